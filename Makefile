@@ -1,0 +1,43 @@
+# Two commands do everything on a fresh machine with Python 3.11 or newer and make:
+#   make test    set-up, then every check          make paper [FULL=1]   set-up, then the paper's comparison
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+OUT ?= paper-results/$(if $(FULL),full,quick)
+
+.PHONY: test check tests slow paper format lock clean
+
+test: check tests
+
+check: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+tests: $(READY)
+	$(BIN)/pytest
+
+slow: $(READY)
+	$(BIN)/pytest -m slow
+
+paper: $(READY)
+	$(BIN)/episafe paper $(if $(FULL),,--quick) --out $(OUT)
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lock:
+	uv pip compile --universal --python-version 3.11 --upgrade pyproject.toml --group dev -o requirements.lock \
+	  --no-emit-index-url --no-header --no-annotate
+
+$(READY): pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "episafe needs Python 3.11 or newer: make PYTHON=python3.12 …")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary=:all: -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@touch $@
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,41 @@
+"""episafe: improve a policy online without one unsafe episode."""
+
+from episafe.agents.base import Agent, Episode, Plan
+from episafe.agents.dope import DOPE, Radius
+from episafe.agents.fixed import Fixed
+from episafe.agents.ghosh2024 import Ghosh2024
+from episafe.agents.opse import OPSE
+from episafe.envs import make
+from episafe.errors import DamagedFile, Infeasible, InvalidEpisode, InvalidProblem
+from episafe.learning.constants import Constants
+from episafe.learning.replanning import Doubling, Every
+from episafe.problems.cmdp import LinearCMDP
+from episafe.problems.policy import Policy, TablePolicy
+from episafe.problems.task import Task
+from episafe.runs.record import Record
+from episafe.runs.runner import run
+
+__all__ = [
+    "DOPE",
+    "OPSE",
+    "Agent",
+    "Constants",
+    "DamagedFile",
+    "Doubling",
+    "Episode",
+    "Every",
+    "Fixed",
+    "Ghosh2024",
+    "Infeasible",
+    "InvalidEpisode",
+    "InvalidProblem",
+    "LinearCMDP",
+    "Plan",
+    "Policy",
+    "Radius",
+    "Record",
+    "TablePolicy",
+    "Task",
+    "make",
+    "run",
+]

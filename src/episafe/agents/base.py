@@ -1,0 +1,140 @@
+"""The interface of every agent: plan, learn. The base owns caching, replanning, validation and the last resort."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from episafe.arrays import Array, IntArray
+from episafe.errors import InvalidEpisode
+from episafe.learning.constants import Level
+from episafe.learning.replanning import Replanning
+from episafe.problems.policy import Policy
+from episafe.problems.task import Task
+
+Source = Literal["safe", "zero", "search", "fixed"]
+
+
+@dataclass(frozen=True)
+class Episode:
+    """What was seen in one episode.
+
+    Attributes:
+        states: s_1..s_{H+1}, length H+1.
+        actions: a_1..a_H, length H.
+        rewards, utilities: observed ones, length H, for learners that do not know them.
+        component: which policy of a mixture acted.
+    """
+
+    states: Any
+    actions: Any
+    rewards: Any = None
+    utilities: Any = None
+    component: int | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A policy to deploy and why it may be.
+
+    Attributes:
+        policy: what to deploy.
+        source: "safe" (the incumbent), "zero" (λ = 0), "search" (found by search) or "fixed".
+        lam: the multiplier; NaN where there is none.
+        utility_bound: the bound that was checked against the threshold; for "safe" the one that failed.
+        level: what the bound is worth: "theorem", "calibrated" or "heuristic".
+        reason: why the incumbent is deployed, where it is.
+        id: counts the plans of one agent from 0.
+    """
+
+    policy: Policy
+    source: Source
+    lam: float = np.nan
+    utility_bound: float = np.nan
+    level: Level = "heuristic"
+    reason: str = ""
+    id: int = field(default=0)
+
+
+class Agent(ABC):
+    """Plans, and learns from episodes. Subclasses say what to propose and what to observe, nothing else.
+
+    Any failure inside a certified agent's planning deploys the incumbent, with the reason in the plan.
+    """
+
+    name: ClassVar[str]
+    certified: ClassVar[bool]  # whether every plan is the incumbent or passed the check
+    level: Level = "heuristic"
+
+    def __init__(self, task: Task, replan: Replanning) -> None:
+        self.task = task
+        self.replan = replan
+        self._plan: Plan | None = None
+        self._information_then: Array = np.zeros(0)
+        self._learned = False
+
+    def plan(self) -> Plan:
+        """The plan for the next episode: the last one, unless it is time for a new one. Deterministic."""
+        if self._plan is None:
+            self._plan = replace(self._attempt(), id=0)
+        elif self._learned and self.replan.due(self._information_then, self._information()):
+            self._plan = replace(self._attempt(), id=self._plan.id + 1)
+        else:
+            return self._plan
+        self._information_then, self._learned = self._information().copy(), False
+        return self._plan
+
+    def learn(self, episode: Episode, plan_id: int | None = None) -> None:
+        """Take in one episode, of whatever policy; an episode that does not fit the task changes nothing."""
+        states, actions = self._checked(episode)
+        if plan_id is not None and (self._plan is None or not 0 <= plan_id <= self._plan.id):
+            raise InvalidEpisode(f"plan_id {plan_id} was not issued by this agent")
+        self._observe(states, actions)
+        self._learned = True
+
+    def _attempt(self) -> Plan:
+        if not self.certified:
+            return self._propose()
+        try:
+            return self._propose()
+        except Exception as error:  # the last resort: whatever went wrong, the incumbent is safe
+            return self._incumbent(f"planning failed: {type(error).__name__}: {error}")
+
+    def _incumbent(self, reason: str, utility_bound: float = np.nan) -> Plan:
+        return Plan(self.task.safe_policy, "safe", utility_bound=utility_bound, level=self.level, reason=reason)
+
+    @abstractmethod
+    def _propose(self) -> Plan:
+        """A plan from all that was learned."""
+
+    @abstractmethod
+    def _observe(self, states: IntArray, actions: IntArray) -> None:
+        """Take in a checked episode: states (H+1,), actions (H,)."""
+
+    @abstractmethod
+    def _information(self) -> Array:
+        """How much is known, for the replanning rule."""
+
+    def settings(self) -> dict[str, str | int | float]:
+        """What a record should say of this agent, as plain values."""
+        return {"agent": self.name, "replan": repr(self.replan), "level": self.level}
+
+    def _checked(self, episode: Episode) -> tuple[IntArray, IntArray]:
+        task = self.task
+        return (
+            _whole_numbers("states", episode.states, task.horizon + 1, task.num_states),
+            _whole_numbers("actions", episode.actions, task.horizon, task.num_actions),
+        )
+
+
+def _whole_numbers(name: str, value: Any, length: int, below: int) -> IntArray:
+    array = np.asarray(value)
+    if array.shape != (length,):
+        raise InvalidEpisode(f"{name} must have length {length}, got shape {array.shape}")
+    if array.dtype.kind not in "iu":
+        raise InvalidEpisode(f"{name} must be whole numbers, got {array.dtype}")
+    low, high = array.min(), array.max()
+    if low < 0 or high >= below:
+        raise InvalidEpisode(f"{name} must be in [0, {below}), got values from {low} to {high}")
+    return array.astype(np.int64)

@@ -1,0 +1,60 @@
+"""Policies that do not learn: the incumbent, the uniform policy, the exact optimum."""
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from episafe.agents.base import Agent, Plan
+from episafe.arrays import Array, IntArray
+from episafe.errors import InvalidProblem
+from episafe.learning.replanning import Every
+from episafe.problems.policy import Policy, TablePolicy, uniform_table
+from episafe.problems.task import Task
+
+
+class Fixed(Agent):
+    """Deploys one policy for ever.
+
+    Args:
+        task: what the learner is told.
+        policy: a table (H, S, A), any policy, or one of the names "uniform" and "incumbent".
+    """
+
+    name: ClassVar[str] = "fixed"
+    certified: ClassVar[bool] = False
+
+    def __init__(self, task: Task, policy: Any) -> None:
+        super().__init__(task, Every())
+        self.label = policy if isinstance(policy, str) else "fixed"
+        self._fixed = Plan(_policy(task, policy), "fixed", level=self.level)
+
+    def _propose(self) -> Plan:
+        return self._fixed
+
+    def plan(self) -> Plan:
+        """Always the same plan."""
+        return self._fixed
+
+    def _observe(self, states: IntArray, actions: IntArray) -> None:
+        """Nothing is learned."""
+
+    def _information(self) -> Array:
+        return np.zeros(0)
+
+    def settings(self) -> dict[str, str | int | float]:
+        """The name of the policy."""
+        return {"agent": self.label, "level": self.level}
+
+
+def _policy(task: Task, policy: Any) -> Policy:
+    shape = (task.horizon, task.num_states, task.num_actions)
+    if isinstance(policy, str):
+        if policy == "uniform":
+            return TablePolicy(uniform_table(*shape))
+        if policy == "incumbent":
+            return task.safe_policy
+        raise InvalidProblem(f'policy must be a table, a policy, "uniform" or "incumbent", got {policy!r}')
+    found: Policy = policy if hasattr(policy, "probabilities") else TablePolicy(policy)
+    if found.table().shape != shape:
+        raise InvalidProblem(f"policy must have shape {shape}, got {found.table().shape}")
+    return found

@@ -1,0 +1,17 @@
+"""Errors a caller can tell apart; the command line maps them to exit codes 3 and 4."""
+
+
+class InvalidProblem(ValueError):
+    """A problem that cannot be accepted; the message names the place and the remedy."""
+
+
+class Infeasible(InvalidProblem):
+    """No policy reaches the threshold, or the incumbent is not strictly above it (exit code 3)."""
+
+
+class InvalidEpisode(ValueError):
+    """An episode that does not fit its task; the learner's state is unchanged."""
+
+
+class DamagedFile(ValueError):
+    """A file that is missing a part, or holds what it should not (exit code 4)."""

@@ -1,0 +1,60 @@
+"""Files: written whole or not at all, read without executing anything."""
+
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from episafe.errors import DamagedFile
+
+NOTES = "notes"  # the .npz member that holds plain values as JSON
+
+
+@contextmanager
+def atomic(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes the place of `path` only when the block ends without error."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` to `path`, atomically."""
+    with atomic(path) as file:
+        file.write(text.encode())
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Any], notes: Mapping[str, Any]) -> None:
+    """Write arrays and JSON-like notes to one compressed .npz file."""
+    with atomic(path) as file:
+        members: dict[str, Any] = {NOTES: np.array(json.dumps(notes)), **arrays}
+        np.savez_compressed(file, allow_pickle=False, **members)
+
+
+def read_arrays(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arrays and notes of a file that `write_arrays` wrote; anything else is a DamagedFile."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        notes = json.loads(str(arrays.pop(NOTES)))
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise DamagedFile(f"{path} cannot be read as a file of episafe: {error}") from error
+    if not isinstance(notes, dict):
+        raise DamagedFile(f"{path} cannot be read as a file of episafe: its notes are not a mapping")
+    return arrays, notes

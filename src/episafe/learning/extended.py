@@ -1,0 +1,119 @@
+"""Extended value iteration over a box of transition kernels: the best policy and the best kernel at once.
+
+The box is {P' : lower ≤ P'_h(s'|s,a) ≤ upper, Σ_{s'} P' = 1}. For given values the best row of P' starts at `lower` and
+gives the mass that is left to the best next states first, each up to `upper`; the order of the next states is the same
+for all (s, a) of a step, so one sort a step is enough.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from episafe.arrays import Array, IntArray
+
+
+class Box(NamedTuple):
+    """Confidence set of the kernel: `lower`, `upper`, both (H, S, A, S), `bonus` β (H, S, A) = Σ_{s'} γ."""
+
+    lower: Array
+    upper: Array
+    bonus: Array
+
+
+@njit(cache=True)
+def confidence_box(counts, deviation, bias, cap):  # type: ignore[no-untyped-def]
+    """Box p̂ ± γ cut to [0, 1] from counts (H, S, A, S), with γ = min{cap, deviation·√(p̂(1−p̂)/(n∨1)) + bias/(n∨1)}.
+
+    Where a pair was never visited p̂ = 0 and the box is all of [0, 1], whatever γ is.
+    """
+    H, S, A, _ = counts.shape
+    lower, upper, bonus = np.zeros((H, S, A, S)), np.ones((H, S, A, S)), np.zeros((H, S, A))
+    for h in range(H):
+        for s in range(S):
+            for a in range(A):
+                n = counts[h, s, a].sum()
+                for t in range(S):
+                    p_hat = counts[h, s, a, t] / max(n, 1)
+                    radius = deviation * np.sqrt(p_hat * (1 - p_hat) / max(n, 1)) + bias / max(n, 1)
+                    radius = min(cap, radius)
+                    bonus[h, s, a] += radius
+                    if n > 0:
+                        lower[h, s, a, t] = max(0.0, p_hat - radius)
+                        upper[h, s, a, t] = min(1.0, p_hat + radius)
+    return lower, upper, bonus
+
+
+@njit(cache=True)
+def extended_greedy(reward, utility, lower, upper, reward_weight, utility_weight):  # type: ignore[no-untyped-def]
+    """Best policy and kernel for w_r·r + w_u·u: actions (H, S), the order of next states (H, S), V (S, 2) at step 0."""
+    H, S, A = reward.shape
+    actions, order = np.zeros((H, S), dtype=np.int64), np.zeros((H, S), dtype=np.int64)
+    V_next, V = np.zeros((S, 2)), np.zeros((S, 2))
+    for h in range(H - 1, -1, -1):
+        combined = reward_weight * V_next[:, 0] + utility_weight * V_next[:, 1]
+        order[h] = np.argsort(-combined, kind="mergesort")
+        for s in range(S):
+            best = -np.inf
+            for a in range(A):
+                Q_r, Q_u = reward[h, s, a], utility[h, s, a]
+                if h < H - 1:
+                    next_r, next_u = _expect(lower[h, s, a], upper[h, s, a], order[h], V_next)
+                    Q_r, Q_u = Q_r + next_r, Q_u + next_u
+                Q = reward_weight * Q_r + utility_weight * Q_u
+                if Q > best:
+                    best = Q
+                    actions[h, s] = a
+                    V[s, 0], V[s, 1] = Q_r, Q_u
+        V_next[:] = V
+    return actions, order, V_next
+
+
+@njit(cache=True)
+def _expect(lower, upper, order, V_next):  # type: ignore[no-untyped-def]
+    """Expectation of both columns of V_next (S, 2) under the row of the box that favours `order`."""
+    left = 1.0
+    next_r = next_u = 0.0
+    for t in range(lower.shape[0]):
+        left -= lower[t]
+        next_r += lower[t] * V_next[t, 0]
+        next_u += lower[t] * V_next[t, 1]
+    for t in order:
+        if left <= 0.0:
+            break
+        more = min(left, upper[t] - lower[t])
+        left -= more
+        next_r += more * V_next[t, 0]
+        next_u += more * V_next[t, 1]
+    return next_r, next_u
+
+
+@njit(cache=True)
+def extended_occupancy(lower, upper, actions, order, initial_state):  # type: ignore[no-untyped-def]
+    """State occupancy (H, S) of the policy `actions` under the kernel of the box that favours `order`."""
+    H, S = actions.shape
+    mass = np.zeros((H, S))
+    mass[0, initial_state] = 1.0
+    for h in range(H - 1):
+        for s in range(S):
+            if mass[h, s] == 0.0:
+                continue
+            low, high = lower[h, s, actions[h, s]], upper[h, s, actions[h, s]]
+            left = 1.0
+            for t in range(S):
+                left -= low[t]
+                mass[h + 1, t] += mass[h, s] * low[t]
+            for t in order[h]:
+                if left <= 0.0:
+                    break
+                more = min(left, high[t] - low[t])
+                left -= more
+                mass[h + 1, t] += mass[h, s] * more
+    return mass
+
+
+class Greedy(NamedTuple):
+    """A solution of `extended_greedy`: actions and order, both (H, S)."""
+
+    actions: IntArray
+    order: IntArray

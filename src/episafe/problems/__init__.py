@@ -1,0 +1,1 @@
+"""What the world is: tasks, CMDPs, policies and their exact answers."""

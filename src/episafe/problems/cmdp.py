@@ -1,0 +1,196 @@
+"""A task together with its transition kernel: what a simulator knows and a learner does not."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from episafe.arrays import Array
+from episafe.errors import Infeasible, InvalidProblem
+from episafe.files import read_arrays, write_arrays
+from episafe.problems import exact
+from episafe.problems.checks import (
+    TOLERANCE,
+    as_distributions,
+    as_features,
+    as_number,
+    as_state,
+    as_unit_range,
+)
+from episafe.problems.policy import TablePolicy
+from episafe.problems.task import Task
+
+
+class LinearCMDP:
+    """A finite-horizon constrained MDP with known kernel, max V^r(s₁) s.t. V^u(s₁) ≥ b.
+
+    Args:
+        P: transition kernel P_h(s'|s,a), shape (H, S, A, S).
+        reward: r (H, S, A) in [0, 1].
+        utility: u (H, S, A) in [0, 1].
+        phi: features (S, A, d), norms at most 1; None for one-hot features (d = S·A, never built).
+        initial_state: s₁.
+        threshold: b, the expected total utility that every deployed policy must reach.
+        safe_policy: the incumbent π_sf (H, S, A); None for the policy of largest utility.
+        slack: ξ with 0 < ξ ≤ V^u(π_sf) − b; None for V^u(π_sf) − b itself.
+        origin: where the problem comes from, as plain values; kept with every record.
+
+    Example:
+        >>> import numpy as np, episafe as es
+        >>> P = np.ones((1, 1, 2, 1))
+        >>> cmdp = es.LinearCMDP(P, reward=[[[1.0, 0.0]]], utility=[[[0.0, 1.0]]], threshold=0.25)
+        >>> cmdp.optimal_value()
+        0.75
+    """
+
+    def __init__(
+        self,
+        P: Any,
+        reward: Any,
+        utility: Any,
+        phi: Any = None,
+        initial_state: int = 0,
+        threshold: float | None = None,
+        safe_policy: Any = None,
+        slack: float | None = None,
+        *,
+        origin: Mapping[str, str | int | float] | None = None,
+    ) -> None:
+        if threshold is None:
+            raise InvalidProblem("threshold is missing: give the expected total utility b that is to be kept")
+        self.P = as_distributions("P", P, (None, None, None, None))
+        H, S, A, next_states = self.P.shape
+        if next_states != S or min(self.P.shape) == 0:
+            raise InvalidProblem(f"P must have shape (H, S, A, S) with no axis empty, got {self.P.shape}")
+        reward, utility = (
+            as_unit_range("reward", reward, (H, S, A)),
+            as_unit_range("utility", utility, (H, S, A)),
+        )
+        initial_state = as_state("initial_state", initial_state, S)
+        greedy, largest = exact.utility_greedy(self.P, utility)
+        threshold = _reachable(as_number("threshold", threshold), float(largest[initial_state]))
+        table = greedy if safe_policy is None else _table(safe_policy, "safe_policy", (H, S, A))
+        features = None if phi is None else as_features(phi, S, A)
+        self.origin: dict[str, str | int | float] = dict(origin or {})
+        self.task = Task(
+            horizon=H,
+            num_states=S,
+            num_actions=A,
+            dim=S * A if features is None else features.shape[2],
+            reward=reward,
+            utility=utility,
+            phi=features,
+            initial_state=initial_state,
+            threshold=threshold,
+            safe_policy=TablePolicy(table),
+            slack=_true_slack(self.P, utility, table, initial_state, threshold, slack),
+        )
+
+    def evaluate(self, policy: Any) -> tuple[float, float]:
+        """Exact (V^r(s₁), V^u(s₁)) of a table (H, S, A) or of any policy with a table."""
+        task = self.task
+        table = _table(policy, "policy", task.reward.shape)
+        V = exact.values(self.P, table, task.reward, task.utility)[:, 0, task.initial_state]
+        return float(V[0]), float(V[1])
+
+    def optimal_value(self, method: Literal["dual", "lp"] = "dual") -> float:
+        """The exact constrained optimum at s₁; "lp" asks HiGHS instead, slower and good to about 1e-7."""
+        if method == "dual":
+            return self._optimum.value
+        if method != "lp":
+            raise ValueError(f'method must be "dual" or "lp", got {method!r}')
+        task = self.task
+        return exact.lp_optimum(self.P, task.reward, task.utility, task.threshold, task.initial_state)
+
+    def optimal_policy(self) -> TablePolicy:
+        """A Markov policy that attains the optimum: the occupancy mixture of at most two deterministic ones."""
+        return TablePolicy(self._optimum.policy)
+
+    def occupancy(self, policy: Any) -> Array:
+        """w_h(s, a) = ℙ(s_h = s, a_h = a), shape (H, S, A)."""
+        table = _table(policy, "policy", self.task.reward.shape)
+        return exact.occupancy(self.P, table, self.task.initial_state)
+
+    def linearity_gap(self) -> float:
+        """How far P is from linear in φ: the largest ‖P_h(·|s,a) − φᵀμ̂_h‖₁; 0 for one-hot features."""
+        return 0.0 if self.task.phi is None else exact.linearity_gap(self.P, self.task.phi)
+
+    @cached_property
+    def _optimum(self) -> exact.Optimum:
+        task = self.task
+        return exact.optimum(self.P, task.reward, task.utility, task.threshold, task.initial_state)
+
+    def save(self, path: str | Path) -> None:
+        """Write the problem to one .npz file, atomically and without pickle."""
+        task = self.task
+        arrays: dict[str, Any] = {
+            "P": self.P,
+            "reward": task.reward,
+            "utility": task.utility,
+            "initial_state": task.initial_state,
+            "threshold": task.threshold,
+            "safe_policy": task.safe_policy.table(),
+            "slack": task.slack,
+        }
+        if task.phi is not None:
+            arrays["phi"] = task.phi
+        write_arrays(Path(path), arrays, self.origin)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "LinearCMDP":
+        """The problem that `save` wrote; every check of the constructor is made again."""
+        arrays, origin = read_arrays(Path(path))
+        needed = {"P", "reward", "utility", "initial_state", "threshold", "safe_policy", "slack"}
+        if not needed <= arrays.keys():
+            raise InvalidProblem(f"{path} is not a saved problem: it lacks {sorted(needed - arrays.keys())}")
+        return cls(
+            arrays["P"],
+            arrays["reward"],
+            arrays["utility"],
+            phi=arrays.get("phi"),
+            initial_state=int(arrays["initial_state"]),
+            threshold=float(arrays["threshold"]),
+            safe_policy=arrays["safe_policy"],
+            slack=float(arrays["slack"]),
+            origin=origin,
+        )
+
+
+def _table(policy: Any, name: str, shape: tuple[int, ...]) -> Array:
+    """The table (H, S, A) of a policy; an array is checked, a policy object answers for itself."""
+    if hasattr(policy, "table"):
+        table: Array = policy.table()
+        if table.shape != shape:
+            raise InvalidProblem(f"{name} must have shape {shape}, got {table.shape}")
+        return table
+    return as_distributions(name, policy, shape)
+
+
+def _reachable(threshold: float, largest: float) -> float:
+    if threshold > largest + TOLERANCE:
+        raise Infeasible(
+            f"threshold {threshold:.12g} cannot be reached: the largest utility of any policy is {largest:.12g}; "
+            "lower the threshold"
+        )
+    return threshold
+
+
+def _true_slack(
+    P: Array, utility: Array, table: Array, initial_state: int, threshold: float, slack: float | None
+) -> float:
+    """The slack to tell the learner: the given one if it is true, else the incumbent's own."""
+    value = float(exact.values(P, table, utility)[0, 0, initial_state])
+    true = value - threshold
+    if true <= TOLERANCE:
+        raise Infeasible(
+            f"safe_policy is not strictly safe: its utility is {value:.12g} and the threshold {threshold:.12g}; "
+            "give a safer incumbent or lower the threshold"
+        )
+    if slack is None:
+        return true
+    slack = as_number("slack", slack)
+    if not 0 < slack <= true + TOLERANCE:
+        raise Infeasible(
+            f"slack must lie in (0, {true:.12g}], what the incumbent has above the threshold, got {slack:.12g}"
+        )
+    return slack

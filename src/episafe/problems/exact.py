@@ -1,0 +1,138 @@
+"""Exact answers for a known kernel: values, occupancies, greedy policies and the constrained optimum."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.optimize
+import scipy.sparse
+
+from episafe.arrays import Array, IntArray
+from episafe.problems.dual import Mixture, Point, best_mixture
+from episafe.problems.policy import deterministic_table
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """The constrained optimum max V^r(s₁) s.t. V^u(s₁) ≥ b."""
+
+    value: float
+    policy: Array
+    lam: float
+
+
+def values(P: Array, policy: Array, *rewards: Array) -> Array:
+    """V^{π,g}_h(s) of each g in `rewards`, shape (len(rewards), H, S): V_h = π_h(g_h + P_h V_{h+1}), V_{H+1} = 0."""
+    H, S, A = policy.shape
+    V_next = np.zeros((S, len(rewards)))
+    out = np.empty((len(rewards), H, S))
+    for h in reversed(range(H)):
+        Q = np.stack([g[h] for g in rewards], axis=-1) + (P[h].reshape(S * A, S) @ V_next).reshape(S, A, -1)
+        V_next = np.einsum("sa,sag->sg", policy[h], Q)
+        out[:, h] = V_next.T
+    return out
+
+
+def occupancy(P: Array, policy: Array, initial_state: int) -> Array:
+    """w_h(s, a) = ℙ(s_h = s, a_h = a), shape (H, S, A)."""
+    H, S, A = policy.shape
+    state_mass = np.zeros(S)
+    state_mass[initial_state] = 1.0
+    out = np.empty((H, S, A))
+    for h in range(H):
+        out[h] = state_mass[:, None] * policy[h]
+        state_mass = out[h].reshape(S * A) @ P[h].reshape(S * A, S)
+    return out
+
+
+def greedy_actions(P: Array, rewards: Array, weights: Array) -> tuple[IntArray, Array]:
+    """Maximiser (H, S) of the weighted value Σ_g weights[g] V^g, and V^g of each g at step 0, shape (S, G).
+
+    Args:
+        P: (H, S, A, S).
+        rewards: (H, S, A, G), one function g a column.
+        weights: (G,).
+    """
+    H, S, A, G = rewards.shape
+    V_next = np.zeros((S, G))
+    actions = np.empty((H, S), dtype=np.int64)
+    for h in reversed(range(H)):
+        Q = rewards[h] + (P[h].reshape(S * A, S) @ V_next).reshape(S, A, G)
+        actions[h] = np.argmax(Q @ weights, axis=1)
+        V_next = Q[np.arange(S), actions[h]]
+    return actions, V_next
+
+
+def utility_greedy(P: Array, utility: Array) -> tuple[Array, Array]:
+    """The policy (H, S, A) of largest utility from every state, and its value at step 0, shape (S,)."""
+    actions, V = greedy_actions(P, utility[..., None], np.ones(1))
+    return deterministic_table(actions, utility.shape[2]), V[:, 0]
+
+
+def optimum(P: Array, reward: Array, utility: Array, threshold: float, initial_state: int) -> Optimum:
+    """The constrained optimum by the one-dimensional dual, of a problem whose threshold can be reached."""
+    rewards = np.stack([reward, utility], axis=-1)
+
+    def best(reward_weight: float, utility_weight: float) -> Point[IntArray]:
+        actions, V = greedy_actions(P, rewards, np.array([reward_weight, utility_weight]))
+        return Point(float(V[initial_state, 0]), float(V[initial_state, 1]), actions)
+
+    mixture = best_mixture(best, threshold)
+    policy = _markov_mixture(P, utility, threshold, initial_state, mixture)
+    return Optimum(mixture.reward_value, policy, mixture.lam)
+
+
+def _markov_mixture(
+    P: Array, utility: Array, threshold: float, initial_state: int, mixture: Mixture[IntArray]
+) -> Array:
+    """Markov policy whose occupancy is the mixture's, its weight raised until V^u ≥ b holds in float64."""
+    A = utility.shape[2]
+    below, above = (deterministic_table(p.solution, A) for p in (mixture.below, mixture.above))
+    w_below, w_above = occupancy(P, below, initial_state), occupancy(P, above, initial_state)
+    weight, nudge = min(1.0, mixture.weight), np.finfo(float).eps
+    while True:
+        mass = (1 - weight) * w_below + weight * w_above
+        state_mass = mass.sum(axis=-1, keepdims=True)
+        policy = np.where(state_mass > 0, mass / np.where(state_mass > 0, state_mass, 1.0), above)
+        if weight >= 1.0 or values(P, policy, utility)[0, 0, initial_state] >= threshold:
+            return policy
+        weight, nudge = min(1.0, weight + nudge), 2 * nudge
+
+
+def lp_optimum(P: Array, reward: Array, utility: Array, threshold: float, initial_state: int) -> float:
+    """The same optimum from the occupancy linear program by HiGHS: slow, independent, good to about 1e-7.
+
+    max ⟨w, r⟩  s.t.  ⟨w, u⟩ ≥ b,  Σ_a w_1(s,a) = 1{s = s₁},  Σ_a w_{h+1}(s',a) = Σ_{s,a} P_h(s'|s,a) w_h(s,a)
+    """
+    H, S, A, _ = P.shape
+    per_step = S * A
+    state_mass = scipy.sparse.kron(scipy.sparse.eye_array(S), np.ones((1, A)))
+    blocks: list[list[object]] = [[None] * H for _ in range(H)]
+    for h in range(H):
+        blocks[h][h] = state_mass
+        if h:
+            blocks[h][h - 1] = scipy.sparse.csr_array(-P[h - 1].reshape(per_step, S).T)
+    start = np.zeros(H * S)
+    start[initial_state] = 1.0
+    solved = scipy.optimize.linprog(
+        -reward.ravel(),
+        A_ub=-utility.reshape(1, -1),
+        b_ub=[-threshold],
+        A_eq=scipy.sparse.block_array(blocks, format="csr"),
+        b_eq=start,
+        method="highs",
+    )
+    if solved.status != 0:
+        raise RuntimeError(f"HiGHS ended without an optimum: {solved.message}")
+    return float(-solved.fun)
+
+
+def linearity_gap(P: Array, phi: Array) -> float:
+    """max_{h,s,a} ‖P_h(·|s,a) − φ(s,a)ᵀμ̂_h‖₁ with the least-squares μ̂_h: 0 if and only if P is linear in φ."""
+    H, S, A, _ = P.shape
+    features = phi.reshape(S * A, -1)
+    worst = 0.0
+    for h in range(H):
+        rows = P[h].reshape(S * A, S)
+        mu = np.linalg.lstsq(features, rows, rcond=None)[0]
+        worst = max(worst, float(np.abs(rows - features @ mu).sum(axis=1).max()))
+    return worst

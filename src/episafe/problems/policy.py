@@ -1,0 +1,47 @@
+"""Policies: what acts. Anything with `probabilities(h, state)`; for a finite task also a table."""
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from episafe.arrays import Array
+from episafe.problems.checks import as_distributions
+
+
+class Policy(Protocol):
+    """A Markov policy π_h(a|s), steps counted from 0."""
+
+    def probabilities(self, h: int, state: Any) -> Array:
+        """π_h(·|state), shape (A,), at any state, seen before or not."""
+        ...
+
+    def table(self) -> Array:
+        """π as an array (H, S, A), every row filled, for a finite task."""
+        ...
+
+
+class TablePolicy:
+    """A policy given by its table (H, S, A)."""
+
+    def __init__(self, table: Any) -> None:
+        self._table = as_distributions("policy", table, (None, None, None))
+
+    def probabilities(self, h: int, state: Any) -> Array:
+        """π_h(·|state), shape (A,)."""
+        row: Array = self._table[h, state]
+        return row
+
+    def table(self) -> Array:
+        """The table itself (H, S, A), read-only."""
+        return self._table
+
+
+def uniform_table(horizon: int, num_states: int, num_actions: int) -> Array:
+    """π_h(a|s) = 1/A, shape (H, S, A)."""
+    return np.full((horizon, num_states, num_actions), 1 / num_actions)
+
+
+def deterministic_table(actions: Any, num_actions: int) -> Array:
+    """Table (H, S, A) of the policy that takes `actions` (H, S)."""
+    table: Array = np.eye(num_actions)[np.asarray(actions)]
+    return table

@@ -1,0 +1,1 @@
+"""The only loop, and the facts it leaves behind."""

@@ -1,0 +1,91 @@
+"""Facts of a run, one row an episode. Regret and violation are derived from them, never stored."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from episafe.arrays import Array, IntArray
+from episafe.errors import DamagedFile
+from episafe.files import read_arrays, write_arrays, write_text
+from episafe.runs.settings import to_toml
+
+EPISODES, SETTINGS = "episodes.npz", "run.toml"
+COLUMNS = ("reward_values", "utility_values", "sources", "lams", "utility_bounds", "plan_ids")
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """What happened, episode by episode.
+
+    Attributes:
+        reward_values, utility_values: exact V^r(s₁), V^u(s₁) of the policy deployed, (K,).
+        sources: where that policy came from, (K,) strings.
+        lams: λ, NaN where there is none, (K,).
+        utility_bounds: the bound that was checked, (K,).
+        plan_ids: which plan was deployed, (K,); it changes when the agent planned anew.
+        optimum: the exact constrained optimum.
+        threshold: b.
+        settings: how the run was made, as plain values: environment, agent, constants, seed, versions, seconds.
+    """
+
+    reward_values: Array
+    utility_values: Array
+    sources: NDArray[np.str_]
+    lams: Array
+    utility_bounds: Array
+    plan_ids: IntArray
+    optimum: float
+    threshold: float
+    settings: Mapping[str, str | int | float] = field(default_factory=dict)
+
+    def regret(self) -> Array:
+        """Σ_{i≤k} (optimum − V^r(π⁽ⁱ⁾)), signed, (K,)."""
+        return np.cumsum(self.optimum - self.reward_values)
+
+    def violation(self) -> Array:
+        """Hard violation Σ_{i≤k} max{b − V^u(π⁽ⁱ⁾), 0}, (K,)."""
+        return np.cumsum(self.violations())
+
+    def violations(self) -> Array:
+        """max{b − V^u(π⁽ᵏ⁾), 0} of each episode, (K,)."""
+        return np.maximum(self.threshold - self.utility_values, 0.0)
+
+    def cancelling_violation(self) -> Array:
+        """max{Σ_{i≤k} (b − V^u(π⁽ⁱ⁾)), 0}: safe episodes pay for unsafe ones, (K,)."""
+        return np.maximum(np.cumsum(self.threshold - self.utility_values), 0.0)
+
+    def safe_deployments(self) -> IntArray:
+        """How often the incumbent was deployed up to each episode, (K,)."""
+        return np.cumsum(self.sources == "safe", dtype=np.int64)
+
+    def save(self, folder: str | Path) -> None:
+        """Write episodes.npz, then run.toml, each atomically: a folder with run.toml is complete."""
+        folder = Path(folder)
+        facts = {"optimum": self.optimum, "threshold": self.threshold}
+        write_arrays(folder / EPISODES, {name: getattr(self, name) for name in COLUMNS}, facts)
+        write_text(folder / SETTINGS, to_toml(self.settings))
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Record":
+        """The record that `save` wrote into `folder`."""
+        folder = Path(folder)
+        arrays, facts = read_arrays(folder / EPISODES)
+        try:
+            settings = tomllib.loads((folder / SETTINGS).read_text())
+            return cls(
+                **{name: arrays[name] for name in COLUMNS},
+                optimum=float(facts["optimum"]),
+                threshold=float(facts["threshold"]),
+                settings=settings,
+            )
+        except (KeyError, FileNotFoundError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise DamagedFile(f"{folder} does not hold a whole record: {error}") from error
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether `folder` holds a finished record; run.toml is written last."""
+    return (folder / SETTINGS).is_file() and (folder / EPISODES).is_file()
