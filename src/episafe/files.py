@@ -48,7 +48,7 @@ def write_arrays(path: Path, arrays: Mapping[str, Any], notes: Mapping[str, Any]
 def read_arrays(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Arrays and notes of a file that `write_arrays` wrote; anything else is a DamagedFile."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         notes = json.loads(str(arrays.pop(NOTES)))
     except FileNotFoundError:

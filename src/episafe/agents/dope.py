@@ -9,10 +9,10 @@ import numpy as np
 from episafe.agents.base import Agent, Plan
 from episafe.arrays import Array, IntArray
 from episafe.learning.constants import Constants
-from episafe.learning.extended import Box, Greedy, confidence_box, extended_greedy, extended_occupancy
+from episafe.learning.extended import Box, Greedy, confidence_box, extended_occupancy, optimistic_pessimistic
 from episafe.learning.kernels import admits
 from episafe.learning.replanning import Every, Replanning
-from episafe.problems.dual import Mixture, Point, best_mixture
+from episafe.problems.dual import Mixture
 from episafe.problems.policy import TablePolicy
 from episafe.problems.task import Task
 
@@ -97,12 +97,7 @@ class DOPE(Agent):
         box = Box(*confidence_box(self._counts, radius.deviation, radius.bias, radius.cap))
         reward = task.reward + self.constants.C_r * box.bonus
         utility = task.utility - self.constants.C_u * box.bonus
-
-        def best(reward_weight: float, utility_weight: float) -> Point[Greedy]:
-            actions, order, V = extended_greedy(reward, utility, box.lower, box.upper, reward_weight, utility_weight)
-            return Point(V[task.initial_state, 0], V[task.initial_state, 1], Greedy(actions, order))
-
-        mixture = best_mixture(best, task.threshold)
+        mixture = optimistic_pessimistic(reward, utility, box, task.threshold, task.initial_state)
         if not admits(mixture.utility_value, task.threshold):
             return self._incumbent("the optimistic-pessimistic problem is infeasible", mixture.utility_value)
         policy = TablePolicy(_markov(task, box, mixture))

@@ -1,5 +1,6 @@
 """Policies that do not learn: the incumbent, the uniform policy, the exact optimum."""
 
+import math
 from typing import Any, ClassVar
 
 import numpy as np
@@ -7,7 +8,7 @@ import numpy as np
 from episafe.agents.base import Agent, Plan
 from episafe.arrays import Array, IntArray
 from episafe.errors import InvalidProblem
-from episafe.learning.replanning import Every
+from episafe.learning.replanning import Doubling
 from episafe.problems.policy import Policy, TablePolicy, uniform_table
 from episafe.problems.task import Task
 
@@ -24,16 +25,12 @@ class Fixed(Agent):
     certified: ClassVar[bool] = False
 
     def __init__(self, task: Task, policy: Any) -> None:
-        super().__init__(task, Every())
+        super().__init__(task, Doubling(math.inf))
         self.label = policy if isinstance(policy, str) else "fixed"
-        self._fixed = Plan(_policy(task, policy), "fixed", level=self.level)
+        self._policy = _policy(task, policy)
 
     def _propose(self) -> Plan:
-        return self._fixed
-
-    def plan(self) -> Plan:
-        """Always the same plan."""
-        return self._fixed
+        return Plan(self._policy, "fixed", level=self.level)
 
     def _observe(self, states: IntArray, actions: IntArray) -> None:
         """Nothing is learned."""

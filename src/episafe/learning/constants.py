@@ -5,6 +5,8 @@ import warnings
 from dataclasses import asdict, dataclass, fields
 from typing import Literal
 
+import numpy as np
+
 Level = Literal["theorem", "calibrated", "heuristic"]
 
 BRACKET_OVER_KAPPA = 0.1  # a final bracket above κ/10 moves the softmax visibly (regret 1895 against 780, κ = 0.001)
@@ -41,7 +43,8 @@ class Constants:
             value = getattr(self, field.name)
             if field.type in (float, "float"):
                 positive = field.name in ("kappa", "ridge")
-                if not (math.isfinite(value) and (value > 0 if positive else value >= 0)):
+                real = isinstance(value, int | float | np.integer | np.floating) and math.isfinite(value)
+                if not real or value < 0 or (positive and value == 0):
                     raise ValueError(
                         f"{field.name} must be a finite number {'> 0' if positive else '>= 0'}, got {value!r}"
                     )
@@ -64,6 +67,14 @@ class Constants:
     def settings(self) -> dict[str, str | int | float]:
         """The constants as plain values, for records."""
         return asdict(self)
+
+    def replace(self, **changes: float | int | str) -> "Constants":
+        """The same constants with some changed; names that do not exist are an error."""
+        known = [field.name for field in fields(self)]
+        for name in changes:
+            if name not in known:
+                raise ValueError(f"no constant {name!r}; there are {', '.join(known)}")
+        return Constants(**{**asdict(self), **changes})
 
     @classmethod
     def paper(cls, name: str, agent: str = "opse") -> "Constants":

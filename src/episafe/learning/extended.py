@@ -11,6 +11,7 @@ import numpy as np
 from numba import njit
 
 from episafe.arrays import Array, IntArray
+from episafe.problems.dual import Mixture, Point, best_mixture
 
 
 class Box(NamedTuple):
@@ -19,6 +20,13 @@ class Box(NamedTuple):
     lower: Array
     upper: Array
     bonus: Array
+
+
+class Greedy(NamedTuple):
+    """A policy and, by the order of next states that it favours, a kernel of the box; both (H, S)."""
+
+    actions: IntArray
+    order: IntArray
 
 
 @njit(cache=True)
@@ -112,8 +120,17 @@ def extended_occupancy(lower, upper, actions, order, initial_state):  # type: ig
     return mass
 
 
-class Greedy(NamedTuple):
-    """A solution of `extended_greedy`: actions and order, both (H, S)."""
+def optimistic_pessimistic(
+    reward: Array, utility: Array, box: Box, threshold: float, initial_state: int
+) -> Mixture[Greedy]:
+    """max over π and P' in the box of V^r_{P'}(s₁) s.t. V^u_{P'}(s₁) ≥ b: a mixture of two (π, P') pairs.
 
-    actions: IntArray
-    order: IntArray
+    The pairs are the vertices of the extended occupancies z_h(s,a,s'), a convex set, so the one-dimensional dual is
+    exact. Without a feasible pair, the one of largest utility.
+    """
+
+    def best(reward_weight: float, utility_weight: float) -> Point[Greedy]:
+        actions, order, V = extended_greedy(reward, utility, box.lower, box.upper, reward_weight, utility_weight)
+        return Point(float(V[initial_state, 0]), float(V[initial_state, 1]), Greedy(actions, order))
+
+    return best_mixture(best, threshold)

@@ -89,10 +89,10 @@ def softmax_row(reward, utility, bonus, Q, scales, lam, steps_left, pi, V):  # t
     total = 0.0
     for a in range(A):
         total += np.exp(pi[a] - top)
-    log_total = top + np.log(total)
+    log_total = np.log(total)
     V[0] = V[1] = V[2] = 0.0
     for a in range(A):
-        log_pi = pi[a] - log_total
+        log_pi = (pi[a] - top) - log_total  # top first: the rest is small, so that π sums to 1 to the last bit or two
         pi[a] = np.exp(log_pi)
         V[0] += pi[a] * (Q[a, 0] - kappa * log_pi)
         V[1] += pi[a] * Q[a, 1]

@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +61,10 @@ class Record:
     def safe_deployments(self) -> IntArray:
         """How often the incumbent was deployed up to each episode, (K,)."""
         return np.cumsum(self.sources == "safe", dtype=np.int64)
+
+    def noting(self, **facts: str | int | float) -> "Record":
+        """The same record with more said in its settings."""
+        return replace(self, settings={**self.settings, **facts})
 
     def save(self, folder: str | Path) -> None:
         """Write episodes.npz, then run.toml, each atomically: a folder with run.toml is complete."""

@@ -1,0 +1,177 @@
+"""The command line: list, run, paper, report."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from episafe import envs
+from episafe.errors import DamagedFile, InvalidProblem
+from episafe.experiments import progress
+from episafe.experiments.catalogue import AGENTS, build_agent, parse_replan, published
+from episafe.experiments.paper import reproduce
+from episafe.learning.constants import Constants
+from episafe.runs.record import Record
+from episafe.runs.runner import run as run_agent
+
+FAILED, USAGE, UNSAFE, DAMAGED, INTERRUPTED = 1, 2, 3, 4, 130
+
+app = typer.Typer(
+    name="episafe",
+    help="Improve a policy online without one unsafe episode.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+console, errors = Console(), Console(stderr=True)
+
+
+@contextmanager
+def exit_codes() -> Iterator[None]:
+    """Turn what went wrong into one line and the exit code that says which kind it was."""
+    try:
+        yield
+    except InvalidProblem as error:
+        _fail(error, UNSAFE)
+    except DamagedFile as error:
+        _fail(error, DAMAGED)
+    except (ValueError, FileNotFoundError) as error:
+        _fail(error, USAGE)
+
+
+def _fail(error: Exception, code: int) -> None:
+    errors.print(f"[red]error:[/red] {error}", highlight=False, soft_wrap=True)
+    raise typer.Exit(code)
+
+
+@app.command("list", epilog="Example: `episafe list --json`")
+def list_(as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False) -> None:
+    """Show the environments with their options, and the agents."""
+    environments = {name: envs.options_of(name) for name in envs.ENVIRONMENTS}
+    agents = {name: entry.summary for name, entry in AGENTS.items()}
+    if as_json:
+        typer.echo(json.dumps({"environments": environments, "agents": agents}, indent=2))
+        return
+    table = Table("environment", "options and defaults", title="Environments (variants: released, text)")
+    for name, options in environments.items():
+        table.add_row(name, ", ".join(f"{key}={value}" for key, value in options.items()))
+    console.print(table)
+    table = Table("agent", "what it is", title="Agents")
+    for name, summary in agents.items():
+        table.add_row(name, summary)
+    console.print(table)
+
+
+@app.command(epilog="Example: `episafe run --env streaming --agent opse --episodes 2000 --seed 3 --set C_u=1`")
+def run(
+    env: Annotated[str, typer.Option(help="Environment; see `episafe list`.")] = "tabular",
+    agent: Annotated[str, typer.Option(help="Agent; see `episafe list`.")] = "opse",
+    episodes: Annotated[int, typer.Option(min=1, help="Number of episodes.")] = 10_000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the problem and of the run (separate streams).")] = 0,
+    variant: Annotated[str, typer.Option(help="released or text.")] = "released",
+    replan: Annotated[str, typer.Option(help="every, or doubling:GROWTH.")] = "every",
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", help="A constant or an option of the environment, NAME=VALUE.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the record.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
+) -> None:
+    """Run one agent on one problem and print what it reached."""
+    with exit_codes():
+        if agent not in AGENTS:
+            raise ValueError(f"no agent {agent!r}; there are {', '.join(AGENTS)}")
+        constants, options = _split(_parse(changes or []))
+        cmdp = envs.make(env, seed, variant, **options)  # type: ignore[arg-type]  # make checks the variant
+        settings = published(cmdp, agent, **constants) if AGENTS[agent].learns else None
+        with progress.bar(f"{agent} on {env}", episodes, errors) as advance:
+            record = run_agent(cmdp, build_agent(agent, cmdp, settings, parse_replan(replan)), episodes, seed,
+                               on_progress=advance)  # fmt: skip
+        if out is not None:
+            record.save(out)
+    _show(record, as_json)
+
+
+@app.command(epilog="Example: `episafe paper --quick --out results`")
+def paper(
+    quick: Annotated[bool, typer.Option("--quick", help="3 seeds of 1000 episodes, not 10 of 10,000.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder for records, figures and the report.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one a core.")] = None,
+) -> None:
+    """Reproduce the paper's experiments: every agent on every environment, and a page that shows it.
+
+    Stopped with Ctrl-C, the same command finishes what is missing and repeats nothing.
+    """
+    folder = out or Path("paper-results") / ("quick" if quick else "full")
+    with exit_codes():
+        try:
+            failures = reproduce(quick, folder, workers, console)
+        except KeyboardInterrupt:
+            errors.print("stopped; run the same command again to finish what is missing")
+            raise typer.Exit(INTERRUPTED) from None
+    if failures:
+        for name, reason in failures.items():
+            errors.print(f"[red]failed:[/red] {name}: {reason}", highlight=False, soft_wrap=True)
+        raise typer.Exit(FAILED)
+
+
+@app.command(epilog="Example: `episafe report results`")
+def report(folder: Annotated[Path, typer.Argument(help="A folder with records.")]) -> None:
+    """Write the report of the records in a folder: report.html, figures, summary.csv, summary.md."""
+    from episafe.reports.report import write_report  # drawing libraries take a second to import
+
+    with exit_codes():
+        if not folder.is_dir():
+            raise FileNotFoundError(f"there is no folder {folder}")
+        console.print(f"wrote {write_report(folder)}", highlight=False)
+
+
+def _parse(changes: list[str]) -> dict[str, Any]:
+    """NAME=VALUE pairs, each value read as a number (JSON) where it is one."""
+    found: dict[str, Any] = {}
+    for change in changes:
+        name, equals, value = change.partition("=")
+        if not (name and equals and value):
+            raise ValueError(f"--set takes NAME=VALUE, e.g. C_u=2, got {change!r}")
+        try:
+            found[name] = json.loads(value)
+        except json.JSONDecodeError:
+            raise ValueError(f"--set {name}: {value!r} is not a number") from None
+    return found
+
+
+def _split(changes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Changes of constants, and the rest, which are options of the environment."""
+    known = Constants.__dataclass_fields__
+    return {k: v for k, v in changes.items() if k in known}, {k: v for k, v in changes.items() if k not in known}
+
+
+def _show(record: Record, as_json: bool) -> None:
+    facts = {
+        "episodes": len(record.reward_values),
+        "optimum": record.optimum,
+        "threshold": record.threshold,
+        "regret": float(record.regret()[-1]),
+        "violation": float(record.violation()[-1]),
+        "violating_episodes": int((record.violations() > 0).sum()),
+        "smallest_utility": float(record.utility_values.min()),
+        "incumbent_deployments": int(record.safe_deployments()[-1]),
+        "plans": int(record.plan_ids[-1]) + 1,
+        "episodes_per_second": len(record.reward_values) / float(record.settings["seconds"]),
+        "level": record.settings["level"],
+    }
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+        return
+    table = Table(show_header=False)
+    for name, value in facts.items():
+        table.add_row(name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else str(value))
+    console.print(table)
+
+
+if __name__ == "__main__":
+    app()

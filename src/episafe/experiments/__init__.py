@@ -1,0 +1,1 @@
+"""Experiments are data: a TOML file names environments, agents and budgets; jobs and processes do the rest."""

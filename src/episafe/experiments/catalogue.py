@@ -1,0 +1,73 @@
+"""The agents by name, as experiments and the command line build them. To add one, name its builder here."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from episafe.agents.base import Agent
+from episafe.agents.dope import DOPE
+from episafe.agents.fixed import Fixed
+from episafe.agents.ghosh2024 import Ghosh2024
+from episafe.agents.opse import OPSE
+from episafe.learning.constants import Constants
+from episafe.learning.replanning import Doubling, Every, Replanning
+from episafe.problems.cmdp import LinearCMDP
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An agent's builder, one line about it, and whether it reads constants and a replanning rule."""
+
+    build: Callable[[LinearCMDP, Constants, Replanning], Agent]
+    summary: str
+    learns: bool = True
+
+
+AGENTS: dict[str, Entry] = {
+    "opse": Entry(
+        lambda cmdp, constants, replan: OPSE(cmdp.task, constants, replan),
+        "OPSE-LCMDP (Alg. 2 of the paper): every policy is the incumbent or passed the pessimistic check",
+    ),
+    "ghosh": Entry(
+        lambda cmdp, constants, replan: Ghosh2024(cmdp.task, constants, replan),
+        "Ghosh et al. 2024: optimistic in the utility too, violates while it learns",
+    ),
+    "dope": Entry(
+        lambda cmdp, constants, replan: DOPE(cmdp.task, constants, replan),
+        "DOPE (Bura et al. 2022): tabular, optimistic kernel and reward, pessimistic utility",
+    ),
+    "uniform": Entry(lambda cmdp, *_: Fixed(cmdp.task, "uniform"), "every action alike", learns=False),
+    "incumbent": Entry(lambda cmdp, *_: Fixed(cmdp.task, "incumbent"), "the safe policy for ever", learns=False),
+    "optimum": Entry(lambda cmdp, *_: Fixed(cmdp.task, cmdp.optimal_policy()), "the exact optimum", learns=False),
+}
+
+
+def build_agent(
+    name: str, cmdp: LinearCMDP, constants: Constants | None = None, replan: Replanning | None = None
+) -> Agent:
+    """The agent `name` for `cmdp`; constants default to the published ones of the problem's environment."""
+    if name not in AGENTS:
+        raise ValueError(f"no agent {name!r}; there are {', '.join(AGENTS)}")
+    entry = AGENTS[name]
+    if constants is None:
+        constants = published(cmdp, name if entry.learns else "opse")
+    return entry.build(cmdp, constants, replan or Every())
+
+
+def published(cmdp: LinearCMDP, agent: str, **changes: Any) -> Constants:
+    """The published constants for the environment that `cmdp` came from, with some changed."""
+    constants = Constants.paper(str(cmdp.origin.get("env", "")), agent)
+    return constants.replace(**changes)
+
+
+def parse_replan(text: str) -> Replanning:
+    """ "every" or "doubling:GROWTH" as a replanning rule."""
+    kind, _, growth = text.partition(":")
+    if kind == "every" and not growth:
+        return Every()
+    if kind == "doubling":
+        try:
+            return Doubling(float(growth)) if growth else Doubling()
+        except ValueError as error:
+            raise ValueError(f"replan {text!r}: {error}") from error
+    raise ValueError(f'replan must be "every" or "doubling:GROWTH", e.g. "doubling:0.3", got {text!r}')

@@ -1,0 +1,49 @@
+"""The paper's experiments, end to end: jobs, records, report."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+
+from episafe.experiments import progress
+from episafe.experiments.pool import run_jobs
+from episafe.experiments.spec import Experiment, Job, paper_experiment
+from episafe.files import write_text
+from episafe.reports.report import write_report
+from episafe.runs.settings import to_toml
+
+PLAN = "experiment.toml"
+
+
+def reproduce(quick: bool, folder: Path, workers: int | None, console: Console) -> dict[str, str]:
+    """Run what is missing of the paper's experiments, write the report; returns the failed jobs with their reasons."""
+    experiment = paper_experiment(quick)
+    _claim(folder, experiment)
+    jobs = experiment.jobs()
+    console.print(
+        f"{len(jobs)} runs: {', '.join(experiment.agents)} on {', '.join(experiment.environments)} "
+        f"({' and '.join(experiment.variants)}), {experiment.num_seeds} seeds of {experiment.num_episodes} episodes",
+        highlight=False,
+    )
+    done = 0.0
+    with progress.bar("episafe paper", sum(job.cost for job in jobs), console) as advance:
+
+        def on_done(job: Job) -> None:
+            nonlocal done
+            done += job.cost
+            advance(done)
+
+        outcome = run_jobs(jobs, folder / "records", workers, on_done)
+    console.print(f"{outcome.made} runs made, {outcome.found} were there already", highlight=False)
+    if outcome.made or outcome.found:
+        console.print(f"report: {write_report(folder)}", highlight=False, soft_wrap=True)
+    return outcome.failures
+
+
+def _claim(folder: Path, experiment: Experiment) -> None:
+    """Write the plan into the folder, or refuse a folder that holds another experiment."""
+    plan = to_toml({key: str(value) for key, value in asdict(experiment).items()})
+    written = folder / PLAN
+    if written.exists() and written.read_text() != plan:
+        raise ValueError(f"{folder} holds another experiment (see {written.name}); choose another --out or remove it")
+    write_text(written, plan)

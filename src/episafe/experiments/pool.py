@@ -1,0 +1,72 @@
+"""Jobs on all cores: finished ones are never repeated, stopping loses only what was under way."""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from episafe.experiments.spec import Job
+
+
+@dataclass
+class Outcome:
+    """What became of the jobs: how many were there before, how many were made now, and which failed and why."""
+
+    found: int = 0
+    made: int = 0
+    failures: dict[str, str] = field(default_factory=dict)
+
+
+def run_jobs(jobs: Sequence[Job], folder: Path, workers: int | None, on_done: Callable[[Job], None]) -> Outcome:
+    """Make the records of all jobs below `folder`; those that are there already are kept as they are.
+
+    Args:
+        jobs: what to run; names must differ.
+        folder: the records go to `folder/NAME`.
+        workers: processes, None for one a core.
+        on_done: called in this process after each job, found, made or failed.
+    """
+    outcome = Outcome()
+    missing = [job for job in jobs if not job.is_done(folder)]
+    for job in jobs:
+        if job not in missing:
+            outcome.found += 1
+            on_done(job)
+    if not missing:
+        return outcome
+    _fill_compile_cache(missing)
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers or os.cpu_count(), mp_context=context, initializer=_ignore_interrupt) as pool:
+        waiting = {pool.submit(job.run, folder): job for job in missing}
+        try:
+            for future in as_completed(waiting):
+                _collect(outcome, waiting[future], future, on_done)
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in multiprocessing.active_children():
+                worker.terminate()
+            raise
+    return outcome
+
+
+def _collect(outcome: Outcome, job: Job, future: "Future[None]", on_done: Callable[[Job], None]) -> None:
+    error = future.exception()
+    if error is None:
+        outcome.made += 1
+    else:
+        outcome.failures[job.name] = f"{type(error).__name__}: {error}"
+    on_done(job)
+
+
+def _fill_compile_cache(jobs: Sequence[Job]) -> None:
+    """Plan here once with each kind of agent and problem, so that the workers find all code compiled."""
+    for kind in {(job.env, job.agent): job for job in jobs}.values():
+        replace(kind, num_episodes=2).record()
+
+
+def _ignore_interrupt() -> None:
+    """Ctrl-C reaches every process of the terminal; only the parent acts on it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

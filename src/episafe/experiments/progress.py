@@ -1,0 +1,43 @@
+"""Progress of long work: a bar on a terminal, a plain line now and then elsewhere."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+LINE_EVERY = 5.0  # seconds between plain lines
+
+
+@contextmanager
+def bar(title: str, total: float, console: Console) -> Iterator[Callable[[float], None]]:
+    """A function to call with how much of `total` is done."""
+    if console.is_terminal:
+        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+        times = (TimeElapsedColumn(), TextColumn("left:"), TimeRemainingColumn(elapsed_when_finished=True))
+        with Progress(*columns, *times, console=console) as shown:
+            task = shown.add_task(title, total=total)
+            yield lambda done: shown.update(task, completed=done)
+            shown.update(task, completed=total)
+    else:
+        yield _Lines(title, total, console)
+
+
+class _Lines:
+    """Plain lines, at most one every few seconds."""
+
+    def __init__(self, title: str, total: float, console: Console) -> None:
+        self._title, self._total, self._console = title, total, console
+        self._start = self._last = time.monotonic()
+
+    def __call__(self, done: float) -> None:
+        now = time.monotonic()
+        if now - self._last < LINE_EVERY or done <= 0:
+            return
+        self._last, elapsed = now, now - self._start
+        left = elapsed * (self._total - done) / done
+        self._console.print(
+            f"{self._title}: {done / self._total:.0%} done, {elapsed:.0f} s elapsed, about {left:.0f} s left",
+            highlight=False,
+        )

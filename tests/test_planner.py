@@ -1,0 +1,135 @@
+"""The compiled planner against a naive transcription of the definitions, on random data."""
+
+import numpy as np
+import pytest
+
+import episafe as es
+import oracles
+from conftest import constants
+
+
+def learned(agent, episodes):
+    for states, actions in episodes:
+        agent.learn(es.Episode(states, actions))
+    return agent
+
+
+def random_setting(rng, draw_cmdp, d):
+    S, A, H = int(rng.integers(2, 7)), int(rng.integers(2, 4)), int(rng.integers(1, 5))
+    cmdp, raw = draw_cmdp(rng, S, A, H, d)
+    chosen = constants(
+        C_r=rng.uniform(0, 1),
+        C_u=rng.choice([0.05, 0.3, 1.0]),
+        C_dagger=rng.uniform(0, 1),
+        B_dagger=rng.uniform(0, 1),
+        kappa=rng.choice([0.02, 0.1, 1.0]),
+        num_halvings=int(rng.integers(18, 30)),
+        ridge=rng.choice([0.3, 1.0]),
+    )
+    behaviour = rng.dirichlet(np.ones(A), (H, S))
+    episodes = oracles.random_episodes(rng, raw, behaviour, int(rng.integers(0, 150)))
+    return cmdp, raw, chosen, episodes
+
+
+def assert_same_plan(plan, naive):
+    assert plan.source == naive.source
+    np.testing.assert_allclose(plan.lam, naive.lam, rtol=0, atol=1e-9, equal_nan=True)
+    assert plan.utility_bound == pytest.approx(naive.utility_bound, abs=1e-9)
+    np.testing.assert_allclose(plan.policy.table(), naive.policy, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("d", [None, 4])
+def test_opse_equals_the_naive_transcription_of_algorithm_2(seed, d, draw_cmdp):
+    cmdp, raw, chosen, episodes = random_setting(np.random.default_rng(seed), draw_cmdp, d)
+    task = cmdp.task
+    naive = oracles.opse_plan(
+        raw["phi"], task.reward, task.utility, episodes, chosen, task.threshold, task.initial_state,
+        task.safe_policy.table(),
+    )  # fmt: skip
+    assert_same_plan(learned(es.OPSE(task, chosen), episodes).plan(), naive)
+
+
+@pytest.mark.parametrize("seed", range(40, 60))
+@pytest.mark.parametrize("d", [None, 4])
+def test_ghosh_equals_the_naive_transcription(seed, d, draw_cmdp):
+    cmdp, raw, chosen, episodes = random_setting(np.random.default_rng(seed), draw_cmdp, d)
+    task = cmdp.task
+    naive = oracles.ghosh_plan(
+        raw["phi"], task.reward, task.utility, episodes, chosen, task.threshold, task.initial_state
+    )
+    assert_same_plan(learned(es.Ghosh2024(task, chosen), episodes).plan(), naive)
+
+
+def test_the_settings_above_reach_every_branch_of_algorithm_2(draw_cmdp):
+    sources = []
+    for seed in range(40):
+        cmdp, _, chosen, episodes = random_setting(np.random.default_rng(seed), draw_cmdp, None)
+        sources.append(learned(es.OPSE(cmdp.task, chosen), episodes).plan().source)
+    assert min(sources.count(source) for source in ("safe", "zero", "search")) >= 3
+
+
+@pytest.mark.parametrize("d", [None, 4])
+def test_probabilities_at_any_state_are_the_rows_of_the_table(d, draw_cmdp):
+    rng = np.random.default_rng(3)
+    cmdp, raw = draw_cmdp(rng, S=30, A=3, H=3, d=d)
+    episodes = oracles.random_episodes(rng, raw, np.full((3, 30, 3), 1 / 3), 20)  # most states stay unseen
+    policy = learned(es.Ghosh2024(cmdp.task, constants()), episodes).plan().policy
+    rows = np.array([[policy.probabilities(h, s) for s in range(30)] for h in range(3)])
+    np.testing.assert_array_equal(rows, policy.table())
+    np.testing.assert_allclose(rows.sum(axis=-1), 1, atol=1e-12)
+    with pytest.raises(ValueError, match="step"):
+        policy.probabilities(3, 0)
+
+
+def test_a_plan_is_not_changed_by_what_is_learned_later(draw_cmdp):
+    rng = np.random.default_rng(4)
+    for d in (None, 4):
+        cmdp, raw = draw_cmdp(rng, S=6, d=d)
+        episodes = oracles.random_episodes(rng, raw, np.full((3, 6, 3), 1 / 3), 60)
+        agent = learned(es.Ghosh2024(cmdp.task, constants()), episodes[:20])
+        policy = agent.plan().policy
+        untouched = learned(es.Ghosh2024(cmdp.task, constants()), episodes[:20]).plan().policy.table()
+        learned(agent, episodes[20:])
+        rows = np.array([[policy.probabilities(h, s) for s in range(6)] for h in range(3)])
+        np.testing.assert_array_equal(rows, untouched)
+        np.testing.assert_array_equal(policy.table(), untouched)
+
+
+def test_one_hot_features_given_in_full_plan_alike(draw_cmdp):
+    """phi=None and phi=identity are the same problem by two code paths: counts, and d×d matrices."""
+    rng = np.random.default_rng(5)
+    cmdp, raw = draw_cmdp(rng, S=5, scale=0.8)
+    task = cmdp.task
+    full = es.LinearCMDP(
+        raw["P"], raw["reward"], raw["utility"], raw["phi"], raw["initial_state"], threshold=task.threshold
+    )
+    episodes = oracles.random_episodes(rng, raw, np.full((3, 5, 3), 1 / 3), 2500)  # past the refactoring
+    plans = [learned(es.OPSE(t, constants(kappa=0.02)), episodes).plan() for t in (task, full.task)]
+    assert plans[0].source == plans[1].source == "search"
+    assert plans[0].utility_bound == pytest.approx(plans[1].utility_bound, abs=1e-10)
+    np.testing.assert_allclose(plans[0].policy.table(), plans[1].policy.table(), atol=1e-9)
+
+
+def test_planning_reads_visited_states_only(draw_cmdp):
+    """Same data, a hundred times the states: the same arrays, and no state looked at that was not visited."""
+    rng = np.random.default_rng(6)
+    small = es.make("linear", seed=1, num_states=30).task
+    behaviour = np.full((4, 30, 3), 1 / 3)
+    raw = {"P": es.make("linear", seed=1, num_states=30).P, "initial_state": small.initial_state}
+    episodes = oracles.random_episodes(rng, raw, behaviour, 50)
+    looked_at = []
+
+    class Watched(es.Task):
+        def features(self, state):
+            looked_at.append(state)
+            return super().features(state)
+
+    fields = {name: getattr(small, name) for name in es.Task.__dataclass_fields__}
+    padding = {name: np.pad(fields[name], ((0, 0), (0, 2970), (0, 0))) for name in ("reward", "utility")}
+    padding["phi"] = np.pad(fields["phi"], ((0, 2970), (0, 0), (0, 0)))
+    large = Watched(**{**fields, **padding, "num_states": 3000})
+    few, many = (learned(es.OPSE(task, es.Constants.paper("linear")), episodes) for task in (small, large))
+    assert few.plan().utility_bound == many.plan().utility_bound
+    visited = {int(s) for states, _ in episodes for s in states[:-1]}
+    assert set(looked_at) == visited

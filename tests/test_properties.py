@@ -1,0 +1,138 @@
+"""Laws that hold on every problem, by hypothesis."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import episafe as es
+import oracles
+from conftest import constants
+from episafe.learning.ridge import DenseRidge
+from episafe.learning.softmax import SoftmaxPlanner
+
+seeds = st.integers(0, 2**32 - 1)
+relaxed = settings(max_examples=25, deadline=None, derandomize=True)
+
+
+def problem(seed, S=4, A=3, H=3, d=None):
+    rng = np.random.default_rng(seed)
+    raw = oracles.random_cmdp(rng, S, A, H, d)
+    cmdp = es.LinearCMDP(
+        raw["P"], raw["reward"], raw["utility"], None if d is None else raw["phi"], raw["initial_state"],
+        threshold=-1,
+    )  # fmt: skip
+    return rng, raw, cmdp
+
+
+def exact_softmax_utility(cmdp, kappa, lam):
+    """Vᵘ(π^λ) of the softmax policy on the true kernel, by its definition."""
+    task, P = cmdp.task, cmdp.P
+    V_r = V_u = np.zeros(task.num_states)
+    for h in reversed(range(task.horizon)):
+        Q_r, Q_u = task.reward[h] + P[h] @ V_r, task.utility[h] + P[h] @ V_u
+        log_pi = np.array([oracles.log_softmax(row) for row in (Q_r + lam * Q_u) / kappa])
+        pi = np.exp(log_pi)
+        V_r, V_u = (pi * (Q_r - kappa * log_pi)).sum(axis=1), (pi * Q_u).sum(axis=1)
+    return V_u[task.initial_state]
+
+
+@relaxed
+@given(seeds, st.floats(0.01, 2.0), st.floats(0, 50), st.floats(0, 50))
+def test_the_softmax_utility_grows_with_lambda_on_an_exact_model(seed, kappa, lam, more):
+    """Lemma "Softmax value monotonicity"."""
+    _, _, cmdp = problem(seed)
+    assert exact_softmax_utility(cmdp, kappa, lam + more) >= exact_softmax_utility(cmdp, kappa, lam) - 1e-10
+
+
+@relaxed
+@given(seeds, st.integers(1, 60), st.sampled_from([None, 3]))
+def test_relabelling_states_and_actions_permutes_the_policy(seed, num_episodes, d):
+    rng, raw, cmdp = problem(seed, S=5, d=d)
+    task = cmdp.task
+    episodes = oracles.random_episodes(rng, raw, np.full((3, 5, 3), 1 / 3), num_episodes)
+    new_state, new_action = rng.permutation(5), rng.permutation(3)
+    old_state, old_action = np.argsort(new_state), np.argsort(new_action)
+
+    def relabelled(array):
+        return array[:, old_state][:, :, old_action]
+
+    renamed = es.LinearCMDP(
+        relabelled(cmdp.P)[..., old_state], relabelled(task.reward), relabelled(task.utility),
+        None if d is None else raw["phi"][old_state][:, old_action], int(new_state[task.initial_state]),
+        threshold=-1,
+    )  # fmt: skip
+    plain, moved = (SoftmaxPlanner(t, constants(), utility_sign=-1, compensate=True) for t in (task, renamed.task))
+    for states, actions in episodes:
+        plain.observe(states, actions)
+        moved.observe(new_state[states], new_action[actions])
+    plain.refresh()
+    moved.refresh()
+    (policy, bound), (policy_moved, bound_moved) = plain.policy(2.0), moved.policy(2.0)
+    np.testing.assert_allclose(bound_moved, bound, atol=1e-10)
+    np.testing.assert_allclose(policy_moved.table(), relabelled(policy.table()), atol=1e-9)
+
+
+@relaxed
+@given(seeds, st.sampled_from([None, 3]))
+def test_bonuses_never_grow_with_data(seed, d):
+    rng, raw, cmdp = problem(seed, d=d)
+    made = SoftmaxPlanner(cmdp.task, constants(), utility_sign=-1, compensate=True)
+    shape = (4, made._ridge.support().reward.shape[1], 3)
+    before = np.inf
+    for states, actions in oracles.random_episodes(rng, raw, np.full((3, 4, 3), 1 / 3), 30):
+        made.observe(states, actions)
+        now, _ = made._ridge.fitted(np.zeros(shape)).everywhere()
+        assert (now <= before + 1e-12).all()
+        before = now
+
+
+@relaxed
+@given(seeds, st.integers(1, 200), st.sampled_from([0.5, 1.0, 2.0]))
+def test_elliptical_potential(seed, num_episodes, ridge):
+    """Σ_k min{1, β_k²} ≤ 2 ln(det Λ/det ρI) ≤ 2d ln(1 + K/(ρd)), and ln det is what is tracked."""
+    rng, raw, cmdp = problem(seed, S=6, d=4)
+    regression, total = DenseRidge(cmdp.task, ridge), np.zeros(3)
+    for states, actions in oracles.random_episodes(rng, raw, np.full((3, 6, 3), 1 / 3), num_episodes):
+        fitted = regression.fitted(np.zeros((4, regression.support().reward.shape[1], 3)))
+        for h in range(3):
+            total[h] += min(1.0, fitted.at(h, int(states[h]))[0][actions[h]] ** 2)
+        regression.observe(states, actions)
+    assert (total <= 2 * regression.log_det + 1e-9).all()
+    assert (regression.log_det <= 4 * np.log(1 + num_episodes / (ridge * 4)) + 1e-9).all()
+
+
+@relaxed
+@given(seeds, st.sampled_from([None, 3]), st.booleans())
+def test_the_order_of_episodes_does_not_matter(seed, d, plan_between):
+    rng, raw, cmdp = problem(seed, d=d)
+    episodes = oracles.random_episodes(rng, raw, np.full((3, 4, 3), 1 / 3), 40)
+    agents = [es.Ghosh2024(cmdp.task, constants()) for _ in range(2)]
+    for agent, order in zip(agents, (episodes, episodes[::-1]), strict=True):
+        for k, (states, actions) in enumerate(order):
+            agent.learn(es.Episode(states, actions))
+            if plan_between and k % 7 == 0:
+                agent.plan()
+    first, second = (agent.plan() for agent in agents)
+    assert first.source == second.source
+    np.testing.assert_allclose(first.utility_bound, second.utility_bound, atol=1e-9)
+    np.testing.assert_allclose(first.policy.table(), second.policy.table(), atol=1e-8)
+
+
+@relaxed
+@given(seeds)
+def test_the_search_returns_an_admitted_lambda_monotone_or_not(seed):
+    """Whatever the estimate does between, the policy deployed from the search passed the check itself."""
+    rng = np.random.default_rng(seed)
+    raw = oracles.random_cmdp(rng, 4, 3, 3, None)
+    free = es.LinearCMDP(raw["P"], raw["reward"], raw["utility"], initial_state=raw["initial_state"], threshold=-1)
+    largest = free.evaluate(free.task.safe_policy)[1]
+    cmdp = es.LinearCMDP(
+        raw["P"], raw["reward"], raw["utility"], initial_state=raw["initial_state"], threshold=0.7 * largest
+    )
+    agent = es.OPSE(cmdp.task, constants(C_u=0.1))
+    for states, actions in oracles.random_episodes(rng, raw, np.full((3, 4, 3), 1 / 3), 100):
+        agent.learn(es.Episode(states, actions))
+    plan = agent.plan()
+    assert plan.source == "safe" or plan.utility_bound >= cmdp.task.threshold
+    if plan.source == "safe":
+        assert plan.utility_bound < cmdp.task.threshold

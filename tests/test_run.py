@@ -1,0 +1,114 @@
+"""The loop and its record."""
+
+import numpy as np
+import pytest
+
+import episafe as es
+from episafe.runs.simulate import cumulative, draw, simulate
+
+
+def record(**changes):
+    facts = {
+        "reward_values": np.array([1.0, 2.5, 2.0]),
+        "utility_values": np.array([0.5, 0.9, 1.5]),
+        "sources": np.array(["safe", "search", "safe"]),
+        "lams": np.array([np.nan, 0.5, np.nan]),
+        "utility_bounds": np.array([0.1, 1.0, 0.2]),
+        "plan_ids": np.array([0, 1, 2]),
+        "optimum": 2.0,
+        "threshold": 1.0,
+        "settings": {"env": 'a "quoted" name', "C_u": 0.5, "seed": 3},
+    }
+    return es.Record(**{**facts, **changes})
+
+
+def test_metrics_by_hand():
+    made = record()
+    np.testing.assert_allclose(made.regret(), [1.0, 0.5, 0.5])
+    np.testing.assert_allclose(made.violation(), [0.5, 0.6, 0.6])
+    np.testing.assert_allclose(made.cancelling_violation(), [0.5, 0.6, 0.1])
+    np.testing.assert_array_equal(made.safe_deployments(), [1, 1, 2])
+
+
+def test_save_and_load_keep_every_fact(tmp_path):
+    made = record()
+    made.save(tmp_path / "run")
+    again = es.Record.load(tmp_path / "run")
+    for name in ("reward_values", "utility_values", "sources", "lams", "utility_bounds", "plan_ids"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(made, name))
+    assert (again.optimum, again.threshold) == (2.0, 1.0)
+    assert again.settings == made.settings
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["episodes.npz", "run.toml"]
+
+
+def test_a_damaged_record_is_refused(tmp_path):
+    record().save(tmp_path)
+    (tmp_path / "run.toml").write_text("env = 'unfinished")
+    with pytest.raises(es.DamagedFile):
+        es.Record.load(tmp_path)
+    (tmp_path / "episodes.npz").write_bytes(b"not a zip file")
+    with pytest.raises(es.DamagedFile, match=r"episodes\.npz"):
+        es.Record.load(tmp_path)
+
+
+def test_exact_values_belong_to_the_deployed_policies():
+    cmdp = es.make("streaming", seed=1)
+    agent = es.OPSE(cmdp.task, es.Constants.paper("streaming"), es.Doubling(0.3))
+    tables = []
+
+    class Watched:
+        task, settings, learn = agent.task, agent.settings, agent.learn
+
+        def plan(self):
+            tables.append(agent.plan().policy.table().copy())
+            return agent.plan()
+
+    made = es.run(cmdp, Watched(), num_episodes=120)
+    values = np.array([cmdp.evaluate(table) for table in tables])
+    np.testing.assert_array_equal(made.reward_values, values[:, 0])
+    np.testing.assert_array_equal(made.utility_values, values[:, 1])
+    assert made.plan_ids[-1] < 119
+
+
+def test_exact_values_are_computed_only_when_the_policy_changed(monkeypatch):
+    cmdp = es.make("tabular", seed=1)
+    calls = []
+    evaluate = cmdp.evaluate
+    monkeypatch.setattr(cmdp, "evaluate", lambda policy: calls.append(1) or evaluate(policy))
+    made = es.run(cmdp, es.OPSE(cmdp.task, es.Constants.paper("tabular"), es.Doubling(0.3)), num_episodes=300)
+    assert len(calls) == made.plan_ids[-1] + 1 < 150
+
+
+def test_simulated_frequencies_are_the_probabilities():
+    """10^5 episodes; five standard deviations of a frequency are below 0.008."""
+    rng = np.random.default_rng(0)
+    P, policy = rng.dirichlet(np.ones(3), (2, 3, 2)), rng.dirichlet(np.ones(2), (2, 3))
+    kernel, running = cumulative(P), cumulative(policy)
+    counts = np.zeros((2, 3, 2))
+    for _ in range(100_000):
+        states, actions = simulate(running, kernel, 1, rng.random(2), rng.random(2))
+        counts[np.arange(2), states[:-1], actions] += 1
+    cmdp = es.LinearCMDP(P, np.zeros((2, 3, 2)), np.ones((2, 3, 2)), initial_state=1, threshold=0.5)
+    np.testing.assert_allclose(counts / 100_000, cmdp.occupancy(policy), atol=0.008)
+
+
+def test_an_impossible_event_is_never_drawn():
+    running = cumulative(np.array([0.0, 0.5, 0.0, 0.5, 0.0]))
+    for uniform in (0.0, 0.25, 0.5, np.nextafter(1.0, 0.0)):
+        assert draw(running, uniform) in (1, 3)
+    tail = cumulative(np.array([0.3, 0.7 - 1e-12, 0.0]))  # rounded below 1, as a kernel within the tolerance may be
+    assert draw(tail, np.nextafter(1.0, 0.0)) == 1
+
+
+def test_the_settings_say_how_the_run_was_made():
+    cmdp = es.make("tabular", seed=4)
+    made = es.run(cmdp, es.OPSE(cmdp.task, es.Constants.paper("tabular")), num_episodes=5, seed=9)
+    expected = {"env": "tabular", "seed": 4, "variant": "released", "agent": "opse", "C_u": 1.0, "run_seed": 9}
+    assert expected.items() <= made.settings.items()
+    assert {"episafe_version", "numpy_version", "seconds", "level", "replan"} <= made.settings.keys()
+
+
+def test_a_run_needs_an_episode():
+    cmdp = es.make("tabular")
+    with pytest.raises(ValueError, match="num_episodes"):
+        es.run(cmdp, es.Fixed(cmdp.task, "uniform"), num_episodes=0)
