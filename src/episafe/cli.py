@@ -171,7 +171,3 @@ def _show(record: Record, as_json: bool) -> None:
     for name, value in facts.items():
         table.add_row(name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else str(value))
     console.print(table)
-
-
-if __name__ == "__main__":
-    app()

@@ -1,0 +1,74 @@
+"""Which records are runs of the same experiment, and the order in which experiments are shown."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from episafe.runs.record import COLUMNS, Record
+
+ENVS = ("tabular", "streaming", "linear")
+VARIANTS = ("released", "text")
+AGENTS = ("opse", "ghosh", "dope", "uniform", "incumbent")
+EVERY = "Every()"  # how a record says that its agent planned before every episode
+
+
+@dataclass(frozen=True)
+class Group:
+    """What the runs of one row, one curve, have in common; "" where the records do not say."""
+
+    env: str
+    variant: str
+    agent: str
+    replan: str
+    level: str
+
+    @classmethod
+    def of(cls, record: Record) -> "Group":
+        """The group of a record; a record of a user's problem is one of "problem", of an unnamed agent of "agent"."""
+        said = {key: str(record.settings.get(key, "")) for key in cls.__dataclass_fields__}
+        return cls(**{**said, "env": said["env"] or "problem", "agent": said["agent"] or "agent"})
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Environment and variant: what shares a figure."""
+        return self.env, self.variant
+
+    @property
+    def replans_every_episode(self) -> bool:
+        """Whether the agent plans before every episode, or is a fixed policy that never has to."""
+        return self.replan in (EVERY, "")
+
+    def order(self) -> tuple[object, ...]:
+        """Sorts groups: the paper's environments, variants and agents first, in its order."""
+        return (
+            *_rank(self.env, ENVS),
+            *_rank(self.variant, VARIANTS),
+            *_rank(self.agent, AGENTS),
+            not self.replans_every_episode,
+            self.replan,
+            self.level,
+        )
+
+
+def grouped(records: Iterable[Record]) -> dict[Group, list[Record]]:
+    """Records by group, in the order of reports."""
+    found: dict[Group, list[Record]] = {}
+    for record in records:
+        found.setdefault(Group.of(record), []).append(record)
+    return {group: found[group] for group in sorted(found, key=Group.order)}
+
+
+def shortest(records: Sequence[Record]) -> int:
+    """Number of episodes that every run has."""
+    length = min(len(record.reward_values) for record in records)
+    if length == 0:
+        raise ValueError("a record holds no episode: run it for at least one, or remove its folder")
+    return length
+
+
+def first(record: Record, num_episodes: int) -> Record:
+    """The record as if the run had ended after `num_episodes`."""
+    return replace(record, **{name: getattr(record, name)[:num_episodes] for name in COLUMNS})
+
+
+def _rank(name: str, known: tuple[str, ...]) -> tuple[int, str]:
+    return (known.index(name), "") if name in known else (len(known), name)

@@ -1,0 +1,164 @@
+"""The report as one HTML file that opens offline: outcome first, then charts, numbers, and how to read them."""
+
+from collections.abc import Mapping, Sequence
+
+from episafe.reports import wording
+from episafe.reports.interactive import fragment, script
+from episafe.reports.labels import label, name, place_title, replanning
+from episafe.reports.metrics import Summary
+from episafe.reports.page import items, page, row, table, text
+from episafe.reports.panels import Chart, size
+from episafe.reports.tables import HEADINGS, NUM_WORDS, cells, plus_minus
+
+TITLE = "Safe exploration: regret and violation"
+MATRIX_KEY = (
+    "Each cell: the share of episodes that violate the constraint; regret at the last episode, mean ± 95 % interval; "
+    "how often the incumbent was deployed, where the agent has one."
+)
+NUM_PLACE = 2  # columns of HEADINGS that name the place
+
+
+def to_html(
+    summaries: Sequence[Summary],
+    charts: Sequence[Chart],
+    software: Mapping[str, Sequence[str]],
+    num_unfinished: int,
+) -> str:
+    """The whole report; `num_unfinished` runs were found without an end and left out."""
+    by_place = {
+        chart.place: [summary for summary in summaries if summary.group.place == chart.place] for chart in charts
+    }
+    sections = [
+        _headline(summaries, by_place, num_unfinished),
+        _charts(charts, by_place),
+        _numbers(by_place),
+        _notes(summaries),
+        _made_with(summaries, software),
+    ]
+    return page(TITLE, "\n".join(sections), script())
+
+
+Places = Mapping[tuple[str, str], Sequence[Summary]]
+
+
+def _headline(summaries: Sequence[Summary], by_place: Places, num_unfinished: int) -> str:
+    safe, unsafe = wording.safe_and_unsafe(summaries)
+    lines = [
+        f"<h1>{text(TITLE)}</h1>",
+        f'<p class="sub">{text(_scope(summaries, by_place))}</p>',
+    ]
+    if safe:
+        lines.append(f'<p class="lead safe"><b>✓ Never violated:</b> {text("; ".join(safe))}</p>')
+    if unsafe:
+        lines.append(f'<p class="lead unsafe"><b>✗ Violated:</b> {text("; ".join(unsafe))}</p>')
+    if wording.caveat(summaries):
+        lines.append(f'<p class="caveat">{text(wording.caveat(summaries))}</p>')
+    if num_unfinished:
+        left_out = wording.plural(num_unfinished, "unfinished run")
+        lines.append(f'<p class="warning">{left_out} left out: these numbers may still change.</p>')
+    return "\n".join([*lines, _matrix(summaries, by_place)])
+
+
+def _scope(summaries: Sequence[Summary], by_place: Places) -> str:
+    problems = wording.plural(len(by_place), "problem family").replace("familys", "families")
+    return f"{problems}, {size(summaries)} for each agent"
+
+
+def _matrix(summaries: Sequence[Summary], by_place: Places) -> str:
+    """Agents down, problems across; a cell says safe or not, at what regret, and how much was the incumbent's."""
+    head = "".join(f'<th scope="col">{text(place_title(place))}</th>' for place in by_place)
+    rows = []
+    for agent, level in dict.fromkeys(map(_matrix_row, summaries)):
+        shown = [[s for s in at if _matrix_row(s) == (agent, level)] for at in by_place.values()]
+        title = text(name(agent)) + (f"<br><small>check: {text(level)}</small>" if level else "")
+        rows.append(f'<tr><th scope="row">{title}</th>{"".join(map(_cell, shown))}</tr>')
+    return (
+        f'<div class="scroll"><table class="matrix"><thead><tr><td></td>{head}</tr></thead>'
+        f'<tbody>{"".join(rows)}</tbody></table></div>\n<p class="key">{text(MATRIX_KEY)}</p>'
+    )
+
+
+def _matrix_row(summary: Summary) -> tuple[str, str]:
+    return summary.group.agent, summary.group.level if summary.has_incumbent else ""
+
+
+def _cell(summaries: Sequence[Summary]) -> str:
+    if not summaries:
+        return "<td>not run</td>"
+    kind = "unsafe" if any(s.total_violating_episodes for s in summaries) else "safe"
+    return f'<td class="cell {kind}">{"<hr>".join(map(_cell_lines, summaries))}</td>'
+
+
+def _cell_lines(summary: Summary) -> str:
+    violating = wording.share(summary.violating_episodes.mean, summary.num_episodes)
+    verdict = f"✗ violates in {violating}" if summary.total_violating_episodes else "✓ no violation"
+    lines = [f"regret {plus_minus(summary.regret)}"]
+    if summary.has_incumbent:
+        lines.append(wording.reliance(summary))
+    if not summary.group.replans_every_episode:
+        lines.append(f"replans by {replanning(summary)}")
+    return f"<b>{text(verdict)}</b>" + "".join(f"<span>{text(line)}</span>" for line in lines)
+
+
+def _charts(charts: Sequence[Chart], by_place: Places) -> str:
+    found = [
+        "<h2>Problem by problem</h2>",
+        '<p class="sub">Lines are means over runs, bands 95 % t-intervals. Point at a line for numbers; click a name '
+        "to hide an agent in all panels, double-click to see it alone.</p>",
+    ]
+    for number, chart in enumerate(charts):
+        at = by_place[chart.place]
+        found += [
+            f"<h3>{text(chart.title)}</h3>",
+            items(wording.verdict(at), "verdict"),
+            f"<p>{text(wording.lowest_regret(at))}</p>",
+            *(f'<p class="warning">{text(warning)}</p>' for warning in wording.warnings(at)),
+            f'<div class="scroll"><div class="chart">{fragment(chart, f"chart-{number}")}</div></div>',
+        ]
+    return "\n".join(found)
+
+
+def _numbers(by_place: Places) -> str:
+    headings = list(HEADINGS[NUM_PLACE:])
+    num_words = NUM_WORDS - NUM_PLACE
+    rows = []
+    for place, at in by_place.items():
+        rows.append(
+            f'<tr class="place"><th colspan="{len(headings)}" scope="rowgroup">{text(place_title(place))}</th></tr>'
+        )
+        rows += [row(cells(summary)[NUM_PLACE:], num_words) for summary in at]
+    return (
+        "<h2>All numbers</h2>\n"
+        '<p class="sub">At the last episode: mean ± half-width of the 95 % t-interval over runs. '
+        "Every digit is in <code>summary.csv</code>.</p>\n" + table(headings, rows, num_words)
+    )
+
+
+def _notes(summaries: Sequence[Summary]) -> str:
+    agents = dict.fromkeys(summary.group.agent for summary in summaries)
+    levels = dict.fromkeys(summary.group.level for summary in summaries if summary.has_incumbent)
+    variants = dict.fromkeys(summary.group.variant for summary in summaries)
+    entries = [
+        ("What is compared", [f"{name(x)}: {wording.AGENTS[x]}" for x in agents if x in wording.AGENTS]),
+        ("Levels of the check", [f"{x}: {wording.LEVELS[x]}" for x in levels if x in wording.LEVELS]),
+        ("Variants", [f"{x}: {wording.VARIANTS[x]}" for x in variants if x in wording.VARIANTS]),
+    ]
+    lists = [(title, items(sentences, "notes")) for title, sentences in entries if sentences]
+    paragraphs = [(title, text(words)) for title, words in wording.reading(summaries)]
+    shown = "".join(f"<dt>{text(title)}</dt><dd>{words}</dd>" for title, words in lists + paragraphs)
+    return f"<h2>How to read this</h2>\n<dl>{shown}</dl>"
+
+
+def _made_with(summaries: Sequence[Summary], software: Mapping[str, Sequence[str]]) -> str:
+    versions = ", ".join(f"{package} {' and '.join(found)}" for package, found in software.items())
+    rows = items([_provenance(summary) for summary in summaries], "settings")
+    return (
+        f"<h2>Made with</h2>\n<p>{text(versions or 'The records do not name versions.')}</p>\n"
+        f"<details><summary>Seeds and settings of every row</summary>{rows}</details>"
+    )
+
+
+def _provenance(summary: Summary) -> str:
+    seeds = ", ".join(map(str, summary.seeds)) or "not recorded"
+    settings = "".join(f"; {key} = {value}" for key, value in summary.settings.items())
+    return f"{place_title(summary.group.place)}, {label(summary)}: seeds of the problems {seeds}{settings}"

@@ -1,0 +1,96 @@
+"""How groups are named and drawn: one name, colour and line style an agent, on paper and on screen."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from episafe.reports.groups import AGENTS
+from episafe.reports.metrics import Summary
+
+NAMES = {
+    "opse": "OPSE-LCMDP",
+    "ghosh": "Ghosh et al. 2024",
+    "dope": "DOPE",
+    "uniform": "Uniform policy",
+    "incumbent": "Incumbent",
+    "fixed": "Fixed policy",
+}
+DO_NOT_PLAN = ("uniform", "incumbent", "fixed")
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a line looks.
+
+    Attributes:
+        colour: of Okabe and Ito's colour-blind-safe set.
+        dash: the pattern, as plotly names it.
+        marker: as plotly names it; only where two rows of a chart share an agent.
+        width: in points; falls along the rows of a chart, so that lines on top of each other are all seen.
+    """
+
+    colour: str
+    dash: str
+    marker: str = ""
+    width: float = 3.4
+
+
+_STYLES = {
+    "opse": Style("#0072B2", "solid"),
+    "ghosh": Style("#D55E00", "dash"),
+    "dope": Style("#009E73", "dashdot"),
+    "uniform": Style("#6B6B6B", "dot"),
+    "incumbent": Style("#CC79A7", "longdash"),
+}
+_OTHERS = (Style("#E69F00", "longdashdot"), Style("#56B4E9", "dash"), Style("#000000", "dashdot"))
+_WIDTHS = (3.4, 2.6, 2.0, 1.6, 1.3)
+_MARKERS = ("", "circle", "square", "triangle-up", "diamond")
+
+
+def name(agent: str) -> str:
+    """The agent as the paper calls it."""
+    return NAMES.get(agent, agent)
+
+
+def label(summary: Summary) -> str:
+    """The legend's name of a row: agent, level of its check where it has one, replanning where not every episode."""
+    remarks = [summary.group.level] if summary.has_incumbent and summary.group.level else []
+    if not summary.group.replans_every_episode:
+        remarks.append(f"replans by {replanning(summary)}")
+    return name(summary.group.agent) + (f" ({', '.join(remarks)})" if remarks else "")
+
+
+def check(summary: Summary) -> str:
+    """The level of the check that a plan must pass, "none" where the agent is known to have no check."""
+    if summary.has_incumbent:
+        return summary.group.level or "–"
+    return "none" if summary.group.agent in NAMES else "–"
+
+
+def replanning(summary: Summary) -> str:
+    """When the agent plans again, in few words."""
+    if not summary.group.replan:
+        return "never" if summary.group.agent in DO_NOT_PLAN else "–"
+    if summary.group.replans_every_episode:
+        return "every episode"
+    return summary.group.replan.replace("growth=", "")
+
+
+def place_title(place: tuple[str, str]) -> str:
+    """Environment and variant as a heading."""
+    env, variant = place
+    title = env[:1].upper() + env[1:]
+    return f"{title}, {variant} variant" if variant else title
+
+
+def styles(summaries: Sequence[Summary]) -> list[Style]:
+    """A style for each summary: colour and dash by agent, the same in every chart."""
+    unknown = list(dict.fromkeys(s.group.agent for s in summaries if s.group.agent not in AGENTS))
+    looks = _STYLES | {agent: _OTHERS[rank % len(_OTHERS)] for rank, agent in enumerate(unknown)}
+    before: dict[tuple[str, str], list[str]] = {}
+    found = []
+    for summary in summaries:
+        agent, agents = summary.group.agent, before.setdefault(summary.group.place, [])
+        marker = _MARKERS[agents.count(agent) % len(_MARKERS)]
+        found.append(replace(looks[agent], marker=marker, width=_WIDTHS[min(len(agents), len(_WIDTHS) - 1)]))
+        agents.append(agent)
+    return found

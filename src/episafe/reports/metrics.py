@@ -1,0 +1,178 @@
+"""The numbers of a report: mean and 95 % t-interval over runs, at the end and along the episodes."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import stdtrit
+
+from episafe.arrays import Array, IntArray
+from episafe.reports.groups import Group, first, grouped, shortest
+from episafe.reports.notes import common_settings, notes, seeds
+from episafe.runs.record import Record
+from episafe.runs.settings import Scalar
+
+VIOLATION_TOL = 1e-9  # values are sums of order H in float64: their rounding stays below 1e-12
+CONFIDENCE = 0.95
+GRID = 400  # points of a curve; more cannot be seen
+HAS_INCUMBENT = ("opse", "dope")  # the agents that fall back on the incumbent
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over runs, and half the width of its 95 % t-interval; NaN for one run."""
+
+    mean: float
+    half_width: float
+
+    @classmethod
+    def over(cls, values: Sequence[float]) -> "Interval":
+        """The interval of one number a run."""
+        mean, half_width = _t_interval(np.array(values, dtype=np.float64))
+        return cls(float(mean), float(half_width))
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One row of the table: all runs of a group after `num_episodes` episodes.
+
+    Attributes:
+        regret: Σ (optimum − V^r), signed: below 0 where reward beyond the constrained optimum was taken unsafely.
+        violation: Σ max{b − V^u, 0}, hard.
+        cancelling_violation: max{Σ (b − V^u), 0}: safe episodes pay for unsafe ones.
+        violating_episodes: episodes of a run with b − V^u > VIOLATION_TOL.
+        worst_violation: largest b − V^u of a run.
+        incumbent_deployments: episodes of a run in which the incumbent was deployed.
+        plans: plans made in a run.
+        episodes_per_second: NaN where the record does not say how long it took.
+        total_violating_episodes, violating_runs: the same count over all runs, and the runs that have any.
+        largest_violation: of any episode of any run.
+        seeds: of the problems, each once.
+        settings: what all the runs were made with.
+        notes: what a reader of the row must know.
+    """
+
+    group: Group
+    num_runs: int
+    num_episodes: int
+    regret: Interval
+    violation: Interval
+    cancelling_violation: Interval
+    violating_episodes: Interval
+    worst_violation: Interval
+    incumbent_deployments: Interval
+    plans: Interval
+    episodes_per_second: Interval
+    total_violating_episodes: int
+    violating_runs: int
+    largest_violation: float
+    seeds: tuple[int, ...]
+    settings: Mapping[str, Scalar]
+    notes: tuple[str, ...]
+
+    @property
+    def has_incumbent(self) -> bool:
+        """Whether the agent can deploy the incumbent, and so has a check whose level is worth naming."""
+        return self.group.agent in HAS_INCUMBENT or self.incumbent_deployments.mean > 0
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """Mean over runs and its 95 % t-interval along the episodes.
+
+    Attributes:
+        episodes: counted from 1, at most GRID of them, the last one included, (n,).
+        mean, low, high: (n,); low and high are NaN for one run.
+    """
+
+    episodes: IntArray
+    mean: Array
+    low: Array
+    high: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Curves:
+    """The three curves of a group; intervals are cut to the values that are possible at all."""
+
+    group: Group
+    num_runs: int
+    regret: Curve
+    violation: Curve
+    safe_deployments: Curve
+
+
+def summarise(records: Iterable[Record]) -> list[Summary]:
+    """One summary a group, in the order of reports; runs of a group are compared after the shortest one's episodes."""
+    return [_summary(group, runs) for group, runs in grouped(records).items()]
+
+
+def curves(records: Iterable[Record]) -> list[Curves]:
+    """Curves of each group, in the order of reports, as long as the group's shortest run."""
+    return [
+        Curves(
+            group,
+            num_runs=len(runs),
+            regret=_curve(runs, Record.regret),
+            violation=_not_negative(_curve(runs, Record.violation)),
+            safe_deployments=_at_most_one_an_episode(_not_negative(_curve(runs, Record.safe_deployments))),
+        )
+        for group, runs in grouped(records).items()
+    ]
+
+
+def _summary(group: Group, runs: Sequence[Record]) -> Summary:
+    num_episodes = shortest(runs)
+    cut = [first(run, num_episodes) for run in runs]
+    violating = [int(np.sum(run.violations() > VIOLATION_TOL)) for run in cut]
+    worst = [float(run.violations().max()) for run in cut]
+    return Summary(
+        group,
+        num_runs=len(runs),
+        num_episodes=num_episodes,
+        regret=Interval.over([run.regret()[-1] for run in cut]),
+        violation=Interval.over([run.violation()[-1] for run in cut]),
+        cancelling_violation=Interval.over([run.cancelling_violation()[-1] for run in cut]),
+        violating_episodes=Interval.over(violating),
+        worst_violation=Interval.over(worst),
+        incumbent_deployments=Interval.over([run.safe_deployments()[-1] for run in cut]),
+        plans=Interval.over([run.plan_ids[-1] + 1 for run in cut]),
+        episodes_per_second=Interval.over([_speed(run) for run in runs]),
+        total_violating_episodes=sum(violating),
+        violating_runs=sum(count > 0 for count in violating),
+        largest_violation=max(worst),
+        seeds=seeds(runs),
+        settings=common_settings(runs),
+        notes=notes(runs),
+    )
+
+
+def _speed(run: Record) -> float:
+    seconds = float(run.settings.get("seconds", math.nan))
+    return len(run.reward_values) / seconds if seconds > 0 else math.nan
+
+
+def _curve(runs: Sequence[Record], quantity: Callable[[Record], Array | IntArray]) -> Curve:
+    num_episodes = shortest(runs)
+    episodes = np.unique(np.linspace(1, num_episodes, GRID).round().astype(np.int64))
+    mean, half_width = _t_interval(np.array([quantity(run)[episodes - 1] for run in runs], dtype=np.float64))
+    return Curve(episodes, mean, mean - half_width, mean + half_width)
+
+
+def _not_negative(curve: Curve) -> Curve:
+    return replace(curve, low=np.maximum(curve.low, 0.0))
+
+
+def _at_most_one_an_episode(curve: Curve) -> Curve:
+    return replace(curve, high=np.minimum(curve.high, curve.episodes))
+
+
+def _t_interval(values: Array) -> tuple[Array, Array]:
+    """Mean and t_{n−1}(0.975) s/√n along the first axis, (n, …) to (…); NaN half-width for n = 1."""
+    mean = values.mean(axis=0)
+    num_runs = len(values)
+    if num_runs == 1:
+        return mean, np.full_like(mean, np.nan)
+    quantile = stdtrit(num_runs - 1, (1 + CONFIDENCE) / 2)
+    return mean, quantile * values.std(axis=0, ddof=1) / math.sqrt(num_runs)

@@ -1,0 +1,185 @@
+"""What is drawn, before anything draws it: the panels of each problem, their lines and their axes."""
+
+import math
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from episafe.arrays import Array
+from episafe.reports.labels import Style, label, name, place_title, styles
+from episafe.reports.metrics import VIOLATION_TOL, Curve, Curves, Summary
+
+DWARFED = 20.0  # a regret this many times the next one flattens all the others on a linear axis
+UNSEEN = 30.0  # a violation this many times smaller than the largest looks like zero on a linear axis
+NUM_TICKS = 5  # at most, on a linear axis: their step is then wider than the foot, so that none is below a zero line
+DECADES = 4  # below the largest violation that are told apart on a logarithmic axis
+MARGIN = 0.06  # of the axis, left free at either end
+FOOT = 0.17  # of the axis, left free below 0 for a remark
+REMARK_WIDTH, REMARK_LINES = 46, 2  # characters a line, lines: what fits at the foot of a panel
+
+
+@dataclass(frozen=True)
+class Axis:
+    """y ↦ y, or y ↦ sign(y) log₁₀(1 + |y|/unit), which keeps 0 and signs and shows all magnitudes.
+
+    Attributes:
+        unit: 0 for a linear axis.
+        low, high: smallest and largest value drawn, after the map.
+        foot: share of their distance to leave free below `low`.
+    """
+
+    unit: float
+    low: float
+    high: float
+    foot: float
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Where the axis begins and ends, after the map."""
+        span = self.high - self.low
+        return self.low - self.foot * span, self.high + MARGIN * span
+
+    def position(self, y: Array) -> Array:
+        """Where `y` is drawn."""
+        return _warp(y, self.unit)
+
+    def ticks(self) -> Array:
+        """0 and ± unit·10^k among the values; for logarithmic axes."""
+        powers = self.unit * 10.0 ** np.arange(math.ceil(max(-self.low, self.high)) + 1)
+        candidates = np.concatenate([-powers[::-1], [0.0], powers])
+        drawn = self.position(candidates)
+        return candidates[(self.low <= drawn) & (drawn <= self.ends[1])]
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """One curve of an agent under its legend name."""
+
+    label: str
+    agent: str
+    style: Style
+    curve: Curve
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """One quantity over the episodes.
+
+    Attributes:
+        remark: lines to write at the foot of the panel, where a curve could be overlooked; their place is kept free.
+    """
+
+    title: str
+    lines: tuple[Line, ...]
+    axis: Axis
+    remark: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Chart:
+    """The panels of one environment and variant: regret, violation, incumbent deployments where any agent has one."""
+
+    place: tuple[str, str]
+    title: str
+    panels: tuple[Panel, ...]
+
+    @property
+    def has_intervals(self) -> bool:
+        """Whether some line comes from more than one run."""
+        return any(bool(np.isfinite(line.curve.high).any()) for line in self.panels[0].lines)
+
+
+def charts(summaries: Sequence[Summary], curves: Sequence[Curves]) -> list[Chart]:
+    """One chart a place; `summaries` and `curves` are of the same records, and so in the same order."""
+    rows = list(zip(summaries, styles(summaries), curves, strict=True))
+    places = dict.fromkeys(summary.group.place for summary in summaries)
+    return [_chart(place, [row for row in rows if row[0].group.place == place]) for place in places]
+
+
+def _chart(place: tuple[str, str], rows: Sequence[tuple[Summary, Style, Curves]]) -> Chart:
+    def line(summary: Summary, style: Style, curve: Curve) -> Line:
+        return Line(label(summary), name(summary.group.agent), style, curve)
+
+    panels = [
+        _regret(tuple(line(summary, style, of.regret) for summary, style, of in rows)),
+        _violation(tuple(line(summary, style, of.violation) for summary, style, of in rows)),
+    ]
+    able = [row for row in rows if row[0].has_incumbent]
+    if able:
+        panels.append(_deployments(tuple(line(summary, style, of.safe_deployments) for summary, style, of in able)))
+    return Chart(place, f"{place_title(place)} – {size([summary for summary, _, _ in rows])}", tuple(panels))
+
+
+def size(summaries: Sequence[Summary]) -> str:
+    """Runs and episodes in words: "10 runs of 10,000 episodes"; a range where agents differ."""
+    runs = _span([summary.num_runs for summary in summaries])
+    episodes = _span([summary.num_episodes for summary in summaries])
+    return f"{runs} {'run' if runs == '1' else 'runs'} of {episodes} {'episode' if episodes == '1' else 'episodes'}"
+
+
+def _regret(lines: tuple[Line, ...]) -> Panel:
+    largest, *others = sorted(map(_magnitude, lines), reverse=True)
+    dwarfs = bool(others) and others[0] > 0 and largest > DWARFED * others[0]
+    axis = _axis(lines, unit=_decade(others[0]) if dwarfs else 0.0)
+    return Panel(f"Regret (signed){_mention(axis)}", lines, axis)
+
+
+def _violation(lines: tuple[Line, ...]) -> Panel:
+    sizes = [_magnitude(line) for line in lines if not _is_zero(line)]
+    remark = _zeros(lines)
+    unseen = bool(sizes) and max(sizes) > UNSEEN * min(sizes)
+    unit = _decade(max(min(sizes), max(sizes) / 10**DECADES)) if unseen else 0.0
+    axis = _axis(lines, unit, foot=FOOT if remark else MARGIN)
+    return Panel(f"Violation regret (hard){_mention(axis)}", lines, axis, remark)
+
+
+def _zeros(lines: Sequence[Line]) -> tuple[str, ...]:
+    """Whose violation is 0, by agent where that is true of all its lines; a count where the names do not fit."""
+    zero = [line for line in lines if _is_zero(line)]
+    if len(zero) == len(lines):
+        return ("0 throughout: every agent",)
+    others = {line.agent for line in lines if not _is_zero(line)}
+    names = dict.fromkeys(line.label if line.agent in others else line.agent for line in zero)
+    remark = textwrap.wrap(f"0 throughout: {', '.join(names)}", REMARK_WIDTH) if zero else []
+    return tuple(remark) if len(remark) <= REMARK_LINES else (f"0 throughout: {len(zero)} of {len(lines)} lines",)
+
+
+def _deployments(lines: tuple[Line, ...]) -> Panel:
+    return Panel("Incumbent deployments", lines, _axis(lines, unit=0.0))
+
+
+def _axis(lines: Sequence[Line], unit: float, foot: float = MARGIN) -> Axis:
+    curves = [_warp(y, unit) for line in lines for y in (line.curve.mean, line.curve.low, line.curve.high)]
+    drawn = np.concatenate([[0.0], *curves])
+    low, high = float(np.nanmin(drawn)), float(np.nanmax(drawn))
+    if high - low <= VIOLATION_TOL:
+        high = low + 1.0  # all lines are zero: an axis is still needed
+    return Axis(unit, low, high, foot)
+
+
+def _decade(size: float) -> float:
+    """The power of ten just below."""
+    return 10.0 ** math.floor(math.log10(size))
+
+
+def _mention(axis: Axis) -> str:
+    return ", symmetric log axis" if axis.unit else ""
+
+
+def _warp(y: Array, unit: float) -> Array:
+    return np.sign(y) * np.log10(1 + np.abs(y) / unit) if unit else y
+
+
+def _magnitude(line: Line) -> float:
+    return float(np.abs(line.curve.mean).max())
+
+
+def _is_zero(line: Line) -> bool:
+    return _magnitude(line) <= VIOLATION_TOL * int(line.curve.episodes[-1])
+
+
+def _span(values: Sequence[int]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"

@@ -1,0 +1,166 @@
+"""What the numbers say, in plain words. Every sentence here is made from summaries; none is made up."""
+
+from collections.abc import Sequence
+
+from episafe.reports.labels import label, name, place_title, replanning
+from episafe.reports.metrics import VIOLATION_TOL, Summary
+from episafe.reports.panels import size
+from episafe.reports.tables import number, plus_minus
+
+AGENTS = {
+    "opse": "explores with softmax policies and deploys one only if a pessimistic estimate of its utility reaches the "
+    "threshold; otherwise it deploys the incumbent, a policy known to be safe.",
+    "ghosh": "is the same softmax planner with an optimistic utility and no incumbent, as the paper implements its "
+    "baseline. It does not promise that every episode is safe.",
+    "dope": "solves the optimistic-pessimistic problem of Bura et al. 2022 over a box of transition kernels, without "
+    "features; it deploys the incumbent while that problem is infeasible.",
+    "uniform": "takes every action with equal probability and learns nothing.",
+    "incumbent": "deploys the policy known to be safe for ever and learns nothing.",
+}
+LEVELS = {
+    "heuristic": "the constants were set by hand, as in the paper’s own experiments. Zero violation at this level is "
+    "observed, not proved.",
+    "calibrated": "the constants were validated by simulation on a stated family of problems; outside that family zero "
+    "violation is observed, not proved.",
+    "theorem": "the constants are those of the theorem: with probability at least 1 − δ no episode violates, under its "
+    "assumptions.",
+}
+VARIANTS = {
+    "released": "follows the code behind the published figures.",
+    "text": "follows the words of the paper. In its tabular problem reward and utility are 1 with probability 0.9, so "
+    "that the constraint hardly binds.",
+}
+
+READING = (
+    (
+        "Regret",
+        "The sum over episodes of the exact constrained optimum minus the exact value of the deployed policy. It "
+        "is signed: an agent that breaks the constraint can earn more than the constrained optimum, and then its "
+        "regret falls, even below zero. Low regret with violations is therefore no success.",
+    ),
+    (
+        "Violation",
+        "The hard one: the sum over episodes of max{b − V, 0}, where V is the exact utility of the deployed policy "
+        "and b the threshold; a safe episode never makes up for an unsafe one. The table also lists the "
+        "cancelling one, max{Σ(b − V), 0}, where it does. An episode counts as violating if b − V is above "
+        f"{VIOLATION_TOL:g}, which only sets rounding aside.",
+    ),
+    (
+        "Incumbent deployments",
+        "Episodes in which an agent deployed the policy it was given as safe. An agent that deploys it in every "
+        "episode is safe, and has not explored yet.",
+    ),
+    (
+        "Intervals",
+        "95 % t-intervals over runs. Runs of different seeds are runs on different problems, so the intervals show "
+        "how problems differ as well as how runs do. An interval of width 0 around 0 violations does "
+        "not prove that none can occur.",
+    ),
+)
+
+
+def safe_and_unsafe(summaries: Sequence[Summary]) -> tuple[list[str], list[str]]:
+    """Agents without a violating episode, and agents with one, each with its counts over all problems."""
+    safe, unsafe = [], []
+    for agent in dict.fromkeys(summary.group.agent for summary in summaries):
+        rows = [summary for summary in summaries if summary.group.agent == agent]
+        runs = sum(row.num_runs for row in rows)
+        episodes = sum(row.num_runs * row.num_episodes for row in rows)
+        violating = sum(row.total_violating_episodes for row in rows)
+        if violating:
+            in_runs = sum(row.violating_runs for row in rows)
+            unsafe.append(f"{name(agent)} ({share(violating, episodes)} of episodes, in {in_runs} of {runs} runs)")
+        else:
+            safe.append(f"{name(agent)} (0 of {episodes:,} episodes, {plural(runs, 'run')})")
+    return safe, unsafe
+
+
+def caveat(summaries: Sequence[Summary]) -> str:
+    """What a zero is worth, by the lowest level among the agents that check their plans."""
+    levels = {summary.group.level for summary in summaries if summary.has_incumbent}
+    if "heuristic" in levels:
+        return "Level heuristic means constants set by hand: zero violation is observed here, not proved."
+    if "calibrated" in levels:
+        return "Level calibrated means constants validated by simulation: zero violation is observed here, not proved."
+    if "theorem" in levels:
+        return "Level theorem: with probability at least 1 − δ no episode violates, under the theorem’s assumptions."
+    return ""
+
+
+def verdict(summaries: Sequence[Summary]) -> list[str]:
+    """The outcome on one problem, a sentence an agent."""
+    return [f"{label(summary)}: {_outcome(summary)}{_reliance(summary)}." for summary in summaries]
+
+
+def lowest_regret(summaries: Sequence[Summary]) -> str:
+    """Who was best among the agents without a violating episode; regret bought with violations is no merit."""
+    safe = [summary for summary in summaries if not summary.total_violating_episodes]
+    if not safe:
+        return "Every agent violated the constraint."
+    best = min(safe, key=lambda summary: summary.regret.mean)
+    return f"Lowest mean regret among agents without a violating episode: {label(best)}, {plus_minus(best.regret)}."
+
+
+def warnings(summaries: Sequence[Summary]) -> list[str]:
+    """What to bear in mind when rows of one problem are compared."""
+    found = [f"{label(summary)}: {note}." for summary in summaries for note in summary.notes]
+    if len({summary.seeds for summary in summaries}) > 1:
+        found.append("The agents were not run on the same seeds: their means are over different problems.")
+    return found
+
+
+def reading(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
+    """The metrics in words: title and paragraph."""
+    rare = [summary for summary in summaries if not summary.group.replans_every_episode]
+    if not rare:
+        return list(READING)
+    where = "; ".join(
+        f"{name(summary.group.agent)} by {replanning(summary)} on {place_title(summary.group.place)}"
+        for summary in rare
+    )
+    replanned = (
+        f"The paper plans before every episode. Not so here: {where}. Between plans the deployed policy does not "
+        "change, and what was checked stays checked: this can cost regret, but adds no risk."
+    )
+    return [*READING, ("Replanning", replanned)]
+
+
+def reliance(summary: Summary) -> str:
+    """How much of the run was the incumbent's."""
+    used = summary.incumbent_deployments.mean
+    if used == 0:
+        return "incumbent never deployed"
+    if used == summary.num_episodes:
+        return "incumbent in every episode"
+    return f"incumbent in {share(used, summary.num_episodes)} of episodes"
+
+
+def share(part: float, whole: float) -> str:
+    """A percentage that is 0 % only for 0 and 100 % only for all."""
+    percent = 100 * part / whole
+    if 0 < percent < 0.1:
+        return "< 0.1 %"
+    if 99.9 < percent < 100:
+        return "> 99.9 %"
+    return f"{percent:.1f}".removesuffix(".0") + " %"
+
+
+def plural(count: int, noun: str) -> str:
+    """The count with its noun."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _outcome(summary: Summary) -> str:
+    if not summary.total_violating_episodes:
+        return f"0 violating episodes in {size([summary])}"
+    average = number(summary.violating_episodes.mean)
+    return (
+        f"{average} violating episodes a run on average "
+        f"({share(summary.violating_episodes.mean, summary.num_episodes)}), in {summary.violating_runs} of "
+        f"{plural(summary.num_runs, 'run')}; the worst episode was {number(summary.largest_violation)} below the "
+        f"threshold"
+    )
+
+
+def _reliance(summary: Summary) -> str:
+    return f"; {reliance(summary)}" if summary.has_incumbent else ""

@@ -1,0 +1,195 @@
+"""The command line as a person or a program uses it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+import episafe as es
+from episafe.cli import app
+from episafe.experiments import spec
+from episafe.experiments.catalogue import AGENTS, parse_replan
+
+runner = CliRunner()
+
+
+def invoke(*words):
+    return runner.invoke(app, [str(word) for word in words])
+
+
+def test_list_names_every_environment_and_agent():
+    shown = json.loads(invoke("list", "--json").stdout)
+    assert shown["environments"]["tabular"]["num_states"] == 5
+    assert set(shown["agents"]) == set(AGENTS)
+    plain = invoke("list")
+    assert plain.exit_code == 0
+    assert "streaming" in plain.stdout
+
+
+def test_run_prints_the_same_figures_as_the_library_and_saves_the_record(tmp_path):
+    done = invoke(
+        "run", "--env", "streaming", "--agent", "opse", "--episodes", 120, "--seed", 3, "--set", "C_u=1.5",
+        "--set", "buffer_length=4", "--replan", "doubling:0.3", "--out", tmp_path, "--json",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    cmdp = es.make("streaming", 3, buffer_length=4)
+    constants = es.Constants.paper("streaming").replace(C_u=1.5)
+    record = es.run(cmdp, es.OPSE(cmdp.task, constants, es.Doubling(0.3)), 120, seed=3)
+    shown = json.loads(done.stdout)
+    assert shown["regret"] == record.regret()[-1]
+    assert shown["violation"] == 0
+    assert shown["level"] == "heuristic"
+    assert es.Record.load(tmp_path).settings["C_u"] == 1.5
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_every_agent_runs_by_name(agent):
+    done = invoke("run", "--agent", agent, "--env", "tabular", "--episodes", 30)
+    assert done.exit_code == 0, done.output
+    assert "regret" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["run", "--env", "maze"], 2, "no environment 'maze'"),
+        (["run", "--agent", "ppo"], 2, "no agent 'ppo'"),
+        (["run", "--set", "C_q=1"], 2, "no option 'C_q'"),
+        (["run", "--set", "C_u"], 2, "NAME=VALUE"),
+        (["run", "--set", "C_u=much"], 2, "not a number"),
+        (["run", "--set", "C_u=-1"], 2, "C_u must be a finite number >= 0"),
+        (["run", "--replan", "sometimes"], 2, "replan must be"),
+        (["run", "--episodes", "0"], 2, "greater than or equal to 1"),
+        (["report", "no-such-folder"], 2, "no folder"),
+        (["frobnicate"], 2, "No such command"),
+    ],
+)
+def test_wrong_use_is_exit_code_2_with_the_remedy(words, code, message):
+    done = invoke(*words)
+    assert done.exit_code == code
+    assert message in " ".join(done.output.split())
+
+
+def test_a_damaged_record_is_exit_code_4(tmp_path):
+    invoke("run", "--episodes", 5, "--out", tmp_path / "records" / "one")
+    (tmp_path / "records" / "one" / "episodes.npz").write_bytes(b"torn")
+    done = invoke("report", tmp_path)
+    assert done.exit_code == 4
+    assert "episodes.npz" in done.output
+
+
+def test_an_infeasible_problem_is_exit_code_3(tmp_path, monkeypatch):
+    def infeasible(*_, **__):
+        raise es.Infeasible("threshold 9 cannot be reached")
+
+    monkeypatch.setattr("episafe.envs.make", infeasible)
+    assert invoke("run", "--episodes", 5).exit_code == 3
+
+
+def test_every_command_shows_an_example_in_its_help():
+    for command in ("list", "run", "paper", "report"):
+        shown = invoke(command, "--help").stdout
+        assert "Example" in shown
+        assert f"episafe {command}" in shown
+
+
+def test_replanning_rules_are_parsed():
+    assert parse_replan("every") == es.Every()
+    assert parse_replan("doubling:0.5") == es.Doubling(0.5)
+    assert parse_replan("doubling") == es.Doubling(0.3)
+    with pytest.raises(ValueError, match="growth must be > 0"):
+        parse_replan("doubling:0")
+
+
+@pytest.fixture
+def tiny_paper(monkeypatch):
+    tiny = spec.Experiment(
+        title="tiny",
+        environments=["tabular", "streaming"],
+        variants=["released"],
+        agents=["opse", "uniform"],
+        num_seeds=2,
+        num_episodes=20,
+        replan={"opse/tabular": "doubling:0.3"},
+        cost={},
+    )
+    monkeypatch.setattr("episafe.experiments.paper.paper_experiment", lambda quick: tiny)
+    return tiny
+
+
+def test_paper_makes_every_record_and_the_report_and_repeats_nothing(tmp_path, tiny_paper):
+    first = invoke("paper", "--quick", "--out", tmp_path, "--workers", 1)
+    assert first.exit_code == 0, first.output
+    assert "8 runs made, 0 were there already" in first.stdout
+    assert (tmp_path / "report.html").exists()
+    record = es.Record.load(tmp_path / "records" / "tabular-released-opse-1")
+    assert record.settings["replan"] == "Doubling(growth=0.3)"
+    assert len(record.reward_values) == 20
+
+    again = invoke("paper", "--quick", "--out", tmp_path, "--workers", 1)
+    assert "0 runs made, 8 were there already" in again.stdout
+
+    stamp = (tmp_path / "records" / "streaming-released-opse-0" / "run.toml").stat().st_mtime_ns
+    (tmp_path / "records" / "tabular-released-opse-1" / "run.toml").unlink()  # as if stopped before its end
+    resumed = invoke("paper", "--quick", "--out", tmp_path, "--workers", 1)
+    assert "1 runs made, 7 were there already" in resumed.stdout
+    assert (tmp_path / "records" / "streaming-released-opse-0" / "run.toml").stat().st_mtime_ns == stamp
+
+
+def test_paper_refuses_a_folder_with_another_experiment(tmp_path, tiny_paper):
+    (tmp_path / "experiment.toml").write_text("title = 'another'\n")
+    done = invoke("paper", "--out", tmp_path)
+    assert done.exit_code == 2
+    assert "another experiment" in " ".join(done.output.split())
+
+
+def test_a_failed_job_is_reported_with_exit_code_1_and_the_others_are_kept(tmp_path, tiny_paper, monkeypatch):
+    run = spec.Job.run
+
+    def failing(self, records):
+        if self.name == "tabular-released-opse-0":
+            raise RuntimeError("out of luck")
+        run(self, records)
+
+    class Inline:
+        """A pool that runs in this process, so that the patch is seen."""
+
+        def __init__(self, *_, **__): ...
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_): ...
+        def submit(self, function, *arguments):
+            from concurrent.futures import Future
+
+            future = Future()
+            try:
+                future.set_result(function(*arguments))
+            except RuntimeError as error:
+                future.set_exception(error)
+            return future
+
+    monkeypatch.setattr(spec.Job, "run", failing)
+    monkeypatch.setattr("episafe.experiments.pool.ProcessPoolExecutor", Inline)
+    done = invoke("paper", "--out", tmp_path)
+    assert done.exit_code == 1
+    assert "tabular-released-opse-0: RuntimeError: out of luck" in " ".join(done.output.split())
+    assert "7 runs made" in done.stdout
+
+
+def test_the_papers_experiment_is_the_papers():
+    full, quick = spec.paper_experiment(quick=False), spec.paper_experiment(quick=True)
+    assert (full.num_seeds, full.num_episodes, quick.num_seeds, quick.num_episodes) == (10, 10_000, 3, 1_000)
+    assert full.agents == ["opse", "ghosh", "dope", "uniform"]
+    names = [job.name for job in full.jobs()]
+    assert len(names) == len(set(names)) == 3 * 2 * 4 * 10
+    rules = {(job.env, job.agent): job.replan for job in full.jobs()}
+    assert rules["linear", "dope"] == "doubling:0.3"
+    assert {rule for kind, rule in rules.items() if kind != ("linear", "dope")} == {"every"}
+
+
+def test_it_is_installed_as_a_command():
+    shown = subprocess.run([sys.executable, "-m", "episafe", "--help"], capture_output=True, text=True, check=True)
+    assert "Improve a policy online" in shown.stdout

@@ -1,0 +1,397 @@
+"""Reports from hand-made records: every number here was worked out by hand."""
+
+import csv
+import io
+import math
+import re
+
+import numpy as np
+import pytest
+
+from episafe.errors import DamagedFile
+from episafe.reports import wording
+from episafe.reports.figures import file_stem, write_figures
+from episafe.reports.html import to_html
+from episafe.reports.interactive import script
+from episafe.reports.labels import label, styles
+from episafe.reports.metrics import GRID, Interval, curves, summarise
+from episafe.reports.notes import software
+from episafe.reports.panels import charts
+from episafe.reports.report import write_report
+from episafe.reports.tables import number, plus_minus, to_csv, to_markdown
+from episafe.runs.record import Record
+
+# 0.975 quantile of Student's t with 2 degrees of freedom: α√(2/(1 − α²)) at α = 0.95, 4.303 in printed tables
+T_2 = 0.95 * math.sqrt(2 / (1 - 0.95**2))
+OPTIMUM, THRESHOLD = 2.0, 1.0
+
+
+def record(reward_values, utility_values=None, sources="search", plan_ids=None, **settings):
+    K = len(reward_values)
+    return Record(
+        np.array(reward_values, dtype=np.float64),
+        np.full(K, 1.5) if utility_values is None else np.array(utility_values, dtype=np.float64),
+        np.array([sources] * K if isinstance(sources, str) else sources, dtype="U6"),
+        lams=np.full(K, np.nan),
+        utility_bounds=np.full(K, np.nan),
+        plan_ids=np.arange(K) if plan_ids is None else np.array(plan_ids),
+        optimum=OPTIMUM,
+        threshold=THRESHOLD,
+        settings=settings,
+    )
+
+
+def opse(reward_values, *args, **settings):
+    known = {"env": "tabular", "variant": "released", "agent": "opse", "replan": "Every()", "level": "heuristic"}
+    return record(reward_values, *args, **{**known, **settings})
+
+
+def a_comparison():
+    """Three runs each: OPSE and DOPE safe, Ghosh and the uniform policy not; DOPE replans rarely."""
+    records = []
+    for seed in range(3):
+        at = {"seed": seed, "run_seed": seed, "seconds": 2.0, "numpy_version": "2.4.6"}
+        records += [
+            opse([1.0 + seed / 10] * 50, [1.2] * 50, ["safe"] * 10 + ["search"] * 40, **at),
+            opse([2.1] * 50, [0.9] * 50, agent="ghosh", **at),
+            opse([0.9] * 50, [1.3] * 50, "safe", agent="dope", replan="Doubling(growth=0.3)", **at),
+            record([0.5] * 50, [0.4] * 50, "fixed", env="tabular", variant="released", agent="uniform", **at),
+        ]
+    return records
+
+
+def test_mean_and_t_interval_are_the_closed_form_of_three_runs():
+    interval = Interval.over([1.0, 2.0, 3.0])  # mean 2, standard deviation 1
+    assert interval.mean == 2.0
+    assert interval.half_width == pytest.approx(T_2 / math.sqrt(3), rel=1e-12)
+    assert pytest.approx(4.303, abs=5e-4) == T_2
+
+
+def test_one_run_has_a_mean_and_no_interval():
+    interval = Interval.over([5.0])
+    assert interval.mean == 5.0
+    assert math.isnan(interval.half_width)
+
+
+def test_metrics_of_three_runs_by_hand():
+    """Utilities 0.5, 1.75, 0.75 against 1: hard violation 0.5 + 0.25, cancelling max{0.5 − 0.75 + 0.25, 0} = 0."""
+    runs = [
+        opse([1.0, 2.0, 2.0], [0.5, 1.75, 0.75], ["safe", "search", "search"], [0, 1, 1], seconds=1.5),
+        opse([0.0, 2.0, 2.0], [1.0, 1.0, 1.0], ["safe", "safe", "search"], [0, 1, 2], seconds=1.5),
+        opse([2.0, 2.0, -1.0], [1.0, 0.0, 1.0], ["search"] * 3, [0, 0, 0], seconds=1.5),
+    ]
+    (summary,) = summarise(runs)
+    assert (summary.num_runs, summary.num_episodes) == (3, 3)
+    assert summary.regret.mean == 2.0
+    assert summary.regret.half_width == pytest.approx(T_2 / math.sqrt(3))  # regrets 1, 2, 3
+    assert summary.violation.mean == pytest.approx((0.75 + 0 + 1) / 3)
+    assert summary.cancelling_violation.mean == pytest.approx((0 + 0 + 1) / 3)
+    assert summary.violating_episodes.mean == pytest.approx((2 + 0 + 1) / 3)
+    assert (summary.total_violating_episodes, summary.violating_runs) == (3, 2)
+    assert summary.worst_violation.mean == pytest.approx((0.5 + 0 + 1) / 3)
+    assert summary.largest_violation == 1.0
+    assert summary.incumbent_deployments.mean == pytest.approx((1 + 2 + 0) / 3)
+    assert summary.plans.mean == pytest.approx((2 + 3 + 1) / 3)
+    assert summary.episodes_per_second == Interval(2.0, 0.0)
+
+
+def test_rounding_is_no_violation_and_anything_larger_is():
+    (rounded,) = summarise([opse([2.0] * 2, [1.0 - 1e-13, 1.0])])
+    (real,) = summarise([opse([2.0] * 2, [1.0 - 1e-8, 1.0])])
+    assert (rounded.total_violating_episodes, real.total_violating_episodes) == (0, 1)
+
+
+def test_regret_below_zero_stays_below_zero():
+    (summary,) = summarise([opse([2.5, 2.5, 2.5], agent="ghosh")])
+    (of,) = curves([opse([2.5, 2.5, 2.5], agent="ghosh")])
+    assert summary.regret.mean == -1.5
+    assert of.regret.mean.tolist() == [-0.5, -1.0, -1.5]
+    assert "-1.5" in to_markdown([summary])
+
+
+def test_order_is_the_papers_whatever_the_order_of_the_records():
+    wanted = [
+        ("tabular", "released", "opse"),
+        ("tabular", "released", "ghosh"),
+        ("tabular", "released", "dope"),
+        ("tabular", "released", "uniform"),
+        ("tabular", "released", "incumbent"),
+        ("tabular", "released", "another"),
+        ("tabular", "text", "opse"),
+        ("streaming", "released", "dope"),
+        ("linear", "released", "opse"),
+        ("problem", "", "agent"),
+    ]
+    shuffled = [wanted[i] for i in (9, 3, 7, 0, 5, 8, 2, 6, 1, 4)]
+    records = [
+        record([1.0], env=env, variant=variant, agent=agent) if variant else record([1.0])
+        for env, variant, agent in shuffled
+    ]
+    assert [(s.group.env, s.group.variant, s.group.agent) for s in summarise(records)] == wanted
+
+
+def test_replanning_and_level_make_rows_of_their_own():
+    records = [opse([1.0]), opse([1.0], replan="Doubling(growth=0.3)"), opse([1.0], level="theorem")]
+    summaries = summarise(records)
+    assert [label(summary) for summary in summaries] == [
+        "OPSE-LCMDP (heuristic)",
+        "OPSE-LCMDP (theorem)",
+        "OPSE-LCMDP (heuristic, replans by Doubling(0.3))",
+    ]
+    assert len(set(styles(summaries))) == 3
+    assert len({style.colour for style in styles(summaries)}) == 1
+
+
+def test_an_agent_looks_the_same_in_every_figure():
+    records = [
+        opse([1.0], env=env, agent=agent) for env in ("tabular", "linear") for agent in ("mine", "opse", "ghosh")
+    ]
+    looks = {}
+    for summary, style in zip(summarise(records), styles(summarise(records)), strict=True):
+        looks.setdefault(summary.group.agent, set()).add((style.colour, style.dash))
+    assert all(len(found) == 1 for found in looks.values())
+    assert len(set.union(*looks.values())) == 3
+
+
+def test_only_checked_agents_carry_a_level():
+    ghosh, uniform = summarise([opse([1.0], agent="ghosh"), opse([1.0], agent="uniform", replan="")])
+    assert (label(ghosh), label(uniform)) == ("Ghosh et al. 2024", "Uniform policy")
+    (mine,) = summarise([opse([1.0, 1.0], None, ["safe", "search"], agent="mine", level="calibrated")])
+    assert label(mine) == "mine (calibrated)"
+
+
+def test_runs_of_different_length_are_cut_to_the_shortest_and_said_to_be():
+    runs = [opse([1.0] * 4, seconds=1.0), opse([0.0] * 6, seconds=1.0)]
+    (summary,), (of,) = summarise(runs), curves(runs)
+    assert summary.num_episodes == 4
+    assert summary.regret.mean == (4 * 1 + 4 * 2) / 2
+    assert summary.episodes_per_second.mean == (4 + 6) / 2
+    assert of.regret.episodes.tolist() == [1, 2, 3, 4]
+    assert any("first 4 episodes" in note for note in summary.notes)
+
+
+def test_unlike_and_repeated_runs_are_named():
+    (unlike,) = summarise([opse([1.0], C_u=1.0, seed=0, run_seed=0), opse([1.0], C_u=2.0, seed=1, run_seed=1)])
+    (repeated,) = summarise([opse([1.0], C_u=1.0, seed=0, run_seed=0)] * 3)
+    assert [note for note in unlike.notes if "differ in C_u" in note]
+    assert [note for note in repeated.notes if note.startswith("2 of 3 runs repeat")]
+    assert repeated.settings == {"C_u": 1.0}
+    assert summarise(a_comparison())[0].notes == ()
+
+
+def test_agents_on_different_seeds_are_not_compared_silently():
+    summaries = summarise([opse([1.0], seed=0), opse([1.0], agent="ghosh", seed=1)])
+    assert any("not run on the same seeds" in warning for warning in wording.warnings(summaries))
+
+
+def test_a_curve_ends_at_the_last_episode_on_a_small_grid():
+    of = curves([opse(np.linspace(0, 2, 10_007))])[0].regret
+    assert len(of.episodes) == GRID
+    assert (of.episodes[0], of.episodes[-1]) == (1, 10_007)
+    assert np.all(np.diff(of.episodes) > 0)
+    assert of.mean[-1] == pytest.approx(10_007, rel=1e-12)  # the mean regret of an episode is 1
+    assert np.isnan(of.low).all()
+
+
+def test_bands_hold_possible_values_only():
+    runs = [opse([1.0] * 9, [1.5] * 9, "search"), opse([3.0] * 9, [0.0] * 9, "safe")]
+    (of,) = curves(runs)
+    assert of.violation.mean[-1] == 4.5
+    assert of.violation.low[-1] == 0.0
+    assert (of.safe_deployments.low[-1], of.safe_deployments.high[-1]) == (0.0, 9.0)
+    assert of.regret.low[-1] < 0  # regret is signed: its band is not cut
+
+
+def test_csv_gives_back_every_bit():
+    summaries = summarise([*a_comparison(), record([1 / 3, 1 / 7])])
+    rows = list(csv.DictReader(io.StringIO(to_csv(summaries))))
+    assert len(rows) == len(summaries)
+    for row, summary in zip(rows, summaries, strict=True):
+        assert (row["env"], row["agent"], row["replan"]) == (
+            summary.group.env,
+            summary.group.agent,
+            summary.group.replan,
+        )
+        for metric in ("regret", "violation", "plans", "worst_violation"):
+            found = (float(row[f"{metric}_mean"]), float(row[f"{metric}_half_width"]))
+            interval = getattr(summary, metric)
+            assert found == pytest.approx((interval.mean, interval.half_width), rel=0, abs=0, nan_ok=True)
+        assert int(row["total_violating_episodes"]) == summary.total_violating_episodes
+
+
+@pytest.mark.parametrize(
+    ("mean", "half_width", "text"),
+    [
+        (1813.4, 52.3, "1813 ± 52"),
+        (0.45678, 0.0123, "0.457 ± 0.012"),
+        (-3.21, 1.5, "-3.2 ± 1.5"),
+        (0.0, 0.0, "0 ± 0"),
+        (-0.001, 12.0, "0 ± 12"),
+        (12.5, math.nan, "12.5"),
+        (math.nan, math.nan, "–"),
+    ],
+)
+def test_as_many_digits_as_the_interval_supports(mean, half_width, text):
+    assert plus_minus(Interval(mean, half_width)) == text
+
+
+def test_a_small_violation_is_not_printed_as_zero():
+    assert number(3e-6) == "3.0e-06"
+    assert number(1e-13) == "0"
+    assert wording.share(1, 1_000_000) == "< 0.1 %"
+    assert wording.share(999_999, 1_000_000) == "> 99.9 %"
+    assert (wording.share(0, 10), wording.share(10, 10), wording.share(1, 8)) == ("0 %", "100 %", "12.5 %")
+
+
+def test_markdown_keeps_its_columns_whatever_the_names():
+    lines = to_markdown(summarise([record([1.0], env="a | b")])).splitlines()
+    assert [len(re.findall(r"(?<!\\)\|", line)) for line in lines[:3]] == [17, 17, 17]
+
+
+def test_verdict_counts_in_plain_words():
+    summaries = summarise(a_comparison())
+    sentences = wording.verdict(summaries)
+    assert sentences[0] == (
+        "OPSE-LCMDP (heuristic): 0 violating episodes in 3 runs of 50 episodes; incumbent in 20 % of episodes."
+    )
+    assert sentences[1] == (
+        "Ghosh et al. 2024: 50 violating episodes a run on average (100 %), in 3 of 3 runs; "
+        "the worst episode was 0.1 below the threshold."
+    )
+    assert sentences[2].endswith("incumbent in every episode.")
+    safe, unsafe = wording.safe_and_unsafe(summaries)
+    assert safe[0] == "OPSE-LCMDP (0 of 150 episodes, 3 runs)"
+    assert unsafe[1] == "Uniform policy (100 % of episodes, in 3 of 3 runs)"
+    assert "OPSE-LCMDP" in wording.lowest_regret(summaries)  # Ghosh's is lower, and bought with violations
+
+
+def test_zero_violation_is_written_into_its_panel():
+    (chart,) = charts(summarise(a_comparison()), curves(a_comparison()))
+    regret, violation, deployments = chart.panels
+    assert violation.remark == ("0 throughout: OPSE-LCMDP, DOPE",)
+    assert [line.agent for line in deployments.lines] == ["OPSE-LCMDP", "DOPE"]
+    assert len(regret.lines) == 4
+
+
+def test_a_dwarfed_violation_gets_a_logarithmic_axis_that_keeps_zero():
+    records = [
+        opse([1.0] * 50, [utility] * 50, agent=agent)
+        for agent, utility in (("uniform", 0.0), ("ghosh", 0.99), ("opse", 1.0))
+    ]
+    (chart,) = charts(summarise(records), curves(records))
+    panel = chart.panels[1]
+    assert "log" in panel.title
+    ends = {line.agent: float(panel.axis.position(line.curve.mean)[-1]) for line in panel.lines}
+    assert ends["OPSE-LCMDP"] == 0.0
+    assert ends["Ghosh et al. 2024"] > 0.1 * ends["Uniform policy"]  # 0.5 against 50
+    assert panel.axis.ticks().tolist() == [0.0, 0.1, 1.0, 10.0]
+
+
+def test_a_dwarfing_regret_leaves_the_others_readable_and_signed():
+    records = [
+        opse([2.0 - regret] * 50, agent=agent) for agent, regret in (("uniform", 2.0), ("opse", 0.05), ("ghosh", -0.03))
+    ]
+    (chart,) = charts(summarise(records), curves(records))
+    panel = chart.panels[0]
+    ends = {line.agent: float(panel.axis.position(line.curve.mean)[-1]) for line in panel.lines}
+    assert ends["OPSE-LCMDP"] > 0.2 * ends["Uniform policy"]  # 2.5 against 100
+    assert ends["Ghosh et al. 2024"] == pytest.approx(-math.log10(2.5))  # −1.5, in units of 1
+    assert panel.axis.ticks().tolist() == [-1.0, 0.0, 1.0, 10.0, 100.0]
+
+
+def test_figures_are_the_same_bytes_for_the_same_records(tmp_path):
+    (chart,) = charts(summarise(a_comparison()), curves(a_comparison()))
+    first = [path.read_bytes() for path in write_figures(chart, tmp_path / "1")]
+    again = [path.read_bytes() for path in write_figures(chart, tmp_path / "2")]
+    assert first == again
+    assert (first[0][:8], first[1][:5]) == (b"\x89PNG\r\n\x1a\n", b"%PDF-")
+    assert b"CreationDate" not in first[1]
+
+
+def test_file_names_hold_no_separators():
+    assert file_stem(("../a/b c", "text")) == "a-b-c-text"
+    assert file_stem(("problem", "")) == "problem"
+
+
+def html_of(records):
+    summaries = summarise(records)
+    return to_html(summaries, charts(summaries, curves(records)), software(records), num_unfinished=0)
+
+
+def test_the_page_loads_nothing_and_inlines_plotly_once():
+    page = html_of(a_comparison())
+    assert page.count(script()) == 1
+    own = page.replace(script(), "")
+    assert "default-src 'none'" in own
+    for forbidden in ('src="http', 'href="http', "http://", "https://", "cdn", "@import", "<link", "url("):
+        assert forbidden not in own
+    assert own.count("Plotly.newPlot") == 1
+    assert not re.search(r"\b20\d\d-\d\d-\d\d\b", own)  # date-free
+    assert html_of(a_comparison()) == page
+
+
+def test_the_page_says_what_the_numbers_are_worth():
+    page = html_of(a_comparison()).replace("&nbsp;", " ")
+    for words in (
+        "observed here, not proved",
+        "It is signed",
+        "exact constrained optimum",
+        "cancelling",
+        "follows the code behind the published figures",
+        "replans by Doubling(0.3)",
+        "numpy 2.4.6",
+        "3 runs of 50 episodes",
+    ):
+        assert words in page
+    assert page.index("Never violated") < page.index("Plotly.newPlot") < page.index("All numbers")
+    assert page.index("All numbers") < page.index("How to read this")
+
+
+def test_names_cannot_break_the_page():
+    page = html_of([record([1.0, 1.0], env="<script>alert(1)</script>", agent="a<b>c")]).replace(script(), "")
+    assert "<script>alert(1)" not in page
+    assert "<b>c" not in page
+
+
+def test_report_of_a_folder_of_records(tmp_path):
+    for i, made in enumerate(a_comparison()):
+        made.save(tmp_path / "records" / str(i))
+    (tmp_path / "records" / "unfinished").mkdir()
+    (tmp_path / "records" / "unfinished" / "episodes.npz").write_bytes(b"half")
+    path = write_report(tmp_path)
+    assert path == tmp_path / "report.html"
+    assert "1 unfinished run left out" in path.read_text()
+    assert sorted(p.name for p in (tmp_path / "figures").iterdir()) == ["tabular-released.pdf", "tabular-released.png"]
+    assert (tmp_path / "summary.csv").read_text() == to_csv(summarise(a_comparison()))
+    assert (tmp_path / "summary.md").read_text() == to_markdown(summarise(a_comparison()))
+
+
+@pytest.mark.parametrize("inside", [".", "run"])
+def test_report_of_a_single_record_and_of_record_folders(tmp_path, inside):
+    record([1.0, 1.5], [1.0, 0.5]).save(tmp_path / inside)
+    page = write_report(tmp_path).read_text()
+    assert "in 1 of 1 run" in page
+    assert (tmp_path / "figures" / "problem.png").is_file()
+
+
+@pytest.mark.parametrize("inside", [".", "records", "missing/folder"])
+def test_no_records_is_an_error_with_a_remedy(tmp_path, inside):
+    (tmp_path / "records").mkdir()
+    with pytest.raises(ValueError, match=r"holds no finished record: give a folder") as caught:
+        write_report(tmp_path / inside)
+    assert type(caught.value) is ValueError
+    assert str(tmp_path) in str(caught.value)
+    assert not list(tmp_path.rglob("report.html"))
+
+
+def test_a_damaged_record_is_named(tmp_path):
+    record([1.0]).save(tmp_path / "records" / "good")
+    record([1.0]).save(tmp_path / "records" / "bad")
+    (tmp_path / "records" / "bad" / "episodes.npz").write_bytes(b"not a zip file")
+    with pytest.raises(DamagedFile, match="bad"):
+        write_report(tmp_path)
+
+
+def test_a_record_without_episodes_is_refused():
+    with pytest.raises(ValueError, match="no episode"):
+        summarise([record([])])
