@@ -23,7 +23,7 @@ def atomic(path: Path) -> Iterator[IO[bytes]]:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
-            os.fchmod(file.fileno(), 0o666 & ~_umask())
+            os.chmod(name, 0o666 & ~_umask())
             yield file
             file.flush()
             os.fsync(file.fileno())
