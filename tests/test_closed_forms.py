@@ -8,17 +8,23 @@ import pytest
 import episafe as es
 import oracles
 from conftest import constants
+from episafe.learning import kernels
 from episafe.learning.kernels import Scales
-from episafe.learning.ridge import CountRidge, DenseRidge
 from episafe.learning.softmax import SoftmaxPlanner
 
 
-def planner(cmdp, chosen, episodes=(), sign=-1):
-    made = SoftmaxPlanner(cmdp.task, chosen, utility_sign=sign, compensate=True)
+def planner(task, chosen, episodes=()):
+    made = SoftmaxPlanner(task, chosen, pessimistic=True)
     for states, actions in episodes:
         made.observe(states, actions)
-    made.refresh()
+    made.decide()
     return made
+
+
+def at(made, lam):
+    """π^λ and its bound, whatever the search found."""
+    bound = made.utility_bound(lam)
+    return made.policy(lam), bound
 
 
 def flat(S=1, A=3, H=4, **given):
@@ -35,9 +41,9 @@ def test_zero_reward_gives_the_entropy_of_the_uniform_policy(kappa, A):
     cmdp = flat(A=A)
     silent = es.Constants(0, 0, 0, 0, kappa=kappa, lam_max=300, num_halvings=40, ridge=1e-12)
     episodes = [(np.zeros(5, dtype=np.int64), np.full(4, a)) for a in range(A)]
-    made = planner(cmdp, silent, episodes)
-    policy, _ = made.policy(0.0)
-    assert made._V[0, 0, 0] == pytest.approx(kappa * 4 * math.log(A), rel=1e-9)
+    made = planner(cmdp.task, silent, episodes)
+    policy, _ = at(made, 0.0)
+    assert made.regression.work.V[0, 0, 0] == pytest.approx(kappa * 4 * math.log(A), rel=1e-9)
     np.testing.assert_allclose(policy.table(), 1 / A, atol=1e-12)
 
 
@@ -47,8 +53,8 @@ def test_at_the_last_step_q_is_the_reward_whatever_the_bonus():
     reward[0, 0] = [0.2, 0.5, 0.9]
     cmdp = flat(H=1, reward=reward)
     greedy = constants(C_r=100.0, C_u=100.0, C_dagger=100.0, B_dagger=0.0)
-    made = planner(cmdp, greedy, [(np.zeros(2, dtype=np.int64), np.array([1]))] * 9)
-    policy, bound = made.policy(0.0)
+    made = planner(cmdp.task, greedy, [(np.zeros(2, dtype=np.int64), np.array([1]))] * 9)
+    policy, bound = at(made, 0.0)
     expected = np.exp(reward[0, 0] / 0.1) / np.exp(reward[0, 0] / 0.1).sum()
     np.testing.assert_allclose(policy.table()[0, 0], expected, atol=1e-12)
     assert bound == pytest.approx(1.0, abs=1e-15)
@@ -58,41 +64,37 @@ def test_at_the_last_step_q_is_the_reward_whatever_the_bonus():
 def test_one_hot_bonus_is_one_over_the_root_of_n_plus_rho(ridge):
     rng = np.random.default_rng(0)
     cmdp = es.make("tabular", seed=1)
-    behaviour = np.full((4, 5, 3), 1 / 3)
     raw = {"P": cmdp.P, "initial_state": cmdp.task.initial_state}
-    episodes = oracles.random_episodes(rng, raw, behaviour, 200)
-    counts = np.zeros((4, 5, 3))
-    fitted = CountRidge(cmdp.task, ridge)
+    episodes = oracles.random_episodes(rng, raw, np.full((4, 5, 3), 1 / 3), 200)
     full = es.LinearCMDP(
         cmdp.P, cmdp.task.reward, cmdp.task.utility, np.eye(15).reshape(5, 3, 15), cmdp.task.initial_state,
         threshold=cmdp.task.threshold,
     )  # fmt: skip
-    dense = DenseRidge(full.task, ridge)
+    counts = np.zeros((4, 5, 3))
     for states, actions in episodes:
         counts[np.arange(4), states[:-1], actions] += 1
-        fitted.observe(states, actions)
-        dense.observe(states, actions)
-    V = np.zeros((5, fitted.support().reward.shape[1], 3))
-    for regression in (fitted, dense):
-        bonus, P_hat_V = regression.fitted(V).everywhere()
-        np.testing.assert_allclose(bonus, (counts + ridge) ** -0.5, atol=1e-12)
-        assert (P_hat_V == 0).all()
+    for task in (cmdp.task, full.task):
+        made = planner(task, constants(ridge=ridge), episodes)
+        known = made.regression
+        for h in range(4):
+            for slot in range(known.support.size[h]):
+                expected = (counts[h, known.state_of[h, slot]] + ridge) ** -0.5
+                np.testing.assert_allclose(known.work.bonus[h, :, slot], expected, atol=1e-12)
         log_det = np.log((counts + ridge) / ridge).sum(axis=(1, 2))
-        np.testing.assert_allclose(regression.log_det, log_det, atol=1e-9)
+        np.testing.assert_allclose(made.information, log_det, atol=1e-9)
 
 
 def test_one_hot_estimate_is_the_shrunken_frequency():
     """P̂V(s,a) = Σ n(s,a,s')V(s')/(n(s,a)+ρ): three visits to 0, one to 1, ρ = 1, V = (1, 10) gives 13/5."""
     P = np.full((2, 2, 2, 2), 0.5)
     cmdp = es.LinearCMDP(P, np.zeros((2, 2, 2)), np.ones((2, 2, 2)), threshold=0.5)
-    ridge = CountRidge(cmdp.task, 1.0)
-    for last in (0, 0, 0, 1):
-        ridge.observe(np.array([0, last, 0]), np.array([1, 0]))
-    V = np.zeros((3, 8, 3))
-    V[1, :2] = [[1, 1, 1], [10, 10, 10]]  # slots of step 1 in order of first sight: states 0, 1
-    _, Q = ridge.fitted(V).at(0, 0)
-    np.testing.assert_allclose(Q[1], 13 / 5)
-    np.testing.assert_allclose(Q[0], 0)
+    episodes = [(np.array([0, last, 0]), np.array([1, 0])) for last in (0, 0, 0, 1)]
+    known = planner(cmdp.task, constants(ridge=1.0), episodes).regression
+    known.work.V[1, :, :2] = [1, 10]  # slots of step 1 in order of first sight: states 0, 1
+    Q = np.zeros((2, 3, 2, known.state_of.shape[1]))
+    kernels.count_values(known.model, known.support.size, known.work, Q)
+    np.testing.assert_allclose(Q[0, :, 1, 0], 13 / 5)
+    np.testing.assert_allclose(Q[0, :, 0, 0], 0)
 
 
 @pytest.mark.parametrize(("lam", "target"), [(0.0, "reward"), (1e6, "utility")])
@@ -100,7 +102,7 @@ def test_small_kappa_is_greedy_for_reward_at_zero_and_for_utility_at_large_lambd
     rng = np.random.default_rng(2)
     cmdp, _ = draw_cmdp(rng, S=4, A=3, H=1)
     cold = es.Constants(0, 0, 0, 0, kappa=1e-4, lam_max=300, num_halvings=40)
-    policy, _ = planner(cmdp, cold).policy(lam)
+    policy, _ = at(planner(cmdp.task, cold), lam)
     np.testing.assert_array_equal(policy.table()[0].argmax(axis=1), getattr(cmdp.task, target)[0].argmax(axis=1))
     np.testing.assert_allclose(policy.table()[0].max(axis=1), 1, atol=1e-6)
 
@@ -141,7 +143,6 @@ def test_nothing_known_means_the_incumbent_and_its_failed_bound():
 def test_scales_of_the_two_softmax_agents_differ_by_a_sign_and_the_compensation():
     cmdp = es.make("tabular", seed=0)
     chosen = constants()
-    opse = SoftmaxPlanner(cmdp.task, chosen, utility_sign=-1, compensate=True)._scales
-    ghosh = SoftmaxPlanner(cmdp.task, chosen, utility_sign=+1, compensate=False)._scales
+    opse, ghosh = (SoftmaxPlanner(cmdp.task, chosen, pessimistic=pessimistic).scales for pessimistic in (True, False))
     assert opse == Scales(0.3, -0.2, 0.1, 0.2, 0.1)
     assert ghosh == Scales(0.3, 0.2, 0.0, 0.0, 0.1)

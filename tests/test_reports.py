@@ -301,8 +301,8 @@ def test_a_dwarfing_regret_leaves_the_others_readable_and_signed():
 
 def test_figures_are_the_same_bytes_for_the_same_records(tmp_path):
     (chart,) = charts(summarise(a_comparison()), curves(a_comparison()))
-    first = [path.read_bytes() for path in write_figures(chart, tmp_path / "1")]
-    again = [path.read_bytes() for path in write_figures(chart, tmp_path / "2")]
+    first = [path.read_bytes() for path in write_figures([chart], tmp_path / "1")]
+    again = [path.read_bytes() for path in write_figures([chart], tmp_path / "2")]
     assert first == again
     assert (first[0][:8], first[1][:5]) == (b"\x89PNG\r\n\x1a\n", b"%PDF-")
     assert b"CreationDate" not in first[1]

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 import episafe as es
-from episafe.runs.simulate import cumulative, draw, simulate
+from episafe.runs.facts import blank
+from episafe.runs.runner import compiled_loop, plain_loop
+from episafe.runs.simulate import draw, running_sums, simulate
 
 
 def record(**changes):
@@ -67,6 +69,8 @@ def test_exact_values_belong_to_the_deployed_policies():
     values = np.array([cmdp.evaluate(table) for table in tables])
     np.testing.assert_array_equal(made.reward_values, values[:, 0])
     np.testing.assert_array_equal(made.utility_values, values[:, 1])
+    compiled = es.run(cmdp, es.OPSE(cmdp.task, es.Constants.paper("streaming"), es.Doubling(0.3)), num_episodes=120)
+    np.testing.assert_array_equal(compiled.utility_values, made.utility_values)
     assert made.plan_ids[-1] < 119
 
 
@@ -75,28 +79,67 @@ def test_exact_values_are_computed_only_when_the_policy_changed(monkeypatch):
     calls = []
     evaluate = cmdp.evaluate
     monkeypatch.setattr(cmdp, "evaluate", lambda policy: calls.append(1) or evaluate(policy))
-    made = es.run(cmdp, es.OPSE(cmdp.task, es.Constants.paper("tabular"), es.Doubling(0.3)), num_episodes=300)
-    assert len(calls) == made.plan_ids[-1] + 1 < 150
+    made = es.run(cmdp, es.DOPE(cmdp.task, es.Constants.paper("tabular", "dope"), es.Doubling(0.3)), num_episodes=300)
+    assert len(calls) == made.plan_ids[-1] + 1 < 300
+
+
+def streams(seed):
+    return tuple(np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(2))
+
+
+@pytest.mark.parametrize("name", ["tabular", "streaming", "linear"])
+@pytest.mark.parametrize("build", [es.OPSE, es.Ghosh2024])
+@pytest.mark.parametrize("replan", [es.Every(), es.Doubling(0.3)])
+def test_the_compiled_loop_is_the_plain_loop_bit_for_bit(name, build, replan):
+    """Facts, what was learned, and the plan in force afterwards; in two calls, so that resuming is covered too."""
+    cmdp = es.make(name, seed=2)
+    agents, facts = [], []
+    for loop in (plain_loop, compiled_loop):
+        agent, drawn = build(cmdp.task, es.Constants.paper(name), replan), streams(7)
+        for num_episodes in (1, 260):
+            facts.append(blank(num_episodes))
+            list(loop(cmdp, agent, drawn, facts[-1]))
+        agents.append(agent)
+    for plain, compiled in zip(facts[:2], facts[2:], strict=True):
+        for column, other in zip(plain, compiled, strict=True):
+            np.testing.assert_array_equal(column, other)
+    first, second = agents
+    for mine, other in zip(first.planner.regression.model, second.planner.regression.model, strict=True):
+        np.testing.assert_array_equal(mine, other)
+    np.testing.assert_array_equal(first.plan().policy.table(), second.plan().policy.table())
+    assert first.plan().id == second.plan().id
+    assert first.plan().source == second.plan().source
+
+
+def test_the_inverse_stays_that_of_a_fresh_factorisation():
+    """After 2·10^4 episodes, refreshed on the way, Λ⁻¹ and ln det agree with numpy to 1e-9."""
+    cmdp = es.make("linear", seed=3)
+    agent = es.OPSE(cmdp.task, es.Constants.paper("linear"), es.Doubling(0.3))
+    es.run(cmdp, agent, num_episodes=19_999)
+    model = agent.planner.regression.model
+    np.testing.assert_allclose(model.gram_inv, np.linalg.inv(model.gram), rtol=0, atol=1e-9)
+    np.testing.assert_allclose(model.log_det, np.linalg.slogdet(model.gram)[1], rtol=0, atol=1e-9)
 
 
 def test_simulated_frequencies_are_the_probabilities():
     """10^5 episodes; five standard deviations of a frequency are below 0.008."""
     rng = np.random.default_rng(0)
     P, policy = rng.dirichlet(np.ones(3), (2, 3, 2)), rng.dirichlet(np.ones(2), (2, 3))
-    kernel, running = cumulative(P), cumulative(policy)
+    kernel, running = running_sums(P), running_sums(policy)
     counts = np.zeros((2, 3, 2))
+    states, actions = np.array([1, 0, 0]), np.zeros(2, dtype=np.int64)
     for _ in range(100_000):
-        states, actions = simulate(running, kernel, 1, rng.random(2), rng.random(2))
+        simulate(running, kernel, rng, rng, states, actions)
         counts[np.arange(2), states[:-1], actions] += 1
     cmdp = es.LinearCMDP(P, np.zeros((2, 3, 2)), np.ones((2, 3, 2)), initial_state=1, threshold=0.5)
     np.testing.assert_allclose(counts / 100_000, cmdp.occupancy(policy), atol=0.008)
 
 
 def test_an_impossible_event_is_never_drawn():
-    running = cumulative(np.array([0.0, 0.5, 0.0, 0.5, 0.0]))
+    running = running_sums(np.array([0.0, 0.5, 0.0, 0.5, 0.0]))
     for uniform in (0.0, 0.25, 0.5, np.nextafter(1.0, 0.0)):
         assert draw(running, uniform) in (1, 3)
-    tail = cumulative(np.array([0.3, 0.7 - 1e-12, 0.0]))  # rounded below 1, as a kernel within the tolerance may be
+    tail = running_sums(np.array([0.3, 0.7 - 1e-12, 0.0]))  # rounded below 1, as a kernel within the tolerance may be
     assert draw(tail, np.nextafter(1.0, 0.0)) == 1
 
 

@@ -71,19 +71,23 @@ class Agent(ABC):
         self.task = task
         self.replan = replan
         self._plan: Plan | None = None
-        self._information_then: Array = np.zeros(0)
+        self.information_then: Array = np.zeros(0)
         self._learned = False
 
     def plan(self) -> Plan:
         """The plan for the next episode: the last one, unless it is time for a new one. Deterministic."""
         if self._plan is None:
             self._plan = replace(self._attempt(), id=0)
-        elif self._learned and self.replan.due(self._information_then, self._information()):
+        elif self._learned and self.replan.due(self.information_then, self._information()):
             self._plan = replace(self._attempt(), id=self._plan.id + 1)
         else:
             return self._plan
-        self._information_then, self._learned = self._information().copy(), False
+        self.information_then, self._learned = self._information().copy(), False
         return self._plan
+
+    def adopt(self, plan: Plan, information_then: Array) -> None:
+        """Go on from a plan that a compiled loop made for this agent, and that was learned from since."""
+        self._plan, self.information_then, self._learned = plan, information_then, True
 
     def learn(self, episode: Episode, plan_id: int | None = None) -> None:
         """Take in one episode, of whatever policy; an episode that does not fit the task changes nothing."""

@@ -1,214 +1,221 @@
 """Ridge regression of next values on features, per step: P̂_hV = φᵀΛ_h⁻¹ Σ_i φ_i V(s_{h+1}^i), β_h = ‖φ‖_{Λ_h⁻¹}.
 
-`DenseRidge` keeps Λ_h; `CountRidge` is the same for one-hot features, where Λ_h is a vector of counts.
-Both answer at visited states for the planner (`model`, `support`) and, frozen, at any state for the policy (`fitted`).
+A `Regression` keeps the visited states and the model on them, in arrays that the kernels read and write; a `Fitted` is
+frozen and answers at any state.
 """
 
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from episafe.arrays import Array, IntArray
 from episafe.learning import kernels
-from episafe.learning.kernels import CountModel, DenseModel, Support
-from episafe.learning.visited import Visited, enlarged
+from episafe.learning.kernels import CountModel, DenseModel, Known, Scales, Support, Work
 from episafe.problems.task import Task
 
-REFACTOR_EVERY = 1000  # episodes; rank-one updates drift by about 2e-12 in 1e5 of them
+REFACTOR_EVERY = 10_000  # episodes; rank-one updates drift by about 2e-12 in 1e5 of them
+FIRST_SLOTS, FIRST_TRANSITIONS = 8, 32  # room to begin with; it doubles when it is used up
+
+Entry = TypeVar("Entry", bound=np.generic)
 
 
 class Fitted(Protocol):
-    """A frozen regression: β and P̂V of r, †, u at any state."""
+    """A frozen regression of the values of π^λ: it acts at any state."""
 
-    def at(self, h: int, state: Any) -> tuple[Array, Array]:
-        """β (A,) and P̂V (A, 3) at one state."""
+    def probabilities(self, h: int, state: Any) -> Array:
+        """π^λ_h(·|state), shape (A,)."""
         ...
 
-    def everywhere(self) -> tuple[Array, Array]:
-        """β (H, S, A) and P̂V (H, S, A, 3) at every state of a finite task."""
+    def table(self) -> Array:
+        """π^λ (H, S, A) at every state of a finite task."""
         ...
 
 
-class Ridge(Protocol):
-    """What the planner needs of a regression."""
+class Regression:
+    """All that is learned of a finite task, and the room to plan in.
+
+    `support`, `model`, `work`, `slot_of` (H, S) and `state_of` (H, n) are plain arrays, described in kernels.py. They
+    are written in place, and replaced by longer ones when they are full.
+    """
+
+    def __init__(self, task: Task, ridge: float) -> None:
+        H, A, n = task.horizon, task.num_actions, FIRST_SLOTS
+        self.task, self.ridge = task, ridge
+        self.known = _known(task)
+        self.slot_of: IntArray = np.full((H, task.num_states), -1)
+        self.state_of: IntArray = np.zeros((H, n), dtype=np.int64)
+        self.support = Support(np.zeros(H, dtype=np.int64), np.zeros((H, A, n)), np.zeros((H, A, n)))
+        self.phi: Array = np.zeros((H, A, 0 if task.one_hot else task.dim, n))
+        self.model = _count_model(task, ridge, n) if task.one_hot else _dense_model(self.phi, ridge)
+        self.work = _room(self.model, n)
+        self.num_episodes = 0
+        self._describe_initial_state()
 
     @property
     def log_det(self) -> Array:
         """ln det Λ_h − d ln ρ, shape (H,): how much is known of each step."""
-        ...
+        return self.model.log_det
 
-    def observe(self, states: Any, actions: IntArray) -> None:
+    def observe(self, states: IntArray, actions: IntArray) -> None:
         """Add one episode: states (H+1,), actions (H,)."""
-        ...
+        if self.is_full():
+            self.enlarge()
+        slots = np.empty(len(actions), dtype=np.int64)
+        kernels.enter(self.known, self.slot_of, self.state_of, self.support, self.phi, states, slots)
+        kernels.absorb_episode(self.model, slots, actions)
+        self.num_episodes += 1
+        if self.num_episodes % REFACTOR_EVERY == 0:
+            self.refactor()
 
-    def model(self) -> DenseModel | CountModel:
-        """P̂ at the visited states."""
-        ...
+    def refactor(self) -> None:
+        """Compute Λ⁻¹ and ln det Λ afresh from Λ, so that rounding cannot build up."""
+        model = self.model
+        if isinstance(model, DenseModel):
+            model.gram_inv[:] = np.linalg.inv(model.gram)
+            model.log_det[:] = np.linalg.slogdet(model.gram)[1] - model.gram.shape[1] * np.log(self.ridge)
 
-    def support(self) -> Support:
-        """The visited states with their bonuses."""
-        ...
+    def is_full(self) -> bool:
+        """Whether one more episode might not fit."""
+        return kernels.is_full(self.model, self.support.size, self.state_of.shape[1])
 
-    def fitted(self, V: Array) -> Fitted:
-        """The regression of the values `V` (H+1, n, 3), frozen."""
-        ...
+    def enlarge(self) -> None:
+        """Double the room for slots and for transitions."""
+        n = 2 * self.state_of.shape[1]
+        self.state_of, self.phi = _widened(self.state_of, n), _widened(self.phi, n)
+        self.support = Support(self.support.size, _widened(self.support.reward, n), _widened(self.support.utility, n))
+        model = self.model
+        if isinstance(model, DenseModel):
+            self.model = model._replace(phi=self.phi, moments=_widened(model.moments, n))
+        else:
+            m = 2 * model.times.shape[1]
+            self.model = model._replace(
+                visits=_widened(model.visits, n),
+                first=_widened(model.first, n, -1),
+                following=_widened(model.following, m),
+                target=_widened(model.target, m),
+                times=_widened(model.times, m),
+            )
+        self.work = _room(self.model, n)
 
+    def fitted(self, scales: Scales, lam: float) -> Fitted:
+        """The regression that the last decision left in `work`, frozen."""
+        if isinstance(self.model, DenseModel):
+            return FittedFeatures(self, scales, lam)
+        return FittedCounts(self, scales, lam)
 
-def ridge_for(task: Task, ridge: float) -> Ridge:
-    """The regression that fits the task's features."""
-    return CountRidge(task, ridge) if task.one_hot else DenseRidge(task, ridge)
-
-
-class DenseRidge:
-    """Λ_h as d×d matrices, their inverses kept by rank-one updates and refactored regularly."""
-
-    def __init__(self, task: Task, ridge: float) -> None:
-        H, d = task.horizon, task.dim
-        self._task = task
-        self._visited = Visited(task)
-        self._gram = np.tile(ridge * np.eye(d), (H, 1, 1))
-        self._gram_inv: Array = np.tile(np.eye(d) / ridge, (H, 1, 1))
-        self._log_ridge = d * np.log(ridge)
-        self._moments: Array = np.zeros((H, self._visited.capacity, d))
-        self.log_det: Array = np.zeros(H)
-        self._num_episodes = 0
-
-    def observe(self, states: Any, actions: IntArray) -> None:
-        """Add one episode: states (H+1,), actions (H,)."""
-        visited = self._visited
-        slots = visited.slots(states)
-        if self._moments.shape[1] < visited.capacity:
-            self._moments = enlarged(self._moments, visited.capacity)
-        kernels.absorb(visited.phi, slots, actions, self._gram, self._gram_inv, self.log_det, self._moments)
-        self._num_episodes += 1
-        if self._num_episodes % REFACTOR_EVERY == 0:
-            self._gram_inv[:] = np.linalg.inv(self._gram)
-            self.log_det[:] = np.linalg.slogdet(self._gram)[1] - self._log_ridge
-
-    def model(self) -> DenseModel:
-        """P̂ at the visited states."""
-        return DenseModel(self._visited.phi, self._gram_inv, self._moments)
-
-    def support(self) -> Support:
-        """The visited states with β = ‖φ‖_{Λ⁻¹}."""
-        visited = self._visited
-        bonus = np.zeros(visited.reward.shape)
-        kernels.bonuses(visited.phi, self._gram_inv, visited.size, bonus)
-        return Support(visited.size, visited.reward, visited.utility, bonus)
-
-    def fitted(self, V: Array) -> "FittedFeatures":
-        """w_h = Λ_h⁻¹ Σ_j m_j V_{h+1}(s_j) for r, †, u, with Λ_h⁻¹ as it is now."""
-        H, d = self._moments.shape[0], self._moments.shape[2]
-        weights = np.zeros((H, 3, d))
-        for h in range(H - 1):
-            kernels.regress(self._moments[h], self._gram_inv[h], V[h + 1], self._visited.size[h + 1], weights[h])
-        return FittedFeatures(self._task, self._gram_inv.copy(), weights)
+    def _describe_initial_state(self) -> None:
+        """Slot 0 of step 0 is the initial state, whatever is learned first."""
+        task, s = self.task, self.task.initial_state
+        self.slot_of[0, s], self.state_of[0, 0], self.support.size[0] = 0, s, 1
+        self.support.reward[0, :, 0], self.support.utility[0, :, 0] = task.reward_at(0, s), task.utility_at(0, s)
+        if not task.one_hot:
+            self.phi[0, :, :, 0] = task.features(s)
 
 
 class FittedFeatures:
-    """β = ‖φ‖_{Λ⁻¹} and P̂V = φᵀw at any state, from gram_inv (H, d, d) and weights (H, 3, d)."""
+    """π^λ from β = ‖φ‖_{Λ⁻¹} and P̂V = φᵀw: gram_inv (H, d, d), weights (H, 3, d)."""
 
-    def __init__(self, task: Task, gram_inv: Array, weights: Array) -> None:
-        self._task, self._gram_inv, self._weights = task, gram_inv, weights
+    def __init__(self, regression: Regression, scales: Scales, lam: float) -> None:
+        assert isinstance(regression.model, DenseModel)
+        self._task, self._known, self._scales, self._lam = regression.task, regression.known, scales, lam
+        self._gram_inv, self._weights = regression.model.gram_inv.copy(), regression.work.weights.copy()
 
-    def at(self, h: int, state: Any) -> tuple[Array, Array]:
-        """β (A,) and P̂V (A, 3) at one state."""
-        phi = self._task.features(state)
-        bonus, Q = np.empty(phi.shape[0]), np.empty((phi.shape[0], 3))
-        kernels.bonus_row(phi, self._gram_inv[h], bonus)
-        kernels.predict(phi, self._weights[h], Q)
-        return bonus, Q
+    def probabilities(self, h: int, state: Any) -> Array:
+        """π^λ_h(·|state), shape (A,)."""
+        task = self._task
+        pi: Array = kernels.act(
+            task.features(state)[:, :, None], task.reward_at(h, state)[:, None], task.utility_at(h, state)[:, None],
+            self._gram_inv[h], self._weights[h], self._scales, self._lam, task.horizon - 1 - h,
+        )  # fmt: skip
+        return pi
 
-    def everywhere(self) -> tuple[Array, Array]:
-        """β (H, S, A) and P̂V (H, S, A, 3) at every state."""
-        bonus, Q = kernels.everywhere(self._task.phi, self._gram_inv, self._weights)
-        return bonus, Q
-
-
-class CountRidge:
-    """One-hot features: Λ_h = diag(n_h(s,a) + ρ), so β = (n + ρ)^{-1/2} and P̂(s'|s,a) = n(s,a,s')/(n(s,a) + ρ)."""
-
-    def __init__(self, task: Task, ridge: float) -> None:
-        H, A = task.horizon, task.num_actions
-        self._task, self._ridge = task, ridge
-        self._visited = Visited(task)
-        self._visits: Array = np.zeros((H, self._visited.capacity, A))
-        self._bonus = np.full(self._visits.shape, ridge**-0.5)
-        self._transition: list[dict[tuple[int, int, int], int]] = [{} for _ in range(H)]
-        self._num_transitions = np.zeros(H, dtype=np.int64)
-        self._ends: IntArray = np.zeros((H, 32, 3), dtype=np.int64)  # slot, action, slot at the next step
-        self._times: Array = np.zeros((H, 32))
-        self.log_det = np.zeros(H)
-
-    def observe(self, states: Any, actions: IntArray) -> None:
-        """Add one episode: states (H+1,), actions (H,)."""
-        slots = self._visited.slots(states)
-        missing = self._visited.capacity - self._visits.shape[1]
-        if missing:
-            self._visits = enlarged(self._visits, self._visited.capacity)
-            self._bonus = (self._visits + self._ridge) ** -0.5
-        for h, (slot, action) in enumerate(zip(slots.tolist(), actions.tolist(), strict=True)):
-            visits = self._visits[h, slot, action] + 1
-            self._visits[h, slot, action] = visits
-            self._bonus[h, slot, action] = (visits + self._ridge) ** -0.5
-            self.log_det[h] += np.log1p(1 / (visits - 1 + self._ridge))
-            if h + 1 < len(slots):
-                transition = self._transition_of(h, slot, action, int(slots[h + 1]))
-                self._times[h, transition] += 1
-
-    def _transition_of(self, h: int, source: int, action: int, target: int) -> int:
-        known = self._transition[h]
-        found = known.get((source, action, target))
-        if found is not None:
-            return found
-        found = known[source, action, target] = len(known)
-        if found == self._times.shape[1]:
-            self._ends, self._times = enlarged(self._ends, 2 * found), enlarged(self._times, 2 * found)
-        self._ends[h, found] = source, action, target
-        self._num_transitions[h] = found + 1
-        return found
-
-    def model(self) -> CountModel:
-        """P̂ at the visited states."""
-        return CountModel(self._ends, self._times, self._num_transitions, self._bonus)
-
-    def support(self) -> Support:
-        """The visited states with β = (n + ρ)^{-1/2}."""
-        visited = self._visited
-        return Support(visited.size, visited.reward, visited.utility, self._bonus)
-
-    def fitted(self, V: Array) -> "FittedCounts":
-        """P̂V of r, †, u at the visited pairs; it is 0 and β = ρ^{-1/2} at all others."""
-        Q = np.zeros((*self._visits.shape, 3))
-        for h in range(len(Q) - 1):
-            t = slice(self._num_transitions[h])
-            source, action, target = self._ends[h, t].T
-            weight = self._times[h, t] * self._bonus[h, source, action] ** 2
-            np.add.at(Q[h], (source, action), weight[:, None] * V[h + 1, target])
-        return FittedCounts(self._task, self._visited, self._bonus.copy(), Q, self._ridge)
+    def table(self) -> Array:
+        """π^λ (H, S, A) at every state."""
+        table = np.empty(self._task.reward.shape)
+        kernels.feature_table(self._known, self._gram_inv, self._weights, self._scales, self._lam, table)
+        return table
 
 
 class FittedCounts:
-    """β and P̂V from tables over the slots of one moment; states seen later are unseen here."""
+    """π^λ from tables over the slots of one moment; at states seen later or never β = ρ^{-1/2} and P̂V = 0."""
 
-    def __init__(self, task: Task, visited: Visited, bonus: Array, Q: Array, ridge: float) -> None:
-        self._task, self._visited, self._bonus, self._Q = task, visited, bonus, Q
-        self._size = visited.size.copy()
-        self._unseen = ridge**-0.5
+    def __init__(self, regression: Regression, scales: Scales, lam: float) -> None:
+        model, support, work = regression.model, regression.support, regression.work
+        self._task, self._known, self._ridge = regression.task, regression.known, regression.ridge
+        self._slot_of, self._state_of = regression.slot_of, regression.state_of
+        self._scales, self._lam = scales, lam
+        self._size, self._bonus = support.size.copy(), work.bonus.copy()
+        H, A, n = work.bonus.shape
+        self._Q = np.zeros((H, 3, A, n))
+        kernels.count_values(model, support.size, work, self._Q)
 
-    def at(self, h: int, state: Any) -> tuple[Array, Array]:
-        """β (A,) and P̂V (A, 3) at one state."""
-        slot = self._visited.find(h, state, int(self._size[h]))
-        if slot is None:
-            A = self._task.num_actions
-            return np.full(A, self._unseen), np.zeros((A, 3))
-        return self._bonus[h, slot], self._Q[h, slot].copy()
+    def probabilities(self, h: int, state: Any) -> Array:
+        """π^λ_h(·|state), shape (A,)."""
+        task, slot = self._task, self._slot_of[h, state]
+        bonus, Q = np.full((task.num_actions, 1), self._ridge**-0.5), np.zeros((3, task.num_actions, 1))
+        if 0 <= slot < self._size[h]:
+            bonus[:, 0], Q[:, :, 0] = self._bonus[h, :, slot], self._Q[h, :, :, slot]
+        reward, utility = task.reward_at(h, state)[:, None], task.utility_at(h, state)[:, None]
+        pi: Array = kernels.act_on(reward, utility, bonus, Q, self._scales, self._lam, task.horizon - 1 - h)
+        return pi
 
-    def everywhere(self) -> tuple[Array, Array]:
-        """β (H, S, A) and P̂V (H, S, A, 3) at every state."""
-        shape = self._task.reward.shape
-        bonus, Q = np.full(shape, self._unseen), np.zeros((*shape, 3))
-        for h, size in enumerate(self._size.tolist()):
-            states = np.array(self._visited.states[h][:size], dtype=np.int64)
-            bonus[h, states], Q[h, states] = self._bonus[h, :size], self._Q[h, :size]
-        return bonus, Q
+    def table(self) -> Array:
+        """π^λ (H, S, A) at every state."""
+        table = np.empty(self._task.reward.shape)
+        kernels.count_table(
+            self._known, self._state_of, self._size, self._bonus, self._Q, self._ridge, self._scales, self._lam, table
+        )
+        return table
+
+
+def _known(task: Task) -> Known:
+    """The task's arrays with states last, as the kernels read them."""
+    phi = np.zeros((task.num_actions, 0, task.num_states)) if task.phi is None else task.phi.transpose(1, 2, 0)
+    reward, utility = (np.ascontiguousarray(g.transpose(0, 2, 1)) for g in (task.reward, task.utility))
+    return Known(reward, utility, np.ascontiguousarray(phi))
+
+
+def _dense_model(phi: Array, ridge: float) -> DenseModel:
+    H, _, d, n = phi.shape
+    gram, gram_inv = (np.tile(scale * np.eye(d), (H, 1, 1)) for scale in (ridge, 1 / ridge))
+    return DenseModel(phi, gram, gram_inv, np.zeros(H), np.zeros((H, d, n)))
+
+
+def _count_model(task: Task, ridge: float, n: int) -> CountModel:
+    H, A, m = task.horizon, task.num_actions, FIRST_TRANSITIONS
+    following, target = (np.zeros((H, m), dtype=np.int64) for _ in range(2))
+    return CountModel(
+        visits=np.zeros((H, A, n)),
+        log_det=np.zeros(H),
+        first=np.full((H, A, n), -1),
+        following=following,
+        target=target,
+        times=np.zeros((H, m)),
+        num_transitions=np.zeros(H, dtype=np.int64),
+        ridge=ridge,
+    )
+
+
+def _room(model: DenseModel | CountModel, n: int) -> Work:
+    """Room to plan in, for n slots a step."""
+    if isinstance(model, DenseModel):
+        (H, A, d, _), m, rows = model.phi.shape, 0, 0
+    else:
+        (H, A, _), m, rows, d = model.visits.shape, model.times.shape[1], n + 1, 0
+    return Work(
+        bonus=np.zeros((H, A, n)),
+        V=np.zeros((H + 1, 3, n)),
+        Q=np.zeros((3, A, n)),
+        pi=np.zeros((A, n)),
+        weights=np.zeros((H, 3, d)),
+        start=np.zeros((H, A, rows), dtype=np.int64),
+        column=np.zeros((H, m), dtype=np.int64),
+        share=np.zeros((H, m)),
+    )
+
+
+def _widened(array: NDArray[Entry], length: int, filling: int = 0) -> NDArray[Entry]:
+    """`array` with its last axis extended to `length`."""
+    padding = [(0, 0)] * (array.ndim - 1) + [(0, length - array.shape[-1])]
+    return np.pad(array, padding, constant_values=filling)

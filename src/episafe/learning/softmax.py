@@ -1,95 +1,84 @@
-"""The composite softmax policy π^λ and its planner: what is searched, the search, and the frozen policy."""
+"""The composite softmax policy π^λ and its planner."""
 
-from typing import Any
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from episafe.arrays import Array, IntArray
 from episafe.learning import kernels
 from episafe.learning.constants import Constants
-from episafe.learning.kernels import Scales
-from episafe.learning.ridge import Fitted, ridge_for
+from episafe.learning.kernels import Scales, Search
+from episafe.learning.ridge import Fitted, Regression
 from episafe.problems.task import Task
 
 
 class SoftmaxPolicy:
     """π^λ_h(·|s) = softmax((Q̄† + Q̄ʳ + λQ̲ᵘ)/κ), a function of features: it acts at states never seen before."""
 
-    def __init__(self, task: Task, fitted: Fitted, scales: Scales, lam: float) -> None:
-        self._task, self._fitted, self._scales, self.lam = task, fitted, scales, lam
+    def __init__(self, fitted: Fitted, horizon: int, lam: float) -> None:
+        self._fitted, self._horizon, self.lam = fitted, horizon, lam
         self._table: Array | None = None
 
     def probabilities(self, h: int, state: Any) -> Array:
         """π_h(·|state), shape (A,)."""
-        task = self._task
-        if not 0 <= h < task.horizon:
-            raise ValueError(f"step must be in [0, {task.horizon}), got {h}")
-        bonus, Q = self._fitted.at(h, state)
-        pi, steps_left = np.empty(task.num_actions), task.horizon - 1 - h
-        reward, utility = task.reward_at(h, state), task.utility_at(h, state)
-        kernels.softmax_row(reward, utility, bonus, Q, self._scales, self.lam, steps_left, pi, np.empty(3))
-        return pi
+        if not 0 <= h < self._horizon:
+            raise ValueError(f"step must be in [0, {self._horizon}), got {h}")
+        return self._fitted.probabilities(h, state)
 
     def table(self) -> Array:
         """π as an array (H, S, A), every state filled, seen or not."""
         if self._table is None:
-            bonus, Q = self._fitted.everywhere()
-            task = self._task
-            self._table = kernels.softmax_table(task.reward, task.utility, bonus, Q, self._scales, self.lam)
+            self._table = self._fitted.table()
         return self._table
 
 
+class Decision(NamedTuple):
+    """What Algorithm 2 decides: a source (`kernels.SAFE`, `ZERO`, `SEARCH`), λ, and the bound that was checked."""
+
+    source: int
+    lam: float
+    utility_bound: float
+
+
 class SoftmaxPlanner:
-    """The regression and, on it, π^λ with its pessimistic (or optimistic) utility for any λ.
+    """The regression and, on it, the search for λ.
 
     Args:
         task: what the learner is told.
         constants: scales, κ, ρ and search limits.
-        utility_sign: −1 for a pessimistic utility (OPSE), +1 for an optimistic one (Ghosh et al.).
-        compensate: whether the compensation bonus † is used; without it C_† = B_† = 0.
+        pessimistic: True for OPSE: −C_u, the compensation bonus †, and the incumbent where λ_max fails. False for
+            Ghosh et al.: +C_u, no compensation, no incumbent.
     """
 
-    def __init__(self, task: Task, constants: Constants, *, utility_sign: int, compensate: bool) -> None:
-        self._task, self._constants = task, constants
-        self._scales = Scales(
+    def __init__(self, task: Task, constants: Constants, *, pessimistic: bool) -> None:
+        self._task = task
+        self.scales = Scales(
             C_r=float(constants.C_r),
-            utility_bonus=utility_sign * float(constants.C_u),
-            C_dagger=float(constants.C_dagger) if compensate else 0.0,
-            B_dagger=float(constants.B_dagger) if compensate else 0.0,
+            utility_bonus=(-1.0 if pessimistic else 1.0) * float(constants.C_u),
+            C_dagger=float(constants.C_dagger) if pessimistic else 0.0,
+            B_dagger=float(constants.B_dagger) if pessimistic else 0.0,
             kappa=float(constants.kappa),
         )
-        self._ridge = ridge_for(task, float(constants.ridge))
-        self.refresh()
+        self.search = Search(task.threshold, float(constants.lam_max), int(constants.num_halvings), pessimistic)
+        self.regression = Regression(task, float(constants.ridge))
 
     @property
     def information(self) -> Array:
         """ln det Λ_h up to a constant, shape (H,)."""
-        return self._ridge.log_det
+        return self.regression.log_det
 
-    def observe(self, states: Any, actions: IntArray) -> None:
+    def observe(self, states: IntArray, actions: IntArray) -> None:
         """Add one episode to the regression."""
-        self._ridge.observe(states, actions)
+        self.regression.observe(states, actions)
 
-    def refresh(self) -> None:
-        """Take bonuses and estimate as they are now, before the evaluations of a new plan."""
-        self._model, self._support = self._ridge.model(), self._ridge.support()
-        H, n, _ = self._support.reward.shape
-        self._V = np.zeros((H + 1, n, 3))
+    def decide(self) -> Decision:
+        """Which λ to deploy, from all that was observed."""
+        known = self.regression
+        return Decision(*kernels.decide(known.model, known.support, known.work, self.scales, self.search))
 
     def utility_bound(self, lam: float) -> float:
-        """V̲ᵘ_1(s₁) of π^λ, float64: the number that certifies."""
-        return float(kernels.evaluate(self._model, self._support, self._scales, lam, self._V))
+        """V̲ᵘ_1(s₁) of π^λ, on the bonuses of the last decision."""
+        known = self.regression
+        return float(kernels.evaluate(known.model, known.support, known.work, self.scales, lam))
 
-    def smallest_admitted(self) -> float:
-        """Upper end of the bracket [0, C_λ] after all halvings; C_λ itself if none was admitted."""
-        constants = self._constants
-        upper = kernels.bisect(
-            self._model, self._support, self._scales,
-            self._task.threshold, float(constants.lam_max), constants.num_halvings, self._V,
-        )  # fmt: skip
-        return float(upper)
-
-    def policy(self, lam: float) -> tuple[SoftmaxPolicy, float]:
-        """π^λ, frozen, and the bound V̲ᵘ_1(s₁) of just this policy."""
-        bound = self.utility_bound(lam)
-        return SoftmaxPolicy(self._task, self._ridge.fitted(self._V), self._scales, lam), bound
+    def policy(self, lam: float) -> SoftmaxPolicy:
+        """π^λ of the λ that was evaluated last, frozen."""
+        return SoftmaxPolicy(self.regression.fitted(self.scales, lam), self._task.horizon, lam)

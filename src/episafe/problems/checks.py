@@ -13,7 +13,7 @@ TOLERANCE = 1e-9  # what is within this is accepted as given; nothing is ever re
 def as_finite(name: str, value: Any, shape: tuple[int | None, ...]) -> Array:
     """`value` as a float64 array of `shape` (None: any length) without NaN or infinity."""
     try:
-        array = np.array(value, dtype=np.float64)
+        array = np.array(value, dtype=np.float64, order="C")
     except (TypeError, ValueError) as error:
         raise InvalidProblem(f"{name} must be an array of numbers: {error}") from error
     fits = array.ndim == len(shape) and all(want in (None, have) for want, have in zip(shape, array.shape, strict=True))

@@ -90,8 +90,8 @@ class LinearCMDP:
         """Exact (V^r(s₁), V^u(s₁)) of a table (H, S, A) or of any policy with a table."""
         task = self.task
         table = _table(policy, "policy", task.reward.shape)
-        V = exact.values(self.P, table, task.reward, task.utility)[:, 0, task.initial_state]
-        return float(V[0]), float(V[1])
+        V_r, V_u = exact.policy_values(self.P, task.reward, task.utility, table, task.initial_state)
+        return float(V_r), float(V_u)
 
     def optimal_value(self, method: Literal["dual", "lp"] = "dual") -> float:
         """The exact constrained optimum at s₁; "lp" asks HiGHS instead, slower and good to about 1e-7."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.optimize
 import scipy.sparse
+from numba import njit
 
 from episafe.arrays import Array, IntArray
 from episafe.problems.dual import Mixture, Point, best_mixture
@@ -30,6 +31,29 @@ def values(P: Array, policy: Array, *rewards: Array) -> Array:
         V_next = np.einsum("sa,sag->sg", policy[h], Q)
         out[:, h] = V_next.T
     return out
+
+
+@njit(cache=True, fastmath={"reassoc", "contract"})
+def policy_values(P, reward, utility, policy, initial_state):  # type: ignore[no-untyped-def]
+    """(V^r(s₁), V^u(s₁)) of a table (H, S, A): the one function whose values are recorded and compared with b."""
+    H, S, A = policy.shape
+    V_r, V_u, V_r_next, V_u_next = np.zeros(S), np.zeros(S), np.zeros(S), np.zeros(S)
+    for h in range(H - 1, -1, -1):
+        first, last = (0, S) if h else (initial_state, initial_state + 1)
+        for s in range(first, last):
+            total_r = total_u = 0.0
+            for a in range(A):
+                if policy[h, s, a] == 0.0:
+                    continue
+                Q_r, Q_u = reward[h, s, a], utility[h, s, a]
+                for t in range(S):
+                    Q_r += P[h, s, a, t] * V_r_next[t]
+                    Q_u += P[h, s, a, t] * V_u_next[t]
+                total_r += policy[h, s, a] * Q_r
+                total_u += policy[h, s, a] * Q_u
+            V_r[s], V_u[s] = total_r, total_u
+        V_r, V_r_next, V_u, V_u_next = V_r_next, V_r, V_u_next, V_u
+    return V_r_next[initial_state], V_u_next[initial_state]
 
 
 def occupancy(P: Array, policy: Array, initial_state: int) -> Array:
@@ -77,12 +101,12 @@ def optimum(P: Array, reward: Array, utility: Array, threshold: float, initial_s
         return Point(float(V[initial_state, 0]), float(V[initial_state, 1]), actions)
 
     mixture = best_mixture(best, threshold)
-    policy = _markov_mixture(P, utility, threshold, initial_state, mixture)
+    policy = _markov_mixture(P, reward, utility, threshold, initial_state, mixture)
     return Optimum(mixture.reward_value, policy, mixture.lam)
 
 
 def _markov_mixture(
-    P: Array, utility: Array, threshold: float, initial_state: int, mixture: Mixture[IntArray]
+    P: Array, reward: Array, utility: Array, threshold: float, initial_state: int, mixture: Mixture[IntArray]
 ) -> Array:
     """Markov policy whose occupancy is the mixture's, its weight raised until V^u ≥ b holds in float64."""
     A = utility.shape[2]
@@ -93,7 +117,7 @@ def _markov_mixture(
         mass = (1 - weight) * w_below + weight * w_above
         state_mass = mass.sum(axis=-1, keepdims=True)
         policy = np.where(state_mass > 0, mass / np.where(state_mass > 0, state_mass, 1.0), above)
-        if weight >= 1.0 or values(P, policy, utility)[0, 0, initial_state] >= threshold:
+        if weight >= 1.0 or policy_values(P, reward, utility, policy, initial_state)[1] >= threshold:
             return policy
         weight, nudge = min(1.0, weight + nudge), 2 * nudge
 

@@ -25,12 +25,20 @@ _DASHES = {
 _MARKERS = {"": "", "circle": "o", "square": "s", "triangle-up": "^", "diamond": "D"}
 
 
-def write_figures(chart: Chart, folder: Path) -> list[Path]:
-    """Writes <env>-<variant>.png and .pdf into `folder`, and returns their paths."""
-    drawn = figure(chart)
-    paths = []
+def write_figures(charts: Sequence[Chart], folder: Path) -> list[Path]:
+    """Writes <env>-<variant>.png and .pdf a chart and, where a variant has several, all-<variant>: as in the paper."""
+    paths = [path for chart in charts for path in _write([chart], file_stem(chart.place), folder)]
+    for variant in dict.fromkeys(chart.place[1] for chart in charts):
+        rows = [chart for chart in charts if chart.place[1] == variant]
+        if len(rows) > 1:
+            paths += _write(rows, file_stem(("all", variant)), folder)
+    return paths
+
+
+def _write(rows: Sequence[Chart], stem: str, folder: Path) -> list[Path]:
+    drawn, paths = figure(rows), []
     for kind, metadata in METADATA.items():
-        path = folder / f"{file_stem(chart.place)}.{kind}"
+        path = folder / f"{stem}.{kind}"
         with atomic(path) as file:
             drawn.savefig(file, format=kind, dpi=DPI, metadata=metadata)
         paths.append(path)
@@ -42,15 +50,16 @@ def file_stem(place: tuple[str, str]) -> str:
     return re.sub(r"[^\w.-]+", "-", "-".join(part for part in place if part)).strip("-.") or "problem"
 
 
-def figure(chart: Chart) -> Figure:
-    """The panels side by side over one legend."""
-    drawn = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
-    for axes, panel in zip(drawn.subplots(1, len(chart.panels)), chart.panels, strict=True):
-        _draw(axes, panel)
-    handles, labels = drawn.axes[0].get_legend_handles_labels()
-    drawn.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 4), frameon=False)
-    shown = "mean and 95 % interval over runs" if chart.has_intervals else "no interval from one run"
-    drawn.suptitle(f"{chart.title}, {shown}", fontsize=11)
+def figure(rows: Sequence[Chart]) -> Figure:
+    """A row a chart, its panels side by side over one legend."""
+    drawn = Figure(figsize=(WIDTH, HEIGHT * len(rows)), layout="constrained")
+    for row, chart in zip(drawn.subfigures(len(rows), 1, squeeze=False)[:, 0], rows, strict=True):
+        for axes, panel in zip(row.subplots(1, len(chart.panels)), chart.panels, strict=True):
+            _draw(axes, panel)
+        handles, labels = row.axes[0].get_legend_handles_labels()
+        row.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 4), frameon=False)
+        shown = "mean and 95 % interval over runs" if chart.has_intervals else "no interval from one run"
+        row.suptitle(f"{chart.title}, {shown}", fontsize=11)
     return drawn
 
 

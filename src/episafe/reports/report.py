@@ -36,8 +36,7 @@ def write_report(folder: str | Path) -> Path:
         )
     summaries = summarise(records)
     drawn = charts(summaries, curves(records))
-    for chart in drawn:
-        write_figures(chart, folder / FIGURES)
+    write_figures(drawn, folder / FIGURES)
     write_text(folder / "summary.csv", to_csv(summaries))
     write_text(folder / "summary.md", to_markdown(summaries))
     path = folder / "report.html"

@@ -1,17 +1,26 @@
-"""The only loop: plan, deploy, observe, learn; exact values whenever the policy changed."""
+"""Running an agent: plan, deploy, observe, learn; exact values whenever the policy changed."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from episafe.agents.base import Agent, Episode
+from episafe.agents.base import Agent, Episode, Source
+from episafe.agents.softmax_agent import SoftmaxAgent
 from episafe.problems.cmdp import LinearCMDP
+from episafe.runs.compiled import CompiledRun, can_compile
+from episafe.runs.facts import Facts, blank
 from episafe.runs.record import Record
 from episafe.runs.settings import versions
-from episafe.runs.simulate import cumulative, simulate
+from episafe.runs.simulate import Streams, running_sums, simulate
 
-REPORT_EVERY = 0.2  # seconds between calls of `on_progress`
+SOURCES: list[Source] = [
+    "safe",
+    "zero",
+    "search",
+    "fixed",
+]  # as numbered in Facts.sources
+REPORT_EVERY = 2_000  # episodes between calls of `on_progress`
 
 
 def run(
@@ -28,7 +37,7 @@ def run(
         cmdp: the world, known to this loop and not to the agent.
         agent: plans before each episode and learns after it.
         num_episodes: K.
-        seed: of the run; transitions and actions are drawn from two separate streams.
+        seed: of the run; actions and transitions are drawn from two separate streams.
         on_progress: called now and then with the number of episodes done.
 
     Example:
@@ -43,33 +52,54 @@ def run(
         raise ValueError(f"num_episodes must be at least 1, got {num_episodes}")
     start = time.perf_counter()
     transitions, choices = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(2))
-    kernel = cumulative(cmdp.P)
-    H, initial_state = cmdp.task.horizon, cmdp.task.initial_state
-    values, bounds = np.empty((num_episodes, 2)), np.empty((num_episodes, 2))
-    sources, plan_ids = np.empty(num_episodes, dtype="U6"), np.empty(num_episodes, dtype=np.int64)
-    current, reported = None, start
-    for k in range(num_episodes):
-        plan = agent.plan()
-        if plan is not current:
-            current, policy = plan, cumulative(plan.policy.table())
-            exact = cmdp.evaluate(plan.policy)
-        values[k], bounds[k] = exact, (plan.lam, plan.utility_bound)
-        sources[k], plan_ids[k] = plan.source, plan.id
-        states, actions = simulate(policy, kernel, initial_state, choices.random(H), transitions.random(H))
-        agent.learn(Episode(states, actions), plan_id=plan.id)
-        if on_progress is not None and time.perf_counter() - reported > REPORT_EVERY:
-            reported = time.perf_counter()
-            on_progress(k + 1)
+    facts = blank(num_episodes)
+    for done in _loop(cmdp, agent, (choices, transitions), facts):
+        if on_progress is not None:
+            on_progress(done)
     seconds = time.perf_counter() - start
     settings = {**cmdp.origin, **agent.settings(), "num_episodes": num_episodes, "run_seed": seed}
     return Record(
-        reward_values=values[:, 0].copy(),
-        utility_values=values[:, 1].copy(),
-        sources=sources,
-        lams=bounds[:, 0].copy(),
-        utility_bounds=bounds[:, 1].copy(),
-        plan_ids=plan_ids,
+        reward_values=facts.values[:, 0].copy(),
+        utility_values=facts.values[:, 1].copy(),
+        sources=np.array(SOURCES)[facts.sources],
+        lams=facts.bounds[:, 0].copy(),
+        utility_bounds=facts.bounds[:, 1].copy(),
+        plan_ids=facts.plan_ids,
         optimum=cmdp.optimal_value(),
         threshold=cmdp.task.threshold,
         settings={**settings, **versions(), "seconds": seconds},
     )
+
+
+def _loop(cmdp: LinearCMDP, agent: Agent, streams: Streams, facts: Facts) -> Iterator[int]:
+    if isinstance(agent, SoftmaxAgent) and can_compile(agent):
+        return compiled_loop(cmdp, agent, streams, facts)
+    return plain_loop(cmdp, agent, streams, facts)
+
+
+def plain_loop(cmdp: LinearCMDP, agent: Agent, streams: Streams, facts: Facts) -> Iterator[int]:
+    """The loop for any agent; yields the number of episodes done, now and then."""
+    kernel, H = running_sums(cmdp.P), cmdp.task.horizon
+    states, actions = np.empty(H + 1, dtype=np.int64), np.empty(H, dtype=np.int64)
+    states[0] = cmdp.task.initial_state
+    current = None
+    for k in range(len(facts.sources)):
+        plan = agent.plan()
+        if plan is not current:
+            current, policy, exact = plan, running_sums(plan.policy.table()), cmdp.evaluate(plan.policy)
+        facts.values[k], facts.bounds[k] = exact, (plan.lam, plan.utility_bound)
+        facts.sources[k], facts.plan_ids[k] = SOURCES.index(plan.source), plan.id
+        simulate(policy, kernel, *streams, states, actions)
+        agent.learn(Episode(states, actions), plan_id=plan.id)
+        if (k + 1) % REPORT_EVERY == 0:
+            yield k + 1
+
+
+def compiled_loop(cmdp: LinearCMDP, agent: SoftmaxAgent, streams: Streams, facts: Facts) -> Iterator[int]:
+    """The same for softmax agents, compiled; it yields as often."""
+    made = CompiledRun(cmdp, agent, streams)
+    for start in range(0, len(facts.sources), REPORT_EVERY):
+        stop = min(start + REPORT_EVERY, len(facts.sources))
+        made.advance(facts, start, stop)
+        yield stop
+    made.finish()
