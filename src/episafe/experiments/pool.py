@@ -4,10 +4,11 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from episafe.envs import make
 from episafe.experiments.spec import Job
 
 
@@ -37,11 +38,11 @@ def run_jobs(jobs: Sequence[Job], folder: Path, workers: int | None, on_done: Ca
             on_done(job)
     if not missing:
         return outcome
-    _fill_compile_cache(missing)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers or os.cpu_count(), mp_context=context, initializer=_ignore_interrupt) as pool:
-        waiting = {pool.submit(job.run, folder): job for job in missing}
         try:
+            wait([pool.submit(_compile, kinds) for kinds in _kinds(missing)])
+            waiting = {pool.submit(job.run, folder): job for job in missing}
             for future in as_completed(waiting):
                 _collect(outcome, waiting[future], future, on_done)
         except KeyboardInterrupt:
@@ -61,10 +62,18 @@ def _collect(outcome: Outcome, job: Job, future: "Future[None]", on_done: Callab
     on_done(job)
 
 
-def _fill_compile_cache(jobs: Sequence[Job]) -> None:
-    """Plan here once with each kind of agent and problem, so that the workers find all code compiled."""
-    for kind in {(job.env, job.agent): job for job in jobs}.values():
-        replace(kind, num_episodes=2).record()
+def _kinds(jobs: Sequence[Job]) -> list[list[Job]]:
+    """A short job of each agent and environment, apart by what is compiled alike, so that nothing is compiled twice."""
+    short = {(job.env, job.agent): replace(job, num_episodes=2) for job in jobs}.values()
+    one_hot = {env: make(env).task.one_hot for env in {job.env for job in short}}
+    groups = ([job for job in short if one_hot[job.env] == flag] for flag in (True, False))
+    return [group for group in groups if group]
+
+
+def _compile(jobs: Sequence[Job]) -> None:
+    """Run short jobs for the code that they leave in the compile cache, where all processes find it."""
+    for job in jobs:
+        job.record()
 
 
 def _ignore_interrupt() -> None:
