@@ -63,6 +63,10 @@ def test_every_agent_runs_by_name(agent):
         (["run", "--replan", "sometimes"], 2, "replan must be"),
         (["run", "--episodes", "0"], 2, "greater than or equal to 1"),
         (["report", "no-such-folder"], 2, "no folder"),
+        (["run", "--set", 'level="theorem"'], 2, "no option 'level'"),
+        (["run", "--agent", "uniform", "--set", "kappa=2"], 2, "uniform reads no constants"),
+        (["run", "--set", "num_states=2.5"], 2, "num_states must be a whole number"),
+        (["run", "--env", "[red]x"], 2, "no environment '[red]x'"),
         (["frobnicate"], 2, "No such command"),
     ],
 )
@@ -70,6 +74,15 @@ def test_wrong_use_is_exit_code_2_with_the_remedy(words, code, message):
     done = invoke(*words)
     assert done.exit_code == code
     assert message in " ".join(done.output.split())
+
+
+def test_run_does_not_overwrite_a_record(tmp_path):
+    assert invoke("run", "--episodes", 5, "--out", tmp_path / "one").exit_code == 0
+    again = invoke("run", "--episodes", 5, "--out", tmp_path / "one")
+    assert again.exit_code == 2
+    assert "holds a record already" in " ".join(again.output.split())
+    (tmp_path / "file").write_text("")
+    assert invoke("run", "--episodes", 5, "--out", tmp_path / "file").exit_code == 1
 
 
 def test_a_damaged_record_is_exit_code_4(tmp_path):

@@ -8,8 +8,8 @@ import pytest
 import episafe as es
 import oracles
 from conftest import constants
-from episafe.learning import kernels
-from episafe.learning.kernels import Scales
+from episafe.learning import acting
+from episafe.learning.model import Scales
 from episafe.learning.softmax import SoftmaxPlanner
 
 
@@ -92,7 +92,7 @@ def test_one_hot_estimate_is_the_shrunken_frequency():
     known = planner(cmdp.task, constants(ridge=1.0), episodes).regression
     known.work.V[1, :, :2] = [1, 10]  # slots of step 1 in order of first sight: states 0, 1
     Q = np.zeros((2, 3, 2, known.state_of.shape[1]))
-    kernels.count_values(known.model, known.support.size, known.work, Q)
+    acting.count_values(known.model, known.support.size, known.work, Q)
     np.testing.assert_allclose(Q[0, :, 1, 0], 13 / 5)
     np.testing.assert_allclose(Q[0, :, 0, 0], 0)
 

@@ -63,9 +63,16 @@ def test_plans_are_deterministic_and_planning_changes_nothing(build, cmdp):
 
 
 def test_the_same_seed_gives_the_same_record_bit_for_bit(build, cmdp):
-    records = [es.run(cmdp, build(cmdp.task), num_episodes=60, seed=seed) for seed in (5, 5, 6)]
+    records = [es.run(cmdp, build(cmdp.task), num_episodes=60, seed=5) for _ in range(2)]
     for name in ("reward_values", "utility_values", "sources", "lams", "utility_bounds", "plan_ids"):
         np.testing.assert_array_equal(getattr(records[0], name), getattr(records[1], name))
+
+
+@pytest.mark.parametrize("name", ["opse", "ghosh", "dope"])
+def test_another_seed_gives_another_run(name):
+    cmdp = PROBLEMS["streaming"]()
+    first, second = (es.run(cmdp, AGENTS[name](cmdp.task), num_episodes=200, seed=seed) for seed in (5, 6))
+    assert (first.reward_values != second.reward_values).any()
 
 
 def test_no_path_leads_from_an_agent_to_the_kernel(build, cmdp):
@@ -102,8 +109,15 @@ def test_an_episode_that_does_not_fit_is_refused_and_changes_nothing(build, cmdp
     with pytest.raises(es.InvalidEpisode, match=message):
         agent.learn(es.Episode(states, actions))
     assert agent.plan() is before
-    with pytest.raises(es.InvalidEpisode, match="plan_id 7 was not issued"):
-        agent.learn(good, plan_id=7)
+    for plan_id in (7, -1, "a"):
+        with pytest.raises(es.InvalidEpisode, match="was not issued"):
+            agent.learn(good, plan_id=plan_id)
+    for rewards in ([float("nan")] * 4, "abcd", [0.1]):
+        with pytest.raises(es.InvalidEpisode, match="rewards"):
+            agent.learn(es.Episode(good.states, good.actions, rewards=rewards))
+    with pytest.raises(es.InvalidEpisode, match="states"):
+        agent.learn(es.Episode([[0], [0, 1]], good.actions))
+    agent.learn(es.Episode(good.states, good.actions, rewards=[0.0] * 4, utilities=[1.0] * 4))
 
 
 def test_learning_may_come_before_any_plan_and_many_times(build, cmdp):

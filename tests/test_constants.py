@@ -31,12 +31,31 @@ def test_the_published_constants():
         ({"C_r": "much"}, "C_r must be"),
         ({"num_halvings": 2.5}, "num_halvings must be a whole number"),
         ({"num_halvings": -1}, "num_halvings must be a whole number"),
-        ({"level": "certain"}, "level must be"),
+        ({"num_halvings": None}, "num_halvings must be a whole number"),
+        ({"C_r": True}, "C_r must be"),
     ],
 )
 def test_bad_constants_are_refused_by_name(change, message):
     with pytest.raises(ValueError, match=message):
         constants(**change)
+
+
+def test_no_hand_set_constants_can_claim_more_than_heuristic():
+    with pytest.raises(TypeError, match="level"):
+        es.Constants(1, 1, 1, 1, 0.1, 300, 20, level="theorem")
+    with pytest.raises(ValueError, match="no constant 'level'"):
+        constants().replace(level="theorem")
+    assert constants().replace(C_u=0.01).level == "heuristic"
+
+
+def test_numpy_numbers_become_plain_ones():
+    made = constants(C_u=np.float32(0.5), kappa=np.float64(0.1), num_halvings=np.uint8(25))
+    assert [type(value) for value in (made.C_u, made.kappa, made.num_halvings)] == [float, float, int]
+
+
+def test_huge_limits_are_warned_of_without_overflow():
+    with pytest.warns(UserWarning, match="num_halvings >= 1030"):
+        constants(lam_max=1e306, kappa=1e-3, num_halvings=20)
 
 
 def test_unknown_names_are_refused():
@@ -69,6 +88,30 @@ def test_doubling_plans_no_more_often_than_its_bound(growth):
     cmdp = es.make("linear", seed=1, num_states=20)
     record = es.run(cmdp, es.OPSE(cmdp.task, es.Constants.paper("linear"), es.Doubling(growth)), num_episodes=1000)
     assert record.plan_ids[-1] + 1 <= 1 + 5 * 4 * np.log(1 + 1000 / 5) / growth
+
+
+@pytest.mark.parametrize("rule", [es.Every, 0.3, None])
+def test_what_is_no_replanning_rule_is_refused_at_once(rule):
+    with pytest.raises(TypeError, match="replan must be a rule"):
+        es.OPSE(es.make("tabular").task, constants(), rule)
+
+
+def test_dope_replans_exactly_when_some_log_count_grew_enough():
+    cmdp = es.make("tabular", seed=2)
+    agent = es.DOPE(cmdp.task, es.Constants.paper("tabular", "dope"), es.Doubling(0.3))
+    counts, at_plan = np.zeros((4, 5, 3)), None
+    rng = np.random.default_rng(0)
+    replans = 0
+    for _ in range(300):
+        information = np.log(np.maximum(counts, 1))
+        due = at_plan is None or (information - at_plan > 0.3).any()
+        before = agent._plan
+        assert (agent.plan() is not before) == due
+        at_plan, replans = (information, replans + 1) if due else (at_plan, replans)
+        states, actions = rng.integers(5, size=5), rng.integers(3, size=4)
+        counts[np.arange(4), states[:-1], actions] += 1
+        agent.learn(es.Episode(states, actions))
+    assert 20 < replans < 280
 
 
 def test_doubling_replans_exactly_when_some_log_determinant_grew_enough():

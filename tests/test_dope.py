@@ -36,6 +36,10 @@ def test_plans_equal_the_extended_linear_program(seed, draw_cmdp):
         mixture = optimistic_pessimistic(reward, utility, box, task.threshold, task.initial_state)
         assert mixture.reward_value == pytest.approx(solved[0], abs=1e-7)
         assert mixture.lam == plan.lam
+        mass = solved[1].sum(axis=-1)
+        reached = mass.sum(axis=-1) > 1e-6
+        policy = mass[reached] / mass[reached].sum(axis=-1, keepdims=True)
+        np.testing.assert_allclose(plan.policy.table()[reached], policy, atol=1e-5)
 
 
 def test_the_comparison_above_sees_both_outcomes(draw_cmdp):

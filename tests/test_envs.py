@@ -94,6 +94,25 @@ def test_options_are_open_and_unknown_ones_are_refused():
         es.make("tabular", threshold_scale=1.0)
 
 
+@pytest.mark.parametrize(
+    ("name", "option", "message"),
+    [
+        ("tabular", {"num_states": 0}, "num_states must be a whole number >= 1"),
+        ("tabular", {"num_states": 2.5}, "num_states must be a whole number >= 1"),
+        ("tabular", {"dirichlet": 0}, "dirichlet must be a number > 0"),
+        ("tabular", {"probability_of_one": 7}, "probability_of_one must be a number in"),
+        ("streaming", {"fast_rate": 0.7}, "fast_rate must be a pair"),
+        ("streaming", {"fast_rate": [1.5, 1.9]}, "fast_rate must be a number in"),
+        ("linear", {"dim": -1}, "dim must be a whole number >= 1"),
+        ("linear", {"threshold_scale": "x"}, "threshold_scale must be a number in"),
+        ("linear", {"seed": 1.5}, "seed must be a whole number"),
+    ],
+)
+def test_bad_options_are_refused_by_name(name, option, message):
+    with pytest.raises(ValueError, match=message):
+        es.make(name, **option)
+
+
 def test_environment_and_run_do_not_share_a_stream():
     """The same number as problem seed and run seed gives different draws."""
     problem = np.random.default_rng(4).random(8)

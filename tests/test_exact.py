@@ -63,6 +63,33 @@ def test_the_optimal_policy_attains_the_optimum_and_is_safe_in_float64(name, var
     assert utility_value >= cmdp.task.threshold
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_the_optimal_policy_is_safe_to_the_last_bit_when_the_threshold_is_its_own_utility(seed, draw_cmdp):
+    """b = the utility of the unconstrained optimum, as dynamic programming rounds it."""
+    _, raw = draw_cmdp(np.random.default_rng(seed))
+    rewards = np.stack([raw["reward"], raw["utility"]], axis=-1)
+    threshold = exact.greedy_actions(raw["P"], rewards, np.array([1.0, 0.0]))[1][raw["initial_state"], 1]
+    cmdp = es.LinearCMDP(raw["P"], raw["reward"], raw["utility"], None, raw["initial_state"], threshold=threshold)
+    assert cmdp.evaluate(cmdp.optimal_policy())[1] >= threshold
+
+
+@pytest.mark.parametrize("table", [np.full((3, 4, 3), 1.0), np.full((3, 4, 3), np.nan), "uniform", [[0.5]]])
+def test_a_policy_object_whose_table_is_no_policy_is_refused(table, draw_cmdp):
+    cmdp, _ = draw_cmdp(np.random.default_rng(0))
+
+    class Wrong:
+        def table(self):
+            return table
+
+        def probabilities(self, h, state):
+            return table
+
+    with pytest.raises(es.InvalidProblem, match="policy"):
+        cmdp.evaluate(Wrong())
+    with pytest.raises(es.InvalidProblem, match="policy"):
+        es.Fixed(cmdp.task, Wrong())
+
+
 def test_the_fractional_knapsack_by_hand():
     """Two arms, one step: arm 0 pays 1 and has utility 0, arm 1 pays 0 and has utility 1; b = 0.25."""
     cmdp = es.LinearCMDP(np.ones((1, 1, 2, 1)), [[[1.0, 0.0]]], [[[0.0, 1.0]]], threshold=0.25)

@@ -1,5 +1,7 @@
 """The compiled planner against a naive transcription of the definitions, on random data."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -111,16 +113,66 @@ def test_one_hot_features_given_in_full_plan_alike(draw_cmdp):
     np.testing.assert_allclose(plans[0].policy.table(), plans[1].policy.table(), atol=1e-9)
 
 
+@pytest.mark.parametrize("ridge", [1e-8, 1e-4, 1.0])
+def test_a_small_ridge_loses_no_digits_to_rank_one_updates(ridge, draw_cmdp):
+    rng = np.random.default_rng(8)
+    cmdp, raw = draw_cmdp(rng, S=6, d=4)
+    agent = es.Ghosh2024(cmdp.task, constants(ridge=ridge))
+    for states, actions in oracles.random_episodes(rng, raw, np.full((3, 6, 3), 1 / 3), 256):
+        agent.learn(es.Episode(states, actions))
+    model = agent.planner.regression.model
+    np.testing.assert_allclose(model.gram_inv, np.linalg.inv(model.gram), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        lambda t: {"constraint": replace(t.constraint, utility=t.utility[:2])},
+        lambda t: {"constraint": replace(t.constraint, utility=5 * t.utility + 1)},
+        lambda t: {"constraint": replace(t.constraint, threshold=float("nan"))},
+        lambda t: {"constraint": replace(t.constraint, slack=0.0)},
+        lambda t: {"num_states": 4_000_000},
+        lambda t: {"initial_state": 99},
+        lambda t: {"reward": t.reward * np.nan},
+        lambda t: {"safe_policy": es.TablePolicy(np.full((2, 2, 2), 0.5))},
+    ],
+)
+def test_a_task_that_does_not_fit_together_is_refused(changes):
+    """The kernels trust the shapes of a task, so a task is checked when it is made, however it is made."""
+    task = es.make("tabular", seed=1).task
+    with pytest.raises(es.InvalidProblem):
+        replace(task, **changes(task))
+
+
+def test_a_policy_refuses_states_and_steps_that_do_not_exist(draw_cmdp):
+    cmdp, _ = draw_cmdp(np.random.default_rng(9))
+    for policy in (es.Ghosh2024(cmdp.task, constants()).plan().policy, cmdp.task.safe_policy):
+        for h, state in ((-1, 0), (3, 0), (0, -1), (0, 4)):
+            with pytest.raises(ValueError, match="must be in"):
+                policy.probabilities(h, state)
+        with pytest.raises(ValueError, match="read-only"):
+            policy.table()[0, 0] = 9
+
+
 def test_planning_depends_on_visited_states_only():
     """Same data, a hundred times the states: the same bound from arrays of the same size."""
     rng = np.random.default_rng(6)
     cmdp = es.make("linear", seed=1, num_states=30)
     raw = {"P": cmdp.P, "initial_state": cmdp.task.initial_state}
     episodes = oracles.random_episodes(rng, raw, np.full((4, 30, 3), 1 / 3), 50)
-    fields = {name: getattr(cmdp.task, name) for name in es.Task.__dataclass_fields__}
-    padding = {name: np.pad(fields[name], ((0, 0), (0, 2970), (0, 0))) for name in ("reward", "utility")}
-    padding["phi"] = np.pad(fields["phi"], ((0, 2970), (0, 0), (0, 0)))
-    large = es.Task(**{**fields, **padding, "num_states": 3000})
+
+    def padded(array):
+        return np.pad(array, ((0, 0), (0, 2970), (0, 0)))
+
+    task = cmdp.task
+    large = replace(
+        task,
+        num_states=3000,
+        reward=padded(task.reward),
+        phi=np.pad(task.phi, ((0, 2970), (0, 0), (0, 0))),
+        constraint=replace(task.constraint, utility=padded(task.utility)),
+        safe_policy=es.TablePolicy(np.full((4, 3000, 3), 1 / 3)),
+    )
     few, many = (learned(es.OPSE(task, es.Constants.paper("linear")), episodes) for task in (cmdp.task, large))
     assert few.plan().utility_bound == many.plan().utility_bound
     known = [agent.planner.regression for agent in (few, many)]

@@ -1,5 +1,7 @@
 """The loop and its record."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -43,6 +45,40 @@ def test_save_and_load_keep_every_fact(tmp_path):
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["episodes.npz", "run.toml"]
 
 
+def test_a_record_is_never_half_old_and_half_new(tmp_path, monkeypatch):
+    record().save(tmp_path)
+
+    def crash(*_):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr("episafe.runs.record.write_text", crash)
+    with pytest.raises(OSError, match="full"):
+        record(threshold=9.0).save(tmp_path)
+    with pytest.raises(es.DamagedFile, match="delete it and run again"):
+        es.Record.load(tmp_path)
+
+
+def test_flipped_and_missing_bytes_never_escape_as_other_errors(tmp_path):
+    record().save(tmp_path)
+    path = tmp_path / "episodes.npz"
+    whole = path.read_bytes()
+    rng, loaded = np.random.default_rng(0), 0
+    for place in rng.integers(len(whole), size=300):
+        torn = bytearray(whole)
+        torn[place] ^= 0xFF
+        path.write_bytes(torn)
+        try:
+            again = es.Record.load(tmp_path)
+        except es.DamagedFile:
+            continue
+        loaded += 1  # a byte that carries nothing: what was read is whole
+        np.testing.assert_array_equal(again.reward_values, record().reward_values)
+    assert loaded < 150
+    path.unlink()
+    with pytest.raises(es.DamagedFile, match="delete it and run again"):
+        es.Record.load(tmp_path)
+
+
 def test_a_damaged_record_is_refused(tmp_path):
     record().save(tmp_path)
     (tmp_path / "run.toml").write_text("env = 'unfinished")
@@ -81,6 +117,71 @@ def test_exact_values_are_computed_only_when_the_policy_changed(monkeypatch):
     monkeypatch.setattr(cmdp, "evaluate", lambda policy: calls.append(1) or evaluate(policy))
     made = es.run(cmdp, es.DOPE(cmdp.task, es.Constants.paper("tabular", "dope"), es.Doubling(0.3)), num_episodes=300)
     assert len(calls) == made.plan_ids[-1] + 1 < 300
+
+
+def test_actions_and_transitions_have_streams_of_their_own(monkeypatch):
+    """Both loops are handed two streams that differ, and each draw takes one number from each."""
+    given = []
+
+    def spy(cmdp, agent, drawn, facts):
+        given.append(drawn)
+        return plain_loop(cmdp, agent, drawn, facts)
+
+    monkeypatch.setattr("episafe.runs.runner._loop", spy)
+    cmdp = es.make("streaming", seed=1)
+    es.run(cmdp, es.Fixed(cmdp.task, "uniform"), num_episodes=3, seed=11)
+    choices, transitions = given[0]
+    fresh = [np.random.default_rng(s) for s in np.random.SeedSequence(11).spawn(2)]
+    for stream in fresh:
+        stream.random(3 * 4)
+    assert transitions.random() == fresh[0].random()
+    assert choices.random() == fresh[1].random()
+    assert choices.random() != transitions.random()
+
+
+def test_an_agent_of_another_problem_is_refused():
+    cmdp, other = es.make("tabular", seed=1), es.make("tabular", seed=0)
+    with pytest.raises(ValueError, match="built for another problem"):
+        es.run(cmdp, es.OPSE(other.task, es.Constants.paper("tabular")), 5)
+
+
+@pytest.mark.parametrize("loop", [plain_loop, compiled_loop])
+def test_the_agents_own_incumbent_is_what_is_deployed(loop):
+    cmdp = es.make("streaming", seed=1)
+    cautious = np.zeros((4, 6, 2))
+    cautious[..., 0], cautious[..., 1] = 0.05, 0.95
+    task = replace(cmdp.task, safe_policy=es.TablePolicy(cautious))
+    facts = blank(10)
+    list(loop(cmdp, es.OPSE(task, es.Constants.paper("streaming")), streams(0), facts))
+    np.testing.assert_allclose(facts.values[:, 1], 3.8)
+
+
+def test_an_interrupted_run_keeps_what_was_learned():
+    cmdp = es.make("streaming", seed=1)
+    agent = es.OPSE(cmdp.task, es.Constants.paper("streaming"))
+
+    def stop(done):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        es.run(cmdp, agent, 10_000, on_progress=stop)
+    assert agent.plan().id == 2000
+    assert agent.planner.regression.num_episodes == 2000
+
+
+@pytest.mark.parametrize("argument", [{"seed": None}, {"seed": -1}, {"seed": 1.5}, {"num_episodes": 2.5}])
+def test_seeds_and_lengths_are_whole_numbers(argument):
+    cmdp = es.make("tabular")
+    with pytest.raises(ValueError, match=next(iter(argument))):
+        es.run(cmdp, es.Fixed(cmdp.task, "uniform"), **{"num_episodes": 5, **argument})
+
+
+def test_numpy_numbers_are_saved_like_plain_ones(tmp_path):
+    cmdp = es.make("tabular", seed=np.int64(3))
+    cmdp.save(tmp_path / "problem.npz")
+    agent = es.OPSE(cmdp.task, es.Constants.paper("tabular").replace(kappa=np.float64(0.1)))
+    es.run(cmdp, agent, num_episodes=np.int64(5), seed=np.int64(3)).noting(extra=np.float32(2)).save(tmp_path / "run")
+    assert es.Record.load(tmp_path / "run").settings["kappa"] == 0.1
 
 
 def streams(seed):

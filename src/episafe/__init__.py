@@ -11,7 +11,7 @@ from episafe.learning.constants import Constants
 from episafe.learning.replanning import Doubling, Every
 from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.policy import Policy, TablePolicy
-from episafe.problems.task import Task
+from episafe.problems.task import Constraint, Task
 from episafe.runs.record import Record
 from episafe.runs.runner import run
 
@@ -20,6 +20,7 @@ __all__ = [
     "OPSE",
     "Agent",
     "Constants",
+    "Constraint",
     "DamagedFile",
     "Doubling",
     "Episode",

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from episafe import envs
@@ -16,7 +17,7 @@ from episafe.experiments import progress
 from episafe.experiments.catalogue import AGENTS, build_agent, parse_replan, published
 from episafe.experiments.paper import reproduce
 from episafe.learning.constants import Constants
-from episafe.runs.record import Record
+from episafe.runs.record import SETTINGS, Record
 from episafe.runs.runner import run as run_agent
 
 FAILED, USAGE, UNSAFE, DAMAGED, INTERRUPTED = 1, 2, 3, 4, 130
@@ -40,12 +41,14 @@ def exit_codes() -> Iterator[None]:
         _fail(error, UNSAFE)
     except DamagedFile as error:
         _fail(error, DAMAGED)
-    except (ValueError, FileNotFoundError) as error:
+    except (ValueError, TypeError, FileNotFoundError) as error:
         _fail(error, USAGE)
+    except OSError as error:
+        _fail(error, FAILED)
 
 
 def _fail(error: Exception, code: int) -> None:
-    errors.print(f"[red]error:[/red] {error}", highlight=False, soft_wrap=True)
+    errors.print(f"[red]error:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
     raise typer.Exit(code)
 
 
@@ -85,7 +88,11 @@ def run(
     with exit_codes():
         if agent not in AGENTS:
             raise ValueError(f"no agent {agent!r}; there are {', '.join(AGENTS)}")
+        if out is not None and (out / SETTINGS).exists():
+            raise ValueError(f"{out} holds a record already: choose another --out or delete it")
         constants, options = _split(_parse(changes or []))
+        if constants and not AGENTS[agent].learns:
+            raise ValueError(f"{agent} reads no constants: leave out --set {', '.join(constants)}")
         cmdp = envs.make(env, seed, variant, **options)  # type: ignore[arg-type]  # make checks the variant
         settings = published(cmdp, agent, **constants) if AGENTS[agent].learns else None
         with progress.bar(f"{agent} on {env}", episodes, errors) as advance:
@@ -146,7 +153,7 @@ def _parse(changes: list[str]) -> dict[str, Any]:
 
 def _split(changes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Changes of constants, and the rest, which are options of the environment."""
-    known = Constants.__dataclass_fields__
+    known = set(Constants.__dataclass_fields__) - {"level"}
     return {k: v for k, v in changes.items() if k in known}, {k: v for k, v in changes.items() if k not in known}
 
 
@@ -157,7 +164,7 @@ def _show(record: Record, as_json: bool) -> None:
         "threshold": record.threshold,
         "regret": float(record.regret()[-1]),
         "violation": float(record.violation()[-1]),
-        "violating_episodes": int((record.violations() > 0).sum()),
+        "violating_episodes": int(record.violating().sum()),
         "smallest_utility": float(record.utility_values.min()),
         "incumbent_deployments": int(record.safe_deployments()[-1]),
         "plans": int(record.plan_ids[-1]) + 1,

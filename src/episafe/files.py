@@ -3,7 +3,6 @@
 import json
 import os
 import tempfile
-import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,10 +58,12 @@ def read_arrays(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         notes = json.loads(str(arrays.pop(NOTES)))
-    except FileNotFoundError:
+        if not isinstance(notes, dict):
+            raise ValueError("its notes are not a mapping")
+    except (FileNotFoundError, IsADirectoryError, PermissionError):
         raise
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise DamagedFile(f"{path} cannot be read as a file of episafe: {error}") from error
-    if not isinstance(notes, dict):
-        raise DamagedFile(f"{path} cannot be read as a file of episafe: its notes are not a mapping")
+    except Exception as error:  # a torn or foreign file fails in any layer: zip, zlib, the array header, JSON
+        raise DamagedFile(
+            f"{path} is damaged or no file of episafe ({type(error).__name__}: {error}): delete it and make it again"
+        ) from error
     return arrays, notes

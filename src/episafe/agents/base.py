@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from episafe.arrays import Array, IntArray
 from episafe.errors import InvalidEpisode
@@ -68,6 +69,8 @@ class Agent(ABC):
     level: Level = "heuristic"
 
     def __init__(self, task: Task, replan: Replanning) -> None:
+        if isinstance(replan, type) or not hasattr(replan, "due"):
+            raise TypeError(f"replan must be a rule such as es.Every() or es.Doubling(0.3), got {replan!r}")
         self.task = task
         self.replan = replan
         self._plan: Plan | None = None
@@ -92,8 +95,8 @@ class Agent(ABC):
     def learn(self, episode: Episode, plan_id: int | None = None) -> None:
         """Take in one episode, of whatever policy; an episode that does not fit the task changes nothing."""
         states, actions = self._checked(episode)
-        if plan_id is not None and (self._plan is None or not 0 <= plan_id <= self._plan.id):
-            raise InvalidEpisode(f"plan_id {plan_id} was not issued by this agent")
+        if plan_id is not None and (self._plan is None or plan_id not in range(self._plan.id + 1)):
+            raise InvalidEpisode(f"plan_id {plan_id!r} was not issued by this agent")
         self._observe(states, actions)
         self._learned = True
 
@@ -126,16 +129,29 @@ class Agent(ABC):
 
     def _checked(self, episode: Episode) -> tuple[IntArray, IntArray]:
         task = self.task
+        for name in ("rewards", "utilities"):
+            if getattr(episode, name) is not None:
+                values = _listed(name, getattr(episode, name), task.horizon)
+                if values.dtype.kind not in "biuf" or not np.isfinite(values).all():
+                    raise InvalidEpisode(f"{name} must be finite numbers, got {getattr(episode, name)!r}")
         return (
             _whole_numbers("states", episode.states, task.horizon + 1, task.num_states),
             _whole_numbers("actions", episode.actions, task.horizon, task.num_actions),
         )
 
 
-def _whole_numbers(name: str, value: Any, length: int, below: int) -> IntArray:
-    array = np.asarray(value)
+def _listed(name: str, value: Any, length: int) -> NDArray[Any]:
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise InvalidEpisode(f"{name} must have length {length}: {error}") from error
     if array.shape != (length,):
         raise InvalidEpisode(f"{name} must have length {length}, got shape {array.shape}")
+    return array
+
+
+def _whole_numbers(name: str, value: Any, length: int, below: int) -> IntArray:
+    array = _listed(name, value, length)
     if array.dtype.kind not in "iu":
         raise InvalidEpisode(f"{name} must be whole numbers, got {array.dtype}")
     low, high = array.min(), array.max()

@@ -29,6 +29,11 @@ class Radius:
     bias: float = 1.0
     cap: float = math.inf
 
+    def __post_init__(self) -> None:
+        for name in ("deviation", "bias", "cap"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must be >= 0, got {getattr(self, name)!r}")
+
     @classmethod
     def authors(cls, task: Task, num_episodes: int, delta: float = 0.05, scale: float = 1.0) -> "Radius":
         """Bura et al.'s own: min{1, √(4p̂(1−p̂)L/(n∨1)) + 14L/(3(n∨1))} times `scale`, L = ln(2SAHK/δ)."""

@@ -9,6 +9,7 @@ from episafe.agents.base import Agent, Plan
 from episafe.arrays import Array, IntArray
 from episafe.errors import InvalidProblem
 from episafe.learning.replanning import Doubling
+from episafe.problems.checks import as_distributions
 from episafe.problems.policy import Policy, TablePolicy, uniform_table
 from episafe.problems.task import Task
 
@@ -18,15 +19,16 @@ class Fixed(Agent):
 
     Args:
         task: what the learner is told.
-        policy: a table (H, S, A), any policy, or one of the names "uniform" and "incumbent".
+        policy: a table (H, S, A), any policy with a table, or one of the names "uniform" and "incumbent".
+        label: what records call it; the name, or "fixed".
     """
 
     name: ClassVar[str] = "fixed"
     certified: ClassVar[bool] = False
 
-    def __init__(self, task: Task, policy: Any) -> None:
+    def __init__(self, task: Task, policy: Any, label: str = "") -> None:
         super().__init__(task, Doubling(math.inf))
-        self.label = policy if isinstance(policy, str) else "fixed"
+        self.label = label or (policy if isinstance(policy, str) else "fixed")
         self._policy = _policy(task, policy)
 
     def _propose(self) -> Plan:
@@ -51,7 +53,4 @@ def _policy(task: Task, policy: Any) -> Policy:
         if policy == "incumbent":
             return task.safe_policy
         raise InvalidProblem(f'policy must be a table, a policy, "uniform" or "incumbent", got {policy!r}')
-    found: Policy = policy if hasattr(policy, "probabilities") else TablePolicy(policy)
-    if found.table().shape != shape:
-        raise InvalidProblem(f"policy must have shape {shape}, got {found.table().shape}")
-    return found
+    return TablePolicy(as_distributions("policy", policy.table() if hasattr(policy, "table") else policy, shape))

@@ -37,6 +37,8 @@ def make(name: str, seed: int = 0, variant: Variant = "released", **options: Any
         raise ValueError(f"no environment {name!r}; there are {', '.join(ENVIRONMENTS)}")
     if variant not in ("released", "text"):
         raise ValueError(f'variant must be "released" or "text", got {variant!r}')
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValueError(f"seed must be a whole number >= 0, got {seed!r}")
     known = options_of(name)
     for option in options:
         if option not in known:
@@ -44,7 +46,7 @@ def make(name: str, seed: int = 0, variant: Variant = "released", **options: Any
     return ENVIRONMENTS[name](
         np.random.default_rng(seed),
         variant,
-        origin={"env": name, "seed": seed, "variant": variant},
+        origin={"env": name, "seed": int(seed), "variant": variant},
         **options,
     )
 

@@ -1,10 +1,11 @@
 """Synthetic linear CMDPs: more states than features, P_h(s'|s,a) = μ_h(s')ᵀφ(s,a)."""
 
+import math
 from typing import Any
 
 import numpy as np
 
-from episafe.envs.drawing import Origin, Variant, draw_feasible
+from episafe.envs.drawing import Origin, Variant, check_range, check_sizes, draw_feasible
 from episafe.problems.cmdp import LinearCMDP
 
 
@@ -33,6 +34,8 @@ def linear(
         threshold_scale: b over the largest utility.
         origin: kept with the problem.
     """
+    check_sizes(num_states=num_states, num_actions=num_actions, dim=dim, horizon=horizon)
+    check_range("dirichlet", dirichlet, 0, math.inf)
 
     def draw() -> dict[str, Any]:
         phi = rng.dirichlet(np.full(dim, dirichlet), (num_states, num_actions))

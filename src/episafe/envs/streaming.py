@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from episafe.arrays import Array
-from episafe.envs.drawing import Origin, Variant, draw_feasible
+from episafe.envs.drawing import Origin, Variant, check_interval, check_range, check_sizes, draw_feasible
 from episafe.problems.cmdp import LinearCMDP
 
 FAST, SLOW = 0, 1
@@ -36,6 +36,10 @@ def streaming(
         threshold_scale: b over the largest utility.
         origin: kept with the problem.
     """
+    check_sizes(buffer_length=buffer_length, horizon=horizon)
+    check_interval("fast_rate", fast_rate)
+    check_interval("departure_rate", departure_rate)
+    check_range("full_share", full_share, 0, 1)
     num_states = buffer_length + 1
     enough = full_share * buffer_length if variant == "text" else int(full_share * buffer_length)
 

@@ -1,10 +1,11 @@
 """Synthetic tabular CMDPs: Dirichlet transitions, Bernoulli rewards and utilities, one-hot features."""
 
+import math
 from typing import Any
 
 import numpy as np
 
-from episafe.envs.drawing import Origin, Variant, draw_feasible
+from episafe.envs.drawing import Origin, Variant, check_range, check_sizes, draw_feasible
 from episafe.problems.cmdp import LinearCMDP
 
 # ℙ(r = 1): the text says 0 with probability 0.1 and 1 otherwise, the released code draws 1 with probability 0.1
@@ -36,8 +37,11 @@ def tabular(
         threshold_scale: b over the largest utility.
         origin: kept with the problem.
     """
+    check_sizes(num_states=num_states, num_actions=num_actions, horizon=horizon)
+    check_range("dirichlet", dirichlet, 0, math.inf)
     shape = (horizon, num_states, num_actions)
     probability = PROBABILITY_OF_ONE[variant] if probability_of_one is None else probability_of_one
+    check_range("probability_of_one", probability, 0, 1)
 
     def draw() -> dict[str, Any]:
         return {

@@ -38,7 +38,9 @@ AGENTS: dict[str, Entry] = {
     ),
     "uniform": Entry(lambda cmdp, *_: Fixed(cmdp.task, "uniform"), "every action alike", learns=False),
     "incumbent": Entry(lambda cmdp, *_: Fixed(cmdp.task, "incumbent"), "the safe policy for ever", learns=False),
-    "optimum": Entry(lambda cmdp, *_: Fixed(cmdp.task, cmdp.optimal_policy()), "the exact optimum", learns=False),
+    "optimum": Entry(
+        lambda cmdp, *_: Fixed(cmdp.task, cmdp.optimal_policy(), "optimum"), "the exact optimum", learns=False
+    ),
 }
 
 

@@ -31,7 +31,7 @@ class Job:
 
     @property
     def identity(self) -> str:
-        """All that decides the result, in one string; it is kept in the record."""
+        """What was asked for, in one string; it is kept in the record, beside constants and versions."""
         return f"{self.name} episodes={self.num_episodes} replan={self.replan}"
 
     def is_done(self, records: Path) -> bool:

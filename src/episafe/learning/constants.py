@@ -2,8 +2,8 @@
 
 import math
 import warnings
-from dataclasses import asdict, dataclass, fields
-from typing import Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 
@@ -25,7 +25,7 @@ class Constants:
         lam_max: C_λ, the largest multiplier tried.
         num_halvings: T, halvings of [0, lam_max].
         ridge: ρ > 0.
-        level: what the certificate is worth: hand-set constants are "heuristic", however well they do.
+        level: what the certificate is worth, not to be set: constants set by hand are "heuristic", however well they do
     """
 
     C_r: float
@@ -36,28 +36,18 @@ class Constants:
     lam_max: float
     num_halvings: int
     ridge: float = 1.0
-    level: Level = "heuristic"
+    level: Level = field(default="heuristic", init=False)
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.type in (float, "float"):
-                positive = field.name in ("kappa", "ridge")
-                real = isinstance(value, int | float | np.integer | np.floating) and math.isfinite(value)
-                if not real or value < 0 or (positive and value == 0):
-                    raise ValueError(
-                        f"{field.name} must be a finite number {'> 0' if positive else '>= 0'}, got {value!r}"
-                    )
-        if isinstance(self.num_halvings, bool) or self.num_halvings != int(self.num_halvings) or self.num_halvings < 0:
-            raise ValueError(f"num_halvings must be a whole number >= 0, got {self.num_halvings!r}")
-        if self.level not in ("theorem", "calibrated", "heuristic"):
-            raise ValueError(f'level must be "theorem", "calibrated" or "heuristic", got {self.level!r}')
+        for name in ("C_r", "C_u", "C_dagger", "B_dagger", "kappa", "lam_max", "ridge"):
+            object.__setattr__(self, name, _real(name, getattr(self, name), positive=name in ("kappa", "ridge")))
+        object.__setattr__(self, "num_halvings", _whole("num_halvings", self.num_halvings))
         self._warn_of_a_wide_bracket()
 
     def _warn_of_a_wide_bracket(self) -> None:
-        bracket = self.lam_max * 2.0**-self.num_halvings
+        bracket = math.ldexp(self.lam_max, -self.num_halvings)
         if bracket > BRACKET_OVER_KAPPA * self.kappa:
-            needed = math.ceil(math.log2(self.lam_max / (BRACKET_OVER_KAPPA * self.kappa)))
+            needed = math.ceil(math.log2(self.lam_max) - math.log2(BRACKET_OVER_KAPPA) - math.log2(self.kappa))
             warnings.warn(
                 f"the final bracket lam_max·2^-num_halvings = {bracket:.3g} is not far below kappa = {self.kappa:.3g}: "
                 f"the deployed λ is coarse and regret grows; use num_halvings >= {needed}",
@@ -68,13 +58,13 @@ class Constants:
         """The constants as plain values, for records."""
         return asdict(self)
 
-    def replace(self, **changes: float | int | str) -> "Constants":
+    def replace(self, **changes: Any) -> "Constants":
         """The same constants with some changed; names that do not exist are an error."""
-        known = [field.name for field in fields(self)]
+        values = {name: value for name, value in asdict(self).items() if name != "level"}
         for name in changes:
-            if name not in known:
-                raise ValueError(f"no constant {name!r}; there are {', '.join(known)}")
-        return Constants(**{**asdict(self), **changes})
+            if name not in values:
+                raise ValueError(f"no constant {name!r}; there are {', '.join(values)}")
+        return Constants(**{**values, **changes})
 
     @classmethod
     def paper(cls, name: str, agent: str = "opse") -> "Constants":
@@ -95,3 +85,16 @@ class Constants:
 
 # environment: (C_r = C_u = C_dagger of OPSE and Ghosh, kappa)
 _PUBLISHED = {"tabular": (1.0, 0.1), "streaming": (2.0, 0.1), "linear": (5.0, 0.01)}
+
+
+def _real(name: str, value: Any, *, positive: bool) -> float:
+    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or value < 0 or (positive and value == 0):
+        raise ValueError(f"{name} must be a finite number {'> 0' if positive else '>= 0'}, got {value!r}")
+    return float(value)
+
+
+def _whole(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
+        raise ValueError(f"{name} must be a whole number >= 0, got {value!r}")
+    return int(value)

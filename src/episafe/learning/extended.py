@@ -8,9 +8,9 @@ for all (s, a) of a step, so one sort a step is enough.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from episafe.arrays import Array, IntArray
+from episafe.compiling import kernel
 from episafe.problems.dual import Mixture, Point, best_mixture
 
 
@@ -29,7 +29,7 @@ class Greedy(NamedTuple):
     order: IntArray
 
 
-@njit(cache=True)
+@kernel
 def confidence_box(counts, deviation, bias, cap):  # type: ignore[no-untyped-def]
     """Box p̂ ± γ cut to [0, 1] from counts (H, S, A, S), with γ = min{cap, deviation·√(p̂(1−p̂)/(n∨1)) + bias/(n∨1)}.
 
@@ -52,7 +52,7 @@ def confidence_box(counts, deviation, bias, cap):  # type: ignore[no-untyped-def
     return lower, upper, bonus
 
 
-@njit(cache=True)
+@kernel
 def extended_greedy(reward, utility, lower, upper, reward_weight, utility_weight):  # type: ignore[no-untyped-def]
     """Best policy and kernel for w_r·r + w_u·u: actions (H, S), the order of next states (H, S), V (S, 2) at step 0."""
     H, S, A = reward.shape
@@ -77,7 +77,7 @@ def extended_greedy(reward, utility, lower, upper, reward_weight, utility_weight
     return actions, order, V_next
 
 
-@njit(cache=True)
+@kernel
 def _expect(lower, upper, order, V_next):  # type: ignore[no-untyped-def]
     """Expectation of both columns of V_next (S, 2) under the row of the box that favours `order`."""
     left = 1.0
@@ -96,7 +96,7 @@ def _expect(lower, upper, order, V_next):  # type: ignore[no-untyped-def]
     return next_r, next_u
 
 
-@njit(cache=True)
+@kernel
 def extended_occupancy(lower, upper, actions, order, initial_state):  # type: ignore[no-untyped-def]
     """State occupancy (H, S) of the policy `actions` under the kernel of the box that favours `order`."""
     H, S = actions.shape

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from episafe.arrays import Array, IntArray
-from episafe.learning import kernels
-from episafe.learning.kernels import CountModel, DenseModel, Known, Scales, Support, Work
+from episafe.learning import absorbing, acting
+from episafe.learning.model import CountModel, DenseModel, Known, Scales, Support, Work
 from episafe.problems.task import Task
 
-REFACTOR_EVERY = 10_000  # episodes; rank-one updates drift by about 2e-12 in 1e5 of them
+REFACTOR_EVERY = 10_000  # episodes, and at each power of two below: with a small ρ the first updates lose most digits
 FIRST_SLOTS, FIRST_TRANSITIONS = 8, 32  # room to begin with; it doubles when it is used up
 
 Entry = TypeVar("Entry", bound=np.generic)
@@ -35,7 +35,7 @@ class Fitted(Protocol):
 class Regression:
     """All that is learned of a finite task, and the room to plan in.
 
-    `support`, `model`, `work`, `slot_of` (H, S) and `state_of` (H, n) are plain arrays, described in kernels.py. They
+    `support`, `model`, `work`, `slot_of` (H, S) and `state_of` (H, n) are plain arrays, described in model.py. They
     are written in place, and replaced by longer ones when they are full.
     """
 
@@ -62,10 +62,15 @@ class Regression:
         if self.is_full():
             self.enlarge()
         slots = np.empty(len(actions), dtype=np.int64)
-        kernels.enter(self.known, self.slot_of, self.state_of, self.support, self.phi, states, slots)
-        kernels.absorb_episode(self.model, slots, actions)
-        self.num_episodes += 1
-        if self.num_episodes % REFACTOR_EVERY == 0:
+        absorbing.enter(self.known, self.slot_of, self.state_of, self.support, self.phi, states, slots)
+        absorbing.absorb_episode(self.model, slots, actions)
+        self.count(1)
+
+    def count(self, num_episodes: int) -> None:
+        """Note that so many episodes were added, none of them beyond the next refactoring."""
+        due = num_episodes == episodes_to_refactoring(self.num_episodes)
+        self.num_episodes += num_episodes
+        if due:
             self.refactor()
 
     def refactor(self) -> None:
@@ -77,7 +82,7 @@ class Regression:
 
     def is_full(self) -> bool:
         """Whether one more episode might not fit."""
-        return kernels.is_full(self.model, self.support.size, self.state_of.shape[1])
+        return absorbing.is_full(self.model, self.support.size, self.state_of.shape[1])
 
     def enlarge(self) -> None:
         """Double the room for slots and for transitions."""
@@ -124,7 +129,7 @@ class FittedFeatures:
     def probabilities(self, h: int, state: Any) -> Array:
         """π^λ_h(·|state), shape (A,)."""
         task = self._task
-        pi: Array = kernels.act(
+        pi: Array = acting.act(
             task.features(state)[:, :, None], task.reward_at(h, state)[:, None], task.utility_at(h, state)[:, None],
             self._gram_inv[h], self._weights[h], self._scales, self._lam, task.horizon - 1 - h,
         )  # fmt: skip
@@ -133,7 +138,7 @@ class FittedFeatures:
     def table(self) -> Array:
         """π^λ (H, S, A) at every state."""
         table = np.empty(self._task.reward.shape)
-        kernels.feature_table(self._known, self._gram_inv, self._weights, self._scales, self._lam, table)
+        acting.feature_table(self._known, self._gram_inv, self._weights, self._scales, self._lam, table)
         return table
 
 
@@ -148,7 +153,7 @@ class FittedCounts:
         self._size, self._bonus = support.size.copy(), work.bonus.copy()
         H, A, n = work.bonus.shape
         self._Q = np.zeros((H, 3, A, n))
-        kernels.count_values(model, support.size, work, self._Q)
+        acting.count_values(model, support.size, work, self._Q)
 
     def probabilities(self, h: int, state: Any) -> Array:
         """π^λ_h(·|state), shape (A,)."""
@@ -157,16 +162,23 @@ class FittedCounts:
         if 0 <= slot < self._size[h]:
             bonus[:, 0], Q[:, :, 0] = self._bonus[h, :, slot], self._Q[h, :, :, slot]
         reward, utility = task.reward_at(h, state)[:, None], task.utility_at(h, state)[:, None]
-        pi: Array = kernels.act_on(reward, utility, bonus, Q, self._scales, self._lam, task.horizon - 1 - h)
+        pi: Array = acting.act_on(reward, utility, bonus, Q, self._scales, self._lam, task.horizon - 1 - h)
         return pi
 
     def table(self) -> Array:
         """π^λ (H, S, A) at every state."""
         table = np.empty(self._task.reward.shape)
-        kernels.count_table(
+        acting.count_table(
             self._known, self._state_of, self._size, self._bonus, self._Q, self._ridge, self._scales, self._lam, table
         )
         return table
+
+
+def episodes_to_refactoring(num_episodes: int) -> int:
+    """How many more episodes until Λ⁻¹ is computed afresh."""
+    if num_episodes < REFACTOR_EVERY:
+        return min(1 << num_episodes.bit_length(), REFACTOR_EVERY) - num_episodes
+    return REFACTOR_EVERY - num_episodes % REFACTOR_EVERY
 
 
 def _known(task: Task) -> Known:

@@ -5,28 +5,30 @@ from typing import Any, NamedTuple
 from episafe.arrays import Array, IntArray
 from episafe.learning import kernels
 from episafe.learning.constants import Constants
-from episafe.learning.kernels import Scales, Search
+from episafe.learning.model import Scales, Search
 from episafe.learning.ridge import Fitted, Regression
+from episafe.problems.policy import in_range
 from episafe.problems.task import Task
 
 
 class SoftmaxPolicy:
     """π^λ_h(·|s) = softmax((Q̄† + Q̄ʳ + λQ̲ᵘ)/κ), a function of features: it acts at states never seen before."""
 
-    def __init__(self, fitted: Fitted, horizon: int, lam: float) -> None:
-        self._fitted, self._horizon, self.lam = fitted, horizon, lam
+    def __init__(self, task: Task, fitted: Fitted, lam: float) -> None:
+        self._task, self._fitted, self.lam = task, fitted, lam
         self._table: Array | None = None
 
     def probabilities(self, h: int, state: Any) -> Array:
         """π_h(·|state), shape (A,)."""
-        if not 0 <= h < self._horizon:
-            raise ValueError(f"step must be in [0, {self._horizon}), got {h}")
+        in_range("step", h, self._task.horizon)
+        in_range("state", state, self._task.num_states)
         return self._fitted.probabilities(h, state)
 
     def table(self) -> Array:
         """π as an array (H, S, A), every state filled, seen or not."""
         if self._table is None:
             self._table = self._fitted.table()
+            self._table.setflags(write=False)
         return self._table
 
 
@@ -81,4 +83,4 @@ class SoftmaxPlanner:
 
     def policy(self, lam: float) -> SoftmaxPolicy:
         """π^λ of the λ that was evaluated last, frozen."""
-        return SoftmaxPolicy(self.regression.fitted(self.scales, lam), self._task.horizon, lam)
+        return SoftmaxPolicy(self._task, self.regression.fitted(self.scales, lam), lam)

@@ -13,9 +13,13 @@ TOLERANCE = 1e-9  # what is within this is accepted as given; nothing is ever re
 def as_finite(name: str, value: Any, shape: tuple[int | None, ...]) -> Array:
     """`value` as a float64 array of `shape` (None: any length) without NaN or infinity."""
     try:
-        array = np.array(value, dtype=np.float64, order="C")
-    except (TypeError, ValueError) as error:
+        given = np.asarray(value)
+    except ValueError as error:
         raise InvalidProblem(f"{name} must be an array of numbers: {error}") from error
+    if given.dtype.kind not in "biuf" or isinstance(value, np.ma.MaskedArray):
+        kind = "masked" if isinstance(value, np.ma.MaskedArray) else given.dtype
+        raise InvalidProblem(f"{name} must be an array of real numbers, got {kind}: convert it first")
+    array = np.array(given, dtype=np.float64, order="C")
     fits = array.ndim == len(shape) and all(want in (None, have) for want, have in zip(shape, array.shape, strict=True))
     if not fits:
         wanted = "(" + ", ".join("any" if n is None else str(n) for n in shape) + ")"
@@ -80,13 +84,18 @@ def as_state(name: str, value: Any, num_states: int) -> int:
 
 def as_number(name: str, value: Any) -> float:
     """A finite real number."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError) as error:
-        raise InvalidProblem(f"{name} must be a number, got {value!r}") from error
-    if not np.isfinite(number):
-        raise InvalidProblem(f"{name} must be finite, got {number}")
-    return number
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise InvalidProblem(f"{name} must be a number, got {value!r}")
+    if not np.isfinite(value):
+        raise InvalidProblem(f"{name} must be finite, got {value}")
+    return float(value)
+
+
+def as_count(name: str, value: Any) -> int:
+    """A whole number ≥ 1."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise InvalidProblem(f"{name} must be a whole number >= 1, got {value!r}")
+    return int(value)
 
 
 def _first(mask: Any) -> list[int]:

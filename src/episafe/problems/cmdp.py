@@ -6,19 +6,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 from episafe.arrays import Array
-from episafe.errors import Infeasible, InvalidProblem
+from episafe.errors import DamagedFile, Infeasible, InvalidProblem
 from episafe.files import read_arrays, write_arrays
 from episafe.problems import exact
 from episafe.problems.checks import (
     TOLERANCE,
     as_distributions,
-    as_features,
     as_number,
     as_state,
     as_unit_range,
 )
 from episafe.problems.policy import TablePolicy
-from episafe.problems.task import Task
+from episafe.problems.task import Constraint, Task
 
 
 class LinearCMDP:
@@ -70,20 +69,18 @@ class LinearCMDP:
         greedy, largest = exact.utility_greedy(self.P, utility)
         threshold = _reachable(as_number("threshold", threshold), float(largest[initial_state]))
         table = greedy if safe_policy is None else _table(safe_policy, "safe_policy", (H, S, A))
-        features = None if phi is None else as_features(phi, S, A)
         self.origin: dict[str, str | int | float] = dict(origin or {})
         self.task = Task(
             horizon=H,
             num_states=S,
             num_actions=A,
-            dim=S * A if features is None else features.shape[2],
             reward=reward,
-            utility=utility,
-            phi=features,
+            phi=phi,
             initial_state=initial_state,
-            threshold=threshold,
+            constraint=Constraint(
+                utility, threshold, _true_slack(self.P, reward, utility, table, initial_state, threshold, slack)
+            ),
             safe_policy=TablePolicy(table),
-            slack=_true_slack(self.P, utility, table, initial_state, threshold, slack),
         )
 
     def evaluate(self, policy: Any) -> tuple[float, float]:
@@ -142,7 +139,7 @@ class LinearCMDP:
         arrays, origin = read_arrays(Path(path))
         needed = {"P", "reward", "utility", "initial_state", "threshold", "safe_policy", "slack"}
         if not needed <= arrays.keys():
-            raise InvalidProblem(f"{path} is not a saved problem: it lacks {sorted(needed - arrays.keys())}")
+            raise DamagedFile(f"{path} is not a saved problem: it lacks {', '.join(sorted(needed - arrays.keys()))}")
         return cls(
             arrays["P"],
             arrays["reward"],
@@ -157,13 +154,8 @@ class LinearCMDP:
 
 
 def _table(policy: Any, name: str, shape: tuple[int, ...]) -> Array:
-    """The table (H, S, A) of a policy; an array is checked, a policy object answers for itself."""
-    if hasattr(policy, "table"):
-        table: Array = policy.table()
-        if table.shape != shape:
-            raise InvalidProblem(f"{name} must have shape {shape}, got {table.shape}")
-        return table
-    return as_distributions(name, policy, shape)
+    """The table (H, S, A) of a policy or an array, checked."""
+    return as_distributions(name, policy.table() if hasattr(policy, "table") else policy, shape)
 
 
 def _reachable(threshold: float, largest: float) -> float:
@@ -176,10 +168,10 @@ def _reachable(threshold: float, largest: float) -> float:
 
 
 def _true_slack(
-    P: Array, utility: Array, table: Array, initial_state: int, threshold: float, slack: float | None
+    P: Array, reward: Array, utility: Array, table: Array, initial_state: int, threshold: float, slack: float | None
 ) -> float:
     """The slack to tell the learner: the given one if it is true, else the incumbent's own."""
-    value = float(exact.values(P, table, utility)[0, 0, initial_state])
+    value = float(exact.policy_values(P, reward, utility, table, initial_state)[1])
     true = value - threshold
     if true <= TOLERANCE:
         raise Infeasible(

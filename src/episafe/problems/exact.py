@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.optimize
 import scipy.sparse
-from numba import njit
 
 from episafe.arrays import Array, IntArray
+from episafe.compiling import summing_kernel
 from episafe.problems.dual import Mixture, Point, best_mixture
 from episafe.problems.policy import deterministic_table
 
@@ -33,7 +33,7 @@ def values(P: Array, policy: Array, *rewards: Array) -> Array:
     return out
 
 
-@njit(cache=True, fastmath={"reassoc", "contract"})
+@summing_kernel
 def policy_values(P, reward, utility, policy, initial_state):  # type: ignore[no-untyped-def]
     """(V^r(s₁), V^u(s₁)) of a table (H, S, A): the one function whose values are recorded and compared with b."""
     H, S, A = policy.shape
@@ -108,18 +108,19 @@ def optimum(P: Array, reward: Array, utility: Array, threshold: float, initial_s
 def _markov_mixture(
     P: Array, reward: Array, utility: Array, threshold: float, initial_state: int, mixture: Mixture[IntArray]
 ) -> Array:
-    """Markov policy whose occupancy is the mixture's, its weight raised until V^u ≥ b holds in float64."""
+    """Markov policy whose occupancy is the mixture's, moved towards the safest one until V^u ≥ b holds in float64."""
     A = utility.shape[2]
-    below, above = (deterministic_table(p.solution, A) for p in (mixture.below, mixture.above))
-    w_below, w_above = occupancy(P, below, initial_state), occupancy(P, above, initial_state)
-    weight, nudge = min(1.0, mixture.weight), np.finfo(float).eps
+    below, above = (deterministic_table(point.solution, A) for point in (mixture.below, mixture.above))
+    safest = utility_greedy(P, utility)[0]
+    w_below, w_above, w_safest = (occupancy(P, policy, initial_state) for policy in (below, above, safest))
+    mass, nudge = (1 - mixture.weight) * w_below + mixture.weight * w_above, 0.0
     while True:
-        mass = (1 - weight) * w_below + weight * w_above
-        state_mass = mass.sum(axis=-1, keepdims=True)
-        policy = np.where(state_mass > 0, mass / np.where(state_mass > 0, state_mass, 1.0), above)
-        if weight >= 1.0 or policy_values(P, reward, utility, policy, initial_state)[1] >= threshold:
+        moved = (1 - nudge) * mass + nudge * w_safest
+        state_mass = moved.sum(axis=-1, keepdims=True)
+        policy = np.where(state_mass > 0, moved / np.where(state_mass > 0, state_mass, 1.0), above)
+        if nudge >= 1.0 or policy_values(P, reward, utility, policy, initial_state)[1] >= threshold:
             return policy
-        weight, nudge = min(1.0, weight + nudge), 2 * nudge
+        nudge = min(1.0, max(np.finfo(float).eps, 2 * nudge))
 
 
 def lp_optimum(P: Array, reward: Array, utility: Array, threshold: float, initial_state: int) -> float:

@@ -28,12 +28,21 @@ class TablePolicy:
 
     def probabilities(self, h: int, state: Any) -> Array:
         """π_h(·|state), shape (A,)."""
+        H, S, _ = self._table.shape
+        in_range("step", h, H)
+        in_range("state", state, S)
         row: Array = self._table[h, state]
         return row
 
     def table(self) -> Array:
         """The table itself (H, S, A), read-only."""
         return self._table
+
+
+def in_range(name: str, value: Any, below: int) -> None:
+    """Refuse what is no index in [0, below): a negative one would silently mean another."""
+    if not 0 <= value < below:
+        raise ValueError(f"{name} must be in [0, {below}), got {value!r}")
 
 
 def uniform_table(horizon: int, num_states: int, num_actions: int) -> Array:

@@ -5,38 +5,86 @@ from dataclasses import dataclass
 import numpy as np
 
 from episafe.arrays import Array
+from episafe.errors import InvalidProblem
+from episafe.problems.checks import as_count, as_distributions, as_features, as_number, as_state, as_unit_range
 from episafe.problems.policy import Policy
 
 
 @dataclass(frozen=True, eq=False)
+class Constraint:
+    """All that belongs to one constraint: V^u(s₁) ≥ b, which the incumbent keeps with ξ to spare.
+
+    Attributes:
+        utility: u (H, S, A) in [0, 1].
+        threshold: b.
+        slack: ξ > 0 with V^u(π_sf) ≥ b + ξ.
+    """
+
+    utility: Array
+    threshold: float
+    slack: float
+
+
+@dataclass(frozen=True, eq=False)
 class Task:
-    """A finite-horizon problem as the learner knows it: everything but P.
+    """A finite-horizon problem as the learner knows it: everything but P. All fields are checked.
 
     Attributes:
         horizon: H, steps per episode.
         num_states: S.
         num_actions: A.
-        dim: d, the dimension of the features; S·A for one-hot ones.
         reward: r (H, S, A) in [0, 1].
-        utility: u (H, S, A) in [0, 1].
         phi: φ (S, A, d) with norms at most 1, or None for one-hot features e_{(s,a)}.
         initial_state: s₁.
-        threshold: b; a policy is safe if its expected total utility is at least b.
+        constraint: utility, threshold and slack; also as `utility`, `threshold`, `slack`.
         safe_policy: the incumbent π_sf.
-        slack: ξ > 0 with V^u(π_sf) ≥ b + ξ.
     """
 
     horizon: int
     num_states: int
     num_actions: int
-    dim: int
     reward: Array
-    utility: Array
     phi: Array | None
     initial_state: int
-    threshold: float
+    constraint: Constraint
     safe_policy: Policy
-    slack: float
+
+    def __post_init__(self) -> None:
+        H, S, A = (as_count(name, getattr(self, name)) for name in ("horizon", "num_states", "num_actions"))
+        slack = as_number("slack", self.constraint.slack)
+        if slack <= 0:
+            raise InvalidProblem(f"slack must be > 0, got {slack}: the incumbent must beat the threshold strictly")
+        utility = as_unit_range("utility", self.constraint.utility, (H, S, A))
+        constraint = Constraint(utility, as_number("threshold", self.constraint.threshold), slack)
+        as_distributions("safe_policy", self.safe_policy.table(), (H, S, A))
+        checked = {
+            "reward": as_unit_range("reward", self.reward, (H, S, A)),
+            "phi": None if self.phi is None else as_features(self.phi, S, A),
+            "initial_state": as_state("initial_state", self.initial_state, S),
+            "constraint": constraint,
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def utility(self) -> Array:
+        """u (H, S, A)."""
+        return self.constraint.utility
+
+    @property
+    def threshold(self) -> float:
+        """b; a policy is safe if its expected total utility is at least b."""
+        return self.constraint.threshold
+
+    @property
+    def slack(self) -> float:
+        """ξ."""
+        return self.constraint.slack
+
+    @property
+    def dim(self) -> int:
+        """d, the dimension of the features; S·A for one-hot ones."""
+        return self.num_states * self.num_actions if self.phi is None else int(self.phi.shape[2])
 
     @property
     def one_hot(self) -> bool:

@@ -13,7 +13,6 @@ from episafe.reports.notes import common_settings, notes, seeds
 from episafe.runs.record import Record
 from episafe.runs.settings import Scalar
 
-VIOLATION_TOL = 1e-9  # values are sums of order H in float64: their rounding stays below 1e-12
 CONFIDENCE = 0.95
 GRID = 400  # points of a curve; more cannot be seen
 HAS_INCUMBENT = ("opse", "dope")  # the agents that fall back on the incumbent
@@ -41,7 +40,7 @@ class Summary:
         regret: Σ (optimum − V^r), signed: below 0 where reward beyond the constrained optimum was taken unsafely.
         violation: Σ max{b − V^u, 0}, hard.
         cancelling_violation: max{Σ (b − V^u), 0}: safe episodes pay for unsafe ones.
-        violating_episodes: episodes of a run with b − V^u > VIOLATION_TOL.
+        violating_episodes: episodes of a run with b − V^u > ROUNDING.
         worst_violation: largest b − V^u of a run.
         incumbent_deployments: episodes of a run in which the incumbent was deployed.
         plans: plans made in a run.
@@ -125,7 +124,7 @@ def curves(records: Iterable[Record]) -> list[Curves]:
 def _summary(group: Group, runs: Sequence[Record]) -> Summary:
     num_episodes = shortest(runs)
     cut = [first(run, num_episodes) for run in runs]
-    violating = [int(np.sum(run.violations() > VIOLATION_TOL)) for run in cut]
+    violating = [int(run.violating().sum()) for run in cut]
     worst = [float(run.violations().max()) for run in cut]
     return Summary(
         group,

@@ -9,7 +9,8 @@ import numpy as np
 
 from episafe.arrays import Array
 from episafe.reports.labels import Style, label, name, place_title, styles
-from episafe.reports.metrics import VIOLATION_TOL, Curve, Curves, Summary
+from episafe.reports.metrics import Curve, Curves, Summary
+from episafe.runs.record import ROUNDING
 
 DWARFED = 20.0  # a regret this many times the next one flattens all the others on a linear axis
 UNSEEN = 30.0  # a violation this many times smaller than the largest looks like zero on a linear axis
@@ -154,7 +155,7 @@ def _axis(lines: Sequence[Line], unit: float, foot: float = MARGIN) -> Axis:
     curves = [_warp(y, unit) for line in lines for y in (line.curve.mean, line.curve.low, line.curve.high)]
     drawn = np.concatenate([[0.0], *curves])
     low, high = float(np.nanmin(drawn)), float(np.nanmax(drawn))
-    if high - low <= VIOLATION_TOL:
+    if high - low <= ROUNDING:
         high = low + 1.0  # all lines are zero: an axis is still needed
     return Axis(unit, low, high, foot)
 
@@ -177,7 +178,7 @@ def _magnitude(line: Line) -> float:
 
 
 def _is_zero(line: Line) -> bool:
-    return _magnitude(line) <= VIOLATION_TOL * int(line.curve.episodes[-1])
+    return _magnitude(line) <= ROUNDING * int(line.curve.episodes[-1])
 
 
 def _span(values: Sequence[int]) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from episafe.reports.labels import check, name, replanning
-from episafe.reports.metrics import VIOLATION_TOL, Interval, Summary
+from episafe.reports.metrics import Interval, Summary
+from episafe.runs.record import ROUNDING
 
 METRICS = (
     "regret",
@@ -99,7 +100,7 @@ def plus_minus(interval: Interval) -> str:
 def number(value: float) -> str:
     """Four significant digits; 0 only where the value is 0 up to rounding, so that no small violation is hidden."""
     size = abs(value)
-    if size < VIOLATION_TOL:
+    if size < ROUNDING:
         return "0"
     if size < 10.0**-MAX_DECIMALS:
         return f"{value:.1e}"

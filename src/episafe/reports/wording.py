@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from episafe.reports.labels import label, name, place_title, replanning
-from episafe.reports.metrics import VIOLATION_TOL, Summary
+from episafe.reports.metrics import Summary
 from episafe.reports.panels import size
 from episafe.reports.tables import number, plus_minus
+from episafe.runs.record import ROUNDING
 
 AGENTS = {
     "opse": "explores with softmax policies and deploys one only if a pessimistic estimate of its utility reaches the "
@@ -43,7 +44,7 @@ READING = (
         "The hard one: the sum over episodes of max{b − V, 0}, where V is the exact utility of the deployed policy "
         "and b the threshold; a safe episode never makes up for an unsafe one. The table also lists the "
         "cancelling one, max{Σ(b − V), 0}, where it does. An episode counts as violating if b − V is above "
-        f"{VIOLATION_TOL:g}, which only sets rounding aside.",
+        f"{ROUNDING:g}, which only sets rounding aside.",
     ),
     (
         "Incumbent deployments",

@@ -12,9 +12,12 @@ import numpy as np
 
 from episafe.agents.softmax_agent import SOURCES, SoftmaxAgent
 from episafe.arrays import Array, IntArray
-from episafe.learning.kernels import SAFE, absorb, decide, enter, is_full, kernel, policy_table
+from episafe.compiling import kernel
+from episafe.learning.absorbing import absorb, enter, is_full
+from episafe.learning.acting import policy_table
+from episafe.learning.kernels import SAFE, decide
 from episafe.learning.replanning import Doubling, Every
-from episafe.learning.ridge import REFACTOR_EVERY
+from episafe.learning.ridge import episodes_to_refactoring
 from episafe.learning.softmax import Decision
 from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.exact import policy_values
@@ -61,7 +64,7 @@ class CompiledRun:
     def __init__(self, cmdp: LinearCMDP, agent: SoftmaxAgent, streams: Streams) -> None:
         task = cmdp.task
         self._agent, self._regression, self._streams = agent, agent.planner.regression, streams
-        safe_table = task.safe_policy.table()
+        safe_table = agent.task.safe_policy.table()
         self._world = World(cmdp.P, running_sums(cmdp.P), task.reward, task.utility, task.initial_state, safe_table)
         # Every() is growth below zero: the information never shrinks
         self._growth = agent.replan.growth if isinstance(agent.replan, Doubling) else -math.inf
@@ -83,16 +86,14 @@ class CompiledRun:
             if regression.is_full():
                 regression.enlarge()
             # up to the next refactoring, which the plain loop makes after the same episode
-            pause = min(stop, k + REFACTOR_EVERY - regression.num_episodes % REFACTOR_EVERY)
+            pause = min(stop, k + episodes_to_refactoring(regression.num_episodes))
             done = _play(
                 self._world, self._deployed, regression.known, regression.slot_of, regression.state_of,
                 regression.support, regression.phi, regression.model, regression.work, planner.scales, planner.search,
                 self._growth, *self._streams, facts, k, pause,
             )  # fmt: skip
-            regression.num_episodes += done - k
+            regression.count(done - k)
             k = done
-            if regression.num_episodes % REFACTOR_EVERY == 0:
-                regression.refactor()
 
     def finish(self) -> None:
         """Hand the plan in force back to the agent."""

@@ -14,6 +14,7 @@ from episafe.files import read_arrays, write_arrays, write_text
 from episafe.runs.settings import to_toml
 
 EPISODES, SETTINGS = "episodes.npz", "run.toml"
+ROUNDING = 1e-9  # far above the float64 rounding of a value of order H, far below any violation that matters
 COLUMNS = ("reward_values", "utility_values", "sources", "lams", "utility_bounds", "plan_ids")
 
 
@@ -54,6 +55,10 @@ class Record:
         """max{b − V^u(π⁽ᵏ⁾), 0} of each episode, (K,)."""
         return np.maximum(self.threshold - self.utility_values, 0.0)
 
+    def violating(self) -> NDArray[np.bool_]:
+        """Which episodes violate by more than rounding, (K,)."""
+        return self.violations() > ROUNDING
+
     def cancelling_violation(self) -> Array:
         """max{Σ_{i≤k} (b − V^u(π⁽ⁱ⁾)), 0}: safe episodes pay for unsafe ones, (K,)."""
         return np.maximum(np.cumsum(self.threshold - self.utility_values), 0.0)
@@ -69,7 +74,8 @@ class Record:
     def save(self, folder: str | Path) -> None:
         """Write episodes.npz, then run.toml, each atomically: a folder with run.toml is complete."""
         folder = Path(folder)
-        facts = {"optimum": self.optimum, "threshold": self.threshold}
+        (folder / SETTINGS).unlink(missing_ok=True)  # of an older record: two halves must never pass for a whole
+        facts = {"optimum": float(self.optimum), "threshold": float(self.threshold)}
         write_arrays(folder / EPISODES, {name: getattr(self, name) for name in COLUMNS}, facts)
         write_text(folder / SETTINGS, to_toml(self.settings))
 
@@ -77,8 +83,10 @@ class Record:
     def load(cls, folder: str | Path) -> "Record":
         """The record that `save` wrote into `folder`."""
         folder = Path(folder)
-        arrays, facts = read_arrays(folder / EPISODES)
         try:
+            arrays, facts = read_arrays(folder / EPISODES)
+            if len({len(arrays[name]) for name in COLUMNS}) != 1:
+                raise ValueError("its columns differ in length")
             settings = tomllib.loads((folder / SETTINGS).read_text())
             return cls(
                 **{name: arrays[name] for name in COLUMNS},
@@ -86,8 +94,12 @@ class Record:
                 threshold=float(facts["threshold"]),
                 settings=settings,
             )
-        except (KeyError, FileNotFoundError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise DamagedFile(f"{folder} does not hold a whole record: {error}") from error
+        except DamagedFile:
+            raise
+        except (KeyError, OSError, TypeError, ValueError) as error:
+            raise DamagedFile(
+                f"{folder} does not hold a whole record ({type(error).__name__}: {error}): delete it and run again"
+            ) from error
 
 
 def is_complete(folder: Path) -> bool:

@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
 from episafe.agents.base import Agent, Episode, Source
 from episafe.agents.softmax_agent import SoftmaxAgent
 from episafe.problems.cmdp import LinearCMDP
+from episafe.problems.task import Task
 from episafe.runs.compiled import CompiledRun, can_compile
 from episafe.runs.facts import Facts, blank
 from episafe.runs.record import Record
@@ -48,8 +50,8 @@ def run(
         >>> float(record.violation()[-1])
         0.0
     """
-    if num_episodes < 1:
-        raise ValueError(f"num_episodes must be at least 1, got {num_episodes}")
+    num_episodes, seed = _whole("num_episodes", num_episodes, 1), _whole("seed", seed, 0)
+    _check_same_problem(cmdp.task, agent.task)
     start = time.perf_counter()
     transitions, choices = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(2))
     facts = blank(num_episodes)
@@ -69,6 +71,22 @@ def run(
         threshold=cmdp.task.threshold,
         settings={**settings, **versions(), "seconds": seconds},
     )
+
+
+def _whole(name: str, value: Any, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}")
+    return int(value)
+
+
+def _check_same_problem(ours: Task, agents: Task) -> None:
+    """The agent may be told another incumbent or slack, but its certificate must be about this problem."""
+    same = ours is agents or all(
+        np.array_equal(getattr(ours, name), getattr(agents, name))
+        for name in ("reward", "utility", "threshold", "initial_state")
+    )
+    if not same:
+        raise ValueError("the agent was built for another problem: build it from cmdp.task")
 
 
 def _loop(cmdp: LinearCMDP, agent: Agent, streams: Streams, facts: Facts) -> Iterator[int]:
@@ -98,8 +116,10 @@ def plain_loop(cmdp: LinearCMDP, agent: Agent, streams: Streams, facts: Facts) -
 def compiled_loop(cmdp: LinearCMDP, agent: SoftmaxAgent, streams: Streams, facts: Facts) -> Iterator[int]:
     """The same for softmax agents, compiled; it yields as often."""
     made = CompiledRun(cmdp, agent, streams)
-    for start in range(0, len(facts.sources), REPORT_EVERY):
-        stop = min(start + REPORT_EVERY, len(facts.sources))
-        made.advance(facts, start, stop)
-        yield stop
-    made.finish()
+    try:
+        for start in range(0, len(facts.sources), REPORT_EVERY):
+            stop = min(start + REPORT_EVERY, len(facts.sources))
+            made.advance(facts, start, stop)
+            yield stop
+    finally:
+        made.finish()  # also when the run is interrupted: what was learned stays learned

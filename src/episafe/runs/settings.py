@@ -6,6 +6,8 @@ import platform
 from collections.abc import Mapping
 from importlib.metadata import version
 
+import numpy as np
+
 Scalar = str | int | float
 
 
@@ -20,7 +22,9 @@ def versions() -> dict[str, Scalar]:
     return {**packages, "python_version": platform.python_version()}
 
 
-def _literal(value: Scalar) -> str:
+def _literal(value: Scalar | np.generic) -> str:
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and not math.isfinite(value):

@@ -1,9 +1,9 @@
 """One episode of a known kernel under a known table, by inverse transform sampling."""
 
 import numpy as np
-from numba import njit
 
 from episafe.arrays import Array
+from episafe.compiling import kernel
 
 Streams = tuple[np.random.Generator, np.random.Generator]  # of actions, of transitions; never shared
 
@@ -13,7 +13,7 @@ def running_sums(probabilities: Array) -> Array:
     return np.cumsum(probabilities, axis=-1)
 
 
-@njit(cache=True)
+@kernel
 def draw(running, uniform):  # type: ignore[no-untyped-def]
     """Index drawn from running sums (n,): the first whose sum exceeds uniform·total, so never one of probability 0."""
     mark = uniform * running[running.shape[0] - 1]
@@ -27,7 +27,7 @@ def draw(running, uniform):  # type: ignore[no-untyped-def]
     return low
 
 
-@njit(cache=True)
+@kernel
 def simulate(policy, kernel, choices, transitions, states, actions):  # type: ignore[no-untyped-def]
     """Fill `states` (H+1,) after its first, and `actions` (H,), from running sums of π (H, S, A) and P (H, S, A, S)."""
     for h in range(actions.shape[0]):
