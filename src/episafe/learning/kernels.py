@@ -4,7 +4,7 @@ import numpy as np
 from numba.extending import overload
 
 from episafe.arrays import IntArray
-from episafe.compiling import kernel
+from episafe.compiling import kernel, summing_kernel
 from episafe.learning.model import CountModel, DenseModel, Work
 
 NEGLIGIBLE = -40.0  # e^-40 is below half a rounding of a sum that is at least 1: such a weight counts as 0
@@ -72,7 +72,7 @@ def clear(Q, n):  # type: ignore[no-untyped-def]
                 Q[g, a, i] = 0.0
 
 
-@kernel
+@summing_kernel
 def regress(moments, gram_inv, V_next, n, weights):  # type: ignore[no-untyped-def]
     """w = Λ⁻¹ Σ_j m_j V(s_j) of r, †, u at one step: moments (d, n), V_next (3, n), into `weights` (3, d)."""
     d = gram_inv.shape[0]

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.optimize
-import scipy.sparse
 
 from episafe.arrays import Array, IntArray
 from episafe.compiling import summing_kernel
@@ -128,6 +126,9 @@ def lp_optimum(P: Array, reward: Array, utility: Array, threshold: float, initia
 
     max ⟨w, r⟩  s.t.  ⟨w, u⟩ ≥ b,  Σ_a w_1(s,a) = 1{s = s₁},  Σ_a w_{h+1}(s',a) = Σ_{s,a} P_h(s'|s,a) w_h(s,a)
     """
+    import scipy.optimize  # here, because it takes as long to import as all the rest
+    import scipy.sparse
+
     H, S, A, _ = P.shape
     per_step = S * A
     state_mass = scipy.sparse.kron(scipy.sparse.eye_array(S), np.ones((1, A)))
