@@ -1,6 +1,7 @@
 """The command line as a person or a program uses it."""
 
 import json
+import math
 import subprocess
 import sys
 
@@ -102,7 +103,7 @@ def test_an_infeasible_problem_is_exit_code_3(tmp_path, monkeypatch):
 
 
 def test_every_command_shows_an_example_in_its_help():
-    for command in ("list", "run", "paper", "report"):
+    for command in ("list", "run", "paper", "report", "bench"):
         shown = invoke(command, "--help").stdout
         assert "Example" in shown
         assert f"episafe {command}" in shown
@@ -201,6 +202,19 @@ def test_the_papers_experiment_is_the_papers():
     rules = {(job.env, job.agent): job.replan for job in full.jobs()}
     assert rules["linear", "dope"] == "doubling:0.3"
     assert {rule for kind, rule in rules.items() if kind != ("linear", "dope")} == {"every"}
+
+
+def test_bench_reports_counts_that_do_not_depend_on_the_machine():
+    """No timing is asserted: plans, violation, and the bound 1 + dH ln(1 + K/(ρd))/growth on plans under doubling."""
+    found = json.loads(invoke("bench", "--quick", "--json").stdout)
+    rows = {(row["env"], row["agent"], row["replan"]): row for row in found["speeds"]}
+    assert len(rows) == 18
+    assert rows["tabular", "opse", "every"]["plans"] == 1000
+    for env, dim in (("tabular", 15), ("streaming", 12), ("linear", 5)):
+        row = rows[env, "opse", "doubling:0.3"]
+        assert row["plans"] <= 1 + dim * 4 * math.log(1 + 1000 / dim) / 0.3
+        assert row["violation"] == 0
+    assert [growth["sizes"] for growth in found["growths"]] == [[1000, 10_000], [30, 100], [3, 10]]
 
 
 def test_it_is_installed_as_a_command():

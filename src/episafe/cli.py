@@ -1,4 +1,4 @@
-"""The command line: list, run, paper, report."""
+"""The command line: list, run, paper, report, bench."""
 
 import json
 from collections.abc import Iterator
@@ -135,6 +135,36 @@ def report(folder: Annotated[Path, typer.Argument(help="A folder with records.")
         if not folder.is_dir():
             raise FileNotFoundError(f"there is no folder {folder}")
         console.print(f"wrote {write_report(folder)}", highlight=False)
+
+
+@app.command(epilog="Example: `episafe bench --quick --json`")
+def bench(
+    quick: Annotated[bool, typer.Option("--quick", help="A tenth of the episodes, one repeat.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
+) -> None:
+    """Measure speed on this machine: episodes per second, plans, and growth with K, S and d."""
+    from episafe.experiments.bench import measure
+
+    found: dict[str, Any] = measure(quick)
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+        return
+    table = Table("environment", "agent", "replan", "episodes/s", "plans", "regret", "violation", title="Speed")
+    for row in found["speeds"]:
+        figures = (
+            f"{row['episodes_per_second']:,.0f}",
+            f"{row['plans']:,}",
+            f"{row['regret']:.0f}",
+            f"{row['violation']:g}",
+        )
+        table.add_row(row["env"], row["agent"], row["replan"], *figures)
+    console.print(table)
+    table = Table("time against", "sizes", "seconds", "exponent", title="Growth")
+    for row in found["growths"]:
+        sizes, seconds = (", ".join(f"{x:.3g}" for x in row[name]) for name in ("sizes", "seconds"))
+        table.add_row(row["what"], sizes, seconds, f"{row['exponent']:.2f}")
+    console.print(table)
+    console.print({**found["machine"], "peak_memory_mib": round(found["peak_memory_mib"])}, highlight=False)
 
 
 def _parse(changes: list[str]) -> dict[str, Any]:

@@ -1,0 +1,145 @@
+"""How fast it is on this machine: agents on the paper's environments, and how time grows with K, S and d.
+
+Timings are medians of repeats in one process, on one core where the system allows; ratios are left to the reader who
+measured both sides in one run. Counts (plans, visited states) do not depend on the machine.
+"""
+
+import os
+import platform
+import resource
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+
+import numpy as np
+
+from episafe.envs import ENVIRONMENTS, make
+from episafe.experiments.catalogue import build_agent, parse_replan
+from episafe.learning import kernels
+from episafe.learning.constants import Constants
+from episafe.problems.cmdp import LinearCMDP
+from episafe.runs.record import Record
+from episafe.runs.runner import run
+from episafe.runs.settings import versions
+
+
+@dataclass(frozen=True)
+class Speed:
+    """One agent on one environment."""
+
+    env: str
+    agent: str
+    replan: str
+    num_episodes: int
+    seconds: float
+    episodes_per_second: float
+    plans: int
+    microseconds_per_decision: float
+    regret: float
+    violation: float
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Seconds against a size, and the exponent fitted on log axes."""
+
+    what: str
+    sizes: list[int]
+    seconds: list[float]
+    exponent: float
+
+
+def measure(quick: bool) -> dict[str, object]:
+    """Everything that `episafe bench` prints, as plain values."""
+    episodes, repeats = (1_000, 1) if quick else (10_000, 5)
+    speeds = [
+        _speed(env, agent, replan, _affordable(env, agent, replan, episodes), repeats)
+        for env in ENVIRONMENTS
+        for agent in ("opse", "ghosh", "dope")
+        for replan in ("every", "doubling:0.3")
+    ]
+    lengths = [1_000, 10_000] if quick else [10_000, 100_000, 1_000_000]
+    states = [30, 100] if quick else [30, 100, 300, 1_000]
+    dims = [3, 10] if quick else [5, 10, 20, 40]
+    growths = [
+        _growth("episodes K (linear, doubling)", lengths, lambda K: _timed(make("linear"), K)),
+        _growth("states S (linear, doubling, seconds per decision)", states, lambda S: _decision("num_states", S)),
+        _growth("features d (linear, doubling, seconds per decision)", dims, lambda d: _decision("dim", d)),
+    ]
+    return {
+        "speeds": [asdict(row) for row in speeds],
+        "growths": [asdict(row) for row in growths],
+        "machine": {"cpu": _cpu(), "cores": os.cpu_count(), **versions()},
+        "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        / (1024 if sys.platform != "darwin" else 2**20),
+    }
+
+
+def _affordable(env: str, agent: str, replan: str, num_episodes: int) -> int:
+    """Fewer episodes where each plan takes milliseconds."""
+    return num_episodes // 20 if (env, agent, replan) == ("linear", "dope", "every") else num_episodes
+
+
+def _speed(env: str, agent: str, replan: str, num_episodes: int, repeats: int) -> Speed:
+    cmdp = make(env)
+
+    def once(length: int, seed: int) -> tuple[float, Record]:
+        learner = build_agent(agent, cmdp, replan=parse_replan(replan))
+        start = time.perf_counter()
+        record = run(cmdp, learner, length, seed)
+        return time.perf_counter() - start, record
+
+    once(2, 0)  # compiles, or loads what is compiled
+    runs = [once(num_episodes, seed) for seed in range(repeats)]
+    seconds, record = median(taken for taken, _ in runs), runs[0][1]
+    plans = int(record.plan_ids[-1]) + 1
+    return Speed(
+        env=env,
+        agent=agent,
+        replan=replan,
+        num_episodes=num_episodes,
+        seconds=seconds,
+        episodes_per_second=num_episodes / seconds,
+        plans=plans,
+        microseconds_per_decision=1e6 * seconds / plans if replan == "every" else float("nan"),
+        regret=float(record.regret()[-1]),
+        violation=float(max(record.violation()[-1] for _, record in runs)),
+    )
+
+
+def _growth(what: str, sizes: Sequence[int], seconds_at: Callable[[int], float]) -> Growth:
+    seconds = [seconds_at(size) for size in sizes]
+    exponent = float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
+    return Growth(what, list(sizes), seconds, exponent)
+
+
+def _timed(cmdp: LinearCMDP, num_episodes: int) -> float:
+    constants = Constants(1, 1, 1, 1, kappa=0.001, lam_max=300, num_halvings=30)
+    agent = build_agent("opse", cmdp, constants, parse_replan("doubling:0.3"))
+    start = time.perf_counter()
+    run(cmdp, agent, num_episodes)
+    return time.perf_counter() - start
+
+
+def _decision(option: str, size: int) -> float:
+    """Seconds of one decision after 2000 episodes."""
+    cmdp = make("linear", **{option: size})
+    agent = build_agent("opse", cmdp, replan=parse_replan("doubling:0.3"))
+    run(cmdp, agent, 2_000)
+    planner = agent.planner  # type: ignore[attr-defined]  # OPSE has one
+    known, taken = planner.regression, []
+    for _ in range(20):
+        start = time.perf_counter()
+        kernels.decide(known.model, known.support, known.work, planner.scales, planner.search)
+        taken.append(time.perf_counter() - start)
+    return median(taken)
+
+
+def _cpu() -> str:
+    try:
+        with open("/proc/cpuinfo") as lines:
+            return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
