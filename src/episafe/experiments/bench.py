@@ -24,6 +24,8 @@ from episafe.runs.record import Record
 from episafe.runs.runner import run
 from episafe.runs.settings import versions
 
+PER_MIB = 2**20 if sys.platform == "darwin" else 2**10  # ru_maxrss is in bytes there, in KiB elsewhere
+
 
 @dataclass(frozen=True)
 class Speed:
@@ -36,7 +38,6 @@ class Speed:
     seconds: float
     episodes_per_second: float
     plans: int
-    microseconds_per_decision: float
     regret: float
     violation: float
 
@@ -72,8 +73,7 @@ def measure(quick: bool) -> dict[str, object]:
         "speeds": [asdict(row) for row in speeds],
         "growths": [asdict(row) for row in growths],
         "machine": {"cpu": _cpu(), "cores": os.cpu_count(), **versions()},
-        "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        / (1024 if sys.platform != "darwin" else 2**20),
+        "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / PER_MIB,
     }
 
 
@@ -94,7 +94,6 @@ def _speed(env: str, agent: str, replan: str, num_episodes: int, repeats: int) -
     once(2, 0)  # compiles, or loads what is compiled
     runs = [once(num_episodes, seed) for seed in range(repeats)]
     seconds, record = median(taken for taken, _ in runs), runs[0][1]
-    plans = int(record.plan_ids[-1]) + 1
     return Speed(
         env=env,
         agent=agent,
@@ -102,8 +101,7 @@ def _speed(env: str, agent: str, replan: str, num_episodes: int, repeats: int) -
         num_episodes=num_episodes,
         seconds=seconds,
         episodes_per_second=num_episodes / seconds,
-        plans=plans,
-        microseconds_per_decision=1e6 * seconds / plans if replan == "every" else float("nan"),
+        plans=int(record.plan_ids[-1]) + 1,
         regret=float(record.regret()[-1]),
         violation=float(max(record.violation()[-1] for _, record in runs)),
     )
@@ -125,7 +123,7 @@ def _timed(cmdp: LinearCMDP, num_episodes: int) -> float:
 
 def _decision(option: str, size: int) -> float:
     """Seconds of one decision after 2000 episodes."""
-    cmdp = make("linear", **{option: size})
+    cmdp = make("linear", 0, "released", **{option: size})
     agent = build_agent("opse", cmdp, replan=parse_replan("doubling:0.3"))
     run(cmdp, agent, 2_000)
     planner = agent.planner  # type: ignore[attr-defined]  # OPSE has one
