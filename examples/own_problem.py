@@ -5,7 +5,7 @@ import numpy as np
 import episafe as es
 
 # A shelf of 0..4 units, 0..2 ordered each morning of a week. Reward: units sold less those unsold, scaled to [0, 1];
-# utility: the probability that nobody is turned away. The incumbent always orders as much as it can.
+# utility: the probability that nobody is turned away.
 H, S, A = 7, 5, 3
 demand = np.array([0.2, 0.5, 0.3])  # of 0, 1, 2 units
 P, reward, utility = np.zeros((H, S, A, S)), np.zeros((H, S, A)), np.zeros((H, S, A))
@@ -18,13 +18,16 @@ for stock in range(S):
             reward[:, stock, order] += probability * (sold + 4 - unsold) / 6
             utility[:, stock, order] += probability * (wanted <= available)
 
-cmdp = es.LinearCMDP(P, reward, utility, initial_state=2, threshold=5.6)
-constants = es.Constants(C_r=0.3, C_u=0.3, C_dagger=0.3, B_dagger=0.3, kappa=0.02, lam_max=300, num_halvings=24)
+incumbent = np.zeros((H, S, A))
+incumbent[:, :, 2] = 1.0  # always order two
+
+cmdp = es.LinearCMDP(P, reward, utility, initial_state=2, threshold=5.6, safe_policy=incumbent)
+constants = es.Constants(C_r=4, C_u=1, C_dagger=0.3, B_dagger=4, kappa=0.005, lam_max=300, num_halvings=26)
 agent = es.OPSE(cmdp.task, constants, replan=es.Doubling(0.3))
 
 rng = np.random.default_rng(0)
 worst = np.inf
-for _ in range(5000):
+for _ in range(10_000):
     plan = agent.plan()
     worst = min(worst, cmdp.evaluate(plan.policy)[1])
     states, actions = [cmdp.task.initial_state], []
@@ -33,6 +36,6 @@ for _ in range(5000):
         states.append(rng.choice(S, p=cmdp.P[h, states[-1], actions[-1]]))
     agent.learn(es.Episode(states, actions), plan_id=plan.id)
 
-incumbent, reached = (cmdp.evaluate(policy)[0] for policy in (cmdp.task.safe_policy, agent.plan().policy))
-print(f"reward: incumbent {incumbent:.3f}, now {reached:.3f}, optimum {cmdp.optimal_value():.3f}")
+before, reached = (cmdp.evaluate(policy)[0] for policy in (incumbent, agent.plan().policy))
+print(f"reward: incumbent {before:.3f}, now {reached:.3f}, optimum {cmdp.optimal_value():.3f}")
 print(f"smallest utility deployed {worst:.3f}, threshold {cmdp.task.threshold}, level {agent.plan().level}")

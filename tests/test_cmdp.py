@@ -48,6 +48,7 @@ def test_a_good_problem_is_kept_as_given():
         (changed("reward", (0, 2, 1), 1.5), ["reward[0, 2, 1] = 1.5", "[0, 1]", "rescale"]),
         (changed("utility", (0, 2, 1), -0.5), ["utility[0, 2, 1] = -0.5", "[0, 1]"]),
         (arrays(P=np.full((H, S, A, S + 1), 1 / (S + 1))), ["P must have shape (H, S, A, S)"]),
+        (arrays(P=np.ones((H, S, A))), ["P must have shape (H, S, A, S) with no axis empty, got (2, 3, 2)"]),
         (arrays(reward=np.zeros((H, A, S))), ["reward must have shape (2, 3, 2), got (2, 2, 3)"]),
         (arrays(P="kernel"), ["P must be an array of real numbers, got <U6"]),
         (arrays(reward=np.full((H, S, A), 0.5 + 1j)), ["reward must be an array of real numbers, got complex128"]),

@@ -120,6 +120,11 @@ def test_an_episode_that_does_not_fit_is_refused_and_changes_nothing(build, cmdp
     agent.learn(es.Episode(good.states, good.actions, rewards=[0.0] * 4, utilities=[1.0] * 4))
 
 
+def test_a_problem_in_place_of_its_task_is_refused_with_the_remedy(build, cmdp):
+    with pytest.raises(TypeError, match=r"got LinearCMDP: pass its \.task"):
+        build(cmdp)
+
+
 def test_learning_may_come_before_any_plan_and_many_times(build, cmdp):
     agent = build(cmdp.task)
     for _ in range(3):

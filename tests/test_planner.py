@@ -133,6 +133,7 @@ def test_a_small_ridge_loses_no_digits_to_rank_one_updates(ridge, draw_cmdp):
         lambda t: {"constraint": replace(t.constraint, slack=0.0)},
         lambda t: {"num_states": 4_000_000},
         lambda t: {"initial_state": 99},
+        lambda t: {"constraint": replace(t.constraint, threshold=50.0)},
         lambda t: {"reward": t.reward * np.nan},
         lambda t: {"safe_policy": es.TablePolicy(np.full((2, 2, 2), 0.5))},
     ],

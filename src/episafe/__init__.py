@@ -11,6 +11,7 @@ from episafe.learning.constants import Constants
 from episafe.learning.replanning import Doubling, Every
 from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.policy import Policy, TablePolicy
+from episafe.problems.sampled import SampledCMDP, SampledTask
 from episafe.problems.task import Constraint, Task
 from episafe.runs.record import Record
 from episafe.runs.runner import run
@@ -35,6 +36,8 @@ __all__ = [
     "Policy",
     "Radius",
     "Record",
+    "SampledCMDP",
+    "SampledTask",
     "TablePolicy",
     "Task",
     "make",

@@ -90,7 +90,7 @@ def run(
             raise ValueError(f"no agent {agent!r}; there are {', '.join(AGENTS)}")
         if out is not None and (out / SETTINGS).exists():
             raise ValueError(f"{out} holds a record already: choose another --out or delete it")
-        constants, options = _split(_parse(changes or []))
+        constants, options = _split(env, _parse(changes or []))
         if constants and not AGENTS[agent].learns:
             raise ValueError(f"{agent} reads no constants: leave out --set {', '.join(constants)}")
         cmdp = envs.make(env, seed, variant, **options)  # type: ignore[arg-type]  # make checks the variant
@@ -181,9 +181,13 @@ def _parse(changes: list[str]) -> dict[str, Any]:
     return found
 
 
-def _split(changes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Changes of constants, and the rest, which are options of the environment."""
+def _split(env: str, changes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Changes of constants, and of options of the environment."""
     known = set(Constants.__dataclass_fields__) - {"level"}
+    if env in envs.ENVIRONMENTS:
+        for name in changes.keys() - known - envs.options_of(env).keys():
+            names = f"constants {', '.join(sorted(known))}; options of {env} {', '.join(envs.options_of(env))}"
+            raise ValueError(f"--set: no {name!r}; there are {names}")
     return {k: v for k, v in changes.items() if k in known}, {k: v for k, v in changes.items() if k not in known}
 
 

@@ -12,7 +12,7 @@ from episafe.errors import InvalidEpisode
 from episafe.learning.constants import Level
 from episafe.learning.replanning import Replanning
 from episafe.problems.policy import Policy
-from episafe.problems.task import Task
+from episafe.problems.sampled import AnyTask, SampledTask
 
 Source = Literal["safe", "zero", "search", "fixed"]
 
@@ -68,7 +68,8 @@ class Agent(ABC):
     certified: ClassVar[bool]  # whether every plan is the incumbent or passed the check
     level: Level = "heuristic"
 
-    def __init__(self, task: Task, replan: Replanning) -> None:
+    def __init__(self, task: AnyTask, replan: Replanning) -> None:
+        _refuse_what_is_no_task(task)
         if isinstance(replan, type) or not hasattr(replan, "due"):
             raise TypeError(f"replan must be a rule such as es.Every() or es.Doubling(0.3), got {replan!r}")
         self.task = task
@@ -116,7 +117,7 @@ class Agent(ABC):
         """A plan from all that was learned."""
 
     @abstractmethod
-    def _observe(self, states: IntArray, actions: IntArray) -> None:
+    def _observe(self, states: Any, actions: IntArray) -> None:
         """Take in a checked episode: states (H+1,), actions (H,)."""
 
     @abstractmethod
@@ -127,17 +128,25 @@ class Agent(ABC):
         """What a record should say of this agent, as plain values."""
         return {"agent": self.name, "replan": repr(self.replan), "level": self.level}
 
-    def _checked(self, episode: Episode) -> tuple[IntArray, IntArray]:
+    def _checked(self, episode: Episode) -> tuple[Any, IntArray]:
         task = self.task
         for name in ("rewards", "utilities"):
             if getattr(episode, name) is not None:
                 values = _listed(name, getattr(episode, name), task.horizon)
                 if values.dtype.kind not in "biuf" or not np.isfinite(values).all():
                     raise InvalidEpisode(f"{name} must be finite numbers, got {getattr(episode, name)!r}")
-        return (
-            _whole_numbers("states", episode.states, task.horizon + 1, task.num_states),
-            _whole_numbers("actions", episode.actions, task.horizon, task.num_actions),
-        )
+        actions = _whole_numbers("actions", episode.actions, task.horizon, task.num_actions)
+        if isinstance(task, SampledTask):
+            if len(episode.states) != task.horizon + 1:
+                raise InvalidEpisode(f"states must have length {task.horizon + 1}, got {len(episode.states)}")
+            return episode.states, actions  # each state is checked when it is first seen, before anything is learned
+        return _whole_numbers("states", episode.states, task.horizon + 1, task.num_states), actions
+
+
+def _refuse_what_is_no_task(task: Any) -> None:
+    if not isinstance(task, AnyTask):
+        hint = ": pass its .task" if hasattr(task, "task") else ""
+        raise TypeError(f"an agent is built from an es.Task or es.SampledTask, got {type(task).__name__}{hint}")
 
 
 def _listed(name: str, value: Any, length: int) -> NDArray[Any]:

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -72,6 +72,9 @@ class DOPE(Agent):
         num_safe_episodes: int = 0,
     ) -> None:
         super().__init__(task, replan)
+        if not isinstance(task, Task):
+            raise TypeError("DOPE counts every (s, a, s'): it needs a task with listed states, as of LinearCMDP")
+        self._finite = task
         self.constants, self.radius, self.num_safe_episodes = constants, radius, num_safe_episodes
         self._counts = np.zeros((*task.reward.shape, task.num_states))
         self._num_episodes = 0
@@ -98,7 +101,7 @@ class DOPE(Agent):
     def _propose(self) -> Plan:
         if self._num_episodes < self.num_safe_episodes:
             return self._incumbent(f"one of the first {self.num_safe_episodes} episodes")
-        task, radius = self.task, self.radius
+        task, radius = self._finite, self.radius
         box = Box(*confidence_box(self._counts, radius.deviation, radius.bias, radius.cap))
         reward = task.reward + self.constants.C_r * box.bonus
         utility = task.utility - self.constants.C_u * box.bonus
@@ -108,7 +111,7 @@ class DOPE(Agent):
         policy = TablePolicy(_markov(task, box, mixture))
         return Plan(policy, "search", mixture.lam, mixture.utility_value, self.level)
 
-    def _observe(self, states: IntArray, actions: IntArray) -> None:
+    def _observe(self, states: Any, actions: IntArray) -> None:
         self._counts[np.arange(self.task.horizon), states[:-1], actions, states[1:]] += 1
         self._num_episodes += 1
 

@@ -11,7 +11,7 @@ from episafe.errors import InvalidProblem
 from episafe.learning.replanning import Doubling
 from episafe.problems.checks import as_distributions
 from episafe.problems.policy import Policy, TablePolicy, uniform_table
-from episafe.problems.task import Task
+from episafe.problems.sampled import AnyTask, FunctionPolicy, SampledTask
 
 
 class Fixed(Agent):
@@ -19,14 +19,15 @@ class Fixed(Agent):
 
     Args:
         task: what the learner is told.
-        policy: a table (H, S, A), any policy with a table, or one of the names "uniform" and "incumbent".
+        policy: a table (H, S, A), any policy, or one of the names "uniform" and "incumbent"; where states are not
+            listed, a policy or a function (h, state) ↦ π (A,).
         label: what records call it; the name, or "fixed".
     """
 
     name: ClassVar[str] = "fixed"
     certified: ClassVar[bool] = False
 
-    def __init__(self, task: Task, policy: Any, label: str = "") -> None:
+    def __init__(self, task: AnyTask, policy: Any, label: str = "") -> None:
         super().__init__(task, Doubling(math.inf))
         self.label = label or (policy if isinstance(policy, str) else "fixed")
         self._policy = _policy(task, policy)
@@ -34,7 +35,7 @@ class Fixed(Agent):
     def _propose(self) -> Plan:
         return Plan(self._policy, "fixed", level=self.level)
 
-    def _observe(self, states: IntArray, actions: IntArray) -> None:
+    def _observe(self, states: Any, actions: IntArray) -> None:
         """Nothing is learned."""
 
     def _information(self) -> Array:
@@ -45,12 +46,22 @@ class Fixed(Agent):
         return {"agent": self.label, "level": self.level}
 
 
-def _policy(task: Task, policy: Any) -> Policy:
-    shape = (task.horizon, task.num_states, task.num_actions)
+def _policy(task: AnyTask, policy: Any) -> Policy:
     if isinstance(policy, str):
-        if policy == "uniform":
-            return TablePolicy(uniform_table(*shape))
+        if policy not in ("uniform", "incumbent"):
+            raise InvalidProblem(f'policy must be a table, a policy, "uniform" or "incumbent", got {policy!r}')
         if policy == "incumbent":
             return task.safe_policy
-        raise InvalidProblem(f'policy must be a table, a policy, "uniform" or "incumbent", got {policy!r}')
-    return TablePolicy(as_distributions("policy", policy.table() if hasattr(policy, "table") else policy, shape))
+        policy = _uniform(task)
+    if isinstance(task, SampledTask):
+        found: Policy = policy if hasattr(policy, "probabilities") else FunctionPolicy(policy, task.num_actions)
+        return found
+    table = policy.table() if hasattr(policy, "table") else policy
+    return TablePolicy(as_distributions("policy", table, task.reward.shape))
+
+
+def _uniform(task: AnyTask) -> Policy:
+    if isinstance(task, SampledTask):
+        row = np.full(task.num_actions, 1 / task.num_actions)
+        return FunctionPolicy(lambda h, state: row, task.num_actions)
+    return TablePolicy(uniform_table(*task.reward.shape))

@@ -5,7 +5,7 @@ from typing import ClassVar
 from episafe.agents.softmax_agent import SoftmaxAgent
 from episafe.learning.constants import Constants
 from episafe.learning.replanning import Every, Replanning
-from episafe.problems.task import Task
+from episafe.problems.sampled import AnyTask
 
 
 class Ghosh2024(SoftmaxAgent):
@@ -21,5 +21,5 @@ class Ghosh2024(SoftmaxAgent):
     certified: ClassVar[bool] = False
     pessimistic: ClassVar[bool] = False
 
-    def __init__(self, task: Task, constants: Constants, replan: Replanning = Every()) -> None:
+    def __init__(self, task: AnyTask, constants: Constants, replan: Replanning = Every()) -> None:
         super().__init__(task, constants, replan)

@@ -5,7 +5,7 @@ from typing import ClassVar
 from episafe.agents.softmax_agent import SoftmaxAgent
 from episafe.learning.constants import Constants
 from episafe.learning.replanning import Every, Replanning
-from episafe.problems.task import Task
+from episafe.problems.sampled import AnyTask
 
 
 class OPSE(SoftmaxAgent):
@@ -30,5 +30,5 @@ class OPSE(SoftmaxAgent):
     certified: ClassVar[bool] = True
     pessimistic: ClassVar[bool] = True
 
-    def __init__(self, task: Task, constants: Constants, replan: Replanning = Every()) -> None:
+    def __init__(self, task: AnyTask, constants: Constants, replan: Replanning = Every()) -> None:
         super().__init__(task, constants, replan)

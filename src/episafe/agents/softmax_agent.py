@@ -1,6 +1,6 @@
 """What OPSE and Ghosh et al. share: the softmax planner, observed and asked before each plan."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from episafe.agents.base import Agent, Plan, Source
 from episafe.arrays import Array, IntArray
@@ -9,7 +9,7 @@ from episafe.learning.constants import Constants
 from episafe.learning.replanning import Replanning
 from episafe.learning.softmax import Decision, SoftmaxPlanner
 from episafe.problems.policy import Policy
-from episafe.problems.task import Task
+from episafe.problems.sampled import AnyTask
 
 SOURCES: dict[int, Source] = {kernels.SAFE: "safe", kernels.ZERO: "zero", kernels.SEARCH: "search"}
 
@@ -19,7 +19,7 @@ class SoftmaxAgent(Agent):
 
     pessimistic: ClassVar[bool]
 
-    def __init__(self, task: Task, constants: Constants, replan: Replanning) -> None:
+    def __init__(self, task: AnyTask, constants: Constants, replan: Replanning) -> None:
         super().__init__(task, replan)
         self.constants = constants
         self.level = constants.level
@@ -35,7 +35,7 @@ class SoftmaxAgent(Agent):
         policy = policy or self.planner.policy(decision.lam)
         return Plan(policy, SOURCES[decision.source], decision.lam, decision.utility_bound, self.level)
 
-    def _observe(self, states: IntArray, actions: IntArray) -> None:
+    def _observe(self, states: Any, actions: IntArray) -> None:
         self.planner.observe(states, actions)
 
     def _information(self) -> Array:

@@ -25,7 +25,7 @@ def reproduce(quick: bool, folder: Path, workers: int | None, console: Console) 
         f"({' and '.join(experiment.variants)}), {experiment.num_seeds} seeds of {experiment.num_episodes} episodes",
         highlight=False,
     )
-    console.print("on first use the code is compiled, which takes about half a minute", highlight=False)
+    console.print("the first run on a machine compiles for about half a minute before anything moves", highlight=False)
     done = 0.0
     with progress.bar("episafe paper", sum(job.cost for job in jobs), console) as advance:
 

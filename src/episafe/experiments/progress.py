@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 LINE_EVERY = 5.0  # seconds between plain lines
+MEANINGFUL = 0.1  # share from which on an estimate of the time left is shown: before, it is mostly compiling
 
 
 @contextmanager
@@ -36,8 +37,6 @@ class _Lines:
         if now - self._last < LINE_EVERY or done <= 0:
             return
         self._last, elapsed = now, now - self._start
-        left = elapsed * (self._total - done) / done
-        self._console.print(
-            f"{self._title}: {done / self._total:.0%} done, {elapsed:.0f} s elapsed, about {left:.0f} s left",
-            highlight=False,
-        )
+        share = done / self._total
+        left = f", about {elapsed * (1 - share) / share:.0f} s left" if share >= MEANINGFUL else ""
+        self._console.print(f"{self._title}: {share:.0%} done, {elapsed:.0f} s elapsed{left}", highlight=False)

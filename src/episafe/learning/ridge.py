@@ -4,6 +4,8 @@ A `Regression` keeps the visited states and the model on them, in arrays that th
 frozen and answers at any state.
 """
 
+from abc import ABC, abstractmethod
+from collections.abc import Hashable
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -12,6 +14,7 @@ from numpy.typing import NDArray
 from episafe.arrays import Array, IntArray
 from episafe.learning import absorbing, acting
 from episafe.learning.model import CountModel, DenseModel, Known, Scales, Support, Work
+from episafe.problems.sampled import AnyTask, SampledTask, key
 from episafe.problems.task import Task
 
 REFACTOR_EVERY = 10_000  # episodes, and at each power of two below: with a small ρ the first updates lose most digits
@@ -32,38 +35,40 @@ class Fitted(Protocol):
         ...
 
 
-class Regression:
-    """All that is learned of a finite task, and the room to plan in.
+class Regression(ABC):
+    """All that is learned, and the room to plan in, whatever the states are.
 
-    `support`, `model`, `work`, `slot_of` (H, S) and `state_of` (H, n) are plain arrays, described in model.py. They
-    are written in place, and replaced by longer ones when they are full.
+    `support`, `phi`, `model` and `work` are plain arrays, described in model.py. They are written in place, and
+    replaced by longer ones when they are full.
     """
 
-    def __init__(self, task: Task, ridge: float) -> None:
+    def __init__(self, task: AnyTask, ridge: float) -> None:
         H, A, n = task.horizon, task.num_actions, FIRST_SLOTS
-        self.task, self.ridge = task, ridge
-        self.known = _known(task)
-        self.slot_of: IntArray = np.full((H, task.num_states), -1)
-        self.state_of: IntArray = np.zeros((H, n), dtype=np.int64)
+        self.ridge = ridge
         self.support = Support(np.zeros(H, dtype=np.int64), np.zeros((H, A, n)), np.zeros((H, A, n)))
         self.phi: Array = np.zeros((H, A, 0 if task.one_hot else task.dim, n))
         self.model = _count_model(task, ridge, n) if task.one_hot else _dense_model(self.phi, ridge)
         self.work = _room(self.model, n)
         self.num_episodes = 0
-        self._describe_initial_state()
+
+    @abstractmethod
+    def slots(self, states: Any) -> IntArray:
+        """Slots (H,) of the states of one episode; new states are described in new slots, for which there is room."""
+
+    @abstractmethod
+    def fitted(self, scales: Scales, lam: float) -> Fitted:
+        """The regression that the last decision left in `work`, frozen."""
 
     @property
     def log_det(self) -> Array:
         """ln det Λ_h − d ln ρ, shape (H,): how much is known of each step."""
         return self.model.log_det
 
-    def observe(self, states: IntArray, actions: IntArray) -> None:
+    def observe(self, states: Any, actions: IntArray) -> None:
         """Add one episode: states (H+1,), actions (H,)."""
         if self.is_full():
             self.enlarge()
-        slots = np.empty(len(actions), dtype=np.int64)
-        absorbing.enter(self.known, self.slot_of, self.state_of, self.support, self.phi, states, slots)
-        absorbing.absorb_episode(self.model, slots, actions)
+        absorbing.absorb_episode(self.model, self.slots(states), actions)
         self.count(1)
 
     def count(self, num_episodes: int) -> None:
@@ -82,12 +87,12 @@ class Regression:
 
     def is_full(self) -> bool:
         """Whether one more episode might not fit."""
-        return absorbing.is_full(self.model, self.support.size, self.state_of.shape[1])
+        return absorbing.is_full(self.model, self.support.size, self.phi.shape[3])
 
     def enlarge(self) -> None:
         """Double the room for slots and for transitions."""
-        n = 2 * self.state_of.shape[1]
-        self.state_of, self.phi = _widened(self.state_of, n), _widened(self.phi, n)
+        n = 2 * self.phi.shape[3]
+        self.phi = _widened(self.phi, n)
         self.support = Support(self.support.size, _widened(self.support.reward, n), _widened(self.support.utility, n))
         model = self.model
         if isinstance(model, DenseModel):
@@ -103,10 +108,33 @@ class Regression:
             )
         self.work = _room(self.model, n)
 
+
+class FiniteRegression(Regression):
+    """For a finite task: `slot_of` (H, S), −1 for unseen states, and `state_of` (H, n) are arrays too."""
+
+    def __init__(self, task: Task, ridge: float) -> None:
+        super().__init__(task, ridge)
+        self.task = task
+        self.known = _known(task)
+        self.slot_of: IntArray = np.full((task.horizon, task.num_states), -1)
+        self.state_of: IntArray = np.zeros((task.horizon, FIRST_SLOTS), dtype=np.int64)
+        self._describe_initial_state()
+
+    def slots(self, states: Any) -> IntArray:
+        """Slots (H,) of the states of one episode."""
+        found = np.empty(self.task.horizon, dtype=np.int64)
+        absorbing.enter(self.known, self.slot_of, self.state_of, self.support, self.phi, states, found)
+        return found
+
+    def enlarge(self) -> None:
+        """Double the room for slots and for transitions."""
+        super().enlarge()
+        self.state_of = _widened(self.state_of, self.phi.shape[3])
+
     def fitted(self, scales: Scales, lam: float) -> Fitted:
         """The regression that the last decision left in `work`, frozen."""
         if isinstance(self.model, DenseModel):
-            return FittedFeatures(self, scales, lam)
+            return FittedFeatures(self.task, self, scales, lam, self.known)
         return FittedCounts(self, scales, lam)
 
     def _describe_initial_state(self) -> None:
@@ -118,12 +146,45 @@ class Regression:
             self.phi[0, :, :, 0] = task.features(s)
 
 
+class SampledRegression(Regression):
+    """For a task given by functions: slots are found by the states' keys; nothing has the size of the state space."""
+
+    def __init__(self, task: SampledTask, ridge: float) -> None:
+        super().__init__(task, ridge)
+        self.task = task
+        self._slot_of: list[dict[Hashable, int]] = [{} for _ in range(task.horizon)]
+        self._slot(0, task.initial_state)
+
+    def slots(self, states: Any) -> IntArray:
+        """Slots (H,) of the states of one episode."""
+        return np.array([self._slot(h, states[h]) for h in range(self.task.horizon)])
+
+    def _slot(self, h: int, state: Any) -> int:
+        known, name = self._slot_of[h], key(state)
+        if name not in known:
+            features, reward, utility = self.task.described(h, state)  # refuses what is out of range
+            slot = known[name] = int(self.support.size[h])
+            self.phi[h, :, :, slot] = features
+            self.support.reward[h, :, slot], self.support.utility[h, :, slot] = reward, utility
+            self.support.size[h] += 1
+        return known[name]
+
+    def fitted(self, scales: Scales, lam: float) -> Fitted:
+        """The regression that the last decision left in `work`, frozen."""
+        return FittedFeatures(self.task, self, scales, lam, None)
+
+
+def regression_for(task: AnyTask, ridge: float) -> Regression:
+    """The regression that fits the task's states."""
+    return SampledRegression(task, ridge) if isinstance(task, SampledTask) else FiniteRegression(task, ridge)
+
+
 class FittedFeatures:
     """π^λ from β = ‖φ‖_{Λ⁻¹} and P̂V = φᵀw: gram_inv (H, d, d), weights (H, 3, d)."""
 
-    def __init__(self, regression: Regression, scales: Scales, lam: float) -> None:
+    def __init__(self, task: AnyTask, regression: Regression, scales: Scales, lam: float, known: Known | None) -> None:
         assert isinstance(regression.model, DenseModel)
-        self._task, self._known, self._scales, self._lam = regression.task, regression.known, scales, lam
+        self._task, self._known, self._scales, self._lam = task, known, scales, lam
         self._gram_inv, self._weights = regression.model.gram_inv.copy(), regression.work.weights.copy()
 
     def probabilities(self, h: int, state: Any) -> Array:
@@ -136,8 +197,11 @@ class FittedFeatures:
         return pi
 
     def table(self) -> Array:
-        """π^λ (H, S, A) at every state."""
-        table = np.empty(self._task.reward.shape)
+        """π^λ (H, S, A) at every state of a finite task."""
+        if self._known is None:
+            raise ValueError("a task given by functions has no table of states: use probabilities(h, state)")
+        H, A, S = self._known.reward.shape
+        table = np.empty((H, S, A))
         acting.feature_table(self._known, self._gram_inv, self._weights, self._scales, self._lam, table)
         return table
 
@@ -145,7 +209,7 @@ class FittedFeatures:
 class FittedCounts:
     """π^λ from tables over the slots of one moment; at states seen later or never β = ρ^{-1/2} and P̂V = 0."""
 
-    def __init__(self, regression: Regression, scales: Scales, lam: float) -> None:
+    def __init__(self, regression: FiniteRegression, scales: Scales, lam: float) -> None:
         model, support, work = regression.model, regression.support, regression.work
         self._task, self._known, self._ridge = regression.task, regression.known, regression.ridge
         self._slot_of, self._state_of = regression.slot_of, regression.state_of
@@ -194,7 +258,7 @@ def _dense_model(phi: Array, ridge: float) -> DenseModel:
     return DenseModel(phi, gram, gram_inv, np.zeros(H), np.zeros((H, d, n)))
 
 
-def _count_model(task: Task, ridge: float, n: int) -> CountModel:
+def _count_model(task: AnyTask, ridge: float, n: int) -> CountModel:
     H, A, m = task.horizon, task.num_actions, FIRST_TRANSITIONS
     following, target = (np.zeros((H, m), dtype=np.int64) for _ in range(2))
     return CountModel(

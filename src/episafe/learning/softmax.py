@@ -6,22 +6,23 @@ from episafe.arrays import Array, IntArray
 from episafe.learning import kernels
 from episafe.learning.constants import Constants
 from episafe.learning.model import Scales, Search
-from episafe.learning.ridge import Fitted, Regression
+from episafe.learning.ridge import Fitted, regression_for
 from episafe.problems.policy import in_range
-from episafe.problems.task import Task
+from episafe.problems.sampled import AnyTask
 
 
 class SoftmaxPolicy:
     """π^λ_h(·|s) = softmax((Q̄† + Q̄ʳ + λQ̲ᵘ)/κ), a function of features: it acts at states never seen before."""
 
-    def __init__(self, task: Task, fitted: Fitted, lam: float) -> None:
+    def __init__(self, task: AnyTask, fitted: Fitted, lam: float) -> None:
         self._task, self._fitted, self.lam = task, fitted, lam
         self._table: Array | None = None
 
     def probabilities(self, h: int, state: Any) -> Array:
         """π_h(·|state), shape (A,)."""
         in_range("step", h, self._task.horizon)
-        in_range("state", state, self._task.num_states)
+        if self._task.num_states is not None:
+            in_range("state", state, self._task.num_states)
         return self._fitted.probabilities(h, state)
 
     def table(self) -> Array:
@@ -50,7 +51,7 @@ class SoftmaxPlanner:
             Ghosh et al.: +C_u, no compensation, no incumbent.
     """
 
-    def __init__(self, task: Task, constants: Constants, *, pessimistic: bool) -> None:
+    def __init__(self, task: AnyTask, constants: Constants, *, pessimistic: bool) -> None:
         self._task = task
         self.scales = Scales(
             C_r=float(constants.C_r),
@@ -60,14 +61,14 @@ class SoftmaxPlanner:
             kappa=float(constants.kappa),
         )
         self.search = Search(task.threshold, float(constants.lam_max), int(constants.num_halvings), pessimistic)
-        self.regression = Regression(task, float(constants.ridge))
+        self.regression = regression_for(task, float(constants.ridge))
 
     @property
     def information(self) -> Array:
         """ln det Λ_h up to a constant, shape (H,)."""
         return self.regression.log_det
 
-    def observe(self, states: IntArray, actions: IntArray) -> None:
+    def observe(self, states: Any, actions: IntArray) -> None:
         """Add one episode to the regression."""
         self.regression.observe(states, actions)
 

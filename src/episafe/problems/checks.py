@@ -65,14 +65,19 @@ def as_features(value: Any, num_states: int, num_actions: int) -> Array:
     phi = as_finite("phi", value, (num_states, num_actions, None))
     if phi.shape[2] == 0:
         raise InvalidProblem("phi has dimension 0: give at least one feature, or None for one-hot features")
+    within_unit_norm("phi", phi)
+    return phi
+
+
+def within_unit_norm(name: str, phi: Array) -> None:
+    """Refuse features (…, d) of norm above 1."""
     norm = np.linalg.norm(phi, axis=-1)
     if (norm > 1 + TOLERANCE).any():
         place = _first(norm > 1 + TOLERANCE)
         raise InvalidProblem(
-            f"phi{place} has norm {norm[tuple(place)]:.12g} > 1: divide all features by the largest norm, "
+            f"{name}{place} has norm {norm[tuple(place)]:.12g} > 1: divide all features by the largest norm, "
             f"{norm.max():.12g}"
         )
-    return phi
 
 
 def as_state(name: str, value: Any, num_states: int) -> int:

@@ -5,6 +5,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from episafe.arrays import Array
 from episafe.errors import DamagedFile, Infeasible, InvalidProblem
 from episafe.files import read_arrays, write_arrays
@@ -57,10 +59,8 @@ class LinearCMDP:
     ) -> None:
         if threshold is None:
             raise InvalidProblem("threshold is missing: give the expected total utility b that is to be kept")
-        self.P = as_distributions("P", P, (None, None, None, None))
-        H, S, A, next_states = self.P.shape
-        if next_states != S or min(self.P.shape) == 0:
-            raise InvalidProblem(f"P must have shape (H, S, A, S) with no axis empty, got {self.P.shape}")
+        self.P = as_distributions("P", P, _kernel_shape(P))
+        H, S, A, _ = self.P.shape
         reward, utility = (
             as_unit_range("reward", reward, (H, S, A)),
             as_unit_range("utility", utility, (H, S, A)),
@@ -151,6 +151,14 @@ class LinearCMDP:
             slack=float(arrays["slack"]),
             origin=origin,
         )
+
+
+def _kernel_shape(P: Any) -> tuple[int | None, ...]:
+    """The shape that P must have, by its own first axes."""
+    shape = np.shape(P) if not isinstance(P, str) else ()
+    if shape and (len(shape) != 4 or shape[1] != shape[3] or min(shape) == 0):
+        raise InvalidProblem(f"P must have shape (H, S, A, S) with no axis empty, got {shape}")
+    return (None, None, None, None)
 
 
 def _table(policy: Any, name: str, shape: tuple[int, ...]) -> Array:

@@ -5,9 +5,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from episafe.arrays import Array
-from episafe.errors import InvalidProblem
-from episafe.problems.checks import as_count, as_distributions, as_features, as_number, as_state, as_unit_range
-from episafe.problems.policy import Policy
+from episafe.errors import Infeasible, InvalidProblem
+from episafe.problems.checks import (
+    TOLERANCE,
+    as_count,
+    as_distributions,
+    as_features,
+    as_number,
+    as_state,
+    as_unit_range,
+)
+from episafe.problems.policy import Policy, TablePolicy
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +45,7 @@ class Task:
         phi: φ (S, A, d) with norms at most 1, or None for one-hot features e_{(s,a)}.
         initial_state: s₁.
         constraint: utility, threshold and slack; also as `utility`, `threshold`, `slack`.
-        safe_policy: the incumbent π_sf.
+        safe_policy: the incumbent π_sf, a policy or a table (H, S, A).
     """
 
     horizon: int
@@ -56,8 +64,12 @@ class Task:
             raise InvalidProblem(f"slack must be > 0, got {slack}: the incumbent must beat the threshold strictly")
         utility = as_unit_range("utility", self.constraint.utility, (H, S, A))
         constraint = Constraint(utility, as_number("threshold", self.constraint.threshold), slack)
-        as_distributions("safe_policy", self.safe_policy.table(), (H, S, A))
+        if constraint.threshold + slack > H + TOLERANCE:
+            raise Infeasible(f"threshold {constraint.threshold:.12g} + slack {slack:.12g} exceeds the horizon {H}")
+        given = self.safe_policy
+        table = as_distributions("safe_policy", given.table() if hasattr(given, "table") else given, (H, S, A))
         checked = {
+            "safe_policy": given if hasattr(given, "table") else TablePolicy(table),
             "reward": as_unit_range("reward", self.reward, (H, S, A)),
             "phi": None if self.phi is None else as_features(self.phi, S, A),
             "initial_state": as_state("initial_state", self.initial_state, S),

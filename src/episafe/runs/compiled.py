@@ -17,7 +17,7 @@ from episafe.learning.absorbing import absorb, enter, is_full
 from episafe.learning.acting import policy_table
 from episafe.learning.kernels import SAFE, decide
 from episafe.learning.replanning import Doubling, Every
-from episafe.learning.ridge import episodes_to_refactoring
+from episafe.learning.ridge import FiniteRegression, episodes_to_refactoring
 from episafe.learning.softmax import Decision
 from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.exact import policy_values
@@ -62,8 +62,9 @@ class CompiledRun:
     """A run of a softmax agent: `advance` takes it on by some episodes, `finish` hands the plan back to the agent."""
 
     def __init__(self, cmdp: LinearCMDP, agent: SoftmaxAgent, streams: Streams) -> None:
-        task = cmdp.task
-        self._agent, self._regression, self._streams = agent, agent.planner.regression, streams
+        task, regression = cmdp.task, agent.planner.regression
+        assert isinstance(regression, FiniteRegression)
+        self._agent, self._regression, self._streams = agent, regression, streams
         safe_table = agent.task.safe_policy.table()
         self._world = World(cmdp.P, running_sums(cmdp.P), task.reward, task.utility, task.initial_state, safe_table)
         # Every() is growth below zero: the information never shrinks

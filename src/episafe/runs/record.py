@@ -16,6 +16,7 @@ from episafe.runs.settings import to_toml
 EPISODES, SETTINGS = "episodes.npz", "run.toml"
 ROUNDING = 1e-9  # far above the float64 rounding of a value of order H, far below any violation that matters
 COLUMNS = ("reward_values", "utility_values", "sources", "lams", "utility_bounds", "plan_ids")
+TOTALS = ("reward_totals", "utility_totals")
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,14 +24,16 @@ class Record:
     """What happened, episode by episode.
 
     Attributes:
-        reward_values, utility_values: exact V^r(s₁), V^u(s₁) of the policy deployed, (K,).
+        reward_values, utility_values: exact V^r(s₁), V^u(s₁) of the policy deployed, (K,); NaN where unknown.
         sources: where that policy came from, (K,) strings.
         lams: λ, NaN where there is none, (K,).
         utility_bounds: the bound that was checked, (K,).
         plan_ids: which plan was deployed, (K,); it changes when the agent planned anew.
-        optimum: the exact constrained optimum.
+        optimum: the exact constrained optimum; NaN where it cannot be known.
         threshold: b.
         settings: how the run was made, as plain values: environment, agent, constants, seed, versions, seconds.
+        reward_totals, utility_totals: what was collected in each episode, (K,): one sample of V^r, V^u each. Kept where
+            exact values cannot be known, else None.
     """
 
     reward_values: Array
@@ -42,6 +45,8 @@ class Record:
     optimum: float
     threshold: float
     settings: Mapping[str, str | int | float] = field(default_factory=dict)
+    reward_totals: Array | None = None
+    utility_totals: Array | None = None
 
     def regret(self) -> Array:
         """Σ_{i≤k} (optimum − V^r(π⁽ⁱ⁾)), signed, (K,)."""
@@ -67,6 +72,16 @@ class Record:
         """How often the incumbent was deployed up to each episode, (K,)."""
         return np.cumsum(self.sources == "safe", dtype=np.int64)
 
+    def observed(self, last: int) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Mean and 95 % half-width of the rewards, then of the utilities, collected in the last `last` episodes.
+
+        An estimate from samples of possibly different policies, for problems without exact values; nothing certified.
+        """
+        if self.reward_totals is None or self.utility_totals is None:
+            raise ValueError("this record has exact values: use reward_values and utility_values")
+        reward, utility = (_interval(totals[-last:]) for totals in (self.reward_totals, self.utility_totals))
+        return reward, utility
+
     def noting(self, **facts: str | int | float) -> "Record":
         """The same record with more said in its settings."""
         return replace(self, settings={**self.settings, **facts})
@@ -76,7 +91,8 @@ class Record:
         folder = Path(folder)
         (folder / SETTINGS).unlink(missing_ok=True)  # of an older record: two halves must never pass for a whole
         facts = {"optimum": float(self.optimum), "threshold": float(self.threshold)}
-        write_arrays(folder / EPISODES, {name: getattr(self, name) for name in COLUMNS}, facts)
+        columns = COLUMNS if self.reward_totals is None else COLUMNS + TOTALS
+        write_arrays(folder / EPISODES, {name: getattr(self, name) for name in columns}, facts)
         write_text(folder / SETTINGS, to_toml(self.settings))
 
     @classmethod
@@ -85,11 +101,12 @@ class Record:
         folder = Path(folder)
         try:
             arrays, facts = read_arrays(folder / EPISODES)
-            if len({len(arrays[name]) for name in COLUMNS}) != 1:
+            columns = [name for name in COLUMNS + TOTALS if name in COLUMNS or name in arrays]
+            if len({len(arrays[name]) for name in columns}) != 1:
                 raise ValueError("its columns differ in length")
             settings = tomllib.loads((folder / SETTINGS).read_text())
             return cls(
-                **{name: arrays[name] for name in COLUMNS},
+                **{name: arrays[name] for name in columns},
                 optimum=float(facts["optimum"]),
                 threshold=float(facts["threshold"]),
                 settings=settings,
@@ -100,6 +117,11 @@ class Record:
             raise DamagedFile(
                 f"{folder} does not hold a whole record ({type(error).__name__}: {error}): delete it and run again"
             ) from error
+
+
+def _interval(sample: Array) -> tuple[float, float]:
+    """Mean and 95 % half-width (normal) of a sample."""
+    return float(sample.mean()), 1.96 * float(sample.std(ddof=1)) / len(sample) ** 0.5
 
 
 def is_complete(folder: Path) -> bool:

@@ -1,5 +1,6 @@
 """Running an agent: plan, deploy, observe, learn; exact values whenever the policy changed."""
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -8,13 +9,14 @@ import numpy as np
 
 from episafe.agents.base import Agent, Episode, Source
 from episafe.agents.softmax_agent import SoftmaxAgent
+from episafe.arrays import Array
 from episafe.problems.cmdp import LinearCMDP
-from episafe.problems.task import Task
+from episafe.problems.sampled import AnyTask, SampledCMDP, SampledTask
 from episafe.runs.compiled import CompiledRun, can_compile
 from episafe.runs.facts import Facts, blank
 from episafe.runs.record import Record
 from episafe.runs.settings import versions
-from episafe.runs.simulate import Streams, running_sums, simulate
+from episafe.runs.simulate import Streams, draw, running_sums, simulate
 
 SOURCES: list[Source] = [
     "safe",
@@ -26,7 +28,7 @@ REPORT_EVERY = 2_000  # episodes between calls of `on_progress`
 
 
 def run(
-    cmdp: LinearCMDP,
+    cmdp: LinearCMDP | SampledCMDP,
     agent: Agent,
     num_episodes: int = 10_000,
     seed: int = 0,
@@ -54,8 +56,13 @@ def run(
     _check_same_problem(cmdp.task, agent.task)
     start = time.perf_counter()
     transitions, choices = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(2))
-    facts = blank(num_episodes)
-    for done in _loop(cmdp, agent, (choices, transitions), facts):
+    facts, totals = blank(num_episodes), None
+    if isinstance(cmdp, SampledCMDP):
+        totals = np.empty((num_episodes, 2))
+        loop = sampled_loop(cmdp, agent, (choices, transitions), facts, totals)
+    else:
+        loop = _loop(cmdp, agent, (choices, transitions), facts)
+    for done in loop:
         if on_progress is not None:
             on_progress(done)
     seconds = time.perf_counter() - start
@@ -67,9 +74,11 @@ def run(
         lams=facts.bounds[:, 0].copy(),
         utility_bounds=facts.bounds[:, 1].copy(),
         plan_ids=facts.plan_ids,
-        optimum=cmdp.optimal_value(),
+        optimum=math.nan if isinstance(cmdp, SampledCMDP) else cmdp.optimal_value(),
         threshold=cmdp.task.threshold,
         settings={**settings, **versions(), "seconds": seconds},
+        reward_totals=None if totals is None else totals[:, 0].copy(),
+        utility_totals=None if totals is None else totals[:, 1].copy(),
     )
 
 
@@ -79,13 +88,12 @@ def _whole(name: str, value: Any, least: int) -> int:
     return int(value)
 
 
-def _check_same_problem(ours: Task, agents: Task) -> None:
+def _check_same_problem(ours: AnyTask, agents: AnyTask) -> None:
     """The agent may be told another incumbent or slack, but its certificate must be about this problem."""
-    same = ours is agents or all(
-        np.array_equal(getattr(ours, name), getattr(agents, name))
-        for name in ("reward", "utility", "threshold", "initial_state")
-    )
-    if not same:
+    arrays = ("reward", "utility", "threshold", "initial_state")
+    comparable = not isinstance(ours, SampledTask) and not isinstance(agents, SampledTask)
+    same = comparable and all(np.array_equal(getattr(ours, name), getattr(agents, name)) for name in arrays)
+    if ours is not agents and not same:
         raise ValueError("the agent was built for another problem: build it from cmdp.task")
 
 
@@ -123,3 +131,24 @@ def compiled_loop(cmdp: LinearCMDP, agent: SoftmaxAgent, streams: Streams, facts
             yield stop
     finally:
         made.finish()  # also when the run is interrupted: what was learned stays learned
+
+
+def sampled_loop(cmdp: SampledCMDP, agent: Agent, streams: Streams, facts: Facts, totals: Array) -> Iterator[int]:
+    """The loop for a problem given by functions: values are NaN, and what was collected goes into `totals` (K, 2)."""
+    choices, transitions = streams
+    task = cmdp.task
+    for k in range(len(facts.sources)):
+        plan = agent.plan()
+        facts.values[k], facts.bounds[k] = (math.nan, math.nan), (plan.lam, plan.utility_bound)
+        facts.sources[k], facts.plan_ids[k] = SOURCES.index(plan.source), plan.id
+        states, actions, collected = [task.initial_state], [], np.zeros(2)
+        for h in range(task.horizon):
+            state = states[-1]
+            action = int(draw(running_sums(plan.policy.probabilities(h, state)), choices.random()))
+            collected += task.reward_at(h, state)[action], task.utility_at(h, state)[action]
+            actions.append(action)
+            states.append(cmdp.sample(h, state, action, transitions))
+        totals[k] = collected
+        agent.learn(Episode(states, actions), plan_id=plan.id)
+        if (k + 1) % REPORT_EVERY == 0:
+            yield k + 1

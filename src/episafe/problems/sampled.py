@@ -1,0 +1,161 @@
+"""Problems given by functions: states are anything, and nothing of the size of the state space is stored."""
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from episafe.arrays import Array
+from episafe.errors import InvalidProblem
+from episafe.problems.checks import as_count, as_distributions, as_finite, as_number, as_unit_range, within_unit_norm
+from episafe.problems.policy import Policy
+from episafe.problems.task import Task
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionPolicy:
+    """A policy given by a function (h, state) ↦ π_h(·|state), shape (A,)."""
+
+    function: Callable[[int, Any], Any]
+    num_actions: int
+
+    def probabilities(self, h: int, state: Any) -> Array:
+        """π_h(·|state), checked to be a distribution."""
+        return as_distributions(f"policy at step {h}, state {state!r}", self.function(h, state), (self.num_actions,))
+
+    def table(self) -> Array:
+        """Not to be had: the states are not listed."""
+        raise ValueError("a policy given by a function has no table of states: use probabilities(h, state)")
+
+
+@dataclass(frozen=True, eq=False)
+class SampledTask:
+    """What a learner is told of a problem given by functions; the counterpart of `Task`.
+
+    Attributes:
+        horizon, num_actions, dim: H, A, d.
+        initial_state: s₁.
+        threshold, slack: b and ξ > 0.
+        safe_policy: the incumbent π_sf.
+        feature_function: state ↦ φ(state, ·), shape (A, d), norms at most 1.
+        reward_function, utility_function: (h, state) ↦ r_h(state, ·), u_h(state, ·), shape (A,), in [0, 1].
+    """
+
+    horizon: int
+    num_actions: int
+    dim: int
+    initial_state: Any
+    threshold: float
+    slack: float
+    safe_policy: Policy
+    feature_function: Callable[[Any], Any]
+    reward_function: Callable[[int, Any], Any]
+    utility_function: Callable[[int, Any], Any]
+
+    one_hot = False
+    num_states = None
+
+    def described(self, h: int, state: Any) -> tuple[Array, Array, Array]:
+        """φ (A, d), r_h and u_h (A,) at a state, checked in full."""
+        place, A = f"at step {h}, state {state!r}", self.num_actions
+        phi = as_finite(f"features {place}", self.feature_function(state), (A, self.dim))
+        within_unit_norm(f"features {place}", phi)
+        return (
+            phi,
+            as_unit_range(f"reward {place}", self.reward_function(h, state), (A,)),
+            as_unit_range(f"utility {place}", self.utility_function(h, state), (A,)),
+        )
+
+    def features(self, state: Any) -> Array:
+        """φ(state, ·), shape (A, d)."""
+        return self._shaped("features", self.feature_function(state), (self.num_actions, self.dim), state)
+
+    def reward_at(self, h: int, state: Any) -> Array:
+        """r_h(state, ·), shape (A,)."""
+        return self._shaped("reward", self.reward_function(h, state), (self.num_actions,), state)
+
+    def utility_at(self, h: int, state: Any) -> Array:
+        """u_h(state, ·), shape (A,)."""
+        return self._shaped("utility", self.utility_function(h, state), (self.num_actions,), state)
+
+    @staticmethod
+    def _shaped(name: str, value: Any, shape: tuple[int, ...], state: Any) -> Array:
+        """The value as a float64 array of this shape: the compiled policy relies on it."""
+        array = np.ascontiguousarray(value, dtype=np.float64)
+        if array.shape != shape:
+            raise InvalidProblem(f"{name} at state {state!r} must have shape {shape}, got {array.shape}")
+        return array
+
+
+AnyTask = Task | SampledTask
+
+
+class SampledCMDP:
+    """A constrained MDP given by functions; its kernel can be sampled and is known to nobody.
+
+    Args:
+        features: state ↦ φ(state, ·), shape (A, d), norms at most 1.
+        reward: (h, state) ↦ r_h(state, ·), shape (A,), in [0, 1].
+        utility: (h, state) ↦ u_h(state, ·), shape (A,), in [0, 1].
+        sample: (h, state, action, rng) ↦ next state, drawn with `rng`, a numpy Generator.
+        horizon: H.
+        num_actions: A.
+        initial_state: s₁; states are hashable values or numpy arrays.
+        threshold: b.
+        safe_policy: (h, state) ↦ π_sf(·|state), shape (A,), or a policy. That it is safe is for the caller to know.
+        slack: ξ > 0, what it has above the threshold at least.
+        origin: where the problem comes from, as plain values.
+
+    Exact values are not to be had: records of its runs hold NaN there, and the totals observed in each episode.
+    """
+
+    def __init__(
+        self,
+        features: Callable[[Any], Any],
+        reward: Callable[[int, Any], Any],
+        utility: Callable[[int, Any], Any],
+        sample: Callable[[int, Any, int, np.random.Generator], Any],
+        horizon: int,
+        num_actions: int,
+        initial_state: Any,
+        threshold: float,
+        safe_policy: Any,
+        slack: float,
+        *,
+        origin: Mapping[str, str | int | float] | None = None,
+    ) -> None:
+        H, A = as_count("horizon", horizon), as_count("num_actions", num_actions)
+        if as_number("slack", slack) <= 0:
+            raise InvalidProblem(f"slack must be > 0, got {slack}: the incumbent must beat the threshold strictly")
+        phi = as_finite("features at the initial state", features(initial_state), (A, None))
+        known_policy = hasattr(safe_policy, "probabilities")
+        self.task = SampledTask(
+            horizon=H,
+            num_actions=A,
+            dim=as_count("the dimension of the features", phi.shape[1]),
+            initial_state=initial_state,
+            threshold=as_number("threshold", threshold),
+            slack=float(slack),
+            safe_policy=safe_policy if known_policy else FunctionPolicy(safe_policy, A),
+            feature_function=features,
+            reward_function=reward,
+            utility_function=utility,
+        )
+        self.task.described(0, initial_state)
+        self.task.safe_policy.probabilities(0, initial_state)
+        self.sample = sample
+        self.origin: dict[str, str | int | float] = dict(origin or {})
+
+
+def key(state: Any) -> Hashable:
+    """What a state is looked up by: itself, or for an array its type, shape and bytes."""
+    if isinstance(state, np.ndarray):
+        return (state.dtype.str, state.shape, state.tobytes())
+    try:
+        hash(state)
+    except TypeError:
+        raise InvalidProblem(
+            f"state {state!r} is neither hashable nor a numpy array: use a tuple or an array"
+        ) from None
+    return state  # type: ignore[no-any-return]
