@@ -24,7 +24,7 @@ def enter(known, slot_of, state_of, support, phi, states, slots):  # type: ignor
             for a in range(A):
                 support.reward[h, a, i], support.utility[h, a, i] = known.reward[h, a, s], known.utility[h, a, s]
                 for k in range(d):
-                    phi[h, a, k, i] = known.phi[a, k, s]
+                    phi[h, a, k, i] = known.phi[0, a, k, s]
         slots[h] = slot_of[h, s]
 
 

@@ -5,7 +5,7 @@ from numba.extending import overload
 
 from episafe.arrays import IntArray
 from episafe.compiling import kernel, summing_kernel
-from episafe.learning.model import CountModel, DenseModel, Work
+from episafe.learning.model import CountModel, DenseModel, Scales, Support, Work
 
 NEGLIGIBLE = -40.0  # e^-40 is below half a rounding of a sum that is at least 1: such a weight counts as 0
 SAFE, ZERO, SEARCH = 0, 1, 2  # where a decision comes from
@@ -18,49 +18,55 @@ def admits(utility_bound, threshold):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def softmax_step(reward, utility, bonus, n, scales, lam, steps_left, Q, pi, V):  # type: ignore[no-untyped-def]
-    """Composite softmax at n states (Defs. "Clipped value functions", "Composite softmax policy").
+def softmax_step(h, n, steps_left, reward, utility, bonus, scales, lam, Q, pi, V):  # type: ignore[no-untyped-def]
+    """Composite softmax at n states of step h (Defs. "Clipped value functions", "Composite softmax policy").
 
         Q̄ʳ = r   + clip{ C_r β + P̂V̄ʳ, 0, (H−h)(1+κ ln A)}   V̄ʳ = π(Q̄ʳ − κ ln π)
         Q̄† = B†β + clip{ C_† β + P̂V̄†, 0, B†(H−h)}           V̄† = π Q̄†
         Q̲ᵘ = u   + clip{−C_u β + P̂V̲ᵘ, 0, H−h}               V̲ᵘ = π Q̲ᵘ
         π  = softmax((Q̄† + Q̄ʳ + λQ̲ᵘ)/κ)
 
-    The paper counts h from 1 and the code from 0: its H−h is `steps_left`. reward, utility, bonus (A, n); `Q` (3, A, n)
-    holds P̂V on entry and Q on exit; `pi` (A, n) and `V` (3, n) are written.
+    The paper counts h from 1 and the code from 0: its H−h is `steps_left`. reward, utility, bonus (H, A, n); `Q`
+    (3, A, n) holds P̂V on entry and Q on exit; `pi` (A, n) and row h of `V` (H, 3, n) are written.
     """
-    A = reward.shape[0]
+    A = pi.shape[0]
     C_r, C_u, C_dagger, B_dagger, kappa = scales
-    ceiling_r, ceiling_dagger = steps_left * (1.0 + kappa * np.log(A)), steps_left * B_dagger
+    ceiling_u = float(steps_left)
+    ceiling_r, ceiling_dagger = ceiling_u * (1.0 + kappa * np.log(A)), ceiling_u * B_dagger
     for a in range(A):
         for i in range(n):
-            beta = bonus[a, i]
-            Q[0, a, i] = reward[a, i] + min(max(C_r * beta + Q[0, a, i], 0.0), ceiling_r)
+            beta = bonus[h, a, i]
+            Q[0, a, i] = reward[h, a, i] + min(max(C_r * beta + Q[0, a, i], 0.0), ceiling_r)
             Q[1, a, i] = B_dagger * beta + min(max(C_dagger * beta + Q[1, a, i], 0.0), ceiling_dagger)
-            Q[2, a, i] = utility[a, i] + min(max(C_u * beta + Q[2, a, i], 0.0), float(steps_left))
+            Q[2, a, i] = utility[h, a, i] + min(max(C_u * beta + Q[2, a, i], 0.0), ceiling_u)
             pi[a, i] = (Q[1, a, i] + Q[0, a, i] + lam * Q[2, a, i]) / kappa
     for i in range(n):
         top = pi[0, i]
         for a in range(1, A):
             top = max(top, pi[a, i])
-        total = entropy = 0.0
+        # with weights w = e^(logit − largest) and W = Σ w: π = w/W and −Σ π ln π = ln W − Σ w ln w / W
+        total = entropy = V_r = V_dagger = V_u = 0.0
         for a in range(A):
             log_weight = pi[a, i] - top
-            weight = 1.0 if log_weight == 0.0 else 0.0
-            if NEGLIGIBLE < log_weight < 0.0:
-                weight = np.exp(log_weight)
+            weight = 1.0
+            if log_weight != 0.0:  # so also where it is NaN, which must spread
+                weight = 0.0 if log_weight < NEGLIGIBLE else np.exp(log_weight)
                 entropy -= weight * log_weight
-            pi[a, i] = weight
             total += weight
-        # −Σ π ln π = ln Σ w + Σ w (−ln w)/Σ w for weights w = π·Σ w
-        entropy = entropy / total + np.log(total) if total > 1.0 else 0.0
-        V_r = V_dagger = V_u = 0.0
-        for a in range(A):
-            pi[a, i] /= total
-            V_r += pi[a, i] * Q[0, a, i]
-            V_dagger += pi[a, i] * Q[1, a, i]
-            V_u += pi[a, i] * Q[2, a, i]
-        V[0, i], V[1, i], V[2, i] = V_r + kappa * entropy, V_dagger, V_u
+            V_r += weight * Q[0, a, i]
+            V_dagger += weight * Q[1, a, i]
+            V_u += weight * Q[2, a, i]
+            pi[a, i] = weight
+        if total != 1.0:
+            share = 1.0 / total
+            V_r, V_dagger, V_u = (
+                (V_r + kappa * (entropy + total * np.log(total))) * share,
+                V_dagger * share,
+                V_u * share,
+            )
+            for a in range(A):
+                pi[a, i] *= share
+        V[h, 0, i], V[h, 1, i], V[h, 2, i] = V_r, V_dagger, V_u
 
 
 @kernel
@@ -73,50 +79,65 @@ def clear(Q, n):  # type: ignore[no-untyped-def]
 
 
 @summing_kernel
-def regress(moments, gram_inv, V_next, n, weights):  # type: ignore[no-untyped-def]
-    """w = Λ⁻¹ Σ_j m_j V(s_j) of r, †, u at one step: moments (d, n), V_next (3, n), into `weights` (3, d)."""
-    d = gram_inv.shape[0]
-    sums = np.empty((3, d))
-    for k in range(d):
-        for g in range(3):
+def regress(h, n, moments, gram_inv, V, sums, weights):  # type: ignore[no-untyped-def]
+    """w_h = Λ_h⁻¹ Σ_j m_j V_{h+1}(s_j) of r, †, u, into row h of `weights` (H, 3, d).
+
+    moments (H, d, n), gram_inv (H, d, d), V (H+1, 3, n); `sums` (3, d) is room for Σ_j m_j V.
+    """
+    d = gram_inv.shape[1]
+    for g in range(3):
+        for k in range(d):
             total = 0.0
             for j in range(n):
-                total += moments[k, j] * V_next[g, j]
+                total += moments[h, k, j] * V[h + 1, g, j]
             sums[g, k] = total
     for g in range(3):
         for k in range(d):
             total = 0.0
             for m in range(d):
-                total += gram_inv[k, m] * sums[g, m]
-            weights[g, k] = total
+                total += gram_inv[h, k, m] * sums[g, m]
+            weights[h, g, k] = total
 
 
 @kernel
-def predict(phi, weights, n, Q):  # type: ignore[no-untyped-def]
-    """φᵀw of r, †, u at n states: phi (A, d, n), weights (3, d), into `Q` (3, A, n)."""
+def predict(h, n, p, phi, weights, Q):  # type: ignore[no-untyped-def]
+    """φᵀw_h of r, †, u at n states: row p of phi (·, A, d, n), weights (H, 3, d), into `Q` (3, A, n)."""
     for g in range(3):
-        for a in range(phi.shape[0]):
+        for a in range(phi.shape[1]):
             for i in range(n):
-                Q[g, a, i] = weights[g, 0] * phi[a, 0, i]
-            for k in range(1, phi.shape[1]):
+                Q[g, a, i] = weights[h, g, 0] * phi[p, a, 0, i]
+            for k in range(1, phi.shape[2]):
                 for i in range(n):
-                    Q[g, a, i] += weights[g, k] * phi[a, k, i]
+                    Q[g, a, i] += weights[h, g, k] * phi[p, a, k, i]
 
 
 @kernel
-def feature_bonus(phi, gram_inv, n, bonus):  # type: ignore[no-untyped-def]
-    """β = ‖φ‖_{Λ⁻¹} at n states: phi (A, d, n), gram_inv (d, d), into `bonus` (A, n)."""
-    d = phi.shape[1]
-    for a in range(phi.shape[0]):
+def feature_bonus(h, n, p, phi, gram_inv, bonus):  # type: ignore[no-untyped-def]
+    """β = ‖φ‖_{Λ_h⁻¹} at n states: row p of phi (·, A, d, n), gram_inv (H, d, d), into row h of `bonus` (H, A, n)."""
+    for a in range(phi.shape[1]):
         for i in range(n):
-            bonus[a, i] = 0.0
-        for k in range(d):
+            bonus[h, a, i] = 0.0
+        for k in range(phi.shape[2]):
             for m in range(k + 1):
-                scale = gram_inv[k, m] if m == k else 2.0 * gram_inv[k, m]
+                scale = gram_inv[h, k, m] if m == k else 2.0 * gram_inv[h, k, m]
                 for i in range(n):
-                    bonus[a, i] += scale * phi[a, k, i] * phi[a, m, i]
+                    bonus[h, a, i] += scale * phi[p, a, k, i] * phi[p, a, m, i]
         for i in range(n):
-            bonus[a, i] = np.sqrt(max(bonus[a, i], 0.0))
+            bonus[h, a, i] = np.sqrt(max(bonus[h, a, i], 0.0))
+
+
+@kernel
+def average(h, n, start, column, share, V, Q):  # type: ignore[no-untyped-def]
+    """P̂_hV of r, †, u at n slots from P̂ row by row (see Work) and V (H+1, 3, n), into `Q` (3, A, n)."""
+    for a in range(Q.shape[1]):
+        for i in range(n):
+            r = dagger = u = 0.0
+            for entry in range(start[h, a, i], start[h, a, i + 1]):
+                weight, j = share[h, entry], column[h, entry]
+                r += weight * V[h + 1, 0, j]
+                dagger += weight * V[h + 1, 1, j]
+                u += weight * V[h + 1, 2, j]
+            Q[0, a, i], Q[1, a, i], Q[2, a, i] = r, dagger, u
 
 
 def refresh(model: DenseModel | CountModel, size: IntArray, work: Work) -> None:
@@ -130,7 +151,7 @@ def _refresh(model, size, work):  # type: ignore[no-untyped-def]
 
 def _refresh_dense(model, size, work):  # type: ignore[no-untyped-def]
     for h in range(size.shape[0]):
-        feature_bonus(model.phi[h], model.gram_inv[h], size[h], work.bonus[h])
+        feature_bonus(h, size[h], h, model.phi, model.gram_inv, work.bonus)
 
 
 def _refresh_counts(model, size, work):  # type: ignore[no-untyped-def]
@@ -150,46 +171,48 @@ def _refresh_counts(model, size, work):  # type: ignore[no-untyped-def]
             work.start[h, a, size[h]] = entry
 
 
-def next_values(model: DenseModel | CountModel, h: int, size: IntArray, work: Work) -> None:
-    """P̂_hV of V = work.V[h+1] at all slots of step h, into work.Q."""
+def evaluate(model: DenseModel | CountModel, support: Support, work: Work, scales: Scales, lam: float) -> float:
+    """V̲ᵘ(s₁) of π^λ; the values of r, †, u at all slots are left in `work.V`."""
+    return float(evaluate_once(model, support, work, scales, lam))
 
 
-@overload(next_values)
-def _next_values(model, h, size, work):  # type: ignore[no-untyped-def]
-    return _next_values_dense if model.instance_class is DenseModel else _next_values_counts
+@overload(evaluate)
+def _evaluate(model, support, work, scales, lam):  # type: ignore[no-untyped-def]
+    return _evaluate_dense if model.instance_class is DenseModel else _evaluate_counts
 
 
-def _next_values_dense(model, h, size, work):  # type: ignore[no-untyped-def]
-    regress(model.moments[h], model.gram_inv[h], work.V[h + 1], size[h + 1], work.weights[h])
-    predict(model.phi[h], work.weights[h], size[h], work.Q)
+# Both forms unpack their arrays once: taking them from a tuple in the loop costs as much as the arithmetic.
+def _evaluate_dense(model, support, work, scales, lam):  # type: ignore[no-untyped-def]
+    phi, gram_inv, moments, sums, weights = model.phi, model.gram_inv, model.moments, work.sums, work.weights
+    size, reward, utility = support.size, support.reward, support.utility
+    bonus, V, Q, pi = work.bonus, work.V, work.Q, work.pi
+    last = size.shape[0] - 1
+    clear(Q, size[last])
+    softmax_step(last, size[last], 0, reward, utility, bonus, scales, lam, Q, pi, V)
+    for h in range(last - 1, -1, -1):
+        regress(h, size[h + 1], moments, gram_inv, V, sums, weights)
+        predict(h, size[h], h, phi, weights, Q)
+        softmax_step(h, size[h], last - h, reward, utility, bonus, scales, lam, Q, pi, V)
+    return V[0, 2, 0]
 
 
-def _next_values_counts(model, h, size, work):  # type: ignore[no-untyped-def]
-    for a in range(work.Q.shape[1]):
-        for i in range(size[h]):
-            r = dagger = u = 0.0
-            for entry in range(work.start[h, a, i], work.start[h, a, i + 1]):
-                share, j = work.share[h, entry], work.column[h, entry]
-                r += share * work.V[h + 1, 0, j]
-                dagger += share * work.V[h + 1, 1, j]
-                u += share * work.V[h + 1, 2, j]
-            work.Q[0, a, i], work.Q[1, a, i], work.Q[2, a, i] = r, dagger, u
+def _evaluate_counts(model, support, work, scales, lam):  # type: ignore[no-untyped-def]
+    start, column, share = work.start, work.column, work.share
+    size, reward, utility = support.size, support.reward, support.utility
+    bonus, V, Q, pi = work.bonus, work.V, work.Q, work.pi
+    last = size.shape[0] - 1
+    clear(Q, size[last])
+    softmax_step(last, size[last], 0, reward, utility, bonus, scales, lam, Q, pi, V)
+    for h in range(last - 1, -1, -1):
+        average(h, size[h], start, column, share, V, Q)
+        softmax_step(h, size[h], last - h, reward, utility, bonus, scales, lam, Q, pi, V)
+    return V[0, 2, 0]
 
 
 @kernel
-def evaluate(model, support, work, scales, lam):  # type: ignore[no-untyped-def]
-    """V̲ᵘ(s₁) of π^λ; the values of r, †, u at all slots are left in `work.V`."""
-    H = support.size.shape[0]
-    for h in range(H - 1, -1, -1):
-        if h < H - 1:
-            next_values(model, h, support.size, work)
-        else:
-            clear(work.Q, support.size[h])
-        softmax_step(
-            support.reward[h], support.utility[h], work.bonus[h], support.size[h],
-            scales, lam, H - 1 - h, work.Q, work.pi, work.V[h],
-        )  # fmt: skip
-    return work.V[0, 2, 0]
+def evaluate_once(model, support, work, scales, lam):  # type: ignore[no-untyped-def]
+    """`evaluate` as Python calls it."""
+    return evaluate(model, support, work, scales, lam)
 
 
 @kernel

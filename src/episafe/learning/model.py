@@ -30,7 +30,7 @@ class Search(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What the task says of every state of a finite problem: `reward`, `utility` (H, A, S), `phi` (A, d, S)."""
+    """What the task says of every state of a finite problem: `reward`, `utility` (H, A, S), `phi` (1, A, d, S)."""
 
     reward: Array
     utility: Array
@@ -79,14 +79,15 @@ class CountModel(NamedTuple):
 class Work(NamedTuple):
     """Room for one plan: what is computed once a plan and used at every λ, and the values of the last λ.
 
-    `bonus` (H, A, n); `V` (H+1, 3, n), zero after the last step; `Q` (3, A, n); `pi` (A, n); `weights` (H, 3, d) for
-    features. For counts, P̂ row by row: entries `start[h, a, i]` to `start[h, a, i+1]` of `column`, `share` (H, m).
+    `bonus` (H, A, n); `V` (H+1, 3, n); `Q` (3, A, n); `pi` (A, n); for features `sums` (3, d), `weights` (H, 3, d). For
+    counts, P̂ row by row: entries `start[h, a, i]` to `start[h, a, i+1]` of `column`, `share` (H, m).
     """
 
     bonus: Array
     V: Array
     Q: Array
     pi: Array
+    sums: Array
     weights: Array
     start: IntArray
     column: IntArray

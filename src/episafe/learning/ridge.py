@@ -190,9 +190,10 @@ class FittedFeatures:
     def probabilities(self, h: int, state: Any) -> Array:
         """π^λ_h(·|state), shape (A,)."""
         task = self._task
+        reward, utility = task.reward_at(h, state)[None, :, None], task.utility_at(h, state)[None, :, None]
         pi: Array = acting.act(
-            task.features(state)[:, :, None], task.reward_at(h, state)[:, None], task.utility_at(h, state)[:, None],
-            self._gram_inv[h], self._weights[h], self._scales, self._lam, task.horizon - 1 - h,
+            h, task.features(state), reward, utility, self._gram_inv, self._weights, self._scales, self._lam,
+            task.horizon - 1 - h,
         )  # fmt: skip
         return pi
 
@@ -222,10 +223,10 @@ class FittedCounts:
     def probabilities(self, h: int, state: Any) -> Array:
         """π^λ_h(·|state), shape (A,)."""
         task, slot = self._task, self._slot_of[h, state]
-        bonus, Q = np.full((task.num_actions, 1), self._ridge**-0.5), np.zeros((3, task.num_actions, 1))
+        bonus, Q = np.full((1, task.num_actions, 1), self._ridge**-0.5), np.zeros((3, task.num_actions, 1))
         if 0 <= slot < self._size[h]:
-            bonus[:, 0], Q[:, :, 0] = self._bonus[h, :, slot], self._Q[h, :, :, slot]
-        reward, utility = task.reward_at(h, state)[:, None], task.utility_at(h, state)[:, None]
+            bonus[0, :, 0], Q[:, :, 0] = self._bonus[h, :, slot], self._Q[h, :, :, slot]
+        reward, utility = task.reward_at(h, state)[None, :, None], task.utility_at(h, state)[None, :, None]
         pi: Array = acting.act_on(reward, utility, bonus, Q, self._scales, self._lam, task.horizon - 1 - h)
         return pi
 
@@ -249,7 +250,7 @@ def _known(task: Task) -> Known:
     """The task's arrays with states last, as the kernels read them."""
     phi = np.zeros((task.num_actions, 0, task.num_states)) if task.phi is None else task.phi.transpose(1, 2, 0)
     reward, utility = (np.ascontiguousarray(g.transpose(0, 2, 1)) for g in (task.reward, task.utility))
-    return Known(reward, utility, np.ascontiguousarray(phi))
+    return Known(reward, utility, np.ascontiguousarray(phi[None]))
 
 
 def _dense_model(phi: Array, ridge: float) -> DenseModel:
@@ -284,6 +285,7 @@ def _room(model: DenseModel | CountModel, n: int) -> Work:
         V=np.zeros((H + 1, 3, n)),
         Q=np.zeros((3, A, n)),
         pi=np.zeros((A, n)),
+        sums=np.zeros((3, d)),
         weights=np.zeros((H, 3, d)),
         start=np.zeros((H, A, rows), dtype=np.int64),
         column=np.zeros((H, m), dtype=np.int64),

@@ -80,7 +80,7 @@ class SoftmaxPlanner:
     def utility_bound(self, lam: float) -> float:
         """V̲ᵘ_1(s₁) of π^λ, on the bonuses of the last decision."""
         known = self.regression
-        return float(kernels.evaluate(known.model, known.support, known.work, self.scales, lam))
+        return float(kernels.evaluate_once(known.model, known.support, known.work, self.scales, lam))
 
     def policy(self, lam: float) -> SoftmaxPolicy:
         """π^λ of the λ that was evaluated last, frozen."""

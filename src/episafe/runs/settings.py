@@ -4,6 +4,7 @@ import json
 import math
 import platform
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import version
 
 import numpy as np
@@ -16,6 +17,7 @@ def to_toml(settings: Mapping[str, Scalar]) -> str:
     return "".join(f"{key} = {_literal(value)}\n" for key, value in settings.items())
 
 
+@cache
 def versions() -> dict[str, Scalar]:
     """What a number may depend on: episafe, Python, numpy, numba."""
     packages = {f"{name}_version": version(name) for name in ("episafe", "numpy", "numba")}
