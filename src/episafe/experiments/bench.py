@@ -17,8 +17,8 @@ import numpy as np
 
 from episafe.envs import ENVIRONMENTS, make
 from episafe.experiments.catalogue import build_agent, parse_replan
-from episafe.learning import kernels
 from episafe.learning.constants import Constants
+from episafe.learning.softmax import SoftmaxPlanner
 from episafe.problems.cmdp import LinearCMDP
 from episafe.runs.record import Record
 from episafe.runs.runner import run
@@ -66,8 +66,8 @@ def measure(quick: bool) -> dict[str, object]:
     dims = [3, 10] if quick else [5, 10, 20, 40]
     growths = [
         _growth("episodes K (linear, doubling)", lengths, lambda K: _timed(make("linear"), K)),
-        _growth("states S (linear, doubling, seconds per decision)", states, lambda S: _decision("num_states", S)),
-        _growth("features d (linear, doubling, seconds per decision)", dims, lambda d: _decision("dim", d)),
+        _growth("states S (linear, seconds per λ)", states, lambda S: _per_lam("num_states", S)),
+        _growth("features d (linear, seconds per λ)", dims, lambda d: _per_lam("dim", d)),
     ]
     return {
         "speeds": [asdict(row) for row in speeds],
@@ -121,16 +121,17 @@ def _timed(cmdp: LinearCMDP, num_episodes: int) -> float:
     return time.perf_counter() - start
 
 
-def _decision(option: str, size: int) -> float:
-    """Seconds of one decision after 2000 episodes."""
+def _per_lam(option: str, size: int) -> float:
+    """Seconds to evaluate one λ after 2000 episodes of the incumbent and of exploration."""
     cmdp = make("linear", 0, "released", **{option: size})
     agent = build_agent("opse", cmdp, replan=parse_replan("doubling:0.3"))
     run(cmdp, agent, 2_000)
-    planner = agent.planner  # type: ignore[attr-defined]  # OPSE has one
-    known, taken = planner.regression, []
-    for _ in range(20):
+    planner: SoftmaxPlanner = agent.planner  # type: ignore[attr-defined]  # OPSE has one
+    planner.decide()
+    taken = []
+    for _ in range(100):
         start = time.perf_counter()
-        kernels.decide(known.model, known.support, known.work, planner.scales, planner.search)
+        planner.utility_bound(1.0)
         taken.append(time.perf_counter() - start)
     return median(taken)
 
