@@ -100,6 +100,10 @@ def test_what_is_within_the_tolerance_is_accepted_and_left_alone():
         es.LinearCMDP(**arrays(P=P))
 
 
+def test_a_number_read_from_a_file_as_an_array_is_a_number():
+    assert es.LinearCMDP(**arrays(threshold=np.array(0.2), slack=np.float32(0.25))).task.threshold == 0.2
+
+
 def test_a_smaller_slack_than_the_true_one_is_believed():
     assert es.LinearCMDP(**arrays(slack=0.01)).task.slack == 0.01
 

@@ -88,7 +88,9 @@ def as_state(name: str, value: Any, num_states: int) -> int:
 
 
 def as_number(name: str, value: Any) -> float:
-    """A finite real number."""
+    """A finite real number, or an array of one."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value.item()
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise InvalidProblem(f"{name} must be a number, got {value!r}")
     if not np.isfinite(value):
