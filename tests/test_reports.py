@@ -1,6 +1,7 @@
 """Reports from hand-made records: every number here was worked out by hand."""
 
 import csv
+import dataclasses
 import io
 import math
 import re
@@ -315,7 +316,7 @@ def test_file_names_hold_no_separators():
 
 def html_of(records):
     summaries = summarise(records)
-    return to_html(summaries, charts(summaries, curves(records)), software(records), num_unfinished=0)
+    return to_html(summaries, charts(summaries, curves(records)), software(records), {})
 
 
 def test_the_page_loads_nothing_and_inlines_plotly_once():
@@ -353,6 +354,24 @@ def test_names_cannot_break_the_page():
     assert "<b>c" not in page
 
 
+def test_records_without_exact_values_are_left_out_and_never_called_safe(tmp_path):
+    """NaN is above no threshold: taken as it is, an unknown utility would count as no violation."""
+    unknown = dataclasses.replace(opse([1.0, 2.0]), utility_values=np.full(2, np.nan), reward_values=np.full(2, np.nan))
+    with pytest.raises(ValueError, match="nobody can say"):
+        unknown.violating()
+    unknown.save(tmp_path / "records" / "unknown")
+    with pytest.raises(ValueError, match="only records without exact values"):
+        write_report(tmp_path)
+    opse([1.0, 2.0]).save(tmp_path / "records" / "known")
+    page = write_report(tmp_path).read_text()
+    assert "1 run left out: without exact values" in page
+
+
+def test_few_runs_are_said_to_rank_nothing():
+    assert "With 2 runs" in wording.few_runs(summarise([opse([1.0], seed=s) for s in range(2)]))
+    assert wording.few_runs(summarise([opse([1.0], seed=s) for s in range(10)])) == ""
+
+
 def test_report_of_a_folder_of_records(tmp_path):
     for i, made in enumerate(a_comparison()):
         made.save(tmp_path / "records" / str(i))
@@ -360,7 +379,7 @@ def test_report_of_a_folder_of_records(tmp_path):
     (tmp_path / "records" / "unfinished" / "episodes.npz").write_bytes(b"half")
     path = write_report(tmp_path)
     assert path == tmp_path / "report.html"
-    assert "1 unfinished run left out" in path.read_text()
+    assert "1 run left out: unfinished" in path.read_text()
     assert sorted(p.name for p in (tmp_path / "figures").iterdir()) == ["tabular-released.pdf", "tabular-released.png"]
     assert (tmp_path / "summary.csv").read_text() == to_csv(summarise(a_comparison()))
     assert (tmp_path / "summary.md").read_text() == to_markdown(summarise(a_comparison()))

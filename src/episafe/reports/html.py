@@ -22,14 +22,14 @@ def to_html(
     summaries: Sequence[Summary],
     charts: Sequence[Chart],
     software: Mapping[str, Sequence[str]],
-    num_unfinished: int,
+    left_out: Mapping[str, int],
 ) -> str:
-    """The whole report; `num_unfinished` runs were found without an end and left out."""
+    """The whole report; `left_out` says how many runs are not in it, by reason."""
     by_place = {
         chart.place: [summary for summary in summaries if summary.group.place == chart.place] for chart in charts
     }
     sections = [
-        _headline(summaries, by_place, num_unfinished),
+        _headline(summaries, by_place, left_out),
         _charts(charts, by_place),
         _numbers(by_place),
         _notes(summaries),
@@ -41,7 +41,7 @@ def to_html(
 Places = Mapping[tuple[str, str], Sequence[Summary]]
 
 
-def _headline(summaries: Sequence[Summary], by_place: Places, num_unfinished: int) -> str:
+def _headline(summaries: Sequence[Summary], by_place: Places, left_out: Mapping[str, int]) -> str:
     safe, unsafe = wording.safe_and_unsafe(summaries)
     lines = [
         f"<h1>{text(TITLE)}</h1>",
@@ -53,10 +53,14 @@ def _headline(summaries: Sequence[Summary], by_place: Places, num_unfinished: in
         lines.append(f'<p class="lead unsafe"><b>✗ Violated:</b> {text("; ".join(unsafe))}</p>')
     if wording.caveat(summaries):
         lines.append(f'<p class="caveat">{text(wording.caveat(summaries))}</p>')
-    if num_unfinished:
-        left_out = wording.plural(num_unfinished, "unfinished run")
-        lines.append(f'<p class="warning">{left_out} left out: these numbers may still change.</p>')
-    return "\n".join([*lines, _matrix(summaries, by_place)])
+    if wording.few_runs(summaries):
+        lines.append(f'<p class="caveat">{text(wording.few_runs(summaries))}</p>')
+    for reason, count in left_out.items():
+        if count:
+            lines.append(f'<p class="warning">{wording.plural(count, "run")} left out: {text(reason)}.</p>')
+    variants = dict.fromkeys(variant for _, variant in by_place if variant in wording.VARIANTS)
+    keys = [f"The {variant} variant {wording.VARIANTS[variant]}" for variant in variants]
+    return "\n".join([*lines, _matrix(summaries, by_place), *(f'<p class="key">{text(key)}</p>' for key in keys)])
 
 
 def _scope(summaries: Sequence[Summary], by_place: Places) -> str:

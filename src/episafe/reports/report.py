@@ -34,13 +34,21 @@ def write_report(folder: str | Path) -> Path:
             f"{folder} holds no finished record: give a folder with records/<name>/run.toml in it, "
             "as record.save writes them, or finish the runs first"
         )
+    inexact = sum(not record.is_exact for record in records)
+    records = [record for record in records if record.is_exact]
+    if not records:
+        raise ValueError(
+            f"{folder} holds only records without exact values, of problems given by functions: regret and violation "
+            "cannot be reported for them; see record.observed()"
+        )
     summaries = summarise(records)
     drawn = charts(summaries, curves(records))
     write_figures(drawn, folder / FIGURES)
     write_text(folder / "summary.csv", to_csv(summaries))
     write_text(folder / "summary.md", to_markdown(summaries))
     path = folder / "report.html"
-    write_text(path, to_html(summaries, drawn, software(records), num_unfinished=len(found) - len(records)))
+    left_out = {"unfinished": len(found) - len(records) - inexact, "without exact values": inexact}
+    write_text(path, to_html(summaries, drawn, software(records), left_out))
     return path
 
 

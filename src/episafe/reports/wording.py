@@ -8,6 +8,8 @@ from episafe.reports.panels import size
 from episafe.reports.tables import number, plus_minus
 from episafe.runs.record import ROUNDING
 
+ENOUGH_RUNS = 10
+
 AGENTS = {
     "opse": "explores with softmax policies and deploys one only if a pessimistic estimate of its utility reaches the "
     "threshold; otherwise it deploys the incumbent, a policy known to be safe.",
@@ -86,6 +88,15 @@ def caveat(summaries: Sequence[Summary]) -> str:
     if "theorem" in levels:
         return "Level theorem: with probability at least 1 − δ no episode violates, under the theorem’s assumptions."
     return ""
+
+
+def few_runs(summaries: Sequence[Summary]) -> str:
+    """A word of warning where intervals are too wide to rank agents by regret."""
+    fewest = min(summary.num_runs for summary in summaries)
+    if fewest >= ENOUGH_RUNS:
+        return ""
+    runs = plural(fewest, "run")
+    return f"With {runs} for each agent the intervals are too wide to rank regrets; what violates can be seen."
 
 
 def verdict(summaries: Sequence[Summary]) -> list[str]:

@@ -61,8 +61,15 @@ class Record:
         return np.maximum(self.threshold - self.utility_values, 0.0)
 
     def violating(self) -> NDArray[np.bool_]:
-        """Which episodes violate by more than rounding, (K,)."""
+        """Which episodes violate by more than rounding, (K,); an error where the exact values are not known."""
+        if not self.is_exact:
+            raise ValueError("the exact values of this record are not known, so nobody can say which episodes violate")
         return self.violations() > ROUNDING
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every exact value is known: not so for problems given by functions."""
+        return bool(np.isfinite(self.utility_values).all() and np.isfinite(self.reward_values).all())
 
     def cancelling_violation(self) -> Array:
         """max{Σ_{i≤k} (b − V^u(π⁽ⁱ⁾)), 0}: safe episodes pay for unsafe ones, (K,)."""
