@@ -1,7 +1,7 @@
 """The interface of every agent: plan, learn. The base owns caching, replanning, validation and the last resort."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -55,7 +55,7 @@ class Plan:
     utility_bound: float = np.nan
     level: Level = "heuristic"
     reason: str = ""
-    id: int = field(default=0)
+    id: int = 0
 
 
 class Agent(ABC):

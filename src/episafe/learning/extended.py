@@ -57,7 +57,7 @@ def extended_greedy(reward, utility, lower, upper, reward_weight, utility_weight
     """Best policy and kernel for w_r·r + w_u·u: actions (H, S), the order of next states (H, S), V (S, 2) at step 0."""
     H, S, A = reward.shape
     actions, order = np.zeros((H, S), dtype=np.int64), np.zeros((H, S), dtype=np.int64)
-    V_next, V = np.zeros((S, 2)), np.zeros((S, 2))
+    V_next, V, row = np.zeros((S, 2)), np.zeros((S, 2)), np.empty(S)
     for h in range(H - 1, -1, -1):
         combined = reward_weight * V_next[:, 0] + utility_weight * V_next[:, 1]
         order[h] = np.argsort(-combined, kind="mergesort")
@@ -66,8 +66,10 @@ def extended_greedy(reward, utility, lower, upper, reward_weight, utility_weight
             for a in range(A):
                 Q_r, Q_u = reward[h, s, a], utility[h, s, a]
                 if h < H - 1:
-                    next_r, next_u = _expect(lower[h, s, a], upper[h, s, a], order[h], V_next)
-                    Q_r, Q_u = Q_r + next_r, Q_u + next_u
+                    _favour(lower[h, s, a], upper[h, s, a], order[h], row)
+                    for t in range(S):
+                        Q_r += row[t] * V_next[t, 0]
+                        Q_u += row[t] * V_next[t, 1]
                 Q = reward_weight * Q_r + utility_weight * Q_u
                 if Q > best:
                     best = Q
@@ -78,45 +80,33 @@ def extended_greedy(reward, utility, lower, upper, reward_weight, utility_weight
 
 
 @kernel
-def _expect(lower, upper, order, V_next):  # type: ignore[no-untyped-def]
-    """Expectation of both columns of V_next (S, 2) under the row of the box that favours `order`."""
+def _favour(lower, upper, order, row):  # type: ignore[no-untyped-def]
+    """The row of the box that gives its mass to the first of `order`: lower, upper (S,), into `row` (S,)."""
     left = 1.0
-    next_r = next_u = 0.0
     for t in range(lower.shape[0]):
+        row[t] = lower[t]
         left -= lower[t]
-        next_r += lower[t] * V_next[t, 0]
-        next_u += lower[t] * V_next[t, 1]
     for t in order:
         if left <= 0.0:
             break
         more = min(left, upper[t] - lower[t])
+        row[t] += more
         left -= more
-        next_r += more * V_next[t, 0]
-        next_u += more * V_next[t, 1]
-    return next_r, next_u
 
 
 @kernel
 def extended_occupancy(lower, upper, actions, order, initial_state):  # type: ignore[no-untyped-def]
     """State occupancy (H, S) of the policy `actions` under the kernel of the box that favours `order`."""
     H, S = actions.shape
-    mass = np.zeros((H, S))
+    mass, row = np.zeros((H, S)), np.empty(S)
     mass[0, initial_state] = 1.0
     for h in range(H - 1):
         for s in range(S):
-            if mass[h, s] == 0.0:
-                continue
-            low, high = lower[h, s, actions[h, s]], upper[h, s, actions[h, s]]
-            left = 1.0
-            for t in range(S):
-                left -= low[t]
-                mass[h + 1, t] += mass[h, s] * low[t]
-            for t in order[h]:
-                if left <= 0.0:
-                    break
-                more = min(left, high[t] - low[t])
-                left -= more
-                mass[h + 1, t] += mass[h, s] * more
+            if mass[h, s] > 0.0:
+                a = actions[h, s]
+                _favour(lower[h, s, a], upper[h, s, a], order[h], row)
+                for t in range(S):
+                    mass[h + 1, t] += mass[h, s] * row[t]
     return mass
 
 

@@ -59,11 +59,8 @@ def softmax_step(h, n, steps_left, reward, utility, bonus, scales, lam, Q, pi, V
             pi[a, i] = weight
         if total != 1.0:
             share = 1.0 / total
-            V_r, V_dagger, V_u = (
-                (V_r + kappa * (entropy + total * np.log(total))) * share,
-                V_dagger * share,
-                V_u * share,
-            )
+            V_r += kappa * (entropy + total * np.log(total))
+            V_r, V_dagger, V_u = V_r * share, V_dagger * share, V_u * share
             for a in range(A):
                 pi[a, i] *= share
         V[h, 0, i], V[h, 1, i], V[h, 2, i] = V_r, V_dagger, V_u

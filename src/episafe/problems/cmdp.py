@@ -61,10 +61,8 @@ class LinearCMDP:
             raise InvalidProblem("threshold is missing: give the expected total utility b that is to be kept")
         self.P = as_distributions("P", P, _kernel_shape(P))
         H, S, A, _ = self.P.shape
-        reward, utility = (
-            as_unit_range("reward", reward, (H, S, A)),
-            as_unit_range("utility", utility, (H, S, A)),
-        )
+        reward = as_unit_range("reward", reward, (H, S, A))
+        utility = as_unit_range("utility", utility, (H, S, A))
         initial_state = as_state("initial_state", initial_state, S)
         greedy, largest = exact.utility_greedy(self.P, utility)
         threshold = _reachable(as_number("threshold", threshold), float(largest[initial_state]))

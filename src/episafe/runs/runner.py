@@ -18,12 +18,7 @@ from episafe.runs.record import Record
 from episafe.runs.settings import versions
 from episafe.runs.simulate import Streams, draw, running_sums, simulate
 
-SOURCES: list[Source] = [
-    "safe",
-    "zero",
-    "search",
-    "fixed",
-]  # as numbered in Facts.sources
+SOURCES: list[Source] = ["safe", "zero", "search", "fixed"]  # as numbered in Facts.sources
 REPORT_EVERY = 2_000  # episodes between calls of `on_progress`
 
 
