@@ -1,5 +1,6 @@
 """episafe: improve a policy online without one unsafe episode."""
 
+from episafe import certify
 from episafe.agents.base import Agent, Episode, Plan
 from episafe.agents.dope import DOPE, Radius
 from episafe.agents.fixed import Fixed
@@ -10,7 +11,7 @@ from episafe.errors import DamagedFile, Infeasible, InvalidEpisode, InvalidProbl
 from episafe.learning.constants import Constants
 from episafe.learning.replanning import Doubling, Every
 from episafe.problems.cmdp import LinearCMDP
-from episafe.problems.policy import Policy, TablePolicy
+from episafe.problems.policy import MixturePolicy, Policy, TablePolicy
 from episafe.problems.sampled import SampledCMDP, SampledTask
 from episafe.problems.task import Constraint, Task
 from episafe.runs.record import Record
@@ -32,6 +33,7 @@ __all__ = [
     "InvalidEpisode",
     "InvalidProblem",
     "LinearCMDP",
+    "MixturePolicy",
     "Plan",
     "Policy",
     "Radius",
@@ -40,6 +42,7 @@ __all__ = [
     "SampledTask",
     "TablePolicy",
     "Task",
+    "certify",
     "make",
     "run",
 ]

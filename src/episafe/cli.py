@@ -14,7 +14,7 @@ from rich.table import Table
 from episafe import envs
 from episafe.errors import DamagedFile, InvalidProblem
 from episafe.experiments import progress
-from episafe.experiments.catalogue import AGENTS, build_agent, parse_replan, published
+from episafe.experiments.catalogue import AGENTS, CERTIFIERS, build_agent, default_constants, parse_replan
 from episafe.experiments.paper import reproduce
 from episafe.learning.constants import Constants
 from episafe.runs.record import SETTINGS, Record
@@ -54,11 +54,13 @@ def _fail(error: Exception, code: int) -> None:
 
 @app.command("list", epilog="Example: `episafe list --json`")
 def list_(as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False) -> None:
-    """Show the environments with their options, and the agents."""
+    """Show the environments with their options, the agents and the certifiers."""
     environments = {name: envs.options_of(name) for name in envs.ENVIRONMENTS}
     agents = {name: entry.summary for name, entry in AGENTS.items()}
+    certifiers = {name: summary for name, (_, summary) in CERTIFIERS.items()}
     if as_json:
-        typer.echo(json.dumps({"environments": environments, "agents": agents}, indent=2))
+        found = {"environments": environments, "agents": agents, "certifiers": certifiers}
+        typer.echo(json.dumps(found, indent=2))
         return
     table = Table("environment", "options and defaults", title="Environments (variants: released, text)")
     for name, options in environments.items():
@@ -66,6 +68,10 @@ def list_(as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a
     console.print(table)
     table = Table("agent", "what it is", title="Agents")
     for name, summary in agents.items():
+        table.add_row(name, summary)
+    console.print(table)
+    table = Table("certifier", "what it goes by and what it assumes", title="Certifiers of opse (run --certifier)")
+    for name, summary in certifiers.items():
         table.add_row(name, summary)
     console.print(table)
 
@@ -78,6 +84,7 @@ def run(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the problem and of the run (separate streams).")] = 0,
     variant: Annotated[str, typer.Option(help="released or text.")] = "released",
     replan: Annotated[str, typer.Option(help="every, or doubling:GROWTH.")] = "every",
+    certifier: Annotated[str, typer.Option(help="What opse's plans must pass; see `episafe list`.")] = "model",
     changes: Annotated[
         list[str] | None, typer.Option("--set", help="A constant or an option of the environment, NAME=VALUE.")
     ] = None,
@@ -88,13 +95,14 @@ def run(
     with exit_codes():
         if agent not in AGENTS:
             raise ValueError(f"no agent {agent!r}; there are {', '.join(AGENTS)}")
+        agent = _certified(agent, certifier)
         if out is not None and (out / SETTINGS).exists():
             raise ValueError(f"{out} holds a record already: choose another --out or delete it")
         constants, options = _split(env, _parse(changes or []))
         if constants and not AGENTS[agent].learns:
             raise ValueError(f"{agent} reads no constants: leave out --set {', '.join(constants)}")
         cmdp = envs.make(env, seed, variant, **options)  # type: ignore[arg-type]  # make checks the variant
-        settings = published(cmdp, agent, **constants) if AGENTS[agent].learns else None
+        settings = default_constants(cmdp, agent, **constants) if AGENTS[agent].learns else None
         with progress.bar(f"{agent} on {env}", episodes, errors) as advance:
             record = run_agent(cmdp, build_agent(agent, cmdp, settings, parse_replan(replan)), episodes, seed,
                                on_progress=advance)  # fmt: skip
@@ -165,6 +173,17 @@ def bench(
         table.add_row(row["what"], sizes, seconds, f"{row['exponent']:.2f}")
     console.print(table)
     console.print({**found["machine"], "peak_memory_mib": round(found["peak_memory_mib"])}, highlight=False)
+
+
+def _certified(agent: str, certifier: str) -> str:
+    """The name of `agent` under `certifier`."""
+    if certifier not in CERTIFIERS:
+        raise ValueError(f"no certifier {certifier!r}; there are {', '.join(CERTIFIERS)}")
+    if certifier == "model":
+        return agent
+    if agent != "opse":
+        raise ValueError(f"--certifier {certifier} is for --agent opse, not {agent}: leave out one of them")
+    return f"{agent}-{certifier}"
 
 
 def _parse(changes: list[str]) -> dict[str, Any]:

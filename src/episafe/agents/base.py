@@ -82,12 +82,16 @@ class Agent(ABC):
         """The plan for the next episode: the last one, unless it is time for a new one. Deterministic."""
         if self._plan is None:
             self._plan = replace(self._attempt(), id=0)
-        elif self._learned and self.replan.due(self.information_then, self._information()):
+        elif self._learned and self._due():
             self._plan = replace(self._attempt(), id=self._plan.id + 1)
         else:
             return self._plan
         self.information_then, self._learned = self._information().copy(), False
         return self._plan
+
+    def _due(self) -> bool:
+        """Whether to plan again, now that something was learned."""
+        return self.replan.due(self.information_then, self._information())
 
     def adopt(self, plan: Plan, information_then: Array) -> None:
         """Go on from a plan that a compiled loop made for this agent, and that was learned from since."""
@@ -98,7 +102,9 @@ class Agent(ABC):
         states, actions = self._checked(episode)
         if plan_id is not None and (self._plan is None or plan_id not in range(self._plan.id + 1)):
             raise InvalidEpisode(f"plan_id {plan_id!r} was not issued by this agent")
+        weighed = self._weigh(episode, states, actions, plan_id)
         self._observe(states, actions)
+        self._take_in(weighed)
         self._learned = True
 
     def _attempt(self) -> Plan:
@@ -119,6 +125,14 @@ class Agent(ABC):
     @abstractmethod
     def _observe(self, states: Any, actions: IntArray) -> None:
         """Take in a checked episode: states (H+1,), actions (H,)."""
+
+    def _weigh(self, episode: Episode, states: Any, actions: IntArray, plan_id: int | None) -> Any:
+        """What the episode says of the policy that was deployed, for agents that certify by that; may refuse it."""
+        return None
+
+    def _take_in(self, weighed: Any) -> None:
+        """Add what `_weigh` returned."""
+        return None
 
     @abstractmethod
     def _information(self) -> Array:

@@ -1,22 +1,34 @@
 """OPSE-LCMDP, Algorithm 2 of the paper: optimistic-pessimistic softmax exploration."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from episafe.agents.base import Episode, Plan
 from episafe.agents.softmax_agent import SoftmaxAgent
+from episafe.arrays import IntArray
+from episafe.certify import Certifier, Model
+from episafe.certify.base import Deployment
+from episafe.errors import InvalidEpisode
 from episafe.learning.constants import Constants
+from episafe.learning.kernels import admits
+from episafe.learning.proposing import propose
 from episafe.learning.replanning import Every, Replanning
+from episafe.problems.policy import MixturePolicy
 from episafe.problems.sampled import AnyTask
+
+PLANS_REMEMBERED = 1000  # an episode of an older plan is learned from, and counts for no certificate
 
 
 class OPSE(SoftmaxAgent):
     """Explores with the composite softmax policy of the smallest λ whose pessimistic utility reaches the threshold.
 
-    Algorithm 2 itself is `episafe.learning.kernels.decide`.
+    Algorithm 2 itself is `episafe.learning.kernels.decide`. With another certifier the planner only proposes: its
+    constants then touch the regret and never the guarantee, which is the certifier's.
 
     Args:
         task: what the learner is told.
-        constants: scales, κ and search limits; their level is the level of every plan.
-        replan: when to plan again.
+        constants: scales, κ and search limits; with `Model()` their level is the level of every plan.
+        replan: when to plan again; with `Model()` only, other certifiers ask in their own time.
+        certifier: what a proposed policy must pass, e.g. `es.certify.Observation(delta=0.05)`.
 
     Example:
         >>> import episafe as es
@@ -30,5 +42,80 @@ class OPSE(SoftmaxAgent):
     certified: ClassVar[bool] = True
     pessimistic: ClassVar[bool] = True
 
-    def __init__(self, task: AnyTask, constants: Constants, replan: Replanning = Every()) -> None:
+    def __init__(
+        self, task: AnyTask, constants: Constants, replan: Replanning = Every(), *, certifier: Certifier = Model()
+    ) -> None:
         super().__init__(task, constants, replan)
+        if isinstance(certifier, type) or not hasattr(certifier, "begin"):
+            raise TypeError(f"certifier must be one such as es.certify.Observation(delta=0.05), got {certifier!r}")
+        self.certifier = certifier
+        self.certificate = certifier.begin(task)
+        self._issued: dict[int, Plan] = {}
+        if self.certificate is not None:
+            self.level = "theorem"
+            if replan != Every():
+                raise ValueError(f"{certifier!r} decides itself when to ask for a plan: leave out replan={replan!r}")
+
+    def plan(self) -> Plan:
+        """The plan for the next episode: the last one, unless it is time for a new one. Deterministic."""
+        plan = super().plan()
+        if self.certificate is not None and plan.id not in self._issued:
+            self._issued[plan.id] = plan
+            self._issued.pop(plan.id - PLANS_REMEMBERED, None)
+        return plan
+
+    def consider_candidate(self) -> bool:
+        """Propose a policy to the certificate if it is time to; whether that was so."""
+        assert self.certificate is not None
+        if not self.certificate.wants_candidate():
+            return False
+        self.certificate.consider(propose(self.planner, self.certificate.aim()))
+        return True
+
+    def _propose(self) -> Plan:
+        if self.certificate is None:
+            return super()._propose()
+        self.consider_candidate()
+        return self.as_certified(self.certificate.deployment())
+
+    def as_certified(self, found: Deployment) -> Plan:
+        """The plan that a certificate allows; the check is made here once more."""
+        if found.source != "safe" and not admits(found.utility_bound, self.task.threshold):
+            return self._incumbent("the certificate does not reach the threshold", found.utility_bound)
+        return Plan(found.policy, found.source, found.lam, found.utility_bound, self.level, found.reason)
+
+    def _due(self) -> bool:
+        return super()._due() if self.certificate is None else True
+
+    def _weigh(self, episode: Episode, states: Any, actions: IntArray, plan_id: int | None) -> Any:
+        if self.certificate is None or plan_id not in self._issued:
+            return None
+        policy = self._issued[plan_id].policy
+        if isinstance(policy, MixturePolicy) and episode.component not in range(len(policy.components)):
+            raise InvalidEpisode(
+                f"plan {plan_id} is a mixture of {len(policy.components)} policies: say which one acted, as drawn by "
+                f"plan.policy.draw(rng), got component={episode.component!r}"
+            )
+        utility, reward = self._totals(episode, states, actions)
+        return self.certificate.weigh(policy, states, actions, utility, reward)
+
+    def _take_in(self, weighed: Any) -> None:
+        if weighed is not None:
+            assert self.certificate is not None
+            self.certificate.take_in(weighed)
+
+    def _totals(self, episode: Episode, states: Any, actions: IntArray) -> tuple[float, float]:
+        """Total utility and reward of an episode: as observed where it says so, else as the task knows them."""
+        utility = reward = 0.0
+        for h, action in enumerate(actions.tolist()):
+            known = episode.utilities is None, episode.rewards is None
+            utility += float(self.task.utility_at(h, states[h])[action] if known[0] else episode.utilities[h])
+            reward += float(self.task.reward_at(h, states[h])[action] if known[1] else episode.rewards[h])
+        return utility, reward
+
+    def settings(self) -> dict[str, str | int | float]:
+        """Agent, replanning rule, level, every constant and, but for the paper's own, the certifier."""
+        if self.certificate is None:
+            return super().settings()
+        agent = {"agent": f"{self.name}-{self.certifier.name}", "level": self.level}
+        return super().settings() | agent | self.certifier.settings()

@@ -9,6 +9,7 @@ from episafe.agents.dope import DOPE
 from episafe.agents.fixed import Fixed
 from episafe.agents.ghosh2024 import Ghosh2024
 from episafe.agents.opse import OPSE
+from episafe.certify import Certifier, Model, Observation
 from episafe.learning.constants import Constants
 from episafe.learning.replanning import Doubling, Every, Replanning
 from episafe.problems.cmdp import LinearCMDP
@@ -16,17 +17,40 @@ from episafe.problems.cmdp import LinearCMDP
 
 @dataclass(frozen=True)
 class Entry:
-    """An agent's builder, one line about it, and whether it reads constants and a replanning rule."""
+    """An agent's builder, one line about it, whether it reads constants, and whether they only serve to propose."""
 
     build: Callable[[LinearCMDP, Constants, Replanning], Agent]
     summary: str
     learns: bool = True
+    only_proposes: bool = False
+
+
+CERTIFIERS: dict[str, tuple[Callable[[], Certifier], str]] = {
+    "model": (
+        Model,
+        "the paper's: the model's pessimistic value; assumes linear features and that C_u is large enough",
+    ),
+    "observation": (
+        Observation,
+        "observed utilities of mixtures; assumes episodes without drift and the slack of the incumbent, no model",
+    ),
+}
+
+
+def _certified_opse(certifier: str) -> Callable[[LinearCMDP, Constants, Replanning], Agent]:
+    make, _ = CERTIFIERS[certifier]
+    return lambda cmdp, constants, replan: OPSE(cmdp.task, constants, replan, certifier=make())
 
 
 AGENTS: dict[str, Entry] = {
     "opse": Entry(
         lambda cmdp, constants, replan: OPSE(cmdp.task, constants, replan),
         "OPSE-LCMDP (Alg. 2 of the paper): every policy is the incumbent or passed the pessimistic check",
+    ),
+    "opse-observation": Entry(
+        _certified_opse("observation"),
+        "OPSE as a proposer; every deployed mixture is certified by observed utilities, proved at 95 %",
+        only_proposes=True,
     ),
     "ghosh": Entry(
         lambda cmdp, constants, replan: Ghosh2024(cmdp.task, constants, replan),
@@ -47,13 +71,20 @@ AGENTS: dict[str, Entry] = {
 def build_agent(
     name: str, cmdp: LinearCMDP, constants: Constants | None = None, replan: Replanning | None = None
 ) -> Agent:
-    """The agent `name` for `cmdp`; constants default to the published ones of the problem's environment."""
+    """The agent `name` for `cmdp`; constants default to `default_constants`."""
     if name not in AGENTS:
         raise ValueError(f"no agent {name!r}; there are {', '.join(AGENTS)}")
     entry = AGENTS[name]
     if constants is None:
-        constants = published(cmdp, name if entry.learns else "opse")
+        constants = default_constants(cmdp, name)
     return entry.build(cmdp, constants, replan or Every())
+
+
+def default_constants(cmdp: LinearCMDP, agent: str, **changes: Any) -> Constants:
+    """The published constants of the problem's environment, or those of a planner that only proposes."""
+    if AGENTS[agent].only_proposes:
+        return Constants.proposing().replace(**changes)
+    return published(cmdp, agent if AGENTS[agent].learns else "opse", **changes)
 
 
 def published(cmdp: LinearCMDP, agent: str, **changes: Any) -> Constants:

@@ -18,7 +18,7 @@ from episafe.problems.checks import (
     as_state,
     as_unit_range,
 )
-from episafe.problems.policy import TablePolicy
+from episafe.problems.policy import MixturePolicy, TablePolicy
 from episafe.problems.task import Constraint, Task
 
 
@@ -82,7 +82,14 @@ class LinearCMDP:
         )
 
     def evaluate(self, policy: Any) -> tuple[float, float]:
-        """Exact (V^r(s₁), V^u(s₁)) of a table (H, S, A) or of any policy with a table."""
+        """Exact (V^r(s₁), V^u(s₁)) of a table (H, S, A), of a policy with a table, or of a mixture: Σ weight·value."""
+        if isinstance(policy, MixturePolicy):
+            values = [self.evaluate(component) for component in policy.components]
+            weights = [float(weight) for weight in policy.weights]
+            V_r, V_u = (
+                sum(w * v for w, v in zip(weights, column, strict=True)) for column in zip(*values, strict=True)
+            )
+            return V_r, V_u
         task = self.task
         table = _table(policy, "policy", task.reward.shape)
         V_r, V_u = exact.policy_values(self.P, task.reward, task.utility, table, task.initial_state)

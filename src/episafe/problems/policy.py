@@ -1,5 +1,6 @@
-"""Policies: what acts. Anything with `probabilities(h, state)`; for a finite task also a table."""
+"""Policies: what acts. Anything with `probabilities(h, state)`, for a finite task also a table; and mixtures."""
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -43,6 +44,43 @@ def in_range(name: str, value: Any, below: int) -> None:
     """Refuse what is no index in [0, below): a negative one would silently mean another."""
     if not 0 <= value < below:
         raise ValueError(f"{name} must be in [0, {below}), got {value!r}")
+
+
+class MixturePolicy:
+    """One of several policies for a whole episode, drawn by a coin before it begins.
+
+    Its expected utility is Σ weight·(that of the component). It is no Markov policy, so it has neither probabilities
+    nor a table: draw a component, and tell `learn` which one acted.
+
+    Args:
+        components: the policies.
+        weights: their probabilities.
+    """
+
+    def __init__(self, components: Sequence[Policy], weights: Any) -> None:
+        self.components = tuple(components)
+        self.weights = as_distributions("weights", weights, (len(self.components),))
+
+    def draw(self, rng: np.random.Generator) -> tuple[int, Policy]:
+        """Toss the coin: the index of a component and that policy."""
+        above = np.cumsum(self.weights) > rng.random()
+        index = int(np.argmax(above)) if above.any() else len(self.components) - 1
+        return index, self.components[index]
+
+    def probabilities(self, h: int, state: Any) -> Array:
+        """Not to be had: a component acts for a whole episode."""
+        raise ValueError("a mixture acts through one component: draw it with .draw(rng) before the episode")
+
+    def table(self) -> Array:
+        """Not to be had: a component acts for a whole episode."""
+        raise ValueError("a mixture has no table: take those of its .components, or draw one with .draw(rng)")
+
+
+def components_of(policy: Policy) -> tuple[tuple[Policy, ...], list[float]]:
+    """Components and weights of a mixture; of any other policy, itself with weight 1."""
+    if isinstance(policy, MixturePolicy):
+        return policy.components, [float(weight) for weight in policy.weights]
+    return (policy,), [1.0]
 
 
 def uniform_table(horizon: int, num_states: int, num_actions: int) -> Array:

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from episafe.runs.record import COLUMNS, Record
+from episafe.runs.record import COLUMNS, OPTIONAL, Record
 
 ENVS = ("tabular", "streaming", "linear")
 VARIANTS = ("released", "text")
-AGENTS = ("opse", "ghosh", "dope", "uniform", "incumbent")
+AGENTS = ("opse", "opse-observation", "opse-fresh-data", "ghosh", "dope", "uniform", "incumbent")
 EVERY = "Every()"  # how a record says that its agent planned before every episode
 
 
@@ -67,7 +67,8 @@ def shortest(records: Sequence[Record]) -> int:
 
 def first(record: Record, num_episodes: int) -> Record:
     """The record as if the run had ended after `num_episodes`."""
-    return replace(record, **{name: getattr(record, name)[:num_episodes] for name in COLUMNS})
+    kept = [name for name in COLUMNS + OPTIONAL if getattr(record, name) is not None]
+    return replace(record, **{name: getattr(record, name)[:num_episodes] for name in kept})
 
 
 def _rank(name: str, known: tuple[str, ...]) -> tuple[int, str]:

@@ -8,6 +8,8 @@ from episafe.reports.metrics import Summary
 
 NAMES = {
     "opse": "OPSE-LCMDP",
+    "opse-observation": "OPSE, certified by observation",
+    "opse-fresh-data": "OPSE, certified by fresh data",
     "ghosh": "Ghosh et al. 2024",
     "dope": "DOPE",
     "uniform": "Uniform policy",
@@ -36,12 +38,14 @@ class Style:
 
 _STYLES = {
     "opse": Style("#0072B2", "solid"),
+    "opse-observation": Style("#000000", "solid"),
+    "opse-fresh-data": Style("#56B4E9", "longdash"),
     "ghosh": Style("#D55E00", "dash"),
     "dope": Style("#009E73", "dashdot"),
     "uniform": Style("#6B6B6B", "dot"),
     "incumbent": Style("#CC79A7", "longdash"),
 }
-_OTHERS = (Style("#E69F00", "longdashdot"), Style("#56B4E9", "dash"), Style("#000000", "dashdot"))
+_OTHERS = (Style("#E69F00", "longdashdot"), Style("#8B4513", "dash"), Style("#F0E442", "dashdot"))
 _WIDTHS = (3.4, 2.6, 2.0, 1.6, 1.3)
 _MARKERS = ("", "circle", "square", "triangle-up", "diamond")
 

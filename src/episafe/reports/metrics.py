@@ -15,7 +15,7 @@ from episafe.runs.settings import Scalar
 
 CONFIDENCE = 0.95
 GRID = 400  # points of a curve; more cannot be seen
-HAS_INCUMBENT = ("opse", "dope")  # the agents that fall back on the incumbent
+HAS_INCUMBENT = ("opse", "opse-observation", "opse-fresh-data", "dope")  # the agents that fall back on the incumbent
 
 
 @dataclass(frozen=True)

@@ -54,8 +54,8 @@ class Deployed(NamedTuple):
 
 
 def can_compile(agent: SoftmaxAgent) -> bool:
-    """Whether this loop knows the agent's replanning rule."""
-    return isinstance(agent.replan, Every | Doubling)
+    """Whether this loop knows the agent's replanning rule, and the planner's own check is the certificate."""
+    return isinstance(agent.replan, Every | Doubling) and getattr(agent, "certificate", None) is None
 
 
 class CompiledRun:

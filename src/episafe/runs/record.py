@@ -17,6 +17,8 @@ EPISODES, SETTINGS = "episodes.npz", "run.toml"
 ROUNDING = 1e-9  # far above the float64 rounding of a value of order H, far below any violation that matters
 COLUMNS = ("reward_values", "utility_values", "sources", "lams", "utility_bounds", "plan_ids")
 TOTALS = ("reward_totals", "utility_totals")
+COINS = ("components", "weights")
+OPTIONAL = TOTALS + COINS
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +36,8 @@ class Record:
         settings: how the run was made, as plain values: environment, agent, constants, seed, versions, seconds.
         reward_totals, utility_totals: what was collected in each episode, (K,): one sample of V^r, V^u each. Kept where
             exact values cannot be known, else None.
+        components: which policy of a mixture acted, drawn before the episode, (K,); None where no plan is a mixture.
+        weights: the weights of the mixture, (K, 2); (1, 0) for a policy alone. The values above are the mixture's.
     """
 
     reward_values: Array
@@ -47,6 +51,8 @@ class Record:
     settings: Mapping[str, str | int | float] = field(default_factory=dict)
     reward_totals: Array | None = None
     utility_totals: Array | None = None
+    components: IntArray | None = None
+    weights: Array | None = None
 
     def regret(self) -> Array:
         """Σ_{i≤k} (optimum − V^r(π⁽ⁱ⁾)), signed, (K,)."""
@@ -98,7 +104,7 @@ class Record:
         folder = Path(folder)
         (folder / SETTINGS).unlink(missing_ok=True)  # of an older record: two halves must never pass for a whole
         facts = {"optimum": float(self.optimum), "threshold": float(self.threshold)}
-        columns = COLUMNS if self.reward_totals is None else COLUMNS + TOTALS
+        columns = COLUMNS + tuple(name for name in OPTIONAL if getattr(self, name) is not None)
         write_arrays(folder / EPISODES, {name: getattr(self, name) for name in columns}, facts)
         write_text(folder / SETTINGS, to_toml(self.settings))
 
@@ -108,7 +114,7 @@ class Record:
         folder = Path(folder)
         try:
             arrays, facts = read_arrays(folder / EPISODES)
-            columns = [name for name in COLUMNS + TOTALS if name in COLUMNS or name in arrays]
+            columns = [name for name in COLUMNS + OPTIONAL if name in COLUMNS or name in arrays]
             if len({len(arrays[name]) for name in columns}) != 1:
                 raise ValueError("its columns differ in length")
             settings = tomllib.loads((folder / SETTINGS).read_text())

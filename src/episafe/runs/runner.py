@@ -7,13 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from episafe.agents.base import Agent, Episode, Source
+from episafe.agents.base import Agent, Episode, Plan, Source
+from episafe.agents.opse import OPSE
 from episafe.agents.softmax_agent import SoftmaxAgent
 from episafe.arrays import Array
+from episafe.certify.observation import ObservationCertificate
 from episafe.problems.cmdp import LinearCMDP
+from episafe.problems.policy import MixturePolicy, Policy
 from episafe.problems.sampled import AnyTask, SampledCMDP, SampledTask
 from episafe.runs.compiled import CompiledRun, can_compile
-from episafe.runs.facts import Facts, blank
+from episafe.runs.compiled_mixtures import CompiledMixtureRun
+from episafe.runs.facts import Coins, Facts, blank, no_coins
 from episafe.runs.record import Record
 from episafe.runs.settings import versions
 from episafe.runs.simulate import Streams, draw, running_sums, simulate
@@ -36,7 +40,7 @@ def run(
         cmdp: the world, known to this loop and not to the agent.
         agent: plans before each episode and learns after it.
         num_episodes: K.
-        seed: of the run; actions and transitions are drawn from two separate streams.
+        seed: of the run; actions, transitions and the coins of mixtures are drawn from separate streams.
         on_progress: called now and then with the number of episodes done.
 
     Example:
@@ -50,11 +54,14 @@ def run(
     num_episodes, seed = _whole("num_episodes", num_episodes, 1), _whole("seed", seed, 0)
     _check_same_problem(cmdp.task, agent.task)
     start = time.perf_counter()
-    transitions, choices = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(2))
+    transitions, choices, coin = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(3))
     facts, totals = blank(num_episodes), None
+    coins = no_coins(num_episodes) if _mixes(agent) else None
     if isinstance(cmdp, SampledCMDP):
         totals = np.empty((num_episodes, 2))
-        loop = sampled_loop(cmdp, agent, (choices, transitions), facts, totals)
+        loop = sampled_loop(cmdp, agent, (choices, transitions), facts, totals, coin, coins)
+    elif isinstance(agent, OPSE) and coins is not None:
+        loop = compiled_mixture_loop(cmdp, agent, (choices, transitions), facts, coin, coins)
     else:
         loop = _loop(cmdp, agent, (choices, transitions), facts)
     for done in loop:
@@ -74,6 +81,8 @@ def run(
         settings={**settings, **versions(), "seconds": seconds},
         reward_totals=None if totals is None else totals[:, 0].copy(),
         utility_totals=None if totals is None else totals[:, 1].copy(),
+        components=None if coins is None else coins.components,
+        weights=None if coins is None else coins.weights,
     )
 
 
@@ -92,33 +101,67 @@ def _check_same_problem(ours: AnyTask, agents: AnyTask) -> None:
         raise ValueError("the agent was built for another problem: build it from cmdp.task")
 
 
+def _mixes(agent: Agent) -> bool:
+    return isinstance(agent, OPSE) and isinstance(agent.certificate, ObservationCertificate)
+
+
 def _loop(cmdp: LinearCMDP, agent: Agent, streams: Streams, facts: Facts) -> Iterator[int]:
     if isinstance(agent, SoftmaxAgent) and can_compile(agent):
         return compiled_loop(cmdp, agent, streams, facts)
     return plain_loop(cmdp, agent, streams, facts)
 
 
-def plain_loop(cmdp: LinearCMDP, agent: Agent, streams: Streams, facts: Facts) -> Iterator[int]:
-    """The loop for any agent; yields the number of episodes done, now and then."""
+def plain_loop(
+    cmdp: LinearCMDP,
+    agent: Agent,
+    streams: Streams,
+    facts: Facts,
+    coin: np.random.Generator | None = None,
+    coins: Coins | None = None,
+) -> Iterator[int]:
+    """The loop for any agent; yields the number of episodes done, now and then. Mixtures need a coin."""
     kernel, H = running_sums(cmdp.P), cmdp.task.horizon
     states, actions = np.empty(H + 1, dtype=np.int64), np.empty(H, dtype=np.int64)
     states[0] = cmdp.task.initial_state
     current = None
     for k in range(len(facts.sources)):
         plan = agent.plan()
+        component, acting = _toss(plan, k, coin, coins)
         if plan is not current:
-            current, policy, exact = plan, running_sums(plan.policy.table()), cmdp.evaluate(plan.policy)
+            exact = cmdp.evaluate(plan.policy)
+        if plan is not current or component is not None:
+            current, policy = plan, running_sums(acting.table())
         facts.values[k], facts.bounds[k] = exact, (plan.lam, plan.utility_bound)
         facts.sources[k], facts.plan_ids[k] = SOURCES.index(plan.source), plan.id
         simulate(policy, kernel, *streams, states, actions)
-        agent.learn(Episode(states, actions), plan_id=plan.id)
+        agent.learn(Episode(states, actions, component=component), plan_id=plan.id)
         if (k + 1) % REPORT_EVERY == 0:
             yield k + 1
 
 
+def _toss(plan: Plan, k: int, coin: np.random.Generator | None, coins: Coins | None) -> tuple[int | None, Policy]:
+    """Which policy acts in episode k, drawn and recorded before it; None if the plan is no mixture."""
+    if not isinstance(plan.policy, MixturePolicy):
+        return None, plan.policy
+    assert coin is not None and coins is not None
+    component, acting = plan.policy.draw(coin)
+    coins.components[k], coins.weights[k] = component, plan.policy.weights
+    return component, acting
+
+
+def compiled_mixture_loop(
+    cmdp: LinearCMDP, agent: OPSE, streams: Streams, facts: Facts, coin: np.random.Generator, coins: Coins
+) -> Iterator[int]:
+    """The same for OPSE under `Observation`, compiled."""
+    return _compiled(CompiledMixtureRun(cmdp, agent, streams, coin, coins), facts)
+
+
 def compiled_loop(cmdp: LinearCMDP, agent: SoftmaxAgent, streams: Streams, facts: Facts) -> Iterator[int]:
     """The same for softmax agents, compiled; it yields as often."""
-    made = CompiledRun(cmdp, agent, streams)
+    return _compiled(CompiledRun(cmdp, agent, streams), facts)
+
+
+def _compiled(made: CompiledRun | CompiledMixtureRun, facts: Facts) -> Iterator[int]:
     try:
         for start in range(0, len(facts.sources), REPORT_EVERY):
             stop = min(start + REPORT_EVERY, len(facts.sources))
@@ -128,22 +171,31 @@ def compiled_loop(cmdp: LinearCMDP, agent: SoftmaxAgent, streams: Streams, facts
         made.finish()  # also when the run is interrupted: what was learned stays learned
 
 
-def sampled_loop(cmdp: SampledCMDP, agent: Agent, streams: Streams, facts: Facts, totals: Array) -> Iterator[int]:
+def sampled_loop(
+    cmdp: SampledCMDP,
+    agent: Agent,
+    streams: Streams,
+    facts: Facts,
+    totals: Array,
+    coin: np.random.Generator | None = None,
+    coins: Coins | None = None,
+) -> Iterator[int]:
     """The loop for a problem given by functions: values are NaN, and what was collected goes into `totals` (K, 2)."""
     choices, transitions = streams
     task = cmdp.task
     for k in range(len(facts.sources)):
         plan = agent.plan()
+        component, acting = _toss(plan, k, coin, coins)
         facts.values[k], facts.bounds[k] = (math.nan, math.nan), (plan.lam, plan.utility_bound)
         facts.sources[k], facts.plan_ids[k] = SOURCES.index(plan.source), plan.id
         states, actions, collected = [task.initial_state], [], np.zeros(2)
         for h in range(task.horizon):
             state = states[-1]
-            action = int(draw(running_sums(plan.policy.probabilities(h, state)), choices.random()))
+            action = int(draw(running_sums(acting.probabilities(h, state)), choices.random()))
             collected += task.reward_at(h, state)[action], task.utility_at(h, state)[action]
             actions.append(action)
             states.append(cmdp.sample(h, state, action, transitions))
         totals[k] = collected
-        agent.learn(Episode(states, actions), plan_id=plan.id)
+        agent.learn(Episode(states, actions, component=component), plan_id=plan.id)
         if (k + 1) % REPORT_EVERY == 0:
             yield k + 1

@@ -1,0 +1,7 @@
+"""Certifiers: what a proposed policy must pass before it may be deployed. The proofs: docs/theory-certificates.md."""
+
+from episafe.certify.base import Certificate, Certifier
+from episafe.certify.model import Model
+from episafe.certify.observation import Observation
+
+__all__ = ["Certificate", "Certifier", "Model", "Observation"]

@@ -1,0 +1,60 @@
+"""What a certifier is, and what passes between it and the agent."""
+
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+
+from episafe.arrays import IntArray
+from episafe.learning.proposing import Proposal
+from episafe.problems.policy import Policy
+from episafe.problems.sampled import AnyTask
+
+
+class Deployment(NamedTuple):
+    """What may be deployed now: a policy or a mixture, its source, λ, the bound and, for the incumbent, why."""
+
+    policy: Policy
+    source: Literal["safe", "search"]
+    lam: float
+    utility_bound: float
+    reason: str = ""
+
+
+class Certificate(Protocol):
+    """A certifier at work on one task. It sees what was deployed and what came of it, never the transition kernel."""
+
+    def wants_candidate(self) -> bool:
+        """Whether it is time to propose a policy."""
+        ...
+
+    def aim(self) -> float:
+        """The expected utility that a proposal should have by the planner's estimate."""
+        ...
+
+    def consider(self, proposal: Proposal) -> None:
+        """Put a proposal on trial; all that is proved about it is proved from later episodes."""
+        ...
+
+    def deployment(self) -> Deployment:
+        """What to deploy in the next episode."""
+        ...
+
+    def weigh(self, policy: Policy, states: Any, actions: IntArray, utility: float, reward: float) -> Any:
+        """What an episode of a deployed policy says, checked; nothing is changed yet."""
+        ...
+
+    def take_in(self, weighed: Any) -> None:
+        """Add what `weigh` returned."""
+        ...
+
+
+class Certifier(Protocol):
+    """Settings of a certifier: how a proposal becomes a policy that may be deployed."""
+
+    name: ClassVar[str]
+
+    def begin(self, task: AnyTask) -> Certificate | None:
+        """A certificate for this task; None where the planner's own bound is the certificate."""
+        ...
+
+    def settings(self) -> dict[str, str | int | float]:
+        """What a record should say, as plain values."""
+        ...

@@ -1,0 +1,156 @@
+"""A certificate from observed utilities alone: mixtures, and a confidence sequence for each policy on trial."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from episafe.arrays import IntArray
+from episafe.certify.base import Deployment
+from episafe.certify.checks import as_probability
+from episafe.certify.choosing import choose, score
+from episafe.certify.sequence import BETS, blank_trials, credit
+from episafe.errors import InvalidEpisode
+from episafe.learning.proposing import Proposal
+from episafe.problems.policy import MixturePolicy, Policy, components_of
+from episafe.problems.sampled import AnyTask, SampledTask
+
+# Set on the released problems of seeds 1000 to 1029; they change the regret by some 10 % and never the guarantee.
+NUM_ROWS = 6  # policies on trial at once, with the incumbent
+SHORTEST_TRIAL = 60  # episodes
+TRIAL_SHARE = 0.5  # a trial lasts half as long as all that was before it, if that is longer
+FIRST_MARGIN = 1 / 3  # of the slack: how far above b the first proposal aims
+
+
+@dataclass(frozen=True)
+class Observation:
+    """Every deployed mixture has expected utility at least b, in all episodes at once, with probability 1 − delta.
+
+    It assumes: total utilities are ≥ 0; given what is deployed, episodes are independent and all alike, without drift;
+    the component is drawn by the coin, and acts with the probabilities that it states; every episode is reported; the
+    incumbent has V^u ≥ b + slack. It does not assume: features, a Markov state, a known utility, a fixed start.
+
+    The promise is over the coin. A component that is still on trial may itself be below b: who cannot accept that
+    uses `FreshData`.
+
+    Args:
+        delta: the probability with which some deployed mixture may be below b.
+    """
+
+    delta: float = 0.05
+    name: ClassVar[str] = "observation"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "delta", as_probability("delta", self.delta))
+
+    def begin(self, task: AnyTask) -> "ObservationCertificate":
+        """A certificate for this task, with nothing on trial yet."""
+        return ObservationCertificate(task, self.delta)
+
+    def settings(self) -> dict[str, str | int | float]:
+        """The certifier and its delta."""
+        return {"certifier": self.name, "delta": self.delta}
+
+
+class Weighed(NamedTuple):
+    """One episode as it counts: `rows` of the policies that may have acted, their `shares`, and the totals."""
+
+    rows: list[int]
+    shares: list[float]
+    utility: float
+    reward: float
+
+
+class ObservationCertificate:
+    """The policies on trial and the confidence sequence of each; see `sequence` and `choosing` for the formulas.
+
+    Candidate j = 1, 2, … has δ_j = δ/(j(j+1)), which sum to δ.
+    """
+
+    def __init__(self, task: AnyTask, delta: float) -> None:
+        self.task, self.delta = task, delta
+        self.trials = blank_trials(NUM_ROWS)
+        self.trials.lower[0], self.trials.in_use[0] = task.threshold + task.slack, 1
+        self.policies: list[Policy | None] = [task.safe_policy] + [None] * (NUM_ROWS - 1)
+        self.lams = [math.nan] * NUM_ROWS
+        self.num_candidates = 0
+        self.num_episodes = 0
+        self.trial_ends = 0
+
+    def wants_candidate(self) -> bool:
+        """Whether the newest candidate has had its trial."""
+        return self.num_episodes >= self.trial_ends
+
+    def aim(self) -> float:
+        """b + (ξ/3)(1 + k/60)^{-1/2}: a margin that shrinks as a confidence bound does."""
+        task = self.task
+        return task.threshold + FIRST_MARGIN * task.slack / math.sqrt(1 + self.num_episodes / SHORTEST_TRIAL)
+
+    def consider(self, proposal: Proposal) -> None:
+        """Put a proposal on trial, in a free row or in place of the least useful policy."""
+        trials, i = self.trials, self._row()
+        self.num_candidates += 1
+        j = self.num_candidates
+        self.policies[i], self.lams[i] = proposal.policy, proposal.lam
+        trials.sums[i], trials.lower[i], trials.guess[i], trials.in_use[i] = 0, 0, proposal.reward, 1
+        trials.log_term[i] = math.log(len(BETS) * j * (j + 1) / self.delta)
+        trials.newest[0] = i
+        trial = max(SHORTEST_TRIAL, math.floor(TRIAL_SHARE * self.num_episodes))
+        self.trial_ends = self.num_episodes + trial
+
+    def deployment(self) -> Deployment:
+        """The best mixture whose bound reaches the threshold."""
+        return self.as_deployment(*choose(self.trials, self.task.threshold))
+
+    def as_deployment(self, first: int, second: int, weight: float, bound: float) -> Deployment:
+        """The mixture weight·first + (1 − weight)·second of two rows."""
+        candidate, payer = self.policies[first], self.policies[second]
+        assert candidate is not None and payer is not None
+        if first == second == 0:
+            return Deployment(candidate, "safe", math.nan, math.nan, "no mixture with a candidate seems better")
+        if first == second:
+            return Deployment(candidate, "search", self.lams[first], bound)
+        return Deployment(MixturePolicy((candidate, payer), (weight, 1 - weight)), "search", self.lams[first], bound)
+
+    def weigh(self, policy: Policy, states: Any, actions: IntArray, utility: float, reward: float) -> Weighed:
+        """The shares of the components in an episode; what they cannot have done is refused."""
+        if utility < 0:
+            raise InvalidEpisode(f"the utilities of an episode must sum to 0 or more, got {utility}: shift and rescale")
+        components, weights = components_of(policy)
+        shares = [w * self._probability(pi, states, actions) for pi, w in zip(components, weights, strict=True)]
+        total = sum(shares)
+        if total <= 0:
+            raise InvalidEpisode("the deployed policy never acts like this: report the episode with its own plan_id")
+        rows = [self._row_of(component) for component in components]
+        return Weighed(rows, [share / total for share in shares], utility, reward)
+
+    def take_in(self, weighed: Weighed) -> None:
+        """Credit the policies that may have acted; those no longer on trial are forgotten."""
+        for i, share in zip(weighed.rows, weighed.shares, strict=True):
+            if i >= 0:
+                credit(self.trials, i, share, weighed.utility, weighed.reward)
+        self.num_episodes += 1
+
+    def _probability(self, policy: Policy, states: Any, actions: IntArray) -> float:
+        """Π_h π_h(a_h|s_h)."""
+        listed = not isinstance(self.task, SampledTask)
+        product = 1.0
+        for h, (state, action) in enumerate(zip(states, actions, strict=False)):  # the last state has no action
+            row = policy.table()[h, state] if listed else policy.probabilities(h, state)
+            product *= float(row[action])
+        return product
+
+    def _row_of(self, policy: Policy) -> int:
+        return next((i for i, on_trial in enumerate(self.policies) if on_trial is policy), -1)
+
+    def _row(self) -> int:
+        """A free row, or that of the policy of least score − (b − L)₊, never the incumbent's."""
+        trials = self.trials
+        free = np.flatnonzero(trials.in_use == 0)
+        if len(free):
+            return int(free[0])
+        shortfall = np.maximum(self.task.threshold - trials.lower, 0)
+        trials.newest[0] = 0  # the newest one is now judged by what it did
+        worth = np.array([score(trials, i) for i in range(NUM_ROWS)]) - shortfall
+        return 1 + int(np.argmin(worth[1:]))
