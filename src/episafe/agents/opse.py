@@ -85,7 +85,7 @@ class OPSE(SoftmaxAgent):
         return Plan(found.policy, found.source, found.lam, found.utility_bound, self.level, found.reason)
 
     def _due(self) -> bool:
-        return super()._due() if self.certificate is None else True
+        return super()._due() if self.certificate is None else self.certificate.is_due()
 
     def _weigh(self, episode: Episode, states: Any, actions: IntArray, plan_id: int | None) -> Any:
         if self.certificate is None or plan_id not in self._issued:

@@ -1,7 +1,8 @@
 """Certifiers: what a proposed policy must pass before it may be deployed. The proofs: docs/theory-certificates.md."""
 
 from episafe.certify.base import Certificate, Certifier
+from episafe.certify.fresh_data import FreshData
 from episafe.certify.model import Model
 from episafe.certify.observation import Observation
 
-__all__ = ["Certificate", "Certifier", "Model", "Observation"]
+__all__ = ["Certificate", "Certifier", "FreshData", "Model", "Observation"]

@@ -21,6 +21,10 @@ class Deployment(NamedTuple):
 class Certificate(Protocol):
     """A certifier at work on one task. It sees what was deployed and what came of it, never the transition kernel."""
 
+    def is_due(self) -> bool:
+        """Whether what is deployed may change before the next episode."""
+        ...
+
     def wants_candidate(self) -> bool:
         """Whether it is time to propose a policy."""
         ...

@@ -78,6 +78,10 @@ class ObservationCertificate:
         self.num_episodes = 0
         self.trial_ends = 0
 
+    def is_due(self) -> bool:
+        """Always: every episode moves the bounds, and so the weights."""
+        return True
+
     def wants_candidate(self) -> bool:
         """Whether the newest candidate has had its trial."""
         return self.num_episodes >= self.trial_ends

@@ -64,6 +64,15 @@ def lower_bound(sums, i, log_term):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def lower_bounds(sums, log_term):  # type: ignore[no-untyped-def]
+    """`lower_bound` of every row of `sums` (n, 6), (n,)."""
+    found = np.empty(sums.shape[0])
+    for i in range(sums.shape[0]):
+        found[i] = lower_bound(sums, i, log_term)
+    return found
+
+
+@kernel
 def credit(trials, i, share, utility, reward):  # type: ignore[no-untyped-def]
     """Add an episode with total `utility` X and total `reward` R to policy i, whose share in it was q."""
     weighted = share * utility

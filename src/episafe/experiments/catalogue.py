@@ -9,7 +9,7 @@ from episafe.agents.dope import DOPE
 from episafe.agents.fixed import Fixed
 from episafe.agents.ghosh2024 import Ghosh2024
 from episafe.agents.opse import OPSE
-from episafe.certify import Certifier, Model, Observation
+from episafe.certify import Certifier, FreshData, Model, Observation
 from episafe.learning.constants import Constants
 from episafe.learning.replanning import Doubling, Every, Replanning
 from episafe.problems.cmdp import LinearCMDP
@@ -28,11 +28,15 @@ class Entry:
 CERTIFIERS: dict[str, tuple[Callable[[], Certifier], str]] = {
     "model": (
         Model,
-        "the paper's: the model's pessimistic value; assumes linear features and that C_u is large enough",
+        "the paper's: the model's pessimistic value; assumes linear features and a large enough C_u",
     ),
     "observation": (
         Observation,
         "observed utilities of mixtures; assumes episodes without drift and the slack of the incumbent, no model",
+    ),
+    "fresh-data": (
+        FreshData,
+        "regression on data that a policy was fixed before; assumes linear features, listed states; no mixtures",
     ),
 }
 
@@ -50,6 +54,11 @@ AGENTS: dict[str, Entry] = {
     "opse-observation": Entry(
         _certified_opse("observation"),
         "OPSE as a proposer; every deployed mixture is certified by observed utilities, proved at 95 %",
+        only_proposes=True,
+    ),
+    "opse-fresh-data": Entry(
+        _certified_opse("fresh-data"),
+        "OPSE as a proposer; every deployed Markov policy is certified by data fresh to it, proved at 95 %",
         only_proposes=True,
     ),
     "ghosh": Entry(

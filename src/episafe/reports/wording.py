@@ -13,11 +13,12 @@ ENOUGH_RUNS = 10
 AGENTS = {
     "opse": "explores with softmax policies and deploys one only if a pessimistic estimate of its utility reaches the "
     "threshold; otherwise it deploys the incumbent, a policy known to be safe.",
-    "opse-observation": "takes OPSE’s planner as a proposer only. It deploys a mixture, drawn before the episode, whose "
-    "expected utility is proved to reach the threshold from the utilities observed so far; before anything is proved "
-    "of a candidate, the incumbent’s slack pays for trying it. What a component on trial does by itself is not bounded.",
-    "opse-fresh-data": "takes OPSE’s planner as a proposer only. It deploys Markov policies, each the incumbent with some "
-    "deviations, whose utility is bounded below from data that their values have not seen.",
+    "opse-observation": "takes OPSE’s planner as a proposer only. It deploys a mixture, drawn before the episode, "
+    "whose expected utility is proved to reach the threshold from the utilities observed so far; before anything is "
+    "proved of a candidate, the incumbent’s slack pays for trying it. What a component on trial does by itself is not "
+    "bounded.",
+    "opse-fresh-data": "takes OPSE’s planner as a proposer only. It deploys Markov policies, at first the incumbent "
+    "with rare deviations, whose utility is bounded below from data that they were fixed before.",
     "ghosh": "is the same softmax planner with an optimistic utility and no incumbent, as the paper implements its "
     "baseline. It does not promise that every episode is safe.",
     "dope": "solves the optimistic-pessimistic problem of Bura et al. 2022 over a box of transition kernels, without "
@@ -30,8 +31,8 @@ LEVELS = {
     "observed, not proved.",
     "calibrated": "the constants were validated by simulation on a stated family of problems; outside that family zero "
     "violation is observed, not proved.",
-    "theorem": "proved: with probability at least 1 − δ no episode violates, under the assumptions of the theorem or of "
-    "the certifier (docs/theory-certificates.md).",
+    "theorem": "proved: with probability at least 1 − δ no episode violates, under the assumptions of the theorem or "
+    "of the certifier (docs/theory-certificates.md).",
 }
 VARIANTS = {
     "released": "follows the code behind the published figures.",

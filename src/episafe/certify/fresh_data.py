@@ -1,0 +1,143 @@
+"""A certificate for Markov policies: their utility is bounded from an epoch of data that they were fixed before."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from episafe.arrays import Array, IntArray
+from episafe.certify.base import Deployment
+from episafe.certify.checks import as_probability
+from episafe.certify.evaluating import num_bounds, pessimistic_utility
+from episafe.certify.sequence import BETS
+from episafe.learning.proposing import Proposal
+from episafe.problems.policy import Policy, TablePolicy
+from episafe.problems.sampled import AnyTask
+from episafe.problems.task import Task
+
+FIRST_EPOCH, EPOCH_GROWTH = 500, 1.5  # episodes; fixed in advance, as the proof needs
+STEPS = (1.0, 0.7, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05, 0.0)  # how far candidates go towards the proposal, boldest first
+LEAST_DEVIATION = 0.01  # room for exploring that a certified policy must leave
+INSIDE = 1 - 1e-12  # keeps the deployed bound above b in spite of rounding
+
+
+@dataclass(frozen=True)
+class FreshData:
+    """Every deployed policy is Markov with utility at least b, in all episodes at once, with probability 1 − delta.
+
+    It assumes: the transition kernel is linear in the features (or these are one-hot), with ‖∫V dμ‖ ≤ √d max|V|; the
+    utility is known and ≥ 0; the states are listed; episodes are independent given the policy, without drift; every
+    episode is reported; the incumbent has V^u ≥ b + slack. There is no coin: each policy is safe by itself.
+
+    Args:
+        delta: the probability with which some deployed policy may be below b.
+    """
+
+    delta: float = 0.05
+    name: ClassVar[str] = "fresh-data"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "delta", as_probability("delta", self.delta))
+
+    def begin(self, task: AnyTask) -> "FreshDataCertificate":
+        """A certificate for this task: the incumbent, and small deviations from it."""
+        if not isinstance(task, Task):
+            raise TypeError("FreshData bounds values at every state: it needs listed states; else use Observation")
+        return FreshDataCertificate(task, self.delta)
+
+    def settings(self) -> dict[str, str | int | float]:
+        """The certifier and its delta."""
+        return {"certifier": self.name, "delta": self.delta}
+
+
+class FreshDataCertificate:
+    """A certified policy π_c with bound L, and an epoch of fixed length in which π_c, deviating, meets a proposal π_x.
+
+    Deployed is (1−ε)π_c + επ_x at every state, with (1−ε)^H L ≥ b: utilities are ≥ 0, so what is earned while nothing
+    deviates is enough. When the epoch ends, (1−α)π_c + απ_x is evaluated for each α in `STEPS` on its data, and the
+    boldest one that passes is the new π_c. Epoch e = 1, 2, … has δ_e = δ/(e(e+1)), shared by its evaluations.
+    """
+
+    def __init__(self, task: Task, delta: float) -> None:
+        self.task, self.delta = task, delta
+        self.certified: Array = task.safe_policy.table()
+        self.bound = task.threshold + task.slack
+        self.lam = math.nan
+        self.num_epochs = 0
+        self.num_certified = 0
+        self._proposal: Proposal | None = None
+        self._deployed: Deployment | None = None
+        self._folds: list[list[tuple[int, int, int]]] = []
+        self._num_seen = self._length = 0
+
+    def is_due(self) -> bool:
+        """Whether the epoch is over, so that something else may be deployed."""
+        return self._num_seen >= self._length
+
+    def wants_candidate(self) -> bool:
+        """Whether the epoch is over."""
+        return self.is_due()
+
+    def aim(self) -> float:
+        """b + (ξ/2)(n₁/n_e)^{1/2}, n_e the length of the epoch that follows."""
+        return self.task.threshold + self.task.slack / 2 * math.sqrt(EPOCH_GROWTH**-self.num_epochs)
+
+    def consider(self, proposal: Proposal) -> None:
+        """End the epoch, certify what its data allow, and begin the next one with this proposal."""
+        if self._proposal is not None:
+            self._certify(self._proposal)
+        self.num_epochs += 1
+        self._proposal = proposal
+        num_folds = max(self.task.horizon - 1, 1)
+        self._folds = [[] for _ in range(num_folds)]
+        self._num_seen = 0
+        self._length = num_folds * math.ceil(FIRST_EPOCH * EPOCH_GROWTH ** (self.num_epochs - 1) / num_folds)
+        self._deployed = self._deviating(proposal)
+
+    def deployment(self) -> Deployment:
+        """The certified policy with as many deviations towards the proposal as its bound allows."""
+        assert self._deployed is not None
+        return self._deployed
+
+    def weigh(
+        self, policy: Policy, states: Any, actions: IntArray, utility: float, reward: float
+    ) -> tuple[Policy, Any, IntArray]:
+        """The episode as it is; what it says is a transition."""
+        return policy, states, actions
+
+    def take_in(self, weighed: tuple[Policy, Any, IntArray]) -> None:
+        """Put aside the transition at the step of the fold whose turn it is; episodes of past epochs do not count."""
+        policy, states, actions = weighed
+        if self._deployed is None or policy is not self._deployed.policy or self.is_due():
+            return
+        h = self._num_seen % len(self._folds)
+        self._folds[h].append((int(states[h]), int(actions[h]), int(states[h + 1])))
+        self._num_seen += 1
+
+    def _certify(self, proposal: Proposal) -> None:
+        folds = [np.array(fold, dtype=np.int64).reshape(-1, 3) for fold in self._folds]
+        needed = self.task.threshold * (1 - LEAST_DEVIATION) ** -self.task.horizon
+        log_term = self._log_term()
+        for step in STEPS:
+            candidate = (1 - step) * self.certified + step * proposal.policy.table()
+            bound = pessimistic_utility(self.task, candidate, folds, log_term)
+            if step > 0 and bound >= needed:
+                self.certified, self.bound, self.lam = candidate, bound, proposal.lam
+                self.num_certified += 1
+                return
+            if step == 0:
+                self.bound = max(self.bound, bound)
+
+    def _log_term(self) -> float:
+        """ln(1/δ') with δ' = δ_e / (evaluations · bounds · bets)."""
+        e = self.num_epochs
+        bets = len(BETS) if self.task.phi is None else 1
+        return math.log(e * (e + 1) * len(STEPS) * num_bounds(self.task) * bets / self.delta)
+
+    def _deviating(self, proposal: Proposal) -> Deployment:
+        b, H = self.task.threshold, self.task.horizon
+        deviation = (1 - (max(b, 0.0) / self.bound) ** (1 / H)) * INSIDE
+        table = (1 - deviation) * self.certified + deviation * proposal.policy.table()
+        bound = (1 - deviation) ** H * self.bound
+        return Deployment(TablePolicy(table), "search", self.lam, bound)
