@@ -3,7 +3,7 @@
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 from episafe.arrays import IntArray
-from episafe.learning.proposing import Proposal
+from episafe.learning.proposing import Aim, Proposal
 from episafe.problems.policy import Policy
 from episafe.problems.sampled import AnyTask
 
@@ -29,8 +29,8 @@ class Certificate(Protocol):
         """Whether it is time to propose a policy."""
         ...
 
-    def aim(self) -> float:
-        """The expected utility that a proposal should have by the planner's estimate."""
+    def aim(self) -> Aim:
+        """What a proposal should reach by the planner's estimate."""
         ...
 
     def consider(self, proposal: Proposal) -> None:

@@ -11,7 +11,7 @@ from episafe.certify.base import Deployment
 from episafe.certify.checks import as_probability
 from episafe.certify.evaluating import num_bounds, pessimistic_utility
 from episafe.certify.sequence import BETS
-from episafe.learning.proposing import Proposal
+from episafe.learning.proposing import Aim, Proposal
 from episafe.problems.policy import Policy, TablePolicy
 from episafe.problems.sampled import AnyTask
 from episafe.problems.task import Task
@@ -79,9 +79,9 @@ class FreshDataCertificate:
         """Whether the epoch is over."""
         return self.is_due()
 
-    def aim(self) -> float:
+    def aim(self) -> Aim:
         """b + (ξ/2)(n₁/n_e)^{1/2}, n_e the length of the epoch that follows."""
-        return self.task.threshold + self.task.slack / 2 * math.sqrt(EPOCH_GROWTH**-self.num_epochs)
+        return Aim(self.task.threshold + self.task.slack / 2 * math.sqrt(EPOCH_GROWTH**-self.num_epochs))
 
     def consider(self, proposal: Proposal) -> None:
         """End the epoch, certify what its data allow, and begin the next one with this proposal."""

@@ -6,6 +6,16 @@ from episafe.learning import kernels
 from episafe.learning.softmax import SoftmaxPlanner, SoftmaxPolicy
 
 
+class Aim(NamedTuple):
+    """What to propose: a policy of this estimated utility, with `optimism` in place of −C_u as scale of its bonus.
+
+    Without optimism the planner's own scale is used.
+    """
+
+    utility: float
+    optimism: float = 0.0
+
+
 class Proposal(NamedTuple):
     """π^λ and what the planner promises of it: V̄ʳ + V̄†, an optimistic reward. Nothing here is proved."""
 
@@ -14,13 +24,15 @@ class Proposal(NamedTuple):
     reward: float
 
 
-def propose(planner: SoftmaxPlanner, aim: float) -> Proposal:
-    """The policy of the smallest λ whose estimated utility is at least `aim`; of λ_max where none has it."""
+def propose(planner: SoftmaxPlanner, aim: Aim) -> Proposal:
+    """The policy of the smallest λ whose estimated utility reaches the aim; of λ_max where none does."""
     known, scales = planner.regression, planner.scales
-    search = planner.search._replace(threshold=aim)
+    if aim.optimism > 0:
+        scales = scales._replace(utility_bonus=aim.optimism)
+    search = planner.search._replace(threshold=aim.utility)
     source, lam, _ = kernels.decide(known.model, known.support, known.work, scales, search)
     if source == kernels.SAFE:
         lam = search.lam_max
         kernels.evaluate_once(known.model, known.support, known.work, scales, lam)
     V_r, V_dagger, _ = known.work.V[0, :, 0]
-    return Proposal(planner.policy(lam), lam, float(V_r + V_dagger))
+    return Proposal(planner.policy(lam, scales), lam, float(V_r + V_dagger))

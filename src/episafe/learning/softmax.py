@@ -82,6 +82,6 @@ class SoftmaxPlanner:
         known = self.regression
         return float(kernels.evaluate_once(known.model, known.support, known.work, self.scales, lam))
 
-    def policy(self, lam: float) -> SoftmaxPolicy:
-        """π^λ of the λ that was evaluated last, frozen."""
-        return SoftmaxPolicy(self._task, self.regression.fitted(self.scales, lam), lam)
+    def policy(self, lam: float, scales: Scales | None = None) -> SoftmaxPolicy:
+        """π^λ of the λ that was evaluated last, frozen; with the scales that it was evaluated with."""
+        return SoftmaxPolicy(self._task, self.regression.fitted(scales or self.scales, lam), lam)

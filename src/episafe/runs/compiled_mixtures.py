@@ -68,9 +68,10 @@ class CompiledMixtureRun:
                         certificate.trial_ends - certificate.num_episodes)  # fmt: skip
             pause = min(stop, k + ahead)
             done = _play(
-                self._on_trial, certificate.trials, task.threshold, task.reward, task.utility, task.initial_state,
-                self._running, regression.known, regression.slot_of, regression.state_of, regression.support,
-                regression.phi, regression.model, *self._streams, self._coin, facts, self._coins, k, pause,
+                self._on_trial, certificate.trials, certificate.num_episodes, task.threshold, task.reward, task.utility,
+                task.initial_state, self._running, regression.known, regression.slot_of, regression.state_of,
+                regression.support, regression.phi, regression.model, *self._streams, self._coin, facts, self._coins,
+                k, pause,
             )  # fmt: skip
             facts.plan_ids[k:done] = self._first_id + self._done + np.arange(done - k)
             self._done += done - k
@@ -97,8 +98,8 @@ class CompiledMixtureRun:
 
 @kernel
 def _play(  # type: ignore[no-untyped-def]
-    on_trial, trials, threshold, reward, utility, initial_state, kernel, known, slot_of, state_of, support, phi, model,
-    choices, transitions, coin, facts, coins, start, stop,
+    on_trial, trials, num_episodes, threshold, reward, utility, initial_state, kernel, known, slot_of, state_of,
+    support, phi, model, choices, transitions, coin, facts, coins, start, stop,
 ):  # fmt: skip
     """Episodes `start` to `stop`, or until the arrays are full; returns the first episode not made."""
     _, H, _, _ = on_trial.tables.shape
@@ -106,7 +107,7 @@ def _play(  # type: ignore[no-untyped-def]
     for k in range(start, stop):
         if is_full(model, support.size, phi.shape[3]):
             return k
-        i, j, p, bound = choose(trials, threshold)
+        i, j, p, bound = choose(trials, threshold, num_episodes + k - start)
         on_trial.last[0], on_trial.last[1], on_trial.last[2], on_trial.last[3] = i, j, p, bound
         _note(on_trial, i, j, p, bound, facts, coins, k)
         acting = i
