@@ -24,6 +24,7 @@ def test_list_names_every_environment_and_agent():
     shown = json.loads(invoke("list", "--json").stdout)
     assert shown["environments"]["tabular"]["num_states"] == 5
     assert set(shown["agents"]) == set(AGENTS)
+    assert set(shown["certifiers"]) == {"model", "observation", "fresh-data"}
     plain = invoke("list")
     assert plain.exit_code == 0
     assert "streaming" in plain.stdout
@@ -196,9 +197,10 @@ def test_a_failed_job_is_reported_with_exit_code_1_and_the_others_are_kept(tmp_p
 def test_the_papers_experiment_is_the_papers():
     full, quick = spec.paper_experiment(quick=False), spec.paper_experiment(quick=True)
     assert (full.num_seeds, full.num_episodes, quick.num_seeds, quick.num_episodes) == (10, 10_000, 3, 1_000)
-    assert full.agents == ["opse", "ghosh", "dope", "uniform"]
+    ours = ["opse-observation", "opse-fresh-data", "incumbent"]
+    assert [agent for agent in full.agents if agent not in ours] == ["opse", "ghosh", "dope", "uniform"]
     names = [job.name for job in full.jobs()]
-    assert len(names) == len(set(names)) == 3 * 2 * 4 * 10
+    assert len(names) == len(set(names)) == 3 * 2 * 7 * 10
     rules = {(job.env, job.agent): job.replan for job in full.jobs()}
     assert rules["linear", "dope"] == "doubling:0.3"
     assert {rule for kind, rule in rules.items() if kind != ("linear", "dope")} == {"every"}

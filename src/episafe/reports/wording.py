@@ -57,7 +57,7 @@ READING = (
     (
         "Incumbent deployments",
         "Episodes in which an agent deployed the policy it was given as safe. An agent that deploys it in every "
-        "episode is safe, and has not explored yet.",
+        "episode is safe, and has not explored yet. A mixture in which the incumbent is one component is not counted.",
     ),
     (
         "Intervals",
