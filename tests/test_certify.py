@@ -338,18 +338,31 @@ def sampled_folds(cmdp, table, num_episodes, rng):
     return folds
 
 
+def wrong_evaluations(cmdp, num_evaluations):
+    """How often the bound on the incumbent, from 200 transitions a fold of the uniform policy, is above its utility."""
+    task, rng, wrong = cmdp.task, np.random.default_rng(0), 0
+    behaviour, true = np.full(task.reward.shape, 1 / task.num_actions), cmdp.evaluate(task.safe_policy)[1]
+    log_term = math.log(num_bounds(task) / DELTA)
+    for _ in range(num_evaluations):
+        folds = sampled_folds(cmdp, behaviour, 200, rng)
+        wrong += pessimistic_utility(task, task.safe_policy.table(), folds, log_term) > true
+    return wrong
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_coverage_of_fresh_data_over_a_thousand_evaluations(name):
+    assert wrong_evaluations(es.make(name, 31), 1000) <= DELTA * 1000
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_pessimistic_utility_is_below_the_true_one_and_tends_to_it(name):
     cmdp = es.make(name, 31)
-    task, rng = cmdp.task, np.random.default_rng(0)
-    behaviour = np.full(task.reward.shape, 1 / task.num_actions)
-    true, wrong = cmdp.evaluate(task.safe_policy)[1], 0
+    task = cmdp.task
+    assert wrong_evaluations(cmdp, 200) <= DELTA * 200
+    behaviour, true = np.full(task.reward.shape, 1 / task.num_actions), cmdp.evaluate(task.safe_policy)[1]
     log_term = math.log(num_bounds(task) / DELTA)
-    for _ in range(200):
-        folds = sampled_folds(cmdp, behaviour, 200, rng)
-        wrong += pessimistic_utility(task, task.safe_policy.table(), folds, log_term) > true
-    assert wrong <= DELTA * 200
-    folds = sampled_folds(cmdp, behaviour, 400_000, rng)
+    folds = sampled_folds(cmdp, behaviour, 400_000, np.random.default_rng(1))
     assert pessimistic_utility(task, task.safe_policy.table(), folds, log_term) > 0.9 * true
 
 

@@ -12,6 +12,7 @@ from episafe.files import atomic
 from episafe.reports.panels import NUM_TICKS, Chart, Line, Panel
 
 WIDTH, HEIGHT, DPI = 12.0, 4.2, 150
+LONG_NAME = 36  # characters; four names of this length fill the width
 # without them the files would say when and with what they were made
 METADATA = {"png": {"Software": None}, "pdf": {"Creator": None, "Producer": None, "CreationDate": None}}
 _DASHES = {
@@ -57,7 +58,7 @@ def figure(rows: Sequence[Chart]) -> Figure:
         for axes, panel in zip(row.subplots(1, len(chart.panels)), chart.panels, strict=True):
             _draw(axes, panel)
         handles, labels = row.axes[0].get_legend_handles_labels()
-        row.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 4), frameon=False)
+        row.legend(handles, labels, loc="outside lower center", ncols=_legend_columns(labels), frameon=False)
         shown = "mean and 95 % interval over runs" if chart.has_intervals else "no interval from one run"
         row.suptitle(f"{chart.title}, {shown}", fontsize=11)
     return drawn
@@ -106,3 +107,8 @@ def _draw_line(axes: Axes, panel: Panel, line: Line) -> None:
     )
     low, high = panel.axis.position(curve.low), panel.axis.position(curve.high)
     axes.fill_between(curve.episodes, low, high, color=style.colour, alpha=0.15, linewidth=0, zorder=2)
+
+
+def _legend_columns(labels: list[str]) -> int:
+    """How many names fit beside each other: four short ones, three long ones."""
+    return min(len(labels), 4 if max(map(len, labels)) <= LONG_NAME else 3)
