@@ -1,5 +1,6 @@
 """A policy to try: the planner's search, aimed at a utility that need not be the threshold."""
 
+import math
 from typing import NamedTuple
 
 from episafe.learning import kernels
@@ -35,4 +36,7 @@ def propose(planner: SoftmaxPlanner, aim: Aim) -> Proposal:
         lam = search.lam_max
         kernels.evaluate_once(known.model, known.support, known.work, scales, lam)
     V_r, V_dagger, _ = known.work.V[0, :, 0]
-    return Proposal(planner.policy(lam, scales), lam, float(V_r + V_dagger))
+    reward = float(V_r + V_dagger)
+    if not math.isfinite(reward):
+        raise FloatingPointError(f"the planner promises a reward of {reward}: nothing can be proposed from this")
+    return Proposal(planner.policy(lam, scales), lam, reward)
