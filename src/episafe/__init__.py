@@ -1,5 +1,9 @@
 """episafe: improve a policy online without one unsafe episode."""
 
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING
+
 from episafe.agents.base import Agent, Episode, Plan
 from episafe.agents.dope import DOPE, Radius
 from episafe.agents.fixed import Fixed
@@ -15,6 +19,9 @@ from episafe.problems.sampled import SampledCMDP, SampledTask
 from episafe.problems.task import Constraint, Task
 from episafe.runs.record import Record
 from episafe.runs.runner import run
+
+if TYPE_CHECKING:
+    from episafe import bandits
 
 __all__ = [
     "DOPE",
@@ -40,6 +47,14 @@ __all__ = [
     "SampledTask",
     "TablePolicy",
     "Task",
+    "bandits",
     "make",
     "run",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """`es.bandits`, imported when it is first asked for."""
+    if name == "bandits":
+        return importlib.import_module("episafe.bandits")
+    raise AttributeError(f"module 'episafe' has no attribute {name!r}")

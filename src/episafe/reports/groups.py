@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from episafe.runs.record import COLUMNS, Record
+from episafe.runs.record import Record
 
 ENVS = ("tabular", "streaming", "linear")
 VARIANTS = ("released", "text")
@@ -67,7 +67,7 @@ def shortest(records: Sequence[Record]) -> int:
 
 def first(record: Record, num_episodes: int) -> Record:
     """The record as if the run had ended after `num_episodes`."""
-    return replace(record, **{name: getattr(record, name)[:num_episodes] for name in COLUMNS})
+    return replace(record, **{name: getattr(record, name)[:num_episodes] for name in record.columns()})
 
 
 def _rank(name: str, known: tuple[str, ...]) -> tuple[int, str]:

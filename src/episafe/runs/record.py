@@ -16,7 +16,7 @@ from episafe.runs.settings import to_toml
 EPISODES, SETTINGS = "episodes.npz", "run.toml"
 ROUNDING = 1e-9  # far above the float64 rounding of a value of order H, far below any violation that matters
 COLUMNS = ("reward_values", "utility_values", "sources", "lams", "utility_bounds", "plan_ids")
-TOTALS = ("reward_totals", "utility_totals")
+OPTIONAL = ("reward_totals", "utility_totals", "optima")
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +34,7 @@ class Record:
         settings: how the run was made, as plain values: environment, agent, constants, seed, versions, seconds.
         reward_totals, utility_totals: what was collected in each episode, (K,): one sample of V^r, V^u each. Kept where
             exact values cannot be known, else None.
+        optima: the optimum of each episode, (K,), where it changes; `optimum` is then their mean. Else None.
     """
 
     reward_values: Array
@@ -47,10 +48,15 @@ class Record:
     settings: Mapping[str, str | int | float] = field(default_factory=dict)
     reward_totals: Array | None = None
     utility_totals: Array | None = None
+    optima: Array | None = None
 
     def regret(self) -> Array:
         """Σ_{i≤k} (optimum − V^r(π⁽ⁱ⁾)), signed, (K,)."""
-        return np.cumsum(self.optimum - self.reward_values)
+        return np.cumsum((self.optimum if self.optima is None else self.optima) - self.reward_values)
+
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns that this record has."""
+        return COLUMNS + tuple(name for name in OPTIONAL if getattr(self, name) is not None)
 
     def violation(self) -> Array:
         """Hard violation Σ_{i≤k} max{b − V^u(π⁽ⁱ⁾), 0}, (K,)."""
@@ -98,8 +104,7 @@ class Record:
         folder = Path(folder)
         (folder / SETTINGS).unlink(missing_ok=True)  # of an older record: two halves must never pass for a whole
         facts = {"optimum": float(self.optimum), "threshold": float(self.threshold)}
-        columns = COLUMNS if self.reward_totals is None else COLUMNS + TOTALS
-        write_arrays(folder / EPISODES, {name: getattr(self, name) for name in columns}, facts)
+        write_arrays(folder / EPISODES, {name: getattr(self, name) for name in self.columns()}, facts)
         write_text(folder / SETTINGS, to_toml(self.settings))
 
     @classmethod
@@ -108,7 +113,7 @@ class Record:
         folder = Path(folder)
         try:
             arrays, facts = read_arrays(folder / EPISODES)
-            columns = [name for name in COLUMNS + TOTALS if name in COLUMNS or name in arrays]
+            columns = [name for name in COLUMNS + OPTIONAL if name in COLUMNS or name in arrays]
             if len({len(arrays[name]) for name in columns}) != 1:
                 raise ValueError("its columns differ in length")
             settings = tomllib.loads((folder / SETTINGS).read_text())
