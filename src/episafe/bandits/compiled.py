@@ -1,7 +1,7 @@
 """Rounds in compiled code: the same steps, in the same order, as the plain loop; a test compares both bit for bit.
 
-For finitely many arms the whole loop is compiled, the engine's decisions included. On a ball or ellipsoid it runs until
-a new plan is due and leaves that to the agent.
+For rule agents on finitely many arms the whole loop is compiled, the engine's decisions included. Elsewhere it runs
+until a new plan is due and leaves that to the agent.
 """
 
 import math
@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from episafe.arrays import Array, IntArray
-from episafe.bandits.agents.base import BanditPlan
-from episafe.bandits.agents.engine import REASONS, decide, room
+from episafe.bandits.agents.base import BanditAgent, BanditPlan
+from episafe.bandits.agents.engine import REASONS, Rule, decide, room
 from episafe.bandits.agents.rule_agent import SOURCES, RuleAgent
 from episafe.bandits.regression import absorb
 from episafe.bandits.world import Luck, World, expected, observe
@@ -20,6 +20,7 @@ from episafe.learning.replanning import Doubling, Every
 from episafe.runs.facts import Facts
 from episafe.runs.simulate import draw
 
+NO_RULE = Rule(math.nan, math.nan, math.nan)  # where plans are not made in here
 OTHER = len(REASONS)  # a reason that the engine does not know: planning failed
 SOURCE, ID, DUE, REASON, ROUND, COUNT_THEN = range(6)
 
@@ -48,15 +49,20 @@ class Deployed(NamedTuple):
 
 
 def can_compile(agent: object) -> bool:
-    """Whether this loop knows the agent and its replanning rule."""
-    return isinstance(agent, RuleAgent) and isinstance(agent.replan, Every | Doubling)
+    """Whether this loop knows how the agent learns, and its replanning rule."""
+    if not isinstance(agent, BanditAgent) or type(agent).learn is not BanditAgent.learn:
+        return False
+    plans_inside = isinstance(agent, RuleAgent) or not agent.task.changes
+    return plans_inside and isinstance(agent.replan, Every | Doubling)
 
 
 class CompiledRun:
-    """A run of a rule agent: `advance` takes it on, `finish` hands the plan in force back to the agent."""
+    """A run of an agent: `advance` takes it on, `finish` hands the plan in force back to the agent."""
 
-    def __init__(self, world: World, agent: RuleAgent, num_arms: int, first_round: int) -> None:
+    def __init__(self, world: World, agent: BanditAgent, num_arms: int, first_round: int) -> None:
         self._world, self._agent = world, agent
+        self._inside = isinstance(agent, RuleAgent) and agent.task.is_finite
+        self._rule = agent.rule if isinstance(agent, RuleAgent) else NO_RULE
         # Every() is growth below zero: the information never shrinks
         self._growth = agent.replan.growth if isinstance(agent.replan, Doubling) else -math.inf
         self._room = room(num_arms)
@@ -81,8 +87,8 @@ class CompiledRun:
         agent, done = self._agent, 0
         while done < span.length:
             done = _play(
-                arms, safe, self._world, luck, agent.model, agent.rule, agent.radius, self._growth, self._changes,
-                agent.task.is_finite, self._room, self._policy, self._deployed, facts, reasons, span, done,
+                arms, safe, self._world, luck, agent.model, self._rule, agent.radius, self._growth, self._changes,
+                self._inside, self._room, self._policy, self._deployed, facts, reasons, span, done,
             )  # fmt: skip
             if done < span.length:
                 self._deployed = self._deploy(agent.plan(), 0)
@@ -104,6 +110,7 @@ class CompiledRun:
         source, plan_id, _, reason, round, count_then = deployed.marks.tolist()
         if plan_id != agent.last_id:
             decision = (source, float(deployed.figures[2]), float(deployed.figures[3]), reason)
+            assert isinstance(agent, RuleAgent)
             plan = agent.as_plan(deployed.atoms, deployed.weights, decision, plan_id)
             agent.adopt(plan, round, count_then, deployed.figures[4:])
 

@@ -11,7 +11,7 @@ from episafe.arrays import Array, IntArray
 from episafe.bandits.actions import as_arms
 from episafe.bandits.agents.base import BanditAgent
 from episafe.bandits.agents.engine import REASONS
-from episafe.bandits.agents.rule_agent import SOURCES, RuleAgent
+from episafe.bandits.agents.rule_agent import SOURCES
 from episafe.bandits.compiled import OTHER, CompiledRun, Span, can_compile
 from episafe.bandits.problem import LinearBandit
 from episafe.bandits.world import BLOCK, World, expected, luck, observe, optima
@@ -58,7 +58,7 @@ def run(
     best = np.full(num_rounds, math.nan if bandit.task.changes else bandit.optimal_value())
     compiled = can_compile(agent) and _arms_of_one_number(bandit, first_round, num_rounds)
     cut = spans(first_round, num_rounds)
-    if isinstance(agent, RuleAgent) and compiled:
+    if compiled:
         loop = compiled_loop(bandit, world, agent, facts, reasons, best, cut, seed)
     else:
         loop = plain_loop(bandit, world, agent, facts, reasons, best, cut, seed)
@@ -127,14 +127,14 @@ def plain_loop(
 def compiled_loop(
     bandit: LinearBandit,
     world: World,
-    agent: RuleAgent,
+    agent: BanditAgent,
     facts: Facts,
     reasons: IntArray,
     best: Array,
     cut: list[Span],
     seed: int,
 ) -> Iterator[int]:
-    """The same for rule agents, compiled; it yields as often."""
+    """The same for agents that learn by the regression alone, compiled; it yields as often."""
     task = bandit.task
     num_arms = len(task.incumbent(cut[0].round)) if task.is_finite else 0
     made = CompiledRun(world, agent, num_arms, cut[0].round)

@@ -15,6 +15,7 @@ from statistics import median
 
 import numpy as np
 
+from episafe import bandits
 from episafe.envs import ENVIRONMENTS, make
 from episafe.experiments.catalogue import build_agent, parse_replan
 from episafe.learning.constants import Constants
@@ -24,6 +25,8 @@ from episafe.runs.record import Record
 from episafe.runs.runner import run
 from episafe.runs.settings import versions
 
+BANDITS = ("finite", "ball", "ellipsoid", "contexts")
+DOUBLING = "doubling:0.3"
 PER_MIB = 2**20 if sys.platform == "darwin" else 2**10  # ru_maxrss is in bytes there, in KiB elsewhere
 
 
@@ -59,7 +62,7 @@ def measure(quick: bool) -> dict[str, object]:
         _speed(env, agent, replan, _affordable(env, agent, replan, episodes), repeats)
         for env in ENVIRONMENTS
         for agent in ("opse", "ghosh", "dope")
-        for replan in ("every", "doubling:0.3")
+        for replan in ("every", DOUBLING)
     ]
     lengths = [1_000, 10_000] if quick else [10_000, 100_000, 1_000_000]
     states = [30, 100] if quick else [30, 100, 300, 1_000]
@@ -71,6 +74,9 @@ def measure(quick: bool) -> dict[str, object]:
     ]
     return {
         "speeds": [asdict(row) for row in speeds],
+        "bandit_speeds": [
+            asdict(_bandit_speed(env, replan, quick)) for env in BANDITS for replan in ("every", DOUBLING)
+        ],
         "growths": [asdict(row) for row in growths],
         "machine": {"cpu": _cpu(), "cores": os.cpu_count(), **versions()},
         "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / PER_MIB,
@@ -101,6 +107,33 @@ def _speed(env: str, agent: str, replan: str, num_episodes: int, repeats: int) -
         num_episodes=num_episodes,
         seconds=seconds,
         episodes_per_second=num_episodes / seconds,
+        plans=int(record.plan_ids[-1]) + 1,
+        regret=float(record.regret()[-1]),
+        violation=float(max(record.violation()[-1] for _, record in runs)),
+    )
+
+
+def _bandit_speed(env: str, replan: str, quick: bool) -> Speed:
+    """OPLB-SP with the determinant radius on one bandit (finite: d = 5, n = 50)."""
+    bandit = bandits.make(env)
+    num_rounds = 2_000 if quick else 20_000 if replan == "every" else 100_000
+
+    def once(length: int, seed: int) -> tuple[float, Record]:
+        learner = bandits.OPLBSP(bandit.task, num_rounds, radius="determinant", replan=parse_replan(replan))
+        start = time.perf_counter()
+        record = bandits.run(bandit, learner, length, seed)
+        return time.perf_counter() - start, record
+
+    once(2, 0)  # compiles, or loads what is compiled
+    runs = [once(num_rounds, seed) for seed in range(1 if quick else 5)]
+    seconds, record = median(taken for taken, _ in runs), runs[0][1]
+    return Speed(
+        env=env,
+        agent="oplbsp",
+        replan=replan,
+        num_episodes=num_rounds,
+        seconds=seconds,
+        episodes_per_second=num_rounds / seconds,
         plans=int(record.plan_ids[-1]) + 1,
         regret=float(record.regret()[-1]),
         violation=float(max(record.violation()[-1] for _, record in runs)),

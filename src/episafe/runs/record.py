@@ -4,6 +4,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,7 +117,7 @@ class Record:
             columns = [name for name in COLUMNS + OPTIONAL if name in COLUMNS or name in arrays]
             if len({len(arrays[name]) for name in columns}) != 1:
                 raise ValueError("its columns differ in length")
-            settings = tomllib.loads((folder / SETTINGS).read_text())
+            settings = load_settings(folder)
             return cls(
                 **{name: arrays[name] for name in columns},
                 optimum=float(facts["optimum"]),
@@ -129,6 +130,14 @@ class Record:
             raise DamagedFile(
                 f"{folder} does not hold a whole record ({type(error).__name__}: {error}): delete it and run again"
             ) from error
+
+
+def load_settings(folder: Path) -> dict[str, Any]:
+    """How the run behind a record was made, without its columns."""
+    try:
+        return tomllib.loads((folder / SETTINGS).read_text())
+    except (OSError, ValueError) as error:
+        raise DamagedFile(f"{folder / SETTINGS} is damaged ({error}): delete the folder and run again") from error
 
 
 def _interval(sample: Array) -> tuple[float, float]:

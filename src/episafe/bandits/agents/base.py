@@ -15,7 +15,7 @@ from episafe.bandits.task import BanditTask
 from episafe.errors import DamagedFile, InvalidEpisode, InvalidProblem
 from episafe.files import read_arrays, write_arrays
 from episafe.learning.constants import Level
-from episafe.learning.replanning import Replanning
+from episafe.learning.replanning import Every, Replanning
 from episafe.problems.checks import as_finite, within_unit_norm
 
 Source = Literal["safe", "search"]
@@ -106,7 +106,7 @@ class BanditAgent(ABC):
             raise InvalidEpisode(str(error)) from error
         if rewards.shape != utilities.shape or rewards.ndim != 1:
             raise InvalidEpisode(f"as many rewards as utilities, one an action: got {rewards.shape}, {utilities.shape}")
-        self._observe(actions, rewards, utilities)
+        absorb_all(self.model, actions, rewards, utilities)
 
     @property
     def num_observations(self) -> int:
@@ -130,9 +130,7 @@ class BanditAgent(ABC):
 
     def save(self, path: str | Path) -> None:
         """Write all that was learned and the plan in force to one .npz file, atomically, without pickle."""
-        arrays = {
-            f"{name}_{key}": value for name, model in self._models().items() for key, value in model._asdict().items()
-        }
+        arrays: dict[str, Any] = self.model._asdict()
         notes: dict[str, Any] = {"settings": self.settings(), "round": self._round, "count_then": self._count_then,
                                  "plan": None}  # fmt: skip
         if self._plan is not None:
@@ -151,19 +149,15 @@ class BanditAgent(ABC):
                 raise ValueError(
                     f"{path} was saved by another agent: {', '.join(differing)} differ; build the agent as it was"
                 )
-            read = {
-                name: Regression(**{key: arrays[f"{name}_{key}"] for key in Regression._fields})
-                for name in self._models()
-            }
+            read = Regression(**{key: arrays[key] for key in Regression._fields})
             plan = notes["plan"]
             found = plan and BanditPlan(atoms=arrays["atoms"], probabilities=arrays["probabilities"], **plan)
             self._round, self._count_then = int(notes["round"]), int(notes["count_then"])
             self._plan, self.information_then = found, arrays["information_then"]
         except (KeyError, TypeError) as error:
             raise DamagedFile(f"{path} does not hold a bandit agent ({error}): delete it and save again") from error
-        for name, model in self._models().items():
-            for key, value in read[name]._asdict().items():
-                getattr(model, key)[...] = value
+        for ours, theirs in zip(self.model, read, strict=True):
+            ours[...] = theirs
 
     def settings(self) -> dict[str, str | int | float]:
         """What a record should say of this agent, as plain values."""
@@ -174,7 +168,13 @@ class BanditAgent(ABC):
             "norm_bound": task.norm_bound,
             "told_besides": self.told,
         }
-        return {"agent": self.label, "replan": repr(self.replan), "level": self.level, **self._said, **told}
+        return {
+            "agent": self.label,
+            "replan": repr(Every() if self.task.changes else self.replan),
+            "level": self.level,
+            **self._said,
+            **told,
+        }
 
     def _is_due(self, round: int) -> bool:
         learned = self.num_observations != self._count_then
@@ -196,13 +196,6 @@ class BanditAgent(ABC):
         mixture = over_arms(self.task.arms(round), incumbent) if finite else Mixture(incumbent[None, :], np.ones(1))
         return BanditPlan(mixture.atoms, mixture.probabilities, "safe", utility_bound=utility_bound, level=self.level,
                           reason=reason)  # fmt: skip
-
-    def _models(self) -> dict[str, Regression]:
-        """The regressions that make up what was learned."""
-        return {"model": self.model}
-
-    def _observe(self, actions: Array, rewards: Array, utilities: Array) -> None:
-        absorb_all(self.model, actions, rewards, utilities)
 
     @abstractmethod
     def _propose(self, round: int) -> BanditPlan:

@@ -18,5 +18,5 @@ class Incumbent(RuleAgent):
         super().__init__(task, Rule(math.nan, math.nan, -math.inf), None, 0.5, 0.0, Doubling(math.inf))
 
     def settings(self) -> dict[str, str | int | float]:
-        """Its name."""
-        return {"agent": self.label, "level": self.level}
+        """Its name; without a check there is no level."""
+        return {"agent": self.label, "level": ""}

@@ -10,7 +10,7 @@ from episafe.bandits.agents.engine import NO_POLICY, REASONS, mixed, nudged
 from episafe.bandits.hull import INFEASIBLE, envelope
 from episafe.bandits.policy import over_arms
 from episafe.bandits.radius import radius_now
-from episafe.bandits.regression import Regression, absorb_all, blank, estimates
+from episafe.bandits.regression import Regression, estimates
 from episafe.bandits.task import BanditTask
 from episafe.errors import InvalidProblem
 from episafe.learning.replanning import Every, Replanning
@@ -63,15 +63,14 @@ class OPLB(BanditAgent):
         self.e_0, self._per_e_0 = x_0 / np.linalg.norm(x_0), self._known / np.linalg.norm(x_0)
         if self._known - task.threshold < task.slack - TOLERANCE:
             raise InvalidProblem(f"known_utility {self._known} is below threshold + slack: give the exact utility")
-        self.rest: Regression = blank(task.dim)  # of the utility, on a^⊥
 
-    def _models(self) -> dict[str, Regression]:
-        return {"model": self.model, "rest": self.rest}
-
-    def _observe(self, actions: Array, rewards: Array, utilities: Array) -> None:
-        absorb_all(self.model, actions, rewards, utilities)
-        along = actions @ self.e_0
-        absorb_all(self.rest, actions - np.outer(along, self.e_0), rewards, utilities - along * self._per_e_0)
+    def _rest(self) -> Regression:
+        """The regression on a^⊥ = Pa from that on a: Λ^⊥ = I + P(Λ−I)P, Σ a^⊥(u − (aᵀe₀)c) = P(Σ au − c(Λ−I)e₀)."""
+        P = np.eye(self.task.dim) - np.outer(self.e_0, self.e_0)
+        seen = self.model.gram - np.eye(self.task.dim)
+        gram = np.eye(self.task.dim) + P @ seen @ P
+        sums = np.array([np.zeros(self.task.dim), P @ (self.model.sums[1] - self._per_e_0 * seen @ self.e_0)])
+        return Regression(gram, np.linalg.inv(gram), sums, np.array([np.linalg.slogdet(gram)[1]]), self.model.seen)
 
     def _propose(self, round: int) -> BanditPlan:
         arms = self.task.arms(round)
@@ -79,7 +78,8 @@ class OPLB(BanditAgent):
             return self._incumbent(round, "more observations than the radius covers")
         along = arms @ self.e_0
         across = arms - np.outer(along, self.e_0)
-        g = along * self._per_e_0 + across @ estimates(self.rest)[1] - _widths(self.radius, self.rest, across)
+        rest = self._rest()
+        g = along * self._per_e_0 + across @ estimates(rest)[1] - _widths(self.radius, rest, across)
         optimism = 1 + 2 * self.task.norm_bound / (self._known - self.task.threshold)
         f = arms @ estimates(self.model)[0] + optimism * _widths(self.radius, self.model, arms)
         # the incumbent is one more choice, after the arms: its utility is known, so it needs no bonus

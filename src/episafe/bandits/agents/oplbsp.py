@@ -6,6 +6,8 @@ from typing import Any, ClassVar, Literal
 from episafe.bandits.agents.base import refuse_what_is_no_task
 from episafe.bandits.agents.engine import Rule
 from episafe.bandits.agents.rule_agent import RuleAgent
+from episafe.bandits.radius import radius as radius_of
+from episafe.bandits.radius import radius_now
 from episafe.bandits.task import BanditTask
 from episafe.learning.replanning import Every, Replanning
 
@@ -63,3 +65,16 @@ class OPLBSP(RuleAgent):
         )
         super().__init__(task, rule, num_rounds, delta, radius, replan, label)
         self._said |= {"optimism": "1 + 2B/ξ" if optimism is None else optimism, "slack_is": slack}
+        lag = 0.0 if task.changes else getattr(replan, "growth", 0.0)
+        if num_rounds is not None and self.level == "theorem" and slack == "told":
+            self._said["deployment_bound"] = deployment_bound(task, num_rounds, delta, lag)
+
+
+def deployment_bound(task: BanditTask, num_rounds: int, delta: float, growth: float = 0.0) -> float:
+    """The theorem "Logarithmic |U| bound" with its constants: 32 d C_u² ξ⁻² ln(2K/δ), C_u that of the paper.
+
+    Planning again only when ln det Λ grew by `growth` lets β lag by at most e^(growth/2), and the bound by e^growth.
+    """
+    C_u = radius_now(radius_of("paper", task, num_rounds, delta)[0], 0.0, 0)
+    bound = 32 * task.dim * C_u**2 / task.slack**2 * math.log(2 * num_rounds / delta)
+    return float(bound) * math.exp(growth)
