@@ -156,8 +156,8 @@ class BanditAgent(ABC):
             self._plan, self.information_then = found, arrays["information_then"]
         except (KeyError, TypeError) as error:
             raise DamagedFile(f"{path} does not hold a bandit agent ({error}): delete it and save again") from error
-        for ours, theirs in zip(self.model, read, strict=True):
-            ours[...] = theirs
+        for array, saved in zip(self.model, read, strict=True):
+            array[...] = saved
 
     def settings(self) -> dict[str, str | int | float]:
         """What a record should say of this agent, as plain values."""
