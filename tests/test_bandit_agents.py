@@ -195,11 +195,16 @@ def test_restore_refuses_another_agent_and_damage(tmp_path):
     bandit = es.bandits.make("finite", seed=4)
     path = tmp_path / "agent.npz"
     build("oplbsp", bandit).save(path)
-    with pytest.raises(ValueError, match="radius differ; build the agent as it was"):
+    with pytest.raises(ValueError, match="radius differ; build it as it was"):
         build("oplbsp", bandit, radius="determinant").restore(path)
+    with pytest.raises(ValueError, match="threshold differ"):
+        build("oplbsp", es.bandits.make("finite", seed=5)).restore(path)
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(es.DamagedFile):
         build("oplbsp", bandit).restore(path)
+    es.Record(*([np.zeros(1)] * 6), 0.0, 0.0).save(tmp_path / "record")
+    with pytest.raises((es.DamagedFile, ValueError)):
+        build("oplbsp", bandit).restore(tmp_path / "record" / "episodes.npz")
 
 
 def test_batches_are_their_observations_one_by_one():

@@ -123,41 +123,42 @@ class BanditAgent(ABC):
         """The round that the plan in force was made for, and the number of observations it was made from."""
         return self._round, self._count_then
 
-    def adopt(self, plan: BanditPlan, round: int, count_then: int, information_then: Array) -> None:
+    def adopt(self, plan: BanditPlan | None, round: int, count_then: int, information_then: Array) -> None:
         """Put a plan in force; also one that a compiled loop made for this agent, and that was learned from since."""
         self._plan, self._round, self.information_then = plan, round, information_then.copy()
         self._count_then = count_then
 
     def save(self, path: str | Path) -> None:
         """Write all that was learned and the plan in force to one .npz file, atomically, without pickle."""
-        arrays: dict[str, Any] = self.model._asdict()
-        notes: dict[str, Any] = {"settings": self.settings(), "round": self._round, "count_then": self._count_then,
-                                 "plan": None}  # fmt: skip
-        if self._plan is not None:
-            plan = asdict(self._plan)
-            arrays |= {"atoms": plan.pop("atoms"), "probabilities": plan.pop("probabilities")}
-            notes["plan"] = plan
-        write_arrays(Path(path), {**arrays, "information_then": self.information_then}, notes)
+        arrays: dict[str, Any] = {**self.model._asdict(), "information_then": self.information_then}
+        plan = None if self._plan is None else asdict(self._plan)
+        if plan is not None:
+            arrays |= {name: plan.pop(name) for name in ("atoms", "probabilities")}
+        notes = {**self._identity(), "round": self._round, "count_then": self._count_then, "plan": plan}
+        write_arrays(Path(path), arrays, notes)
 
     def restore(self, path: str | Path) -> None:
-        """Go on, bit for bit, from what `save` wrote; the agent must have been built alike."""
+        """Go on, bit for bit, from what `save` wrote; the agent must have been built alike, for the same task."""
         arrays, notes = read_arrays(Path(path))
+        differing = [key for key, value in self._identity().items() if notes.get(key) != value]
+        if differing:
+            raise ValueError(f"{path} was saved by another agent: {', '.join(differing)} differ; build it as it was")
         try:
-            theirs, ours = notes["settings"], self.settings()
-            differing = sorted(key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key))
-            if differing:
-                raise ValueError(
-                    f"{path} was saved by another agent: {', '.join(differing)} differ; build the agent as it was"
-                )
-            read = Regression(**{key: arrays[key] for key in Regression._fields})
-            plan = notes["plan"]
-            found = plan and BanditPlan(atoms=arrays["atoms"], probabilities=arrays["probabilities"], **plan)
-            self._round, self._count_then = int(notes["round"]), int(notes["count_then"])
-            self._plan, self.information_then = found, arrays["information_then"]
-        except (KeyError, TypeError) as error:
+            read = [arrays[key] for key in Regression._fields]
+            if [saved.shape for saved in read] != [array.shape for array in self.model]:
+                raise ValueError("its arrays have other shapes")
+            plan = notes["plan"] and BanditPlan(
+                atoms=arrays["atoms"], probabilities=arrays["probabilities"], **notes["plan"]
+            )
+            self.adopt(plan, int(notes["round"]), int(notes["count_then"]), arrays["information_then"])
+        except (KeyError, TypeError, ValueError) as error:
             raise DamagedFile(f"{path} does not hold a bandit agent ({error}): delete it and save again") from error
         for array, saved in zip(self.model, read, strict=True):
             array[...] = saved
+
+    def _identity(self) -> dict[str, Any]:
+        """What must be the same for a saved state to make sense."""
+        return {**self.settings(), "dim": self.task.dim, "threshold": self.task.threshold}
 
     def settings(self) -> dict[str, str | int | float]:
         """What a record should say of this agent, as plain values."""
