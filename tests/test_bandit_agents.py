@@ -10,9 +10,7 @@ import episafe as es
 from episafe.bandits.agents.base import BanditAgent
 from episafe.bandits.agents.engine import REASONS
 from episafe.bandits.radius import radius, radius_now
-from episafe.bandits.run import compiled_loop, plain_loop, spans
-from episafe.bandits.world import World
-from episafe.runs.facts import blank
+from episafe.bandits.run import blank_tally, compiled_loop, plain_loop, spans
 
 ENVS = ["finite", "ball", "ellipsoid", "contexts"]
 K = 20_000
@@ -144,23 +142,21 @@ def test_every_plan_is_the_incumbent_or_passed_the_check(env, kind):
     assert "search" in sources
 
 
-@pytest.mark.parametrize("env", ENVS)
-@pytest.mark.parametrize("replan", [es.Every(), es.Doubling(0.3)], ids=["every", "doubling"])
-@pytest.mark.parametrize("kind", ["oplbsp", "oful", "lucb", "roful", "oplb"])
-def test_the_compiled_loop_is_the_plain_one_bit_for_bit(env, replan, kind):
-    if isinstance(replan, es.Every) and kind in ("lucb", "roful"):
-        pytest.skip("one agent of each kind of rule is enough here")
-    if kind == "oplb" and env != "finite":
-        pytest.skip("OPLB is for finite sets")
+EVERY, RARELY = es.Every(), es.Doubling(0.3)
+CASES = [(env, kind, RARELY) for env in ENVS for kind in ("oplbsp", "oful", "lucb", "roful")]
+CASES += [(env, "oplbsp", EVERY) for env in ENVS] + [("finite", "oplb", EVERY), ("finite", "oplb", RARELY)]
+
+
+@pytest.mark.parametrize(("env", "kind", "replan"), CASES, ids=lambda value: str(value).split("(")[0].lower())
+def test_the_compiled_loop_is_the_plain_one_bit_for_bit(env, kind, replan):
     bandit = es.bandits.make(env, seed=2)
     outcomes = []
     for loop in (plain_loop, compiled_loop):
         agent = build(kind, bandit, 2_000, replan=replan, radius=0.6)  # by hand, so that the incumbent is left soon
-        world = World(np.array([bandit.theta_r, bandit.theta_u]), bandit.task.noise, bandit.clicks)
-        facts, reasons, best = blank(600), np.zeros(len(REASONS) + 1, dtype=np.int64), np.full(600, np.nan)
-        for _ in loop(bandit, world, agent, facts, reasons, best, spans(700, 600), 5):
+        tally = blank_tally(bandit, 600)
+        for _ in loop(bandit, agent, tally, spans(700, 600), 5):
             pass
-        outcomes.append((facts, reasons, best, agent))
+        outcomes.append((*tally, agent))
     (facts, reasons, best, agent), (facts_2, reasons_2, best_2, agent_2) = outcomes
     for ours, theirs in zip(facts, facts_2, strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -360,7 +356,7 @@ def test_a_learner_of_ones_own_runs():
             return es.bandits.BanditPlan(arms, np.full(len(arms), 1 / len(arms)), "search")
 
     bandit = es.bandits.make("finite", seed=0)
-    record = es.bandits.run(bandit, Uniform(bandit.task, None, 0.05, 0.0, es.Every()), 50)
+    record = es.bandits.run(bandit, Uniform(bandit.task, radius=0.0), 50)
     assert record.reward_values[0] == pytest.approx((bandit.task.arms(0) @ bandit.theta_r).mean())
 
 

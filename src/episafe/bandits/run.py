@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -53,19 +53,14 @@ def run(
     first_round = _whole("first_round", first_round, 0)
     _check_same_problem(bandit, agent)
     start = time.perf_counter()
-    facts, reasons = blank(num_rounds), np.zeros(OTHER + 1, dtype=np.int64)
-    world = World(np.array([bandit.theta_r, bandit.theta_u]), bandit.task.noise, bandit.clicks)
-    best = np.full(num_rounds, math.nan if bandit.task.changes else bandit.optimal_value())
+    tally = blank_tally(bandit, num_rounds)
     compiled = can_compile(agent) and _arms_of_one_number(bandit, first_round, num_rounds)
-    cut = spans(first_round, num_rounds)
-    if compiled:
-        loop = compiled_loop(bandit, world, agent, facts, reasons, best, cut, seed)
-    else:
-        loop = plain_loop(bandit, world, agent, facts, reasons, best, cut, seed)
-    for done in loop:
+    loop = compiled_loop if compiled else plain_loop
+    for done in loop(bandit, agent, tally, spans(first_round, num_rounds), seed):
         if on_progress is not None:
             on_progress(done)
     seconds = time.perf_counter() - start
+    facts, reasons, best = tally
     settings = {"problem": "bandit", **bandit.origin, **agent.settings(), "num_rounds": num_rounds, "run_seed": seed}
     return Record(
         reward_values=facts.values[:, 0].copy(),
@@ -92,18 +87,24 @@ def spans(first_round: int, num_rounds: int) -> list[Span]:
     return found
 
 
-def plain_loop(
-    bandit: LinearBandit,
-    world: World,
-    agent: BanditAgent,
-    facts: Facts,
-    reasons: IntArray,
-    best: Array,
-    cut: list[Span],
-    seed: int,
-) -> Iterator[int]:
+class Tally(NamedTuple):
+    """What a run fills: the columns of its record, how often each reason was given, and the optimum of each round."""
+
+    facts: Facts
+    reasons: IntArray
+    best: Array
+
+
+def blank_tally(bandit: LinearBandit, num_rounds: int) -> Tally:
+    """Room for a run."""
+    best = np.full(num_rounds, math.nan if bandit.task.changes else bandit.optimal_value())
+    return Tally(blank(num_rounds), np.zeros(OTHER + 1, dtype=np.int64), best)
+
+
+def plain_loop(bandit: LinearBandit, agent: BanditAgent, tally: Tally, cut: Sequence[Span], seed: int) -> Iterator[int]:
     """The loop for any agent; yields the number of rounds done after each span."""
-    current = None
+    facts, reasons, best = tally
+    world, current = _world(bandit), None
     for span in cut:
         chance = luck(seed, span.round // BLOCK)
         for i in range(span.length):
@@ -125,17 +126,10 @@ def plain_loop(
 
 
 def compiled_loop(
-    bandit: LinearBandit,
-    world: World,
-    agent: BanditAgent,
-    facts: Facts,
-    reasons: IntArray,
-    best: Array,
-    cut: list[Span],
-    seed: int,
+    bandit: LinearBandit, agent: BanditAgent, tally: Tally, cut: Sequence[Span], seed: int
 ) -> Iterator[int]:
     """The same for agents that learn by the regression alone, compiled; it yields as often."""
-    task = bandit.task
+    task, world = bandit.task, _world(bandit)
     num_arms = len(task.incumbent(cut[0].round)) if task.is_finite else 0
     made = CompiledRun(world, agent, num_arms, cut[0].round)
     arms, safe = (task.arms(0), task.incumbent(0)) if task.is_finite and not task.changes else _none(task.dim)
@@ -143,12 +137,15 @@ def compiled_loop(
         for span in cut:
             if task.changes:
                 arms, safe = _stacked(bandit, span)
-                found = best[span.row : span.row + span.length]
-                optima(world.theta, task.threshold, arms, num_arms, found)
-            made.advance(arms, safe, luck(seed, span.round // BLOCK), facts, reasons, span)
+                optima(world.theta, task.threshold, arms, num_arms, tally.best[span.row : span.row + span.length])
+            made.advance(arms, safe, luck(seed, span.round // BLOCK), tally.facts, tally.reasons, span)
             yield span.row + span.length
     finally:
         made.finish()  # also when the run is interrupted: what was learned stays learned
+
+
+def _world(bandit: LinearBandit) -> World:
+    return World(np.array([bandit.theta_r, bandit.theta_u]), bandit.task.noise, bandit.clicks)
 
 
 def _none(dim: int) -> tuple[Array, Array]:

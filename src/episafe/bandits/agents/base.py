@@ -60,7 +60,14 @@ class BanditAgent(ABC):
     told: ClassVar[str] = ""  # what it is told beyond the task
 
     def __init__(
-        self, task: BanditTask, num_rounds: int | None, delta: float, radius: Any, replan: Replanning, label: str = ""
+        self,
+        task: BanditTask,
+        *,
+        num_rounds: int | None = None,
+        delta: float = 0.05,
+        radius: Any = "paper",
+        replan: Replanning = Every(),
+        label: str = "",
     ) -> None:
         refuse_what_is_no_task(task)
         if isinstance(replan, type) or not hasattr(replan, "due"):

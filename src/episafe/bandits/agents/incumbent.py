@@ -15,7 +15,7 @@ class Incumbent(RuleAgent):
     name: ClassVar[str] = "incumbent"
 
     def __init__(self, task: BanditTask) -> None:
-        super().__init__(task, Rule(math.nan, math.nan, -math.inf), None, 0.5, 0.0, Doubling(math.inf))
+        super().__init__(task, Rule(math.nan, math.nan, -math.inf), radius=0.0, replan=Doubling(math.inf))
 
     def settings(self) -> dict[str, str | int | float]:
         """Its name; without a check there is no level."""

@@ -26,4 +26,4 @@ class OFUL(RuleAgent):
         label: str = "",
     ) -> None:
         rule = Rule(math.nan, math.nan, math.inf, optimism=1.0, constrained=False)
-        super().__init__(task, rule, num_rounds, delta, radius, replan, label)
+        super().__init__(task, rule, num_rounds=num_rounds, delta=delta, radius=radius, replan=replan, label=label)

@@ -49,7 +49,7 @@ class OPLB(BanditAgent):
         replan: Replanning = Every(),
         label: str = "",
     ) -> None:
-        super().__init__(task, num_rounds, delta, radius, replan, label)
+        super().__init__(task, num_rounds=num_rounds, delta=delta, radius=radius, replan=replan, label=label)
         if not task.is_finite or task.changes:
             raise InvalidProblem(
                 "OPLB is for finitely many arms that do not change: no exact method is known elsewhere"

@@ -63,7 +63,7 @@ class OPLBSP(RuleAgent):
             optimism=math.nan if optimism is None else float(optimism),
             trigger=True,
         )
-        super().__init__(task, rule, num_rounds, delta, radius, replan, label)
+        super().__init__(task, rule, num_rounds=num_rounds, delta=delta, radius=radius, replan=replan, label=label)
         self._said |= {"optimism": "1 + 2B/ξ" if optimism is None else optimism, "slack_is": slack}
         lag = 0.0 if task.changes else getattr(replan, "growth", 0.0)
         if num_rounds is not None and self.level == "theorem" and slack == "told":

@@ -33,4 +33,4 @@ class ROFUL(RuleAgent):
     ) -> None:
         refuse_what_is_no_task(task)
         rule = Rule(task.threshold, task.norm_bound, task.slack, optimism=1.0, pessimism=-1.0, shrink=True)
-        super().__init__(task, rule, num_rounds, delta, radius, replan, label)
+        super().__init__(task, rule, num_rounds=num_rounds, delta=delta, radius=radius, replan=replan, label=label)

@@ -13,7 +13,7 @@ from episafe.bandits.policy import over_arms
 from episafe.bandits.radius import radius_now
 from episafe.bandits.regression import estimates, norm
 from episafe.bandits.task import BanditTask
-from episafe.learning.replanning import Replanning
+from episafe.learning.replanning import Every, Replanning
 
 SOURCES: tuple[Source, ...] = ("safe", "search")  # as the engine numbers them
 
@@ -27,13 +27,14 @@ class RuleAgent(BanditAgent):
         self,
         task: BanditTask,
         rule: Rule,
-        num_rounds: int | None,
-        delta: float,
-        radius: Any,
-        replan: Replanning,
+        *,
+        num_rounds: int | None = None,
+        delta: float = 0.05,
+        radius: Any = "paper",
+        replan: Replanning = Every(),
         label: str = "",
     ) -> None:
-        super().__init__(task, num_rounds, delta, radius, replan, label)
+        super().__init__(task, num_rounds=num_rounds, delta=delta, radius=radius, replan=replan, label=label)
         self.rule = rule
 
     def as_plan(

@@ -35,4 +35,4 @@ class SafeLUCB(RuleAgent):
         b, xi, B = task.threshold, task.slack, task.norm_bound
         share = min(1.0, xi / (b + xi + B)) if b + xi + B > 0 else 1.0
         rule = Rule(b, B, xi, optimism=1.0, num_seeds=math.ceil(num_rounds ** (2 / 3)), seed_share=share)
-        super().__init__(task, rule, num_rounds, delta, radius, replan, label)
+        super().__init__(task, rule, num_rounds=num_rounds, delta=delta, radius=radius, replan=replan, label=label)
