@@ -15,6 +15,7 @@ from episafe.runs.settings import Scalar
 
 CONFIDENCE = 0.95
 GRID = 400  # points of a curve; more cannot be seen
+DECADES = 3  # of rounds shown on a logarithmic axis; what came before is of no size
 HAS_INCUMBENT = (
     "opse",
     "dope",
@@ -168,8 +169,11 @@ def _speed(run: Record) -> float:
 
 def _curve(runs: Sequence[Record], quantity: Callable[[Record], Array | IntArray]) -> Curve:
     num_episodes = shortest(runs)
-    space = np.geomspace if is_bandit(runs[0]) else np.linspace
-    episodes = np.unique(space(1, num_episodes, GRID).round().astype(np.int64))
+    if is_bandit(runs[0]):
+        points = np.geomspace(max(1.0, num_episodes / 10**DECADES), num_episodes, GRID)
+    else:
+        points = np.linspace(1, num_episodes, GRID)
+    episodes = np.unique(points.round().astype(np.int64))
     mean, half_width = _t_interval(np.array([quantity(run)[episodes - 1] for run in runs], dtype=np.float64))
     return Curve(episodes, mean, mean - half_width, mean + half_width)
 

@@ -128,7 +128,7 @@ def _regret(lines: tuple[Line, ...], rounds: bool) -> Panel:
     largest, *others = sorted(map(_magnitude, lines), reverse=True)
     dwarfs = bool(others) and others[0] > 0 and largest > DWARFED * others[0]
     unit = _decade(others[0]) if dwarfs else 0.0
-    axis = _axis(lines, unit=max(1.0, _decade(largest) / 10**DECADES) if rounds and largest > 0 else unit)
+    axis = _axis(lines, unit=_decade(largest) / 100 if rounds and largest > 0 else unit)
     return Panel(f"Regret (signed){_mention(axis)}", lines, axis)
 
 
