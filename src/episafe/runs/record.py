@@ -137,7 +137,7 @@ def load_settings(folder: Path) -> dict[str, Any]:
     try:
         return tomllib.loads((folder / SETTINGS).read_text())
     except (OSError, ValueError) as error:
-        raise DamagedFile(f"{folder / SETTINGS} is damaged ({error}): delete the folder and run again") from error
+        raise DamagedFile(f"{folder} does not hold a whole record ({error}): delete it and run again") from error
 
 
 def _interval(sample: Array) -> tuple[float, float]:
