@@ -10,6 +10,7 @@ from episafe.learning.model import CountModel, DenseModel, Scales, Support, Work
 
 NEGLIGIBLE = -40.0  # e^-40 is below half a rounding of a sum that is at least 1: such a weight counts as 0
 SAFE, ZERO, SEARCH = 0, 1, 2  # where a decision comes from
+ABOVE, BELOW, TOP, BOTTOM, HALVE, LAST = range(6)  # stages of the search
 
 
 @kernel
@@ -275,6 +276,12 @@ def _evaluate_counts(model, support, work, scales, lam):  # type: ignore[no-unty
 
 
 @kernel
+def refresh_once(model, size, work):  # type: ignore[no-untyped-def]
+    """`refresh` as Python calls it."""
+    refresh(model, size, work)
+
+
+@kernel
 def evaluate_once(model, support, work, scales, lam):  # type: ignore[no-untyped-def]
     """`evaluate` as Python calls it."""
     return evaluate(model, support, work, scales, lam)
@@ -285,25 +292,51 @@ def decide(model, support, work, scales, search):  # type: ignore[no-untyped-def
     """Algorithm 2 for one episode: (source, λ, bound), with the values of the deployed λ left in `work`.
 
     The λ to evaluate: C_λ (only with the incumbent as fallback), 0, the midpoints, and last the one found, so that the
-    bound returned is that of the deployed policy itself. One call of `evaluate` serves all, to be compiled once.
+    bound returned is that of the deployed policy itself. A warm start tries λ·spread and λ/spread of the λ found last
+    before all that. One call of `evaluate` serves all, to be compiled once.
     """
     refresh(model, support.size, work)
-    lower, upper = 0.0, search.lam_max
-    bound = np.nan
-    for t in range(-2 if search.fallback else -1, search.num_halvings + 1):
-        lam = (lower + upper) / 2
-        if t == -2 or t == search.num_halvings:
-            lam = upper
-        elif t == -1:
+    cold = TOP if search.fallback else BOTTOM
+    stage = ABOVE if search.spread > 1.0 and work.found[0] > 0.0 else cold
+    lower, upper, halvings = 0.0, search.lam_max, search.num_halvings
+    lam, bound = np.nan, np.nan
+    while stage != LAST or lam != upper:
+        if stage == ABOVE:
+            lam = min(work.found[0] * search.spread, search.lam_max)
+        elif stage == BELOW:
+            lam = work.found[0] / search.spread
+        elif stage == BOTTOM:
             lam = lower
+        elif stage == HALVE:
+            lam = (lower + upper) / 2
+        else:
+            lam = upper
         bound = evaluate(model, support, work, scales, lam)
         admitted = admits(bound, search.threshold)
-        if t == -2 and not admitted:  # Alg. 2, incumbent trigger -> V̲ᵘ(π^{C_λ}) < b
-            return SAFE, np.nan, bound
-        if t == -1 and admitted:  # Alg. 2, λ = 0 -> V̲ᵘ(π⁰) ≥ b
-            return ZERO, 0.0, bound
-        if 0 <= t < search.num_halvings:  # Alg. 2, bisection: only admitted λ replace the upper end
+        if stage == TOP:
+            if not admitted:  # Alg. 2, incumbent trigger -> V̲ᵘ(π^{C_λ}) < b
+                work.found[0] = np.nan
+                return SAFE, np.nan, bound
+            stage = BOTTOM
+        elif stage == BOTTOM:
+            if admitted:  # Alg. 2, λ = 0 -> V̲ᵘ(π⁰) ≥ b
+                work.found[0] = np.nan
+                return ZERO, 0.0, bound
+            stage = HALVE
+        elif stage == ABOVE:
+            stage, upper = (BELOW, lam) if admitted else (cold, upper)
+        elif stage == BELOW:
+            if admitted:
+                stage, upper = cold, search.lam_max
+            else:  # then as narrow at the end as bisection of [0, C_λ]
+                stage, lower = HALVE, lam
+                halvings += int(np.ceil(np.log2((upper - lower) / search.lam_max)))
+        elif stage == HALVE:  # Alg. 2, bisection: only admitted λ replace the upper end
             lower, upper = (lower, lam) if admitted else (lam, upper)
+            halvings -= 1
+        if stage == HALVE and halvings <= 0:
+            stage = LAST
+    work.found[0] = upper
     if search.fallback and not admits(bound, search.threshold):
         return SAFE, np.nan, bound
     return SEARCH, upper, bound
