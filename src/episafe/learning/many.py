@@ -57,22 +57,24 @@ def _ever_smaller(
 
 def utility_bounds(model: DenseModel, support: Support, work: Work, scales: Scales, lams: Array) -> Array:
     """V̲ᵘ(s₁) of π^λ for each of `lams` (L,), on the bonuses of the last plan."""
-    H, A, d, _ = model.phi.shape
+    H, A, _, _ = model.phi.shape
     L, last = len(lams), H - 1
     V = np.zeros((L, 3, 0))
     for h in reversed(range(H)):
         n = int(support.size[h])
-        weights = np.zeros((L * 3, d))
-        if h < last:
-            weights = V.reshape(L * 3, -1) @ model.moments[h, :, : V.shape[2]].T @ model.gram_inv[h]
+        weights = (
+            V.reshape(L * 3, -1) @ model.moments[h, :, : V.shape[2]].T @ model.gram_inv[h]
+        )  # no use at the last step
         V = np.empty((L, 3, n))
         for begin in range(0, n, BLOCK):
             block = slice(begin, min(begin + BLOCK, n))
-            Q = np.stack([weights @ model.phi[h, a, :, block] for a in range(A)], axis=1).reshape(L, 3, A, -1)
+            Q = np.zeros((L * 3, A, block.stop - begin))
+            for a in range(A if h < last else 0):
+                Q[:, a] = weights @ model.phi[h, a, :, block]
             known = [
                 np.ascontiguousarray(g[h : h + 1, :, block]) for g in (support.reward, support.utility, work.bonus)
             ]
-            V[:, :, block] = _softmax_steps(last - h, *known, scales, lams, Q)
+            V[:, :, block] = _softmax_steps(last - h, *known, scales, lams, Q.reshape(L, 3, A, -1))
     return V[:, 2, 0].copy()
 
 

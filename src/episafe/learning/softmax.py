@@ -97,6 +97,13 @@ class SoftmaxPlanner:
         known = self.regression
         return float(kernels.evaluate_once(known.model, known.support, known.work, self.scales, lam))
 
+    def utility_bounds(self, lams: Array) -> Array:
+        """V̲ᵘ_1(s₁) of π^λ for each of `lams` (L,) in one pass, for features; on the bonuses of the last decision."""
+        known = self.regression
+        if not isinstance(known.model, DenseModel):
+            raise ValueError("several λ at once is for features: with one-hot features use utility_bound(lam)")
+        return many.utility_bounds(known.model, known.support, known.work, self.scales, lams)
+
     def policy(self, lam: float) -> SoftmaxPolicy:
         """π^λ of the λ that was evaluated last, frozen."""
         return SoftmaxPolicy(self._task, self.regression.fitted(self.scales, lam), lam)
