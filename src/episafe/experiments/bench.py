@@ -17,6 +17,7 @@ from statistics import median
 import numpy as np
 
 from episafe.agents.base import Agent
+from episafe.agents.opse import OPSE
 from episafe.envs import ENVIRONMENTS, make
 from episafe.experiments.catalogue import build_agent, parse_replan
 from episafe.experiments.huge import huge
@@ -144,7 +145,7 @@ def _timed(cmdp: LinearCMDP, num_episodes: int) -> float:
 def _functions(num_states: int, num_episodes: int) -> float:
     """Seconds for episodes of a problem given by functions, after as many that fill the visited sets."""
     cmdp = huge(num_states)
-    agent = build_agent("opse", cmdp, GIVEN_BY_FUNCTIONS, parse_replan("doubling:0.3"))
+    agent = OPSE(cmdp.task, GIVEN_BY_FUNCTIONS, parse_replan("doubling:0.3"))
     run(cmdp, agent, num_episodes)
     start = time.perf_counter()
     run(cmdp, agent, num_episodes, seed=1)
