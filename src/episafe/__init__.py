@@ -13,6 +13,7 @@ from episafe.envs import make
 from episafe.errors import DamagedFile, Infeasible, InvalidEpisode, InvalidProblem
 from episafe.learning.constants import Constants
 from episafe.learning.replanning import Doubling, Every
+from episafe.learning.search import Bisection, Sections, WarmStart
 from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.policy import Policy, TablePolicy
 from episafe.problems.sampled import SampledCMDP, SampledTask
@@ -27,6 +28,7 @@ __all__ = [
     "DOPE",
     "OPSE",
     "Agent",
+    "Bisection",
     "Constants",
     "Constraint",
     "DamagedFile",
@@ -45,8 +47,10 @@ __all__ = [
     "Record",
     "SampledCMDP",
     "SampledTask",
+    "Sections",
     "TablePolicy",
     "Task",
+    "WarmStart",
     "bandits",
     "make",
     "run",

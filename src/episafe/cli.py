@@ -171,15 +171,24 @@ def bench(
     if as_json:
         typer.echo(json.dumps(found, indent=2))
         return
-    table = Table("environment", "agent", "replan", "episodes/s", "plans", "regret", "violation", title="Speed")
-    for row in found["speeds"] + found["bandit_speeds"]:
+    columns = ("episodes/s", "time", "plans", "KiB", "regret", "violation")
+    table = Table("environment", "agent", "replan", *columns, title="Speed; time: % planning, simulating, evaluating")
+    for row in found["speeds"]:
+        parts = [row["planning"], row["simulating"], row["evaluating"]]
         figures = (
             f"{row['episodes_per_second']:,.0f}",
+            " ".join(f"{100 * part / sum(parts):.0f}" for part in parts),
             f"{row['plans']:,}",
+            f"{row['learner_kib']:,.0f}",
             f"{row['regret']:.0f}",
-            f"{row['violation']:g}",
+            f"{row['violation']:.3g}",
         )
         table.add_row(row["env"], row["agent"], row["replan"], *figures)
+    console.print(table)
+    table = Table("bandit", "replan", "rounds/s", "plans", "violation", title="Speed of OPLB-SP")
+    for row in found["bandit_speeds"]:
+        rate, plans, violation = f"{row['rounds_per_second']:,.0f}", f"{row['plans']:,}", f"{row['violation']:.3g}"
+        table.add_row(row["env"], row["replan"], rate, plans, violation)
     console.print(table)
     table = Table("time against", "sizes", "seconds", "exponent", title="Growth")
     for row in found["growths"]:

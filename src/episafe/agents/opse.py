@@ -5,6 +5,7 @@ from typing import ClassVar
 from episafe.agents.softmax_agent import SoftmaxAgent
 from episafe.learning.constants import Constants
 from episafe.learning.replanning import Every, Replanning
+from episafe.learning.search import Bisection, LamSearch
 from episafe.problems.sampled import AnyTask
 
 
@@ -17,6 +18,7 @@ class OPSE(SoftmaxAgent):
         task: what the learner is told.
         constants: scales, κ and search limits; their level is the level of every plan.
         replan: when to plan again.
+        search: how λ is looked for: `Bisection()`, the paper's, `WarmStart()` or, for large d, `Sections()`.
 
     Example:
         >>> import episafe as es
@@ -30,5 +32,12 @@ class OPSE(SoftmaxAgent):
     certified: ClassVar[bool] = True
     pessimistic: ClassVar[bool] = True
 
-    def __init__(self, task: AnyTask, constants: Constants, replan: Replanning = Every()) -> None:
-        super().__init__(task, constants, replan)
+    def __init__(
+        self,
+        task: AnyTask,
+        constants: Constants,
+        replan: Replanning = Every(),
+        *,
+        search: LamSearch = Bisection(),
+    ) -> None:
+        super().__init__(task, constants, replan, search)

@@ -18,6 +18,7 @@ from episafe.learning.acting import policy_table
 from episafe.learning.kernels import SAFE, decide
 from episafe.learning.replanning import Doubling, Every
 from episafe.learning.ridge import FiniteRegression, episodes_to_refactoring
+from episafe.learning.search import Bisection, WarmStart
 from episafe.learning.softmax import Decision
 from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.exact import policy_values
@@ -54,8 +55,8 @@ class Deployed(NamedTuple):
 
 
 def can_compile(agent: SoftmaxAgent) -> bool:
-    """Whether this loop knows the agent's replanning rule."""
-    return isinstance(agent.replan, Every | Doubling)
+    """Whether this loop knows the agent's replanning rule and its search."""
+    return isinstance(agent.replan, Every | Doubling) and isinstance(agent.search, Bisection | WarmStart)
 
 
 class CompiledRun:
