@@ -4,6 +4,7 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -216,7 +217,36 @@ def test_bench_reports_counts_that_do_not_depend_on_the_machine():
         row = rows[env, "opse", "doubling:0.3"]
         assert row["plans"] <= 1 + dim * 4 * math.log(1 + 1000 / dim) / 0.3
         assert row["violation"] == 0
-    assert [growth["sizes"] for growth in found["growths"]] == [[1000, 10_000], [30, 100], [3, 10]]
+        assert min(row[part] for part in ("planning", "simulating", "evaluating")) >= 0
+    assert rows["tabular", "opse", "every"]["learner_kib"] == rows["tabular", "ghosh", "every"]["learner_kib"] < 50
+    sizes = [growth["sizes"] for growth in found["growths"]]
+    assert sizes == [[1000, 10_000], [100, 10_000, 1_000_000], [30, 100], [3, 10], [50, 100], [50, 100]]
+
+
+def test_bandit_makes_every_record_and_the_report_and_repeats_nothing(tmp_path, monkeypatch):
+    from episafe.experiments import bandit
+
+    tiny = replace(bandit.bandit_experiment(quick=True), environments=["finite", "contexts"], num_seeds=2,
+                   num_rounds=40, slacks=[0.3, 0.2], agents=["oplbsp", "oplb", "oful", "incumbent"])  # fmt: skip
+    monkeypatch.setattr("episafe.experiments.bandit.bandit_experiment", lambda quick: tiny)
+    first = invoke("bandit", "--quick", "--out", tmp_path, "--workers", 1)
+    assert first.exit_code == 0, first.output
+    assert "18 runs made, 0 were there already" in first.stdout  # OPLB on finite sets only; 4 for the slacks
+    page = (tmp_path / "report.html").read_text()
+    assert "Against the incumbent" in page and "Regret as the slack shrinks" in page
+    assert "the incumbent’s exact utility" in page  # what OPLB is told besides
+    assert (tmp_path / "figures" / "slack.png").exists()
+    again = invoke("bandit", "--quick", "--out", tmp_path, "--workers", 1)
+    assert "0 runs made, 18 were there already" in again.stdout
+
+
+def test_the_bandit_experiment_is_the_issues():
+    from episafe.experiments.bandit import bandit_experiment
+
+    full = bandit_experiment(quick=False)
+    assert (full.num_seeds, full.num_rounds, full.slack, full.noise, full.delta) == (20, 100_000, 0.3, 0.5, 0.05)
+    names = [job.name for job in full.jobs()]
+    assert len(names) == len(set(names)) == (4 * 6 + 1) * 20
 
 
 def test_it_is_installed_as_a_command():

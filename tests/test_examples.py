@@ -39,7 +39,7 @@ def test_every_public_name_is_documented():
         assert getattr(episafe, name).__doc__, name
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/bandits.md"])
 def test_python_on_the_page_runs_as_it_stands(page, tmp_path):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)
     assert blocks

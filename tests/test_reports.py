@@ -316,7 +316,7 @@ def test_file_names_hold_no_separators():
 
 def html_of(records):
     summaries = summarise(records)
-    return to_html(summaries, charts(summaries, curves(records)), software(records), {})
+    return to_html(summaries, charts(summaries, curves(records)), software(r.settings for r in records), {})
 
 
 def test_the_page_loads_nothing_and_inlines_plotly_once():
@@ -414,3 +414,24 @@ def test_a_damaged_record_is_named(tmp_path):
 def test_a_record_without_episodes_is_refused():
     with pytest.raises(ValueError, match="no episode"):
         summarise([record([])])
+
+
+def test_rounds_of_bandits_are_drawn_on_a_logarithmic_axis_and_compared_with_the_incumbent(tmp_path):
+    """1 below the optimum for 10 rounds, then 0.1; the incumbent 0.5 below: 10 + 0.1 m < 5 + 0.5 m from m = 13 on."""
+    known = {"problem": "bandit", "env": "finite", "seed": 0, "run_seed": 0}
+    learner = record([1.0] * 10 + [1.9] * 90, agent="oplbsp", level="theorem", deployment_bound=77.0, **known)
+    learner.save(tmp_path / "learner")
+    record([1.5] * 100, sources="safe", agent="incumbent", **known).save(tmp_path / "incumbent")
+    write_report(tmp_path)
+    cells = next(line for line in (tmp_path / "rounds.md").read_text().splitlines() if "OPLB-SP" in line).split(" | ")
+    assert cells[4:7] == ["23", "23", "0"]
+    assert cells[-1].startswith("77")
+    drawn = curves([learner])[0]
+    assert drawn.rounds
+    assert np.allclose(np.diff(np.log(drawn.regret.episodes[-5:])), np.log(100) / 399, atol=0.02)
+
+
+def test_an_optimum_that_changes_is_saved_and_counted(tmp_path):
+    made = Record(**{**vars(record([1.0, 2.0, 3.0])), "optima": np.array([1.5, 2.0, 4.0]), "optimum": 2.5})
+    made.save(tmp_path / "run")
+    np.testing.assert_allclose(Record.load(tmp_path / "run").regret(), [0.5, 0.5, 1.5])

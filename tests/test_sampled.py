@@ -6,6 +6,7 @@ import pytest
 import episafe as es
 import oracles
 from conftest import constants
+from episafe.experiments.huge import huge
 
 
 def sampled_from(cmdp, **changes):
@@ -24,36 +25,6 @@ def sampled_from(cmdp, **changes):
         "slack": task.slack,
     }
     return es.SampledCMDP(**{**functions, **changes})
-
-
-def huge(num_states, support=20, d=5, A=3, H=4, seed=0):
-    """A linear problem on {0, …, num_states − 1} whose rows are drawn from a hash of the state, never stored.
-
-    Each of the d next-state distributions of a step is uniform on `support` states spread over the whole range.
-    """
-    rng = np.random.default_rng(seed)
-    targets = rng.integers(num_states, size=(H, d, support))
-    theta = rng.random((2, H, d))
-
-    def features(state):
-        return np.random.default_rng(int(state)).dirichlet(np.full(d, 0.3), A)
-
-    def sample(h, state, action, stream):
-        i = stream.choice(d, p=features(state)[action])
-        return int(targets[h, i, stream.integers(support)])
-
-    return es.SampledCMDP(
-        features=features,
-        reward=lambda h, s: features(s) @ theta[0, h],
-        utility=lambda h, s: features(s) @ theta[1, h],
-        sample=sample,
-        horizon=H,
-        num_actions=A,
-        initial_state=0,
-        threshold=0.5,
-        safe_policy=lambda h, s: np.eye(A)[np.argmax(features(s) @ theta[1, h])],
-        slack=0.5,
-    )
 
 
 @pytest.mark.parametrize("seed", range(5))

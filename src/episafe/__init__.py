@@ -1,5 +1,9 @@
 """episafe: improve a policy online without one unsafe episode."""
 
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING
+
 from episafe import certify
 from episafe.agents.base import Agent, Episode, Plan
 from episafe.agents.dope import DOPE, Radius
@@ -10,6 +14,7 @@ from episafe.envs import make
 from episafe.errors import DamagedFile, Infeasible, InvalidEpisode, InvalidProblem
 from episafe.learning.constants import Constants
 from episafe.learning.replanning import Doubling, Every
+from episafe.learning.search import Bisection, Sections, WarmStart
 from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.policy import MixturePolicy, Policy, TablePolicy
 from episafe.problems.sampled import SampledCMDP, SampledTask
@@ -17,10 +22,14 @@ from episafe.problems.task import Constraint, Task
 from episafe.runs.record import Record
 from episafe.runs.runner import run
 
+if TYPE_CHECKING:
+    from episafe import bandits
+
 __all__ = [
     "DOPE",
     "OPSE",
     "Agent",
+    "Bisection",
     "Constants",
     "Constraint",
     "DamagedFile",
@@ -40,9 +49,19 @@ __all__ = [
     "Record",
     "SampledCMDP",
     "SampledTask",
+    "Sections",
     "TablePolicy",
     "Task",
+    "WarmStart",
+    "bandits",
     "certify",
     "make",
     "run",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """`es.bandits`, imported when it is first asked for."""
+    if name == "bandits":
+        return importlib.import_module("episafe.bandits")
+    raise AttributeError(f"module 'episafe' has no attribute {name!r}")

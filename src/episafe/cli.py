@@ -1,7 +1,7 @@
-"""The command line: list, run, paper, report, bench."""
+"""The command line: list, run, paper, bandit, report, bench."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -121,10 +121,17 @@ def paper(
 
     Stopped with Ctrl-C, the same command finishes what is missing and repeats nothing.
     """
-    folder = out or Path("paper-results") / ("quick" if quick else "full")
+    _experiment(reproduce, quick, out or Path("paper-results") / ("quick" if quick else "full"), workers)
+
+
+Experiment = Callable[[bool, Path, int | None, Console], dict[str, str]]
+
+
+def _experiment(run_all: Experiment, quick: bool, folder: Path, workers: int | None) -> None:
+    """Run an experiment; interrupted it says how to go on, and failed jobs are named."""
     with exit_codes():
         try:
-            failures = reproduce(quick, folder, workers, console)
+            failures = run_all(quick, folder, workers, console)
         except KeyboardInterrupt:
             errors.print("stopped; run the same command again to finish what is missing")
             raise typer.Exit(INTERRUPTED) from None
@@ -132,6 +139,21 @@ def paper(
         for name, reason in failures.items():
             errors.print(f"[red]failed:[/red] {name}: {reason}", highlight=False, soft_wrap=True)
         raise typer.Exit(FAILED)
+
+
+@app.command(epilog="Example: `episafe bandit --quick --out bandits`")
+def bandit(
+    quick: Annotated[bool, typer.Option("--quick", help="3 seeds of 10,000 rounds, not 20 of 100,000.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder for records, figures and the report.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one a core.")] = None,
+) -> None:
+    """Compare safe linear bandits: OPLB-SP and its peers on four kinds of action sets, and a page that shows it.
+
+    Stopped with Ctrl-C, the same command finishes what is missing and repeats nothing.
+    """
+    from episafe.experiments.bandit import compare
+
+    _experiment(compare, quick, out or Path("bandit-results") / ("quick" if quick else "full"), workers)
 
 
 @app.command(epilog="Example: `episafe report results`")
@@ -157,15 +179,24 @@ def bench(
     if as_json:
         typer.echo(json.dumps(found, indent=2))
         return
-    table = Table("environment", "agent", "replan", "episodes/s", "plans", "regret", "violation", title="Speed")
+    columns = ("episodes/s", "time", "plans", "KiB", "regret", "violation")
+    table = Table("environment", "agent", "replan", *columns, title="Speed; time: % planning, simulating, evaluating")
     for row in found["speeds"]:
+        parts = [row["planning"], row["simulating"], row["evaluating"]]
         figures = (
             f"{row['episodes_per_second']:,.0f}",
+            " ".join(f"{100 * part / sum(parts):.0f}" for part in parts),
             f"{row['plans']:,}",
+            f"{row['learner_kib']:,.0f}",
             f"{row['regret']:.0f}",
-            f"{row['violation']:g}",
+            f"{row['violation']:.3g}",
         )
         table.add_row(row["env"], row["agent"], row["replan"], *figures)
+    console.print(table)
+    table = Table("bandit", "replan", "rounds/s", "plans", "violation", title="Speed of OPLB-SP")
+    for row in found["bandit_speeds"]:
+        rate, plans, violation = f"{row['rounds_per_second']:,.0f}", f"{row['plans']:,}", f"{row['violation']:.3g}"
+        table.add_row(row["env"], row["replan"], rate, plans, violation)
     console.print(table)
     table = Table("time against", "sizes", "seconds", "exponent", title="Growth")
     for row in found["growths"]:

@@ -5,6 +5,7 @@ from typing import ClassVar
 from episafe.agents.softmax_agent import SoftmaxAgent
 from episafe.learning.constants import Constants
 from episafe.learning.replanning import Every, Replanning
+from episafe.learning.search import Bisection, LamSearch
 from episafe.problems.sampled import AnyTask
 
 
@@ -21,5 +22,12 @@ class Ghosh2024(SoftmaxAgent):
     certified: ClassVar[bool] = False
     pessimistic: ClassVar[bool] = False
 
-    def __init__(self, task: AnyTask, constants: Constants, replan: Replanning = Every()) -> None:
-        super().__init__(task, constants, replan)
+    def __init__(
+        self,
+        task: AnyTask,
+        constants: Constants,
+        replan: Replanning = Every(),
+        *,
+        search: LamSearch = Bisection(),
+    ) -> None:
+        super().__init__(task, constants, replan, search)

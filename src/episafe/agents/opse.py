@@ -12,6 +12,7 @@ from episafe.learning.constants import Constants
 from episafe.learning.kernels import admits
 from episafe.learning.proposing import propose
 from episafe.learning.replanning import Every, Replanning
+from episafe.learning.search import Bisection, LamSearch
 from episafe.problems.policy import MixturePolicy
 from episafe.problems.sampled import AnyTask
 
@@ -28,6 +29,7 @@ class OPSE(SoftmaxAgent):
         task: what the learner is told.
         constants: scales, κ and search limits; with `Model()` their level is the level of every plan.
         replan: when to plan again; with `Model()` only, other certifiers ask in their own time.
+        search: how λ is looked for: `Bisection()`, the paper's, `WarmStart()` or, for large d, `Sections()`.
         certifier: what a proposed policy must pass, e.g. `es.certify.Observation(delta=0.05)`.
 
     Example:
@@ -43,9 +45,15 @@ class OPSE(SoftmaxAgent):
     pessimistic: ClassVar[bool] = True
 
     def __init__(
-        self, task: AnyTask, constants: Constants, replan: Replanning = Every(), *, certifier: Certifier = Model()
+        self,
+        task: AnyTask,
+        constants: Constants,
+        replan: Replanning = Every(),
+        *,
+        search: LamSearch = Bisection(),
+        certifier: Certifier = Model(),
     ) -> None:
-        super().__init__(task, constants, replan)
+        super().__init__(task, constants, replan, search)
         if isinstance(certifier, type) or not hasattr(certifier, "begin"):
             raise TypeError(f"certifier must be one such as es.certify.Observation(delta=0.05), got {certifier!r}")
         self.certifier = certifier

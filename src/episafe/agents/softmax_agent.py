@@ -7,6 +7,7 @@ from episafe.arrays import Array, IntArray
 from episafe.learning import kernels
 from episafe.learning.constants import Constants
 from episafe.learning.replanning import Replanning
+from episafe.learning.search import LamSearch
 from episafe.learning.softmax import Decision, SoftmaxPlanner
 from episafe.problems.policy import Policy
 from episafe.problems.sampled import AnyTask
@@ -19,11 +20,11 @@ class SoftmaxAgent(Agent):
 
     pessimistic: ClassVar[bool]
 
-    def __init__(self, task: AnyTask, constants: Constants, replan: Replanning) -> None:
+    def __init__(self, task: AnyTask, constants: Constants, replan: Replanning, search: LamSearch) -> None:
         super().__init__(task, replan)
-        self.constants = constants
+        self.constants, self.search = constants, search
         self.level = constants.level
-        self.planner = SoftmaxPlanner(task, constants, pessimistic=self.pessimistic)
+        self.planner = SoftmaxPlanner(task, constants, pessimistic=self.pessimistic, search=search)
 
     def _propose(self) -> Plan:
         return self.as_plan(self.planner.decide())
@@ -42,5 +43,5 @@ class SoftmaxAgent(Agent):
         return self.planner.information
 
     def settings(self) -> dict[str, str | int | float]:
-        """Agent, replanning rule, level and every constant."""
-        return super().settings() | self.constants.settings()
+        """Agent, replanning rule, search, level and every constant."""
+        return super().settings() | {"search": str(self.search)} | self.constants.settings()

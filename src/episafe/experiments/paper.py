@@ -1,5 +1,6 @@
 """The paper's experiments, end to end: jobs, records, report."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -7,7 +8,7 @@ from rich.console import Console
 
 from episafe.experiments import progress
 from episafe.experiments.pool import run_jobs
-from episafe.experiments.spec import Experiment, Job, paper_experiment
+from episafe.experiments.spec import Job, paper_experiment
 from episafe.files import write_text
 from episafe.reports.report import write_report
 from episafe.runs.settings import to_toml
@@ -18,7 +19,7 @@ PLAN = "experiment.toml"
 def reproduce(quick: bool, folder: Path, workers: int | None, console: Console) -> dict[str, str]:
     """Run what is missing of the paper's experiments, write the report; returns the failed jobs with their reasons."""
     experiment = paper_experiment(quick)
-    _claim(folder, experiment)
+    claim(folder, asdict(experiment))
     jobs = experiment.jobs()
     console.print(
         f"{len(jobs)} runs: {', '.join(experiment.agents)} on {', '.join(experiment.environments)} "
@@ -41,9 +42,9 @@ def reproduce(quick: bool, folder: Path, workers: int | None, console: Console) 
     return outcome.failures
 
 
-def _claim(folder: Path, experiment: Experiment) -> None:
+def claim(folder: Path, experiment: Mapping[str, object]) -> None:
     """Write the plan into the folder, or refuse a folder that holds another experiment."""
-    plan = to_toml({key: str(value) for key, value in asdict(experiment).items()})
+    plan = to_toml({key: str(value) for key, value in experiment.items()})
     written = folder / PLAN
     if written.exists() and written.read_text() != plan:
         raise ValueError(f"{folder} holds another experiment (see {written.name}); choose another --out or remove it")

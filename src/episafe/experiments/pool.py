@@ -5,11 +5,41 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
-from episafe.envs import make
-from episafe.experiments.spec import Job
+
+class Job(Protocol):
+    """A run that leaves a record in a folder of its own."""
+
+    @property
+    def name(self) -> str:
+        """Folder name of the record."""
+        ...
+
+    def is_done(self, records: Path) -> bool:
+        """Whether the record of just this job is there, whole."""
+        ...
+
+    def record(self) -> Any:
+        """Run the job."""
+        ...
+
+    def run(self, records: Path) -> None:
+        """Run the job and save its record."""
+        ...
+
+    def short(self) -> "Job":
+        """The same with so few episodes that little but compiling is left."""
+        ...
+
+    def compiled_as(self) -> str:
+        """Jobs of one answer compile the same code."""
+        ...
+
+
+J = TypeVar("J", bound=Job)
 
 
 @dataclass
@@ -21,7 +51,7 @@ class Outcome:
     failures: dict[str, str] = field(default_factory=dict)
 
 
-def run_jobs(jobs: Sequence[Job], folder: Path, workers: int | None, on_done: Callable[[Job], None]) -> Outcome:
+def run_jobs(jobs: Sequence[J], folder: Path, workers: int | None, on_done: Callable[[J], None]) -> Outcome:
     """Make the records of all jobs below `folder`; those that are there already are kept as they are.
 
     Args:
@@ -53,7 +83,7 @@ def run_jobs(jobs: Sequence[Job], folder: Path, workers: int | None, on_done: Ca
     return outcome
 
 
-def _collect(outcome: Outcome, job: Job, future: "Future[None]", on_done: Callable[[Job], None]) -> None:
+def _collect(outcome: Outcome, job: J, future: "Future[None]", on_done: Callable[[J], None]) -> None:
     error = future.exception()
     if error is None:
         outcome.made += 1
@@ -63,11 +93,11 @@ def _collect(outcome: Outcome, job: Job, future: "Future[None]", on_done: Callab
 
 
 def _kinds(jobs: Sequence[Job]) -> list[list[Job]]:
-    """A short job of each agent and environment, apart by what is compiled alike, so that nothing is compiled twice."""
-    short = {(job.env, job.agent): replace(job, num_episodes=2) for job in jobs}.values()
-    one_hot = {env: make(env).task.one_hot for env in {job.env for job in short}}
-    groups = ([job for job in short if one_hot[job.env] == flag] for flag in (True, False))
-    return [group for group in groups if group]
+    """Short jobs apart by what is compiled alike, so that nothing is compiled twice."""
+    groups: dict[str, dict[Job, None]] = {}
+    for job in jobs:
+        groups.setdefault(job.compiled_as(), {})[job.short()] = None
+    return [list(group) for group in groups.values()]
 
 
 def _compile(jobs: Sequence[Job]) -> None:

@@ -1,7 +1,7 @@
 """An experiment read from TOML, and the jobs it stands for."""
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,14 @@ class Job:
         """Whether the record of just this job is there, whole."""
         folder = records / self.name
         return is_complete(folder) and Record.load(folder).settings.get("job") == self.identity
+
+    def short(self) -> "Job":
+        """Two episodes of seed 0: what all jobs of this agent and environment compile."""
+        return replace(self, seed=0, variant="released", num_episodes=2)
+
+    def compiled_as(self) -> str:
+        """One-hot features and others have different kernels."""
+        return "one-hot" if make(self.env).task.one_hot else "features"
 
     def record(self) -> Record:
         """Run the job."""

@@ -18,7 +18,7 @@ from episafe.problems.sampled import AnyTask, SampledTask, key
 from episafe.problems.task import Task
 
 REFACTOR_EVERY = 10_000  # episodes, and at each power of two below: with a small ρ the first updates lose most digits
-FIRST_SLOTS, FIRST_TRANSITIONS = 8, 32  # room to begin with; it doubles when it is used up
+FIRST_SLOTS, FIRST_TRANSITIONS = 16, 32  # room to begin with; it doubles when it is used up (see kernels.padded)
 
 Entry = TypeVar("Entry", bound=np.generic)
 
@@ -48,7 +48,7 @@ class Regression(ABC):
         self.support = Support(np.zeros(H, dtype=np.int64), np.zeros((H, A, n)), np.zeros((H, A, n)))
         self.phi: Array = np.zeros((H, A, 0 if task.one_hot else task.dim, n))
         self.model = _count_model(task, ridge, n) if task.one_hot else _dense_model(self.phi, ridge)
-        self.work = _room(self.model, n)
+        self.work = _room(self.model, n, found=np.full(1, np.nan))
         self.num_episodes = 0
 
     @abstractmethod
@@ -106,7 +106,7 @@ class Regression(ABC):
                 target=_widened(model.target, m),
                 times=_widened(model.times, m),
             )
-        self.work = _room(self.model, n)
+        self.work = _room(self.model, n, self.work.found)
 
 
 class FiniteRegression(Regression):
@@ -274,7 +274,7 @@ def _count_model(task: AnyTask, ridge: float, n: int) -> CountModel:
     )
 
 
-def _room(model: DenseModel | CountModel, n: int) -> Work:
+def _room(model: DenseModel | CountModel, n: int, found: Array) -> Work:
     """Room to plan in, for n slots a step."""
     if isinstance(model, DenseModel):
         (H, A, d, _), m, rows = model.phi.shape, 0, 0
@@ -285,11 +285,13 @@ def _room(model: DenseModel | CountModel, n: int) -> Work:
         V=np.zeros((H + 1, 3, n)),
         Q=np.zeros((3, A, n)),
         pi=np.zeros((A, n)),
-        sums=np.zeros((3, d)),
+        sums=np.zeros((3, n)),
+        projected=np.zeros((3, d)),
         weights=np.zeros((H, 3, d)),
         start=np.zeros((H, A, rows), dtype=np.int64),
         column=np.zeros((H, m), dtype=np.int64),
         share=np.zeros((H, m)),
+        found=found,
     )
 
 

@@ -3,10 +3,11 @@
 from typing import Any, NamedTuple
 
 from episafe.arrays import Array, IntArray
-from episafe.learning import kernels
+from episafe.learning import kernels, many
 from episafe.learning.constants import Constants
-from episafe.learning.model import Scales, Search
+from episafe.learning.model import DenseModel, Scales, Search
 from episafe.learning.ridge import Fitted, regression_for
+from episafe.learning.search import Bisection, LamSearch, Sections, WarmStart
 from episafe.problems.policy import in_range
 from episafe.problems.sampled import AnyTask
 
@@ -49,10 +50,14 @@ class SoftmaxPlanner:
         constants: scales, κ, ρ and search limits.
         pessimistic: True for OPSE: −C_u, the compensation bonus †, and the incumbent where λ_max fails. False for
             Ghosh et al.: +C_u, no compensation, no incumbent.
+        search: how λ is looked for.
     """
 
-    def __init__(self, task: AnyTask, constants: Constants, *, pessimistic: bool) -> None:
+    def __init__(
+        self, task: AnyTask, constants: Constants, *, pessimistic: bool, search: LamSearch = Bisection()
+    ) -> None:
         self._task = task
+        self._points = _points(search, task)
         self.scales = Scales(
             C_r=float(constants.C_r),
             utility_bonus=(-1.0 if pessimistic else 1.0) * float(constants.C_u),
@@ -60,7 +65,13 @@ class SoftmaxPlanner:
             B_dagger=float(constants.B_dagger) if pessimistic else 0.0,
             kappa=float(constants.kappa),
         )
-        self.search = Search(task.threshold, float(constants.lam_max), int(constants.num_halvings), pessimistic)
+        self.search = Search(
+            threshold=task.threshold,
+            lam_max=float(constants.lam_max),
+            num_halvings=int(constants.num_halvings),
+            fallback=pessimistic,
+            spread=search.spread if isinstance(search, WarmStart) else 0.0,
+        )
         self.regression = regression_for(task, float(constants.ridge))
 
     @property
@@ -75,13 +86,33 @@ class SoftmaxPlanner:
     def decide(self) -> Decision:
         """Which λ to deploy, from all that was observed."""
         known = self.regression
-        return Decision(*kernels.decide(known.model, known.support, known.work, self.scales, self.search))
+        if self._points and isinstance(known.model, DenseModel):
+            found = many.decide(known.model, known.support, known.work, self.scales, self.search, self._points)
+        else:
+            found = kernels.decide(known.model, known.support, known.work, self.scales, self.search)
+        return Decision(*found)
 
     def utility_bound(self, lam: float) -> float:
         """V̲ᵘ_1(s₁) of π^λ, on the bonuses of the last decision."""
         known = self.regression
         return float(kernels.evaluate_once(known.model, known.support, known.work, self.scales, lam))
 
+    def utility_bounds(self, lams: Array) -> Array:
+        """V̲ᵘ_1(s₁) of π^λ for each of `lams` (L,) in one pass, for features; on the bonuses of the last decision."""
+        known = self.regression
+        if not isinstance(known.model, DenseModel):
+            raise ValueError("several λ at once is for features: with one-hot features use utility_bound(lam)")
+        return many.utility_bounds(known.model, known.support, known.work, self.scales, lams)
+
     def policy(self, lam: float, scales: Scales | None = None) -> SoftmaxPolicy:
         """π^λ of the λ that was evaluated last, frozen; with the scales that it was evaluated with."""
         return SoftmaxPolicy(self._task, self.regression.fitted(scales or self.scales, lam), lam)
+
+
+def _points(search: LamSearch, task: AnyTask) -> int:
+    """How many λ a pass evaluates, 0 for one at a time."""
+    if not isinstance(search, Sections):
+        return 0
+    if task.one_hot:
+        raise ValueError("Sections is for features: with one-hot features use Bisection() or WarmStart()")
+    return search.points

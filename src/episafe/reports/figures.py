@@ -69,7 +69,9 @@ def _draw(axes: Axes, panel: Panel) -> None:
     for line in panel.lines:
         _draw_line(axes, panel, line)
     axes.set_title(panel.title, fontsize=10.5)
-    axes.set_xlabel("episode")
+    axes.set_xlabel("round" if panel.rounds else "episode")
+    if panel.rounds:
+        axes.set_xscale("log")
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.set_ylim(*panel.axis.ends)
     if panel.axis.unit:

@@ -1,13 +1,15 @@
 """Which records are runs of the same experiment, and the order in which experiments are shown."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from episafe.runs.record import COLUMNS, OPTIONAL, Record
+from episafe.runs.record import Record
+from episafe.runs.settings import Scalar
 
-ENVS = ("tabular", "streaming", "linear")
+ENVS = ("tabular", "streaming", "linear", "finite", "ball", "ellipsoid", "contexts", "catalogue")
 VARIANTS = ("released", "text")
-AGENTS = ("opse", "opse-observation", "opse-fresh-data", "ghosh", "dope", "uniform", "incumbent")
+BANDIT_AGENTS = ("oplbsp", "oplbsp-determinant", "oplb", "safe-lucb", "roful", "oful")
+AGENTS = ("opse", "opse-observation", "opse-fresh-data", "ghosh", "dope", "uniform", *BANDIT_AGENTS, "incumbent")
 EVERY = "Every()"  # how a record says that its agent planned before every episode
 
 
@@ -24,7 +26,12 @@ class Group:
     @classmethod
     def of(cls, record: Record) -> "Group":
         """The group of a record; a record of a user's problem is one of "problem", of an unnamed agent of "agent"."""
-        said = {key: str(record.settings.get(key, "")) for key in cls.__dataclass_fields__}
+        return cls.said_by(record.settings)
+
+    @classmethod
+    def said_by(cls, settings: Mapping[str, Scalar]) -> "Group":
+        """The group that the settings of a record name."""
+        said = {key: str(settings.get(key, "")) for key in cls.__dataclass_fields__}
         return cls(**{**said, "env": said["env"] or "problem", "agent": said["agent"] or "agent"})
 
     @property
@@ -67,9 +74,13 @@ def shortest(records: Sequence[Record]) -> int:
 
 def first(record: Record, num_episodes: int) -> Record:
     """The record as if the run had ended after `num_episodes`."""
-    kept = [name for name in COLUMNS + OPTIONAL if getattr(record, name) is not None]
-    return replace(record, **{name: getattr(record, name)[:num_episodes] for name in kept})
+    return replace(record, **{name: getattr(record, name)[:num_episodes] for name in record.columns()})
 
 
 def _rank(name: str, known: tuple[str, ...]) -> tuple[int, str]:
     return (known.index(name), "") if name in known else (len(known), name)
+
+
+def is_bandit(record: Record) -> bool:
+    """Whether the episodes of a record are rounds of a bandit."""
+    return record.settings.get("problem") == "bandit"

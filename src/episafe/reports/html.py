@@ -23,14 +23,16 @@ def to_html(
     charts: Sequence[Chart],
     software: Mapping[str, Sequence[str]],
     left_out: Mapping[str, int],
+    extra: str = "",
 ) -> str:
-    """The whole report; `left_out` says how many runs are not in it, by reason."""
+    """The whole report; `left_out` says how many runs are not in it, by reason; `extra` is a section of its own."""
     by_place = {
         chart.place: [summary for summary in summaries if summary.group.place == chart.place] for chart in charts
     }
     sections = [
         _headline(summaries, by_place, left_out),
         _charts(charts, by_place),
+        *([extra] if extra else []),
         _numbers(by_place),
         _notes(summaries),
         _made_with(summaries, software),

@@ -56,7 +56,10 @@ def _figure(chart: Chart) -> go.Figure:
 
 def _set_axes(figure: go.Figure, panel: Panel, column: int) -> None:
     axis = panel.axis
-    figure.update_xaxes(title_text="episode", title_standoff=6, tickformat="~s", hoverformat=",", row=1, col=column)
+    if panel.rounds:
+        figure.update_xaxes(type="log", dtick=1, row=1, col=column)
+    title = "round" if panel.rounds else "episode"
+    figure.update_xaxes(title_text=title, title_standoff=6, tickformat="~s", hoverformat=",", row=1, col=column)
     figure.update_yaxes(range=axis.ends, nticks=NUM_TICKS, tickformat=",", zerolinecolor="#999999", row=1, col=column)
     if axis.unit:
         ticks = axis.ticks()

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from episafe.reports.groups import AGENTS
+from episafe.reports.groups import AGENTS, BANDIT_AGENTS
 from episafe.reports.metrics import Summary
 
 NAMES = {
@@ -15,6 +15,12 @@ NAMES = {
     "uniform": "Uniform policy",
     "incumbent": "Incumbent",
     "fixed": "Fixed policy",
+    "oplbsp": "OPLB-SP, paper's radius",
+    "oplbsp-determinant": "OPLB-SP, determinant",
+    "oplb": "OPLB",
+    "safe-lucb": "Safe-LUCB",
+    "roful": "ROFUL",
+    "oful": "OFUL",
 }
 DO_NOT_PLAN = ("uniform", "incumbent", "fixed")
 
@@ -44,6 +50,12 @@ _STYLES = {
     "dope": Style("#009E73", "dashdot"),
     "uniform": Style("#6B6B6B", "dot"),
     "incumbent": Style("#CC79A7", "longdash"),
+    "oplbsp": Style("#0072B2", "solid"),
+    "oplbsp-determinant": Style("#56B4E9", "solid"),
+    "oplb": Style("#009E73", "dashdot"),
+    "safe-lucb": Style("#E69F00", "longdashdot"),
+    "roful": Style("#000000", "dot"),
+    "oful": Style("#D55E00", "dash"),
 }
 _OTHERS = (Style("#E69F00", "longdashdot"), Style("#8B4513", "dash"), Style("#F0E442", "dashdot"))
 _WIDTHS = (3.4, 2.6, 2.0, 1.6, 1.3)
@@ -58,7 +70,7 @@ def name(agent: str) -> str:
 def label(summary: Summary) -> str:
     """The legend's name of a row: agent, level of its check where it has one, replanning where not every episode."""
     remarks = [summary.group.level] if summary.has_incumbent and summary.group.level else []
-    if not summary.group.replans_every_episode:
+    if not summary.group.replans_every_episode and summary.group.agent not in BANDIT_AGENTS:  # the table has theirs
         remarks.append(f"replans by {replanning(summary)}")
     return name(summary.group.agent) + (f" ({', '.join(remarks)})" if remarks else "")
 

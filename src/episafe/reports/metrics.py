@@ -8,14 +8,25 @@ import numpy as np
 from scipy.special import stdtrit
 
 from episafe.arrays import Array, IntArray
-from episafe.reports.groups import Group, first, grouped, shortest
+from episafe.reports.groups import Group, first, grouped, is_bandit, shortest
 from episafe.reports.notes import common_settings, notes, seeds
 from episafe.runs.record import Record
 from episafe.runs.settings import Scalar
 
 CONFIDENCE = 0.95
 GRID = 400  # points of a curve; more cannot be seen
-HAS_INCUMBENT = ("opse", "opse-observation", "opse-fresh-data", "dope")  # the agents that fall back on the incumbent
+DECADES = 3  # of rounds shown on a logarithmic axis; what came before is of no size
+HAS_INCUMBENT = (
+    "opse",
+    "opse-observation",
+    "opse-fresh-data",
+    "dope",
+    "oplbsp",
+    "oplbsp-determinant",
+    "oplb",
+    "safe-lucb",
+    "roful",
+)  # the agents that fall back on the incumbent
 
 
 @dataclass(frozen=True)
@@ -93,10 +104,15 @@ class Curve:
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """The three curves of a group; intervals are cut to the values that are possible at all."""
+    """The three curves of a group; intervals are cut to the values that are possible at all.
+
+    Attributes:
+        rounds: whether episodes are rounds of a bandit: so many that they are shown on a logarithmic axis.
+    """
 
     group: Group
     num_runs: int
+    rounds: bool
     regret: Curve
     violation: Curve
     safe_deployments: Curve
@@ -113,6 +129,7 @@ def curves(records: Iterable[Record]) -> list[Curves]:
         Curves(
             group,
             num_runs=len(runs),
+            rounds=is_bandit(runs[0]),
             regret=_curve(runs, Record.regret),
             violation=_not_negative(_curve(runs, Record.violation)),
             safe_deployments=_at_most_one_an_episode(_not_negative(_curve(runs, Record.safe_deployments))),
@@ -154,7 +171,11 @@ def _speed(run: Record) -> float:
 
 def _curve(runs: Sequence[Record], quantity: Callable[[Record], Array | IntArray]) -> Curve:
     num_episodes = shortest(runs)
-    episodes = np.unique(np.linspace(1, num_episodes, GRID).round().astype(np.int64))
+    if is_bandit(runs[0]):
+        points = np.geomspace(max(1.0, num_episodes / 10**DECADES), num_episodes, GRID)
+    else:
+        points = np.linspace(1, num_episodes, GRID)
+    episodes = np.unique(points.round().astype(np.int64))
     mean, half_width = _t_interval(np.array([quantity(run)[episodes - 1] for run in runs], dtype=np.float64))
     return Curve(episodes, mean, mean - half_width, mean + half_width)
 

@@ -1,12 +1,21 @@
 """What a reader must be told about the runs behind one row: cut short, repeated, not made alike; and versions."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from episafe.reports.groups import Group, shortest
 from episafe.runs.record import Record
 from episafe.runs.settings import Scalar
 
-OF_ONE_RUN = ("seed", "run_seed", "job", "seconds", "redraws", "num_episodes")  # may differ between runs of a group
+OF_ONE_RUN = (
+    "seed",
+    "run_seed",
+    "job",
+    "seconds",
+    "redraws",
+    "num_episodes",
+    "num_rounds",
+    "reasons",
+)  # may differ between runs of a group
 VERSION = "_version"
 
 
@@ -36,11 +45,11 @@ def seeds(runs: Iterable[Record]) -> tuple[int, ...]:
     return tuple(sorted({int(run.settings["seed"]) for run in runs if "seed" in run.settings}))
 
 
-def software(records: Iterable[Record]) -> dict[str, list[str]]:
-    """Versions behind the records, by package; more than one where the records disagree."""
+def software(settings: Iterable[Mapping[str, Scalar]]) -> dict[str, list[str]]:
+    """Versions behind the records with these settings, by package; more than one where they disagree."""
     found: dict[str, set[str]] = {}
-    for record in records:
-        for key, value in record.settings.items():
+    for said in settings:
+        for key, value in said.items():
             if key.endswith(VERSION):
                 found.setdefault(key.removesuffix(VERSION), set()).add(str(value))
     return {package: sorted(versions) for package, versions in found.items()}

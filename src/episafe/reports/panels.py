@@ -3,7 +3,7 @@
 import math
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -70,12 +70,14 @@ class Panel:
 
     Attributes:
         remark: lines to write at the foot of the panel, where a curve could be overlooked; their place is kept free.
+        rounds: whether episodes are rounds of a bandit, on a logarithmic axis.
     """
 
     title: str
     lines: tuple[Line, ...]
     axis: Axis
     remark: tuple[str, ...] = ()
+    rounds: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,14 +105,16 @@ def _chart(place: tuple[str, str], rows: Sequence[tuple[Summary, Style, Curves]]
     def line(summary: Summary, style: Style, curve: Curve) -> Line:
         return Line(label(summary), name(summary.group.agent), style, curve)
 
+    rounds = any(of.rounds for _, _, of in rows)
     panels = [
-        _regret(tuple(line(summary, style, of.regret) for summary, style, of in rows)),
+        _regret(tuple(line(summary, style, of.regret) for summary, style, of in rows), rounds),
         _violation(tuple(line(summary, style, of.violation) for summary, style, of in rows)),
     ]
-    able = [row for row in rows if row[0].has_incumbent]
+    able = [row for row in rows if row[0].has_incumbent and not (rounds and row[0].group.agent == "incumbent")]
     if able:
         panels.append(_deployments(tuple(line(summary, style, of.safe_deployments) for summary, style, of in able)))
-    return Chart(place, f"{place_title(place)} – {size([summary for summary, _, _ in rows])}", tuple(panels))
+    return Chart(place, f"{place_title(place)} – {size([summary for summary, _, _ in rows])}",
+                 tuple(replace(panel, rounds=rounds) for panel in panels))  # fmt: skip
 
 
 def size(summaries: Sequence[Summary]) -> str:
@@ -120,10 +124,11 @@ def size(summaries: Sequence[Summary]) -> str:
     return f"{runs} {'run' if runs == '1' else 'runs'} of {episodes} {'episode' if episodes == '1' else 'episodes'}"
 
 
-def _regret(lines: tuple[Line, ...]) -> Panel:
+def _regret(lines: tuple[Line, ...], rounds: bool) -> Panel:
     largest, *others = sorted(map(_magnitude, lines), reverse=True)
     dwarfs = bool(others) and others[0] > 0 and largest > DWARFED * others[0]
-    axis = _axis(lines, unit=_decade(others[0]) if dwarfs else 0.0)
+    unit = _decade(others[0]) if dwarfs else 0.0
+    axis = _axis(lines, unit=_decade(largest) / 100 if rounds and largest > 0 else unit)
     return Panel(f"Regret (signed){_mention(axis)}", lines, axis)
 
 

@@ -4,12 +4,14 @@ from pathlib import Path
 
 from episafe.files import write_text
 from episafe.reports.figures import write_figures
+from episafe.reports.groups import Group
 from episafe.reports.html import to_html
 from episafe.reports.metrics import curves, summarise
 from episafe.reports.notes import software
 from episafe.reports.panels import charts
+from episafe.reports.rounds import Rounds
 from episafe.reports.tables import to_csv, to_markdown
-from episafe.runs.record import EPISODES, Record, is_complete
+from episafe.runs.record import EPISODES, Record, is_complete, load_settings
 
 RECORDS, FIGURES = "records", "figures"
 
@@ -28,27 +30,35 @@ def write_report(folder: str | Path) -> Path:
     """
     folder = Path(folder)
     found = _record_folders(folder)
-    records = [Record.load(path) for path in found if is_complete(path)]
-    if not records:
+    settings = {path: load_settings(path) for path in found if is_complete(path)}
+    if not settings:
         raise ValueError(
             f"{folder} holds no finished record: give a folder with records/<name>/run.toml in it, "
             "as record.save writes them, or finish the runs first"
         )
-    inexact = sum(not record.is_exact for record in records)
-    records = [record for record in records if record.is_exact]
-    if not records:
+    summaries, drawn_from, rounds, inexact = [], [], Rounds(), 0
+    groups = sorted({Group.said_by(said) for said in settings.values()}, key=Group.order)
+    for group in groups:  # one at a time: all records of a long experiment together may not fit into memory
+        loaded = [Record.load(path) for path, said in settings.items() if Group.said_by(said) == group]
+        records = [record for record in loaded if record.is_exact]
+        inexact += len(loaded) - len(records)
+        if records:
+            summaries += summarise(records)
+            drawn_from += curves(records)
+            rounds.add(group, records)
+    if not summaries:
         raise ValueError(
             f"{folder} holds only records without exact values, of problems given by functions: regret and violation "
             "cannot be reported for them; see record.observed()"
         )
-    summaries = summarise(records)
-    drawn = charts(summaries, curves(records))
+    drawn = charts(summaries, drawn_from)
     write_figures(drawn, folder / FIGURES)
     write_text(folder / "summary.csv", to_csv(summaries))
     write_text(folder / "summary.md", to_markdown(summaries))
     path = folder / "report.html"
-    left_out = {"unfinished": len(found) - len(records) - inexact, "without exact values": inexact}
-    write_text(path, to_html(summaries, drawn, software(records), left_out))
+    left_out = {"unfinished": len(found) - len(settings), "without exact values": inexact}
+    extra = rounds.section(folder)
+    write_text(path, to_html(summaries, drawn, software(settings.values()), left_out, extra))
     return path
 
 

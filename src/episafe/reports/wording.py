@@ -24,6 +24,17 @@ AGENTS = {
     "dope": "solves the optimistic-pessimistic problem of Bura et al. 2022 over a box of transition kernels, without "
     "features; it deploys the incumbent while that problem is infeasible.",
     "uniform": "takes every action with equal probability and learns nothing.",
+    "oplbsp": "is Algorithm 1 of the paper with its own radius, B + R√(d ln(4K/δ)): the incumbent while it is not "
+    "yet confident of it, then the best optimistic policy among those whose pessimistic utility reaches the threshold.",
+    "oplbsp-determinant": "is the same algorithm with the determinant form of the radius: as valid, tighter, and "
+    "in need of no number of rounds.",
+    "oplb": "(Pacchiano et al. 2021) is told the incumbent’s exact utility, which the others are not, and learns only "
+    "what is orthogonal to it. From memory of the paper: likely, not checked against its text.",
+    "safe-lucb": "(Amani et al. 2019) plays safe seed rounds, K^(2/3) of them, then optimism without inflation under "
+    "the pessimistic constraint. From memory of the paper: likely, not checked against its text.",
+    "roful": "(Hutchinson et al. 2024) is optimistic in the constraint too and is drawn back to the incumbent until "
+    "the check passes. From summaries of the paper: likely, not checked against its text.",
+    "oful": "(Abbasi-Yadkori et al. 2011) knows of no constraint: the reference that violates.",
     "incumbent": "deploys the policy known to be safe for ever and learns nothing.",
 }
 LEVELS = {

@@ -18,6 +18,7 @@ from episafe.learning.acting import policy_table
 from episafe.learning.kernels import SAFE, decide
 from episafe.learning.replanning import Doubling, Every
 from episafe.learning.ridge import FiniteRegression, episodes_to_refactoring
+from episafe.learning.search import Bisection, WarmStart
 from episafe.learning.softmax import Decision
 from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.exact import policy_values
@@ -54,8 +55,9 @@ class Deployed(NamedTuple):
 
 
 def can_compile(agent: SoftmaxAgent) -> bool:
-    """Whether this loop knows the agent's replanning rule, and the planner's own check is the certificate."""
-    return isinstance(agent.replan, Every | Doubling) and getattr(agent, "certificate", None) is None
+    """Whether this loop knows the agent's replanning rule and search, and the planner's check is the certificate."""
+    known = isinstance(agent.replan, Every | Doubling) and isinstance(agent.search, Bisection | WarmStart)
+    return known and getattr(agent, "certificate", None) is None
 
 
 class CompiledRun:

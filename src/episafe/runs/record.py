@@ -4,6 +4,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +17,7 @@ from episafe.runs.settings import to_toml
 EPISODES, SETTINGS = "episodes.npz", "run.toml"
 ROUNDING = 1e-9  # far above the float64 rounding of a value of order H, far below any violation that matters
 COLUMNS = ("reward_values", "utility_values", "sources", "lams", "utility_bounds", "plan_ids")
-TOTALS = ("reward_totals", "utility_totals")
-COINS = ("components", "weights")
-OPTIONAL = TOTALS + COINS
+OPTIONAL = ("reward_totals", "utility_totals", "optima", "components", "weights")
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +35,7 @@ class Record:
         settings: how the run was made, as plain values: environment, agent, constants, seed, versions, seconds.
         reward_totals, utility_totals: what was collected in each episode, (K,): one sample of V^r, V^u each. Kept where
             exact values cannot be known, else None.
+        optima: the optimum of each episode, (K,), where it changes; `optimum` is then their mean. Else None.
         components: which policy of a mixture acted, drawn before the episode, (K,); None where no plan is a mixture.
         weights: the weights of the mixture, (K, 2); (1, 0) for a policy alone. The values above are the mixture's.
     """
@@ -51,12 +51,17 @@ class Record:
     settings: Mapping[str, str | int | float] = field(default_factory=dict)
     reward_totals: Array | None = None
     utility_totals: Array | None = None
+    optima: Array | None = None
     components: IntArray | None = None
     weights: Array | None = None
 
     def regret(self) -> Array:
         """Σ_{i≤k} (optimum − V^r(π⁽ⁱ⁾)), signed, (K,)."""
-        return np.cumsum(self.optimum - self.reward_values)
+        return np.cumsum((self.optimum if self.optima is None else self.optima) - self.reward_values)
+
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns that this record has."""
+        return COLUMNS + tuple(name for name in OPTIONAL if getattr(self, name) is not None)
 
     def violation(self) -> Array:
         """Hard violation Σ_{i≤k} max{b − V^u(π⁽ⁱ⁾), 0}, (K,)."""
@@ -104,8 +109,7 @@ class Record:
         folder = Path(folder)
         (folder / SETTINGS).unlink(missing_ok=True)  # of an older record: two halves must never pass for a whole
         facts = {"optimum": float(self.optimum), "threshold": float(self.threshold)}
-        columns = COLUMNS + tuple(name for name in OPTIONAL if getattr(self, name) is not None)
-        write_arrays(folder / EPISODES, {name: getattr(self, name) for name in columns}, facts)
+        write_arrays(folder / EPISODES, {name: getattr(self, name) for name in self.columns()}, facts)
         write_text(folder / SETTINGS, to_toml(self.settings))
 
     @classmethod
@@ -117,7 +121,7 @@ class Record:
             columns = [name for name in COLUMNS + OPTIONAL if name in COLUMNS or name in arrays]
             if len({len(arrays[name]) for name in columns}) != 1:
                 raise ValueError("its columns differ in length")
-            settings = tomllib.loads((folder / SETTINGS).read_text())
+            settings = load_settings(folder)
             return cls(
                 **{name: arrays[name] for name in columns},
                 optimum=float(facts["optimum"]),
@@ -130,6 +134,14 @@ class Record:
             raise DamagedFile(
                 f"{folder} does not hold a whole record ({type(error).__name__}: {error}): delete it and run again"
             ) from error
+
+
+def load_settings(folder: Path) -> dict[str, Any]:
+    """How the run behind a record was made, without its columns."""
+    try:
+        return tomllib.loads((folder / SETTINGS).read_text())
+    except (OSError, ValueError) as error:
+        raise DamagedFile(f"{folder} does not hold a whole record ({error}): delete it and run again") from error
 
 
 def _interval(sample: Array) -> tuple[float, float]:

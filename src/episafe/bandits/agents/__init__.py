@@ -1,0 +1,1 @@
+"""Learners of linear bandits: one algorithm a file, one engine."""

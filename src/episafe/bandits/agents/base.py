@@ -1,0 +1,224 @@
+"""The interface of every bandit learner: plan, learn, save, restore."""
+
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from episafe.arrays import Array
+from episafe.bandits.policy import Mixture, over_arms
+from episafe.bandits.radius import radius as radius_of
+from episafe.bandits.regression import Regression, absorb_all, blank
+from episafe.bandits.task import BanditTask
+from episafe.errors import DamagedFile, InvalidEpisode, InvalidProblem
+from episafe.files import read_arrays, write_arrays
+from episafe.learning.constants import Level
+from episafe.learning.replanning import Every, Replanning
+from episafe.problems.checks import as_finite, within_unit_norm
+
+Source = Literal["safe", "search"]
+
+
+@dataclass(frozen=True, eq=False)
+class BanditPlan:
+    """A policy to deploy and why it may be.
+
+    Attributes:
+        atoms, probabilities: (m, d) and (m,): what to play, with which probability.
+        source: "safe" (the incumbent) or "search".
+        lam: the multiplier of the constraint; NaN where there is none.
+        utility_bound: for "search" the bound that was checked against the threshold; for "safe" the incumbent's own.
+        level: what the bound is worth: "theorem", "calibrated" or "heuristic".
+        reason: why the incumbent is deployed, where it is.
+        id: counts the plans of one agent from 0.
+    """
+
+    atoms: Array
+    probabilities: Array
+    source: Source
+    lam: float = np.nan
+    utility_bound: float = np.nan
+    level: Level = "heuristic"
+    reason: str = ""
+    id: int = 0
+
+    def draw(self, rng: np.random.Generator) -> Array:
+        """An action to play, (d,)."""
+        return Mixture(self.atoms, self.probabilities).draw(rng)
+
+
+class BanditAgent(ABC):
+    """Plans, and learns from observations in any order and number. Subclasses say what to propose.
+
+    Any failure inside a certified agent's planning deploys the incumbent, with the reason in the plan.
+    """
+
+    name: ClassVar[str]
+    certified: ClassVar[bool]  # whether every plan is the incumbent or passed the check
+    told: ClassVar[str] = ""  # what it is told beyond the task
+
+    def __init__(
+        self,
+        task: BanditTask,
+        *,
+        num_rounds: int | None = None,
+        delta: float = 0.05,
+        radius: Any = "paper",
+        replan: Replanning = Every(),
+        label: str = "",
+    ) -> None:
+        refuse_what_is_no_task(task)
+        if isinstance(replan, type) or not hasattr(replan, "due"):
+            raise TypeError(f"replan must be a rule such as es.Every() or es.Doubling(0.3), got {replan!r}")
+        self.task, self.replan, self.delta, self.label = task, replan, delta, label or self.name
+        self.radius, proved = radius_of(radius, task, num_rounds, delta)
+        self.level: Level = proved if self.certified else "heuristic"
+        self._said: dict[str, str | int | float] = {
+            "radius": str(radius),
+            "planned_rounds": num_rounds or 0,
+            "delta": delta,
+        }
+        self.model: Regression = blank(task.dim)
+        self._plan: BanditPlan | None = None
+        self._round, self._count_then = -1, -1  # that the plan in force was made for, and from how many observations
+        self.information_then: Array = np.zeros(1)
+
+    def plan(self, round: int | None = None) -> BanditPlan:
+        """The plan for the next round: the last one, unless it is time for a new one. Deterministic.
+
+        Args:
+            round: k, counted from 0, where the arms change with the round; by default the number of observations,
+                which is k unless feedback is late.
+        """
+        k = self.num_observations if round is None else int(round)
+        last = self._plan
+        if last is not None and not self._is_due(k):
+            return last
+        made = replace(self._attempt(k), id=0 if last is None else last.id + 1)
+        self.adopt(made, k, self.num_observations, self.model.log_det)
+        return made
+
+    def learn(self, action: Any, reward: Any, utility: Any) -> None:
+        """Take in one observation, or a batch: actions (m, d), rewards (m,), utilities (m,), of whatever policies.
+
+        Late and in any order is fine, as long as what comes, and when, does not depend on the noise in it.
+        """
+        rewards, utilities = (np.atleast_1d(_observed(*pair)) for pair in (("reward", reward), ("utility", utility)))
+        try:
+            actions = as_finite("action", np.atleast_2d(np.asarray(action)), (len(rewards), self.task.dim))
+            within_unit_norm("action", actions)
+        except InvalidProblem as error:
+            raise InvalidEpisode(str(error)) from error
+        if rewards.shape != utilities.shape or rewards.ndim != 1:
+            raise InvalidEpisode(f"as many rewards as utilities, one an action: got {rewards.shape}, {utilities.shape}")
+        absorb_all(self.model, actions, rewards, utilities)
+
+    @property
+    def num_observations(self) -> int:
+        """How many observations were learned from."""
+        return int(self.model.seen[0])
+
+    @property
+    def last_id(self) -> int:
+        """Of the plan in force; −1 before the first."""
+        return -1 if self._plan is None else self._plan.id
+
+    @property
+    def made_at(self) -> tuple[int, int]:
+        """The round that the plan in force was made for, and the number of observations it was made from."""
+        return self._round, self._count_then
+
+    def adopt(self, plan: BanditPlan | None, round: int, count_then: int, information_then: Array) -> None:
+        """Put a plan in force; also one that a compiled loop made for this agent, and that was learned from since."""
+        self._plan, self._round, self.information_then = plan, round, information_then.copy()
+        self._count_then = count_then
+
+    def save(self, path: str | Path) -> None:
+        """Write all that was learned and the plan in force to one .npz file, atomically, without pickle."""
+        arrays: dict[str, Any] = {**self.model._asdict(), "information_then": self.information_then}
+        plan = None if self._plan is None else asdict(self._plan)
+        if plan is not None:
+            arrays |= {name: plan.pop(name) for name in ("atoms", "probabilities")}
+        notes = {**self._identity(), "round": self._round, "count_then": self._count_then, "plan": plan}
+        write_arrays(Path(path), arrays, notes)
+
+    def restore(self, path: str | Path) -> None:
+        """Go on, bit for bit, from what `save` wrote; the agent must have been built alike, for the same task."""
+        arrays, notes = read_arrays(Path(path))
+        differing = [key for key, value in self._identity().items() if notes.get(key) != value]
+        if differing:
+            raise ValueError(f"{path} was saved by another agent: {', '.join(differing)} differ; build it as it was")
+        try:
+            read = [arrays[key] for key in Regression._fields]
+            if [saved.shape for saved in read] != [array.shape for array in self.model]:
+                raise ValueError("its arrays have other shapes")
+            plan = notes["plan"] and BanditPlan(
+                atoms=arrays["atoms"], probabilities=arrays["probabilities"], **notes["plan"]
+            )
+            self.adopt(plan, int(notes["round"]), int(notes["count_then"]), arrays["information_then"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise DamagedFile(f"{path} does not hold a bandit agent ({error}): delete it and save again") from error
+        for array, saved in zip(self.model, read, strict=True):
+            array[...] = saved
+
+    def _identity(self) -> dict[str, Any]:
+        """What must be the same for a saved state to make sense."""
+        return {**self.settings(), "dim": self.task.dim, "threshold": self.task.threshold}
+
+    def settings(self) -> dict[str, str | int | float]:
+        """What a record should say of this agent, as plain values."""
+        task = self.task
+        told: dict[str, str | int | float] = {
+            "slack": task.slack,
+            "noise": task.noise,
+            "norm_bound": task.norm_bound,
+            "told_besides": self.told,
+        }
+        return {
+            "agent": self.label,
+            "replan": repr(Every() if self.task.changes else self.replan),
+            "level": self.level,
+            **self._said,
+            **told,
+        }
+
+    def _is_due(self, round: int) -> bool:
+        learned = self.num_observations != self._count_then
+        if self.task.changes:
+            return learned or round != self._round
+        return learned and self.replan.due(self.information_then, self.model.log_det)
+
+    def _attempt(self, round: int) -> BanditPlan:
+        if not self.certified:
+            return self._propose(round)
+        try:
+            return self._propose(round)
+        except Exception as error:  # the last resort: whatever went wrong, the incumbent is safe
+            return self._incumbent(round, f"planning failed: {type(error).__name__}: {error}")
+
+    def _incumbent(self, round: int, reason: str, utility_bound: float = np.nan) -> BanditPlan:
+        incumbent = self.task.incumbent(round)
+        finite = self.task.is_finite
+        mixture = over_arms(self.task.arms(round), incumbent) if finite else Mixture(incumbent[None, :], np.ones(1))
+        return BanditPlan(mixture.atoms, mixture.probabilities, "safe", utility_bound=utility_bound, level=self.level,
+                          reason=reason)  # fmt: skip
+
+    @abstractmethod
+    def _propose(self, round: int) -> BanditPlan:
+        """A plan from all that was learned."""
+
+
+def refuse_what_is_no_task(task: Any) -> None:
+    """An error that says what to pass in its place."""
+    if not isinstance(task, BanditTask):
+        hint = ": pass its .task" if hasattr(task, "task") else ""
+        raise TypeError(f"a bandit agent is built from a BanditTask, got {type(task).__name__}{hint}")
+
+
+def _observed(name: str, value: Any) -> Array:
+    found = np.asarray(value)
+    if found.dtype.kind not in "biuf" or not np.isfinite(found).all():
+        raise InvalidEpisode(f"{name} must be finite numbers, got {value!r}: leave out what was not seen")
+    return found.astype(np.float64)

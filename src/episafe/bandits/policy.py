@@ -1,0 +1,45 @@
+"""A policy of a bandit: a distribution with finitely many atoms."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from episafe.arrays import Array
+from episafe.problems.checks import as_distributions, as_finite
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """Plays `atoms[i]` with probability `probabilities[i]`.
+
+    Attributes:
+        atoms: (m, d).
+        probabilities: (m,).
+    """
+
+    atoms: Array
+    probabilities: Array
+
+    def mean(self) -> Array:
+        """E[a], (d,)."""
+        return self.probabilities @ self.atoms
+
+    def draw(self, rng: np.random.Generator) -> Array:
+        """An action, (d,)."""
+        action: Array = self.atoms[rng.choice(len(self.probabilities), p=self.probabilities)]
+        return action.copy()
+
+
+def as_mixture(policy: Any, dim: int) -> Mixture:
+    """A Mixture, anything with atoms and probabilities, or one action (d,), checked."""
+    if not hasattr(policy, "atoms"):
+        return Mixture(as_finite("policy", policy, (dim,))[None, :], np.ones(1))
+    atoms = as_finite("atoms", policy.atoms, (None, dim))
+    return Mixture(atoms, as_distributions("probabilities", policy.probabilities, (len(atoms),)))
+
+
+def over_arms(arms: Array, probabilities: Array) -> Mixture:
+    """A distribution over arms as a mixture of those it plays."""
+    played = np.flatnonzero(probabilities)
+    return Mixture(arms[played], probabilities[played])

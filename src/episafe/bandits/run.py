@@ -1,0 +1,201 @@
+"""Running a bandit learner: plan, play, observe, learn; exact values of every policy deployed."""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from episafe.arrays import Array, IntArray
+from episafe.bandits.actions import as_arms
+from episafe.bandits.agents.base import BanditAgent
+from episafe.bandits.agents.engine import REASONS
+from episafe.bandits.agents.rule_agent import SOURCES
+from episafe.bandits.compiled import OTHER, CompiledRun, Span, can_compile
+from episafe.bandits.problem import LinearBandit
+from episafe.bandits.world import BLOCK, World, expected, luck, observe, optima
+from episafe.errors import Infeasible, InvalidProblem
+from episafe.problems.checks import TOLERANCE, as_distributions
+from episafe.runs.facts import Facts, blank
+from episafe.runs.record import Record
+from episafe.runs.settings import versions
+from episafe.runs.simulate import draw, running_sums
+
+
+def run(
+    bandit: LinearBandit,
+    agent: BanditAgent,
+    num_rounds: int = 10_000,
+    seed: int = 0,
+    *,
+    first_round: int = 0,
+    on_progress: Callable[[int], None] | None = None,
+) -> Record:
+    """Run `agent` on `bandit`; the same seed gives the same record, bit for bit.
+
+    Args:
+        bandit: the world, known to this loop and not to the agent.
+        agent: plans before each round and learns after it.
+        num_rounds: rounds to play.
+        seed: of the run's luck.
+        first_round: where to begin: an agent restored after k rounds goes on with first_round=k as if never stopped.
+        on_progress: called now and then with the number of rounds done.
+
+    Example:
+        >>> import episafe as es
+        >>> bandit = es.bandits.make("finite", seed=0)
+        >>> record = es.bandits.run(bandit, es.bandits.OPLBSP(bandit.task, num_rounds=100), num_rounds=100)
+        >>> float(record.violation()[-1])
+        0.0
+    """
+    num_rounds, seed = _whole("num_rounds", num_rounds, 1), _whole("seed", seed, 0)
+    first_round = _whole("first_round", first_round, 0)
+    _check_same_problem(bandit, agent)
+    start = time.perf_counter()
+    tally = blank_tally(bandit, num_rounds)
+    compiled = can_compile(agent) and _arms_of_one_number(bandit, first_round, num_rounds)
+    loop = compiled_loop if compiled else plain_loop
+    for done in loop(bandit, agent, tally, spans(first_round, num_rounds), seed):
+        if on_progress is not None:
+            on_progress(done)
+    seconds = time.perf_counter() - start
+    facts, reasons, best = tally
+    settings = {"problem": "bandit", **bandit.origin, **agent.settings(), "num_rounds": num_rounds, "run_seed": seed}
+    return Record(
+        reward_values=facts.values[:, 0].copy(),
+        utility_values=facts.values[:, 1].copy(),
+        sources=np.array(SOURCES)[facts.sources],
+        lams=facts.bounds[:, 0].copy(),
+        utility_bounds=facts.bounds[:, 1].copy(),
+        plan_ids=facts.plan_ids,
+        optimum=float(best.mean()),
+        threshold=bandit.task.threshold,
+        settings={**settings, "reasons": _in_words(reasons), **versions(), "seconds": seconds},
+        optima=best if bandit.task.changes else None,
+    )
+
+
+def spans(first_round: int, num_rounds: int) -> list[Span]:
+    """The rounds cut where blocks of luck end."""
+    found, row = [], 0
+    while row < num_rounds:
+        position = (first_round + row) % BLOCK
+        length = min(BLOCK - position, num_rounds - row)
+        found.append(Span(length, row, first_round + row, position))
+        row += length
+    return found
+
+
+class Tally(NamedTuple):
+    """What a run fills: the columns of its record, how often each reason was given, and the optimum of each round."""
+
+    facts: Facts
+    reasons: IntArray
+    best: Array
+
+
+def blank_tally(bandit: LinearBandit, num_rounds: int) -> Tally:
+    """Room for a run."""
+    best = np.full(num_rounds, math.nan if bandit.task.changes else bandit.optimal_value())
+    return Tally(blank(num_rounds), np.zeros(OTHER + 1, dtype=np.int64), best)
+
+
+def plain_loop(bandit: LinearBandit, agent: BanditAgent, tally: Tally, cut: Sequence[Span], seed: int) -> Iterator[int]:
+    """The loop for any agent; yields the number of rounds done after each span."""
+    facts, reasons, best = tally
+    world, current = _world(bandit), None
+    for span in cut:
+        chance = luck(seed, span.round // BLOCK)
+        for i in range(span.length):
+            k, row = span.round + i, span.row + i
+            if bandit.task.changes:
+                bandit.check_round(k)
+                best[row] = bandit.optimal_value(k)
+            plan = agent.plan(k if bandit.task.changes else None)
+            if plan is not current:
+                current, running = plan, running_sums(plan.probabilities)
+                values = [expected(world.theta, which, plan.atoms, plan.probabilities) for which in range(2)]
+                reason = REASONS.index(plan.reason) if plan.reason in REASONS else OTHER
+            facts.values[row], facts.bounds[row] = values, (plan.lam, plan.utility_bound)
+            facts.sources[row], facts.plan_ids[row] = SOURCES.index(plan.source), plan.id
+            reasons[reason] += 1
+            atom = draw(running, chance.choices[span.position + i])
+            agent.learn(plan.atoms[atom], *observe(world, plan.atoms, atom, chance, span.position + i))
+        yield span.row + span.length
+
+
+def compiled_loop(
+    bandit: LinearBandit, agent: BanditAgent, tally: Tally, cut: Sequence[Span], seed: int
+) -> Iterator[int]:
+    """The same for agents that learn by the regression alone, compiled; it yields as often."""
+    task, world = bandit.task, _world(bandit)
+    num_arms = len(task.incumbent(cut[0].round)) if task.is_finite else 0
+    made = CompiledRun(world, agent, num_arms, cut[0].round)
+    arms, safe = (task.arms(0), task.incumbent(0)) if task.is_finite and not task.changes else _none(task.dim)
+    try:
+        for span in cut:
+            if task.changes:
+                arms, safe = _stacked(bandit, span)
+                optima(world.theta, task.threshold, arms, num_arms, tally.best[span.row : span.row + span.length])
+            made.advance(arms, safe, luck(seed, span.round // BLOCK), tally.facts, tally.reasons, span)
+            yield span.row + span.length
+    finally:
+        made.finish()  # also when the run is interrupted: what was learned stays learned
+
+
+def _world(bandit: LinearBandit) -> World:
+    return World(np.array([bandit.theta_r, bandit.theta_u]), bandit.task.noise, bandit.clicks)
+
+
+def _none(dim: int) -> tuple[Array, Array]:
+    return np.empty((0, dim)), np.empty(0)
+
+
+def _stacked(bandit: LinearBandit, span: Span) -> tuple[Array, Array]:
+    """Arms (m·n, d) and incumbents (m·n,) of the rounds of a span, checked."""
+    rounds, task = range(span.round, span.round + span.length), bandit.task
+    try:
+        arms = as_arms("actions", np.concatenate([task.actions(k) for k in rounds]), task.dim)  # type: ignore[operator]
+        safe = np.array([task.safe_policy(k) for k in rounds])
+        as_distributions("safe_policy", safe, (len(rounds), len(arms) // len(rounds)))
+        utilities = (safe * (arms @ bandit.theta_u).reshape(safe.shape)).sum(axis=1)
+        if (utilities < task.threshold + task.slack - TOLERANCE).any():
+            raise InvalidProblem("some round has an incumbent without the slack")
+    except ValueError:
+        for k in rounds:
+            bandit.check_round(k)  # finds the round and says what is wrong with it
+    return arms, safe.ravel()
+
+
+def _arms_of_one_number(bandit: LinearBandit, first_round: int, num_rounds: int) -> bool:
+    """Whether every round has as many arms, as the compiled loop needs."""
+    actions = bandit.task.actions
+    if not callable(actions):
+        return True
+    return len({len(actions(k)) for k in range(first_round, first_round + num_rounds)}) == 1
+
+
+def _in_words(reasons: IntArray) -> str:
+    """How often the incumbent was deployed, and why."""
+    names = (*REASONS, "planning failed")
+    said = [f"{count} x {names[i]}" for i, count in enumerate(reasons) if count and names[i]]
+    return "; ".join(said) or "never"
+
+
+def _whole(name: str, value: Any, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}")
+    return int(value)
+
+
+def _check_same_problem(bandit: LinearBandit, agent: BanditAgent) -> None:
+    """The agent may be told another incumbent or slack, but its certificate must be about this problem."""
+    ours, theirs = bandit.task, agent.task
+    same = type(ours.actions) is type(theirs.actions) and (ours.threshold, ours.dim) == (theirs.threshold, theirs.dim)
+    if ours is not theirs and not same:
+        raise ValueError("the agent was built for another problem: build it from bandit.task")
+    if agent.task.noise < bandit.task.noise or agent.task.norm_bound < bandit.task.norm_bound:
+        raise Infeasible(
+            "the agent was told of less noise or a smaller norm than the bandit has: its bound does not hold"
+        )

@@ -1,0 +1,43 @@
+"""How λ is looked for. Whatever finds it, `kernels.evaluate` and `admits` certify it: only time and regret differ.
+
+`Bisection` is the paper's, and the default. The others may find another λ where V̲ᵘ is not monotone in λ, and so deploy
+another certified policy.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Bisection:
+    """C_λ, 0, then `num_halvings` halvings of [0, C_λ], as in Algorithm 2."""
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """Begin around the λ of the last plan, λ·spread admitted and λ/spread not; otherwise as `Bisection`.
+
+    The bracket at the end is as narrow as that of bisection, after about half as many evaluations.
+    """
+
+    spread: float = 1.1
+
+    def __post_init__(self) -> None:
+        if not self.spread > 1:
+            raise ValueError(f"spread must be > 1, got {self.spread!r}; to begin at [0, lam_max] use Bisection()")
+
+
+@dataclass(frozen=True)
+class Sections:
+    """Divide the bracket at `points` λ at once, all of them evaluated in one pass as matrix products: for large d.
+
+    The next bracket ends at the smallest λ admitted. Each pass reads the features once, whatever the number of points.
+    """
+
+    points: int = 16
+
+    def __post_init__(self) -> None:
+        if isinstance(self.points, bool) or not isinstance(self.points, int) or self.points < 2:
+            raise ValueError(f"points must be a whole number >= 2, got {self.points!r}")
+
+
+LamSearch = Bisection | WarmStart | Sections
