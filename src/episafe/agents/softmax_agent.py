@@ -22,10 +22,12 @@ class SoftmaxAgent(Agent):
     def __init__(self, task: AnyTask, constants: Constants, replan: Replanning) -> None:
         super().__init__(task, replan)
         self.constants = constants
-        self.level = constants.level
+        constants.refuse_outside_scope(task, 0)
+        self.level = constants.level if self.certified else "heuristic"
         self.planner = SoftmaxPlanner(task, constants, pessimistic=self.pessimistic)
 
     def _propose(self) -> Plan:
+        self.constants.refuse_outside_scope(self.task, self.planner.regression.num_episodes + 1)
         return self.as_plan(self.planner.decide())
 
     def as_plan(self, decision: Decision, policy: Policy | None = None) -> Plan:
@@ -42,5 +44,6 @@ class SoftmaxAgent(Agent):
         return self.planner.information
 
     def settings(self) -> dict[str, str | int | float]:
-        """Agent, replanning rule, level and every constant."""
-        return super().settings() | self.constants.settings()
+        """Agent, replanning rule, level and every constant; nothing is claimed of an agent that is not certified."""
+        claimed = {} if self.certified else {"level": self.level, "statement": ""}
+        return super().settings() | self.constants.settings() | claimed

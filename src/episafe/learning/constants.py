@@ -1,14 +1,22 @@
 """The constants of Algorithm 2 and of its peers, and the level of guarantee that comes with them."""
 
 import math
+import sys
 import warnings
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
+from episafe.errors import InvalidProblem
+from episafe.learning import theory
+from episafe.learning.theory import LARGEST_LOG, Sizes
+from episafe.problems.sampled import AnyTask
+
 Level = Literal["theorem", "calibrated", "heuristic"]
 
+LEAST_LOG = math.log(sys.float_info.min)
+DERIVED = ("level", "statement", "scope")  # what comes with constants and cannot be set
 BRACKET_OVER_KAPPA = 0.1  # a final bracket above κ/10 moves the softmax visibly (regret 1895 against 780, κ = 0.001)
 
 
@@ -26,6 +34,8 @@ class Constants:
         num_halvings: T, halvings of [0, lam_max].
         ridge: ρ > 0.
         level: what the certificate is worth, not to be set: constants set by hand are "heuristic", however well they do
+        statement: what is claimed at that level, in one sentence; empty for constants set by hand
+        scope: for "theorem", the H, A, d, ξ, K and δ that the constants are for
     """
 
     C_r: float
@@ -37,6 +47,8 @@ class Constants:
     num_halvings: int
     ridge: float = 1.0
     level: Level = field(default="heuristic", init=False)
+    statement: str = field(default="", init=False)
+    scope: Sizes | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         for name in ("C_r", "C_u", "C_dagger", "B_dagger", "kappa", "lam_max", "ridge"):
@@ -56,11 +68,11 @@ class Constants:
 
     def settings(self) -> dict[str, str | int | float]:
         """The constants as plain values, for records."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "scope"}
 
     def replace(self, **changes: Any) -> "Constants":
         """The same constants with some changed; names that do not exist are an error."""
-        values = {name: value for name, value in asdict(self).items() if name != "level"}
+        values = {name: value for name, value in asdict(self).items() if name not in DERIVED}
         for name in changes:
             if name not in values:
                 raise ValueError(f"no constant {name!r}; there are {', '.join(values)}")
@@ -82,9 +94,60 @@ class Constants:
         compensation = (scale, 1.0) if agent == "opse" else (0.0, 0.0)
         return cls(scale, scale, *compensation, kappa=kappa, lam_max=300.0, num_halvings=20)
 
+    @classmethod
+    def theory(cls, task: AnyTask, num_episodes: int, delta: float = 0.05) -> "Constants":
+        """The theorem's constants for `num_episodes` episodes, logged ones included, at failure probability `delta`.
+
+        They prove safety if the problem is linear in its features, the incumbent has the slack it is said to have, and
+        no more episodes are learned from. They are so large that no run of practical length leaves the incumbent;
+        `episafe preflight` says how long. The formulas are in `episafe.learning.theory`, the derivation in
+        docs/theory.md; what float64 cannot hold of them is an error, what it cannot resolve is in `theory.notes`.
+        """
+        sizes = Sizes(task.horizon, task.num_actions, task.dim, task.slack, num_episodes, delta)
+        logs = theory.theorem(sizes)
+        values = {name: _within_float64(name, value, sizes) for name, value in asdict(logs).items()}
+        made = cls(**values, num_halvings=theory.num_halvings(sizes, logs))
+        return made._stamped(
+            "theorem",
+            f"with probability at least {1 - delta:.12g} every policy deployed in {num_episodes} episodes is safe, in "
+            f"exact arithmetic, if the problem is linear in its {task.dim} features and the incumbent's slack is "
+            f"{task.slack:.12g}",
+            sizes,
+        )
+
+    def _stamped(self, level: Level, statement: str, scope: Sizes | None = None) -> "Constants":
+        """The same constants with what is claimed of them; for the functions that derive or validate them."""
+        made = self.replace()
+        for name, value in (("level", level), ("statement", statement), ("scope", scope)):
+            object.__setattr__(made, name, value)
+        return made
+
+    def refuse_outside_scope(self, task: AnyTask, num_episodes: int) -> None:
+        """An error where the theorem is claimed of a problem or a number of episodes that it was not computed for."""
+        if self.scope is None:
+            return
+        asked = replace(self.scope, horizon=task.horizon, num_actions=task.num_actions, dim=task.dim, slack=task.slack)
+        if asked != self.scope:
+            raise ValueError(f"these constants were derived for {self.scope}: use Constants.theory of this task")
+        if num_episodes > self.scope.num_episodes:
+            raise ValueError(
+                f"these constants hold for {self.scope.num_episodes} episodes, logged ones included, and not for "
+                f"{num_episodes}: use Constants.theory(task, num_episodes={num_episodes})"
+            )
+
 
 # environment: (C_r = C_u = C_dagger of OPSE and Ghosh, kappa)
 _PUBLISHED = {"tabular": (1.0, 0.1), "streaming": (2.0, 0.1), "linear": (5.0, 0.01)}
+
+
+def _within_float64(name: str, log: float, sizes: Sizes) -> float:
+    value = math.exp(log) if LEAST_LOG < log < LARGEST_LOG else math.nan
+    if math.isnan(value):
+        raise InvalidProblem(
+            f"the theorem's {name} is e^{log:.0f} at slack {sizes.slack:.3g}, which float64 cannot hold: the theorem "
+            "cannot be applied; an incumbent with more slack, or a lower threshold, shrinks it"
+        )
+    return value
 
 
 def _real(name: str, value: Any, *, positive: bool) -> float:
