@@ -13,21 +13,33 @@ from episafe.learning.model import CountModel, DenseModel, Known, Scales, Work
 def feature_table(known, gram_inv, weights, scales, lam, table):  # type: ignore[no-untyped-def]
     """π^λ at every state of a finite task, into `table` (H, S, A): gram_inv (H, d, d), weights (H, 3, d)."""
     H, A, S = known.reward.shape
-    bonus, Q, pi, V = np.empty((H, A, S)), np.empty((3, A, S)), np.empty((A, S)), np.empty((H, 3, S))
+    bonus, Q, pi, sums, V = (
+        np.empty((H, A, S)),
+        np.empty((3, A, S)),
+        np.empty((A, S)),
+        np.empty((3, S)),
+        np.empty((H, 3, S)),
+    )
     for h in range(H):
         feature_bonus(h, S, 0, known.phi, gram_inv, bonus)
         predict(h, S, 0, known.phi, weights, Q)
-        softmax_step(h, S, H - 1 - h, known.reward, known.utility, bonus, scales, lam, Q, pi, V)
+        softmax_step(h, S, H - 1 - h, known.reward, known.utility, bonus, scales, lam, Q, pi, sums, V)
         for s in range(S):
             for a in range(A):
-                table[h, s, a] = pi[a, s]
+                table[h, s, a] = pi[a, s] * sums[1, s]
 
 
 @kernel
 def count_table(known, state_of, size, bonus, Q, ridge, scales, lam, table):  # type: ignore[no-untyped-def]
     """π^λ at every state of a finite task, into `table` (H, S, A): bonus (H, A, n), P̂V = Q (H, 3, A, n) at slots."""
     H, A, S = known.reward.shape
-    bonus_all, Q_all, pi, V = np.empty((H, A, S)), np.empty((3, A, S)), np.empty((A, S)), np.empty((H, 3, S))
+    bonus_all, Q_all, pi, sums, V = (
+        np.empty((H, A, S)),
+        np.empty((3, A, S)),
+        np.empty((A, S)),
+        np.empty((3, S)),
+        np.empty((H, 3, S)),
+    )
     for h in range(H):
         clear(Q_all, S)
         for a in range(A):
@@ -39,10 +51,10 @@ def count_table(known, state_of, size, bonus, Q, ridge, scales, lam, table):  # 
                 bonus_all[h, a, s] = bonus[h, a, i]
                 for g in range(3):
                     Q_all[g, a, s] = Q[h, g, a, i]
-        softmax_step(h, S, H - 1 - h, known.reward, known.utility, bonus_all, scales, lam, Q_all, pi, V)
+        softmax_step(h, S, H - 1 - h, known.reward, known.utility, bonus_all, scales, lam, Q_all, pi, sums, V)
         for s in range(S):
             for a in range(A):
-                table[h, s, a] = pi[a, s]
+                table[h, s, a] = pi[a, s] * sums[1, s]
 
 
 @kernel
@@ -110,8 +122,8 @@ def act(h, phi, reward, utility, gram_inv, weights, scales, lam, steps_left):  #
 def act_on(reward, utility, bonus, Q, scales, lam, steps_left):  # type: ignore[no-untyped-def]
     """π^λ (A,) at one state from its reward, utility, bonus (1, A, 1) and P̂V = Q (3, A, 1), which becomes Q."""
     A = reward.shape[1]
-    pi, V, out = np.empty((A, 1)), np.empty((1, 3, 1)), np.empty(A)
-    softmax_step(0, 1, steps_left, reward, utility, bonus, scales, lam, Q, pi, V)
+    pi, sums, V, out = np.empty((A, 1)), np.empty((3, 1)), np.empty((1, 3, 1)), np.empty(A)
+    softmax_step(0, 1, steps_left, reward, utility, bonus, scales, lam, Q, pi, sums, V)
     for a in range(A):
-        out[a] = pi[a, 0]
+        out[a] = pi[a, 0] * sums[1, 0]
     return out

@@ -5,6 +5,7 @@ from numba.extending import overload
 
 from episafe.arrays import IntArray
 from episafe.compiling import kernel, summing_kernel
+from episafe.learning.elementary import exp, fma, log
 from episafe.learning.model import CountModel, DenseModel, Scales, Support, Work
 
 NEGLIGIBLE = -40.0  # e^-40 is below half a rounding of a sum that is at least 1: such a weight counts as 0
@@ -18,7 +19,7 @@ def admits(utility_bound, threshold):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def softmax_step(h, n, steps_left, reward, utility, bonus, scales, lam, Q, pi, V):  # type: ignore[no-untyped-def]
+def softmax_step(h, n, steps_left, reward, utility, bonus, scales, lam, Q, pi, sums, V):  # type: ignore[no-untyped-def]
     """Composite softmax at n states of step h (Defs. "Clipped value functions", "Composite softmax policy").
 
         Q̄ʳ = r   + clip{ C_r β + P̂V̄ʳ, 0, (H−h)(1+κ ln A)}   V̄ʳ = π(Q̄ʳ − κ ln π)
@@ -27,43 +28,54 @@ def softmax_step(h, n, steps_left, reward, utility, bonus, scales, lam, Q, pi, V
         π  = softmax((Q̄† + Q̄ʳ + λQ̲ᵘ)/κ)
 
     The paper counts h from 1 and the code from 0: its H−h is `steps_left`. reward, utility, bonus (H, A, n); `Q`
-    (3, A, n) holds P̂V on entry and Q on exit; `pi` (A, n) and row h of `V` (H, 3, n) are written.
+    (3, A, n) holds P̂V on entry and Q on exit, and row h of `V` (H, 3, n) is written. With w = e^(logit − largest) and
+    W = Σ_a w: π = w/W and −Σ π ln π = ln W − Σ w ln w / W. w is left in `pi` (A, n), 1/W in row 1 of `sums` (3, n).
+    Loops run over states and write few arrays, and exp and log are straight-line: so all of it vectorises.
     """
     A = pi.shape[0]
     C_r, C_u, C_dagger, B_dagger, kappa = scales
-    ceiling_u = float(steps_left)
+    ceiling_u, per_kappa = float(steps_left), 1.0 / kappa
     ceiling_r, ceiling_dagger = ceiling_u * (1.0 + kappa * np.log(A)), ceiling_u * B_dagger
     for a in range(A):
         for i in range(n):
-            beta = bonus[h, a, i]
-            Q[0, a, i] = reward[h, a, i] + min(max(C_r * beta + Q[0, a, i], 0.0), ceiling_r)
-            Q[1, a, i] = B_dagger * beta + min(max(C_dagger * beta + Q[1, a, i], 0.0), ceiling_dagger)
-            Q[2, a, i] = utility[h, a, i] + min(max(C_u * beta + Q[2, a, i], 0.0), ceiling_u)
-            pi[a, i] = (Q[1, a, i] + Q[0, a, i] + lam * Q[2, a, i]) / kappa
+            Q[0, a, i] = reward[h, a, i] + min(max(fma(C_r, bonus[h, a, i], Q[0, a, i]), 0.0), ceiling_r)
+        for i in range(n):
+            Q[1, a, i] = min(max(fma(C_dagger, bonus[h, a, i], Q[1, a, i]), 0.0), ceiling_dagger)
+            Q[1, a, i] += B_dagger * bonus[h, a, i]
+        for i in range(n):
+            Q[2, a, i] = utility[h, a, i] + min(max(fma(C_u, bonus[h, a, i], Q[2, a, i]), 0.0), ceiling_u)
+        for i in range(n):
+            pi[a, i] = fma(lam, Q[2, a, i], Q[1, a, i] + Q[0, a, i]) * per_kappa
     for i in range(n):
-        top = pi[0, i]
-        for a in range(1, A):
-            top = max(top, pi[a, i])
-        # with weights w = e^(logit − largest) and W = Σ w: π = w/W and −Σ π ln π = ln W − Σ w ln w / W
-        total = entropy = V_r = V_dagger = V_u = 0.0
-        for a in range(A):
-            log_weight = pi[a, i] - top
-            weight = 1.0
-            if log_weight != 0.0:  # so also where it is NaN, which must spread
-                weight = 0.0 if log_weight < NEGLIGIBLE else np.exp(log_weight)
-                entropy -= weight * log_weight
-            total += weight
-            V_r += weight * Q[0, a, i]
-            V_dagger += weight * Q[1, a, i]
-            V_u += weight * Q[2, a, i]
+        sums[0, i] = pi[0, i]
+        sums[1, i] = 0.0
+        sums[2, i] = 0.0
+    for a in range(1, A):
+        for i in range(n):
+            sums[0, i] = max(sums[0, i], pi[a, i])
+    for i in range(n):
+        V[h, 0, i] = 0.0
+        V[h, 1, i] = 0.0
+        V[h, 2, i] = 0.0
+    for a in range(A):
+        for i in range(n):
+            log_weight = pi[a, i] - sums[0, i]
+            weight = 0.0 if log_weight < NEGLIGIBLE else exp(log_weight)
+            sums[1, i] += weight
+            sums[2, i] = fma(weight, log_weight, sums[2, i])
             pi[a, i] = weight
-        if total != 1.0:
-            share = 1.0 / total
-            V_r += kappa * (entropy + total * np.log(total))
-            V_r, V_dagger, V_u = V_r * share, V_dagger * share, V_u * share
-            for a in range(A):
-                pi[a, i] *= share
-        V[h, 0, i], V[h, 1, i], V[h, 2, i] = V_r, V_dagger, V_u
+        for g in range(3):
+            for i in range(n):
+                V[h, g, i] = fma(pi[a, i], Q[g, a, i], V[h, g, i])
+    for i in range(n):
+        share = 1.0 / sums[1, i]
+        sums[2, i] = kappa * (log(sums[1, i]) - sums[2, i] * share)
+        sums[1, i] = share
+    for g in range(3):
+        for i in range(n):
+            V[h, g, i] *= sums[1, i]
+    for i in range(n):
+        V[h, 0, i] += sums[2, i]
 
 
 @kernel
@@ -76,10 +88,10 @@ def clear(Q, n):  # type: ignore[no-untyped-def]
 
 
 @summing_kernel
-def regress(h, n, moments, gram_inv, V, sums, weights):  # type: ignore[no-untyped-def]
+def regress(h, n, moments, gram_inv, V, projected, weights):  # type: ignore[no-untyped-def]
     """w_h = Λ_h⁻¹ Σ_j m_j V_{h+1}(s_j) of r, †, u, into row h of `weights` (H, 3, d).
 
-    moments (H, d, n), gram_inv (H, d, d), V (H+1, 3, n); `sums` (3, d) is room for Σ_j m_j V.
+    moments (H, d, n), gram_inv (H, d, d), V (H+1, 3, n); `projected` (3, d) is room for Σ_j m_j V.
     """
     d = gram_inv.shape[1]
     for g in range(3):
@@ -87,25 +99,33 @@ def regress(h, n, moments, gram_inv, V, sums, weights):  # type: ignore[no-untyp
             total = 0.0
             for j in range(n):
                 total += moments[h, k, j] * V[h + 1, g, j]
-            sums[g, k] = total
+            projected[g, k] = total
     for g in range(3):
         for k in range(d):
             total = 0.0
             for m in range(d):
-                total += gram_inv[h, k, m] * sums[g, m]
+                total += gram_inv[h, k, m] * projected[g, m]
             weights[h, g, k] = total
 
 
 @kernel
 def predict(h, n, p, phi, weights, Q):  # type: ignore[no-untyped-def]
     """φᵀw_h of r, †, u at n states: row p of phi (·, A, d, n), weights (H, 3, d), into `Q` (3, A, n)."""
-    for g in range(3):
-        for a in range(phi.shape[1]):
+    d = phi.shape[2]
+    for a in range(phi.shape[1]):
+        for g in range(3):
             for i in range(n):
                 Q[g, a, i] = weights[h, g, 0] * phi[p, a, 0, i]
-            for k in range(1, phi.shape[2]):
+        for k in range(1, d - 3, 4):
+            for g in range(3):
+                w0, w1, w2, w3 = weights[h, g, k], weights[h, g, k + 1], weights[h, g, k + 2], weights[h, g, k + 3]
                 for i in range(n):
-                    Q[g, a, i] += weights[h, g, k] * phi[p, a, k, i]
+                    near = fma(w0, phi[p, a, k, i], fma(w1, phi[p, a, k + 1, i], Q[g, a, i]))
+                    Q[g, a, i] = fma(w2, phi[p, a, k + 2, i], fma(w3, phi[p, a, k + 3, i], near))
+        for k in range(d - (d - 1) % 4, d):
+            for g in range(3):
+                for i in range(n):
+                    Q[g, a, i] = fma(weights[h, g, k], phi[p, a, k, i], Q[g, a, i])
 
 
 @kernel
@@ -135,6 +155,55 @@ def average(h, n, start, column, share, V, Q):  # type: ignore[no-untyped-def]
                 dagger += weight * V[h + 1, 1, j]
                 u += weight * V[h + 1, 2, j]
             Q[0, a, i], Q[1, a, i], Q[2, a, i] = r, dagger, u
+
+
+@kernel
+def count_step(h, n, steps_left, start, column, share, reward, utility, bonus, scales, lam, Q, V):  # type: ignore[no-untyped-def]
+    """`average`, then `softmax_step`, slot by slot: for few slots, going through them once counts for more.
+
+    Writes Q (3, A, n), and row h of V (H+1, 3, n) from row h + 1; the other arrays are as there.
+    """
+    A = Q.shape[1]
+    C_r, C_u, C_dagger, B_dagger, kappa = scales
+    ceiling_u, per_kappa = float(steps_left), 1.0 / kappa
+    ceiling_r, ceiling_dagger = ceiling_u * (1.0 + kappa * np.log(A)), ceiling_u * B_dagger
+    for i in range(n):
+        top = -np.inf
+        for a in range(A):
+            r = dagger = u = 0.0
+            for entry in range(start[h, a, i], start[h, a, i + 1]):
+                p, j = share[h, entry], column[h, entry]
+                r = fma(p, V[h + 1, 0, j], r)
+                dagger = fma(p, V[h + 1, 1, j], dagger)
+                u = fma(p, V[h + 1, 2, j], u)
+            beta = bonus[h, a, i]
+            r = reward[h, a, i] + min(max(C_r * beta + r, 0.0), ceiling_r)
+            dagger = B_dagger * beta + min(max(C_dagger * beta + dagger, 0.0), ceiling_dagger)
+            u = utility[h, a, i] + min(max(C_u * beta + u, 0.0), ceiling_u)
+            Q[0, a, i], Q[1, a, i], Q[2, a, i] = r, dagger, u
+            top = max(top, (dagger + r + lam * u) * per_kappa)
+        total = entropy = V_r = V_dagger = V_u = 0.0
+        for a in range(A):
+            r, dagger, u = Q[0, a, i], Q[1, a, i], Q[2, a, i]
+            log_weight = (dagger + r + lam * u) * per_kappa - top
+            weight = 1.0
+            if log_weight != 0.0:  # so also where it is NaN, which must spread
+                weight = 0.0 if log_weight < NEGLIGIBLE else exp(log_weight)
+                entropy -= weight * log_weight
+            total += weight
+            V_r += weight * r
+            V_dagger += weight * dagger
+            V_u += weight * u
+        if total != 1.0:
+            V_r += kappa * (entropy + total * np.log(total))
+            V_r, V_dagger, V_u = V_r / total, V_dagger / total, V_u / total
+        V[h, 0, i], V[h, 1, i], V[h, 2, i] = V_r, V_dagger, V_u
+
+
+@kernel
+def padded(n):  # type: ignore[no-untyped-def]
+    """n up to the next multiple of 16, so that loops over states leave no remainder; there is always room for it."""
+    return (n + 15) // 16 * 16
 
 
 def refresh(model: DenseModel | CountModel, size: IntArray, work: Work) -> None:
@@ -180,29 +249,28 @@ def _evaluate(model, support, work, scales, lam):  # type: ignore[no-untyped-def
 
 # Both forms unpack their arrays once: taking them from a tuple in the loop costs as much as the arithmetic.
 def _evaluate_dense(model, support, work, scales, lam):  # type: ignore[no-untyped-def]
-    phi, gram_inv, moments, sums, weights = model.phi, model.gram_inv, model.moments, work.sums, work.weights
+    phi, gram_inv, moments, projected, weights = model.phi, model.gram_inv, model.moments, work.projected, work.weights
     size, reward, utility = support.size, support.reward, support.utility
-    bonus, V, Q, pi = work.bonus, work.V, work.Q, work.pi
+    bonus, V, Q, pi, sums = work.bonus, work.V, work.Q, work.pi, work.sums
     last = size.shape[0] - 1
-    clear(Q, size[last])
-    softmax_step(last, size[last], 0, reward, utility, bonus, scales, lam, Q, pi, V)
-    for h in range(last - 1, -1, -1):
-        regress(h, size[h + 1], moments, gram_inv, V, sums, weights)
-        predict(h, size[h], h, phi, weights, Q)
-        softmax_step(h, size[h], last - h, reward, utility, bonus, scales, lam, Q, pi, V)
+    for h in range(last, -1, -1):
+        n = padded(size[h])
+        if h == last:
+            clear(Q, n)
+        else:
+            regress(h, size[h + 1], moments, gram_inv, V, projected, weights)
+            predict(h, n, h, phi, weights, Q)
+        softmax_step(h, n, last - h, reward, utility, bonus, scales, lam, Q, pi, sums, V)
     return V[0, 2, 0]
 
 
 def _evaluate_counts(model, support, work, scales, lam):  # type: ignore[no-untyped-def]
     start, column, share = work.start, work.column, work.share
     size, reward, utility = support.size, support.reward, support.utility
-    bonus, V, Q, pi = work.bonus, work.V, work.Q, work.pi
+    bonus, V, Q = work.bonus, work.V, work.Q
     last = size.shape[0] - 1
-    clear(Q, size[last])
-    softmax_step(last, size[last], 0, reward, utility, bonus, scales, lam, Q, pi, V)
-    for h in range(last - 1, -1, -1):
-        average(h, size[h], start, column, share, V, Q)
-        softmax_step(h, size[h], last - h, reward, utility, bonus, scales, lam, Q, pi, V)
+    for h in range(last, -1, -1):
+        count_step(h, size[h], last - h, start, column, share, reward, utility, bonus, scales, lam, Q, V)
     return V[0, 2, 0]
 
 

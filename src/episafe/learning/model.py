@@ -79,8 +79,9 @@ class CountModel(NamedTuple):
 class Work(NamedTuple):
     """Room for one plan: what is computed once a plan and used at every λ, and the values of the last λ.
 
-    `bonus` (H, A, n); `V` (H+1, 3, n); `Q` (3, A, n); `pi` (A, n); for features `sums` (3, d), `weights` (H, 3, d). For
-    counts, P̂ row by row: entries `start[h, a, i]` to `start[h, a, i+1]` of `column`, `share` (H, m).
+    `bonus` (H, A, n); `V` (H+1, 3, n); `Q` (3, A, n); `pi` (A, n); `sums` (3, n). For features `projected` (3, d) and
+    `weights` (H, 3, d); for counts P̂ row by row: entries `start[h, a, i]` to `start[h, a, i+1]` of `column`, `share`
+    (H, m).
     """
 
     bonus: Array
@@ -88,6 +89,7 @@ class Work(NamedTuple):
     Q: Array
     pi: Array
     sums: Array
+    projected: Array
     weights: Array
     start: IntArray
     column: IntArray

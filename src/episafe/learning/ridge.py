@@ -18,7 +18,7 @@ from episafe.problems.sampled import AnyTask, SampledTask, key
 from episafe.problems.task import Task
 
 REFACTOR_EVERY = 10_000  # episodes, and at each power of two below: with a small ρ the first updates lose most digits
-FIRST_SLOTS, FIRST_TRANSITIONS = 8, 32  # room to begin with; it doubles when it is used up
+FIRST_SLOTS, FIRST_TRANSITIONS = 16, 32  # room to begin with; it doubles when it is used up (see kernels.padded)
 
 Entry = TypeVar("Entry", bound=np.generic)
 
@@ -285,7 +285,8 @@ def _room(model: DenseModel | CountModel, n: int) -> Work:
         V=np.zeros((H + 1, 3, n)),
         Q=np.zeros((3, A, n)),
         pi=np.zeros((A, n)),
-        sums=np.zeros((3, d)),
+        sums=np.zeros((3, n)),
+        projected=np.zeros((3, d)),
         weights=np.zeros((H, 3, d)),
         start=np.zeros((H, A, rows), dtype=np.int64),
         column=np.zeros((H, m), dtype=np.int64),

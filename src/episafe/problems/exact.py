@@ -44,7 +44,7 @@ def policy_values(P, reward, utility, policy, initial_state):  # type: ignore[no
                 if policy[h, s, a] == 0.0:
                     continue
                 Q_r, Q_u = reward[h, s, a], utility[h, s, a]
-                for t in range(S):
+                for t in range(S if h < H - 1 else 0):
                     Q_r += P[h, s, a, t] * V_r_next[t]
                     Q_u += P[h, s, a, t] * V_u_next[t]
                 total_r += policy[h, s, a] * Q_r
