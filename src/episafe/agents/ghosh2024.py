@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from episafe.agents.softmax_agent import SoftmaxAgent
 from episafe.learning.constants import Constants
-from episafe.learning.replanning import Every, Replanning
+from episafe.learning.replanning import Replanning
 from episafe.problems.sampled import AnyTask
 
 
@@ -21,5 +21,5 @@ class Ghosh2024(SoftmaxAgent):
     certified: ClassVar[bool] = False
     pessimistic: ClassVar[bool] = False
 
-    def __init__(self, task: AnyTask, constants: Constants, replan: Replanning = Every()) -> None:
+    def __init__(self, task: AnyTask, constants: Constants, replan: Replanning | None = None) -> None:
         super().__init__(task, constants, replan)

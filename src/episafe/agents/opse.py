@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from episafe.agents.softmax_agent import SoftmaxAgent
 from episafe.learning.constants import Constants
-from episafe.learning.replanning import Every, Replanning
+from episafe.learning.replanning import Replanning
 from episafe.problems.sampled import AnyTask
 
 
@@ -16,7 +16,7 @@ class OPSE(SoftmaxAgent):
     Args:
         task: what the learner is told.
         constants: scales, κ and search limits; their level is the level of every plan.
-        replan: when to plan again.
+        replan: when to plan again; None for the rule that goes with the constants, which is Every() for the paper's.
 
     Example:
         >>> import episafe as es
@@ -30,5 +30,5 @@ class OPSE(SoftmaxAgent):
     certified: ClassVar[bool] = True
     pessimistic: ClassVar[bool] = True
 
-    def __init__(self, task: AnyTask, constants: Constants, replan: Replanning = Every()) -> None:
+    def __init__(self, task: AnyTask, constants: Constants, replan: Replanning | None = None) -> None:
         super().__init__(task, constants, replan)

@@ -19,8 +19,8 @@ class SoftmaxAgent(Agent):
 
     pessimistic: ClassVar[bool]
 
-    def __init__(self, task: AnyTask, constants: Constants, replan: Replanning) -> None:
-        super().__init__(task, replan)
+    def __init__(self, task: AnyTask, constants: Constants, replan: Replanning | None) -> None:
+        super().__init__(task, constants.replan if replan is None else replan)
         self.constants = constants
         constants.refuse_outside_scope(task, 0)
         self.level = constants.level if self.certified else "heuristic"

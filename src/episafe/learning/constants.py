@@ -10,6 +10,7 @@ import numpy as np
 
 from episafe.errors import InvalidProblem
 from episafe.learning import theory
+from episafe.learning.replanning import Doubling, Every, Replanning
 from episafe.learning.theory import LARGEST_LOG, Sizes
 from episafe.problems.sampled import AnyTask
 
@@ -33,6 +34,10 @@ class Constants:
         lam_max: C_λ, the largest multiplier tried.
         num_halvings: T, halvings of [0, lam_max].
         ridge: ρ > 0.
+        curve, spread: every bonus β becomes β(1 − spread + spread·σ) + curve·β²; at 0 and 0 it is β, as in the paper.
+            σ = √(P̂V² − (P̂V)²) says how far next values stray (a Bernstein bonus, one-hot features only; else σ = 1).
+            A curve only enlarges bonuses; a spread shrinks some, so that what is proved for β is lost with it.
+        growth: the replanning that goes with these constants: Doubling(growth), or Every() at 0, as in the paper.
         level: what the certificate is worth, not to be set: constants set by hand are "heuristic", however well they do
         statement: what is claimed at that level, in one sentence; empty for constants set by hand
         scope: for "theorem", the H, A, d, ξ, K and δ that the constants are for
@@ -46,13 +51,18 @@ class Constants:
     lam_max: float
     num_halvings: int
     ridge: float = 1.0
+    curve: float = 0.0
+    spread: float = 0.0
+    growth: float = 0.0
     level: Level = field(default="heuristic", init=False)
     statement: str = field(default="", init=False)
     scope: Sizes | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        for name in ("C_r", "C_u", "C_dagger", "B_dagger", "kappa", "lam_max", "ridge"):
+        for name in ("C_r", "C_u", "C_dagger", "B_dagger", "kappa", "lam_max", "ridge", "curve", "spread", "growth"):
             object.__setattr__(self, name, _real(name, getattr(self, name), positive=name in ("kappa", "ridge")))
+        if self.spread > 1:
+            raise ValueError(f"spread must be in [0, 1], got {self.spread}")
         object.__setattr__(self, "num_halvings", _whole("num_halvings", self.num_halvings))
         self._warn_of_a_wide_bracket()
 
@@ -65,6 +75,11 @@ class Constants:
                 f"the deployed λ is coarse and regret grows; use num_halvings >= {needed}",
                 stacklevel=4,
             )
+
+    @property
+    def replan(self) -> Replanning:
+        """The replanning rule that goes with these constants."""
+        return Doubling(self.growth) if self.growth > 0 else Every()
 
     def settings(self) -> dict[str, str | int | float]:
         """The constants as plain values, for records."""

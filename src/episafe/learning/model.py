@@ -18,6 +18,8 @@ class Scales(NamedTuple):
     C_dagger: float
     B_dagger: float
     kappa: float
+    curve: float = 0.0
+    spread: float = 0.0
 
 
 class Search(NamedTuple):

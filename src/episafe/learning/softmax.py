@@ -59,6 +59,8 @@ class SoftmaxPlanner:
             C_dagger=float(constants.C_dagger) if pessimistic else 0.0,
             B_dagger=float(constants.B_dagger) if pessimistic else 0.0,
             kappa=float(constants.kappa),
+            curve=float(constants.curve),
+            spread=float(constants.spread),
         )
         self.search = Search(task.threshold, float(constants.lam_max), int(constants.num_halvings), pessimistic)
         self.regression = regression_for(task, float(constants.ridge))
