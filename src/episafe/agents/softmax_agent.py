@@ -18,6 +18,7 @@ class SoftmaxAgent(Agent):
     """An agent that deploys the composite softmax policy; pessimistic in the utility if it is certified."""
 
     pessimistic: ClassVar[bool]
+    num_safe_episodes: int = 0
 
     def __init__(self, task: AnyTask, constants: Constants, replan: Replanning | None) -> None:
         super().__init__(task, constants.replan if replan is None else replan)
@@ -26,8 +27,13 @@ class SoftmaxAgent(Agent):
         self.level = constants.level if self.certified else "heuristic"
         self.planner = SoftmaxPlanner(task, constants, pessimistic=self.pessimistic)
 
+    @property
+    def num_learned(self) -> int:
+        """How many episodes were learned from, logged ones included."""
+        return self.planner.regression.num_episodes
+
     def _propose(self) -> Plan:
-        self.constants.refuse_outside_scope(self.task, self.planner.regression.num_episodes + 1)
+        self.constants.refuse_outside_scope(self.task, self.num_learned + 1)
         return self.as_plan(self.planner.decide())
 
     def as_plan(self, decision: Decision, policy: Policy | None = None) -> Plan:

@@ -3,12 +3,13 @@
 import math
 
 from episafe.learning.constants import Constants
+from episafe.learning.theory import Sizes
 from episafe.problems.sampled import AnyTask
 
 MAX_ROUNDS = 500  # N stands inside a logarithm: each round gains a factor
 
 
-def squared_bonus_sum(task: AnyTask, num_episodes: float, delta: float) -> float:
+def squared_bonus_sum(task: AnyTask | Sizes, num_episodes: float, delta: float) -> float:
     """Σ_k V^{π⁽ᵏ⁾,β}(s₁)² ≤ 4H²d ln(1 + K/d) + 4H² ln(2KH/δ), with probability 1−δ (Lemma "Bonus summation bound").
 
     Differs from the paper: 4H²d where it has 2H²d; the potential gives 2d and the passage to expectations doubles it.
@@ -27,7 +28,7 @@ def incumbent_deployments(task: AnyTask, C_u: float, delta: float = 0.05) -> flo
     return _episodes_until(task, task.slack / (4 * C_u), delta)
 
 
-def incumbent_phase(task: AnyTask, C_u: float, delta: float = 0.05) -> float:
+def incumbent_phase(task: AnyTask | Sizes, C_u: float, delta: float = 0.05) -> float:
     """N₀, first episodes (or logged ones) of the incumbent after which V^{π_sf,β} ≤ ξ/(2C_u) for ever.
 
     From then on every episode is optimistic, which closes the gap in the paper's regret proof (docs/theory.md).
@@ -35,7 +36,7 @@ def incumbent_phase(task: AnyTask, C_u: float, delta: float = 0.05) -> float:
     return _episodes_until(task, task.slack / (2 * C_u), delta)
 
 
-def _episodes_until(task: AnyTask, width: float, delta: float) -> float:
+def _episodes_until(task: AnyTask | Sizes, width: float, delta: float) -> float:
     """The largest N with N·width² ≤ the bound of Σ_{k≤N} V^{π_sf,β}(s₁)²: after it V^{π_sf,β} is less."""
     count = 1.0
     for _ in range(MAX_ROUNDS):

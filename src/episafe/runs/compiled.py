@@ -54,8 +54,8 @@ class Deployed(NamedTuple):
 
 
 def can_compile(agent: SoftmaxAgent) -> bool:
-    """Whether this loop knows the agent's replanning rule."""
-    return isinstance(agent.replan, Every | Doubling)
+    """Whether this loop knows the agent's replanning rule, and no incumbent phase is to come."""
+    return isinstance(agent.replan, Every | Doubling) and agent.num_learned >= agent.num_safe_episodes
 
 
 class CompiledRun:

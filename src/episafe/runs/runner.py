@@ -50,7 +50,7 @@ def run(
     num_episodes, seed = _whole("num_episodes", num_episodes, 1), _whole("seed", seed, 0)
     _check_same_problem(cmdp.task, agent.task)
     if isinstance(agent, SoftmaxAgent):
-        agent.constants.refuse_outside_scope(agent.task, agent.planner.regression.num_episodes + num_episodes)
+        agent.constants.refuse_outside_scope(agent.task, agent.num_learned + num_episodes)
     start = time.perf_counter()
     transitions, choices = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(2))
     facts, totals = blank(num_episodes), None
