@@ -14,7 +14,7 @@ from rich.table import Table
 from episafe import envs
 from episafe.errors import DamagedFile, InvalidProblem
 from episafe.experiments import progress
-from episafe.experiments.catalogue import AGENTS, build_agent, parse_replan, published
+from episafe.experiments.catalogue import AGENTS, build_agent, choose, parse_replan
 from episafe.experiments.paper import reproduce
 from episafe.learning.constants import Constants
 from episafe.runs.record import SETTINGS, Record
@@ -77,7 +77,8 @@ def run(
     episodes: Annotated[int, typer.Option(min=1, help="Number of episodes.")] = 10_000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the problem and of the run (separate streams).")] = 0,
     variant: Annotated[str, typer.Option(help="released or text.")] = "released",
-    replan: Annotated[str, typer.Option(help="every, or doubling:GROWTH.")] = "every",
+    replan: Annotated[str | None, typer.Option(help="every, or doubling:GROWTH; default: the constants' own.")] = None,
+    which: Annotated[str, typer.Option("--constants", help="published, tuned or theory.")] = "published",
     changes: Annotated[
         list[str] | None, typer.Option("--set", help="A constant or an option of the environment, NAME=VALUE.")
     ] = None,
@@ -94,9 +95,10 @@ def run(
         if constants and not AGENTS[agent].learns:
             raise ValueError(f"{agent} reads no constants: leave out --set {', '.join(constants)}")
         cmdp = envs.make(env, seed, variant, **options)  # type: ignore[arg-type]  # make checks the variant
-        settings = published(cmdp, agent, **constants) if AGENTS[agent].learns else None
+        settings = choose(which, cmdp, agent, episodes, **constants) if AGENTS[agent].learns else None
+        rule = parse_replan(replan) if replan else None
         with progress.bar(f"{agent} on {env}", episodes, errors) as advance:
-            record = run_agent(cmdp, build_agent(agent, cmdp, settings, parse_replan(replan)), episodes, seed,
+            record = run_agent(cmdp, build_agent(agent, cmdp, settings, rule), episodes, seed,
                                on_progress=advance)  # fmt: skip
         if out is not None:
             record.save(out)
@@ -213,15 +215,11 @@ def calibrate(
             num_problems=problems, num_episodes=episodes, first_seed=first_seed,
             on_trial=lambda trial: errors.print(trial, highlight=False),
         )  # fmt: skip
-    trials = [asdict(trial) for trial in found.trials]
     if as_json:
         facts = {"level": "calibrated", "multiplier": found.multiplier, "statement": found.statement}
-        typer.echo(json.dumps({**facts, "trials": trials}, indent=2))
+        typer.echo(json.dumps({**facts, "trials": [asdict(trial) for trial in found.trials]}, indent=2))
         return
-    table = Table("multiplier", "violating", "rate at most", "mean regret", title="From the safest down")
-    for trial in trials:
-        table.add_row(*(f"{value:.4g}" for value in trial.values()))
-    console.print(table)
+    console.print(calibrating.table(found))
     console.print(f"calibrated: {found.statement}", highlight=False, soft_wrap=True)
 
 

@@ -2,10 +2,11 @@
 
 import importlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from rich.table import Table
 
 from episafe.agents.opse import OPSE
 from episafe.envs import ENVIRONMENTS, make
@@ -103,6 +104,14 @@ def calibrate(
         f"{first_seed + num_problems - 1}, Clopper-Pearson bound {best.rate_bound:.4f}), multiplier {best.multiplier:g}"
     )
     return Calibration(best.multiplier, statement, trials, shape)
+
+
+def table(found: Calibration) -> Table:
+    """Every trial, for people."""
+    shown = Table("multiplier", "violating", "rate at most", "mean regret", title="From the safest down")
+    for trial in found.trials:
+        shown.add_row(*(f"{value:.4g}" for value in asdict(trial).values()))
+    return shown
 
 
 def scaled(constants: Constants, multiplier: float) -> Constants:

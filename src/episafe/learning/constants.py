@@ -113,14 +113,22 @@ class Constants:
     def tuned(cls, task: AnyTask) -> "Constants":
         """Low regret with no violation seen on problems that the rule was not chosen on; heuristic, nothing is proved.
 
-        One rule for all problems, from H, ξ and whether features are one-hot (docs/decisions/0017):
+        One rule from H, ξ and whether features are one-hot (docs/decisions/0017):
 
-            κ = 5·10⁻⁴   C_λ = 8H²(B_† + 1)/ξ   a bracket of κ/100   plans when ln det Λ grew by 0.3
+            one-hot:   C_r, C_u, C_†, B_† = 1.5, 2.8, 0.5, 0.6, in units of σ;    spread = 1;  ρ = 0.4
+            features:  C_r, C_u, C_†, B_† = (0.1, 0.27, 0.07, 0.1)(H−1);          spread = 0;  ρ = 0.05
+            both:      curve = 1;  κ = 5·10⁻⁴;  C_λ = 8H²(B_† + 1)/ξ;  a bracket of κ/100;  Doubling(0.3)
         """
-        shape = _TUNED_COUNTS if task.one_hot else _TUNED_FEATURES
-        lam_max = 8 * task.horizon**2 * (shape["B_dagger"] + 1) / task.slack
-        num_halvings = math.ceil(math.log2(lam_max) - math.log2(TUNED_KAPPA / 100))
-        return cls(**shape, kappa=TUNED_KAPPA, lam_max=lam_max, num_halvings=num_halvings, growth=0.3)
+        C_r, C_u, C_dagger, B_dagger, ridge, spread = 1.5, 2.8, 0.5, 0.6, 0.4, 1.0
+        if not task.one_hot:
+            span = task.horizon - 1  # the range of next values, in place of their σ
+            C_r, C_u, C_dagger, B_dagger, ridge, spread = 0.1 * span, 0.27 * span, 0.07 * span, 0.1 * span, 0.05, 0.0
+        kappa, lam_max = 5e-4, 8 * task.horizon**2 * (B_dagger + 1) / task.slack
+        num_halvings = max(0, math.ceil(math.log2(lam_max) - math.log2(kappa / 100)))
+        return cls(
+            C_r, C_u, C_dagger, B_dagger, kappa, lam_max, num_halvings,
+            ridge=ridge, curve=1.0, spread=spread, growth=0.3,
+        )  # fmt: skip
 
     @classmethod
     def theory(cls, task: AnyTask, num_episodes: int, delta: float = 0.05) -> "Constants":
@@ -166,11 +174,6 @@ class Constants:
 
 # environment: (C_r = C_u = C_dagger of OPSE and Ghosh, kappa)
 _PUBLISHED = {"tabular": (1.0, 0.1), "streaming": (2.0, 0.1), "linear": (5.0, 0.01)}
-
-# Chosen on problems 5000 and up of the three environments, reported on problems 0 to 99 (docs/decisions/0017).
-TUNED_KAPPA = 5e-4
-_TUNED_COUNTS = {"C_r": 1.4, "C_u": 2.6, "C_dagger": 0.5, "B_dagger": 0.6, "ridge": 0.2, "curve": 0.8, "spread": 1.0}
-_TUNED_FEATURES = {"C_r": 0.3, "C_u": 0.8, "C_dagger": 0.2, "B_dagger": 0.3, "ridge": 0.05, "curve": 1.0}
 
 
 def _within_float64(name: str, log: float, sizes: Sizes) -> float:
