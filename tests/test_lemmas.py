@@ -209,7 +209,7 @@ def test_values_move_with_lambda_by_no_more_than_the_sensitivity():
     Control: the same bound without its 1/κ must fail.
     """
     kept, control = [], []
-    for seed in range(30):
+    for seed in range(16):
         rng, cmdp = problem(seed, H=1 + seed % 2)
         constants = es.Constants(0.1, 0.05, 0.1, 0.1, kappa=0.002, lam_max=3, num_halvings=30)
         planner = informed(cmdp, constants, drawn(rng, cmdp, np.full(cmdp.task.reward.shape, 1)))
@@ -252,7 +252,10 @@ def test_bonuses_of_the_deployed_policies_sum_to_no_more_than_the_potential():
 
 
 def test_the_incumbent_is_deployed_no_more_often_than_its_bound():
-    """Theorem "Logarithmic |U|", for deployments: a run longer than the bound. Control: λ = 0 alone never passes."""
+    """Theorem "Logarithmic |U|", for deployments: a run longer than the bound.
+
+    Control: λ = 0 alone never passes. Seen to fail with a bound of a 6400th.
+    """
     H, S, A = 2, 2, 2
     P = np.zeros((H, S, A, S))
     P[..., 0], P[..., 1] = 0.8, 0.2

@@ -4,6 +4,8 @@ import math
 import sys
 from dataclasses import dataclass
 
+import numpy as np
+
 LN_2, LN_4, LN_8 = math.log(2.0), math.log(4.0), math.log(8.0)
 SETTLED = 1e-12  # relative change of ln C below which the fixed point counts as found
 FLOAT64_DIGITS = sys.float_info.mant_dig  # 53
@@ -24,8 +26,10 @@ class Sizes:
     delta: float
 
     def __post_init__(self) -> None:
-        if isinstance(self.num_episodes, bool) or not isinstance(self.num_episodes, int) or self.num_episodes < 1:
-            raise ValueError(f"num_episodes must be a whole number >= 1, got {self.num_episodes!r}")
+        K = self.num_episodes
+        if isinstance(K, bool) or not isinstance(K, int | np.integer) or K < 1:
+            raise ValueError(f"num_episodes must be a whole number >= 1, got {K!r}")
+        object.__setattr__(self, "num_episodes", int(K))
         if not 0 < self.delta < 1:
             raise ValueError(f"delta must be a probability in (0, 1), got {self.delta!r}")
 
