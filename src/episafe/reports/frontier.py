@@ -25,10 +25,11 @@ def write_frontier_figure(rows: Sequence[Mapping[str, Any]], path: Path) -> Path
     drawn = Figure(figsize=(4.2 * len(envs), 4.8), layout="constrained")
     for axes, env in zip(drawn.subplots(1, len(envs), squeeze=False)[0], envs, strict=True):
         _draw(axes, env, [row for row in rows if row["env"] == env])
-    first = rows[0]
+    problems, episodes = rows[0]["num_problems"], rows[0]["num_episodes"]
+    levels = ", ".join(dict.fromkeys(row["level"] for row in rows))
     drawn.suptitle(
-        f"Regret against violation over one multiplier of the bonuses (number at a point); mean of "
-        f"{first['num_problems']} fresh problems, {first['num_episodes']:,} episodes, 95 % intervals; all heuristic"
+        "Regret against violation over one multiplier of the bonuses (the number at a point)\n"
+        f"mean of {problems} fresh problems, {episodes:,} episodes, 95 % intervals; level: {levels}"
     )
     handles, labels = drawn.axes[0].get_legend_handles_labels()
     drawn.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
