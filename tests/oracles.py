@@ -40,6 +40,10 @@ class Constants(Protocol):
     def num_halvings(self) -> int: ...
     @property
     def ridge(self) -> float: ...
+    @property
+    def curve(self) -> float: ...
+    @property
+    def spread(self) -> float: ...
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -195,6 +199,18 @@ def predicted_value(
     return prediction
 
 
+def shaped_bonus(
+    phi: np.ndarray, episodes: Sequence[Episode], h: int, gram: np.ndarray, V: np.ndarray, constants: Constants
+) -> np.ndarray:
+    """β(1 − spread + spread·σ) + curve·β² (S, A), σ² = P̂V² − (P̂V)² for one-hot features, 1 for any other."""
+    S, A, d = phi.shape
+    beta, sigma = elliptical_bonus(phi, gram), np.ones((S, A))
+    if d == S * A and np.array_equal(phi.reshape(d, d), np.eye(d)):
+        mean, square = (predicted_value(phi, episodes, h, gram, values) for values in (V, V**2))
+        sigma = np.sqrt(np.maximum(square - mean**2, 0))
+    return np.asarray(beta * (1 - constants.spread + constants.spread * sigma) + constants.curve * beta**2)
+
+
 def log_softmax(logits: np.ndarray) -> np.ndarray:
     """ln softmax(x)_a = (x_a − max x) − ln Σ_{a'} exp(x_{a'} − max x)."""
     shifted = logits - logits.max()
@@ -225,8 +241,8 @@ def composite_softmax(
     for h in reversed(range(H)):
         left = H - 1 - h
         gram = gram_matrix(phi, episodes, h, constants.ridge)
-        beta = elliptical_bonus(phi, gram)
-        next_r = constants.C_r * beta + predicted_value(phi, episodes, h, gram, V_r)
+        beta_r, beta = (shaped_bonus(phi, episodes, h, gram, V, constants) for V in (V_r, V_u))
+        next_r = constants.C_r * beta_r + predicted_value(phi, episodes, h, gram, V_r)
         next_dagger = constants.C_dagger * beta + predicted_value(phi, episodes, h, gram, V_dagger)
         next_u = utility_sign * constants.C_u * beta + predicted_value(phi, episodes, h, gram, V_u)
         Q_r = reward[h] + np.clip(next_r, 0.0, left * (1.0 + kappa * np.log(A)))
@@ -308,7 +324,8 @@ def ghosh_plan(
     """
     without_dagger = SimpleNamespace(
         C_r=constants.C_r, C_u=constants.C_u, C_dagger=0.0, B_dagger=0.0, kappa=constants.kappa,
-        lam_max=constants.lam_max, num_halvings=constants.num_halvings, ridge=constants.ridge,
+        lam_max=constants.lam_max, num_halvings=constants.num_halvings, ridge=constants.ridge, curve=constants.curve,
+        spread=constants.spread,
     )  # fmt: skip
 
     def evaluate(lam: float) -> Evaluation:

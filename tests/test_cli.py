@@ -64,6 +64,9 @@ def test_every_agent_runs_by_name(agent):
         (["run", "--set", "C_u=much"], 2, "not a number"),
         (["run", "--set", "C_u=-1"], 2, "C_u must be a finite number >= 0"),
         (["run", "--replan", "sometimes"], 2, "replan must be"),
+        (["run", "--constants", "best"], 2, 'constants must be "published", "tuned" or "theory"'),
+        (["run", "--constants", "tuned", "--agent", "dope"], 2, "tuned constants are for opse"),
+        (["calibrate", "maze"], 2, "no environment 'maze'"),
         (["run", "--episodes", "0"], 2, "greater than or equal to 1"),
         (["report", "no-such-folder"], 2, "no folder"),
         (["run", "--set", 'level="theorem"'], 2, "no 'level'; there are"),
@@ -77,6 +80,24 @@ def test_wrong_use_is_exit_code_2_with_the_remedy(words, code, message):
     done = invoke(*words)
     assert done.exit_code == code
     assert message in " ".join(done.output.split())
+
+
+@pytest.mark.parametrize(("which", "level"), [("tuned", "heuristic"), ("theory", "theorem")])
+def test_run_takes_constants_by_name_with_their_replanning_rule(which, level):
+    shown = json.loads(invoke("run", "--env", "streaming", "--constants", which, "--episodes", 200, "--json").stdout)
+    assert shown["level"] == level
+    assert shown["plans"] == 200 if which == "theory" else 5 < shown["plans"] < 150
+    assert (shown["incumbent_deployments"] == 200) == (which == "theory")
+
+
+def test_frontier_writes_its_points_and_its_figure(tmp_path):
+    done = invoke("frontier", "--env", "streaming", "--seeds", 2, "--episodes", 40, "--out", tmp_path, "--json")
+    assert done.exit_code == 0, done.output
+    points = json.loads(done.stdout)
+    assert len(points) == 4 * 7  # every agent has as many settings
+    assert {point["level"] for point in points} == {"heuristic"}
+    assert len((tmp_path / "frontier.csv").read_text().splitlines()) == 29
+    assert (tmp_path / "frontier.png").stat().st_size > 10_000
 
 
 def test_run_does_not_overwrite_a_record(tmp_path):

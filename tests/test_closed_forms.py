@@ -89,12 +89,15 @@ def test_one_hot_estimate_is_the_shrunken_frequency():
     P = np.full((2, 2, 2, 2), 0.5)
     cmdp = es.LinearCMDP(P, np.zeros((2, 2, 2)), np.ones((2, 2, 2)), threshold=0.5)
     episodes = [(np.array([0, last, 0]), np.array([1, 0])) for last in (0, 0, 0, 1)]
-    known = planner(cmdp.task, constants(ridge=1.0), episodes).regression
+    made = planner(cmdp.task, constants(ridge=1.0, spread=1.0, curve=2.0), episodes)
+    known = made.regression
     known.work.V[1, :, :2] = [1, 10]  # slots of step 1 in order of first sight: states 0, 1
-    Q = np.zeros((2, 3, 2, known.state_of.shape[1]))
-    acting.count_values(known.model, known.support.size, known.work, Q)
+    bonus, Q = np.zeros_like(known.work.bonus), np.zeros((2, 3, 2, known.state_of.shape[1]))
+    acting.count_values(known.model, known.support.size, known.work, made.scales, bonus, Q)
     np.testing.assert_allclose(Q[0, :, 1, 0], 13 / 5)
     np.testing.assert_allclose(Q[0, :, 0, 0], 0)
+    # β = 1/√5 and σ² = (3·1 + 1·100)/5 − (13/5)² = 13.84: βσ + 2β²; where nothing was seen, σ = 0 and β = 1
+    np.testing.assert_allclose(bonus[0, :, 0], [2, np.sqrt(13.84 / 5) + 2 / 5])
 
 
 @pytest.mark.parametrize(("lam", "target"), [(0.0, "reward"), (1e6, "utility")])

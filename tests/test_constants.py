@@ -90,7 +90,7 @@ def test_doubling_plans_no_more_often_than_its_bound(growth):
     assert record.plan_ids[-1] + 1 <= 1 + 5 * 4 * np.log(1 + 1000 / 5) / growth
 
 
-@pytest.mark.parametrize("rule", [es.Every, 0.3, None])
+@pytest.mark.parametrize("rule", [es.Every, 0.3, "every"])
 def test_what_is_no_replanning_rule_is_refused_at_once(rule):
     with pytest.raises(TypeError, match="replan must be a rule"):
         es.OPSE(es.make("tabular").task, constants(), rule)

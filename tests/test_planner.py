@@ -27,6 +27,8 @@ def random_setting(rng, draw_cmdp, d):
         kappa=rng.choice([0.02, 0.1, 1.0]),
         num_halvings=int(rng.integers(18, 30)),
         ridge=rng.choice([0.3, 1.0]),
+        curve=rng.choice([0.0, 2.0]),
+        spread=rng.choice([0.0, 1.0]),
     )
     behaviour = rng.dirichlet(np.ones(A), (H, S))
     episodes = oracles.random_episodes(rng, raw, behaviour, int(rng.integers(0, 150)))

@@ -68,7 +68,9 @@ def _evaluations(agent: es.OPSE) -> int:
         return float(kernels.evaluate_once(*arguments))
 
     planner, known = agent.planner, agent.planner.regression
-    kernels.refresh_once(known.model, known.support.size, known.work)  # compiled before anything is patched
+    kernels.refresh_once(
+        known.model, known.support.size, known.work, planner.scales
+    )  # compiled before anything is patched
     planner.utility_bound(1.0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernels, "evaluate", counting)
@@ -81,7 +83,7 @@ def test_refused() -> None:
     task = es.make("tabular").task
     with pytest.raises(ValueError, match="one-hot features use Bisection"):
         es.OPSE(task, CONSTANTS, search=es.Sections())
-    with pytest.raises(ValueError, match="spread must be > 1"):
+    with pytest.raises(ValueError, match="factor must be > 1"):
         es.WarmStart(1.0)
     with pytest.raises(ValueError, match="points must be a whole number >= 2"):
         es.Sections(1)

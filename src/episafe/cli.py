@@ -1,4 +1,4 @@
-"""The command line: list, run, paper, bandit, report, bench."""
+"""The command line: one function a command."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from rich.table import Table
 from episafe import envs
 from episafe.errors import DamagedFile, InvalidProblem
 from episafe.experiments import progress
-from episafe.experiments.catalogue import AGENTS, CERTIFIERS, build_agent, default_constants, parse_replan
+from episafe.experiments.catalogue import AGENTS, CERTIFIERS, build_agent, choose, parse_replan
 from episafe.experiments.paper import reproduce
 from episafe.learning.constants import Constants
 from episafe.runs.record import SETTINGS, Record
@@ -83,8 +83,9 @@ def run(
     episodes: Annotated[int, typer.Option(min=1, help="Number of episodes.")] = 10_000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the problem and of the run (separate streams).")] = 0,
     variant: Annotated[str, typer.Option(help="released or text.")] = "released",
-    replan: Annotated[str, typer.Option(help="every, or doubling:GROWTH.")] = "every",
+    replan: Annotated[str | None, typer.Option(help="every, or doubling:GROWTH; default: the constants' own.")] = None,
     certifier: Annotated[str, typer.Option(help="What opse's plans must pass; see `episafe list`.")] = "model",
+    which: Annotated[str, typer.Option("--constants", help="published, tuned or theory.")] = "published",
     changes: Annotated[
         list[str] | None, typer.Option("--set", help="A constant or an option of the environment, NAME=VALUE.")
     ] = None,
@@ -102,9 +103,10 @@ def run(
         if constants and not AGENTS[agent].learns:
             raise ValueError(f"{agent} reads no constants: leave out --set {', '.join(constants)}")
         cmdp = envs.make(env, seed, variant, **options)  # type: ignore[arg-type]  # make checks the variant
-        settings = default_constants(cmdp, agent, **constants) if AGENTS[agent].learns else None
+        settings = choose(which, cmdp, agent, episodes, **constants) if AGENTS[agent].learns else None
+        rule = parse_replan(replan) if replan else None
         with progress.bar(f"{agent} on {env}", episodes, errors) as advance:
-            record = run_agent(cmdp, build_agent(agent, cmdp, settings, parse_replan(replan)), episodes, seed,
+            record = run_agent(cmdp, build_agent(agent, cmdp, settings, rule), episodes, seed,
                                on_progress=advance)  # fmt: skip
         if out is not None:
             record.save(out)
@@ -215,6 +217,90 @@ def _certified(agent: str, certifier: str) -> str:
     if agent != "opse":
         raise ValueError(f"--certifier {certifier} is for --agent opse, not {agent}: leave out one of them")
     return f"{agent}-{certifier}"
+
+
+@app.command(epilog="Example: `episafe preflight --env linear --episodes 10000 --delta 0.05`")
+def preflight(
+    env: Annotated[str, typer.Option(help="Environment; see `episafe list`.")] = "tabular",
+    problem: Annotated[Path | None, typer.Option(help="A problem of your own, written by `cmdp.save`.")] = None,
+    episodes: Annotated[int, typer.Option(min=1, help="Number of episodes.")] = 10_000,
+    delta: Annotated[float, typer.Option(help="Failure probability of the theorem.")] = 0.05,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the problem.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
+) -> None:
+    """Say what to expect before a run: constants at each level, incumbent episodes, regret bound, what would help."""
+    from episafe.experiments import preflight as before
+    from episafe.problems.cmdp import LinearCMDP
+
+    with exit_codes():
+        found = before.preflight(LinearCMDP.load(problem) if problem else envs.make(env, seed), episodes, delta)
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+        return
+    for table in before.tables(found):
+        console.print(table)
+    for note in found["notes"]:
+        console.print(f"- {note}", highlight=False, soft_wrap=True)
+
+
+@app.command(epilog="Example: `episafe calibrate streaming --delta 0.05 --problems 60 --set horizon=3`")
+def calibrate(
+    family: Annotated[str, typer.Argument(help="An environment, or MODULE:FUNCTION that makes a problem of a seed.")],
+    delta: Annotated[float, typer.Option(help="Violation rate to stay below.")] = 0.05,
+    confidence: Annotated[float, typer.Option(help="Confidence of the Clopper-Pearson test.")] = 0.95,
+    problems: Annotated[int, typer.Option(min=1, help="Number of problems.")] = 100,
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes of each run.")] = 10_000,
+    first_seed: Annotated[int, typer.Option(min=0, help="Seed of the first problem.")] = 10_000,
+    changes: Annotated[list[str] | None, typer.Option("--set", help="An option of the family, NAME=VALUE.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
+) -> None:
+    """Find the smallest constants that a family of problems bears, and say with what confidence."""
+    from dataclasses import asdict
+
+    from episafe.experiments import calibrate as calibrating
+
+    with exit_codes():
+        found = calibrating.calibrate(
+            calibrating.family_of(family, _parse(changes or [])), family, delta=delta, confidence=confidence,
+            num_problems=problems, num_episodes=episodes, first_seed=first_seed,
+            on_trial=lambda trial: errors.print(trial, highlight=False),
+        )  # fmt: skip
+    if as_json:
+        facts = {"level": "calibrated", "multiplier": found.multiplier, "statement": found.statement}
+        typer.echo(json.dumps({**facts, "trials": [asdict(trial) for trial in found.trials]}, indent=2))
+        return
+    console.print(calibrating.table(found))
+    console.print(f"calibrated: {found.statement}", highlight=False, soft_wrap=True)
+
+
+@app.command(epilog="Example: `episafe frontier --seeds 5 --episodes 2000 --out frontier`")
+def frontier(
+    env: Annotated[list[str] | None, typer.Option(help="Environment, may be repeated; default: all three.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Fresh problems an environment.")] = 20,
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes of each run.")] = 10_000,
+    out: Annotated[Path, typer.Option(help="Folder for frontier.csv and frontier.png.")] = Path("frontier"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
+) -> None:
+    """Draw regret against violation over the constants, for OPSE, Ghosh et al. and DOPE, the same budget for each."""
+    from dataclasses import asdict
+
+    from episafe.experiments import frontier as tracing
+
+    with exit_codes():
+        chosen, done = tuple(env or tracing.ENVS), 0
+        with progress.bar("episafe frontier", tracing.num_points(chosen), errors) as advance:
+
+            def on_point(point: tracing.Point) -> None:
+                nonlocal done
+                done += 1
+                advance(done)
+
+            points = tracing.frontier(chosen, seeds, episodes, on_point)
+        paths = tracing.write_frontier(points, out)
+    if as_json:
+        typer.echo(json.dumps([asdict(point) for point in points], indent=2))
+        return
+    console.print("\n".join(f"wrote {path}" for path in paths), highlight=False)
 
 
 def _parse(changes: list[str]) -> dict[str, Any]:

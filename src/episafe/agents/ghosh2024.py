@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from episafe.agents.softmax_agent import SoftmaxAgent
 from episafe.learning.constants import Constants
-from episafe.learning.replanning import Every, Replanning
+from episafe.learning.replanning import Replanning
 from episafe.learning.search import Bisection, LamSearch
 from episafe.problems.sampled import AnyTask
 
@@ -26,7 +26,7 @@ class Ghosh2024(SoftmaxAgent):
         self,
         task: AnyTask,
         constants: Constants,
-        replan: Replanning = Every(),
+        replan: Replanning | None = None,
         *,
         search: LamSearch = Bisection(),
     ) -> None:

@@ -28,9 +28,12 @@ class OPSE(SoftmaxAgent):
     Args:
         task: what the learner is told.
         constants: scales, κ and search limits; with `Model()` their level is the level of every plan.
-        replan: when to plan again; with `Model()` only, other certifiers ask in their own time.
+        replan: when to plan again; None for the rule that goes with the constants, which is Every() for the paper's.
+            With `Model()` only: other certifiers ask in their own time.
         search: how λ is looked for: `Bisection()`, the paper's, `WarmStart()` or, for large d, `Sections()`.
         certifier: what a proposed policy must pass, e.g. `es.certify.Observation(delta=0.05)`.
+        num_safe_episodes: episodes of the incumbent, logged ones included, before anything else. The paper uses none;
+            `bounds.incumbent_phase` many close a gap in its regret proof (docs/theory.md). Safety needs none.
 
     Example:
         >>> import episafe as es
@@ -48,12 +51,16 @@ class OPSE(SoftmaxAgent):
         self,
         task: AnyTask,
         constants: Constants,
-        replan: Replanning = Every(),
+        replan: Replanning | None = None,
         *,
         search: LamSearch = Bisection(),
         certifier: Certifier = Model(),
+        num_safe_episodes: int = 0,
     ) -> None:
         super().__init__(task, constants, replan, search)
+        if isinstance(num_safe_episodes, bool) or not isinstance(num_safe_episodes, int) or num_safe_episodes < 0:
+            raise ValueError(f"num_safe_episodes must be a whole number >= 0, got {num_safe_episodes!r}")
+        self.num_safe_episodes = num_safe_episodes
         if isinstance(certifier, type) or not hasattr(certifier, "begin"):
             raise TypeError(f"certifier must be one such as es.certify.Observation(delta=0.05), got {certifier!r}")
         self.certifier = certifier
@@ -61,8 +68,10 @@ class OPSE(SoftmaxAgent):
         self._issued: dict[int, Plan] = {}
         if self.certificate is not None:
             self.level = "theorem"
-            if replan != Every():
+            if replan is not None and replan != Every():
                 raise ValueError(f"{certifier!r} decides itself when to ask for a plan: leave out replan={replan!r}")
+            if num_safe_episodes:
+                raise ValueError(f"{certifier!r} begins with the incumbent by itself: leave out num_safe_episodes")
 
     def plan(self) -> Plan:
         """The plan for the next episode: the last one, unless it is time for a new one. Deterministic."""
@@ -81,6 +90,8 @@ class OPSE(SoftmaxAgent):
         return True
 
     def _propose(self) -> Plan:
+        if self.num_learned < self.num_safe_episodes:
+            return self._incumbent(f"one of the first {self.num_safe_episodes} episodes")
         if self.certificate is None:
             return super()._propose()
         self.consider_candidate()
@@ -122,8 +133,8 @@ class OPSE(SoftmaxAgent):
         return utility, reward
 
     def settings(self) -> dict[str, str | int | float]:
-        """Agent, replanning rule, level, every constant and, but for the paper's own, the certifier."""
+        """Those of a softmax agent, the incumbent's first episodes and, but for the paper's own, the certifier."""
         if self.certificate is None:
-            return super().settings()
+            return super().settings() | {"num_safe_episodes": self.num_safe_episodes}
         agent = {"agent": f"{self.name}-{self.certifier.name}", "level": self.level}
         return super().settings() | agent | self.certifier.settings()

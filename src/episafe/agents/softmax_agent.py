@@ -19,14 +19,22 @@ class SoftmaxAgent(Agent):
     """An agent that deploys the composite softmax policy; pessimistic in the utility if it is certified."""
 
     pessimistic: ClassVar[bool]
+    num_safe_episodes: int = 0
 
-    def __init__(self, task: AnyTask, constants: Constants, replan: Replanning, search: LamSearch) -> None:
-        super().__init__(task, replan)
+    def __init__(self, task: AnyTask, constants: Constants, replan: Replanning | None, search: LamSearch) -> None:
+        super().__init__(task, constants.replan if replan is None else replan)
         self.constants, self.search = constants, search
-        self.level = constants.level
+        constants.refuse_outside_scope(task, 0)
+        self.level = constants.level if self.certified else "heuristic"
         self.planner = SoftmaxPlanner(task, constants, pessimistic=self.pessimistic, search=search)
 
+    @property
+    def num_learned(self) -> int:
+        """How many episodes were learned from, logged ones included."""
+        return self.planner.regression.num_episodes
+
     def _propose(self) -> Plan:
+        self.constants.refuse_outside_scope(self.task, self.num_learned + 1)
         return self.as_plan(self.planner.decide())
 
     def as_plan(self, decision: Decision, policy: Policy | None = None) -> Plan:
@@ -43,5 +51,6 @@ class SoftmaxAgent(Agent):
         return self.planner.information
 
     def settings(self) -> dict[str, str | int | float]:
-        """Agent, replanning rule, search, level and every constant."""
-        return super().settings() | {"search": str(self.search)} | self.constants.settings()
+        """Agent, replanning rule, search, level and every constant; nothing is claimed of what is not certified."""
+        claimed = {} if self.certified else {"level": self.level, "statement": ""}
+        return super().settings() | {"search": str(self.search)} | self.constants.settings() | claimed

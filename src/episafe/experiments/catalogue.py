@@ -86,7 +86,20 @@ def build_agent(
     entry = AGENTS[name]
     if constants is None:
         constants = default_constants(cmdp, name)
-    return entry.build(cmdp, constants, replan or Every())
+    return entry.build(cmdp, constants, replan or constants.replan)
+
+
+def choose(which: str, cmdp: LinearCMDP, agent: str, num_episodes: int, **changes: Any) -> Constants:
+    """The published, the tuned or the theorem's constants for a problem, with some changed."""
+    if which == "published":
+        return default_constants(cmdp, agent, **changes)
+    if which not in ("tuned", "theory"):
+        raise ValueError(f'constants must be "published", "tuned" or "theory", got {which!r}')
+    if agent != "opse":
+        raise ValueError(f"{which} constants are for opse, not for {agent}: use published ones")
+    task = cmdp.task
+    made = Constants.tuned(task) if which == "tuned" else Constants.theory(task, num_episodes)
+    return made.replace(**changes) if changes else made
 
 
 def default_constants(cmdp: LinearCMDP, agent: str, **changes: Any) -> Constants:

@@ -5,7 +5,7 @@ from numba.extending import overload
 
 from episafe.arrays import Array, IntArray
 from episafe.compiling import kernel, summing_kernel
-from episafe.learning.kernels import average, clear, feature_bonus, predict, softmax_step
+from episafe.learning.kernels import average, clear, deviation, feature_bonus, predict, shaped, softmax_step
 from episafe.learning.model import CountModel, DenseModel, Known, Scales, Work
 
 
@@ -21,12 +21,18 @@ def feature_table(known, gram_inv, weights, scales, lam, table):  # type: ignore
         np.empty((H, 3, S)),
     )
     for h in range(H):
-        feature_bonus(h, S, 0, known.phi, gram_inv, bonus)
+        feature_bonus(h, S, 0, known.phi, gram_inv, scales, bonus)
         predict(h, S, 0, known.phi, weights, Q)
         softmax_step(h, S, H - 1 - h, known.reward, known.utility, bonus, scales, lam, Q, pi, sums, V)
         for s in range(S):
             for a in range(A):
                 table[h, s, a] = pi[a, s] * sums[1, s]
+
+
+@kernel
+def unseen_bonus(ridge, scales):  # type: ignore[no-untyped-def]
+    """The bonus of counts at n = 0: β = ρ^{-1/2}, and the next value is 0."""
+    return shaped(1.0 / np.sqrt(ridge), 0.0, scales)
 
 
 @kernel
@@ -44,7 +50,7 @@ def count_table(known, state_of, size, bonus, Q, ridge, scales, lam, table):  # 
         clear(Q_all, S)
         for a in range(A):
             for s in range(S):
-                bonus_all[h, a, s] = 1.0 / np.sqrt(ridge)
+                bonus_all[h, a, s] = unseen_bonus(ridge, scales)
         for i in range(size[h]):
             s = state_of[h, i]
             for a in range(A):
@@ -58,14 +64,27 @@ def count_table(known, state_of, size, bonus, Q, ridge, scales, lam, table):  # 
 
 
 @kernel
-def count_values(model, size, work, Q):  # type: ignore[no-untyped-def]
-    """P̂V of the values in `work.V` at all slots of all steps, into `Q` (H, 3, A, n); 0 at the last step."""
-    for h in range(size.shape[0] - 1):
-        average(h, size[h], work.start, work.column, work.share, work.V, work.Q)
-        for g in range(3):
-            for a in range(Q.shape[2]):
-                for i in range(size[h]):
-                    Q[h, g, a, i] = work.Q[g, a, i]
+def count_values(model, size, work, scales, bonus, Q):  # type: ignore[no-untyped-def]
+    """P̂V of the values in `work.V` at all slots of all steps, into `Q` (H, 3, A, n), and the bonus in use (H, A, n).
+
+    `Q` is 0 at the last step. The bonus is that of the utility; what that of the reward has more is in `Q`.
+    """
+    H, _, A, _ = Q.shape
+    start, column, share = work.start, work.column, work.share
+    for h in range(H):
+        if h < H - 1:
+            average(h, size[h], start, column, share, work.V, work.Q)
+        for a in range(A):
+            for i in range(size[h]):
+                beta = work.bonus[h, a, i]
+                if h == H - 1:
+                    bonus[h, a, i] = shaped(beta, 0.0, scales)
+                    continue
+                bonus[h, a, i] = shaped(beta, deviation(h, a, i, 2, start, column, share, work.V), scales)
+                more = shaped(beta, deviation(h, a, i, 0, start, column, share, work.V), scales) - bonus[h, a, i]
+                Q[h, 0, a, i] = work.Q[0, a, i] + scales.C_r * more
+                Q[h, 1, a, i] = work.Q[1, a, i]
+                Q[h, 2, a, i] = work.Q[2, a, i]
 
 
 def policy_table(
@@ -92,8 +111,9 @@ def _policy_table_dense(model, known, state_of, size, work, scales, lam, table):
 
 def _policy_table_counts(model, known, state_of, size, work, scales, lam, table):  # type: ignore[no-untyped-def]
     Q = np.zeros((size.shape[0], 3, work.pi.shape[0], work.pi.shape[1]))
-    count_values(model, size, work, Q)
-    count_table(known, state_of, size, work.bonus, Q, model.ridge, scales, lam, table)
+    bonus = np.zeros(work.bonus.shape)
+    count_values(model, size, work, scales, bonus, Q)
+    count_table(known, state_of, size, bonus, Q, model.ridge, scales, lam, table)
 
 
 @summing_kernel
@@ -111,7 +131,7 @@ def act(h, phi, reward, utility, gram_inv, weights, scales, lam, steps_left):  #
                 half += gram_inv[h, k, m] * phi[a, m]
             bonus[0, a, 0] += 2.0 * half * phi[a, k]
     for a in range(A):
-        bonus[0, a, 0] = np.sqrt(max(bonus[0, a, 0], 0.0))
+        bonus[0, a, 0] = shaped(np.sqrt(max(bonus[0, a, 0], 0.0)), 1.0, scales)
         for g in range(3):
             for k in range(d):
                 Q[g, a, 0] += weights[h, g, k] * phi[a, k]

@@ -1,14 +1,23 @@
 """The constants of Algorithm 2 and of its peers, and the level of guarantee that comes with them."""
 
 import math
+import sys
 import warnings
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
+from episafe.errors import InvalidProblem
+from episafe.learning import theory
+from episafe.learning.replanning import Doubling, Every, Replanning
+from episafe.learning.theory import LARGEST_LOG, Sizes
+from episafe.problems.sampled import AnyTask
+
 Level = Literal["theorem", "calibrated", "heuristic"]
 
+LEAST_LOG = math.log(sys.float_info.min)
+DERIVED = ("level", "statement", "scope")  # what comes with constants and cannot be set
 BRACKET_OVER_KAPPA = 0.1  # a final bracket above κ/10 moves the softmax visibly (regret 1895 against 780, κ = 0.001)
 
 
@@ -25,7 +34,13 @@ class Constants:
         lam_max: C_λ, the largest multiplier tried.
         num_halvings: T, halvings of [0, lam_max].
         ridge: ρ > 0.
+        curve, spread: every bonus β becomes β(1 − spread + spread·σ) + curve·β²; at 0 and 0 it is β, as in the paper.
+            σ = √(P̂V² − (P̂V)²) says how far next values stray (a Bernstein bonus, one-hot features only; else σ = 1).
+            A curve only enlarges bonuses; a spread shrinks some, so that what is proved for β is lost with it.
+        growth: the replanning that goes with these constants: Doubling(growth), or Every() at 0, as in the paper.
         level: what the certificate is worth, not to be set: constants set by hand are "heuristic", however well they do
+        statement: what is claimed at that level, in one sentence; empty for constants set by hand
+        scope: for "theorem", the H, A, d, ξ, K and δ that the constants are for
     """
 
     C_r: float
@@ -36,11 +51,18 @@ class Constants:
     lam_max: float
     num_halvings: int
     ridge: float = 1.0
+    curve: float = 0.0
+    spread: float = 0.0
+    growth: float = 0.0
     level: Level = field(default="heuristic", init=False)
+    statement: str = field(default="", init=False)
+    scope: Sizes | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        for name in ("C_r", "C_u", "C_dagger", "B_dagger", "kappa", "lam_max", "ridge"):
+        for name in ("C_r", "C_u", "C_dagger", "B_dagger", "kappa", "lam_max", "ridge", "curve", "spread", "growth"):
             object.__setattr__(self, name, _real(name, getattr(self, name), positive=name in ("kappa", "ridge")))
+        if self.spread > 1:
+            raise ValueError(f"spread must be in [0, 1], got {self.spread}")
         object.__setattr__(self, "num_halvings", _whole("num_halvings", self.num_halvings))
         self._warn_of_a_wide_bracket()
 
@@ -54,13 +76,18 @@ class Constants:
                 stacklevel=4,
             )
 
+    @property
+    def replan(self) -> Replanning:
+        """The replanning rule that goes with these constants."""
+        return Doubling(self.growth) if self.growth > 0 else Every()
+
     def settings(self) -> dict[str, str | int | float]:
         """The constants as plain values, for records."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "scope"}
 
     def replace(self, **changes: Any) -> "Constants":
         """The same constants with some changed; names that do not exist are an error."""
-        values = {name: value for name, value in asdict(self).items() if name != "level"}
+        values = {name: value for name, value in asdict(self).items() if name not in DERIVED}
         for name in changes:
             if name not in values:
                 raise ValueError(f"no constant {name!r}; there are {', '.join(values)}")
@@ -91,9 +118,81 @@ class Constants:
         compensation = (scale, 1.0) if agent == "opse" else (0.0, 0.0)
         return cls(scale, scale, *compensation, kappa=kappa, lam_max=300.0, num_halvings=20)
 
+    @classmethod
+    def tuned(cls, task: AnyTask) -> "Constants":
+        """Low regret with no violation seen on problems that the rule was not chosen on; heuristic, nothing is proved.
+
+        One rule from H, ξ and whether features are one-hot (docs/decisions/0017):
+
+            one-hot:   C_r, C_u, C_†, B_† = 1.5, 2.8, 0.5, 0.6, in units of σ;    spread = 1;  ρ = 0.4
+            features:  C_r, C_u, C_†, B_† = (0.1, 0.27, 0.07, 0.1)(H−1);          spread = 0;  ρ = 0.05
+            both:      curve = 1;  κ = 5·10⁻⁴;  C_λ = 8H²(B_† + 1)/ξ;  a bracket of κ/100;  Doubling(0.3)
+        """
+        C_r, C_u, C_dagger, B_dagger, ridge, spread = 1.5, 2.8, 0.5, 0.6, 0.4, 1.0
+        if not task.one_hot:
+            span = task.horizon - 1  # the range of next values, in place of their σ
+            C_r, C_u, C_dagger, B_dagger, ridge, spread = 0.1 * span, 0.27 * span, 0.07 * span, 0.1 * span, 0.05, 0.0
+        kappa, lam_max = 5e-4, 8 * task.horizon**2 * (B_dagger + 1) / task.slack
+        num_halvings = max(0, math.ceil(math.log2(lam_max) - math.log2(kappa / 100)))
+        return cls(
+            C_r, C_u, C_dagger, B_dagger, kappa, lam_max, num_halvings,
+            ridge=ridge, curve=1.0, spread=spread, growth=0.3,
+        )  # fmt: skip
+
+    @classmethod
+    def theory(cls, task: AnyTask, num_episodes: int, delta: float = 0.05) -> "Constants":
+        """The theorem's constants for `num_episodes` episodes, logged ones included, at failure probability `delta`.
+
+        They prove safety if the problem is linear in its features, the incumbent has the slack it is said to have, and
+        no more episodes are learned from. They are so large that no run of practical length leaves the incumbent;
+        `episafe preflight` says how long. The formulas are in `episafe.learning.theory`, the derivation in
+        docs/theory.md; what float64 cannot hold of them is an error, what it cannot resolve is in `theory.notes`.
+        """
+        sizes = Sizes(task.horizon, task.num_actions, task.dim, task.slack, num_episodes, delta)
+        logs = theory.theorem(sizes)
+        values = {name: _within_float64(name, value, sizes) for name, value in asdict(logs).items()}
+        made = cls(**values, num_halvings=theory.num_halvings(sizes, logs))
+        return made._stamped(
+            "theorem",
+            f"with probability at least {1 - delta:.12g} every policy deployed in {num_episodes} episodes is safe, in "
+            f"exact arithmetic, if the problem is linear in its {task.dim} features and the incumbent's slack is "
+            f"{task.slack:.12g}",
+            sizes,
+        )
+
+    def _stamped(self, level: Level, statement: str, scope: Sizes | None = None) -> "Constants":
+        """The same constants with what is claimed of them; for the functions that derive or validate them."""
+        made = self.replace()
+        for name, value in (("level", level), ("statement", statement), ("scope", scope)):
+            object.__setattr__(made, name, value)
+        return made
+
+    def refuse_outside_scope(self, task: AnyTask, num_episodes: int) -> None:
+        """An error where the theorem is claimed of a problem or a number of episodes that it was not computed for."""
+        if self.scope is None:
+            return
+        asked = replace(self.scope, horizon=task.horizon, num_actions=task.num_actions, dim=task.dim, slack=task.slack)
+        if asked != self.scope:
+            raise ValueError(f"these constants were derived for {self.scope}: use Constants.theory of this task")
+        if num_episodes > self.scope.num_episodes:
+            raise ValueError(
+                f"these constants hold for {self.scope.num_episodes} episodes, logged ones included, and not for "
+                f"{num_episodes}: use Constants.theory(task, num_episodes={num_episodes})"
+            )
+
 
 # environment: (C_r = C_u = C_dagger of OPSE and Ghosh, kappa)
 _PUBLISHED = {"tabular": (1.0, 0.1), "streaming": (2.0, 0.1), "linear": (5.0, 0.01)}
+
+
+def _within_float64(name: str, log: float, sizes: Sizes) -> float:
+    value = math.exp(log) if LEAST_LOG < log < LARGEST_LOG else math.nan
+    if math.isnan(value):
+        raise InvalidProblem(
+            f"the theorem's {name} is e^{log:.0f} at slack {sizes.slack:.3g}, which float64 cannot hold: the theorem "
+            "cannot be applied; an incumbent with more slack, or a lower threshold, shrinks it"
+        )
+    return value
 
 
 def _real(name: str, value: Any, *, positive: bool) -> float:

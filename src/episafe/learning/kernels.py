@@ -34,7 +34,7 @@ def softmax_step(h, n, steps_left, reward, utility, bonus, scales, lam, Q, pi, s
     Loops run over states and write few arrays, and exp and log are straight-line: so all of it vectorises.
     """
     A = pi.shape[0]
-    C_r, C_u, C_dagger, B_dagger, kappa = scales
+    C_r, C_u, C_dagger, B_dagger, kappa, _, _ = scales
     ceiling_u, per_kappa = float(steps_left), 1.0 / kappa
     ceiling_r, ceiling_dagger = ceiling_u * (1.0 + kappa * np.log(A)), ceiling_u * B_dagger
     for a in range(A):
@@ -130,8 +130,27 @@ def predict(h, n, p, phi, weights, Q):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def feature_bonus(h, n, p, phi, gram_inv, bonus):  # type: ignore[no-untyped-def]
-    """β = ‖φ‖_{Λ_h⁻¹} at n states: row p of phi (·, A, d, n), gram_inv (H, d, d), into row h of `bonus` (H, A, n)."""
+def shaped(beta, sigma, scales):  # type: ignore[no-untyped-def]
+    """The bonus in use, β(1 − spread + spread·σ) + curve·β²: the paper's β at curve = spread = 0."""
+    return beta * (1.0 + scales.spread * (sigma - 1.0) + scales.curve * beta)
+
+
+@kernel
+def deviation(h, a, i, g, start, column, share, V):  # type: ignore[no-untyped-def]
+    """σ = √(P̂V² − (P̂V)²) of value g at slot i and action a: how far the next value strays."""
+    mean = square = 0.0
+    for entry in range(start[h, a, i], start[h, a, i + 1]):
+        value = V[h + 1, g, column[h, entry]]
+        mean += share[h, entry] * value
+        square += share[h, entry] * value * value
+    return np.sqrt(max(square - mean * mean, 0.0))
+
+
+@kernel
+def feature_bonus(h, n, p, phi, gram_inv, scales, bonus):  # type: ignore[no-untyped-def]
+    """The bonus of β = ‖φ‖_{Λ_h⁻¹} at n states, into row h of `bonus` (H, A, n): row p of phi (·, A, d, n), gram_inv
+    (H, d, d). How far next values stray is not asked of features: σ = 1.
+    """
     for a in range(phi.shape[1]):
         for i in range(n):
             bonus[h, a, i] = 0.0
@@ -141,7 +160,7 @@ def feature_bonus(h, n, p, phi, gram_inv, bonus):  # type: ignore[no-untyped-def
                 for i in range(n):
                     bonus[h, a, i] += scale * phi[p, a, k, i] * phi[p, a, m, i]
         for i in range(n):
-            bonus[h, a, i] = np.sqrt(max(bonus[h, a, i], 0.0))
+            bonus[h, a, i] = shaped(np.sqrt(max(bonus[h, a, i], 0.0)), 1.0, scales)
 
 
 @kernel
@@ -165,7 +184,7 @@ def count_step(h, n, steps_left, start, column, share, reward, utility, bonus, s
     Writes Q (3, A, n), and row h of V (H+1, 3, n) from row h + 1; the other arrays are as there.
     """
     A = Q.shape[1]
-    C_r, C_u, C_dagger, B_dagger, kappa = scales
+    C_r, C_u, C_dagger, B_dagger, kappa, curve, spread = scales
     ceiling_u, per_kappa = float(steps_left), 1.0 / kappa
     ceiling_r, ceiling_dagger = ceiling_u * (1.0 + kappa * np.log(A)), ceiling_u * B_dagger
     for i in range(n):
@@ -177,8 +196,11 @@ def count_step(h, n, steps_left, start, column, share, reward, utility, bonus, s
                 r = fma(p, V[h + 1, 0, j], r)
                 dagger = fma(p, V[h + 1, 1, j], dagger)
                 u = fma(p, V[h + 1, 2, j], u)
-            beta = bonus[h, a, i]
-            r = reward[h, a, i] + min(max(C_r * beta + r, 0.0), ceiling_r)
+            beta = beta_r = bonus[h, a, i]
+            if curve > 0.0 or spread > 0.0:
+                beta_r = shaped(beta, deviation(h, a, i, 0, start, column, share, V), scales)
+                beta = shaped(beta, deviation(h, a, i, 2, start, column, share, V), scales)
+            r = reward[h, a, i] + min(max(C_r * beta_r + r, 0.0), ceiling_r)
             dagger = B_dagger * beta + min(max(C_dagger * beta + dagger, 0.0), ceiling_dagger)
             u = utility[h, a, i] + min(max(C_u * beta + u, 0.0), ceiling_u)
             Q[0, a, i], Q[1, a, i], Q[2, a, i] = r, dagger, u
@@ -207,28 +229,28 @@ def padded(n):  # type: ignore[no-untyped-def]
     return (n + 15) // 16 * 16
 
 
-def refresh(model: DenseModel | CountModel, size: IntArray, work: Work) -> None:
+def refresh(model: DenseModel | CountModel, size: IntArray, work: Work, scales: Scales) -> None:
     """Compute what the evaluations of one plan share: the bonuses and, for counts, P̂ row by row."""
 
 
 @overload(refresh)
-def _refresh(model, size, work):  # type: ignore[no-untyped-def]
+def _refresh(model, size, work, scales):  # type: ignore[no-untyped-def]
     return _refresh_dense if model.instance_class is DenseModel else _refresh_counts
 
 
-def _refresh_dense(model, size, work):  # type: ignore[no-untyped-def]
+def _refresh_dense(model, size, work, scales):  # type: ignore[no-untyped-def]
     for h in range(size.shape[0]):
-        feature_bonus(h, size[h], h, model.phi, model.gram_inv, work.bonus)
+        feature_bonus(h, size[h], h, model.phi, model.gram_inv, scales, work.bonus)
 
 
-def _refresh_counts(model, size, work):  # type: ignore[no-untyped-def]
+def _refresh_counts(model, size, work, scales):  # type: ignore[no-untyped-def]
     H, A, _ = model.visits.shape
     for h in range(H):
         entry = 0
         for a in range(A):
             for i in range(size[h]):
-                work.bonus[h, a, i] = 1.0 / np.sqrt(model.visits[h, a, i] + model.ridge)
                 work.start[h, a, i] = entry
+                work.bonus[h, a, i] = 1.0 / np.sqrt(model.visits[h, a, i] + model.ridge)
                 t = model.first[h, a, i]
                 while t >= 0:
                     work.column[h, entry] = model.target[h, t]
@@ -276,9 +298,9 @@ def _evaluate_counts(model, support, work, scales, lam):  # type: ignore[no-unty
 
 
 @kernel
-def refresh_once(model, size, work):  # type: ignore[no-untyped-def]
+def refresh_once(model, size, work, scales):  # type: ignore[no-untyped-def]
     """`refresh` as Python calls it."""
-    refresh(model, size, work)
+    refresh(model, size, work, scales)
 
 
 @kernel
@@ -292,19 +314,19 @@ def decide(model, support, work, scales, search):  # type: ignore[no-untyped-def
     """Algorithm 2 for one episode: (source, λ, bound), with the values of the deployed λ left in `work`.
 
     The λ to evaluate: C_λ (only with the incumbent as fallback), 0, the midpoints, and last the one found, so that the
-    bound returned is that of the deployed policy itself. A warm start tries λ·spread and λ/spread of the λ found last
+    bound returned is that of the deployed policy itself. A warm start tries λ·factor and λ/factor of the λ found last
     before all that. One call of `evaluate` serves all, to be compiled once.
     """
-    refresh(model, support.size, work)
+    refresh(model, support.size, work, scales)
     cold = TOP if search.fallback else BOTTOM
-    stage = ABOVE if search.spread > 1.0 and work.found[0] > 0.0 else cold
+    stage = ABOVE if search.factor > 1.0 and work.found[0] > 0.0 else cold
     lower, upper, halvings = 0.0, search.lam_max, search.num_halvings
     lam, bound = np.nan, np.nan
     while stage != LAST or lam != upper:
         if stage == ABOVE:
-            lam = min(work.found[0] * search.spread, search.lam_max)
+            lam = min(work.found[0] * search.factor, search.lam_max)
         elif stage == BELOW:
-            lam = work.found[0] / search.spread
+            lam = work.found[0] / search.factor
         elif stage == BOTTOM:
             lam = lower
         elif stage == HALVE:

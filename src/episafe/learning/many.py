@@ -23,7 +23,7 @@ def decide(
     model: DenseModel, support: Support, work: Work, scales: Scales, search: Search, points: int
 ) -> tuple[int, float, float]:
     """`kernels.decide` with the bracket divided at `points` λ a pass: (source, λ, bound)."""
-    kernels.refresh_once(model, support.size, work)
+    kernels.refresh_once(model, support.size, work, scales)
     candidates = [search.lam_max]  # ever smaller λ that a pass admitted
     lams = np.linspace(0.0, search.lam_max, points)
     admitted = utility_bounds(model, support, work, scales, lams) >= search.threshold

@@ -18,17 +18,19 @@ class Scales(NamedTuple):
     C_dagger: float
     B_dagger: float
     kappa: float
+    curve: float = 0.0
+    spread: float = 0.0
 
 
 class Search(NamedTuple):
     """What the search on λ is told: b, C_λ, T, whether the incumbent is deployed when C_λ fails, and the warm start's
-    spread, 0 for none."""
+    factor, 0 for none."""
 
     threshold: float
     lam_max: float
     num_halvings: int
     fallback: bool
-    spread: float
+    factor: float
 
 
 class Known(NamedTuple):

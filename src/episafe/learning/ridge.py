@@ -208,22 +208,23 @@ class FittedFeatures:
 
 
 class FittedCounts:
-    """π^λ from tables over the slots of one moment; at states seen later or never β = ρ^{-1/2} and P̂V = 0."""
+    """π^λ from tables over the slots of one moment; at states seen later or never P̂V = 0 and β is that of no visit."""
 
     def __init__(self, regression: FiniteRegression, scales: Scales, lam: float) -> None:
         model, support, work = regression.model, regression.support, regression.work
         self._task, self._known, self._ridge = regression.task, regression.known, regression.ridge
         self._slot_of, self._state_of = regression.slot_of, regression.state_of
         self._scales, self._lam = scales, lam
-        self._size, self._bonus = support.size.copy(), work.bonus.copy()
+        self._size, self._bonus = support.size.copy(), np.zeros_like(work.bonus)
         H, A, n = work.bonus.shape
         self._Q = np.zeros((H, 3, A, n))
-        acting.count_values(model, support.size, work, self._Q)
+        acting.count_values(model, support.size, work, scales, self._bonus, self._Q)
 
     def probabilities(self, h: int, state: Any) -> Array:
         """π^λ_h(·|state), shape (A,)."""
         task, slot = self._task, self._slot_of[h, state]
-        bonus, Q = np.full((1, task.num_actions, 1), self._ridge**-0.5), np.zeros((3, task.num_actions, 1))
+        unseen = acting.unseen_bonus(self._ridge, self._scales)
+        bonus, Q = np.full((1, task.num_actions, 1), unseen), np.zeros((3, task.num_actions, 1))
         if 0 <= slot < self._size[h]:
             bonus[0, :, 0], Q[:, :, 0] = self._bonus[h, :, slot], self._Q[h, :, :, slot]
         reward, utility = task.reward_at(h, state)[None, :, None], task.utility_at(h, state)[None, :, None]

@@ -14,16 +14,16 @@ class Bisection:
 
 @dataclass(frozen=True)
 class WarmStart:
-    """Begin around the λ of the last plan, λ·spread admitted and λ/spread not; otherwise as `Bisection`.
+    """Begin around the λ of the last plan, λ·factor admitted and λ/factor not; otherwise as `Bisection`.
 
     The bracket at the end is as narrow as that of bisection, after about half as many evaluations.
     """
 
-    spread: float = 1.1
+    factor: float = 1.1
 
     def __post_init__(self) -> None:
-        if not self.spread > 1:
-            raise ValueError(f"spread must be > 1, got {self.spread!r}; to begin at [0, lam_max] use Bisection()")
+        if not self.factor > 1:
+            raise ValueError(f"factor must be > 1, got {self.factor!r}; to begin at [0, lam_max] use Bisection()")
 
 
 @dataclass(frozen=True)

@@ -64,13 +64,15 @@ class SoftmaxPlanner:
             C_dagger=float(constants.C_dagger) if pessimistic else 0.0,
             B_dagger=float(constants.B_dagger) if pessimistic else 0.0,
             kappa=float(constants.kappa),
+            curve=float(constants.curve),
+            spread=float(constants.spread),
         )
         self.search = Search(
             threshold=task.threshold,
             lam_max=float(constants.lam_max),
             num_halvings=int(constants.num_halvings),
             fallback=pessimistic,
-            spread=search.spread if isinstance(search, WarmStart) else 0.0,
+            factor=search.factor if isinstance(search, WarmStart) else 0.0,
         )
         self.regression = regression_for(task, float(constants.ridge))
 

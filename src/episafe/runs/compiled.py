@@ -55,9 +55,9 @@ class Deployed(NamedTuple):
 
 
 def can_compile(agent: SoftmaxAgent) -> bool:
-    """Whether this loop knows the agent's replanning rule and search, and the planner's check is the certificate."""
+    """Whether this loop knows the agent's rule and search, the planner certifies, and no incumbent phase is to come."""
     known = isinstance(agent.replan, Every | Doubling) and isinstance(agent.search, Bisection | WarmStart)
-    return known and getattr(agent, "certificate", None) is None
+    return known and getattr(agent, "certificate", None) is None and agent.num_learned >= agent.num_safe_episodes
 
 
 class CompiledRun:

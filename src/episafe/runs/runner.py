@@ -53,6 +53,8 @@ def run(
     """
     num_episodes, seed = _whole("num_episodes", num_episodes, 1), _whole("seed", seed, 0)
     _check_same_problem(cmdp.task, agent.task)
+    if isinstance(agent, SoftmaxAgent):
+        agent.constants.refuse_outside_scope(agent.task, agent.num_learned + num_episodes)
     start = time.perf_counter()
     transitions, choices, coin = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(3))
     facts, totals = blank(num_episodes), None

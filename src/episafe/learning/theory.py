@@ -1,0 +1,195 @@
+"""The theorem's constants from the paper's lemmas, as logarithms, so that nothing overflows. See docs/theory.md."""
+
+import math
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+
+LN_2, LN_4, LN_8 = math.log(2.0), math.log(4.0), math.log(8.0)
+SETTLED = 1e-12  # relative change of ln C below which the fixed point counts as found
+FLOAT64_DIGITS = sys.float_info.mant_dig  # 53
+LARGEST_LOG = math.log(sys.float_info.max)
+VISIBLE_ROUNDING = 1e-3  # of a softmax exponent: it moves a probability by a thousandth of itself
+MAX_ROUNDS = 200  # it contracts by a factor of some hundreds a round: C stands inside a logarithm and a root
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What the theorem's constants depend on: H, A, d, ξ, K and δ."""
+
+    horizon: int
+    num_actions: int
+    dim: int
+    slack: float
+    num_episodes: int
+    delta: float
+
+    def __post_init__(self) -> None:
+        K = self.num_episodes
+        if isinstance(K, bool) or not isinstance(K, int | np.integer) or K < 1:
+            raise ValueError(f"num_episodes must be a whole number >= 1, got {K!r}")
+        object.__setattr__(self, "num_episodes", int(K))
+        if not 0 < self.delta < 1:
+            raise ValueError(f"delta must be a probability in (0, 1), got {self.delta!r}")
+
+
+@dataclass(frozen=True)
+class Logs:
+    """ln C_r, ln C_u, ln C_†, ln B_†, ln C_λ and ln κ."""
+
+    C_r: float
+    C_u: float
+    C_dagger: float
+    B_dagger: float
+    lam_max: float
+    kappa: float
+
+
+def theorem(sizes: Sizes) -> Logs:
+    """The smallest constants that satisfy the recipe, by iteration from C_r = C_u = C_† = 1.
+
+        H_κ = H(1 + κ ln A)   B_† = 4C_u H/ξ   C_λ = 8H_κ²(B_† + 1)/ξ   κ = min{ξ²/(32H_κ²(B_† + 1)), 1/(H ln A √K)}
+        C_g = B_g(√d + 2√((d/2) ln(1+K)) + 2√(ln N_V^g(1/K) + ln(3H/δ))) + 4,   B_r, B_u, B_† := H_κ, H, B_†H
+
+    Each C stands inside its own covering number, hence the iteration; it grows from below to the least fixed point.
+    """
+    C_r = C_u = C_dagger = 0.0
+    for _ in range(MAX_ROUNDS):
+        logs = _with_relations(sizes, C_r, C_u, C_dagger)
+        found = [_radius(sizes, logs, g) for g in ("r", "u", "†")]
+        moved = max(abs(new - old) for new, old in zip(found, (C_r, C_u, C_dagger), strict=True))
+        C_r, C_u, C_dagger = found
+        if moved <= SETTLED * max(1.0, abs(C_dagger)):
+            return _with_relations(sizes, C_r, C_u, C_dagger)
+    raise ArithmeticError(f"the theorem's constants did not settle in {MAX_ROUNDS} rounds: {sizes}")
+
+
+def _with_relations(sizes: Sizes, C_r: float, C_u: float, C_dagger: float) -> Logs:
+    """B_†, C_λ and κ that go with C_u (all logarithms)."""
+    ln_slack = math.log(sizes.slack)
+    B_dagger = LN_4 + C_u + math.log(sizes.horizon) - ln_slack
+    kappa = -math.inf  # H_κ contains κ ≤ 1/32: a few rounds settle it
+    for _ in range(20):
+        size = 2 * ln_H_kappa(sizes, kappa) + _ln_1p(B_dagger)
+        kappa = min(2 * ln_slack - math.log(32) - size, _ln_kappa_limit(sizes))
+    lam_max = LN_8 + 2 * ln_H_kappa(sizes, kappa) + _ln_1p(B_dagger) - ln_slack
+    return Logs(C_r, C_u, C_dagger, B_dagger, lam_max, kappa)
+
+
+def _ln_kappa_limit(sizes: Sizes) -> float:
+    """ln 1/(H ln A √K), with which entropy costs at most √K in all; no limit where there is one action."""
+    if sizes.num_actions == 1:
+        return math.inf
+    return -math.log(sizes.horizon * math.log(sizes.num_actions)) - 0.5 * math.log(sizes.num_episodes)
+
+
+def ln_H_kappa(sizes: Sizes, kappa: float) -> float:  # noqa: N802
+    """ln H(1 + κ ln A)."""
+    return math.log(sizes.horizon) + math.log1p(math.exp(kappa) * math.log(sizes.num_actions))
+
+
+def _radius(sizes: Sizes, logs: Logs, g: str) -> float:
+    """ln C_g: Lemma "hP-P-V bound" at ρ = 1, ε = 1/K, for all steps and the three classes together at level δ."""
+    d, K = sizes.dim, sizes.num_episodes
+    span = {
+        "r": ln_H_kappa(sizes, logs.kappa),
+        "u": math.log(sizes.horizon),
+        "†": logs.B_dagger + math.log(sizes.horizon),
+    }[g]
+    cover = ln_value_cover(sizes, logs, g, -math.log(K))
+    fixed = math.sqrt(d) + 2 * math.sqrt(d / 2 * math.log1p(K))
+    uniform = 2 * math.sqrt(cover + math.log(3 * sizes.horizon / sizes.delta))
+    return _ln_sum(span + math.log(fixed + uniform), LN_4)
+
+
+def ln_value_cover(sizes: Sizes, logs: Logs, g: str, eps: float) -> float:
+    """ln N_V^g(ε) = ln(N_∘(ε/(2Z)) + 1) + ln N_Q^g(ε/2): Lemma "V covers"; `eps` is ln ε."""
+    composite = ln_composite_cover(sizes, logs, eps - LN_2 - ln_Z(sizes, logs))
+    return _ln_1p(composite) + ln_q_cover(sizes, logs, g, eps - LN_2)
+
+
+def ln_Z(sizes: Sizes, logs: Logs) -> float:  # noqa: N802
+    """ln Z, Z = 2 + (8/κ)(B_†H + 2H_κ + C_λH): how far a composite Q moves the value of its softmax policy."""
+    H, H_kappa = math.log(sizes.horizon), ln_H_kappa(sizes, logs.kappa)
+    reach = _ln_sum(_ln_sum(logs.B_dagger + H, LN_2 + H_kappa), logs.lam_max + H)
+    return _ln_sum(LN_2, LN_8 - logs.kappa + reach)
+
+
+def ln_composite_cover(sizes: Sizes, logs: Logs, x: float) -> float:
+    """ln N_∘(x) = ln(1 + 8HC_λ/x) + ln N_Q^u(x/(4C_λ)) + ln N_Q^r(x/4) + ln N_Q^†(x/4): Lemma "Composite Q cover"."""
+    multipliers = _ln_1p(LN_8 + math.log(sizes.horizon) + logs.lam_max - x)
+    utilities = ln_q_cover(sizes, logs, "u", x - LN_4 - logs.lam_max)
+    return multipliers + utilities + sum(ln_q_cover(sizes, logs, g, x - LN_4) for g in ("r", "†"))
+
+
+def ln_q_cover(sizes: Sizes, logs: Logs, g: str, x: float) -> float:
+    """ln N_Q^g(x) = d ln(1 + 4W/x) + d² ln(1 + 8√d C²/x²): Lemma "Q covers", W = K·(H_κ | H | B_†H)."""
+    d, H, K = sizes.dim, math.log(sizes.horizon), math.log(sizes.num_episodes)
+    W, C = {
+        "r": (K + ln_H_kappa(sizes, logs.kappa), logs.C_r),
+        "u": (K + H, logs.C_u),
+        "†": (K + H + logs.B_dagger, logs.C_dagger),
+    }[g]
+    return d * _ln_1p(LN_4 + W - x) + d**2 * _ln_1p(LN_8 + 0.5 * math.log(d) + 2 * C - 2 * x)
+
+
+def num_halvings(sizes: Sizes, logs: Logs) -> int:
+    """T with which the search costs at most 1 in all: C_λ K · X^H H² Y · C_λ 2^{-T} ≤ 1.
+
+        Y = 2 + (8/κ)(2B_†H + 2H_κ + C_λH + H)   X = K(1 + (1 + C_λ)Y)
+
+    Differs from the paper: its X and Y leave out the entropy of V^r, and its bracket is 2^{-T} for C_λ 2^{-T}.
+    """
+    H, K = math.log(sizes.horizon), math.log(sizes.num_episodes)
+    reach = _ln_sum(LN_2 + _ln_sum(logs.B_dagger + H, ln_H_kappa(sizes, logs.kappa)), _ln_1p(logs.lam_max) + H)
+    Y = _ln_sum(LN_2, LN_8 - logs.kappa + reach)
+    X = K + _ln_1p(_ln_1p(logs.lam_max) + Y)
+    return max(0, math.ceil((2 * logs.lam_max + K + sizes.horizon * X + 2 * H + Y) / LN_2))
+
+
+def _ln_1p(x: float) -> float:
+    """ln(1 + e^x)."""
+    return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
+
+
+def _ln_sum(x: float, y: float) -> float:
+    """ln(e^x + e^y)."""
+    return max(x, y) + math.log1p(math.exp(-abs(x - y)))
+
+
+def notes(sizes: Sizes, logs: Logs) -> list[str]:
+    """Where float64 falls short of the theorem, in sentences; safety in exact arithmetic is not touched by any."""
+    found = []
+    needed = num_halvings(sizes, logs)
+    if needed > FLOAT64_DIGITS:
+        found.append(
+            f"the search needs {needed} halvings and float64 resolves {FLOAT64_DIGITS} below the leading digit of λ: "
+            "the rest change nothing, and the regret bound's term for the search is not met"
+        )
+    rounding = ln_logit_rounding(sizes, logs)
+    if rounding > math.log(VISIBLE_ROUNDING):
+        found.append(
+            f"κ = e^{logs.kappa:.1f} is below the resolution of float64: the exponents of the softmax are rounded by "
+            f"up to {_plain(rounding)}, so a policy may differ from the theorem's; to cover that, C_u would have to "
+            f"grow by {_plain(_ln_rounding_price(sizes, rounding))}"
+        )
+    return found
+
+
+def ln_logit_rounding(sizes: Sizes, logs: Logs) -> float:
+    """ln of 2^-53 (B_†H + H_κ + C_λH)/κ, the rounding of the softmax's exponents at their largest."""
+    H = math.log(sizes.horizon)
+    reach = _ln_sum(_ln_sum(logs.B_dagger + H, ln_H_kappa(sizes, logs.kappa)), logs.lam_max + H)
+    return reach - logs.kappa - FLOAT64_DIGITS * LN_2
+
+
+def _ln_rounding_price(sizes: Sizes, rounding: float) -> float:
+    """ln of (1 + √d)√(K+1)·H·min{2, 8·rounding}: a value moved by η moves (P̂ − P)V by at most (1 + √d)√(K+1) η β."""
+    moved = min(LN_2, LN_8 + rounding)
+    return math.log1p(math.sqrt(sizes.dim)) + 0.5 * math.log1p(sizes.num_episodes) + math.log(sizes.horizon) + moved
+
+
+def _plain(log: float) -> str:
+    """e^log in three digits, or as a power of ten where that is no float."""
+    return f"{math.exp(log):.3g}" if log < LARGEST_LOG else f"10^{log / math.log(10):.0f}"
