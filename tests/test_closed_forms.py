@@ -8,7 +8,7 @@ import pytest
 import episafe as es
 import oracles
 from conftest import constants
-from episafe.learning import acting
+from episafe.learning import acting, kernels
 from episafe.learning.model import Scales
 from episafe.learning.softmax import SoftmaxPlanner
 
@@ -93,6 +93,10 @@ def test_one_hot_estimate_is_the_shrunken_frequency():
     known = made.regression
     known.work.V[1, :, :2] = [1, 10]  # slots of step 1 in order of first sight: states 0, 1
     bonus, Q = np.zeros_like(known.work.bonus), np.zeros((2, 3, 2, known.state_of.shape[1]))
+    work = known.work
+    for h in range(2):  # as an evaluation leaves them
+        rows = (work.start, work.column, work.share, work.V, work.bonus)
+        kernels.shape(h, known.support.size[h], *rows, made.scales, work.shaped[0], work.shaped[1])
     acting.count_values(known.model, known.support.size, known.work, made.scales, bonus, Q)
     np.testing.assert_allclose(Q[0, :, 1, 0], 13 / 5)
     np.testing.assert_allclose(Q[0, :, 0, 0], 0)

@@ -24,6 +24,11 @@ def summing_kernel(function: Callable[..., Any]) -> Any:
     return _compiled(function, fastmath={"reassoc", "contract"})
 
 
+def inlined_kernel(function: Callable[..., Any]) -> Any:
+    """A kernel called from one place, often: handing over a dozen arrays would cost as much as the arithmetic."""
+    return _compiled(function, forceinline=True)
+
+
 def _compiled(function: Callable[..., Any], **options: Any) -> Any:
     try:
         made = njit(cache=True, error_model="numpy", **options)(function)

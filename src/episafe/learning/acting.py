@@ -5,7 +5,7 @@ from numba.extending import overload
 
 from episafe.arrays import Array, IntArray
 from episafe.compiling import kernel, summing_kernel
-from episafe.learning.kernels import average, clear, deviation, feature_bonus, predict, shaped, softmax_step
+from episafe.learning.kernels import average, clear, feature_bonus, is_plain, predict, shaped, softmax_step
 from episafe.learning.model import CountModel, DenseModel, Known, Scales, Work
 
 
@@ -67,22 +67,19 @@ def count_table(known, state_of, size, bonus, Q, ridge, scales, lam, table):  # 
 def count_values(model, size, work, scales, bonus, Q):  # type: ignore[no-untyped-def]
     """P̂V of the values in `work.V` at all slots of all steps, into `Q` (H, 3, A, n), and the bonus in use (H, A, n).
 
-    `Q` is 0 at the last step. The bonus is that of the utility; what that of the reward has more is in `Q`.
+    The bonus is that of the utility, as the last evaluation left it; what that of the reward has more is in `Q`.
     """
     H, _, A, _ = Q.shape
-    start, column, share = work.start, work.column, work.share
+    bonus_r, bonus_u = (work.bonus, work.bonus) if is_plain(scales) else (work.shaped[0], work.shaped[1])
     for h in range(H):
         if h < H - 1:
-            average(h, size[h], start, column, share, work.V, work.Q)
+            average(h, size[h], work.start, work.column, work.share, work.V, work.Q)
+        else:
+            clear(work.Q, size[h])
         for a in range(A):
             for i in range(size[h]):
-                beta = work.bonus[h, a, i]
-                if h == H - 1:
-                    bonus[h, a, i] = shaped(beta, 0.0, scales)
-                    continue
-                bonus[h, a, i] = shaped(beta, deviation(h, a, i, 2, start, column, share, work.V), scales)
-                more = shaped(beta, deviation(h, a, i, 0, start, column, share, work.V), scales) - bonus[h, a, i]
-                Q[h, 0, a, i] = work.Q[0, a, i] + scales.C_r * more
+                bonus[h, a, i] = bonus_u[h, a, i]
+                Q[h, 0, a, i] = work.Q[0, a, i] + scales.C_r * (bonus_r[h, a, i] - bonus_u[h, a, i])
                 Q[h, 1, a, i] = work.Q[1, a, i]
                 Q[h, 2, a, i] = work.Q[2, a, i]
 

@@ -4,7 +4,7 @@ import numpy as np
 from numba.extending import overload
 
 from episafe.arrays import IntArray
-from episafe.compiling import kernel, summing_kernel
+from episafe.compiling import inlined_kernel, kernel, summing_kernel
 from episafe.learning.elementary import exp, fma, log
 from episafe.learning.model import CountModel, DenseModel, Scales, Support, Work
 
@@ -178,13 +178,30 @@ def average(h, n, start, column, share, V, Q):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def count_step(h, n, steps_left, start, column, share, reward, utility, bonus, scales, lam, Q, V):  # type: ignore[no-untyped-def]
+def is_plain(scales):  # type: ignore[no-untyped-def]
+    """Whether the bonus in use is the paper's β."""
+    return scales.curve == 0.0 and scales.spread == 0.0
+
+
+@kernel
+def shape(h, n, start, column, share, V, bonus, scales, bonus_r, bonus_u):  # type: ignore[no-untyped-def]
+    """The bonuses in use for r and for u at n slots of step h, into bonus_r and bonus_u (H, A, n)."""
+    for a in range(bonus.shape[1]):
+        for i in range(n):
+            bonus_r[h, a, i] = shaped(bonus[h, a, i], deviation(h, a, i, 0, start, column, share, V), scales)
+            bonus_u[h, a, i] = shaped(bonus[h, a, i], deviation(h, a, i, 2, start, column, share, V), scales)
+
+
+@inlined_kernel
+def count_step(  # type: ignore[no-untyped-def]
+    h, n, steps_left, start, column, share, reward, utility, bonus_r, bonus_u, scales, lam, Q, V
+):  # fmt: skip
     """`average`, then `softmax_step`, slot by slot: for few slots, going through them once counts for more.
 
     Writes Q (3, A, n), and row h of V (H+1, 3, n) from row h + 1; the other arrays are as there.
     """
     A = Q.shape[1]
-    C_r, C_u, C_dagger, B_dagger, kappa, curve, spread = scales
+    C_r, C_u, C_dagger, B_dagger, kappa, _, _ = scales
     ceiling_u, per_kappa = float(steps_left), 1.0 / kappa
     ceiling_r, ceiling_dagger = ceiling_u * (1.0 + kappa * np.log(A)), ceiling_u * B_dagger
     for i in range(n):
@@ -196,11 +213,8 @@ def count_step(h, n, steps_left, start, column, share, reward, utility, bonus, s
                 r = fma(p, V[h + 1, 0, j], r)
                 dagger = fma(p, V[h + 1, 1, j], dagger)
                 u = fma(p, V[h + 1, 2, j], u)
-            beta = beta_r = bonus[h, a, i]
-            if curve > 0.0 or spread > 0.0:
-                beta_r = shaped(beta, deviation(h, a, i, 0, start, column, share, V), scales)
-                beta = shaped(beta, deviation(h, a, i, 2, start, column, share, V), scales)
-            r = reward[h, a, i] + min(max(C_r * beta_r + r, 0.0), ceiling_r)
+            beta = bonus_u[h, a, i]
+            r = reward[h, a, i] + min(max(C_r * bonus_r[h, a, i] + r, 0.0), ceiling_r)
             dagger = B_dagger * beta + min(max(C_dagger * beta + dagger, 0.0), ceiling_dagger)
             u = utility[h, a, i] + min(max(C_u * beta + u, 0.0), ceiling_u)
             Q[0, a, i], Q[1, a, i], Q[2, a, i] = r, dagger, u
@@ -265,7 +279,7 @@ def evaluate(model: DenseModel | CountModel, support: Support, work: Work, scale
     return float(evaluate_once(model, support, work, scales, lam))
 
 
-@overload(evaluate)
+@overload(evaluate, jit_options={"forceinline": True})
 def _evaluate(model, support, work, scales, lam):  # type: ignore[no-untyped-def]
     return _evaluate_dense if model.instance_class is DenseModel else _evaluate_counts
 
@@ -291,9 +305,14 @@ def _evaluate_counts(model, support, work, scales, lam):  # type: ignore[no-unty
     start, column, share = work.start, work.column, work.share
     size, reward, utility = support.size, support.reward, support.utility
     bonus, V, Q = work.bonus, work.V, work.Q
+    plain = is_plain(scales)
+    bonus_r, bonus_u = (bonus, bonus) if plain else (work.shaped[0], work.shaped[1])
     last = size.shape[0] - 1
     for h in range(last, -1, -1):
-        count_step(h, size[h], last - h, start, column, share, reward, utility, bonus, scales, lam, Q, V)
+        n = size[h]
+        if not plain:
+            shape(h, n, start, column, share, V, bonus, scales, bonus_r, bonus_u)
+        count_step(h, n, last - h, start, column, share, reward, utility, bonus_r, bonus_u, scales, lam, Q, V)
     return V[0, 2, 0]
 
 

@@ -83,12 +83,14 @@ class CountModel(NamedTuple):
 class Work(NamedTuple):
     """Room for one plan: what is computed once a plan and used at every λ, and the values of the last λ.
 
-    `bonus` (H, A, n); `V` (H+1, 3, n); `Q` (3, A, n); `pi` (A, n); `sums` (3, n). For features `projected` (3, d) and
-    `weights` (H, 3, d); for counts P̂ row by row: entries `start[h, a, i]` to `start[h, a, i+1]` of `column`, `share`
-    (H, m). `found` (1,) is the λ found last, NaN if none.
+    `bonus` (H, A, n) is β; `V` (H+1, 3, n); `Q` (3, A, n); `pi` (A, n); `sums` (3, n). For features `projected` (3, d)
+    and `weights` (H, 3, d). For counts the bonuses in use for r and u, `shaped` (2, H, A, n), unless they are β itself,
+    and P̂ row by row: entries `start[h, a, i]` to `start[h, a, i+1]` of `column`, `share` (H, m). `found` (1,) is the λ
+    found last, NaN if none.
     """
 
     bonus: Array
+    shaped: Array
     V: Array
     Q: Array
     pi: Array

@@ -283,6 +283,7 @@ def _room(model: DenseModel | CountModel, n: int, found: Array) -> Work:
         (H, A, _), m, rows, d = model.visits.shape, model.times.shape[1], n + 1, 0
     return Work(
         bonus=np.zeros((H, A, n)),
+        shaped=np.zeros((2, H if rows else 0, A, n)),
         V=np.zeros((H + 1, 3, n)),
         Q=np.zeros((3, A, n)),
         pi=np.zeros((A, n)),
