@@ -77,6 +77,7 @@ class Agent(ABC):
         self._plan: Plan | None = None
         self.information_then: Array = np.zeros(0)
         self._learned = False
+        self.num_runs = 0  # by `run`, which draws other random numbers in each
 
     def plan(self) -> Plan:
         """The plan for the next episode: the last one, unless it is time for a new one. Deterministic."""

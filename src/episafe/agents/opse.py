@@ -2,6 +2,8 @@
 
 from typing import Any, ClassVar
 
+import numpy as np
+
 from episafe.agents.base import Episode, Plan
 from episafe.agents.softmax_agent import SoftmaxAgent
 from episafe.arrays import IntArray
@@ -66,8 +68,9 @@ class OPSE(SoftmaxAgent):
         self.certifier = certifier
         self.certificate = certifier.begin(task)
         self._issued: dict[int, Plan] = {}
+        self._reports_utilities: bool | None = None
         if self.certificate is not None:
-            self.level = "theorem"
+            self.level = getattr(certifier, "level", "heuristic")
             if replan is not None and replan != Every():
                 raise ValueError(f"{certifier!r} decides itself when to ask for a plan: leave out replan={replan!r}")
             if num_safe_episodes:
@@ -109,14 +112,27 @@ class OPSE(SoftmaxAgent):
     def _weigh(self, episode: Episode, states: Any, actions: IntArray, plan_id: int | None) -> Any:
         if self.certificate is None or plan_id not in self._issued:
             return None
-        policy = self._issued[plan_id].policy
-        if isinstance(policy, MixturePolicy) and episode.component not in range(len(policy.components)):
+        self._refuse_mixed_reports(episode)
+        policy, component = self._issued[plan_id].policy, episode.component
+        known = isinstance(component, int | np.integer) and not isinstance(component, bool)
+        if isinstance(policy, MixturePolicy) and not (known and component in range(len(policy.components))):
             raise InvalidEpisode(
                 f"plan {plan_id} is a mixture of {len(policy.components)} policies: say which one acted, as drawn by "
                 f"plan.policy.draw(rng), got component={episode.component!r}"
             )
         utility, reward = self._totals(episode, states, actions)
-        return self.certificate.weigh(policy, states, actions, utility, reward)
+        weighed = self.certificate.weigh(policy, states, actions, utility, reward)
+        self._reports_utilities = episode.utilities is not None
+        return weighed
+
+    def _refuse_mixed_reports(self, episode: Episode) -> None:
+        """Utilities are reported with every episode or with none: to leave out some would bias what is certified."""
+        reports = episode.utilities is not None
+        if self._reports_utilities not in (None, reports):
+            raise InvalidEpisode(
+                "some episodes came with utilities and some without: report them with every episode, or with none if "
+                "the task's are true"
+            )
 
     def _take_in(self, weighed: Any) -> None:
         if weighed is not None:
@@ -136,5 +152,5 @@ class OPSE(SoftmaxAgent):
         """Those of a softmax agent, the incumbent's first episodes and, but for the paper's own, the certifier."""
         if self.certificate is None:
             return super().settings() | {"num_safe_episodes": self.num_safe_episodes}
-        agent = {"agent": f"{self.name}-{self.certifier.name}", "level": self.level}
-        return super().settings() | agent | self.certifier.settings()
+        own: dict[str, str | int | float] = {"agent": f"{self.name}-{self.certifier.name}", "level": self.level}
+        return super().settings() | own | {"slack": self.task.slack} | self.certifier.settings()

@@ -11,7 +11,10 @@ from episafe.certify.base import Deployment
 from episafe.certify.checks import as_probability
 from episafe.certify.evaluating import num_bounds, pessimistic_utility
 from episafe.certify.sequence import BETS
+from episafe.errors import InvalidEpisode
+from episafe.learning.constants import Level
 from episafe.learning.proposing import Aim, Proposal
+from episafe.problems.checks import TOLERANCE
 from episafe.problems.policy import Policy, TablePolicy
 from episafe.problems.sampled import AnyTask
 from episafe.problems.task import Task
@@ -19,7 +22,7 @@ from episafe.problems.task import Task
 FIRST_EPOCH, EPOCH_GROWTH = 500, 1.5  # episodes; fixed in advance, as the proof needs
 STEPS = (1.0, 0.7, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05, 0.0)  # how far candidates go towards the proposal, boldest first
 LEAST_DEVIATION = 0.01  # room for exploring that a certified policy must leave
-INSIDE = 1 - 1e-12  # keeps the deployed bound above b in spite of rounding
+INSIDE, ROUNDING = 1 - 1e-12, 1e-15  # keep the deployed bound above b in spite of rounding, also for small deviations
 
 
 @dataclass(frozen=True)
@@ -27,8 +30,9 @@ class FreshData:
     """Every deployed policy is Markov with utility at least b, in all episodes at once, with probability 1 − delta.
 
     It assumes: the transition kernel is linear in the features (or these are one-hot), with ‖∫V dμ‖ ≤ √d max|V|; the
-    utility is known and ≥ 0; the states are listed; episodes are independent given the policy, without drift; every
-    episode is reported; the incumbent has V^u ≥ b + slack. There is no coin: each policy is safe by itself.
+    utility is known and ≥ 0; the states are listed and the first one is fixed; episodes are independent given the
+    policy, without drift; every episode is reported, once; the incumbent has V^u ≥ b + slack. There is no coin: each
+    policy is safe by itself.
 
     Args:
         delta: the probability with which some deployed policy may be below b.
@@ -36,6 +40,7 @@ class FreshData:
 
     delta: float = 0.05
     name: ClassVar[str] = "fresh-data"
+    level: ClassVar[Level] = "theorem"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "delta", as_probability("delta", self.delta))
@@ -47,8 +52,13 @@ class FreshData:
         return FreshDataCertificate(task, self.delta)
 
     def settings(self) -> dict[str, str | int | float]:
-        """The certifier and its delta."""
-        return {"certifier": self.name, "delta": self.delta}
+        """The certifier, its delta and what is proved."""
+        statement = (
+            f"every deployed policy has expected utility at least b, in all episodes together, with probability "
+            f"{1 - self.delta:g}, if the kernel is linear in the features, episodes are independent and alike, each is "
+            f"reported once, and the incumbent has b + slack"
+        )
+        return {"certifier": self.name, "delta": self.delta, "statement": statement}
 
 
 class FreshDataCertificate:
@@ -103,7 +113,16 @@ class FreshDataCertificate:
     def weigh(
         self, policy: Policy, states: Any, actions: IntArray, utility: float, reward: float
     ) -> tuple[Policy, Any, IntArray]:
-        """The episode as it is; what it says is a transition."""
+        """The episode as it is; what it says is a transition. What contradicts the task is refused."""
+        task = self.task
+        if states[0] != task.initial_state:
+            raise InvalidEpisode(f"states[0] is {states[0]}, but FreshData is for the fixed start {task.initial_state}")
+        told = sum(float(task.utility_at(h, states[h])[action]) for h, action in enumerate(actions.tolist()))
+        if not abs(utility - told) <= TOLERANCE * task.horizon:
+            raise InvalidEpisode(
+                f"the utilities sum to {utility}, and to {told} by the task: FreshData needs a known utility; else use "
+                f"Observation"
+            )
         return policy, states, actions
 
     def take_in(self, weighed: tuple[Policy, Any, IntArray]) -> None:
@@ -137,7 +156,7 @@ class FreshDataCertificate:
 
     def _deviating(self, proposal: Proposal) -> Deployment:
         b, H = self.task.threshold, self.task.horizon
-        deviation = (1 - (max(b, 0.0) / self.bound) ** (1 / H)) * INSIDE
+        deviation = max((1 - (max(b, 0.0) / self.bound) ** (1 / H)) * INSIDE - ROUNDING, 0.0)
         table = (1 - deviation) * self.certified + deviation * proposal.policy.table()
         bound = (1 - deviation) ** H * self.bound
         return Deployment(TablePolicy(table), "search", self.lam, bound)

@@ -12,7 +12,9 @@ from episafe.certify.checks import as_probability
 from episafe.certify.choosing import choose, score
 from episafe.certify.sequence import BETS, blank_trials, credit
 from episafe.errors import InvalidEpisode
+from episafe.learning.constants import Level
 from episafe.learning.proposing import Aim, Proposal
+from episafe.problems.checks import TOLERANCE
 from episafe.problems.policy import MixturePolicy, Policy, components_of
 from episafe.problems.sampled import AnyTask, SampledTask
 
@@ -29,8 +31,9 @@ class Observation:
     """Every deployed mixture has expected utility at least b, in all episodes at once, with probability 1 − delta.
 
     It assumes: total utilities are ≥ 0; given what is deployed, episodes are independent and all alike, without drift;
-    the component is drawn by the coin, and acts with the probabilities that it states; every episode is reported; the
-    incumbent has V^u ≥ b + slack. It does not assume: features, a Markov state, a known utility, a fixed start.
+    the component is drawn by the coin, and acts with the probabilities that it states; every episode is reported, once;
+    the incumbent has V^u ≥ b + slack. It does not assume: features, a Markov state, a fixed start, or a known utility:
+    report `utilities` with every episode, or with none if the task's are true.
 
     The promise is over the coin. A component that is still on trial may itself be below b: who cannot accept that
     uses `FreshData`.
@@ -41,6 +44,7 @@ class Observation:
 
     delta: float = 0.05
     name: ClassVar[str] = "observation"
+    level: ClassVar[Level] = "theorem"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "delta", as_probability("delta", self.delta))
@@ -50,8 +54,13 @@ class Observation:
         return ObservationCertificate(task, self.delta)
 
     def settings(self) -> dict[str, str | int | float]:
-        """The certifier and its delta."""
-        return {"certifier": self.name, "delta": self.delta}
+        """The certifier, its delta and what is proved."""
+        statement = (
+            f"every deployed mixture has expected utility at least b, in all episodes together, with probability "
+            f"{1 - self.delta:g}, if episodes are independent and alike, each is reported once, utilities are not "
+            f"negative, and the incumbent has b + slack"
+        )
+        return {"certifier": self.name, "delta": self.delta, "statement": statement}
 
 
 class Weighed(NamedTuple):
@@ -121,15 +130,12 @@ class ObservationCertificate:
 
     def weigh(self, policy: Policy, states: Any, actions: IntArray, utility: float, reward: float) -> Weighed:
         """The shares of the components in an episode; what they cannot have done is refused."""
-        if utility < 0:
+        if not utility >= -TOLERANCE * self.task.horizon:
             raise InvalidEpisode(f"the utilities of an episode must sum to 0 or more, got {utility}: shift and rescale")
         components, weights = components_of(policy)
-        shares = [w * self._probability(pi, states, actions) for pi, w in zip(components, weights, strict=True)]
-        total = sum(shares)
-        if total <= 0:
-            raise InvalidEpisode("the deployed policy never acts like this: report the episode with its own plan_id")
+        shares = self._shares(components, weights, states, actions)
         rows = [self._row_of(component) for component in components]
-        return Weighed(rows, [share / total for share in shares], utility, reward)
+        return Weighed(rows, shares, max(utility, 0.0), reward)
 
     def take_in(self, weighed: Weighed) -> None:
         """Credit the policies that may have acted; those no longer on trial are forgotten."""
@@ -138,14 +144,22 @@ class ObservationCertificate:
                 credit(self.trials, i, share, weighed.utility, weighed.reward)
         self.num_episodes += 1
 
-    def _probability(self, policy: Policy, states: Any, actions: IntArray) -> float:
-        """Π_h π_h(a_h|s_h)."""
+    def _shares(self, components: Any, weights: Any, states: Any, actions: IntArray) -> list[float]:
+        """q_i ∝ w_i Π_h π_i(a_h|s_h), the largest kept at 1 from step to step: long products would come out as 0."""
         listed = not isinstance(self.task, SampledTask)
-        product = 1.0
+        chances = list(weights)
         for h, (state, action) in enumerate(zip(states, actions, strict=False)):  # the last state has no action
-            row = policy.table()[h, state] if listed else policy.probabilities(h, state)
-            product *= float(row[action])
-        return product
+            for i, policy in enumerate(components):
+                row = policy.table()[h, state] if listed else policy.probabilities(h, state)
+                chances[i] *= float(row[action])
+            largest = max(chances)
+            if not largest > 0:
+                raise InvalidEpisode(
+                    "the deployed policy never acts like this: report the episode with its own plan_id"
+                )
+            chances = [chance / largest for chance in chances]
+        total = sum(chances)
+        return [chance / total for chance in chances]
 
     def _row_of(self, policy: Policy) -> int:
         return next((i for i, on_trial in enumerate(self.policies) if on_trial is policy), -1)

@@ -17,7 +17,7 @@ from episafe.certify.observation import NUM_ROWS, ObservationCertificate
 from episafe.certify.sequence import credit
 from episafe.compiling import kernel
 from episafe.learning.absorbing import absorb, enter, is_full
-from episafe.learning.kernels import SAFE, SEARCH
+from episafe.learning.kernels import SAFE, SEARCH, admits
 from episafe.learning.ridge import FiniteRegression, episodes_to_refactoring
 from episafe.problems.cmdp import LinearCMDP
 from episafe.runs.facts import Coins, Facts
@@ -62,22 +62,30 @@ class CompiledMixtureRun:
         while k < stop:
             if regression.is_full():
                 regression.enlarge()
-            self._agent.consider_candidate()
+            failed = not self._consider()
             self._enter()
-            ahead = min(episodes_to_refactoring(regression.num_episodes),
+            ahead = 1 if failed else min(episodes_to_refactoring(regression.num_episodes),
                         certificate.trial_ends - certificate.num_episodes)  # fmt: skip
             pause = min(stop, k + ahead)
             done = _play(
                 self._on_trial, certificate.trials, certificate.num_episodes, task.threshold, task.reward, task.utility,
                 task.initial_state, self._running, regression.known, regression.slot_of, regression.state_of,
                 regression.support, regression.phi, regression.model, *self._streams, self._coin, facts, self._coins,
-                k, pause,
+                k, pause, failed,
             )  # fmt: skip
             facts.plan_ids[k:done] = self._first_id + self._done + np.arange(done - k)
             self._done += done - k
             regression.count(done - k)
             certificate.num_episodes += done - k
             k = done
+
+    def _consider(self) -> bool:
+        """Whether proposing, if it was time to, went well; if not, the incumbent acts and it is tried again."""
+        try:
+            self._agent.consider_candidate()
+        except Exception:
+            return False
+        return True
 
     def finish(self) -> None:
         """Hand the last plan back to the agent."""
@@ -99,7 +107,7 @@ class CompiledMixtureRun:
 @kernel
 def _play(  # type: ignore[no-untyped-def]
     on_trial, trials, num_episodes, threshold, reward, utility, initial_state, kernel, known, slot_of, state_of,
-    support, phi, model, choices, transitions, coin, facts, coins, start, stop,
+    support, phi, model, choices, transitions, coin, facts, coins, start, stop, failed,
 ):  # fmt: skip
     """Episodes `start` to `stop`, or until the arrays are full; returns the first episode not made."""
     _, H, _, _ = on_trial.tables.shape
@@ -108,6 +116,8 @@ def _play(  # type: ignore[no-untyped-def]
         if is_full(model, support.size, phi.shape[3]):
             return k
         i, j, p, bound = choose(trials, threshold, num_episodes + k - start)
+        if failed or not (i == j == 0 or admits(bound, threshold)):
+            i, j, p, bound = 0, 0, 1.0, np.nan
         on_trial.last[0], on_trial.last[1], on_trial.last[2], on_trial.last[3] = i, j, p, bound
         _note(on_trial, i, j, p, bound, facts, coins, k)
         acting = i
@@ -138,17 +148,17 @@ def _note(on_trial, i, j, p, bound, facts, coins, k):  # type: ignore[no-untyped
 def _credit(tables, trials, i, j, p, states, actions, reward, utility):  # type: ignore[no-untyped-def]
     """Add the episode to the policies of the mixture p·i + (1−p)·j, each by its share."""
     total_r = total_u = 0.0
-    chance_i = chance_j = 1.0
+    chance_i, chance_j = (1.0, 0.0) if i == j else (p, 1.0 - p)
     for h in range(actions.shape[0]):
         s, a = states[h], actions[h]
         total_r += reward[h, s, a]
         total_u += utility[h, s, a]
         chance_i *= tables[i, h, s, a]
         chance_j *= tables[j, h, s, a]
-    chance_i, chance_j = p * chance_i, (1.0 - p) * chance_j
-    if i == j:
-        chance_j = 0.0
+        largest = max(chance_i, chance_j)  # kept at 1: a long product would come out as 0
+        chance_i, chance_j = chance_i / largest, chance_j / largest
     total = chance_i + chance_j
+    total_u = max(total_u, 0.0)
     credit(trials, i, chance_i / total, total_u, total_r)
     if i != j:
         credit(trials, j, chance_j / total, total_u, total_r)

@@ -12,6 +12,8 @@ from episafe.agents.opse import OPSE
 from episafe.agents.softmax_agent import SoftmaxAgent
 from episafe.arrays import Array
 from episafe.certify.observation import ObservationCertificate
+from episafe.errors import Infeasible
+from episafe.problems.checks import TOLERANCE
 from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.policy import MixturePolicy, Policy
 from episafe.problems.sampled import AnyTask, SampledCMDP, SampledTask
@@ -34,7 +36,7 @@ def run(
     *,
     on_progress: Callable[[int], None] | None = None,
 ) -> Record:
-    """Run `agent` on `cmdp`; the same seed gives the same record, bit for bit.
+    """Run `agent` on `cmdp`; the same seed gives the same record of a new agent, bit for bit.
 
     Args:
         cmdp: the world, known to this loop and not to the agent.
@@ -53,10 +55,16 @@ def run(
     """
     num_episodes, seed = _whole("num_episodes", num_episodes, 1), _whole("seed", seed, 0)
     _check_same_problem(cmdp.task, agent.task)
+    if isinstance(cmdp, LinearCMDP):
+        _check_what_is_assumed(cmdp, agent)
     if isinstance(agent, SoftmaxAgent):
         agent.constants.refuse_outside_scope(agent.task, agent.num_learned + num_episodes)
     start = time.perf_counter()
-    transitions, choices, coin = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(3))
+    # a second run of one agent has streams of its own: the same draws again would be no new data
+    num_runs = getattr(agent, "num_runs", 0)
+    root = np.random.SeedSequence(seed, spawn_key=(num_runs,) if num_runs else ())
+    agent.num_runs = num_runs + 1
+    transitions, choices, coin = (np.random.default_rng(s) for s in root.spawn(3))
     facts, totals = blank(num_episodes), None
     coins = no_coins(num_episodes) if _mixes(agent) else None
     if isinstance(cmdp, SampledCMDP):
@@ -105,6 +113,20 @@ def _check_same_problem(ours: AnyTask, agents: AnyTask) -> None:
 
 def _mixes(agent: Agent) -> bool:
     return isinstance(agent, OPSE) and isinstance(agent.certificate, ObservationCertificate)
+
+
+def _check_what_is_assumed(cmdp: LinearCMDP, agent: Agent) -> None:
+    """What a theorem assumes and the kernel shows to be false is refused."""
+    if getattr(agent, "level", "") != "theorem":
+        return
+    told, true = agent.task.threshold + agent.task.slack, cmdp.evaluate(agent.task.safe_policy)[1]
+    if not true >= told - TOLERANCE:
+        raise Infeasible(
+            f"the agent is told that its incumbent has utility {told}, and it has {true}: correct the slack"
+        )
+    certifier = getattr(agent, "certifier", None)
+    if getattr(certifier, "name", "") == "fresh-data" and not cmdp.linearity_gap() <= TOLERANCE:
+        raise Infeasible(f"P is not linear in the features, by {cmdp.linearity_gap():g}: use es.certify.Observation()")
 
 
 def _loop(cmdp: LinearCMDP, agent: Agent, streams: Streams, facts: Facts) -> Iterator[int]:
