@@ -1,5 +1,6 @@
 """Bandits to try learners on. Each drawn problem's constraint binds: the best action alone would violate it."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -24,10 +25,20 @@ def make(name: str, seed: int = 0, **options: Any) -> LinearBandit:
     """
     if name not in ENVIRONMENTS:
         raise ValueError(f"no bandit {name!r}; there are {', '.join(ENVIRONMENTS)}")
+    known = options_of(name)
+    for option in options:
+        if option not in known:
+            raise ValueError(f"{name} has no option {option!r}; it has {', '.join(known)}")
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise ValueError(f"seed must be a whole number >= 0, got {seed!r}")
     rng = np.random.default_rng(np.random.SeedSequence([list(ENVIRONMENTS).index(name), int(seed)]))
     return _drawn(name, rng, int(seed), options)
+
+
+def options_of(name: str) -> dict[str, Any]:
+    """The parameters of an environment with their defaults."""
+    parameters = inspect.signature(ENVIRONMENTS[name]).parameters.values()
+    return {p.name: p.default for p in parameters if p.name != "rng"}
 
 
 def _drawn(name: str, rng: np.random.Generator, seed: int, options: dict[str, Any]) -> LinearBandit:

@@ -37,7 +37,7 @@ class OPLB(BanditAgent):
     name: ClassVar[str] = "oplb"
     certified: ClassVar[bool] = True
     told: ClassVar[str] = "the incumbent's exact utility"
-    assumes: ClassVar[str] = "the incumbent's utility is known_utility exactly"
+    assumes: ClassVar[str] = "the utility it is told is exact"
 
     def __init__(
         self,
