@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 import episafe as es
 from episafe.cli import app
 from episafe.experiments import spec
+from episafe.experiments.bandit import AGENTS as BANDIT_AGENTS
+from episafe.experiments.bandit import SUMMARIES
 from episafe.experiments.catalogue import AGENTS, parse_replan
 
 runner = CliRunner()
@@ -26,9 +28,11 @@ def test_list_names_every_environment_and_agent():
     assert shown["environments"]["tabular"]["num_states"] == 5
     assert set(shown["agents"]) == set(AGENTS)
     assert set(shown["certifiers"]) == {"model", "observation", "fresh-data"}
+    assert set(shown["bandit_agents"]) == set(BANDIT_AGENTS) == set(SUMMARIES)
+    assert shown["bandit_environments"]["finite"]["num_arms"] == 50
     plain = invoke("list")
     assert plain.exit_code == 0
-    assert "streaming" in plain.stdout
+    assert all(word in plain.stdout for word in ("streaming", "ellipsoid", "safe-lucb"))
 
 
 def test_run_prints_the_same_figures_as_the_library_and_saves_the_record(tmp_path):

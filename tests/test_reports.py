@@ -47,10 +47,10 @@ def opse(reward_values, *args, **settings):
     return record(reward_values, *args, **{**known, **settings})
 
 
-def a_comparison():
-    """Three runs each: OPSE and DOPE safe, Ghosh and the uniform policy not; DOPE replans rarely."""
+def a_comparison(num_runs=3):
+    """Three runs each, or more: OPSE and DOPE safe, Ghosh and the uniform policy not; DOPE replans rarely."""
     records = []
-    for seed in range(3):
+    for seed in range(num_runs):
         at = {"seed": seed, "run_seed": seed, "seconds": 2.0, "numpy_version": "2.4.6"}
         records += [
             opse([1.0 + seed / 10] * 50, [1.2] * 50, ["safe"] * 10 + ["search"] * 40, **at),
@@ -263,7 +263,13 @@ def test_verdict_counts_in_plain_words():
     safe, unsafe = wording.safe_and_unsafe(summaries)
     assert safe[0] == "OPSE-LCMDP (0 of 150 episodes, 3 runs)"
     assert unsafe[1] == "Uniform policy (100 % of episodes, in 3 of 3 runs)"
-    assert "OPSE-LCMDP" in wording.lowest_regret(summaries)  # Ghosh's is lower, and bought with violations
+
+
+def test_regrets_are_ranked_where_the_runs_suffice():
+    few, enough = summarise(a_comparison()), summarise(a_comparison(10))
+    assert "too wide to rank" in wording.few_runs(few) and wording.lowest_regret(few) == ""
+    assert wording.few_runs(enough) == ""
+    assert "OPSE-LCMDP" in wording.lowest_regret(enough)  # Ghosh's is lower, and bought with violations
 
 
 def test_zero_violation_is_written_into_its_panel():
@@ -426,9 +432,25 @@ def test_rounds_of_bandits_are_drawn_on_a_logarithmic_axis_and_compared_with_the
     cells = next(line for line in (tmp_path / "rounds.md").read_text().splitlines() if "OPLB-SP" in line).split(" | ")
     assert cells[4:7] == ["23", "23", "0"]
     assert cells[-1].startswith("77")
+    shown = (tmp_path / "report.html").read_text().rpartition("<main>")[2]
+    spoken = re.sub(r"<[^>]+>", " ", re.sub(r"<script.*?</script>", "", shown, flags=re.S))
+    assert "episode" not in spoken.lower() and "100 rounds" in spoken and "Safe linear bandits" in spoken
+    assert "| Rounds |" in (tmp_path / "summary.md").read_text()
     drawn = curves([learner])[0]
     assert drawn.rounds
     assert np.allclose(np.diff(np.log(drawn.regret.episodes[-5:])), np.log(100) / 399, atol=0.02)
+
+
+def test_what_peers_are_told_and_written_from_stands_above_the_numbers(tmp_path):
+    known = {"problem": "bandit", "env": "finite", "seed": 0, "run_seed": 0, "level": "theorem"}
+    said = {"told_besides": "its utility", "level_assumes": "this is exact"}
+    record([1.0] * 10, agent="oplb", **said, **known).save(tmp_path / "oplb")
+    record([1.0] * 10, agent="oplbsp", told_besides="", **known).save(tmp_path / "oplbsp")
+    write_report(tmp_path)
+    top = (tmp_path / "summary.md").read_text().partition("| Environment")[0]
+    for words in ("OPLB is told its utility", "not checked against its text: OPLB.", "OPLB also needs that this is"):
+        assert words in top and words in (tmp_path / "report.html").read_text().partition("<table")[0]
+    assert "OPLB-SP" not in top
 
 
 def test_an_optimum_that_changes_is_saved_and_counted(tmp_path):

@@ -1,7 +1,7 @@
 """The command line: one function a command."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from episafe import envs
+from episafe.bandits import envs as bandits
 from episafe.errors import DamagedFile, InvalidProblem
 from episafe.experiments import progress
 from episafe.experiments.catalogue import AGENTS, CERTIFIERS, build_agent, choose, parse_replan
@@ -54,25 +55,32 @@ def _fail(error: Exception, code: int) -> None:
 
 @app.command("list", epilog="Example: `episafe list --json`")
 def list_(as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False) -> None:
-    """Show the environments with their options, the agents and the certifiers."""
+    """Show the environments with their options, the agents and the certifiers; the same of bandits."""
+    from episafe.experiments.bandit import SUMMARIES
+
     environments = {name: envs.options_of(name) for name in envs.ENVIRONMENTS}
+    bandit_environments = {name: bandits.options_of(name) for name in bandits.ENVIRONMENTS}
     agents = {name: entry.summary for name, entry in AGENTS.items()}
     certifiers = {name: summary for name, (_, summary) in CERTIFIERS.items()}
     if as_json:
         found = {"environments": environments, "agents": agents, "certifiers": certifiers}
+        found |= {"bandit_environments": bandit_environments, "bandit_agents": SUMMARIES}
         typer.echo(json.dumps(found, indent=2))
         return
-    table = Table("environment", "options and defaults", title="Environments (variants: released, text)")
-    for name, options in environments.items():
-        table.add_row(name, ", ".join(f"{key}={value}" for key, value in options.items()))
-    console.print(table)
-    table = Table("agent", "what it is", title="Agents")
-    for name, summary in agents.items():
-        table.add_row(name, summary)
-    console.print(table)
-    table = Table("certifier", "what it goes by and what it assumes", title="Certifiers of opse (run --certifier)")
-    for name, summary in certifiers.items():
-        table.add_row(name, summary)
+    _print_table("Environments (variants: released, text)", "environment", "options and defaults", environments)
+    _print_table("Agents", "agent", "what it is", agents)
+    _print_table("Certifiers of opse (run --certifier)", "certifier", "what it goes by and what it assumes", certifiers)
+    _print_table(
+        "Bandits (es.bandits.make, episafe bandit)", "environment", "options and defaults", bandit_environments
+    )
+    _print_table("Agents of bandits", "agent", "what it is", SUMMARIES)
+
+
+def _print_table(title: str, name: str, what: str, rows: Mapping[str, Any]) -> None:
+    """A row an entry: its name, and a sentence or options with their defaults."""
+    table = Table(name, what, title=title)
+    for key, said in rows.items():
+        table.add_row(key, said if isinstance(said, str) else ", ".join(f"{k}={v}" for k, v in said.items()))
     console.print(table)
 
 

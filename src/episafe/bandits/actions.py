@@ -10,6 +10,8 @@ from episafe.arrays import Array
 from episafe.errors import InvalidProblem
 from episafe.problems.checks import TOLERANCE, as_count, as_finite, as_number, within_unit_norm
 
+ROUNDING = 4 * float(np.finfo(np.float64).eps)  # of eigenvalues and aᵀMa, relative to ‖M‖₂
+
 ArmsOfRound = Callable[[int], Any]
 
 
@@ -53,22 +55,25 @@ class Ellipsoid:
     M: Array
     center: Any = None
     root: Array = field(init=False, repr=False)
+    tolerance: float = field(init=False, repr=False)  # what float64 leaves of aᵀMa near 1, never below TOLERANCE
 
     def __post_init__(self) -> None:
         M = as_finite("M", self.M, (None, None))
         if M.shape[0] != M.shape[1] or M.shape[0] == 0:
             raise InvalidProblem(f"M must be square, got shape {M.shape}")
-        if np.abs(M - M.T).max() > TOLERANCE:
+        tolerance = max(TOLERANCE, ROUNDING * float(np.linalg.norm(M, 2)))
+        if np.abs(M - M.T).max() > tolerance:
             raise InvalidProblem("M must be symmetric: pass (M + M.T)/2")
-        if self.center is not None and np.any(np.asarray(self.center) != 0):
+        if self.center is not None and as_finite("center", self.center, (len(M),)).any():
             raise InvalidProblem(
                 "the ellipsoid must be centred at 0: no exact method is known elsewhere; list arms of it instead"
             )
         smallest = float(np.linalg.eigvalsh(M)[0])
-        if smallest < 1 - TOLERANCE:
+        if smallest < 1 - tolerance:
             remedy = "divide all actions by the largest norm" if smallest > 0 else "it must be positive definite"
             raise InvalidProblem(f"M has the eigenvalue {smallest:.12g} < 1, so some action has norm above 1: {remedy}")
         object.__setattr__(self, "M", M)
+        object.__setattr__(self, "tolerance", tolerance)
         object.__setattr__(self, "root", np.linalg.inv(np.linalg.cholesky(M)).T)
 
     @property
@@ -77,8 +82,8 @@ class Ellipsoid:
         return len(self.M)
 
     def contains(self, action: Array) -> bool:
-        """Whether `action` is in the set, up to TOLERANCE."""
-        return bool(action @ self.M @ action <= 1 + TOLERANCE)
+        """Whether `action` is in the set, up to the tolerance."""
+        return bool(action @ self.M @ action <= 1 + self.tolerance)
 
 
 ConvexSet = Ball | Ellipsoid

@@ -1,5 +1,6 @@
 """Bandits to try learners on. Each drawn problem's constraint binds: the best action alone would violate it."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,8 @@ import numpy as np
 from episafe.arrays import Array
 from episafe.bandits.actions import Ball, Ellipsoid
 from episafe.bandits.problem import LinearBandit
+from episafe.errors import InvalidProblem
+from episafe.problems.checks import as_count
 
 NUM_CONTEXTS = 1_000  # rounds after which the contexts repeat
 MAX_REDRAWS = 1_000
@@ -22,10 +25,20 @@ def make(name: str, seed: int = 0, **options: Any) -> LinearBandit:
     """
     if name not in ENVIRONMENTS:
         raise ValueError(f"no bandit {name!r}; there are {', '.join(ENVIRONMENTS)}")
+    known = options_of(name)
+    for option in options:
+        if option not in known:
+            raise ValueError(f"{name} has no option {option!r}; it has {', '.join(known)}")
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise ValueError(f"seed must be a whole number >= 0, got {seed!r}")
     rng = np.random.default_rng(np.random.SeedSequence([list(ENVIRONMENTS).index(name), int(seed)]))
     return _drawn(name, rng, int(seed), options)
+
+
+def options_of(name: str) -> dict[str, Any]:
+    """The parameters of an environment with their defaults."""
+    parameters = inspect.signature(ENVIRONMENTS[name]).parameters.values()
+    return {p.name: p.default for p in parameters if p.name != "rng"}
 
 
 def _drawn(name: str, rng: np.random.Generator, seed: int, options: dict[str, Any]) -> LinearBandit:
@@ -43,6 +56,7 @@ def finite(
     rng: np.random.Generator, *, dim: int = 5, num_arms: int = 50, slack: float = 0.3, noise: float = 0.5
 ) -> LinearBandit:
     """Arms of norm 1/2 to 1 in random directions, unit θ; the incumbent plays the three of largest utility alike."""
+    _refuse_fewer("num_arms", num_arms, 3)
     arms = _directions(rng, num_arms, dim) * rng.uniform(0.5, 1, size=(num_arms, 1))
     theta_r, theta_u = _directions(rng, 2, dim)
     incumbent = np.zeros(num_arms)
@@ -97,6 +111,7 @@ def catalogue(rng: np.random.Generator, *, num_items: int = 40, slack: float = 0
     What sells by clicks (cheap, popular) earns little: the incumbent shows the items of best margin. Made up, with the
     shape of logged data: features in [0, 1], click rates of 5 to 45 %, margins with noise.
     """
+    _refuse_fewer("num_items", num_items, 4)
     popularity, price, novelty = rng.beta(2, 3, size=(3, num_items))
     department = np.eye(4)[rng.integers(4, size=num_items)]
     arms = np.column_stack([popularity, price, novelty, department]) / 2
@@ -108,6 +123,11 @@ def catalogue(rng: np.random.Generator, *, num_items: int = 40, slack: float = 0
     return LinearBandit(
         theta_r, theta_u, arms, threshold, incumbent, noise=0.5, norm_bound=1.2, slack=slack, clicks=True
     )
+
+
+def _refuse_fewer(name: str, value: int, least: int) -> None:
+    if as_count(name, value) < least:
+        raise InvalidProblem(f"{name} must be at least {least}, got {value}: the incumbent plays {least} of them")
 
 
 def _directions(rng: np.random.Generator, number: int, dim: int) -> Array:

@@ -27,7 +27,8 @@ class Mixture:
 
     def draw(self, rng: np.random.Generator) -> Array:
         """An action, (d,)."""
-        action: Array = self.atoms[rng.choice(len(self.probabilities), p=self.probabilities)]
+        p = np.maximum(self.probabilities, 0.0)  # what is within the tolerance of a distribution is drawn from too
+        action: Array = self.atoms[rng.choice(len(p), p=p / p.sum())]
         return action.copy()
 
 
@@ -39,7 +40,18 @@ def as_mixture(policy: Any, dim: int) -> Mixture:
     return Mixture(atoms, as_distributions("probabilities", policy.probabilities, (len(atoms),)))
 
 
+def without_negatives(probabilities: Array) -> Array:
+    """Distributions (…, n) with entries below 0, which the tolerance lets in, dropped and the rest scaled to sum 1."""
+    below = (probabilities < 0).any(axis=-1, keepdims=True)
+    if not below.any():
+        return probabilities
+    kept = np.maximum(probabilities, 0.0)
+    found: Array = np.where(below, kept / kept.sum(axis=-1, keepdims=True), probabilities)
+    found.setflags(write=False)
+    return found
+
+
 def over_arms(arms: Array, probabilities: Array) -> Mixture:
     """A distribution over arms as a mixture of those it plays."""
-    played = np.flatnonzero(probabilities)
+    played = np.flatnonzero(probabilities > 0)
     return Mixture(arms[played], probabilities[played])

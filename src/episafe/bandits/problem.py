@@ -62,16 +62,18 @@ class LinearBandit:
         actions = as_actions(actions, dim)
         if slack is None and callable(actions):
             raise InvalidProblem("slack must be given where the arms change: it must hold in every round")
-        guess = 1.0 if slack is None else slack
-        self.task = BanditTask(dim, actions, threshold, safe_policy, guess, noise, bound)
+        self.task = BanditTask(dim, actions, threshold, safe_policy, slack, noise, bound)
         if not callable(actions):
-            true = self.evaluate(self.safe_policy(0))[1] - self.task.threshold
-            _refuse_slack(true, slack, "the incumbent")
+            true = self._true_slack(0, "the incumbent")
             if slack is None:
                 self.task = BanditTask(dim, actions, threshold, safe_policy, true, noise, bound)
         if clicks and self.task.noise < 0.5:
             raise InvalidProblem(f"clicks are 1/2-sub-Gaussian: noise must be >= 0.5, got {self.task.noise}")
+        if clicks and not self.task.is_finite:
+            raise InvalidProblem("clicks need arms: a ball or ellipsoid also holds −a, whose mean reward is negative")
         self.clicks = clicks
+        if clicks and not callable(actions):
+            self._refuse_clicks(0, "actions")
         self.origin = dict(origin or {})
 
     def evaluate(self, policy: Any) -> tuple[float, float]:
@@ -103,16 +105,35 @@ class LinearBandit:
         return self.evaluate(self.optimal_policy(round))[0]
 
     def check_round(self, round: int) -> None:
-        """Refuse a round whose incumbent does not have the slack that the learner is told of."""
-        true = self.evaluate(self.safe_policy(round))[1] - self.task.threshold
-        _refuse_slack(true, self.task.slack, f"the incumbent of round {round}")
+        """Refuse a round whose incumbent lacks the slack that the learner is told of, or whose clicks are none."""
+        self._true_slack(round, f"the incumbent of round {round}")
+        if self.clicks:
+            self._refuse_clicks(round, f"actions({round})")
+
+    def _true_slack(self, round: int, who: str) -> float:
+        """Of the incumbent; refused where it is not positive, or below what the task says."""
+        utility, threshold, slack = self.evaluate(self.safe_policy(round))[1], self.task.threshold, self.task.slack
+        true = utility - threshold
+        if true <= TOLERANCE:
+            raise Infeasible(
+                f"{who} has utility {utility:.12g}, not above the threshold {threshold:.12g}: lower the threshold, "
+                "or give an incumbent that is strictly safe"
+            )
+        if slack is not None and slack > true + TOLERANCE:
+            raise InvalidProblem(
+                f"slack {slack:.12g} exceeds the true one of {who}, {true:.12g}: pass slack={true:.12g}"
+            )
+        return true
+
+    def _refuse_clicks(self, round: int, name: str) -> None:
+        rates = self.task.arms(round) @ self.theta_r
+        outside = np.flatnonzero((rates < -TOLERANCE) | (rates > 1 + TOLERANCE))
+        if len(outside):
+            arm = int(outside[0])
+            raise InvalidProblem(
+                f"{name}[{arm}] has mean reward {rates[arm]:.12g}, outside [0, 1], and a click is 0 or 1: change "
+                "theta_r or the arm, or pass clicks=False"
+            )
 
     def _frame(self) -> ellipsoid.Frame:
         return ellipsoid.frame(self.task.convex_set.root, np.eye(self.task.dim))
-
-
-def _refuse_slack(true: float, slack: float | None, who: str) -> None:
-    if true <= TOLERANCE:
-        raise Infeasible(f"{who} has utility {true:+.12g} above the threshold: give one that is strictly safe")
-    if slack is not None and slack > true + TOLERANCE:
-        raise InvalidProblem(f"slack {slack:.12g} exceeds the true one of {who}, {true:.12g}: pass slack={true:.12g}")

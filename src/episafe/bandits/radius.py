@@ -13,6 +13,8 @@ with d' = max{d, 2}: for d = 1 the closed forms of the literature (d' = d) do no
 import math
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
 from episafe.compiling import kernel
 from episafe.learning.constants import Level
 
@@ -32,12 +34,14 @@ class Radius(NamedTuple):
 
 def radius(kind: Any, task: Any, num_rounds: int | None, delta: float) -> tuple[Radius, Level]:
     """The radius by name, or set by hand, for a BanditTask, and the level of what is proved with it."""
-    if isinstance(kind, int | float) and not isinstance(kind, bool):
+    if not _is_number(delta) or not 0 < delta < 1:
+        raise ValueError(f"delta must be in (0, 1), got {delta!r}: it is the probability that the bound fails")
+    if num_rounds is not None:
+        num_rounds = as_rounds(num_rounds)
+    if _is_number(kind):
         if not (math.isfinite(kind) and kind >= 0):
             raise ValueError(f"a radius set by hand must be a finite number >= 0, got {kind!r}")
         return Radius(float(kind), 0.0, 0.0, 0.0, 0.0, math.inf), "heuristic"
-    if not 0 < delta < 1:
-        raise ValueError(f"delta must be in (0, 1), got {delta!r}: it is the probability that the bound fails")
     B, R, d = task.norm_bound, task.noise, max(task.dim, 2)
     if kind == "determinant":
         return Radius(B, R, 1.0, 0.0, 2 * math.log(2 / delta), math.inf), "theorem"
@@ -47,9 +51,18 @@ def radius(kind: Any, task: Any, num_rounds: int | None, delta: float) -> tuple[
         raise ValueError(f'radius must be "paper", "determinant", "anytime" or a number, got {kind!r}')
     if num_rounds is None:
         raise ValueError('radius "paper" needs num_rounds: give it, or use radius="determinant", which needs none')
-    if isinstance(num_rounds, bool) or int(num_rounds) != num_rounds or num_rounds < 1:
-        raise ValueError(f"num_rounds must be a whole number >= 1, got {num_rounds!r}")
     return Radius(B, R, 0.0, 0.0, d * math.log(4 * num_rounds / delta), 2 * num_rounds), "theorem"
+
+
+def as_rounds(value: Any) -> int:
+    """K, a whole number ≥ 1; 1e5 is one."""
+    if not _is_number(value) or not math.isfinite(value) or int(value) != value or value < 1:
+        raise ValueError(f"num_rounds must be a whole number >= 1, got {value!r}: it is K, the rounds to be played")
+    return int(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
 @kernel

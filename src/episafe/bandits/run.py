@@ -11,9 +11,13 @@ from episafe.arrays import Array, IntArray
 from episafe.bandits.actions import as_arms
 from episafe.bandits.agents.base import BanditAgent
 from episafe.bandits.agents.engine import REASONS
+from episafe.bandits.agents.oplb import OPLB
 from episafe.bandits.agents.rule_agent import SOURCES
 from episafe.bandits.compiled import OTHER, CompiledRun, Span, can_compile
+from episafe.bandits.identity import differing
+from episafe.bandits.policy import without_negatives
 from episafe.bandits.problem import LinearBandit
+from episafe.bandits.task import BanditTask
 from episafe.bandits.world import BLOCK, World, expected, luck, observe, optima
 from episafe.errors import Infeasible, InvalidProblem
 from episafe.problems.checks import TOLERANCE, as_distributions
@@ -51,7 +55,8 @@ def run(
     """
     num_rounds, seed = _whole("num_rounds", num_rounds, 1), _whole("seed", seed, 0)
     first_round = _whole("first_round", first_round, 0)
-    _check_same_problem(bandit, agent)
+    _refuse_other_types(bandit, agent)
+    _check_same_problem(bandit, agent, range(first_round, first_round + num_rounds))
     start = time.perf_counter()
     tally = blank_tally(bandit, num_rounds)
     compiled = can_compile(agent) and _arms_of_one_number(bandit, first_round, num_rounds)
@@ -158,10 +163,12 @@ def _stacked(bandit: LinearBandit, span: Span) -> tuple[Array, Array]:
     try:
         arms = as_arms("actions", np.concatenate([task.actions(k) for k in rounds]), task.dim)  # type: ignore[operator]
         safe = np.array([task.safe_policy(k) for k in rounds])
-        as_distributions("safe_policy", safe, (len(rounds), len(arms) // len(rounds)))
+        safe = without_negatives(as_distributions("safe_policy", safe, (len(rounds), len(arms) // len(rounds))))
         utilities = (safe * (arms @ bandit.theta_u).reshape(safe.shape)).sum(axis=1)
-        if (utilities < task.threshold + task.slack - TOLERANCE).any():
+        if (utilities < task.threshold + task.told_slack("a bandit") - TOLERANCE).any():
             raise InvalidProblem("some round has an incumbent without the slack")
+        if bandit.clicks and np.abs(arms @ bandit.theta_r - 0.5).max() > 0.5 + TOLERANCE:
+            raise InvalidProblem("some round has clicks with a mean outside [0, 1]")
     except ValueError:
         for k in rounds:
             bandit.check_round(k)  # finds the round and says what is wrong with it
@@ -177,7 +184,7 @@ def _arms_of_one_number(bandit: LinearBandit, first_round: int, num_rounds: int)
 
 
 def _in_words(reasons: IntArray) -> str:
-    """How often the incumbent was deployed, and why."""
+    """How often a plan was not the outcome of a search, and why."""
     names = (*REASONS, "planning failed")
     said = [f"{count} x {names[i]}" for i, count in enumerate(reasons) if count and names[i]]
     return "; ".join(said) or "never"
@@ -189,13 +196,36 @@ def _whole(name: str, value: Any, least: int) -> int:
     return int(value)
 
 
-def _check_same_problem(bandit: LinearBandit, agent: BanditAgent) -> None:
-    """The agent may be told another incumbent or slack, but its certificate must be about this problem."""
+def _refuse_other_types(bandit: Any, agent: Any) -> None:
+    if not isinstance(bandit, LinearBandit):
+        hint = ": a task does not hold θ, which a run needs" if isinstance(bandit, BanditTask) else ""
+        raise TypeError(f"run needs a LinearBandit, got {type(bandit).__name__}{hint}")
+    if isinstance(agent, type):
+        raise TypeError(f"run needs an agent, got the class {agent.__name__}: build it from bandit.task")
+    if not isinstance(agent, BanditAgent):
+        raise TypeError(f"run needs an agent such as OPLBSP(bandit.task, …), got {type(agent).__name__}")
+
+
+def _check_same_problem(bandit: LinearBandit, agent: BanditAgent, rounds: range) -> None:
+    """The agent may be told less (more noise, a larger norm, less slack), but of this problem."""
     ours, theirs = bandit.task, agent.task
-    same = type(ours.actions) is type(theirs.actions) and (ours.threshold, ours.dim) == (theirs.threshold, theirs.dim)
-    if ours is not theirs and not same:
-        raise ValueError("the agent was built for another problem: build it from bandit.task")
-    if agent.task.noise < bandit.task.noise or agent.task.norm_bound < bandit.task.norm_bound:
+    names = [name for name in ("dim", "threshold") if getattr(ours, name) != getattr(theirs, name)]
+    names = names or list(filter(None, [differing(ours, theirs, rounds)]))
+    if names:
+        raise ValueError(f"the agent was built for another problem, {names[0]} differ: build it from bandit.task")
+    if theirs.noise < ours.noise or theirs.norm_bound < ours.norm_bound:
         raise Infeasible(
             "the agent was told of less noise or a smaller norm than the bandit has: its bound does not hold"
         )
+    if theirs.slack is not None and theirs.slack > ours.told_slack("a bandit") + TOLERANCE:
+        raise Infeasible(
+            f"the agent was told of the slack {theirs.slack:.12g}, the bandit has {ours.slack:.12g}: what relies on "
+            "it does not hold; build the agent from bandit.task"
+        )
+    if isinstance(agent, OPLB):
+        true = bandit.evaluate(bandit.safe_policy())[1]
+        if abs(agent.known_utility - true) > TOLERANCE:
+            raise Infeasible(
+                f"OPLB was told known_utility={agent.known_utility:.12g}, the incumbent has {true:.12g}: its bound "
+                "does not hold; give the exact utility"
+            )

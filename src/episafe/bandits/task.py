@@ -7,6 +7,7 @@ import numpy as np
 
 from episafe.arrays import Array
 from episafe.bandits.actions import Actions, ArmsOfRound, Ball, ConvexSet, Ellipsoid, as_actions, as_arms
+from episafe.bandits.policy import without_negatives
 from episafe.errors import InvalidProblem
 from episafe.problems.checks import as_count, as_distributions, as_finite, as_number
 
@@ -17,11 +18,13 @@ class BanditTask:
 
     Attributes:
         dim: d.
-        actions: arms (n, d), a Ball, an Ellipsoid, or a function k ↦ arms of round k, counted from 0.
+        actions: arms (n, d), a Ball, an Ellipsoid, or a function k ↦ arms of round k, counted from 0. A function must
+            be pure: the same k always gives the same arms, however often it is asked.
         threshold: b; every policy must have expected utility ≥ b.
         safe_policy: the incumbent: a distribution (n,) over the arms, a point (d,) of a ball or ellipsoid, or a
-            function k ↦ distribution over the arms of round k.
-        slack: ξ > 0 such that the incumbent has expected utility ≥ b + ξ, in every round.
+            function k ↦ distribution over the arms of round k, pure too.
+        slack: ξ > 0 such that the incumbent has expected utility ≥ b + ξ, in every round; None where it is unknown,
+            which `OPLBSP(…, slack="estimated")` and agents that do not use ξ accept.
         noise: R; what is observed differs from its mean by R-sub-Gaussian noise.
         norm_bound: B ≥ ‖θ_r‖₂, ‖θ_u‖₂.
     """
@@ -30,19 +33,21 @@ class BanditTask:
     actions: Actions
     threshold: float
     safe_policy: Any
-    slack: float
+    slack: float | None
     noise: float
     norm_bound: float
 
     def __post_init__(self) -> None:
         dim = as_count("dim", self.dim)
         checked: dict[str, Any] = {"dim": dim, "actions": as_actions(self.actions, dim)}
-        for name in ("threshold", "slack", "noise", "norm_bound"):
+        for name in ("threshold", "noise", "norm_bound"):
             checked[name] = as_number(name, getattr(self, name))
-        if checked["slack"] <= 0:
-            raise InvalidProblem(
-                f"slack must be > 0, got {checked['slack']}: the incumbent must beat the threshold strictly"
-            )
+        if self.slack is not None:
+            checked["slack"] = as_number("slack", self.slack)
+            if checked["slack"] <= 0:
+                raise InvalidProblem(
+                    f"slack must be > 0, got {checked['slack']}: the incumbent must beat the threshold strictly"
+                )
         if checked["noise"] < 0:
             raise InvalidProblem(f"noise must be >= 0, got {checked['noise']}: it is the R of R-sub-Gaussian noise")
         if checked["norm_bound"] <= 0:
@@ -50,6 +55,15 @@ class BanditTask:
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "safe_policy", self._incumbent())
+        if self.changes:
+            self._refuse_what_is_not_pure()
+
+    def told_slack(self, who: str, otherwise: str = "") -> float:
+        """ξ, for what cannot do without; `otherwise` is one more remedy."""
+        if self.slack is None:
+            remedy = ", ".join(filter(None, ["give the task a slack that the incumbent surely has", otherwise]))
+            raise InvalidProblem(f"{who} needs the slack ξ, and the task has slack=None: {remedy}")
+        return self.slack
 
     @property
     def changes(self) -> bool:
@@ -79,7 +93,16 @@ class BanditTask:
         if not callable(self.safe_policy):
             found: Array = self.safe_policy
             return found
-        return as_distributions(f"safe_policy({round})", self.safe_policy(round), (len(self.arms(round)),))
+        given = as_distributions(f"safe_policy({round})", self.safe_policy(round), (len(self.arms(round)),))
+        return without_negatives(given)
+
+    def _refuse_what_is_not_pure(self) -> None:
+        for name, ask in (("actions", self.arms), ("safe_policy", self.incumbent)):
+            if not np.array_equal(ask(0), ask(0)):
+                raise InvalidProblem(
+                    f"{name}(0) gave two answers to one question: it must be a pure function of the round; draw "
+                    "what is random beforehand, or seed it by k"
+                )
 
     def _incumbent(self) -> Array | ArmsOfRound:
         given = self.safe_policy
@@ -91,7 +114,7 @@ class BanditTask:
         if callable(given):
             return given  # type: ignore[no-any-return]
         if isinstance(self.actions, np.ndarray):
-            return as_distributions("safe_policy", given, (len(self.actions),))
+            return without_negatives(as_distributions("safe_policy", given, (len(self.actions),)))
         point = as_finite("safe_policy", given, (self.dim,))
         if not self.convex_set.contains(point):
             raise InvalidProblem(f"safe_policy {point.tolist()} lies outside the action set: scale it down")

@@ -42,6 +42,15 @@ AGENTS: dict[str, Build] = {
     "oful": lambda bandit, K, delta, replan: bandits.OFUL(bandit.task, K, delta, radius="determinant", replan=replan),
     "incumbent": lambda bandit, *_: bandits.Incumbent(bandit.task),
 }
+SUMMARIES = {
+    "oplbsp": "OPLB-SP (Alg. 1 of the paper) with the paper's radius: zero violation proved at 1 − δ",
+    "oplbsp-determinant": "the same with the determinant radius: as valid, tighter, needs no number of rounds",
+    "oplb": "OPLB (Pacchiano et al. 2021), from memory: listed arms only, told the incumbent's exact utility",
+    "safe-lucb": "Safe-LUCB (Amani et al. 2019), from memory: seed rounds, then optimism without inflation",
+    "roful": "ROFUL (Hutchinson et al. 2024), from summaries: optimistic, then drawn back to the incumbent",
+    "oful": "OFUL (Abbasi-Yadkori et al. 2011): knows of no constraint, violates",
+    "incumbent": "the safe policy for ever",
+}
 FINITE_ONLY = ("oplb",)
 
 

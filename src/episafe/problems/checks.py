@@ -54,7 +54,7 @@ def as_distributions(name: str, value: Any, shape: tuple[int | None, ...]) -> Ar
     if off.any():
         place = _first(off)
         raise InvalidProblem(
-            f"{name}{place} sums to {total[tuple(place)]:.12g}, not 1 (tolerance {TOLERANCE:g}): "
+            f"{name}{place or ''} sums to {total[tuple(place)]:.12g}, not 1 (tolerance {TOLERANCE:g}): "
             "normalise it in float64 before you pass it"
         )
     return array
@@ -69,11 +69,11 @@ def as_features(value: Any, num_states: int, num_actions: int) -> Array:
     return phi
 
 
-def within_unit_norm(name: str, phi: Array) -> None:
+def within_unit_norm(name: str, phi: Array, tolerance: float = TOLERANCE) -> None:
     """Refuse features (…, d) of norm above 1."""
     norm = np.linalg.norm(phi, axis=-1)
-    if (norm > 1 + TOLERANCE).any():
-        place = _first(norm > 1 + TOLERANCE)
+    if (norm > 1 + tolerance).any():
+        place = _first(norm > 1 + tolerance)
         raise InvalidProblem(
             f"{name}{place} has norm {norm[tuple(place)]:.12g} > 1: divide all features by the largest norm, "
             f"{norm.max():.12g}"

@@ -10,6 +10,7 @@ ENVS = ("tabular", "streaming", "linear", "finite", "ball", "ellipsoid", "contex
 VARIANTS = ("released", "text")
 BANDIT_AGENTS = ("oplbsp", "oplbsp-determinant", "oplb", "safe-lucb", "roful", "oful")
 AGENTS = ("opse", "opse-observation", "opse-fresh-data", "ghosh", "dope", "uniform", *BANDIT_AGENTS, "incumbent")
+BANDIT = "bandit"  # how a record says that its episodes are rounds
 EVERY = "Every()"  # how a record says that its agent planned before every episode
 
 
@@ -83,4 +84,4 @@ def _rank(name: str, known: tuple[str, ...]) -> tuple[int, str]:
 
 def is_bandit(record: Record) -> bool:
     """Whether the episodes of a record are rounds of a bandit."""
-    return record.settings.get("problem") == "bandit"
+    return record.settings.get("problem") == BANDIT

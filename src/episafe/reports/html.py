@@ -3,14 +3,15 @@
 from collections.abc import Mapping, Sequence
 
 from episafe.reports import wording
+from episafe.reports.beforehand import beforehand
 from episafe.reports.interactive import fragment, script
-from episafe.reports.labels import label, name, place_title, replanning
+from episafe.reports.labels import are_rounds, in_rounds, label, name, place_title, replanning
 from episafe.reports.metrics import Summary
 from episafe.reports.page import items, page, row, table, text
 from episafe.reports.panels import Chart, size
-from episafe.reports.tables import HEADINGS, NUM_WORDS, cells, plus_minus
+from episafe.reports.tables import NUM_WORDS, cells, headings, plus_minus
 
-TITLE = "Safe exploration: regret and violation"
+TITLE, BANDIT_TITLE = "Safe exploration: regret and violation", "Safe linear bandits: regret and violation"
 MATRIX_KEY = (
     "Each cell: the share of episodes that violate the constraint; regret at the last episode, mean ± 95 % interval; "
     "how often the incumbent was deployed, where the agent has one."
@@ -37,7 +38,11 @@ def to_html(
         _notes(summaries),
         _made_with(summaries, software),
     ]
-    return page(TITLE, "\n".join(sections), script())
+    return page(_title(summaries), "\n".join(sections), script())
+
+
+def _title(summaries: Sequence[Summary]) -> str:
+    return BANDIT_TITLE if are_rounds(summaries) else TITLE
 
 
 Places = Mapping[tuple[str, str], Sequence[Summary]]
@@ -46,7 +51,7 @@ Places = Mapping[tuple[str, str], Sequence[Summary]]
 def _headline(summaries: Sequence[Summary], by_place: Places, left_out: Mapping[str, int]) -> str:
     safe, unsafe = wording.safe_and_unsafe(summaries)
     lines = [
-        f"<h1>{text(TITLE)}</h1>",
+        f"<h1>{text(_title(summaries))}</h1>",
         f'<p class="sub">{text(_scope(summaries, by_place))}</p>',
     ]
     if safe:
@@ -55,6 +60,8 @@ def _headline(summaries: Sequence[Summary], by_place: Places, left_out: Mapping[
         lines.append(f'<p class="lead unsafe"><b>✗ Violated:</b> {text("; ".join(unsafe))}</p>')
     if wording.caveat(summaries):
         lines.append(f'<p class="caveat">{text(wording.caveat(summaries))}</p>')
+    if beforehand(summaries):
+        lines.append(f'<p class="caveat">{text(" ".join(beforehand(summaries)))}</p>')
     if wording.few_runs(summaries):
         lines.append(f'<p class="caveat">{text(wording.few_runs(summaries))}</p>')
     for reason, count in left_out.items():
@@ -77,10 +84,11 @@ def _matrix(summaries: Sequence[Summary], by_place: Places) -> str:
     for agent, level in dict.fromkeys(map(_matrix_row, summaries)):
         shown = [[s for s in at if _matrix_row(s) == (agent, level)] for at in by_place.values()]
         title = text(name(agent)) + (f"<br><small>check: {text(level)}</small>" if level else "")
-        rows.append(f'<tr><th scope="row">{title}</th>{"".join(map(_cell, shown))}</tr>')
+        cells = "".join(map(_cell, by_place, shown))
+        rows.append(f'<tr><th scope="row">{title}</th>{cells}</tr>')
     return (
         f'<div class="scroll"><table class="matrix"><thead><tr><td></td>{head}</tr></thead>'
-        f'<tbody>{"".join(rows)}</tbody></table></div>\n<p class="key">{text(MATRIX_KEY)}</p>'
+        f'<tbody>{"".join(rows)}</tbody></table></div>\n<p class="key">{text(in_rounds(MATRIX_KEY, summaries))}</p>'
     )
 
 
@@ -88,11 +96,13 @@ def _matrix_row(summary: Summary) -> tuple[str, str]:
     return summary.group.agent, summary.group.level if summary.has_incumbent else ""
 
 
-def _cell(summaries: Sequence[Summary]) -> str:
+def _cell(place: tuple[str, str], summaries: Sequence[Summary]) -> str:
+    """A cell; narrow screens show its place in it, for lack of columns."""
+    where = f'data-place="{text(place_title(place))}"'
     if not summaries:
-        return "<td>not run</td>"
+        return f"<td {where}>not run</td>"
     kind = "unsafe" if any(s.total_violating_episodes for s in summaries) else "safe"
-    return f'<td class="cell {kind}">{"<hr>".join(map(_cell_lines, summaries))}</td>'
+    return f'<td class="cell {kind}" {where}>{"<hr>".join(map(_cell_lines, summaries))}</td>'
 
 
 def _cell_lines(summary: Summary) -> str:
@@ -117,7 +127,7 @@ def _charts(charts: Sequence[Chart], by_place: Places) -> str:
         found += [
             f"<h3>{text(chart.title)}</h3>",
             items(wording.verdict(at), "verdict"),
-            f"<p>{text(wording.lowest_regret(at))}</p>",
+            *(f"<p>{text(words)}</p>" for words in [wording.lowest_regret(at)] if words),
             *(f'<p class="warning">{text(warning)}</p>' for warning in wording.warnings(at)),
             f'<div class="scroll"><div class="chart">{fragment(chart, f"chart-{number}")}</div></div>',
         ]
@@ -125,18 +135,20 @@ def _charts(charts: Sequence[Chart], by_place: Places) -> str:
 
 
 def _numbers(by_place: Places) -> str:
-    headings = list(HEADINGS[NUM_PLACE:])
+    summaries = [summary for at in by_place.values() for summary in at]
+    shown = headings(summaries)[NUM_PLACE:]
     num_words = NUM_WORDS - NUM_PLACE
     rows = []
     for place, at in by_place.items():
         rows.append(
-            f'<tr class="place"><th colspan="{len(headings)}" scope="rowgroup">{text(place_title(place))}</th></tr>'
+            f'<tr class="place"><th colspan="{len(shown)}" scope="rowgroup">{text(place_title(place))}</th></tr>'
         )
         rows += [row(cells(summary)[NUM_PLACE:], num_words) for summary in at]
+    last = in_rounds("At the last episode", summaries)
     return (
         "<h2>All numbers</h2>\n"
-        '<p class="sub">At the last episode: mean ± half-width of the 95 % t-interval over runs. '
-        "Every digit is in <code>summary.csv</code>.</p>\n" + table(headings, rows, num_words)
+        f'<p class="sub">{last}: mean ± half-width of the 95 % t-interval over runs. '
+        "Every digit is in <code>summary.csv</code>.</p>\n" + table(shown, rows, num_words)
     )
 
 
@@ -144,9 +156,13 @@ def _notes(summaries: Sequence[Summary]) -> str:
     agents = dict.fromkeys(summary.group.agent for summary in summaries)
     levels = dict.fromkeys(summary.group.level for summary in summaries if summary.has_incumbent)
     variants = dict.fromkeys(summary.group.variant for summary in summaries)
+    meant = {level: in_rounds(words, summaries) for level, words in wording.LEVELS.items()}
     entries = [
         ("What is compared", [f"{name(x)}: {wording.AGENTS[x]}" for x in agents if x in wording.AGENTS]),
-        ("Levels of the check", [f"{x}: {wording.LEVELS[x]}" for x in levels if x in wording.LEVELS]),
+        (
+            "Levels of the check",
+            [f"{x}: {meant[x]}" for x in levels if x in meant],
+        ),
         ("Variants", [f"{x}: {wording.VARIANTS[x]}" for x in variants if x in wording.VARIANTS]),
     ]
     lists = [(title, items(sentences, "notes")) for title, sentences in entries if sentences]

@@ -1,5 +1,6 @@
 """How groups are named and drawn: one name, colour and line style an agent, on paper and on screen."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -62,6 +63,19 @@ _WIDTHS = (3.4, 2.6, 2.0, 1.6, 1.3)
 _MARKERS = ("", "circle", "square", "triangle-up", "diamond")
 
 
+def are_rounds(summaries: Sequence[Summary]) -> bool:
+    """Whether all that is spoken of are bandits."""
+    return all(summary.has_rounds for summary in summaries)
+
+
+def in_rounds(sentence: str, summaries: Sequence[Summary]) -> str:
+    """The sentence about episodes, of rounds where all that is spoken of are bandits."""
+    if not are_rounds(summaries):
+        return sentence
+    without_an = re.sub(r"\b([Aa])n episode", r"\1 episode", sentence)
+    return without_an.replace("episode", "round").replace("Episode", "Round")
+
+
 def name(agent: str) -> str:
     """The agent as the paper calls it."""
     return NAMES.get(agent, agent)
@@ -87,7 +101,7 @@ def replanning(summary: Summary) -> str:
     if not summary.group.replan:
         return "never" if summary.group.agent in DO_NOT_PLAN else "–"
     if summary.group.replans_every_episode:
-        return "every episode"
+        return in_rounds("every episode", [summary])
     return summary.group.replan.replace("growth=", "")
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from episafe.arrays import Array, IntArray
-from episafe.reports.groups import Group, first, grouped, is_bandit, shortest
+from episafe.reports.groups import BANDIT, Group, first, grouped, is_bandit, shortest
 from episafe.reports.notes import common_settings, notes, seeds
 from episafe.runs.record import Record
 from episafe.runs.settings import Scalar
@@ -85,6 +85,11 @@ class Summary:
     def has_incumbent(self) -> bool:
         """Whether the agent can deploy the incumbent, and so has a check whose level is worth naming."""
         return self.group.agent in HAS_INCUMBENT or self.incumbent_deployments.mean > 0
+
+    @property
+    def has_rounds(self) -> bool:
+        """Whether its episodes are rounds of a bandit."""
+        return self.settings.get("problem") == BANDIT
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from episafe.reports.groups import Group, shortest
+from episafe.reports.groups import Group, is_bandit, shortest
 from episafe.runs.record import Record
 from episafe.runs.settings import Scalar
 
@@ -22,9 +22,9 @@ VERSION = "_version"
 def notes(runs: Sequence[Record]) -> tuple[str, ...]:
     """Warnings about one group, as sentences without a full stop."""
     found = []
-    length = shortest(runs)
+    length, unit = shortest(runs), "rounds" if is_bandit(runs[0]) else "episodes"
     if any(len(run.reward_values) > length for run in runs):
-        found.append(f"runs differ in length: cut to the first {length:,} episodes of each")
+        found.append(f"runs differ in length: cut to the first {length:,} {unit} of each")
     differing = [key for key in _shared_keys(runs) if not _agree(runs, key)]
     if differing:
         found.append(f"runs differ in {', '.join(differing)}: the mean is over unlike runs")

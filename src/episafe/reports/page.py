@@ -46,7 +46,13 @@ ul.verdict { padding-left: 1.1rem; margin: .3rem 0 .6rem; max-width: 64rem; }
 details { margin: 1rem 0; } summary { cursor: pointer; color: var(--accent); }
 dt { font-weight: 600; margin-top: .7rem; } dd { margin: 0; }
 code { font-size: .92em; }
-@media (max-width: 40rem) { .lead { display: block; } .lead b { display: block; } main { padding-top: 1.2rem; } }
+@media (max-width: 75rem) { table { font-size: .7rem; } th, td { padding: .3rem .28rem; } }
+@media (max-width: 40rem) { .lead { display: block; } .lead b { display: block; } main { padding-top: 1.2rem; }
+  table.matrix { min-width: 0; } table.matrix thead { display: none; }
+  table.matrix :is(table, tbody, tr, th, td) { display: block; width: auto; }
+  table.matrix th[scope="row"] { white-space: normal; width: auto; padding: .9rem 0 .3rem; }
+  table.matrix td.cell { margin: .25rem 0; min-width: 0; }
+  table.matrix td::before { content: attr(data-place) " "; display: block; color: var(--soft); } }
 @media print { .scroll { overflow: visible; } h2, h3, .chart { break-inside: avoid; } }
 """
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from episafe.arrays import Array
-from episafe.reports.labels import Style, label, name, place_title, styles
+from episafe.reports.labels import Style, in_rounds, label, name, place_title, styles
 from episafe.reports.metrics import Curve, Curves, Summary
 from episafe.runs.record import ROUNDING
 
@@ -121,7 +121,8 @@ def size(summaries: Sequence[Summary]) -> str:
     """Runs and episodes in words: "10 runs of 10,000 episodes"; a range where agents differ."""
     runs = _span([summary.num_runs for summary in summaries])
     episodes = _span([summary.num_episodes for summary in summaries])
-    return f"{runs} {'run' if runs == '1' else 'runs'} of {episodes} {'episode' if episodes == '1' else 'episodes'}"
+    words = f"{runs} {'run' if runs == '1' else 'runs'} of {episodes} {'episode' if episodes == '1' else 'episodes'}"
+    return in_rounds(words, summaries)
 
 
 def _regret(lines: tuple[Line, ...], rounds: bool) -> Panel:

@@ -95,7 +95,7 @@ class Rounds:
 
 
 KEY = (
-    "A round is an episode of one action. The regret of a learner falls below that of the incumbent, deployed for ever "
+    "The regret of a learner falls below that of the incumbent, deployed for ever "
     "on the same problem, at the round shown, and stays below to the end. The bound on incumbent deployments is that "
     "of the theorem “Logarithmic |U| bound”, 32 d C_u² ξ⁻² ln(2K/δ), times e^growth under Doubling(growth). Where it "
     "exceeds the number of rounds it says nothing."

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from episafe.reports.labels import check, name, replanning
+from episafe.reports.beforehand import beforehand
+from episafe.reports.labels import check, in_rounds, name, replanning
 from episafe.reports.metrics import Interval, Summary
 from episafe.runs.record import ROUNDING
 
@@ -56,9 +57,15 @@ def to_csv(summaries: Sequence[Summary]) -> str:
 def to_markdown(summaries: Sequence[Summary]) -> str:
     """A table for people, `1813 ± 52`: mean and 95 % t-interval over runs; notes below it."""
     ruler = ["---"] * NUM_WORDS + ["---:"] * (len(HEADINGS) - NUM_WORDS)
-    lines = [_markdown_line(row) for row in (HEADINGS, ruler, *map(cells, summaries))]
+    above = [line for sentence in beforehand(summaries) for line in (sentence, "")]
+    lines = above + [_markdown_line(row) for row in (headings(summaries), ruler, *map(cells, summaries))]
     notes = [f"- {' '.join(cells(summary)[:NUM_WORDS])}: {note}" for summary in summaries for note in summary.notes]
     return "\n".join([*lines, "", *notes, ""] if notes else [*lines, ""])
+
+
+def headings(summaries: Sequence[Summary]) -> list[str]:
+    """HEADINGS, in rounds for bandits."""
+    return [in_rounds(heading, summaries) for heading in HEADINGS]
 
 
 def cells(summary: Summary) -> list[str]:

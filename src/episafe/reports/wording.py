@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from episafe.reports.labels import label, name, place_title, replanning
+from episafe.reports.labels import in_rounds, label, name, place_title, replanning
 from episafe.reports.metrics import Summary
 from episafe.reports.panels import size
 from episafe.reports.tables import number, plus_minus
@@ -89,9 +89,10 @@ def safe_and_unsafe(summaries: Sequence[Summary]) -> tuple[list[str], list[str]]
         violating = sum(row.total_violating_episodes for row in rows)
         if violating:
             in_runs = sum(row.violating_runs for row in rows)
-            unsafe.append(f"{name(agent)} ({share(violating, episodes)} of episodes, in {in_runs} of {runs} runs)")
+            said = f"{name(agent)} ({share(violating, episodes)} of episodes, in {in_runs} of {runs} runs)"
+            unsafe.append(in_rounds(said, rows))
         else:
-            safe.append(f"{name(agent)} (0 of {episodes:,} episodes, {plural(runs, 'run')})")
+            safe.append(in_rounds(f"{name(agent)} (0 of {episodes:,} episodes, {plural(runs, 'run')})", rows))
     return safe, unsafe
 
 
@@ -103,7 +104,8 @@ def caveat(summaries: Sequence[Summary]) -> str:
     if "calibrated" in levels:
         return "Level calibrated means constants validated by simulation: zero violation is observed here, not proved."
     if "theorem" in levels:
-        return "Level theorem: with probability at least 1 − δ no episode violates, under the theorem’s assumptions."
+        proved = "with probability at least 1 − δ no episode violates, under the theorem’s assumptions."
+        return f"Level theorem: {in_rounds(proved, summaries)}"
     return ""
 
 
@@ -122,12 +124,18 @@ def verdict(summaries: Sequence[Summary]) -> list[str]:
 
 
 def lowest_regret(summaries: Sequence[Summary]) -> str:
-    """Who was best among the agents without a violating episode; regret bought with violations is no merit."""
+    """Who was best among the agents without a violating episode; regret bought with violations is no merit.
+
+    "" where there are too few runs to rank regrets.
+    """
     safe = [summary for summary in summaries if not summary.total_violating_episodes]
     if not safe:
         return "Every agent violated the constraint."
+    if few_runs(summaries):
+        return ""
     best = min(safe, key=lambda summary: summary.regret.mean)
-    return f"Lowest mean regret among agents without a violating episode: {label(best)}, {plus_minus(best.regret)}."
+    said = f"Lowest mean regret among agents without a violating episode: {label(best)}, {plus_minus(best.regret)}."
+    return in_rounds(said, summaries)
 
 
 def warnings(summaries: Sequence[Summary]) -> list[str]:
@@ -140,6 +148,10 @@ def warnings(summaries: Sequence[Summary]) -> list[str]:
 
 def reading(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
     """The metrics in words: title and paragraph."""
+    return [(title, in_rounds(words, summaries)) for title, words in _reading(summaries)]
+
+
+def _reading(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
     rare = [summary for summary in summaries if not summary.group.replans_every_episode]
     if not rare:
         return list(READING)
@@ -160,8 +172,8 @@ def reliance(summary: Summary) -> str:
     if used == 0:
         return "incumbent never deployed"
     if used == summary.num_episodes:
-        return "incumbent in every episode"
-    return f"incumbent in {share(used, summary.num_episodes)} of episodes"
+        return in_rounds("incumbent in every episode", [summary])
+    return in_rounds(f"incumbent in {share(used, summary.num_episodes)} of episodes", [summary])
 
 
 def share(part: float, whole: float) -> str:
@@ -181,14 +193,15 @@ def plural(count: int, noun: str) -> str:
 
 def _outcome(summary: Summary) -> str:
     if not summary.total_violating_episodes:
-        return f"0 violating episodes in {size([summary])}"
+        return in_rounds(f"0 violating episodes in {size([summary])}", [summary])
     average = number(summary.violating_episodes.mean)
-    return (
+    said = (
         f"{average} violating episodes a run on average "
         f"({share(summary.violating_episodes.mean, summary.num_episodes)}), in {summary.violating_runs} of "
         f"{plural(summary.num_runs, 'run')}; the worst episode was {number(summary.largest_violation)} below the "
         f"threshold"
     )
+    return in_rounds(said, [summary])
 
 
 def _reliance(summary: Summary) -> str:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from episafe.arrays import Array
+from episafe.bandits.identity import digests
 from episafe.bandits.policy import Mixture, over_arms
 from episafe.bandits.radius import radius as radius_of
 from episafe.bandits.regression import Regression, absorb_all, blank
@@ -16,7 +17,7 @@ from episafe.errors import DamagedFile, InvalidEpisode, InvalidProblem
 from episafe.files import read_arrays, write_arrays
 from episafe.learning.constants import Level
 from episafe.learning.replanning import Every, Replanning
-from episafe.problems.checks import as_finite, within_unit_norm
+from episafe.problems.checks import TOLERANCE, as_finite, within_unit_norm
 
 Source = Literal["safe", "search"]
 
@@ -27,11 +28,12 @@ class BanditPlan:
 
     Attributes:
         atoms, probabilities: (m, d) and (m,): what to play, with which probability.
+            They are copied and cannot be written to.
         source: "safe" (the incumbent) or "search".
         lam: the multiplier of the constraint; NaN where there is none.
         utility_bound: for "search" the bound that was checked against the threshold; for "safe" the incumbent's own.
         level: what the bound is worth: "theorem", "calibrated" or "heuristic".
-        reason: why the incumbent is deployed, where it is.
+        reason: why no searched policy is deployed, where none is.
         id: counts the plans of one agent from 0.
     """
 
@@ -43,6 +45,12 @@ class BanditPlan:
     level: Level = "heuristic"
     reason: str = ""
     id: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("atoms", "probabilities"):
+            copied = np.array(getattr(self, name), dtype=np.float64, order="C")
+            copied.setflags(write=False)  # the agent deploys it again: nobody may change it meanwhile
+            object.__setattr__(self, name, copied)
 
     def draw(self, rng: np.random.Generator) -> Array:
         """An action to play, (d,)."""
@@ -58,6 +66,7 @@ class BanditAgent(ABC):
     name: ClassVar[str]
     certified: ClassVar[bool]  # whether every plan is the incumbent or passed the check
     told: ClassVar[str] = ""  # what it is told beyond the task
+    assumes: ClassVar[str] = ""  # what its level needs to be true beyond noise, norm bound and a safe incumbent
 
     def __init__(
         self,
@@ -77,8 +86,8 @@ class BanditAgent(ABC):
         self.level: Level = proved if self.certified else "heuristic"
         self._said: dict[str, str | int | float] = {
             "radius": str(radius),
-            "planned_rounds": num_rounds or 0,
-            "delta": delta,
+            "planned_rounds": 0 if num_rounds is None else int(num_rounds),
+            "delta": float(delta),
         }
         self.model: Regression = blank(task.dim)
         self._plan: BanditPlan | None = None
@@ -92,7 +101,7 @@ class BanditAgent(ABC):
             round: k, counted from 0, where the arms change with the round; by default the number of observations,
                 which is k unless feedback is late.
         """
-        k = self.num_observations if round is None else int(round)
+        k = self.num_observations if round is None else as_round(round)
         last = self._plan
         if last is not None and not self._is_due(k):
             return last
@@ -108,7 +117,7 @@ class BanditAgent(ABC):
         rewards, utilities = (np.atleast_1d(_observed(*pair)) for pair in (("reward", reward), ("utility", utility)))
         try:
             actions = as_finite("action", np.atleast_2d(np.asarray(action)), (len(rewards), self.task.dim))
-            within_unit_norm("action", actions)
+            within_unit_norm("action", actions, getattr(self.task.actions, "tolerance", TOLERANCE))
         except InvalidProblem as error:
             raise InvalidEpisode(str(error)) from error
         if rewards.shape != utilities.shape or rewards.ndim != 1:
@@ -165,13 +174,14 @@ class BanditAgent(ABC):
 
     def _identity(self) -> dict[str, Any]:
         """What must be the same for a saved state to make sense."""
-        return {**self.settings(), "dim": self.task.dim, "threshold": self.task.threshold}
+        task = self.task
+        return {**self.settings(), **digests(task), "dim": task.dim, "threshold": task.threshold}
 
     def settings(self) -> dict[str, str | int | float]:
         """What a record should say of this agent, as plain values."""
         task = self.task
         told: dict[str, str | int | float] = {
-            "slack": task.slack,
+            "slack": "unknown" if task.slack is None else task.slack,
             "noise": task.noise,
             "norm_bound": task.norm_bound,
             "told_besides": self.told,
@@ -180,6 +190,7 @@ class BanditAgent(ABC):
             "agent": self.label,
             "replan": repr(Every() if self.task.changes else self.replan),
             "level": self.level,
+            "level_assumes": self.assumes,
             **self._said,
             **told,
         }
@@ -215,6 +226,13 @@ def refuse_what_is_no_task(task: Any) -> None:
     if not isinstance(task, BanditTask):
         hint = ": pass its .task" if hasattr(task, "task") else ""
         raise TypeError(f"a bandit agent is built from a BanditTask, got {type(task).__name__}{hint}")
+
+
+def as_round(value: Any) -> int:
+    """k, a whole number ≥ 0."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
+        raise ValueError(f"round must be a whole number >= 0, got {value!r}: rounds are counted from 0")
+    return int(value)
 
 
 def _observed(name: str, value: Any) -> Array:

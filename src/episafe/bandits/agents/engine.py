@@ -42,7 +42,7 @@ class Rule(NamedTuple):
         constrained: whether the search has the constraint, and the policy the check.
         trigger: whether the incumbent is deployed while C β_sf > ξ/2.
         shrink: whether a policy that fails the check is mixed with the incumbent, known to have utility ≥ b + ξ.
-        num_seeds, seed_share: how many first rounds play every arm alike with this probability, else the incumbent.
+        num_seeds, seed_kept: how many first rounds play the incumbent with this probability, else every arm alike.
     """
 
     threshold: float
@@ -54,7 +54,7 @@ class Rule(NamedTuple):
     trigger: bool = False
     shrink: bool = False
     num_seeds: int = 0
-    seed_share: float = 0.0
+    seed_kept: float = 1.0
 
 
 class Room(NamedTuple):
@@ -95,11 +95,11 @@ def decide(arms, first, safe, model, rule, radius, room, policy):  # type: ignor
     bonus_safe, bound_safe = _score(arms, first, safe, model, C, room, n)
     slack = slack_of(rule, bound_safe)
     reason = _why_not(rule, radius, model.seen[0], C * bonus_safe, slack)
-    share = 0.0
-    if reason == SEED:
-        share = rule.seed_share
+    if reason == SEED:  # no arm has a utility below −B, and the incumbent's is b + ξ or more
+        _mix(safe, first, policy, rule.seed_kept, n)
+        return SEARCH, np.nan, mixed(-rule.norm_bound, rule.threshold + slack, rule.seed_kept), SEED
     if reason != ADMITTED:
-        _mix(safe, first, policy, share, n)
+        _mix(safe, first, policy, 1.0, n)
         return SAFE, np.nan, bound_safe, reason
     optimism = optimism_of(rule, slack)
     for i in range(n):
@@ -108,15 +108,18 @@ def decide(arms, first, safe, model, rule, radius, room, policy):  # type: ignor
     needed = rule.threshold if rule.constrained else -np.inf
     low, high, share, lam = envelope(room.f, room.g, needed, room.order)
     if high == INFEASIBLE:
-        _mix(safe, first, policy, 0.0, n)
+        _mix(safe, first, policy, 1.0, n)
         return SAFE, np.nan, bound_safe, NO_POLICY
     if rule.shrink:
         share, bound = _shrunk(rule, slack, low, high, share, room, safe, first, policy)
+        if math.isnan(share):
+            _mix(safe, first, policy, 1.0, n)
+            return SAFE, np.nan, bound_safe, FAILED
         return SEARCH, lam, bound, ADMITTED
     if rule.constrained:
         share = nudged(room.bound[low], room.bound[high], share, rule.threshold)
         if math.isnan(share):
-            _mix(safe, first, policy, 0.0, n)
+            _mix(safe, first, policy, 1.0, n)
             return SAFE, np.nan, bound_safe, FAILED
     for i in range(n):
         policy[i] = 0.0
@@ -171,8 +174,8 @@ def nudged(low, high, share, threshold):  # type: ignore[no-untyped-def]
     An optimum lies on the boundary, where rounding decides: steps of 2⁻⁵², doubled, end that.
     """
     step = 2.0**-52
-    while mixed(low, high, share) < threshold:
-        if share == 1.0:
+    while not mixed(low, high, share) >= threshold:  # not <, which NaN would pass
+        if not share < 1.0:
             return np.nan
         share = min(share + step, 1.0)
         step *= 2.0
@@ -180,10 +183,10 @@ def nudged(low, high, share, threshold):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _mix(safe, first, policy, share, n):  # type: ignore[no-untyped-def]
-    """The incumbent, with every arm alike for a share."""
+def _mix(safe, first, policy, kept, n):  # type: ignore[no-untyped-def]
+    """The incumbent with probability `kept`, else every arm alike."""
     for i in range(n):
-        policy[i] = (1.0 - share) * safe[first + i] + share / n
+        policy[i] = kept * safe[first + i] + (1.0 - kept) / n
 
 
 @kernel

@@ -6,7 +6,7 @@ import numpy as np
 
 from episafe.arrays import Array
 from episafe.bandits.agents.base import BanditAgent, BanditPlan
-from episafe.bandits.agents.engine import NO_POLICY, REASONS, mixed, nudged
+from episafe.bandits.agents.engine import BEYOND, NO_POLICY, REASONS, mixed, nudged
 from episafe.bandits.hull import INFEASIBLE, envelope
 from episafe.bandits.policy import over_arms
 from episafe.bandits.radius import radius_now
@@ -37,6 +37,7 @@ class OPLB(BanditAgent):
     name: ClassVar[str] = "oplb"
     certified: ClassVar[bool] = True
     told: ClassVar[str] = "the incumbent's exact utility"
+    assumes: ClassVar[str] = "the utility it is told is exact"
 
     def __init__(
         self,
@@ -59,10 +60,16 @@ class OPLB(BanditAgent):
             raise InvalidProblem(
                 "the incumbent's mean action is 0, and says nothing of a direction: OPLB cannot use it"
             )
-        self._known = as_number("known_utility", known_utility)
-        self.e_0, self._per_e_0 = x_0 / np.linalg.norm(x_0), self._known / np.linalg.norm(x_0)
-        if self._known - task.threshold < task.slack - TOLERANCE:
-            raise InvalidProblem(f"known_utility {self._known} is below threshold + slack: give the exact utility")
+        self.known_utility = as_number("known_utility", known_utility)
+        self.e_0, self._per_e_0 = x_0 / np.linalg.norm(x_0), self.known_utility / np.linalg.norm(x_0)
+        known_slack = self.known_utility - task.threshold
+        if not known_slack > 0 or (task.slack is not None and known_slack < task.slack - TOLERANCE):
+            raise InvalidProblem(
+                f"known_utility {self.known_utility} is below threshold + slack: give the exact utility"
+            )
+
+    def _identity(self) -> dict[str, Any]:
+        return {**super()._identity(), "known_utility": self.known_utility}
 
     def _rest(self) -> Regression:
         """The regression on a^⊥ = Pa from that on a: Λ^⊥ = I + P(Λ−I)P, Σ a^⊥(u − (aᵀe₀)c) = P(Σ au − c(Λ−I)e₀)."""
@@ -75,16 +82,16 @@ class OPLB(BanditAgent):
     def _propose(self, round: int) -> BanditPlan:
         arms = self.task.arms(round)
         if self.num_observations >= self.radius.limit:
-            return self._incumbent(round, "more observations than the radius covers")
+            return self._incumbent(round, REASONS[BEYOND])
         along = arms @ self.e_0
         across = arms - np.outer(along, self.e_0)
         rest = self._rest()
         g = along * self._per_e_0 + across @ estimates(rest)[1] - _widths(self.radius, rest, across)
-        optimism = 1 + 2 * self.task.norm_bound / (self._known - self.task.threshold)
+        optimism = 1 + 2 * self.task.norm_bound / (self.known_utility - self.task.threshold)
         f = arms @ estimates(self.model)[0] + optimism * _widths(self.radius, self.model, arms)
         # the incumbent is one more choice, after the arms: its utility is known, so it needs no bonus
         safe = self.task.incumbent(round)
-        f, g = np.append(f, safe @ f), np.append(g, self._known)
+        f, g = np.append(f, safe @ f), np.append(g, self.known_utility)
         low, high, share, lam = envelope(f, g, self.task.threshold, np.empty(len(f), dtype=np.int64))
         share = np.nan if high == INFEASIBLE else nudged(g[low], g[high], share, self.task.threshold)
         if np.isnan(share):

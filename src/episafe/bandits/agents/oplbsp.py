@@ -10,6 +10,7 @@ from episafe.bandits.radius import radius as radius_of
 from episafe.bandits.radius import radius_now
 from episafe.bandits.task import BanditTask
 from episafe.learning.replanning import Every, Replanning
+from episafe.problems.checks import as_number
 
 
 class OPLBSP(RuleAgent):
@@ -26,7 +27,8 @@ class OPLBSP(RuleAgent):
         radius: "paper", C_u = B + R√(d ln(4K/δ)); "determinant" or "anytime", which need no K (see
             `episafe.bandits.radius`); or a number, C_u set by hand: then the level is "heuristic".
         replan: es.Every(), or es.Doubling(growth) to plan again only when ln det Λ grew by more than that.
-        slack: "told" by the task, or "estimated": ξ is then replaced by û_sf − C_u β_sf − b, which is at most ξ.
+        slack: "told" by the task, or "estimated": ξ is then replaced by û_sf − C_u β_sf − b, which is at most ξ, and
+            the task's slack is not read: it may be None.
         optimism: C_r/C_u; None for 1 + 2B/ξ. It touches regret, never safety.
 
     Example:
@@ -53,18 +55,18 @@ class OPLBSP(RuleAgent):
     ) -> None:
         if slack not in ("told", "estimated"):
             raise ValueError(f'slack must be "told" or "estimated", got {slack!r}: the task holds the number')
-        if optimism is not None and not 0 <= optimism < math.inf:
+        if optimism is not None and as_number("optimism", optimism) < 0:
             raise ValueError(f"optimism must be a finite number >= 0, got {optimism!r}")
         refuse_what_is_no_task(task)
         rule = Rule(
             task.threshold,
             task.norm_bound,
-            task.slack if slack == "told" else math.nan,
+            task.told_slack(self.name, 'or pass slack="estimated"') if slack == "told" else math.nan,
             optimism=math.nan if optimism is None else float(optimism),
             trigger=True,
         )
         super().__init__(task, rule, num_rounds=num_rounds, delta=delta, radius=radius, replan=replan, label=label)
-        self._said |= {"optimism": "1 + 2B/ξ" if optimism is None else optimism, "slack_is": slack}
+        self._said |= {"optimism": "1 + 2B/ξ" if optimism is None else float(optimism), "slack_is": slack}
         lag = 0.0 if task.changes else getattr(replan, "growth", 0.0)
         if num_rounds is not None and self.level == "theorem" and slack == "told":
             self._said["deployment_bound"] = deployment_bound(task, num_rounds, delta, lag)
@@ -76,5 +78,5 @@ def deployment_bound(task: BanditTask, num_rounds: int, delta: float, growth: fl
     Planning again only when ln det Λ grew by `growth` lets β lag by at most e^(growth/2), and the bound by e^growth.
     """
     C_u = radius_now(radius_of("paper", task, num_rounds, delta)[0], 0.0, 0)
-    bound = 32 * task.dim * C_u**2 / task.slack**2 * math.log(2 * num_rounds / delta)
+    bound = 32 * task.dim * C_u**2 / task.told_slack("the bound") ** 2 * math.log(2 * num_rounds / delta)
     return float(bound) * math.exp(growth)

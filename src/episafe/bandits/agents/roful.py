@@ -20,6 +20,7 @@ class ROFUL(RuleAgent):
     """
 
     name: ClassVar[str] = "roful"
+    assumes: ClassVar[str] = "the incumbent has utility b + ξ or more, ξ as told"
 
     def __init__(
         self,
@@ -32,5 +33,6 @@ class ROFUL(RuleAgent):
         label: str = "",
     ) -> None:
         refuse_what_is_no_task(task)
-        rule = Rule(task.threshold, task.norm_bound, task.slack, optimism=1.0, pessimism=-1.0, shrink=True)
+        xi = task.told_slack(self.name)
+        rule = Rule(task.threshold, task.norm_bound, xi, optimism=1.0, pessimism=-1.0, shrink=True)
         super().__init__(task, rule, num_rounds=num_rounds, delta=delta, radius=radius, replan=replan, label=label)

@@ -4,8 +4,9 @@ import math
 from typing import Any, ClassVar
 
 from episafe.bandits.agents.base import refuse_what_is_no_task
-from episafe.bandits.agents.engine import Rule
+from episafe.bandits.agents.engine import Rule, nudged
 from episafe.bandits.agents.rule_agent import RuleAgent
+from episafe.bandits.radius import as_rounds
 from episafe.bandits.task import BanditTask
 from episafe.learning.replanning import Every, Replanning
 
@@ -16,10 +17,12 @@ class SafeLUCB(RuleAgent):
     [L] The two phases and T' = K^(2/3), for an optimum on the boundary, are from memory of the paper, whose text was
     not at hand. Differs from it: the utility has a parameter and observations of its own (there it is inferred from the
     reward); safety is of policies, not of actions; and a seed round plays the incumbent but with probability
-    ε = ξ/(b + ξ + B) any action alike, which is safe since every action has utility ≥ −B.
+    ε = ξ/(b + ξ + B) any action alike, which is safe since every action has utility ≥ −B. That policy is not the
+    incumbent: its source is "search", its bound (1 − ε)(b + ξ) − εB.
     """
 
     name: ClassVar[str] = "safe-lucb"
+    assumes: ClassVar[str] = "the incumbent has utility b + ξ or more, ξ as told"
 
     def __init__(
         self,
@@ -32,7 +35,9 @@ class SafeLUCB(RuleAgent):
         label: str = "",
     ) -> None:
         refuse_what_is_no_task(task)
-        b, xi, B = task.threshold, task.slack, task.norm_bound
+        num_rounds = as_rounds(num_rounds)
+        b, xi, B = task.threshold, task.told_slack(self.name), task.norm_bound
         share = min(1.0, xi / (b + xi + B)) if b + xi + B > 0 else 1.0
-        rule = Rule(b, B, xi, optimism=1.0, num_seeds=math.ceil(num_rounds ** (2 / 3)), seed_share=share)
+        kept = float(nudged(-B, b + xi, 1.0 - share, b))
+        rule = Rule(b, B, xi, optimism=1.0, num_seeds=math.ceil(num_rounds ** (2 / 3)), seed_kept=kept)
         super().__init__(task, rule, num_rounds=num_rounds, delta=delta, radius=radius, replan=replan, label=label)
