@@ -10,10 +10,13 @@ from episafe.errors import DamagedFile, Infeasible, InvalidEpisode, InvalidProbl
 from episafe.learning.constants import Constants
 from episafe.learning.replanning import Doubling, Every
 from episafe.learning.search import Bisection, Sections, WarmStart
+from episafe.problems import features
 from episafe.problems.cmdp import LinearCMDP
+from episafe.problems.gym import GymCMDP, from_gymnasium
 from episafe.problems.policy import Policy, TablePolicy
 from episafe.problems.sampled import SampledCMDP, SampledTask
 from episafe.problems.task import Constraint, Task
+from episafe.runs.live import play
 from episafe.runs.record import Record
 from episafe.runs.runner import run
 
@@ -30,6 +33,7 @@ __all__ = [
     "Every",
     "Fixed",
     "Ghosh2024",
+    "GymCMDP",
     "Infeasible",
     "InvalidEpisode",
     "InvalidProblem",
@@ -44,6 +48,9 @@ __all__ = [
     "TablePolicy",
     "Task",
     "WarmStart",
+    "features",
+    "from_gymnasium",
     "make",
+    "play",
     "run",
 ]

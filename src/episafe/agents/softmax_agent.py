@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar
 
-from episafe.agents.base import Agent, Plan, Source
+from episafe.agents.base import Agent, Plan, Source, unknown_signals
 from episafe.arrays import Array, IntArray
 from episafe.learning import kernels
 from episafe.learning.constants import Constants
@@ -23,7 +23,7 @@ class SoftmaxAgent(Agent):
     def __init__(self, task: AnyTask, constants: Constants, replan: Replanning, search: LamSearch) -> None:
         super().__init__(task, replan)
         self.constants, self.search = constants, search
-        self.level = constants.level
+        self.level = "heuristic" if unknown_signals(task) else constants.level  # nobody has derived C_θ with the rest
         self.planner = SoftmaxPlanner(task, constants, pessimistic=self.pessimistic, search=search)
 
     def _propose(self) -> Plan:
@@ -38,6 +38,9 @@ class SoftmaxAgent(Agent):
 
     def _observe(self, states: Any, actions: IntArray) -> None:
         self.planner.observe(states, actions)
+
+    def _observe_signals(self, states: Any, actions: IntArray, seen: Array) -> None:
+        self.planner.observe_signals(states, actions, seen)
 
     def _information(self) -> Array:
         return self.planner.information

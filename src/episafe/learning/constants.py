@@ -25,6 +25,7 @@ class Constants:
         lam_max: C_λ, the largest multiplier tried.
         num_halvings: T, halvings of [0, lam_max].
         ridge: ρ > 0.
+        C_theta: C_θ, scale of the bonus of reward and utility where they are learned; read only there.
         level: what the certificate is worth, not to be set: constants set by hand are "heuristic", however well they do
     """
 
@@ -36,10 +37,11 @@ class Constants:
     lam_max: float
     num_halvings: int
     ridge: float = 1.0
+    C_theta: float = 1.0
     level: Level = field(default="heuristic", init=False)
 
     def __post_init__(self) -> None:
-        for name in ("C_r", "C_u", "C_dagger", "B_dagger", "kappa", "lam_max", "ridge"):
+        for name in ("C_r", "C_u", "C_dagger", "B_dagger", "kappa", "lam_max", "ridge", "C_theta"):
             object.__setattr__(self, name, _real(name, getattr(self, name), positive=name in ("kappa", "ridge")))
         object.__setattr__(self, "num_halvings", _whole("num_halvings", self.num_halvings))
         self._warn_of_a_wide_bracket()

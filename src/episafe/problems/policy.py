@@ -19,8 +19,25 @@ class Policy(Protocol):
         """π as an array (H, S, A), every row filled, for a finite task."""
         ...
 
+    def act(self, h: int, state: Any, rng: np.random.Generator) -> int:
+        """An action drawn from π_h(·|state)."""
+        ...
 
-class TablePolicy:
+
+class Acting:
+    """What every policy can do that has probabilities: draw an action."""
+
+    def probabilities(self, h: int, state: Any) -> Array:
+        """π_h(·|state), shape (A,)."""
+        raise NotImplementedError
+
+    def act(self, h: int, state: Any, rng: np.random.Generator) -> int:
+        """An action drawn from π_h(·|state): the first a with Σ_{b ≤ a} π_b > U, U uniform in [0, 1)."""
+        sums = np.cumsum(self.probabilities(h, state))
+        return int(np.searchsorted(sums / sums[-1], rng.random(), side="right"))
+
+
+class TablePolicy(Acting):
     """A policy given by its table (H, S, A)."""
 
     def __init__(self, table: Any) -> None:

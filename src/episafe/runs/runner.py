@@ -11,9 +11,11 @@ from episafe.agents.base import Agent, Episode, Source
 from episafe.agents.softmax_agent import SoftmaxAgent
 from episafe.arrays import Array
 from episafe.problems.cmdp import LinearCMDP
+from episafe.problems.gym import GymCMDP
 from episafe.problems.sampled import AnyTask, SampledCMDP, SampledTask
 from episafe.runs.compiled import CompiledRun, can_compile
 from episafe.runs.facts import Facts, blank
+from episafe.runs.live import live_loop
 from episafe.runs.record import Record
 from episafe.runs.settings import versions
 from episafe.runs.simulate import Streams, draw, running_sums, simulate
@@ -23,7 +25,7 @@ REPORT_EVERY = 2_000  # episodes between calls of `on_progress`
 
 
 def run(
-    cmdp: LinearCMDP | SampledCMDP,
+    cmdp: LinearCMDP | SampledCMDP | GymCMDP,
     agent: Agent,
     num_episodes: int = 10_000,
     seed: int = 0,
@@ -52,7 +54,11 @@ def run(
     start = time.perf_counter()
     transitions, choices = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(2))
     facts, totals = blank(num_episodes), None
-    if isinstance(cmdp, SampledCMDP):
+    if isinstance(cmdp, GymCMDP):
+        totals = np.empty((num_episodes, 2))
+        cmdp.seed(int(transitions.integers(2**31)))
+        loop = live_loop(cmdp, agent, choices, SOURCES, facts, totals)
+    elif isinstance(cmdp, SampledCMDP):
         totals = np.empty((num_episodes, 2))
         loop = sampled_loop(cmdp, agent, (choices, transitions), facts, totals)
     else:
@@ -69,7 +75,7 @@ def run(
         lams=facts.bounds[:, 0].copy(),
         utility_bounds=facts.bounds[:, 1].copy(),
         plan_ids=facts.plan_ids,
-        optimum=math.nan if isinstance(cmdp, SampledCMDP) else cmdp.optimal_value(),
+        optimum=cmdp.optimal_value() if isinstance(cmdp, LinearCMDP) else math.nan,
         threshold=cmdp.task.threshold,
         settings={**settings, **versions(), "seconds": seconds},
         reward_totals=None if totals is None else totals[:, 0].copy(),
