@@ -5,6 +5,7 @@ from episafe.agents.dope import DOPE, Radius
 from episafe.agents.fixed import Fixed
 from episafe.agents.ghosh2024 import Ghosh2024
 from episafe.agents.opse import OPSE
+from episafe.agents.warm import learn_log
 from episafe.envs import make
 from episafe.errors import DamagedFile, Infeasible, InvalidEpisode, InvalidProblem
 from episafe.learning.constants import Constants
@@ -50,6 +51,7 @@ __all__ = [
     "WarmStart",
     "features",
     "from_gymnasium",
+    "learn_log",
     "make",
     "play",
     "run",
