@@ -127,3 +127,33 @@ def test_actions_of_other_finite_spaces_are_numbered():
 def test_importing_the_library_does_not_import_gymnasium():
     code = "import sys, episafe; sys.exit('gymnasium' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_continuous_environment_keeps_visited_states_only():
+    """CartPole from a random start, tile coding of angle and speed; and one-hot cells of the same."""
+
+    class Upright(gym.Wrapper):
+        def step(self, action):
+            state, reward, terminated, truncated, info = self.env.step(action)
+            return state, reward, terminated, truncated, {**info, "utility": float(abs(state[2]) < 0.1)}
+
+    def run(features):
+        made = es.from_gymnasium(
+            Upright(gym.make("CartPole-v1", max_episode_steps=12)),
+            features=features,
+            horizon=12,
+            threshold=6.0,
+            slack=1.0,
+            safe_policy=lambda h, state: np.eye(2)[int(state[2] + 0.5 * state[3] > 0)],
+            random_start=True,
+        )
+        agent = es.OPSE(made.task, constants(), es.Doubling(0.5))
+        record = es.run(made, agent, num_episodes=60)
+        assert np.isfinite(record.utility_totals).all()
+        assert np.isfinite(record.utility_bounds).all()
+        return agent.planner.regression.support.size
+
+    tiles = es.features.Tiles([-0.2, -2.0], [0.2, 2.0], bins=4, tilings=2)
+    assert run(lambda state: tiles(state[2:])).max() <= 61
+    cells = es.features.Cells([-0.2, -2.0], [0.2, 2.0], bins=4)
+    assert run(es.features.OneHot(lambda state: cells(state[2:]), cells.size)).max() <= 17
