@@ -47,10 +47,11 @@ def exact(env, horizon, cost, cost_limit, reward=lambda r: r, reward_range=(0.0,
 
 
 def table(policy, cmdp):
-    """A policy of the live problem as a table of the exact one; any action after the end."""
+    """A policy of the live problem as a table of the exact one; any action after the end and where nobody can be."""
     H, S, A = cmdp.task.reward.shape
-    found = np.full((H, S, A), 1 / A)
+    found, reached = np.full((H, S, A), 1 / A), np.arange(S) == cmdp.task.initial_state
     for h in range(H):
-        for s in range(S - 1):
-            found[h, s] = policy.probabilities(h, s)
+        for s in np.flatnonzero(reached[: S - 1]):
+            found[h, s] = policy.probabilities(h, int(s))
+        reached = (cmdp.P[h, reached] > 0).any(axis=(0, 1))
     return found

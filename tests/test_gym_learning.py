@@ -59,3 +59,41 @@ def test_ghosh_violates_on_the_same_lake():
     constants = es.Constants(0.1, 0.5, 0.0, 0.0, kappa=0.01, lam_max=300, num_halvings=25, ridge=0.1, C_theta=0.5)
     values = values_of_deployed(live, cmdp, es.Ghosh2024(live.task, constants, es.Doubling(0.5)), 100, 11)
     assert values[:, 1].min() < cmdp.task.threshold - 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [11, 13])
+def test_cliff_walking_is_learned_without_violation(seed):
+    """18000 episodes of 16 steps, limit 8 falls; constants were chosen on seed 0. The incumbent goes round by the top.
+
+    The limit is wide: what binds is the pessimism about steps never tried.
+    """
+    horizon, start, limit = 16, 36, 8.0
+
+    def cost(state, action, following):
+        return float(state // 12 >= 2 and following == start and (state != start or action == 1))
+
+    def by_the_top(state):
+        row, column = divmod(state, 12)
+        return 2 if column == 11 else (0 if row > 0 else 1)
+
+    def reward(raw):
+        return max(raw, -1.0)  # a fall is in the cost
+
+    env = gym.make("CliffWalking-v1", max_episode_steps=horizon)
+    live = es.from_gymnasium(
+        WithCost(env, cost, reward),
+        features=es.features.OneHot(),
+        horizon=horizon,
+        cost_limit=limit,
+        safe_policy=lambda h, s: np.eye(4)[by_the_top(s)],
+        slack=limit,
+        reward_range=(-1.0, 0.0),
+    )
+    cmdp = exact(env, horizon, cost, limit, reward, (-1.0, 0.0))
+    scales = {"C_r": 1.0, "C_u": 0.0, "C_dagger": 0.1, "B_dagger": 1.0, "C_theta": 0.2}
+    constants = es.Constants(**scales, kappa=0.01, lam_max=300, num_halvings=25, ridge=0.1)
+    values = values_of_deployed(live, cmdp, es.OPSE(live.task, constants, es.Doubling(1.0)), 18_000, seed)
+    incumbent = cmdp.evaluate(table(live.task.safe_policy, cmdp))[0]
+    assert values[:, 1].min() >= cmdp.task.threshold
+    assert values[-1, 0] - incumbent >= 0.5 * (cmdp.optimal_value() - incumbent)
