@@ -10,15 +10,19 @@ from episafe.agents.dope import DOPE, Radius
 from episafe.agents.fixed import Fixed
 from episafe.agents.ghosh2024 import Ghosh2024
 from episafe.agents.opse import OPSE
+from episafe.agents.warm import learn_log
 from episafe.envs import make
 from episafe.errors import DamagedFile, Infeasible, InvalidEpisode, InvalidProblem
 from episafe.learning.constants import Constants
 from episafe.learning.replanning import Doubling, Every
 from episafe.learning.search import Bisection, Sections, WarmStart
+from episafe.problems import features
 from episafe.problems.cmdp import LinearCMDP
+from episafe.problems.gym import GymCMDP, from_gymnasium
 from episafe.problems.policy import MixturePolicy, Policy, TablePolicy
 from episafe.problems.sampled import SampledCMDP, SampledTask
 from episafe.problems.task import Constraint, Task
+from episafe.runs.live import play
 from episafe.runs.record import Record
 from episafe.runs.runner import run
 
@@ -38,6 +42,7 @@ __all__ = [
     "Every",
     "Fixed",
     "Ghosh2024",
+    "GymCMDP",
     "Infeasible",
     "InvalidEpisode",
     "InvalidProblem",
@@ -55,7 +60,11 @@ __all__ = [
     "WarmStart",
     "bandits",
     "certify",
+    "features",
+    "from_gymnasium",
+    "learn_log",
     "make",
+    "play",
     "run",
 ]
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from episafe import envs
 from episafe.bandits import envs as bandits
 from episafe.errors import DamagedFile, InvalidProblem
-from episafe.experiments import progress
+from episafe.experiments import checking, progress
 from episafe.experiments.catalogue import AGENTS, CERTIFIERS, build_agent, choose, parse_replan
 from episafe.experiments.paper import reproduce
 from episafe.learning.constants import Constants
@@ -119,6 +119,28 @@ def run(
         if out is not None:
             record.save(out)
     _show(record, as_json)
+
+
+@app.command(epilog="Example: `episafe check shop:problem`, with `problem = es.from_gymnasium(…)` in shop.py")
+def check(
+    name: Annotated[str, typer.Argument(metavar="MODULE:NAME", help="What es.from_gymnasium returns, or a function.")],
+    episodes: Annotated[int, typer.Option(min=10, help="Episodes of the incumbent to play.")] = 200,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the environment and of the incumbent.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
+) -> None:
+    """Play your own environment under its incumbent and say what is wrong and how to mend it."""
+    with exit_codes():
+        findings = checking.check(checking.load(name), episodes, seed)
+    if as_json:
+        typer.echo(json.dumps([vars(finding) for finding in findings], indent=2))
+    else:
+        colours = {"ok": "green", "warning": "yellow", "error": "red"}
+        for one in findings:
+            console.print(
+                f"[{colours[one.verdict]}]{one.verdict:8}[/] {one.what}: {escape(one.found)}", highlight=False
+            )
+    if any(finding.verdict == "error" for finding in findings):
+        raise typer.Exit(UNSAFE)
 
 
 @app.command(epilog="Example: `episafe paper --quick --out results`")

@@ -11,6 +11,7 @@ from episafe.arrays import Array, IntArray
 from episafe.errors import InvalidEpisode
 from episafe.learning.constants import Level
 from episafe.learning.replanning import Replanning
+from episafe.problems.checks import TOLERANCE
 from episafe.problems.policy import Policy
 from episafe.problems.sampled import AnyTask, SampledTask
 
@@ -103,8 +104,11 @@ class Agent(ABC):
         states, actions = self._checked(episode)
         if plan_id is not None and (self._plan is None or plan_id not in range(self._plan.id + 1)):
             raise InvalidEpisode(f"plan_id {plan_id!r} was not issued by this agent")
+        seen = self._seen(episode)
         weighed = self._weigh(episode, states, actions, plan_id)
         self._observe(states, actions)
+        if seen is not None:
+            self._observe_signals(states, actions, seen)
         self._take_in(weighed)
         self._learned = True
 
@@ -127,6 +131,9 @@ class Agent(ABC):
     def _observe(self, states: Any, actions: IntArray) -> None:
         """Take in a checked episode: states (H+1,), actions (H,)."""
 
+    def _observe_signals(self, states: Any, actions: IntArray, seen: Array) -> None:  # noqa: B027  # most need none
+        """Take in the rewards and utilities `seen` (H, 2) of that episode, where the task does not tell them."""
+
     def _weigh(self, episode: Episode, states: Any, actions: IntArray, plan_id: int | None) -> Any:
         """What the episode says of the policy that was deployed, for agents that certify by that; may refuse it."""
         return None
@@ -143,6 +150,22 @@ class Agent(ABC):
         """What a record should say of this agent, as plain values."""
         return {"agent": self.name, "replan": repr(self.replan), "level": self.level}
 
+    def _seen(self, episode: Episode) -> Array | None:
+        """Rewards and utilities (H, 2), 0 for what the task tells; None where it tells both."""
+        unknown = unknown_signals(self.task)
+        if not unknown:
+            return None
+        seen = np.zeros((self.task.horizon, 2))
+        for g, (name, plural) in enumerate((("reward", "rewards"), ("utility", "utilities"))):
+            values = getattr(episode, plural)
+            if name in unknown:
+                if values is None:
+                    raise InvalidEpisode(f"{plural} are missing: the task does not tell the {name}, so episodes must")
+                seen[:, g] = values
+        if seen.min() < -TOLERANCE or seen.max() > 1 + TOLERANCE:
+            raise InvalidEpisode(f"rewards and utilities must lie in [0, 1], got {seen.min():.6g} to {seen.max():.6g}")
+        return seen
+
     def _checked(self, episode: Episode) -> tuple[Any, IntArray]:
         task = self.task
         for name in ("rewards", "utilities"):
@@ -156,6 +179,11 @@ class Agent(ABC):
                 raise InvalidEpisode(f"states must have length {task.horizon + 1}, got {len(episode.states)}")
             return episode.states, actions  # each state is checked when it is first seen, before anything is learned
         return _whole_numbers("states", episode.states, task.horizon + 1, task.num_states), actions
+
+
+def unknown_signals(task: AnyTask) -> tuple[str, ...]:
+    """Which of "reward" and "utility" the task does not tell."""
+    return task.unknown if isinstance(task, SampledTask) else ()
 
 
 def _refuse_what_is_no_task(task: Any) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar
 
-from episafe.agents.base import Agent, Plan, Source
+from episafe.agents.base import Agent, Plan, Source, unknown_signals
 from episafe.arrays import Array, IntArray
 from episafe.learning import kernels
 from episafe.learning.constants import Constants
@@ -25,7 +25,8 @@ class SoftmaxAgent(Agent):
         super().__init__(task, constants.replan if replan is None else replan)
         self.constants, self.search = constants, search
         constants.refuse_outside_scope(task, 0)
-        self.level = constants.level if self.certified else "heuristic"
+        proved = self.certified and not unknown_signals(task)  # nobody has derived C_θ with the rest
+        self.level = constants.level if proved else "heuristic"
         self.planner = SoftmaxPlanner(task, constants, pessimistic=self.pessimistic, search=search)
 
     @property
@@ -46,6 +47,9 @@ class SoftmaxAgent(Agent):
 
     def _observe(self, states: Any, actions: IntArray) -> None:
         self.planner.observe(states, actions)
+
+    def _observe_signals(self, states: Any, actions: IntArray, seen: Array) -> None:
+        self.planner.observe_signals(states, actions, seen)
 
     def _information(self) -> Array:
         return self.planner.information

@@ -60,6 +60,28 @@ def _absorb_dense(model, slots, actions):  # type: ignore[no-untyped-def]
                 model.moments[h, k, slots[h + 1]] += x[k]
 
 
+@kernel
+def count_transition(model, h, a, i, j, times):  # type: ignore[no-untyped-def]
+    """Count that action a at slot i of step h led to slot j of the next, −1 for none, `times` times.
+
+    What `absorb` does for each step of an episode; that keeps its own copy, since with a call of this one a run on a
+    small problem takes half as long again.
+    """
+    model.log_det[h] += np.log1p(times / (model.visits[h, a, i] + model.ridge))
+    model.visits[h, a, i] += times
+    if j >= 0:
+        t = model.first[h, a, i]
+        while t >= 0 and model.target[h, t] != j:
+            t = model.following[h, t]
+        if t < 0:
+            t = model.num_transitions[h]
+            model.num_transitions[h] += 1
+            model.target[h, t] = j
+            model.following[h, t] = model.first[h, a, i]
+            model.first[h, a, i] = t
+        model.times[h, t] += times
+
+
 def _absorb_counts(model, slots, actions):  # type: ignore[no-untyped-def]
     H = model.visits.shape[0]
     for h in range(H):

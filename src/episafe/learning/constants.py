@@ -38,6 +38,7 @@ class Constants:
             σ = √(P̂V² − (P̂V)²) says how far next values stray (a Bernstein bonus, one-hot features only; else σ = 1).
             A curve only enlarges bonuses; a spread shrinks some, so that what is proved for β is lost with it.
         growth: the replanning that goes with these constants: Doubling(growth), or Every() at 0, as in the paper.
+        C_theta: C_θ, scale of the bonus of reward and utility where they are learned; read only there.
         level: what the certificate is worth, not to be set: constants set by hand are "heuristic", however well they do
         statement: what is claimed at that level, in one sentence; empty for constants set by hand
         scope: for "theorem", the H, A, d, ξ, K and δ that the constants are for
@@ -54,12 +55,25 @@ class Constants:
     curve: float = 0.0
     spread: float = 0.0
     growth: float = 0.0
+    C_theta: float = 1.0
     level: Level = field(default="heuristic", init=False)
     statement: str = field(default="", init=False)
     scope: Sizes | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        for name in ("C_r", "C_u", "C_dagger", "B_dagger", "kappa", "lam_max", "ridge", "curve", "spread", "growth"):
+        for name in (
+            "C_r",
+            "C_u",
+            "C_dagger",
+            "B_dagger",
+            "kappa",
+            "lam_max",
+            "ridge",
+            "curve",
+            "spread",
+            "growth",
+            "C_theta",
+        ):
             object.__setattr__(self, name, _real(name, getattr(self, name), positive=name in ("kappa", "ridge")))
         if self.spread > 1:
             raise ValueError(f"spread must be in [0, 1], got {self.spread}")

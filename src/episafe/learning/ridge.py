@@ -12,12 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from episafe.arrays import Array, IntArray
-from episafe.learning import absorbing, acting
+from episafe.learning import absorbing, acting, kernels
 from episafe.learning.model import CountModel, DenseModel, Known, Scales, Support, Work
-from episafe.problems.sampled import AnyTask, SampledTask, key
+from episafe.learning.signals import Signals
+from episafe.problems.outside import ENDED, Outside
+from episafe.problems.sampled import AnyTask, SampledTask
 from episafe.problems.task import Task
 
 REFACTOR_EVERY = 10_000  # episodes, and at each power of two below: with a small ρ the first updates lose most digits
+CERTAIN = 1e9  # times that a transition which is known beforehand counts as seen
 FIRST_SLOTS, FIRST_TRANSITIONS = 16, 32  # room to begin with; it doubles when it is used up (see kernels.padded)
 
 Entry = TypeVar("Entry", bound=np.generic)
@@ -70,6 +73,9 @@ class Regression(ABC):
             self.enlarge()
         absorbing.absorb_episode(self.model, self.slots(states), actions)
         self.count(1)
+
+    def prepare(self, scales: Scales) -> None:  # noqa: B027  # most need none
+        """Write what a decision reads and episodes have changed: nothing where reward and utility are known."""
 
     def count(self, num_episodes: int) -> None:
         """Note that so many episodes were added, none of them beyond the next refactoring."""
@@ -147,20 +153,64 @@ class FiniteRegression(Regression):
 
 
 class SampledRegression(Regression):
-    """For a task given by functions: slots are found by the states' keys; nothing has the size of the state space."""
+    """For a task given by functions: slots are found by the states' keys; nothing has the size of the state space.
 
-    def __init__(self, task: SampledTask, ridge: float) -> None:
+    That an episode which ended stays so is known and not learned: the absorbing state begins with `CERTAIN` visits.
+    """
+
+    def __init__(self, task: SampledTask, ridge: float, signals: Signals | None) -> None:
         super().__init__(task, ridge)
-        self.task = task
+        self.task, self.signals = task, signals
         self._slot_of: list[dict[Hashable, int]] = [{} for _ in range(task.horizon)]
         self._slot(0, task.initial_state)
+        if signals is not None:
+            signals.widen(FIRST_SLOTS)
+        if task.may_end:
+            self._know_the_end()
 
     def slots(self, states: Any) -> IntArray:
         """Slots (H,) of the states of one episode."""
         return np.array([self._slot(h, states[h]) for h in range(self.task.horizon)])
 
+    def slot(self, h: int, state: Any) -> int:
+        """The slot of a state, −1 if it was never seen at this step."""
+        return self._slot_of[h].get(self.task.key(state), -1)
+
+    def observe(self, states: Any, actions: IntArray) -> None:
+        """Add one episode; the dummy first step of a random start teaches as much about every action."""
+        super().observe(states, actions)
+        if self.task.random_start and isinstance(self.model, CountModel):
+            following = self.slot(1, states[1]) if self.task.horizon > 1 else -1
+            for action in range(self.task.num_actions):
+                if action != actions[0]:
+                    self._count(0, action, 0, following, 1.0)
+
+    def observe_signals(self, states: Any, actions: IntArray, seen: Array) -> None:
+        """Add the rewards and utilities `seen` (H, 2) of an episode that was observed."""
+        if self.signals is not None:
+            inside = np.array([not isinstance(state, Outside) for state in states[: self.task.horizon]])
+            self.signals.observe(self.phi, self.slots(states), actions, seen * inside[:, None])
+
+    def prepare(self, scales: Scales) -> None:
+        """Estimates of unknown reward and utility at all slots; what is told of the states outside stays."""
+        if self.signals is None:
+            return
+        kernels.refresh_once(self.model, self.support.size, self.work, scales)
+        self.signals.fill(self.model, self.support, self.work)
+        for state, told in self.task.outside.items():
+            for h in range(self.task.horizon):
+                slot = self.slot(h, state)
+                if slot >= 0:
+                    self.support.reward[h, :, slot], self.support.utility[h, :, slot] = told
+
+    def enlarge(self) -> None:
+        """Double the room for slots and for transitions."""
+        super().enlarge()
+        if self.signals is not None:
+            self.signals.widen(self.phi.shape[3])
+
     def _slot(self, h: int, state: Any) -> int:
-        known, name = self._slot_of[h], key(state)
+        known, name = self._slot_of[h], self.task.key(state)
         if name not in known:
             features, reward, utility = self.task.described(h, state)  # refuses what is out of range
             slot = known[name] = int(self.support.size[h])
@@ -169,14 +219,40 @@ class SampledRegression(Regression):
             self.support.size[h] += 1
         return known[name]
 
+    def _know_the_end(self) -> None:
+        """ENDED leads to ENDED from the second step on, whatever the action."""
+        H = self.task.horizon
+        slots = [self._slot(h, ENDED) for h in range(1, H)]
+        for h, slot in enumerate(slots, start=1):
+            following = slots[h] if h < H - 1 else -1
+            if isinstance(self.model, DenseModel):
+                x = self.phi[h, 0, :, slot]
+                self.model.gram[h] += CERTAIN * np.outer(x, x)
+                if following >= 0:
+                    self.model.moments[h, :, following] += CERTAIN * x
+            else:
+                for action in range(self.task.num_actions):
+                    self._count(h, action, slot, following, CERTAIN)
+        self.refactor()
+
+    def _count(self, h: int, action: int, slot: int, following: int, times: float) -> None:
+        """`absorbing.count_transition`, with room for it."""
+        if self.is_full():
+            self.enlarge()
+        absorbing.count_transition(self.model, h, action, slot, following, times)
+
     def fitted(self, scales: Scales, lam: float) -> Fitted:
         """The regression that the last decision left in `work`, frozen."""
-        return FittedFeatures(self.task, self, scales, lam, None)
+        if isinstance(self.model, DenseModel):
+            return FittedFeatures(self.task, self, scales, lam, None)
+        return FittedSlots(self, scales, lam)
 
 
-def regression_for(task: AnyTask, ridge: float) -> Regression:
-    """The regression that fits the task's states."""
-    return SampledRegression(task, ridge) if isinstance(task, SampledTask) else FiniteRegression(task, ridge)
+def regression_for(task: AnyTask, ridge: float, signal_scale: float, pessimistic: bool) -> Regression:
+    """The regression that fits the task's states; C_θ = `signal_scale` is read where reward or utility is unknown."""
+    if not isinstance(task, SampledTask):
+        return FiniteRegression(task, ridge)
+    return SampledRegression(task, ridge, Signals(task, signal_scale, pessimistic) if task.unknown else None)
 
 
 class FittedFeatures:
@@ -186,15 +262,19 @@ class FittedFeatures:
         assert isinstance(regression.model, DenseModel)
         self._task, self._known, self._scales, self._lam = task, known, scales, lam
         self._gram_inv, self._weights = regression.model.gram_inv.copy(), regression.work.weights.copy()
+        signals = regression.signals if isinstance(regression, SampledRegression) else None
+        self._estimate = None if signals is None else signals.frozen(self._gram_inv)
 
     def probabilities(self, h: int, state: Any) -> Array:
         """π^λ_h(·|state), shape (A,)."""
-        task = self._task
-        reward, utility = task.reward_at(h, state)[None, :, None], task.utility_at(h, state)[None, :, None]
+        task, phi = self._task, self._task.features(state)
+        told = task.reward_at(h, state), task.utility_at(h, state)
+        if self._estimate is not None and not isinstance(state, Outside):
+            told = self._estimate(h, phi, told)
+        reward, utility = (values[None, :, None] for values in told)
         pi: Array = acting.act(
-            h, task.features(state), reward, utility, self._gram_inv, self._weights, self._scales, self._lam,
-            task.horizon - 1 - h,
-        )  # fmt: skip
+            h, phi, reward, utility, self._gram_inv, self._weights, self._scales, self._lam, task.horizon - 1 - h
+        )
         return pi
 
     def table(self) -> Array:
@@ -238,6 +318,43 @@ class FittedCounts:
             self._known, self._state_of, self._size, self._bonus, self._Q, self._ridge, self._scales, self._lam, table
         )
         return table
+
+
+class FittedSlots:
+    """π^λ from tables over the slots of one moment, for one-hot features of states that are not listed.
+
+    At states seen later or never β = ρ^{-1/2} and P̂V = 0; unknown reward and utility are there what C_θ β leaves.
+    """
+
+    def __init__(self, regression: SampledRegression, scales: Scales, lam: float) -> None:
+        model, support, work = regression.model, regression.support, regression.work
+        self._regression, self._scales, self._lam = regression, scales, lam
+        self._size, self._bonus = support.size.copy(), np.zeros_like(work.bonus)
+        self._reward, self._utility = support.reward.copy(), support.utility.copy()
+        H, A, n = work.bonus.shape
+        self._Q = np.zeros((H, 3, A, n))
+        acting.count_values(model, support.size, work, scales, self._bonus, self._Q)
+
+    def probabilities(self, h: int, state: Any) -> Array:
+        """π^λ_h(·|state), shape (A,)."""
+        known = self._regression
+        A, slot = known.task.num_actions, known.slot(h, state)
+        if 0 <= slot < self._size[h]:
+            told = self._reward[h, :, slot], self._utility[h, :, slot]
+            bonus, Q = self._bonus[h, :, slot], self._Q[h, :, :, slot]
+        else:
+            told = known.task.reward_at(h, state), known.task.utility_at(h, state)
+            bonus, Q = np.full(A, acting.unseen_bonus(known.ridge, self._scales)), np.zeros((3, A))
+            if known.signals is not None and not isinstance(state, Outside):
+                told = known.signals.clipped(np.zeros((2, A)), np.full(A, known.ridge**-0.5), told)
+        reward, utility, beta = (np.ascontiguousarray(values)[None, :, None] for values in (*told, bonus))
+        steps_left = known.task.horizon - 1 - h
+        pi: Array = acting.act_on(reward, utility, beta, Q[:, :, None].copy(), self._scales, self._lam, steps_left)
+        return pi
+
+    def table(self) -> Array:
+        """Not to be had: the states are not listed."""
+        raise ValueError("a task given by functions has no table of states: use probabilities(h, state)")
 
 
 def episodes_to_refactoring(num_episodes: int) -> int:

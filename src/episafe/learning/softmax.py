@@ -6,13 +6,13 @@ from episafe.arrays import Array, IntArray
 from episafe.learning import kernels, many
 from episafe.learning.constants import Constants
 from episafe.learning.model import DenseModel, Scales, Search
-from episafe.learning.ridge import Fitted, regression_for
+from episafe.learning.ridge import Fitted, SampledRegression, regression_for
 from episafe.learning.search import Bisection, LamSearch, Sections, WarmStart
-from episafe.problems.policy import in_range
+from episafe.problems.policy import Acting, in_range
 from episafe.problems.sampled import AnyTask
 
 
-class SoftmaxPolicy:
+class SoftmaxPolicy(Acting):
     """π^λ_h(·|s) = softmax((Q̄† + Q̄ʳ + λQ̲ᵘ)/κ), a function of features: it acts at states never seen before."""
 
     def __init__(self, task: AnyTask, fitted: Fitted, lam: float) -> None:
@@ -74,7 +74,7 @@ class SoftmaxPlanner:
             fallback=pessimistic,
             factor=search.factor if isinstance(search, WarmStart) else 0.0,
         )
-        self.regression = regression_for(task, float(constants.ridge))
+        self.regression = regression_for(task, float(constants.ridge), float(constants.C_theta), pessimistic)
 
     @property
     def information(self) -> Array:
@@ -85,9 +85,15 @@ class SoftmaxPlanner:
         """Add one episode to the regression."""
         self.regression.observe(states, actions)
 
+    def observe_signals(self, states: Any, actions: IntArray, seen: Array) -> None:
+        """Add the rewards and utilities `seen` (H, 2) of the episode observed last, where they are not known."""
+        if isinstance(self.regression, SampledRegression):
+            self.regression.observe_signals(states, actions, seen)
+
     def decide(self) -> Decision:
         """Which λ to deploy, from all that was observed."""
         known = self.regression
+        known.prepare(self.scales)
         if self._points and isinstance(known.model, DenseModel):
             found = many.decide(known.model, known.support, known.work, self.scales, self.search, self._points)
         else:

@@ -20,8 +20,25 @@ class Policy(Protocol):
         """π as an array (H, S, A), every row filled, for a finite task."""
         ...
 
+    def act(self, h: int, state: Any, rng: np.random.Generator) -> int:
+        """An action drawn from π_h(·|state)."""
+        ...
 
-class TablePolicy:
+
+class Acting:
+    """What every policy can do that has probabilities: draw an action."""
+
+    def probabilities(self, h: int, state: Any) -> Array:
+        """π_h(·|state), shape (A,)."""
+        raise NotImplementedError
+
+    def act(self, h: int, state: Any, rng: np.random.Generator) -> int:
+        """An action drawn from π_h(·|state): the first a with Σ_{b ≤ a} π_b > U, U uniform in [0, 1)."""
+        sums = np.cumsum(self.probabilities(h, state))
+        return int(np.searchsorted(sums / sums[-1], rng.random(), side="right"))
+
+
+class TablePolicy(Acting):
     """A policy given by its table (H, S, A)."""
 
     def __init__(self, table: Any) -> None:
@@ -46,7 +63,7 @@ def in_range(name: str, value: Any, below: int) -> None:
         raise ValueError(f"{name} must be in [0, {below}), got {value!r}")
 
 
-class MixturePolicy:
+class MixturePolicy(Acting):
     """One of several policies for a whole episode, drawn by a coin before it begins.
 
     Its expected utility is Σ weight·(that of the component). It is no Markov policy, so it has neither probabilities

@@ -1,7 +1,7 @@
 """Problems given by functions: states are anything, and nothing of the size of the state space is stored."""
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -9,12 +9,15 @@ import numpy as np
 from episafe.arrays import Array
 from episafe.errors import InvalidProblem
 from episafe.problems.checks import as_count, as_distributions, as_finite, as_number, as_unit_range, within_unit_norm
-from episafe.problems.policy import Policy
+from episafe.problems.outside import ENDED, START, Outside
+from episafe.problems.policy import Acting, Policy
 from episafe.problems.task import Task
+
+Signal = Callable[[int, Any], Any]  # (h, state) ↦ r_h(state, ·) or u_h(state, ·), shape (A,)
 
 
 @dataclass(frozen=True, eq=False)
-class FunctionPolicy:
+class FunctionPolicy(Acting):
     """A policy given by a function (h, state) ↦ π_h(·|state), shape (A,)."""
 
     function: Callable[[int, Any], Any]
@@ -38,8 +41,12 @@ class SampledTask:
         initial_state: s₁.
         threshold, slack: b and ξ > 0.
         safe_policy: the incumbent π_sf.
-        feature_function: state ↦ φ(state, ·), shape (A, d), norms at most 1.
-        reward_function, utility_function: (h, state) ↦ r_h(state, ·), u_h(state, ·), shape (A,), in [0, 1].
+        feature_function: state ↦ φ(state, ·), shape (A, d), norms at most 1; None for one-hot features of whatever
+            states are met.
+        reward_function, utility_function: (h, state) ↦ r_h(state, ·), u_h(state, ·), shape (A,), in [0, 1]; None for
+            what is not known and has to be learned from the rewards and utilities of episodes.
+        outside: the reward and utility a step of the states START and ENDED, where the problem has them.
+        cell_function: state ↦ what one-hot features tell apart; None for the state itself.
     """
 
     horizon: int
@@ -49,35 +56,74 @@ class SampledTask:
     threshold: float
     slack: float
     safe_policy: Policy
-    feature_function: Callable[[Any], Any]
-    reward_function: Callable[[int, Any], Any]
-    utility_function: Callable[[int, Any], Any]
+    feature_function: Callable[[Any], Any] | None
+    reward_function: Signal | None
+    utility_function: Signal | None
+    outside: Mapping[Outside, tuple[float, float]] = field(default_factory=dict)
+    cell_function: Callable[[Any], Any] | None = None
 
-    one_hot = False
     num_states = None
 
+    @property
+    def one_hot(self) -> bool:
+        """Whether φ is one-hot, so that Gram matrices are diagonal counts."""
+        return self.feature_function is None
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Which of "reward" and "utility" have to be learned."""
+        functions = {"reward": self.reward_function, "utility": self.utility_function}
+        return tuple(name for name, function in functions.items() if function is None)
+
+    @property
+    def random_start(self) -> bool:
+        """Whether the first step is a dummy one, whose transition is the start."""
+        return START in self.outside
+
+    @property
+    def may_end(self) -> bool:
+        """Whether an episode may end early, in an absorbing state."""
+        return ENDED in self.outside
+
+    def key(self, state: Any) -> Hashable:
+        """What a state is looked up by."""
+        if self.cell_function is None or isinstance(state, Outside):
+            return key(state)
+        return key(self.cell_function(state))
+
     def described(self, h: int, state: Any) -> tuple[Array, Array, Array]:
-        """φ (A, d), r_h and u_h (A,) at a state, checked in full."""
+        """φ (A, d), r_h and u_h (A,) at a state, checked in full; NaN for what is not known."""
         place, A = f"at step {h}, state {state!r}", self.num_actions
-        phi = as_finite(f"features {place}", self.feature_function(state), (A, self.dim))
-        within_unit_norm(f"features {place}", phi)
-        return (
-            phi,
-            as_unit_range(f"reward {place}", self.reward_function(h, state), (A,)),
-            as_unit_range(f"utility {place}", self.utility_function(h, state), (A,)),
-        )
+        phi = np.zeros((A, 0))
+        if self.feature_function is not None:
+            phi = as_finite(f"features {place}", self.feature_function(state), (A, self.dim))
+            within_unit_norm(f"features {place}", phi)
+        reward, utility = self.reward_at(h, state), self.utility_at(h, state)
+        for name, values in (("reward", reward), ("utility", utility)):
+            if name not in self.unknown:
+                as_unit_range(f"{name} {place}", values, (A,))
+        return phi, reward, utility
 
     def features(self, state: Any) -> Array:
         """φ(state, ·), shape (A, d)."""
+        if self.feature_function is None:
+            raise ValueError("one-hot features of states that are not listed have no array")
         return self._shaped("features", self.feature_function(state), (self.num_actions, self.dim), state)
 
     def reward_at(self, h: int, state: Any) -> Array:
-        """r_h(state, ·), shape (A,)."""
-        return self._shaped("reward", self.reward_function(h, state), (self.num_actions,), state)
+        """r_h(state, ·), shape (A,); NaN where it is not known."""
+        return self._signal("reward", 0, self.reward_function, h, state)
 
     def utility_at(self, h: int, state: Any) -> Array:
-        """u_h(state, ·), shape (A,)."""
-        return self._shaped("utility", self.utility_function(h, state), (self.num_actions,), state)
+        """u_h(state, ·), shape (A,); NaN where it is not known."""
+        return self._signal("utility", 1, self.utility_function, h, state)
+
+    def _signal(self, name: str, g: int, function: Signal | None, h: int, state: Any) -> Array:
+        if isinstance(state, Outside):
+            return np.full(self.num_actions, self.outside[state][g])
+        if function is None:
+            return np.full(self.num_actions, np.nan)
+        return self._shaped(name, function(h, state), (self.num_actions,), state)
 
     @staticmethod
     def _shaped(name: str, value: Any, shape: tuple[int, ...], state: Any) -> Array:

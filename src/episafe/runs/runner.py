@@ -15,11 +15,13 @@ from episafe.certify.observation import ObservationCertificate
 from episafe.errors import Infeasible
 from episafe.problems.checks import TOLERANCE
 from episafe.problems.cmdp import LinearCMDP
+from episafe.problems.gym import GymCMDP
 from episafe.problems.policy import MixturePolicy, Policy
 from episafe.problems.sampled import AnyTask, SampledCMDP, SampledTask
 from episafe.runs.compiled import CompiledRun, can_compile
 from episafe.runs.compiled_mixtures import CompiledMixtureRun
 from episafe.runs.facts import Coins, Facts, blank, no_coins
+from episafe.runs.live import live_loop
 from episafe.runs.record import Record
 from episafe.runs.settings import versions
 from episafe.runs.simulate import Streams, draw, running_sums, simulate
@@ -29,7 +31,7 @@ REPORT_EVERY = 2_000  # episodes between calls of `on_progress`
 
 
 def run(
-    cmdp: LinearCMDP | SampledCMDP,
+    cmdp: LinearCMDP | SampledCMDP | GymCMDP,
     agent: Agent,
     num_episodes: int = 10_000,
     seed: int = 0,
@@ -67,7 +69,11 @@ def run(
     transitions, choices, coin = (np.random.default_rng(s) for s in root.spawn(3))
     facts, totals = blank(num_episodes), None
     coins = no_coins(num_episodes) if _mixes(agent) else None
-    if isinstance(cmdp, SampledCMDP):
+    if isinstance(cmdp, GymCMDP):
+        totals = np.empty((num_episodes, 2))
+        cmdp.seed(int(transitions.integers(2**31)))
+        loop = live_loop(cmdp, agent, choices, SOURCES, facts, totals, lambda plan, k: _toss(plan, k, coin, coins))
+    elif isinstance(cmdp, SampledCMDP):
         totals = np.empty((num_episodes, 2))
         loop = sampled_loop(cmdp, agent, (choices, transitions), facts, totals, coin, coins)
     elif isinstance(agent, OPSE) and coins is not None:
@@ -86,7 +92,7 @@ def run(
         lams=facts.bounds[:, 0].copy(),
         utility_bounds=facts.bounds[:, 1].copy(),
         plan_ids=facts.plan_ids,
-        optimum=math.nan if isinstance(cmdp, SampledCMDP) else cmdp.optimal_value(),
+        optimum=cmdp.optimal_value() if isinstance(cmdp, LinearCMDP) else math.nan,
         threshold=cmdp.task.threshold,
         settings={**settings, **versions(), "seconds": seconds},
         reward_totals=None if totals is None else totals[:, 0].copy(),

@@ -1,0 +1,56 @@
+"""The paper's environments for other people's agents: import this, then `gymnasium.make("episafe/Streaming-v0")`.
+
+Not imported by episafe itself, which works without Gymnasium. In one go:
+`gymnasium.make("episafe.envs.gymnasium:episafe/Streaming-v0", problem_seed=3)`.
+"""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from episafe.envs import ENVIRONMENTS, make
+from episafe.problems.cmdp import LinearCMDP
+
+
+class CMDPEnv(gymnasium.Env[int, int]):
+    """A `LinearCMDP` as an environment: states and actions by number, `info["utility"]`, truncated after H steps.
+
+    Args:
+        cmdp: the problem; kept as `cmdp`, for exact values.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  # Gymnasium's own form
+
+    def __init__(self, cmdp: LinearCMDP) -> None:
+        task = cmdp.task
+        self.cmdp = cmdp
+        self.observation_space = gymnasium.spaces.Discrete(task.num_states)  # type: ignore[assignment]
+        self.action_space = gymnasium.spaces.Discrete(task.num_actions)  # type: ignore[assignment]
+        self._h, self._state = task.horizon, task.initial_state
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        """Begin at the initial state."""
+        super().reset(seed=seed)
+        self._h, self._state = 0, self.cmdp.task.initial_state
+        return self._state, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        """One step: s' ~ P_h(·|s, a), r_h(s, a), and u_h(s, a) in info."""
+        task, at = self.cmdp.task, (self._h, self._state, int(action))
+        if self._h >= task.horizon:
+            raise gymnasium.error.ResetNeeded(f"the episode of {task.horizon} steps is over: call reset()")
+        sums = np.cumsum(self.cmdp.P[at])
+        self._state = int(np.searchsorted(sums / sums[-1], self.np_random.random(), side="right"))
+        self._h += 1
+        info = {"utility": float(task.utility[at])}
+        return self._state, float(task.reward[at]), False, self._h == task.horizon, info
+
+
+def build(name: str, problem_seed: int = 0, **options: Any) -> CMDPEnv:
+    """`es.make(name, problem_seed, …)` as an environment."""
+    return CMDPEnv(make(name, problem_seed, **options))
+
+
+for _name in ENVIRONMENTS:
+    gymnasium.register(id=f"episafe/{_name.title()}-v0", entry_point=f"{__name__}:build", kwargs={"name": _name})

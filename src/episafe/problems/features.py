@@ -1,0 +1,211 @@
+"""Feature maps ψ of an observation, for problems whose states cannot be listed; all of norm at most 1.
+
+With A actions the features of a state and an action are φ(s, a) = e_a ⊗ ψ(s), in dimension A·dim. `norm` says what the
+largest norm was before it was scaled to 1. Observations beyond the bounds have the features of the nearest edge.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from episafe.arrays import Array
+from episafe.errors import InvalidProblem
+from episafe.problems.checks import as_count, as_finite
+
+
+@dataclass(frozen=True)
+class OneHot:
+    """One indicator for each state and action, held as counts: exact for finite states, and by far the fastest.
+
+    Attributes:
+        cell: observation ↦ a hashable value or an array, to tell apart no more than that; None for the observation.
+        size: how many values `cell` takes; not to be given without it.
+    """
+
+    cell: Callable[[Any], Any] | None = None
+    size: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.cell is None) != (self.size is None):
+            raise InvalidProblem("OneHot takes cell and size together: what to tell apart, and how many there are")
+        if self.size is not None:
+            as_count("size", self.size)
+
+
+@dataclass(frozen=True, eq=False)
+class Box:
+    """The bounds that observations are scaled by, to [0, 1]^n."""
+
+    low: Any
+    high: Any
+    num_axes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        low = as_finite("low", self.low, (None,))
+        high = as_finite("high", self.high, (len(low),))
+        if not (low < high).all():
+            raise InvalidProblem(f"low must be below high on every axis, got {low} and {high}")
+        for name, value in (("low", low), ("high", high), ("num_axes", len(low))):
+            object.__setattr__(self, name, value)
+
+    def unit(self, observation: Any) -> Array:
+        """The observation in [0, 1]^n, the nearest edge where it lies beyond."""
+        x = as_finite("observation", np.ravel(observation), (self.num_axes,))
+        unit: Array = np.clip((x - self.low) / (self.high - self.low), 0.0, 1.0)
+        return unit
+
+
+@dataclass(frozen=True, eq=False)
+class Cells(Box):
+    """A grid of `bins` cells an axis, as tuples: `OneHot(cells, cells.size)` tells apart no more than the cells."""
+
+    bins: int = 8
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        as_count("bins", self.bins)
+
+    @property
+    def size(self) -> int:
+        """How many cells there are."""
+        return int(self.bins**self.num_axes)
+
+    def __call__(self, observation: Any) -> tuple[int, ...]:
+        """The cell of an observation."""
+        index = np.minimum((self.unit(observation) * self.bins).astype(int), self.bins - 1)
+        return tuple(index.tolist())
+
+
+@dataclass(frozen=True, eq=False)
+class Tiles(Box):
+    """Tile coding: ψ marks the cell of each of `tilings` grids, shifted against each other by 1/tilings of a cell.
+
+    The last cell of an axis takes in what the shift pushes out. Norm √tilings before scaling.
+    """
+
+    bins: int = 8
+    tilings: int = 4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        as_count("bins", self.bins)
+        as_count("tilings", self.tilings)
+
+    @property
+    def dim(self) -> int:
+        """tilings · bins^n."""
+        return int(self.tilings * self.bins**self.num_axes)
+
+    @property
+    def norm(self) -> float:
+        """The largest norm before scaling."""
+        return float(self.tilings**0.5)
+
+    def __call__(self, observation: Any) -> Array:
+        """ψ (dim,)."""
+        shifts = np.arange(self.tilings)[:, None] / self.tilings
+        index = np.minimum((self.unit(observation) * self.bins + shifts).astype(int), self.bins - 1)
+        flat = np.ravel_multi_index(tuple(index.T), (self.bins,) * self.num_axes)
+        psi = np.zeros((self.tilings, self.bins**self.num_axes))
+        psi[np.arange(self.tilings), flat] = 1 / self.norm
+        return psi.ravel()
+
+
+@dataclass(frozen=True, eq=False)
+class Fourier(Box):
+    """ψ_c(x) = cos(π c·x) for c ∈ {0..order}^n, x in the unit cube. Norm at most √dim before scaling."""
+
+    order: int = 3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        as_count("order", self.order)
+
+    @property
+    def dim(self) -> int:
+        """(order + 1)^n."""
+        return int((self.order + 1) ** self.num_axes)
+
+    @property
+    def norm(self) -> float:
+        """The largest norm before scaling, at x = 0."""
+        return float(self.dim**0.5)
+
+    def __call__(self, observation: Any) -> Array:
+        """ψ (dim,)."""
+        psi: Array = np.cos(np.pi * _exponents(self.order, self.num_axes) @ self.unit(observation)) / self.norm
+        return psi
+
+
+@dataclass(frozen=True, eq=False)
+class Polynomial(Box):
+    """ψ_c(x) = Π_i x_i^{c_i} for c ∈ {0..degree}^n, x in the unit cube. Norm at most √dim before scaling."""
+
+    degree: int = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        as_count("degree", self.degree)
+
+    @property
+    def dim(self) -> int:
+        """(degree + 1)^n."""
+        return int((self.degree + 1) ** self.num_axes)
+
+    @property
+    def norm(self) -> float:
+        """The largest norm before scaling, at x = 1."""
+        return float(self.dim**0.5)
+
+    def __call__(self, observation: Any) -> Array:
+        """ψ (dim,)."""
+        powers = self.unit(observation) ** _exponents(self.degree, self.num_axes)
+        psi: Array = powers.prod(axis=1) / self.norm
+        return psi
+
+
+@dataclass(frozen=True, eq=False)
+class RBF(Box):
+    """ψ_c(x) ∝ exp(−‖x − c‖²/(2 width²)) on a grid of `centres` an axis, divided by their sum: norm at most 1."""
+
+    centres: int = 5
+    width: float = 0.2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        as_count("centres", self.centres)
+        if not self.width > 0:
+            raise InvalidProblem(f"width must be > 0, got {self.width!r}")
+
+    @property
+    def dim(self) -> int:
+        """centres^n."""
+        return int(self.centres**self.num_axes)
+
+    @property
+    def norm(self) -> float:
+        """The largest norm before scaling: weights that sum to 1 have norm at most 1."""
+        return 1.0
+
+    def __call__(self, observation: Any) -> Array:
+        """ψ (dim,)."""
+        centres = _exponents(self.centres - 1, self.num_axes) / max(self.centres - 1, 1)
+        exponent = -((self.unit(observation) - centres) ** 2).sum(axis=1) / (2 * self.width**2)
+        weight = np.exp(exponent - exponent.max())
+        psi: Array = weight / weight.sum()
+        return psi
+
+
+def blocks(psi: Array, num_actions: int) -> Array:
+    """φ(s, a) = e_a ⊗ ψ(s), shape (A, A·k), of ψ (k,)."""
+    phi = np.zeros((num_actions, num_actions, len(psi)))
+    phi[np.arange(num_actions), np.arange(num_actions)] = psi
+    return phi.reshape(num_actions, -1)
+
+
+def _exponents(largest: int, num_axes: int) -> Array:
+    """All of {0..largest}^n, shape ((largest + 1)^n, n)."""
+    return np.array(list(product(range(largest + 1), repeat=num_axes)), dtype=np.float64)

@@ -1,0 +1,311 @@
+"""A Gymnasium environment as a problem: its episodes come from `reset` and `step`, its kernel is known to nobody."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from episafe.arrays import Array
+from episafe.errors import Infeasible, InvalidProblem
+from episafe.problems.checks import TOLERANCE, as_count, as_finite, as_number
+from episafe.problems.features import OneHot, blocks
+from episafe.problems.outside import ENDED, START, Outside
+from episafe.problems.sampled import FunctionPolicy, SampledTask, Signal, key
+from episafe.problems.spaces import Actions, as_state, num_values, refuse_unreadable
+from episafe.problems.steps import Range, read_range, read_reset, read_step
+
+STARTS_COMPARED = 8  # resets with different seeds, to see whether the start is fixed
+
+
+def from_gymnasium(
+    env: Any,
+    *,
+    features: Any,
+    horizon: int,
+    safe_policy: Any,
+    slack: float,
+    threshold: float | None = None,
+    cost_limit: float | None = None,
+    reward_range: tuple[float, float] = (0.0, 1.0),
+    utility_range: tuple[float, float] | None = None,
+    cost_range: tuple[float, float] | None = None,
+    random_start: bool = False,
+    reward: Signal | None = None,
+    utility: Signal | None = None,
+) -> "GymCMDP":
+    """Turn a Gymnasium environment with finite actions into a problem.
+
+    Give `threshold` if the environment reports `info["utility"]`, and `cost_limit` if it reports `info["cost"]` or
+    returns six values with the cost third. Exactly one of the signals must be there at every step.
+
+    Args:
+        env: the environment; its own time limit, where it has one, must be the horizon.
+        features: `OneHot()`, a map of episafe.features, or any function of an observation: ψ (k,), which becomes
+            φ(s, a) = e_a ⊗ ψ(s), or φ(s, ·) (A, d); norms at most 1.
+        horizon: H, steps an episode has at most. One that ends earlier stays in an absorbing state with zero reward
+            and zero utility, or zero cost.
+        safe_policy: the incumbent, (h, observation) ↦ probabilities (A,), or a policy. That it is safe is for the
+            caller to know.
+        slack: what the incumbent has to spare at least, > 0, in the units of the signal.
+        threshold: the total utility of an episode to be kept in expectation.
+        cost_limit: the total cost c of an episode not to be exceeded in expectation; with costs in [0, 1] it is the
+            threshold H − c on utilities 1 − cost.
+        reward_range, utility_range, cost_range: the ranges of the raw signals, scaled to [0, 1]; (0, 1) by default.
+        random_start: True if the start is drawn anew each time; the task then has a dummy first step.
+        reward, utility: (h, observation) ↦ r_h, u_h (A,) in [0, 1], where they are known; None: learned as it goes.
+
+    Returns:
+        The problem; its task has rewards and utilities in [0, 1], and `origin` says how they were scaled.
+    """
+    space = getattr(env, "action_space", None)
+    if space is None or not callable(getattr(env, "step", None)) or not callable(getattr(env, "reset", None)):
+        raise InvalidProblem(f"env must be a Gymnasium environment, an object and not its class, got {env!r}")
+    if hasattr(env, "num_envs"):
+        raise InvalidProblem("env is a vector environment: give one of its environments; each episode is played alone")
+    H = as_count("horizon", horizon)
+    _check_time_limit(env, H)
+    signal, kept = _constraint(threshold, cost_limit)
+    ranges = {"utility": utility_range, "cost": cost_range}
+    other = "cost" if signal == "utility" else "utility"
+    if ranges[other] is not None:
+        raise InvalidProblem(f"{other}_range is given, but the limit is on the {signal}: give {signal}_range")
+    refuse_unreadable(env.observation_space)
+    scales = (
+        read_range("reward", reward_range),
+        read_range(signal, (0.0, 1.0) if ranges[signal] is None else ranges[signal]),
+    )
+    return GymCMDP(
+        env, features, H, safe_policy, as_number("slack", slack), kept, scales, random_start, reward, utility
+    )
+
+
+class GymCMDP:
+    """What `from_gymnasium` makes: a task, and an environment to play its episodes in.
+
+    Attributes:
+        task: what a learner is told.
+        origin: environment, ranges and limit, as plain values; kept with every record.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        features: Any,
+        horizon: int,
+        safe_policy: Any,
+        slack: float,
+        kept: float,
+        scales: tuple[Range, Range],
+        random_start: bool,
+        reward: Signal | None,
+        utility: Signal | None,
+    ) -> None:
+        if slack <= 0:
+            raise InvalidProblem(f"slack must be > 0, got {slack}: the incumbent must beat the limit strictly")
+        self.env, self._H, self._scales = env, horizon, scales
+        self._actions = Actions(env.action_space)
+        self._random_start, self._told = random_start, (reward, utility)
+        self._signal = None if utility is not None else scales[1].name
+        self._seed: int | None = None
+        self._first = self._fixed_start()
+        self._h, self._ended, self._episode = horizon, True, 0
+        A, steps_before = self._actions.count, int(random_start)
+        threshold, scaled_slack = _scaled(kept, slack, scales[1], horizon)
+        if threshold + scaled_slack > horizon + TOLERANCE:
+            raise Infeasible(f"the limit {kept:g} with slack {slack:g} cannot be kept in {horizon} steps: relax one")
+        wide, dim, cell = _features(features, self._first, A, env.observation_space)
+        self.task = SampledTask(
+            horizon=horizon + steps_before,
+            num_actions=A,
+            dim=dim,
+            initial_state=START if random_start else self._first,
+            threshold=threshold,
+            slack=scaled_slack,
+            safe_policy=FunctionPolicy(_inside(_probabilities(safe_policy), steps_before, A), A),
+            feature_function=wide,
+            reward_function=_later(reward, steps_before),
+            utility_function=_later(utility, steps_before),
+            outside={ENDED: self._after_the_end()} | ({START: (0.0, 0.0)} if random_start else {}),
+            cell_function=cell,
+        )
+        self.task.described(steps_before, self._first)
+        self.task.safe_policy.probabilities(steps_before, self._first)
+        self.origin: dict[str, str | int | float] = _origin(env, kept, scales, random_start)
+
+    def seed(self, seed: int) -> None:
+        """Begin the next episode with `env.reset(seed=seed)`."""
+        self._seed = seed
+
+    def reset(self) -> Any:
+        """Begin an episode: the first state, `START` if the start is random."""
+        observation = self._observation()
+        self._h, self._ended = 0, False
+        self._episode += 1
+        if self._random_start:
+            self._h, self._waiting = -1, observation
+            return START
+        if key(observation) != key(self._first):
+            raise InvalidProblem(
+                f"episode {self._episode} starts at {observation!r} and the first one at {self._first!r}: "
+                "give random_start=True"
+            )
+        return observation
+
+    def step(self, action: int) -> tuple[Any, float, float]:
+        """The next state, and reward and utility of this step in [0, 1]; NaN for what the task tells."""
+        if self._h >= self._H:
+            raise InvalidProblem(f"the episode of {self._H} steps is over: call reset()")
+        self._h += 1
+        if self._h == 0:
+            return self._waiting, 0.0, 0.0
+        if self._ended:
+            return ENDED, *self.task.outside[ENDED]
+        place = f"at step {self._h} of episode {self._episode}"
+        found = read_step(self.env.step(self._actions[action]), self._signal, place)
+        if found.truncated and not found.terminated and self._h < self._H:
+            raise InvalidProblem(
+                f"the environment truncates {place}, before the horizon {self._H}: give horizon={self._h}, or a longer "
+                "time limit to the environment"
+            )
+        self._ended = found.terminated
+        reward = self._scales[0].unit(found.reward, place) if self._told[0] is None else np.nan
+        utility = np.nan if self._signal is None else self._scales[1].unit(found.signal, place)
+        utility = 1.0 - utility if self._signal == "cost" else utility
+        return (ENDED if self._ended else self._state(found.observation, place)), reward, utility
+
+    def _observation(self) -> Any:
+        given = {} if self._seed is None else {"seed": self._seed}
+        self._seed = None
+        return self._state(read_reset(self.env.reset(**given)), "at reset")
+
+    def _state(self, observation: Any, place: str) -> Any:
+        space = self.env.observation_space
+        if not space.contains(observation):
+            raise InvalidProblem(
+                f"observation {observation!r} {place} is not in the observation space {space}: correct the space, or "
+                "what is returned (its type counts too)"
+            )
+        state = as_state(observation)
+        if isinstance(state, np.ndarray) and state.dtype.kind == "f" and not np.isfinite(state).all():
+            raise InvalidProblem(f"observation {observation!r} {place} is not finite: mend the environment")
+        return state
+
+    def _fixed_start(self) -> Any:
+        """The start; an error if it varies and nobody said so."""
+        starts = []
+        for seed in range(1 if self._random_start else STARTS_COMPARED):
+            self._seed = seed
+            starts.append(self._observation())
+        for seed, start in enumerate(starts):
+            if key(start) != key(starts[0]):
+                raise InvalidProblem(
+                    f"the start is not fixed: {starts[0]!r} with seed 0, {start!r} with seed {seed}; "
+                    "give random_start=True"
+                )
+        return starts[0]
+
+    def _after_the_end(self) -> tuple[float, float]:
+        """Reward and utility a step in the absorbing state: raw zeros, scaled."""
+        found = []
+        for scale in self._scales:
+            zero = (0.0 - scale.low) / (scale.high - scale.low)
+            if not 0 <= zero <= 1:
+                raise InvalidProblem(
+                    f"{scale.name}_range [{scale.low:g}, {scale.high:g}] leaves out 0, which is what an episode gets "
+                    "after it has ended: widen it"
+                )
+            found.append(1.0 - zero if scale.name == "cost" else zero)
+        return found[0], found[1]
+
+
+def _check_time_limit(env: Any, horizon: int) -> None:
+    limit = getattr(getattr(env, "spec", None), "max_episode_steps", None)
+    if limit is not None and limit != horizon:
+        raise InvalidProblem(
+            f"the environment's own time limit is {limit} steps and the horizon {horizon}: the constraint is on whole "
+            f"episodes, so make it with gymnasium.make(…, max_episode_steps={horizon}), or give horizon={limit}"
+        )
+
+
+def _constraint(threshold: float | None, cost_limit: float | None) -> tuple[str, float]:
+    if (threshold is None) == (cost_limit is None):
+        raise InvalidProblem(
+            'give exactly one of threshold (a lower limit on info["utility"]) and cost_limit (an upper limit on '
+            'info["cost"])'
+        )
+    if threshold is not None:
+        return "utility", as_number("threshold", threshold)
+    return "cost", as_number("cost_limit", cost_limit)
+
+
+def _scaled(kept: float, slack: float, scale: Range, horizon: int) -> tuple[float, float]:
+    """b and ξ for utilities in [0, 1]: Σ(u − low)/width ≥ (b − H·low)/width, and H − (c − H·low)/width for costs."""
+    width = scale.high - scale.low
+    share = (kept - horizon * scale.low) / width
+    return (horizon - share if scale.name == "cost" else share), slack / width
+
+
+def _features(
+    features: Any, first: Any, A: int, space: Any
+) -> tuple[Callable[[Any], Array] | None, int, Callable[[Any], Any] | None]:
+    """φ with one more dimension, for the states outside; d; and what one-hot features tell apart."""
+    if isinstance(features, OneHot):
+        size = features.size or num_values(space)
+        if size is None:
+            raise InvalidProblem(
+                f"one-hot features need countable observations, and {space} has not: use Tiles, Fourier, RBF, "
+                "Polynomial, or OneHot(cells, cells.size) with Cells"
+            )
+        return None, (size + 1) * A, features.cell
+    if not callable(features) or isinstance(features, type):
+        raise InvalidProblem(f"features must be OneHot() or a function of an observation, got {features!r}")
+    given = np.asarray(features(first))
+    if given.ndim not in (1, 2) or given.size == 0:
+        raise InvalidProblem(
+            f"features at the start have shape {given.shape}: return ψ (k,), or φ (A, d) with A = {A} rows"
+        )
+    d = A * given.shape[0] if given.ndim == 1 else given.shape[1]
+
+    def wide(state: Any) -> Array:
+        phi = np.zeros((A, d + 1))
+        if isinstance(state, Outside):
+            phi[:, d] = 1.0
+            return phi
+        found = as_finite(f"features at {state!r}", features(state), given.shape)
+        phi[:, :d] = blocks(found, A) if found.ndim == 1 else found
+        return phi
+
+    if given.ndim == 2 and given.shape[0] != A:
+        raise InvalidProblem(f"features at the start have shape {given.shape}: one row for each of {A} actions")
+    return wide, d + 1, None
+
+
+def _probabilities(policy: Any) -> Signal:
+    if hasattr(policy, "probabilities"):
+        found: Signal = policy.probabilities
+        return found
+    if not callable(policy):
+        raise InvalidProblem(
+            f"safe_policy must be a function (h, observation) ↦ probabilities, or a policy, got {policy!r}"
+        )
+    return policy  # type: ignore[no-any-return]
+
+
+def _inside(policy: Signal, steps_before: int, A: int) -> Signal:
+    """The policy by steps of the task; uniform outside, where actions are alike."""
+    return lambda h, state: np.full(A, 1 / A) if isinstance(state, Outside) else policy(h - steps_before, state)
+
+
+def _later(function: Signal | None, steps_before: int) -> Signal | None:
+    return None if function is None else lambda h, state: function(h - steps_before, state)
+
+
+def _origin(env: Any, kept: float, scales: tuple[Range, Range], random_start: bool) -> dict[str, str | int | float]:
+    spec = getattr(env, "spec", None)
+    return {
+        "env": getattr(spec, "id", None) or type(env).__name__,
+        "signal": scales[1].name,
+        "limit": kept,
+        **{f"{scale.name}_{end}": getattr(scale, end) for scale in scales for end in ("low", "high")},
+        "random_start": int(random_start),
+    }

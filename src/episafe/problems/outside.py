@@ -1,0 +1,17 @@
+"""Two states that no environment has: one before a random start, one after an early end."""
+
+from enum import Enum
+
+
+class Outside(Enum):
+    """Where an episode is while its environment is not running. All actions are alike there, and nobody moves it.
+
+    START is a dummy first step whose transition is the distribution of the start (algorithms.md, 5.4). ENDED is
+    absorbing: an episode that ends early stays there up to the horizon.
+    """
+
+    START = "start"
+    ENDED = "ended"
+
+
+START, ENDED = Outside.START, Outside.ENDED

@@ -1,0 +1,159 @@
+"""Live environments: broken ones are refused with the remedy, sound ones are learned safely."""
+
+import subprocess
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import episafe as es
+from broken import BROKEN, GOOD, UTILITY, H, Walk, psi, returning
+from conftest import constants
+from episafe.problems.outside import ENDED, START
+
+
+def problem(env, **changes):
+    arguments = {**GOOD, **changes}
+    if isinstance(arguments["features"], str):
+        arguments["features"] = es.features.OneHot()
+    return es.from_gymnasium(env, **arguments)
+
+
+def played(made, actions):
+    """States, rewards, utilities of one episode with these actions."""
+    states, seen = [made.reset()], []
+    for action in actions:
+        state, *signals = made.step(action)
+        states.append(state)
+        seen.append(signals)
+    return states, *np.array(seen).T
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_environment_is_refused_with_the_remedy(name):
+    env, changes, message = BROKEN[name]
+    with pytest.raises((es.InvalidProblem, TypeError), match=message):
+        made = problem(env, **changes)
+        agent = es.OPSE(made.task, constants())
+        agent.learn(es.play(made, agent.plan().policy, np.random.default_rng(0)))
+
+
+def test_there_are_forty_broken_ones():
+    assert len(BROKEN) >= 40
+
+
+@pytest.mark.parametrize("features", ["one-hot", lambda s: psi([s / 50])], ids=["one-hot", "features"])
+def test_the_sound_one_runs_and_the_same_seed_gives_the_same_record(features):
+    def run():
+        made = problem(Walk(), features=features)
+        return es.run(made, es.OPSE(made.task, constants()), num_episodes=30, seed=4)
+
+    record, again = run(), run()
+    assert np.isnan(record.utility_values).all()
+    assert record.utility_totals.min() >= 0
+    assert record.settings["signal"] == "cost"
+    np.testing.assert_array_equal(record.utility_totals, again.utility_totals)
+
+
+def test_a_cost_limit_is_a_threshold_on_one_minus_the_cost():
+    made = problem(Walk())
+    assert made.task.threshold == H - 1.0
+    _, rewards, utilities = played(made, [0, 1, 1])
+    assert rewards.tolist() == [0, 1, 1]
+    assert utilities.tolist() == [1, 0, 0]
+
+
+def test_ranges_scale_signals_threshold_and_slack():
+    """Rewards −10..10, utilities 0..4, at least 6 of them in 3 steps: 1.5 of 3 in units of [0, 1]."""
+    env = returning(lambda o, r, d, t, i: (o, 10 * r, d, t, {"utility": 4 * r}))
+    made = problem(env, **UTILITY | {"threshold": 6.0}, reward_range=(-10, 10), utility_range=(0, 4), slack=1.0)
+    assert (made.task.threshold, made.task.slack) == (1.5, 0.25)
+    _, rewards, utilities = played(made, [0, 1, 0])
+    assert rewards.tolist() == [0.5, 1.0, 0.5]
+    assert utilities.tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize(("name", "limit", "left"), [("cost", {}, 1.0), ("utility", UTILITY, 0.0)])
+def test_an_early_end_is_absorbing_with_zero_reward_and_zero_signal(name, limit, left):
+    env = returning(lambda o, r, d, t, i: (o, r, o == 2, t, {name: 1.0}))
+    states, rewards, utilities = played(problem(env, **limit), [1, 1, 1])
+    assert states == [0, 1, ENDED, ENDED]
+    assert rewards.tolist() == [1, 1, 0]
+    assert utilities[2] == left
+
+
+def test_six_values_have_the_cost_third():
+    env = returning(lambda o, r, d, t, i: (o, r, i["cost"] / 2, d, t, {}))
+    assert played(problem(env), [1, 0, 1])[2].tolist() == [0.5, 1, 0.5]
+
+
+def test_a_random_start_is_a_dummy_first_step():
+    class Random(Walk):
+        def start(self):
+            return int(self.np_random.integers(1, 4))
+
+    made = problem(Random(), random_start=True)
+    assert made.task.horizon == H + 1
+    assert made.task.initial_state is START
+    states, rewards, utilities = played(made, [1, 0, 1, 0])
+    assert states[0] is START
+    assert states[1] in (1, 2, 3)
+    assert (rewards[0], utilities[0]) == (0, 0)
+    agent = es.OPSE(made.task, constants())
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        agent.learn(es.play(made, made.task.safe_policy, rng))
+    known = agent.planner.regression
+    np.testing.assert_array_equal(known.model.visits[0, :, 0], [50, 50])  # every action of the dummy step learned
+    agent.plan()
+    np.testing.assert_allclose(agent.plan().policy.probabilities(0, START).sum(), 1)
+
+
+def test_actions_of_other_finite_spaces_are_numbered():
+    taken = []
+
+    def note(self, action):
+        taken.append(np.array(action).tolist())
+        return Walk.step(self, 0)
+
+    for space in (gym.spaces.Discrete(3, start=5), gym.spaces.MultiDiscrete([2, 3])):
+        env = type("Noting", (Walk,), {"action_space": space, "step": note})()
+        made = problem(env, safe_policy=lambda h, s, n=3 if space.shape == () else 6: np.full(n, 1 / n))
+        played(made, [0, 2, 1])
+    assert taken == [5, 7, 6, [0, 0], [0, 2], [0, 1]]
+
+
+def test_importing_the_library_does_not_import_gymnasium():
+    code = "import sys, episafe; sys.exit('gymnasium' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_continuous_environment_keeps_visited_states_only():
+    """CartPole from a random start, tile coding of angle and speed; and one-hot cells of the same."""
+
+    class Upright(gym.Wrapper):
+        def step(self, action):
+            state, reward, terminated, truncated, info = self.env.step(action)
+            return state, reward, terminated, truncated, {**info, "utility": float(abs(state[2]) < 0.1)}
+
+    def run(features):
+        made = es.from_gymnasium(
+            Upright(gym.make("CartPole-v1", max_episode_steps=12)),
+            features=features,
+            horizon=12,
+            threshold=6.0,
+            slack=1.0,
+            safe_policy=lambda h, state: np.eye(2)[int(state[2] + 0.5 * state[3] > 0)],
+            random_start=True,
+        )
+        agent = es.OPSE(made.task, constants(), es.Doubling(0.5))
+        record = es.run(made, agent, num_episodes=60)
+        assert np.isfinite(record.utility_totals).all()
+        assert np.isfinite(record.utility_bounds).all()
+        return agent.planner.regression.support.size
+
+    tiles = es.features.Tiles([-0.2, -2.0], [0.2, 2.0], bins=4, tilings=2)
+    assert run(lambda state: tiles(state[2:])).max() <= 61
+    cells = es.features.Cells([-0.2, -2.0], [0.2, 2.0], bins=4)
+    assert run(es.features.OneHot(lambda state: cells(state[2:]), cells.size)).max() <= 17

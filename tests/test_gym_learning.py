@@ -1,0 +1,99 @@
+"""FrozenLake with a cost, live: every deployed policy judged by the exact problem that the learner never sees."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import episafe as es
+from gym_problems import WithCost, exact, table
+
+H, HOLES = 8, (5, 7, 11, 12)
+LEFT = 0
+
+
+def fell(state, action, following):
+    return float(following in HOLES)
+
+
+def lake(cost_limit=0.5):
+    env = gym.make("FrozenLake-v1", max_episode_steps=H, is_slippery=False)
+    live = es.from_gymnasium(
+        WithCost(env, fell),
+        features=es.features.OneHot(),
+        horizon=H,
+        cost_limit=cost_limit,
+        safe_policy=lambda h, s: np.eye(4)[LEFT],
+        slack=0.5,
+    )
+    return live, exact(env, H, fell, cost_limit)
+
+
+def values_of_deployed(live, cmdp, agent, num_episodes, seed):
+    """Exact (V^r, V^u) of every plan deployed, (plans, 2)."""
+    rng, values, last = np.random.default_rng(seed), [], None
+    live.seed(seed)
+    for _ in range(num_episodes):
+        plan = agent.plan()
+        if plan is not last:
+            values.append(cmdp.evaluate(table(plan.policy, cmdp)))
+            last = plan
+        agent.learn(es.play(live, plan.policy, rng), plan_id=plan.id)
+    return np.array(values)
+
+
+@pytest.mark.parametrize("seed", [11, 12, 13])
+def test_frozen_lake_is_learned_without_violation(seed):
+    """3000 episodes; constants were chosen on seed 0. Half of what lies between incumbent (0) and optimum (1)."""
+    live, cmdp = lake()
+    scales = {"C_r": 0.1, "C_u": 0.0, "C_dagger": 0.1, "B_dagger": 1.0, "C_theta": 0.1}
+    constants = es.Constants(**scales, kappa=0.01, lam_max=300, num_halvings=25, ridge=0.1)
+    values = values_of_deployed(live, cmdp, es.OPSE(live.task, constants, es.Doubling(0.5)), 3000, seed)
+    assert cmdp.optimal_value() == pytest.approx(1)
+    assert values[:, 1].min() >= cmdp.task.threshold
+    assert values[-1, 0] >= 0.5
+
+
+def test_ghosh_violates_on_the_same_lake():
+    """The control: the same data and planner without pessimism and without the incumbent."""
+    live, cmdp = lake()
+    constants = es.Constants(0.1, 0.5, 0.0, 0.0, kappa=0.01, lam_max=300, num_halvings=25, ridge=0.1, C_theta=0.5)
+    values = values_of_deployed(live, cmdp, es.Ghosh2024(live.task, constants, es.Doubling(0.5)), 100, 11)
+    assert values[:, 1].min() < cmdp.task.threshold - 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [11, 13])
+def test_cliff_walking_is_learned_without_violation(seed):
+    """18000 episodes of 16 steps, limit 8 falls; constants were chosen on seed 0. The incumbent goes round by the top.
+
+    The limit is wide: what binds is the pessimism about steps never tried.
+    """
+    horizon, start, limit = 16, 36, 8.0
+
+    def cost(state, action, following):
+        return float(state // 12 >= 2 and following == start and (state != start or action == 1))
+
+    def by_the_top(state):
+        row, column = divmod(state, 12)
+        return 2 if column == 11 else (0 if row > 0 else 1)
+
+    def reward(raw):
+        return max(raw, -1.0)  # a fall is in the cost
+
+    env = gym.make("CliffWalking-v1", max_episode_steps=horizon)
+    live = es.from_gymnasium(
+        WithCost(env, cost, reward),
+        features=es.features.OneHot(),
+        horizon=horizon,
+        cost_limit=limit,
+        safe_policy=lambda h, s: np.eye(4)[by_the_top(s)],
+        slack=limit,
+        reward_range=(-1.0, 0.0),
+    )
+    cmdp = exact(env, horizon, cost, limit, reward, (-1.0, 0.0))
+    scales = {"C_r": 1.0, "C_u": 0.0, "C_dagger": 0.1, "B_dagger": 1.0, "C_theta": 0.2}
+    constants = es.Constants(**scales, kappa=0.01, lam_max=300, num_halvings=25, ridge=0.1)
+    values = values_of_deployed(live, cmdp, es.OPSE(live.task, constants, es.Doubling(1.0)), 18_000, seed)
+    incumbent = cmdp.evaluate(table(live.task.safe_policy, cmdp))[0]
+    assert values[:, 1].min() >= cmdp.task.threshold
+    assert values[-1, 0] - incumbent >= 0.5 * (cmdp.optimal_value() - incumbent)
