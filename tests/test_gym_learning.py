@@ -97,3 +97,17 @@ def test_cliff_walking_is_learned_without_violation(seed):
     incumbent = cmdp.evaluate(table(live.task.safe_policy, cmdp))[0]
     assert values[:, 1].min() >= cmdp.task.threshold
     assert values[-1, 0] - incumbent >= 0.5 * (cmdp.optimal_value() - incumbent)
+
+
+def test_a_certificate_from_observed_costs_on_the_same_lake():
+    """Reward and cost are learned, and `Observation` certifies from the observed ones: level theorem, live."""
+    live, cmdp = lake()
+    agent = es.OPSE(live.task, es.Constants.proposing(), certifier=es.certify.Observation(0.05))
+    record = es.run(live, agent, 400, seed=3)
+    assert record.settings["level"] == "theorem"
+    assert np.isfinite(record.utility_totals).all()
+    mixed = [plan for plan in agent._issued.values() if isinstance(plan.policy, es.MixturePolicy)]
+    assert mixed and np.mean(record.sources == "search") > 0.5
+    for plan in mixed[::40]:
+        parts = [cmdp.evaluate(table(policy, cmdp))[1] for policy in plan.policy.components]
+        assert plan.policy.weights @ parts >= cmdp.task.threshold

@@ -31,6 +31,7 @@ def propose(planner: SoftmaxPlanner, aim: Aim) -> Proposal:
     if aim.optimism > 0:
         scales = scales._replace(utility_bonus=aim.optimism)
     search = planner.search._replace(threshold=aim.utility)
+    known.prepare(scales)
     source, lam, _ = kernels.decide(known.model, known.support, known.work, scales, search)
     if source == kernels.SAFE:
         lam = search.lam_max
