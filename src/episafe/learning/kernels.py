@@ -239,8 +239,8 @@ def count_step(  # type: ignore[no-untyped-def]
 
 @kernel
 def padded(n):  # type: ignore[no-untyped-def]
-    """n, if not tiny up to a multiple of 16, so that loops over states leave no remainder; there is room for it."""
-    return n if n < 4 else (n + 15) // 16 * 16
+    """n up to a multiple of 16, so that loops over states leave no remainder; there is room for it."""
+    return (n + 15) // 16 * 16
 
 
 def refresh(model: DenseModel | CountModel, size: IntArray, work: Work, scales: Scales) -> None:
