@@ -1,5 +1,6 @@
 """Policies: what acts. Anything with `probabilities(h, state)`, for a finite task also a table; and mixtures."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -25,12 +26,12 @@ class Policy(Protocol):
         ...
 
 
-class Acting:
+class Acting(ABC):
     """What every policy can do that has probabilities: draw an action."""
 
+    @abstractmethod
     def probabilities(self, h: int, state: Any) -> Array:
         """π_h(·|state), shape (A,)."""
-        raise NotImplementedError
 
     def act(self, h: int, state: Any, rng: np.random.Generator) -> int:
         """An action drawn from π_h(·|state): the first a with Σ_{b ≤ a} π_b > U, U uniform in [0, 1)."""
