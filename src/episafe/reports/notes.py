@@ -9,6 +9,7 @@ from episafe.runs.settings import Scalar
 OF_ONE_RUN = (
     "seed",
     "run_seed",
+    "slack",
     "job",
     "seconds",
     "redraws",
