@@ -11,6 +11,7 @@ from episafe.errors import InvalidProblem
 from episafe.problems.checks import as_count, as_distributions, as_finite, as_number, as_unit_range, within_unit_norm
 from episafe.problems.outside import ENDED, START, Outside
 from episafe.problems.policy import Acting, Policy
+from episafe.problems.reading import Reading
 from episafe.problems.task import Task
 
 Signal = Callable[[int, Any], Any]  # (h, state) ↦ r_h(state, ·) or u_h(state, ·), shape (A,)
@@ -47,6 +48,7 @@ class SampledTask:
             what is not known and has to be learned from the rewards and utilities of episodes.
         outside: the reward and utility a step of the states START and ENDED, where the problem has them.
         cell_function: state ↦ what one-hot features tell apart; None for the state itself.
+        reading: how raw observations, actions and signals of its environment are read, where it has one.
     """
 
     horizon: int
@@ -61,6 +63,7 @@ class SampledTask:
     utility_function: Signal | None
     outside: Mapping[Outside, tuple[float, float]] = field(default_factory=dict)
     cell_function: Callable[[Any], Any] | None = None
+    reading: Reading | None = None
 
     num_states = None
 
@@ -130,7 +133,9 @@ class SampledTask:
         """The value as a float64 array of this shape: the compiled policy relies on it."""
         array = np.ascontiguousarray(value, dtype=np.float64)
         if array.shape != shape:
-            raise InvalidProblem(f"{name} at state {state!r} must have shape {shape}, got {array.shape}")
+            raise InvalidProblem(
+                f"{name} at state {state!r} must have shape {shape}, got {array.shape}: give it that shape"
+            )
         return array
 
 
