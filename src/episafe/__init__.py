@@ -22,7 +22,8 @@ from episafe.problems.gym import GymCMDP, from_gymnasium
 from episafe.problems.policy import MixturePolicy, Policy, TablePolicy
 from episafe.problems.sampled import SampledCMDP, SampledTask
 from episafe.problems.task import Constraint, Task
-from episafe.runs.live import play
+from episafe.problems.vector import VectorGymCMDP
+from episafe.runs.live import play, play_batch
 from episafe.runs.record import Record
 from episafe.runs.runner import run
 
@@ -57,6 +58,7 @@ __all__ = [
     "Sections",
     "TablePolicy",
     "Task",
+    "VectorGymCMDP",
     "WarmStart",
     "bandits",
     "certify",
@@ -65,6 +67,7 @@ __all__ = [
     "learn_log",
     "make",
     "play",
+    "play_batch",
     "run",
 ]
 

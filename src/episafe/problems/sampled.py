@@ -19,6 +19,7 @@ from episafe.problems.checks import (
 )
 from episafe.problems.outside import ENDED, START, Outside
 from episafe.problems.policy import Acting, Policy
+from episafe.problems.reading import Reading
 from episafe.problems.task import Task
 
 Signal = Callable[[int, Any], Any]  # (h, state) ↦ r_h(state, ·) or u_h(state, ·), shape (A,)
@@ -57,6 +58,7 @@ class SampledTask:
         cell_function: state ↦ what one-hot features tell apart; None for the state itself.
         time_homogeneous: whether transitions, and reward and utility where they are learned, are the same at every
             step; what is seen at one step then counts for all.
+        reading: how raw observations, actions and signals of its environment are read, where it has one.
     """
 
     horizon: int
@@ -72,6 +74,7 @@ class SampledTask:
     outside: Mapping[Outside, tuple[float, float]] = field(default_factory=dict)
     cell_function: Callable[[Any], Any] | None = None
     time_homogeneous: bool = False
+    reading: Reading | None = None
 
     num_states = None
 
@@ -141,7 +144,9 @@ class SampledTask:
         """The value as a float64 array of this shape: the compiled policy relies on it."""
         array = np.ascontiguousarray(value, dtype=np.float64)
         if array.shape != shape:
-            raise InvalidProblem(f"{name} at state {state!r} must have shape {shape}, got {array.shape}")
+            raise InvalidProblem(
+                f"{name} at state {state!r} must have shape {shape}, got {array.shape}: give it that shape"
+            )
         return array
 
 

@@ -18,6 +18,7 @@ from episafe.problems.cmdp import LinearCMDP, refuse_steps_that_differ
 from episafe.problems.gym import GymCMDP
 from episafe.problems.policy import MixturePolicy, Policy
 from episafe.problems.sampled import AnyTask, SampledCMDP, SampledTask
+from episafe.problems.vector import VectorGymCMDP
 from episafe.runs.compiled import CompiledRun, can_compile
 from episafe.runs.compiled_mixtures import CompiledMixtureRun
 from episafe.runs.facts import Coins, Facts, blank, no_coins
@@ -31,7 +32,7 @@ REPORT_EVERY = 2_000  # episodes between calls of `on_progress`
 
 
 def run(
-    cmdp: LinearCMDP | SampledCMDP | GymCMDP,
+    cmdp: LinearCMDP | SampledCMDP | GymCMDP | VectorGymCMDP,
     agent: Agent,
     num_episodes: int = 10_000,
     seed: int = 0,
@@ -43,7 +44,7 @@ def run(
     Args:
         cmdp: the world, known to this loop and not to the agent.
         agent: plans before each episode and learns after it.
-        num_episodes: K.
+        num_episodes: K. A vector environment plays N at a time; the last batch is smaller where N does not divide K.
         seed: of the run; actions, transitions and the coins of mixtures are drawn from separate streams.
         on_progress: called now and then with the number of episodes done.
 
@@ -69,7 +70,7 @@ def run(
     transitions, choices, coin = (np.random.default_rng(s) for s in root.spawn(3))
     facts, totals = blank(num_episodes), None
     coins = no_coins(num_episodes) if _mixes(agent) else None
-    if isinstance(cmdp, GymCMDP):
+    if isinstance(cmdp, GymCMDP | VectorGymCMDP):
         totals = np.empty((num_episodes, 2))
         cmdp.seed(int(transitions.integers(2**31)))
         loop = live_loop(cmdp, agent, choices, SOURCES, facts, totals, lambda plan, k: _toss(plan, k, coin, coins))
