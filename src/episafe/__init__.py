@@ -25,6 +25,7 @@ from episafe.problems.task import Constraint, Task
 from episafe.runs.live import play
 from episafe.runs.record import Record
 from episafe.runs.runner import run
+from episafe.runs.slack import measure_slack
 
 if TYPE_CHECKING:
     from episafe import bandits
@@ -64,6 +65,7 @@ __all__ = [
     "from_gymnasium",
     "learn_log",
     "make",
+    "measure_slack",
     "play",
     "run",
 ]

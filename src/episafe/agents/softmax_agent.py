@@ -36,6 +36,10 @@ class SoftmaxAgent(Agent):
 
     def _propose(self) -> Plan:
         self.constants.refuse_outside_scope(self.task, self.num_learned + 1)
+        reaching = self.constants.reaching(self.num_learned + 1)
+        if reaching is not self.constants:
+            self.constants = reaching
+            self.planner.use(reaching)
         return self.as_plan(self.planner.decide())
 
     def as_plan(self, decision: Decision, policy: Policy | None = None) -> Plan:
