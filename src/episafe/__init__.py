@@ -26,6 +26,7 @@ from episafe.problems.vector import VectorGymCMDP
 from episafe.runs.live import play, play_batch
 from episafe.runs.record import Record
 from episafe.runs.runner import run
+from episafe.runs.slack import measure_slack
 
 if TYPE_CHECKING:
     from episafe import bandits
@@ -66,6 +67,7 @@ __all__ = [
     "from_gymnasium",
     "learn_log",
     "make",
+    "measure_slack",
     "play",
     "play_batch",
     "run",

@@ -21,8 +21,12 @@ Pair = tuple[Array, Array]  # of the reward, of the utility
 
 
 def theory_scale(dim: int, num_episodes: int, delta: float, ridge: float = 1.0) -> float:
-    """C_θ = √(ρd) + ½√(d ln((1 + K/ρ)/δ)): valid at all episodes with probability 1 − δ if r, u ∈ [0, 1] are linear."""
-    return math.sqrt(ridge * dim) + 0.5 * math.sqrt(dim * math.log((1 + num_episodes / ridge) / delta))
+    """C_θ = √(ρd) + ½√((d ∨ 2) ln((1 + K/ρ)/δ)): valid at all episodes with probability 1 − δ if the signal is linear.
+
+    Of one signal in [0, 1] at one step; for reward and utility at all steps together give δ/(2H), and where steps share
+    their data KH for K and δ/2. The determinant gives d ln(1 + K/(ρd)) + 2 ln(1/δ), which is less from d = 2 on.
+    """
+    return math.sqrt(ridge * dim) + 0.5 * math.sqrt(max(dim, 2) * math.log((1 + num_episodes / ridge) / delta))
 
 
 class Signals:

@@ -56,8 +56,19 @@ class SoftmaxPlanner:
     def __init__(
         self, task: AnyTask, constants: Constants, *, pessimistic: bool, search: LamSearch = Bisection()
     ) -> None:
-        self._task = task
+        self._task, self._pessimistic, self._how = task, pessimistic, search
         self._points = _points(search, task)
+        self.use(constants)
+        self._learning = float(constants.ridge), float(constants.C_theta), pessimistic
+        self.regression = self.blank()
+
+    def blank(self) -> Regression:
+        """A regression that has learned nothing yet."""
+        return regression_for(self._task, *self._learning)
+
+    def use(self, constants: Constants) -> None:
+        """Plan with these scales and search limits from now on, on the same regression and so with the same ρ."""
+        pessimistic, search = self._pessimistic, self._how
         self.scales = Scales(
             C_r=float(constants.C_r),
             utility_bonus=(-1.0 if pessimistic else 1.0) * float(constants.C_u),
@@ -68,18 +79,12 @@ class SoftmaxPlanner:
             spread=float(constants.spread),
         )
         self.search = Search(
-            threshold=task.threshold,
+            threshold=self._task.threshold,
             lam_max=float(constants.lam_max),
             num_halvings=int(constants.num_halvings),
             fallback=pessimistic,
             factor=search.factor if isinstance(search, WarmStart) else 0.0,
         )
-        self._learning = float(constants.ridge), float(constants.C_theta), pessimistic
-        self.regression = self.blank()
-
-    def blank(self) -> Regression:
-        """A regression that has learned nothing yet."""
-        return regression_for(self._task, *self._learning)
 
     @property
     def information(self) -> Array:

@@ -98,6 +98,16 @@ def as_number(name: str, value: Any) -> float:
     return float(value)
 
 
+def as_slack(value: Any) -> float | None:
+    """A slack > 0, or None where it is not known."""
+    if value is None:
+        return None
+    slack = as_number("slack", value)
+    if slack <= 0:
+        raise InvalidProblem(f"slack must be > 0, got {slack}: the incumbent must beat the threshold strictly")
+    return slack
+
+
 def as_count(name: str, value: Any) -> int:
     """A whole number ≥ 1."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:

@@ -148,10 +148,11 @@ class LinearCMDP:
     def load(cls, path: str | Path) -> "LinearCMDP":
         """The problem that `save` wrote; every check of the constructor is made again."""
         needed = {"P", "reward", "utility", "initial_state", "threshold", "safe_policy", "slack"}
-        arrays, origin = read_arrays(Path(path), needed | {"phi"})
+        arrays, origin = read_arrays(Path(path), needed | {"phi", "time_homogeneous"})
         if not needed <= arrays.keys():
             raise DamagedFile(f"{path} is not a saved problem: it lacks {', '.join(sorted(needed - arrays.keys()))}")
-        for name in ("initial_state", "threshold", "slack"):
+        arrays.setdefault("time_homogeneous", np.array(False))
+        for name in ("initial_state", "threshold", "slack", "time_homogeneous"):
             if arrays[name].shape != ():
                 raise DamagedFile(f"{path} is not a saved problem: its {name} has shape {arrays[name].shape}")
         return cls(
@@ -163,7 +164,7 @@ class LinearCMDP:
             threshold=float(arrays["threshold"]),
             safe_policy=arrays["safe_policy"],
             slack=float(arrays["slack"]),
-            time_homogeneous=bool(arrays.get("time_homogeneous", False)),
+            time_homogeneous=bool(arrays["time_homogeneous"]),
             origin=origin,
         )
 

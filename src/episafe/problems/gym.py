@@ -8,7 +8,7 @@ import numpy as np
 
 from episafe.arrays import Array
 from episafe.errors import Infeasible, InvalidProblem
-from episafe.problems.checks import TOLERANCE, as_count, as_finite, as_flag, as_number
+from episafe.problems.checks import TOLERANCE, as_count, as_finite, as_flag, as_number, as_slack
 from episafe.problems.features import OneHot, blocks
 from episafe.problems.outside import ENDED, START, Outside
 from episafe.problems.reading import Reading
@@ -28,7 +28,7 @@ def from_gymnasium(
     features: Any,
     horizon: int,
     safe_policy: Any,
-    slack: float,
+    slack: float | None,
     threshold: float | None = None,
     cost_limit: float | None = None,
     reward_range: tuple[float, float] = (0.0, 1.0),
@@ -53,7 +53,7 @@ def from_gymnasium(
             and zero utility, or zero cost.
         safe_policy: the incumbent, (h, observation) ↦ probabilities (A,), or a policy. That it is safe is for the
             caller to know.
-        slack: what the incumbent has to spare at least, > 0, in the units of the signal.
+        slack: what the incumbent has to spare at least, > 0, in the units of the signal; None where nobody knows.
         threshold: the total utility of an episode to be kept in expectation.
         cost_limit: the total cost c of an episode not to be exceeded in expectation; with costs in [0, 1] it is the
             threshold H − c on utilities 1 − cost.
@@ -91,7 +91,7 @@ def from_gymnasium(
         features,
         H,
         safe_policy,
-        as_number("slack", slack),
+        as_slack(slack),
         kept,
         scales,
         random_start,
@@ -115,7 +115,7 @@ class LiveCMDP(ABC):
         features: Any,
         horizon: int,
         safe_policy: Any,
-        slack: float,
+        slack: float | None,
         kept: float,
         scales: tuple[Range, Range],
         random_start: bool,
@@ -123,8 +123,6 @@ class LiveCMDP(ABC):
         utility: Signal | None,
         time_homogeneous: bool,
     ) -> None:
-        if slack <= 0:
-            raise InvalidProblem(f"slack must be > 0, got {slack}: give what the incumbent has to spare")
         self.env, self._H, self._scales = env, horizon, scales
         action_space, observation_space = self._spaces()
         refuse_unreadable(observation_space)
@@ -136,8 +134,10 @@ class LiveCMDP(ABC):
         self._h, self._episode = horizon, 0
         A, steps_before = self._reading.actions.count, int(random_start)
         threshold, scaled_slack = _scaled(kept, slack, scales[1], horizon)
-        if threshold + scaled_slack > horizon + TOLERANCE:
-            raise Infeasible(f"the limit {kept:g} with slack {slack:g} cannot be kept in {horizon} steps: relax one")
+        if threshold + (scaled_slack or 0.0) > horizon + TOLERANCE:
+            raise Infeasible(
+                f"the limit {kept:g} with slack {slack or 0:g} cannot be kept in {horizon} steps: relax one"
+            )
         wide, dim, cell = _features(features, self._first, A, observation_space)
         self.task = SampledTask(
             horizon=horizon + steps_before,
@@ -293,11 +293,11 @@ def _constraint(threshold: float | None, cost_limit: float | None) -> tuple[str,
     return "cost", as_number("cost_limit", cost_limit)
 
 
-def _scaled(kept: float, slack: float, scale: Range, horizon: int) -> tuple[float, float]:
+def _scaled(kept: float, slack: float | None, scale: Range, horizon: int) -> tuple[float, float | None]:
     """b and ξ for utilities in [0, 1]: Σ(u − low)/width ≥ (b − H·low)/width, and H − (c − H·low)/width for costs."""
     width = scale.high - scale.low
     share = (kept - horizon * scale.low) / width
-    return (horizon - share if scale.name == "cost" else share), slack / width
+    return (horizon - share if scale.name == "cost" else share), None if slack is None else slack / width
 
 
 def _features(

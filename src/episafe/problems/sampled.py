@@ -14,6 +14,7 @@ from episafe.problems.checks import (
     as_finite,
     as_flag,
     as_number,
+    as_slack,
     as_unit_range,
     within_unit_norm,
 )
@@ -48,7 +49,8 @@ class SampledTask:
     Attributes:
         horizon, num_actions, dim: H, A, d.
         initial_state: s₁.
-        threshold, slack: b and ξ > 0.
+        threshold: b.
+        slack: ξ > 0; None where it is not known.
         safe_policy: the incumbent π_sf.
         feature_function: state ↦ φ(state, ·), shape (A, d), norms at most 1; None for one-hot features of whatever
             states are met.
@@ -66,7 +68,7 @@ class SampledTask:
     dim: int
     initial_state: Any
     threshold: float
-    slack: float
+    slack: float | None
     safe_policy: Policy
     feature_function: Callable[[Any], Any] | None
     reward_function: Signal | None
@@ -153,6 +155,16 @@ class SampledTask:
 AnyTask = Task | SampledTask
 
 
+def known_slack(task: AnyTask) -> float:
+    """ξ, or an error for what cannot do without it."""
+    if task.slack is None:
+        raise InvalidProblem(
+            "the slack is not known, and this needs it: measure it with es.measure_slack and give slack=…, or use the "
+            "planner's own certificate, which does not"
+        )
+    return task.slack
+
+
 class SampledCMDP:
     """A constrained MDP given by functions; its kernel can be sampled and is known to nobody.
 
@@ -166,7 +178,7 @@ class SampledCMDP:
         initial_state: s₁; states are hashable values or numpy arrays.
         threshold: b.
         safe_policy: (h, state) ↦ π_sf(·|state), shape (A,), or a policy. That it is safe is for the caller to know.
-        slack: ξ > 0, what it has above the threshold at least.
+        slack: ξ > 0, what it has above the threshold at least; None where nobody knows.
         time_homogeneous: True if the distribution of `sample` does not depend on h. That it does not is for the caller
             to know.
         origin: where the problem comes from, as plain values.
@@ -185,14 +197,12 @@ class SampledCMDP:
         initial_state: Any,
         threshold: float,
         safe_policy: Any,
-        slack: float,
+        slack: float | None,
         *,
         time_homogeneous: bool = False,
         origin: Mapping[str, str | int | float] | None = None,
     ) -> None:
         H, A = as_count("horizon", horizon), as_count("num_actions", num_actions)
-        if as_number("slack", slack) <= 0:
-            raise InvalidProblem(f"slack must be > 0, got {slack}: the incumbent must beat the threshold strictly")
         phi = as_finite("features at the initial state", features(initial_state), (A, None))
         known_policy = hasattr(safe_policy, "probabilities")
         self.task = SampledTask(
@@ -201,7 +211,7 @@ class SampledCMDP:
             dim=as_count("the dimension of the features", phi.shape[1]),
             initial_state=initial_state,
             threshold=as_number("threshold", threshold),
-            slack=float(slack),
+            slack=as_slack(slack),
             safe_policy=safe_policy if known_policy else FunctionPolicy(safe_policy, A),
             feature_function=features,
             reward_function=reward,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from episafe.arrays import Array
-from episafe.errors import Infeasible, InvalidProblem
+from episafe.errors import Infeasible
 from episafe.problems.checks import (
     TOLERANCE,
     as_count,
@@ -13,6 +13,7 @@ from episafe.problems.checks import (
     as_features,
     as_flag,
     as_number,
+    as_slack,
     as_state,
     as_unit_range,
 )
@@ -26,12 +27,12 @@ class Constraint:
     Attributes:
         utility: u (H, S, A) in [0, 1].
         threshold: b.
-        slack: ξ > 0 with V^u(π_sf) ≥ b + ξ.
+        slack: ξ > 0 with V^u(π_sf) ≥ b + ξ; None where the learner is not told it.
     """
 
     utility: Array
     threshold: float
-    slack: float
+    slack: float | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,13 +63,11 @@ class Task:
 
     def __post_init__(self) -> None:
         H, S, A = (as_count(name, getattr(self, name)) for name in ("horizon", "num_states", "num_actions"))
-        slack = as_number("slack", self.constraint.slack)
-        if slack <= 0:
-            raise InvalidProblem(f"slack must be > 0, got {slack}: the incumbent must beat the threshold strictly")
+        slack = as_slack(self.constraint.slack)
         utility = as_unit_range("utility", self.constraint.utility, (H, S, A))
         constraint = Constraint(utility, as_number("threshold", self.constraint.threshold), slack)
-        if constraint.threshold + slack > H + TOLERANCE:
-            raise Infeasible(f"threshold {constraint.threshold:.12g} + slack {slack:.12g} exceeds the horizon {H}")
+        if constraint.threshold + (slack or 0.0) > H + TOLERANCE:
+            raise Infeasible(f"threshold {constraint.threshold:.12g} + slack {slack or 0:.12g} exceeds the horizon {H}")
         given = self.safe_policy
         table = as_distributions("safe_policy", given.table() if hasattr(given, "table") else given, (H, S, A))
         checked = {
@@ -93,8 +92,8 @@ class Task:
         return self.constraint.threshold
 
     @property
-    def slack(self) -> float:
-        """ξ."""
+    def slack(self) -> float | None:
+        """ξ; None where it is not known."""
         return self.constraint.slack
 
     @property

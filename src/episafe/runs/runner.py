@@ -130,7 +130,7 @@ def _check_what_is_assumed(cmdp: LinearCMDP, agent: Agent) -> None:
         refuse_steps_that_differ(cmdp.P)
     if getattr(agent, "level", "") != "theorem":
         return
-    told, true = agent.task.threshold + agent.task.slack, cmdp.evaluate(agent.task.safe_policy)[1]
+    told, true = agent.task.threshold + (agent.task.slack or 0.0), cmdp.evaluate(agent.task.safe_policy)[1]
     if not true >= told - TOLERANCE:
         raise Infeasible(
             f"the agent is told that its incumbent has utility {told}, and it has {true}: correct the slack"
