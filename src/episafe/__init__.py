@@ -22,6 +22,7 @@ from episafe.problems.gym import GymCMDP, from_gymnasium
 from episafe.problems.policy import MixturePolicy, Policy, TablePolicy
 from episafe.problems.sampled import SampledCMDP, SampledTask
 from episafe.problems.task import Constraint, Task
+from episafe.runs.journalled import resume
 from episafe.runs.live import play
 from episafe.runs.record import Record
 from episafe.runs.runner import run
@@ -65,6 +66,7 @@ __all__ = [
     "learn_log",
     "make",
     "play",
+    "resume",
     "run",
 ]
 

@@ -15,3 +15,7 @@ class InvalidEpisode(ValueError):
 
 class DamagedFile(ValueError):
     """A file that is missing a part, or holds what it should not (exit code 4)."""
+
+
+class InUse(OSError):
+    """A journal that another process has open; only one may write."""

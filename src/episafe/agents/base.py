@@ -91,6 +91,11 @@ class Agent(ABC):
         self.information_then, self._learned = self._information().copy(), False
         return self._plan
 
+    @property
+    def is_used(self) -> bool:
+        """Whether it has planned or learned anything."""
+        return self._plan is not None or self._learned
+
     def _due(self) -> bool:
         """Whether to plan again, now that something was learned."""
         return self.replan.due(self.information_then, self._information())

@@ -37,12 +37,14 @@ def live_loop(
     facts: Facts,
     totals: Array,
     toss: Callable[[Plan, int], tuple[int | None, Policy]],
+    first: int = 0,
+    note: Callable[[int, Episode, Agent], None] = lambda k, episode, agent: None,
 ) -> Iterator[int]:
     """The loop for a live environment: values are NaN, and what was collected goes into `totals` (K, 2).
 
     `toss` says which component of a plan acts in an episode.
     """
-    for k in range(len(facts.sources)):
+    for k in range(first, len(facts.sources)):
         plan = agent.plan()
         facts.values[k], facts.bounds[k] = (math.nan, math.nan), (plan.lam, plan.utility_bound)
         facts.sources[k], facts.plan_ids[k] = sources.index(plan.source), plan.id
@@ -50,4 +52,5 @@ def live_loop(
         episode = replace(play(problem, acting, choices), component=component)
         totals[k] = episode.rewards.sum(), episode.utilities.sum()
         agent.learn(episode, plan_id=plan.id)
+        note(k, episode, agent)
         yield k + 1
