@@ -10,6 +10,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from episafe import archive
 from episafe.errors import DamagedFile
 
 NOTES = "notes"  # the .npz member that holds plain values as JSON
@@ -21,15 +22,27 @@ def atomic(path: Path) -> Iterator[IO[bytes]]:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with os.fdopen(handle, "w+b") as file:
             os.chmod(name, 0o666 & ~_umask())
             yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(name, path)
+        sync_folder(path.parent)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in `folder` on disk: a file that was renamed is only then safe from a loss of power."""
+    if os.name != "posix":  # elsewhere folders cannot be opened, and renaming is safe by itself
+        return
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def _umask() -> int:
@@ -45,24 +58,20 @@ def write_text(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
-def write_arrays(path: Path, arrays: Mapping[str, Any], notes: Mapping[str, Any]) -> None:
-    """Write arrays and JSON-like notes to one compressed .npz file."""
+def write_arrays(path: Path, arrays: Mapping[str, Any], notes: Mapping[str, Any], *, compress: bool = True) -> None:
+    """Write arrays and JSON-like notes to one sealed .npz file, atomically."""
     with atomic(path) as file:
-        members: dict[str, Any] = {NOTES: np.array(json.dumps(notes)), **arrays}
-        np.savez_compressed(file, allow_pickle=False, **members)
+        archive.write(file, {NOTES: np.array(json.dumps(notes)), **arrays}, compress=compress)
 
 
-def read_arrays(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Arrays and notes of a file that `write_arrays` wrote; anything else is a DamagedFile."""
+def read_arrays(path: Path, names: set[str] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arrays and notes of a file that `write_arrays` wrote; anything else is a DamagedFile. `names`: those allowed."""
+    arrays: dict[str, Any] = archive.read(path, None if names is None else names | {NOTES})
     try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
         notes = json.loads(str(arrays.pop(NOTES)))
         if not isinstance(notes, dict):
             raise ValueError("its notes are not a mapping")
-    except (FileNotFoundError, IsADirectoryError, PermissionError):
-        raise
-    except Exception as error:  # a torn or foreign file fails in any layer: zip, zlib, the array header, JSON
+    except (KeyError, ValueError, RecursionError) as error:
         raise DamagedFile(
             f"{path} is damaged or no file of episafe ({type(error).__name__}: {error}): delete it and make it again"
         ) from error

@@ -1,21 +1,32 @@
 """The interface of every agent: plan, learn. The base owns caching, replanning, validation and the last resort."""
 
+import copy
+import json
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from episafe.agents import stored
+from episafe.agents.plan import Plan, Source
+from episafe.agents.stored import Issued
 from episafe.arrays import Array, IntArray
 from episafe.errors import InvalidEpisode
 from episafe.learning.constants import Level
 from episafe.learning.replanning import Replanning
+from episafe.learning.ridge import Regression
+from episafe.learning.shelf import Shelf, taken_down
 from episafe.problems.checks import TOLERANCE
 from episafe.problems.policy import Policy
 from episafe.problems.sampled import AnyTask, SampledTask
+from episafe.saved import Saved, State, under
 
-Source = Literal["safe", "zero", "search", "fixed"]
+__all__ = ["Agent", "Episode", "Plan", "Source", "unknown_signals"]
+
+VERSION = 1  # of the names and meanings of the entries of a state
 
 
 @dataclass(frozen=True)
@@ -34,29 +45,6 @@ class Episode:
     rewards: Any = None
     utilities: Any = None
     component: int | None = None
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A policy to deploy and why it may be.
-
-    Attributes:
-        policy: what to deploy.
-        source: "safe" (the incumbent), "zero" (λ = 0), "search" (found by search) or "fixed".
-        lam: the multiplier; NaN where there is none.
-        utility_bound: the bound that was checked against the threshold; for "safe" the one that failed.
-        level: what the bound is worth: "theorem", "calibrated" or "heuristic".
-        reason: why the incumbent is deployed, where it is.
-        id: counts the plans of one agent from 0.
-    """
-
-    policy: Policy
-    source: Source
-    lam: float = np.nan
-    utility_bound: float = np.nan
-    level: Level = "heuristic"
-    reason: str = ""
-    id: int = 0
 
 
 class Agent(ABC):
@@ -155,6 +143,75 @@ class Agent(ABC):
         """What a record should say of this agent, as plain values."""
         return {"agent": self.name, "replan": repr(self.replan), "level": self.level}
 
+    def state(self) -> State:
+        """All that decides later plans, as named arrays: plain numbers and text, copied.
+
+        An agent that was built alike, for the same task, goes on from it bit for bit: see `restore`.
+        """
+        shelf = Shelf(self.task, self._own_policy())
+        learned = self._learned_state(shelf)
+        plans = stored.stored(self._issued_plans(), shelf)
+        said = {"version": VERSION, "fingerprint": self.fingerprint(), "settings": _as_json(self.settings())}
+        own = {"information_then": self.information_then, "learned": self._learned, "num_runs": self.num_runs}
+        return under("agent", {**said, **own}) | learned | plans | shelf.state()
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on, bit for bit, from what `state` gave; the agent must have been built alike, for the same task.
+
+        What does not fit is a DamagedFile or, if it is of another agent, a ValueError; the agent is then unchanged.
+        """
+        saved = Saved(state)
+        agent = saved.under("agent")
+        self._refuse_others(agent)
+        twin = copy.copy(self)  # it takes over only when everything fits
+        twin._learned, twin.num_runs = bool(agent.flags("learned", ())), agent.whole("num_runs")
+        regression = twin._restore_learned(saved)
+        policies = taken_down(saved, self.task, regression, self._own_policy())
+        twin._restore_certificate(saved, policies)
+        twin._restore_plans(stored.restored(saved, policies))
+        shape = (0,) if twin._plan is None else twin._information().shape
+        twin.information_then = agent.numbers("information_then", shape)
+        saved.end()
+        self.__dict__.update(twin.__dict__)
+
+    def fingerprint(self) -> str:
+        """SHA-256 over the settings and what the task tells; of functions, what they say of the initial state."""
+        return stored.fingerprint(type(self).__name__, self.settings(), self.task, self._own_policy())
+
+    def _refuse_others(self, saved: Saved) -> None:
+        version = saved.whole("version", 1)
+        if version > VERSION:
+            saved.refuse("version", f"is {version}, and this episafe knows {VERSION}: update it")
+        said, settings = saved.text("settings"), self.settings()
+        if saved.text("fingerprint") == self.fingerprint():
+            return
+        theirs = _from_json(said)
+        names = sorted(name for name in settings.keys() | theirs.keys() if settings.get(name) != theirs.get(name))
+        raise ValueError(
+            f"the state is of another agent: {', '.join(names) or 'what the task tells'} differs; build it as it was"
+        )
+
+    def _own_policy(self) -> Policy | None:
+        """A policy that the agent was built with, beside the incumbent."""
+        return None
+
+    def _learned_state(self, shelf: Shelf) -> State:
+        """What was learned, as named arrays; policies are put on the shelf."""
+        return {}
+
+    def _restore_learned(self, saved: Saved) -> Regression | None:
+        """Replace what was learned, and return the regression, where there is one; nothing may be changed in place."""
+        return None
+
+    def _restore_certificate(self, saved: Saved, policies: list[Policy]) -> None:  # noqa: B027  # most have none
+        """Replace the certificate; nothing may be changed in place."""
+
+    def _issued_plans(self) -> Issued:
+        return Issued([], -1) if self._plan is None else Issued([self._plan], 0)
+
+    def _restore_plans(self, issued: Issued) -> None:
+        self._plan = None if issued.current < 0 else issued.plans[issued.current]
+
     def _seen(self, episode: Episode) -> Array | None:
         """Rewards and utilities (H, 2), 0 for what the task tells; None where it tells both."""
         unknown = unknown_signals(self.task)
@@ -195,6 +252,19 @@ def _refuse_what_is_no_task(task: Any) -> None:
     if not isinstance(task, AnyTask):
         hint = ": pass its .task" if hasattr(task, "task") else ""
         raise TypeError(f"an agent is built from an es.Task or es.SampledTask, got {type(task).__name__}{hint}")
+
+
+def _as_json(settings: dict[str, Any]) -> str:
+    return json.dumps(settings, sort_keys=True)
+
+
+def _from_json(text: str) -> dict[str, Any]:
+    """What the settings were, for a message; nothing where they cannot be read."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _listed(name: str, value: Any, length: int) -> NDArray[Any]:

@@ -12,9 +12,11 @@ from episafe.learning.constants import Constants
 from episafe.learning.extended import Box, Greedy, confidence_box, extended_occupancy, optimistic_pessimistic
 from episafe.learning.kernels import admits
 from episafe.learning.replanning import Every, Replanning
+from episafe.learning.shelf import Shelf
 from episafe.problems.dual import Mixture
 from episafe.problems.policy import TablePolicy
 from episafe.problems.task import Task
+from episafe.saved import Saved, State, under
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,14 @@ class DOPE(Agent):
     def _information(self) -> Array:
         log_counts: Array = np.log(np.maximum(self._counts.sum(axis=-1), 1))
         return log_counts
+
+    def _learned_state(self, shelf: Shelf) -> State:
+        return under("counts", {"times": self._counts, "num_episodes": self._num_episodes})
+
+    def _restore_learned(self, saved: Saved) -> None:
+        saved = saved.under("counts")
+        self._counts = saved.numbers("times", self._counts.shape, least=0)
+        self._num_episodes = saved.whole("num_episodes")
 
     def settings(self) -> dict[str, str | int | float]:
         """Agent, replanning rule, level, C_r, C_u, the radius and the incumbent's first episodes."""

@@ -41,6 +41,9 @@ class Fixed(Agent):
     def _information(self) -> Array:
         return np.zeros(0)
 
+    def _own_policy(self) -> Policy:
+        return self._policy
+
     def settings(self) -> dict[str, str | int | float]:
         """The name of the policy."""
         return {"agent": self.label, "level": self.level}

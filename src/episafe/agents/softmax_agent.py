@@ -1,5 +1,6 @@
 """What OPSE and Ghosh et al. share: the softmax planner, observed and asked before each plan."""
 
+import copy
 from typing import Any, ClassVar
 
 from episafe.agents.base import Agent, Plan, Source, unknown_signals
@@ -7,10 +8,14 @@ from episafe.arrays import Array, IntArray
 from episafe.learning import kernels
 from episafe.learning.constants import Constants
 from episafe.learning.replanning import Replanning
+from episafe.learning.ridge import Regression
 from episafe.learning.search import LamSearch
+from episafe.learning.shelf import Shelf
 from episafe.learning.softmax import Decision, SoftmaxPlanner
+from episafe.learning.stored import fill, stored
 from episafe.problems.policy import Policy
 from episafe.problems.sampled import AnyTask
+from episafe.saved import Saved, State
 
 SOURCES: dict[int, Source] = {kernels.SAFE: "safe", kernels.ZERO: "zero", kernels.SEARCH: "search"}
 
@@ -53,6 +58,15 @@ class SoftmaxAgent(Agent):
 
     def _information(self) -> Array:
         return self.planner.information
+
+    def _learned_state(self, shelf: Shelf) -> State:
+        return stored(self.planner.regression)
+
+    def _restore_learned(self, saved: Saved) -> Regression:
+        self.planner = copy.copy(self.planner)
+        self.planner.regression = self.planner.blank()
+        fill(self.planner.regression, saved)
+        return self.planner.regression
 
     def settings(self) -> dict[str, str | int | float]:
         """Agent, replanning rule, search, level and every constant; nothing is claimed of what is not certified."""

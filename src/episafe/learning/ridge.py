@@ -6,7 +6,7 @@ frozen and answers at any state.
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +26,38 @@ FIRST_SLOTS, FIRST_TRANSITIONS = 16, 32  # room to begin with; it doubles when i
 Entry = TypeVar("Entry", bound=np.generic)
 
 
+class OfFeatures(NamedTuple):
+    """What π^λ keeps of a regression on features: gram_inv (H, d, d), weights (H, 3, d), and θ̂ (H, 2, d) of learned
+    reward and utility, (0, 2, d) where both are told."""
+
+    gram_inv: Array
+    weights: Array
+    theta: Array
+
+
+class OfSlots(NamedTuple):
+    """What π^λ keeps of counts: `size` (H,) slots, `bonus` (H, A, n), P̂V = Q (H, 3, A, n), and `reward`, `utility`
+    (H, A, n), where n = 0 if the task lists its states."""
+
+    size: IntArray
+    bonus: Array
+    Q: Array
+    reward: Array
+    utility: Array
+
+
 class Fitted(Protocol):
-    """A frozen regression of the values of π^λ: it acts at any state."""
+    """A frozen regression of the values of π^λ: it acts at any state, by what it has `kept`."""
+
+    @property
+    def kept(self) -> OfFeatures | OfSlots:
+        """All that it knows beyond the task and the names of the slots."""
+        ...
+
+    @property
+    def scales(self) -> Scales:
+        """The constants it was evaluated with."""
+        ...
 
     def probabilities(self, h: int, state: Any) -> Array:
         """π^λ_h(·|state), shape (A,)."""
@@ -61,6 +91,10 @@ class Regression(ABC):
     @abstractmethod
     def fitted(self, scales: Scales, lam: float) -> Fitted:
         """The regression that the last decision left in `work`, frozen."""
+
+    @abstractmethod
+    def refitted(self, scales: Scales, lam: float, kept: OfFeatures | OfSlots) -> Fitted:
+        """The frozen regression that keeps this; its slots are among those of this one."""
 
     @property
     def log_det(self) -> Array:
@@ -139,9 +173,13 @@ class FiniteRegression(Regression):
 
     def fitted(self, scales: Scales, lam: float) -> Fitted:
         """The regression that the last decision left in `work`, frozen."""
-        if isinstance(self.model, DenseModel):
-            return FittedFeatures(self.task, self, scales, lam, self.known)
-        return FittedCounts(self, scales, lam)
+        return self.refitted(scales, lam, _of_features(self) if _is_dense(self) else _of_slots(self, scales))
+
+    def refitted(self, scales: Scales, lam: float, kept: OfFeatures | OfSlots) -> Fitted:
+        """The frozen regression that keeps this; its slots are among those of this one."""
+        if isinstance(kept, OfFeatures):
+            return FittedFeatures(self.task, scales, lam, kept, self.known, None)
+        return FittedCounts(self, scales, lam, kept)
 
     def _describe_initial_state(self) -> None:
         """Slot 0 of step 0 is the initial state, whatever is learned first."""
@@ -175,6 +213,14 @@ class SampledRegression(Regression):
     def slot(self, h: int, state: Any) -> int:
         """The slot of a state, −1 if it was never seen at this step."""
         return self._slot_of[h].get(self.task.key(state), -1)
+
+    def names(self) -> list[list[Hashable]]:
+        """The keys of the states of each step, in the order of their slots."""
+        return [list(known) for known in self._slot_of]
+
+    def rename(self, names: list[list[Hashable]]) -> None:
+        """Look states up by these keys, as `names` gave them, from now on."""
+        self._slot_of = [{name: slot for slot, name in enumerate(known)} for known in names]
 
     def observe(self, states: Any, actions: IntArray) -> None:
         """Add one episode; the dummy first step of a random start teaches as much about every action."""
@@ -243,9 +289,13 @@ class SampledRegression(Regression):
 
     def fitted(self, scales: Scales, lam: float) -> Fitted:
         """The regression that the last decision left in `work`, frozen."""
-        if isinstance(self.model, DenseModel):
-            return FittedFeatures(self.task, self, scales, lam, None)
-        return FittedSlots(self, scales, lam)
+        return self.refitted(scales, lam, _of_features(self) if _is_dense(self) else _of_slots(self, scales))
+
+    def refitted(self, scales: Scales, lam: float, kept: OfFeatures | OfSlots) -> Fitted:
+        """The frozen regression that keeps this; its slots are among those of this one."""
+        if isinstance(kept, OfFeatures):
+            return FittedFeatures(self.task, scales, lam, kept, None, self.signals)
+        return FittedSlots(self, scales, lam, kept)
 
 
 def regression_for(task: AnyTask, ridge: float, signal_scale: float, pessimistic: bool) -> Regression:
@@ -256,25 +306,29 @@ def regression_for(task: AnyTask, ridge: float, signal_scale: float, pessimistic
 
 
 class FittedFeatures:
-    """π^λ from β = ‖φ‖_{Λ⁻¹} and P̂V = φᵀw: gram_inv (H, d, d), weights (H, 3, d)."""
+    """π^λ from β = ‖φ‖_{Λ⁻¹} and P̂V = φᵀw."""
 
-    def __init__(self, task: AnyTask, regression: Regression, scales: Scales, lam: float, known: Known | None) -> None:
-        assert isinstance(regression.model, DenseModel)
-        self._task, self._known, self._scales, self._lam = task, known, scales, lam
-        self._gram_inv, self._weights = regression.model.gram_inv.copy(), regression.work.weights.copy()
-        signals = regression.signals if isinstance(regression, SampledRegression) else None
-        self._estimate = None if signals is None else signals.frozen(self._gram_inv)
+    def __init__(
+        self,
+        task: AnyTask,
+        scales: Scales,
+        lam: float,
+        kept: OfFeatures,
+        known: Known | None,
+        signals: Signals | None,
+    ) -> None:
+        self._task, self._known, self.scales, self._lam, self.kept = task, known, scales, lam, kept
+        self._signals = signals
 
     def probabilities(self, h: int, state: Any) -> Array:
         """π^λ_h(·|state), shape (A,)."""
         task, phi = self._task, self._task.features(state)
         told = task.reward_at(h, state), task.utility_at(h, state)
-        if self._estimate is not None and not isinstance(state, Outside):
-            told = self._estimate(h, phi, told)
+        gram_inv, weights, theta = self.kept
+        if self._signals is not None and not isinstance(state, Outside):
+            told = self._signals.estimate(theta[h], gram_inv[h], phi, told)
         reward, utility = (values[None, :, None] for values in told)
-        pi: Array = acting.act(
-            h, phi, reward, utility, self._gram_inv, self._weights, self._scales, self._lam, task.horizon - 1 - h
-        )
+        pi: Array = acting.act(h, phi, reward, utility, gram_inv, weights, self.scales, self._lam, task.horizon - 1 - h)
         return pi
 
     def table(self) -> Array:
@@ -283,40 +337,34 @@ class FittedFeatures:
             raise ValueError("a task given by functions has no table of states: use probabilities(h, state)")
         H, A, S = self._known.reward.shape
         table = np.empty((H, S, A))
-        acting.feature_table(self._known, self._gram_inv, self._weights, self._scales, self._lam, table)
+        acting.feature_table(self._known, self.kept.gram_inv, self.kept.weights, self.scales, self._lam, table)
         return table
 
 
 class FittedCounts:
     """π^λ from tables over the slots of one moment; at states seen later or never P̂V = 0 and β is that of no visit."""
 
-    def __init__(self, regression: FiniteRegression, scales: Scales, lam: float) -> None:
-        model, support, work = regression.model, regression.support, regression.work
+    def __init__(self, regression: FiniteRegression, scales: Scales, lam: float, kept: OfSlots) -> None:
         self._task, self._known, self._ridge = regression.task, regression.known, regression.ridge
         self._slot_of, self._state_of = regression.slot_of, regression.state_of
-        self._scales, self._lam = scales, lam
-        self._size, self._bonus = support.size.copy(), np.zeros_like(work.bonus)
-        H, A, n = work.bonus.shape
-        self._Q = np.zeros((H, 3, A, n))
-        acting.count_values(model, support.size, work, scales, self._bonus, self._Q)
+        self.scales, self._lam, self.kept = scales, lam, kept
 
     def probabilities(self, h: int, state: Any) -> Array:
         """π^λ_h(·|state), shape (A,)."""
         task, slot = self._task, self._slot_of[h, state]
-        unseen = acting.unseen_bonus(self._ridge, self._scales)
+        unseen = acting.unseen_bonus(self._ridge, self.scales)
         bonus, Q = np.full((1, task.num_actions, 1), unseen), np.zeros((3, task.num_actions, 1))
-        if 0 <= slot < self._size[h]:
-            bonus[0, :, 0], Q[:, :, 0] = self._bonus[h, :, slot], self._Q[h, :, :, slot]
+        if 0 <= slot < self.kept.size[h]:
+            bonus[0, :, 0], Q[:, :, 0] = self.kept.bonus[h, :, slot], self.kept.Q[h, :, :, slot]
         reward, utility = task.reward_at(h, state)[None, :, None], task.utility_at(h, state)[None, :, None]
-        pi: Array = acting.act_on(reward, utility, bonus, Q, self._scales, self._lam, task.horizon - 1 - h)
+        pi: Array = acting.act_on(reward, utility, bonus, Q, self.scales, self._lam, task.horizon - 1 - h)
         return pi
 
     def table(self) -> Array:
         """π^λ (H, S, A) at every state."""
         table = np.empty(self._task.reward.shape)
-        acting.count_table(
-            self._known, self._state_of, self._size, self._bonus, self._Q, self._ridge, self._scales, self._lam, table
-        )
+        size, bonus, Q, _, _ = self.kept
+        acting.count_table(self._known, self._state_of, size, bonus, Q, self._ridge, self.scales, self._lam, table)
         return table
 
 
@@ -326,35 +374,52 @@ class FittedSlots:
     At states seen later or never β = ρ^{-1/2} and P̂V = 0; unknown reward and utility are there what C_θ β leaves.
     """
 
-    def __init__(self, regression: SampledRegression, scales: Scales, lam: float) -> None:
-        model, support, work = regression.model, regression.support, regression.work
-        self._regression, self._scales, self._lam = regression, scales, lam
-        self._size, self._bonus = support.size.copy(), np.zeros_like(work.bonus)
-        self._reward, self._utility = support.reward.copy(), support.utility.copy()
-        H, A, n = work.bonus.shape
-        self._Q = np.zeros((H, 3, A, n))
-        acting.count_values(model, support.size, work, scales, self._bonus, self._Q)
+    def __init__(self, regression: SampledRegression, scales: Scales, lam: float, kept: OfSlots) -> None:
+        self._regression, self.scales, self._lam, self.kept = regression, scales, lam, kept
 
     def probabilities(self, h: int, state: Any) -> Array:
         """π^λ_h(·|state), shape (A,)."""
         known = self._regression
         A, slot = known.task.num_actions, known.slot(h, state)
-        if 0 <= slot < self._size[h]:
-            told = self._reward[h, :, slot], self._utility[h, :, slot]
-            bonus, Q = self._bonus[h, :, slot], self._Q[h, :, :, slot]
+        if 0 <= slot < self.kept.size[h]:
+            told = self.kept.reward[h, :, slot], self.kept.utility[h, :, slot]
+            bonus, Q = self.kept.bonus[h, :, slot], self.kept.Q[h, :, :, slot]
         else:
             told = known.task.reward_at(h, state), known.task.utility_at(h, state)
-            bonus, Q = np.full(A, acting.unseen_bonus(known.ridge, self._scales)), np.zeros((3, A))
+            bonus, Q = np.full(A, acting.unseen_bonus(known.ridge, self.scales)), np.zeros((3, A))
             if known.signals is not None and not isinstance(state, Outside):
                 told = known.signals.clipped(np.zeros((2, A)), np.full(A, known.ridge**-0.5), told)
         reward, utility, beta = (np.ascontiguousarray(values)[None, :, None] for values in (*told, bonus))
         steps_left = known.task.horizon - 1 - h
-        pi: Array = acting.act_on(reward, utility, beta, Q[:, :, None].copy(), self._scales, self._lam, steps_left)
+        pi: Array = acting.act_on(reward, utility, beta, Q[:, :, None].copy(), self.scales, self._lam, steps_left)
         return pi
 
     def table(self) -> Array:
         """Not to be had: the states are not listed."""
         raise ValueError("a task given by functions has no table of states: use probabilities(h, state)")
+
+
+def _is_dense(regression: Regression) -> bool:
+    return isinstance(regression.model, DenseModel)
+
+
+def _of_features(regression: Regression) -> OfFeatures:
+    """What a policy keeps of the values that the last decision left."""
+    model, signals = regression.model, getattr(regression, "signals", None)
+    assert isinstance(model, DenseModel)
+    theta = np.zeros((0, 2, model.gram.shape[1])) if signals is None else signals.theta(model.gram_inv)
+    return OfFeatures(model.gram_inv.copy(), regression.work.weights.copy(), theta)
+
+
+def _of_slots(regression: Regression, scales: Scales) -> OfSlots:
+    """What a policy keeps of the values that the last decision left."""
+    support, work = regression.support, regression.work
+    H, A, n = work.bonus.shape
+    bonus, Q = np.zeros((H, A, n)), np.zeros((H, 3, A, n))
+    acting.count_values(regression.model, support.size, work, scales, bonus, Q)
+    listed = isinstance(regression, FiniteRegression)
+    told = (np.zeros((H, A, 0)) if listed else g.copy() for g in (support.reward, support.utility))
+    return OfSlots(support.size.copy(), bonus, Q, *told)
 
 
 def episodes_to_refactoring(num_episodes: int) -> int:

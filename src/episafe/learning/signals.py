@@ -9,7 +9,6 @@ in [0, 1] needs `theory_scale`, much larger. Only the first has been proved to b
 """
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
@@ -18,7 +17,6 @@ from episafe.learning.model import CountModel, DenseModel, Support, Work
 from episafe.problems.sampled import SampledTask
 
 Pair = tuple[Array, Array]  # of the reward, of the utility
-Estimate = Callable[[int, Array, Pair], Pair]
 
 
 def theory_scale(dim: int, num_episodes: int, delta: float, ridge: float = 1.0) -> float:
@@ -54,15 +52,15 @@ class Signals:
             known = support.reward[h, :, :n], support.utility[h, :, :n]
             support.reward[h, :, :n], support.utility[h, :, :n] = self.clipped(mean, bonus, known)
 
-    def frozen(self, gram_inv: Array) -> Estimate:
-        """(h, φ, known) ↦ r̄_h and u̲_h at one state with features φ (A, d), as of now; gram_inv (H, d, d)."""
-        theta = np.einsum("hkm,hgm->hgk", gram_inv, self.sums)
+    def theta(self, gram_inv: Array) -> Array:
+        """θ̂ (H, 2, d) as of now; gram_inv (H, d, d)."""
+        found: Array = np.einsum("hkm,hgm->hgk", gram_inv, self.sums)
+        return found
 
-        def estimate(h: int, phi: Array, known: Pair) -> Pair:
-            bonus = np.sqrt(np.maximum(np.einsum("ak,km,am->a", phi, gram_inv[h], phi), 0.0))
-            return self.clipped(theta[h] @ phi.T, bonus, known)
-
-        return estimate
+    def estimate(self, theta: Array, gram_inv: Array, phi: Array, known: Pair) -> Pair:
+        """r̄_h and u̲_h at one state with features φ (A, d): theta (2, d), gram_inv (d, d)."""
+        bonus = np.sqrt(np.maximum(np.einsum("ak,km,am->a", phi, gram_inv, phi), 0.0))
+        return self.clipped(theta @ phi.T, bonus, known)
 
     def clipped(self, mean: Array, bonus: Array, known: Pair) -> Pair:
         """r̄ and u̲ from φᵀθ̂ (2, …) and β (…); what is known stays."""

@@ -6,7 +6,7 @@ from episafe.arrays import Array, IntArray
 from episafe.learning import kernels, many
 from episafe.learning.constants import Constants
 from episafe.learning.model import DenseModel, Scales, Search
-from episafe.learning.ridge import Fitted, SampledRegression, regression_for
+from episafe.learning.ridge import Fitted, Regression, SampledRegression, regression_for
 from episafe.learning.search import Bisection, LamSearch, Sections, WarmStart
 from episafe.problems.policy import Acting, in_range
 from episafe.problems.sampled import AnyTask
@@ -16,7 +16,7 @@ class SoftmaxPolicy(Acting):
     """π^λ_h(·|s) = softmax((Q̄† + Q̄ʳ + λQ̲ᵘ)/κ), a function of features: it acts at states never seen before."""
 
     def __init__(self, task: AnyTask, fitted: Fitted, lam: float) -> None:
-        self._task, self._fitted, self.lam = task, fitted, lam
+        self._task, self.fitted, self.lam = task, fitted, lam
         self._table: Array | None = None
 
     def probabilities(self, h: int, state: Any) -> Array:
@@ -24,12 +24,12 @@ class SoftmaxPolicy(Acting):
         in_range("step", h, self._task.horizon)
         if self._task.num_states is not None:
             in_range("state", state, self._task.num_states)
-        return self._fitted.probabilities(h, state)
+        return self.fitted.probabilities(h, state)
 
     def table(self) -> Array:
         """π as an array (H, S, A), every state filled, seen or not."""
         if self._table is None:
-            self._table = self._fitted.table()
+            self._table = self.fitted.table()
             self._table.setflags(write=False)
         return self._table
 
@@ -74,7 +74,12 @@ class SoftmaxPlanner:
             fallback=pessimistic,
             factor=search.factor if isinstance(search, WarmStart) else 0.0,
         )
-        self.regression = regression_for(task, float(constants.ridge), float(constants.C_theta), pessimistic)
+        self._learning = float(constants.ridge), float(constants.C_theta), pessimistic
+        self.regression = self.blank()
+
+    def blank(self) -> Regression:
+        """A regression that has learned nothing yet."""
+        return regression_for(self._task, *self._learning)
 
     @property
     def information(self) -> Array:
