@@ -19,3 +19,7 @@ class DamagedFile(ValueError):
 
 class InUse(OSError):
     """A journal that another process has open; only one may write."""
+
+
+class NotKept(OSError):
+    """A report that is not on the disk: it was not acknowledged, and is to be made again after the cause is mended."""

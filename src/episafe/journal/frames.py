@@ -41,6 +41,7 @@ class Kind(IntEnum):
     FAULT = 6  # what went wrong, and what was done
     AIM = 7  # how many episodes a simulation is to have, from here on
     CLOSE = 8  # closed in good order
+    HALT = 9  # only the incumbent is deployed from here on
 
 
 class Frame(NamedTuple):

@@ -59,6 +59,12 @@ def file_hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+def refuse_used(agent: Any) -> None:
+    """A journal begins with an agent that knows nothing: what it learned elsewhere could not be learned again."""
+    if agent.is_used:
+        raise ValueError("the agent has planned or learned already: open a journal with a new agent, built as it was")
+
+
 class Journal:
     """An open journal: its head, its log, and its trail, which says the same as the log's plans.
 
@@ -126,9 +132,13 @@ class Journal:
         try:
             self.sync()
         finally:
-            self.log.close()
-            if self._file is not None:
-                self._file.close()
+            self.release()
+
+    def release(self) -> None:
+        """Give files and lock back as they are."""
+        self.log.close()
+        if self._file is not None:
+            self._file.close()
 
 
 def check_begin(frames: list[Frame], head: Mapping[str, Any], folder: Path) -> None:

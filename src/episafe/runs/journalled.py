@@ -11,15 +11,13 @@ from typing import Any
 
 from episafe.agents.base import Agent
 from episafe.errors import DamagedFile
-from episafe.files import read_arrays, write_arrays
 from episafe.journal.frames import Frame, Kind
 from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.gym import GymCMDP
 from episafe.problems.sampled import SampledCMDP, key
 from episafe.runs.batches import batch_of, deployments, episodes_of, fill, generators, length, set_generators
-from episafe.runs.fingerprint import fingerprint
-from episafe.runs.folder import PROBLEM, TOLD, Journal, check_file, file_hash, read_head, write_head
-from episafe.runs.recipe import rebuilt, recipe
+from episafe.runs.folder import PROBLEM, Journal, check_file, file_hash, read_head, refuse_used, write_head
+from episafe.runs.recipe import agent_of, recipe, write_recipe
 from episafe.runs.record import Record
 from episafe.runs.replaying import replay
 from episafe.runs.runner import Run
@@ -37,7 +35,7 @@ def begin(run: Run, folder: str | Path, on_progress: Progress = None, **notes: s
     folder.mkdir(parents=True, exist_ok=True)
     head: dict[str, str | int | float] = {
         "kind": "run",
-        "fingerprint": fingerprint(agent),
+        "fingerprint": agent.fingerprint(),
         "num_episodes": run.num_episodes,
         "seed": run.seed,
         **versions(),
@@ -46,13 +44,8 @@ def begin(run: Run, folder: str | Path, on_progress: Progress = None, **notes: s
     if isinstance(cmdp, LinearCMDP):
         cmdp.save(folder / PROBLEM)
         head["problem_sha256"] = file_hash(folder / PROBLEM)
-    made = recipe(agent, cmdp)
-    if made is not None:
-        head["recipe"], told = made
-        if told:
-            write_arrays(folder / TOLD, told, {})
-            head["told_sha256"] = file_hash(folder / TOLD)
-    write_head(folder, head)
+    own = cmdp.task if isinstance(cmdp, LinearCMDP) else None
+    write_head(folder, head | write_recipe(folder, recipe(agent, own)))
     return _Writer(run, Journal(folder, agent.settings(), agent.task.threshold)).play(on_progress)
 
 
@@ -85,9 +78,9 @@ def resume(
     if head["kind"] != "run":
         raise ValueError(f"{folder} is a journal of kind {head['kind']!r}: only simulated runs are resumed here")
     cmdp = problem_of(folder, head) if cmdp is None else cmdp
-    agent = agent_of(folder, head, cmdp) if agent is None else agent
+    agent = agent_of(folder, head, cmdp.task) if agent is None else agent
     refuse_used(agent)
-    if fingerprint(agent) != head["fingerprint"]:
+    if agent.fingerprint() != head["fingerprint"]:
         raise ValueError(f"{folder} was begun with another agent or problem: build both as they were")
     journal = Journal(folder, agent.settings(), agent.task.threshold)
     try:
@@ -124,26 +117,12 @@ def problem_of(folder: Path, head: Mapping[str, Any]) -> LinearCMDP:
     return LinearCMDP.load(check_file(folder, PROBLEM, head))
 
 
-def agent_of(folder: Path, head: Mapping[str, Any], cmdp: Any) -> Agent:
-    """The agent of a journal, new."""
-    if "recipe" not in head or not isinstance(cmdp, LinearCMDP):
-        raise ValueError(f"{folder}: this agent cannot be built from its journal: hand a new one over as agent=")
-    told = read_arrays(check_file(folder, TOLD, head))[0] if "told_sha256" in head else {}
-    return rebuilt(head["recipe"], told, cmdp)
-
-
-def refuse_used(agent: Agent) -> None:
-    """A journal begins with an agent that knows nothing: what it learned elsewhere could not be learned again."""
-    if agent.is_used:
-        raise ValueError("the agent has planned or learned already: begin a journal with a new agent")
-
-
 class _Writer:
     """A run and its journal. Episodes that the journal has already are learned again first."""
 
     def __init__(self, run: Run, journal: Journal, frames: list[Frame] | None = None) -> None:
         self._run, self._journal, self._frames = run, journal, frames or []
-        self._state = StateHash(fingerprint(run.agent))
+        self._state = StateHash(run.agent.fingerprint())
         self._tape = Tape(run.agent) if isinstance(run.cmdp, LinearCMDP) else SampledTape(run.agent)
         self._written, self._synced = 0, time.monotonic()
         journal.continue_trail(self._lines_of_frames())

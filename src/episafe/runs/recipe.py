@@ -7,6 +7,7 @@ import dataclasses
 import json
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,13 +20,14 @@ from episafe.agents.ghosh2024 import Ghosh2024
 from episafe.agents.opse import OPSE
 from episafe.certify import FreshData, Model, Observation
 from episafe.errors import DamagedFile
+from episafe.files import read_arrays, write_arrays
 from episafe.learning.constants import DERIVED, Constants
 from episafe.learning.replanning import Doubling, Every
 from episafe.learning.search import Bisection, Sections, WarmStart
 from episafe.learning.theory import Sizes
-from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.policy import TablePolicy
 from episafe.problems.task import Constraint, Task
+from episafe.runs.folder import TOLD, check_file, file_hash
 
 AGENTS = {kind.__name__: kind for kind in (OPSE, Ghosh2024, DOPE, Fixed)}
 SETTINGS = {
@@ -35,34 +37,53 @@ SETTINGS = {
 Arrays = dict[str, NDArray[Any]]
 
 
-def recipe(agent: Agent, cmdp: Any) -> tuple[str, Arrays] | None:
-    """The agent as JSON and arrays; None if it cannot be built again from these."""
-    if not isinstance(cmdp, LinearCMDP) or AGENTS.get(type(agent).__name__) is not type(agent):
+def recipe(agent: Agent, own: Task | None) -> tuple[str, Arrays] | None:
+    """The agent as JSON and arrays; None if it cannot be built again from these and the task `own`, if there is one."""
+    if AGENTS.get(type(agent).__name__) is not type(agent) or not isinstance(agent.task, Task):
         return None
-    arguments, arrays = _arguments(agent), _told(agent, cmdp)
+    arrays = {} if agent.task is own else _told(agent.task)
     if isinstance(agent, Fixed):
         arrays["policy"] = agent.policy.table()
     try:
-        said = {name: _said(value) for name, value in arguments.items()}
+        said = {name: _said(value) for name, value in _arguments(agent).items()}
     except TypeError:
         return None
     return json.dumps({"agent": type(agent).__name__, **said}), arrays
 
 
-def rebuilt(text: str, arrays: Mapping[str, NDArray[Any]], cmdp: LinearCMDP) -> Agent:
-    """The agent of a recipe, new, for this problem."""
+def write_recipe(folder: Path, made: tuple[str, Arrays] | None) -> dict[str, str | int | float]:
+    """Write the arrays of a recipe, and return what the head of the journal says of it."""
+    if made is None:
+        return {}
+    text, arrays = made
+    if not arrays:
+        return {"recipe": text}
+    write_arrays(folder / TOLD, arrays, {})
+    return {"recipe": text, "told_sha256": file_hash(folder / TOLD)}
+
+
+def agent_of(folder: Path, head: Mapping[str, Any], own: Any = None) -> Agent:
+    """The agent of a journal, new, for the task `own` or the one that the journal holds."""
+    if "recipe" not in head:
+        raise ValueError(f"{folder}: this agent cannot be built from its journal: hand a new one over as agent=")
+    arrays = read_arrays(check_file(folder, TOLD, head))[0] if "told_sha256" in head else {}
+    return rebuilt(head["recipe"], arrays, own)
+
+
+def rebuilt(text: str, arrays: Mapping[str, NDArray[Any]], own: Task | None) -> Agent:
+    """The agent of a recipe, new."""
     try:
         said = json.loads(text)
         kind = AGENTS[said.pop("agent")]
-        task = _task(arrays, cmdp)
+        task = _task(arrays) if "reward" in arrays else own
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # who built it was warned
             arguments = {name: _read(value) for name, value in said.items()}
             if kind is Fixed:
-                return Fixed(task, TablePolicy(arrays["policy"]), **arguments)
+                return Fixed(task, TablePolicy(arrays["policy"]), **arguments)  # type: ignore[arg-type]
             return kind(task, **arguments)
     except (KeyError, TypeError, ValueError) as error:
-        raise DamagedFile(f"journal.toml does not say how to build the agent ({error}): hand it over as agent=") from error
+        raise DamagedFile(f"the journal does not say how to build its agent ({error}): hand it over") from error
 
 
 def _arguments(agent: Agent) -> dict[str, Any]:
@@ -79,25 +100,18 @@ def _arguments(agent: Agent) -> dict[str, Any]:
     return {name: getattr(agent, name) for name in names}
 
 
-def _told(agent: Agent, cmdp: LinearCMDP) -> Arrays:
-    """What the agent was told otherwise than the problem's own task says."""
-    task = agent.task
-    if task is cmdp.task:
-        return {}
-    assert isinstance(task, Task)
-    told = {"safe_policy": task.safe_policy.table(), "slack": np.array(task.slack)}
+def _told(task: Task) -> Arrays:
+    told = {name: np.asarray(getattr(task, name)) for name in ("reward", "utility", "initial_state", "threshold", "slack")}
+    told["safe_policy"] = task.safe_policy.table()
     return told if task.phi is None else {**told, "phi": task.phi}
 
 
-def _task(arrays: Mapping[str, NDArray[Any]], cmdp: LinearCMDP) -> Task:
-    if "slack" not in arrays:
-        return cmdp.task
-    return dataclasses.replace(
-        cmdp.task,
-        phi=arrays.get("phi"),
-        constraint=Constraint(cmdp.task.utility, cmdp.task.threshold, float(arrays["slack"])),
-        safe_policy=TablePolicy(arrays["safe_policy"]),
-    )
+def _task(arrays: Mapping[str, NDArray[Any]]) -> Task:
+    H, S, A = arrays["reward"].shape
+    constraint = Constraint(arrays["utility"], float(arrays["threshold"]), float(arrays["slack"]))
+    policy = TablePolicy(arrays["safe_policy"])
+    start = int(arrays["initial_state"])
+    return Task(H, S, A, arrays["reward"], arrays.get("phi"), start, constraint, policy)
 
 
 def _said(value: Any) -> Any:
