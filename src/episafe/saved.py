@@ -66,9 +66,9 @@ class Saved:
             self.refuse(name, f"holds a number below {least:g}")
         return found
 
-    def number(self, name: str, *, least: float = -np.inf, nan: bool = False) -> float:
+    def number(self, name: str, *, least: float = -np.inf, nan: bool = False, inf: bool = False) -> float:
         """One real number."""
-        return float(self.numbers(name, (), least=least, nan=nan))
+        return float(self.numbers(name, (), least=least, nan=nan, inf=inf))
 
     def wholes(self, name: str, shape: Shape, least: int, below: int) -> IntArray:
         """Whole numbers of this shape in [least, below)."""

@@ -168,7 +168,7 @@ class Agent(ABC):
         regression = twin._restore_learned(saved)
         policies = taken_down(saved, self.task, regression, self._own_policy())
         twin._restore_certificate(saved, policies)
-        twin._restore_plans(stored.restored(saved, policies))
+        twin._restore_plans(saved, stored.restored(saved, policies))
         shape = (0,) if twin._plan is None else twin._information().shape
         twin.information_then = agent.numbers("information_then", shape)
         saved.end()
@@ -209,7 +209,7 @@ class Agent(ABC):
     def _issued_plans(self) -> Issued:
         return Issued([], -1) if self._plan is None else Issued([self._plan], 0)
 
-    def _restore_plans(self, issued: Issued) -> None:
+    def _restore_plans(self, saved: Saved, issued: Issued) -> None:
         self._plan = None if issued.current < 0 else issued.plans[issued.current]
 
     def _seen(self, episode: Episode) -> Array | None:

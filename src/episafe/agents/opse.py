@@ -6,6 +6,7 @@ import numpy as np
 
 from episafe.agents.base import Episode, Plan
 from episafe.agents.softmax_agent import SoftmaxAgent
+from episafe.agents.stored import Issued
 from episafe.arrays import IntArray
 from episafe.certify import Certifier, Model
 from episafe.certify.base import Deployment
@@ -15,8 +16,10 @@ from episafe.learning.kernels import admits
 from episafe.learning.proposing import propose
 from episafe.learning.replanning import Every, Replanning
 from episafe.learning.search import Bisection, LamSearch
-from episafe.problems.policy import MixturePolicy
+from episafe.learning.shelf import Shelf
+from episafe.problems.policy import MixturePolicy, Policy
 from episafe.problems.sampled import AnyTask
+from episafe.saved import Saved, State, under
 
 PLANS_REMEMBERED = 1000  # an episode of an older plan is learned from, and counts for no certificate
 
@@ -147,6 +150,40 @@ class OPSE(SoftmaxAgent):
             utility += float(self.task.utility_at(h, states[h])[action] if known[0] else episode.utilities[h])
             reward += float(self.task.reward_at(h, states[h])[action] if known[1] else episode.rewards[h])
         return utility, reward
+
+    def _learned_state(self, shelf: Shelf) -> State:
+        if self.certificate is None:
+            return super()._learned_state(shelf)
+        if not hasattr(self.certificate, "state"):
+            raise TypeError(f"{self.certifier!r} cannot be stored: give its certificate the methods state and restore")
+        reports = -1 if self._reports_utilities is None else int(self._reports_utilities)
+        issued = self._plan is not None and self._plan.id in self._issued
+        own = under("reports", {"with_utilities": reports, "current_is_issued": issued})
+        return super()._learned_state(shelf) | own | self.certificate.state(shelf)
+
+    def _restore_certificate(self, saved: Saved, policies: list[Policy]) -> None:
+        if self.certificate is not None:
+            self.certificate = self.certifier.begin(self.task)
+            assert self.certificate is not None
+            self.certificate.restore(saved.under("certificate"), policies)
+
+    def _issued_plans(self) -> Issued:
+        if self._plan is None or self.certificate is None:
+            return super()._issued_plans()
+        plans = [plan for plan in self._issued.values() if plan.id != self._plan.id]
+        return Issued([*plans, self._plan], len(plans))
+
+    def _restore_plans(self, saved: Saved, issued: Issued) -> None:
+        super()._restore_plans(saved, issued)
+        if self.certificate is None:
+            return
+        reports = saved.under("reports")
+        said = reports.whole("with_utilities", -1, 2)
+        self._reports_utilities = None if said < 0 else bool(said)
+        current_is_issued = bool(reports.flags("current_is_issued", ()))
+        if len(issued.plans) > PLANS_REMEMBERED + 1 or (current_is_issued and not issued.plans):
+            saved.refuse("plans.id", f"has {len(issued.plans)} plans")
+        self._issued = {p.id: p for p in issued.plans if current_is_issued or p is not self._plan}
 
     def settings(self) -> dict[str, str | int | float]:
         """Those of a softmax agent, the incumbent's first episodes and, but for the paper's own, the certifier."""

@@ -1,11 +1,14 @@
 """What a certifier is, and what passes between it and the agent."""
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 from episafe.arrays import IntArray
 from episafe.learning.proposing import Aim, Proposal
+from episafe.learning.shelf import Shelf
 from episafe.problems.policy import Policy
 from episafe.problems.sampled import AnyTask
+from episafe.saved import Saved, State
 
 
 class Deployment(NamedTuple):
@@ -47,6 +50,14 @@ class Certificate(Protocol):
 
     def take_in(self, weighed: Any) -> None:
         """Add what `weigh` returned."""
+        ...
+
+    def state(self, shelf: Shelf) -> State:
+        """All of it as arrays, their names below "certificate"; policies go on the shelf."""
+        ...
+
+    def restore(self, saved: Saved, policies: Sequence[Policy]) -> None:
+        """Fill a new certificate with what `state` said; half of it where an entry is refused."""
         ...
 
 

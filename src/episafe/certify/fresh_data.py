@@ -1,6 +1,7 @@
 """A certificate for Markov policies: their utility is bounded from an epoch of data that they were fixed before."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,13 +12,16 @@ from episafe.certify.base import Deployment
 from episafe.certify.checks import as_probability
 from episafe.certify.evaluating import num_bounds, pessimistic_utility
 from episafe.certify.sequence import BETS
-from episafe.errors import InvalidEpisode
+from episafe.errors import InvalidEpisode, InvalidProblem
 from episafe.learning.constants import Level
 from episafe.learning.proposing import Aim, Proposal
-from episafe.problems.checks import TOLERANCE
+from episafe.learning.shelf import Shelf
+from episafe.learning.softmax import SoftmaxPolicy
+from episafe.problems.checks import TOLERANCE, as_distributions
 from episafe.problems.policy import Policy, TablePolicy
 from episafe.problems.sampled import AnyTask
 from episafe.problems.task import Task
+from episafe.saved import Saved, State, under
 
 FIRST_EPOCH, EPOCH_GROWTH = 500, 1.5  # episodes; fixed in advance, as the proof needs
 STEPS = (1.0, 0.7, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05, 0.0)  # how far candidates go towards the proposal, boldest first
@@ -134,6 +138,58 @@ class FreshDataCertificate:
         self._folds[h].append((int(states[h]), int(actions[h]), int(states[h + 1])))
         self._num_seen += 1
 
+    def state(self, shelf: Shelf) -> State:
+        """The certified policy, the epoch and its data."""
+        proposal, deployed = self._proposal, self._deployed
+        folds = [row for fold in self._folds for row in fold]
+        own = {
+            "certified": self.certified,
+            "bound": self.bound,
+            "lam": self.lam,
+            "num_epochs": self.num_epochs,
+            "num_certified": self.num_certified,
+            "proposal": shelf.number(None if proposal is None else proposal.policy),
+            "promised": np.array([math.nan, math.nan] if proposal is None else [proposal.lam, proposal.reward]),
+            "deployed": shelf.number(None if deployed is None else deployed.policy),
+            "deployed_bounds": np.array([math.nan] * 2 if deployed is None else [deployed.lam, deployed.utility_bound]),
+            "transitions": np.array(folds, dtype=np.int64).reshape(-1, 3),
+            "fold_sizes": np.array([len(fold) for fold in self._folds], dtype=np.int64),
+            "num_seen": self._num_seen,
+            "length": self._length,
+        }
+        return under("certificate", own)
+
+    def restore(self, saved: Saved, policies: Sequence[Policy]) -> None:
+        """Fill a new certificate with what `state` said."""
+        self.certified = _as_table(saved, self.certified.shape)
+        self.bound, self.lam = saved.number("bound"), saved.number("lam", nan=True)
+        self.num_epochs, self.num_certified = saved.whole("num_epochs"), saved.whole("num_certified")
+        proposed, deployed = (saved.whole(name, -1, len(policies)) for name in ("proposal", "deployed"))
+        lam, reward = saved.numbers("promised", (2,), nan=True).tolist()
+        deployed_lam, bound = saved.numbers("deployed_bounds", (2,), nan=True).tolist()
+        self._num_seen, self._length = saved.whole("num_seen"), saved.whole("length")
+        self._restore_folds(saved)
+        if (proposed < 0) != (self.num_epochs == 0) or (deployed < 0) != (self.num_epochs == 0):
+            saved.refuse("proposal", f"does not fit {self.num_epochs} epochs")
+        if self.num_epochs:
+            policy = policies[proposed]
+            if not isinstance(policy, SoftmaxPolicy):
+                saved.refuse("proposal", "is no softmax policy")
+            self._proposal = Proposal(policy, lam, reward)
+            self._deployed = Deployment(policies[deployed], "search", deployed_lam, bound)
+
+    def _restore_folds(self, saved: Saved) -> None:
+        task, num_folds = self.task, max(self.task.horizon - 1, 1) if self.num_epochs else 0
+        n = self._num_seen
+        sizes = saved.wholes("fold_sizes", (num_folds,), 0, n + 1)
+        rows = saved.wholes("transitions", (n, 3), 0, max(task.num_states, task.num_actions))
+        if sizes.sum() != n or n > self._length:
+            saved.refuse("fold_sizes", f"does not add up to {n} episodes of {self._length}")
+        if (rows >= (task.num_states, task.num_actions, task.num_states)).any():
+            saved.refuse("transitions", "has a state or action that the task has not")
+        parts = np.split(rows, np.cumsum(sizes)[:-1]) if num_folds else []
+        self._folds = [[(s, a, then) for s, a, then in part.tolist()] for part in parts]
+
     def _certify(self, proposal: Proposal) -> None:
         folds = [np.array(fold, dtype=np.int64).reshape(-1, 3) for fold in self._folds]
         needed = self.task.threshold * (1 - LEAST_DEVIATION) ** -self.task.horizon
@@ -160,3 +216,11 @@ class FreshDataCertificate:
         table = (1 - deviation) * self.certified + deviation * proposal.policy.table()
         bound = (1 - deviation) ** H * self.bound
         return Deployment(TablePolicy(table), "search", self.lam, bound)
+
+
+def _as_table(saved: Saved, shape: tuple[int, ...]) -> Array:
+    table = saved.numbers("certified", shape)
+    try:
+        return as_distributions("certified", table, shape)
+    except InvalidProblem as error:
+        saved.refuse("certified", f"is no policy ({error})")

@@ -1,6 +1,7 @@
 """A certificate from observed utilities alone: mixtures, and a confidence sequence for each policy on trial."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -14,9 +15,11 @@ from episafe.certify.sequence import BETS, blank_trials, credit
 from episafe.errors import InvalidEpisode
 from episafe.learning.constants import Level
 from episafe.learning.proposing import Aim, Proposal
+from episafe.learning.shelf import Shelf
 from episafe.problems.checks import TOLERANCE
 from episafe.problems.policy import MixturePolicy, Policy, components_of
 from episafe.problems.sampled import AnyTask, SampledTask
+from episafe.saved import Saved, State, under
 
 # These touch the regret and never the guarantee; set on the released problems of seeds 1000 to 1033.
 NUM_ROWS = 6  # policies on trial at once, with the incumbent
@@ -143,6 +146,35 @@ class ObservationCertificate:
             if i >= 0:
                 credit(self.trials, i, share, weighed.utility, weighed.reward)
         self.num_episodes += 1
+
+    def state(self, shelf: Shelf) -> State:
+        """The trials, and which policies they are of."""
+        own = {
+            "policies": np.array([shelf.number(policy) for policy in self.policies], dtype=np.int64),
+            "lams": np.array(self.lams),
+            "num_candidates": self.num_candidates,
+            "num_episodes": self.num_episodes,
+            "trial_ends": self.trial_ends,
+        }
+        return under("certificate", {**self.trials._asdict(), **own})
+
+    def restore(self, saved: Saved, policies: Sequence[Policy]) -> None:
+        """Fill a new certificate with what `state` said."""
+        trials, known = self.trials, self.trials.lower[0]
+        rows = saved.wholes("policies", (NUM_ROWS,), -1, len(policies)).tolist()
+        self.policies = [None if i < 0 else policies[i] for i in rows]
+        for name in ("sums", "lower", "log_term", "guess"):
+            array = getattr(trials, name)
+            array[:] = saved.numbers(name, array.shape, least=-np.inf if name in ("sums", "guess") else 0)
+        trials.in_use[:] = saved.wholes("in_use", (NUM_ROWS,), 0, 2)
+        trials.newest[:] = saved.wholes("newest", (1,), 0, NUM_ROWS)
+        self.lams = saved.numbers("lams", (NUM_ROWS,), nan=True).tolist()
+        self.num_candidates, self.num_episodes = saved.whole("num_candidates"), saved.whole("num_episodes")
+        self.trial_ends = saved.whole("trial_ends")
+        if [int(policy is not None) for policy in self.policies] != trials.in_use.tolist():
+            saved.refuse("in_use", "does not say which rows have policies")
+        if self.policies[0] is not self.task.safe_policy or trials.lower[0] != known:
+            saved.refuse("lower", "does not begin with the incumbent and its b + ξ")
 
     def _shares(self, components: Any, weights: Any, states: Any, actions: IntArray) -> list[float]:
         """q_i ∝ w_i Π_h π_i(a_h|s_h), the largest kept at 1 from step to step: long products would come out as 0."""

@@ -141,10 +141,13 @@ class LinearCMDP:
     @classmethod
     def load(cls, path: str | Path) -> "LinearCMDP":
         """The problem that `save` wrote; every check of the constructor is made again."""
-        arrays, origin = read_arrays(Path(path))
         needed = {"P", "reward", "utility", "initial_state", "threshold", "safe_policy", "slack"}
+        arrays, origin = read_arrays(Path(path), needed | {"phi"})
         if not needed <= arrays.keys():
             raise DamagedFile(f"{path} is not a saved problem: it lacks {', '.join(sorted(needed - arrays.keys()))}")
+        for name in ("initial_state", "threshold", "slack"):
+            if arrays[name].shape != ():
+                raise DamagedFile(f"{path} is not a saved problem: its {name} has shape {arrays[name].shape}")
         return cls(
             arrays["P"],
             arrays["reward"],

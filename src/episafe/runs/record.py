@@ -18,6 +18,8 @@ EPISODES, SETTINGS = "episodes.npz", "run.toml"
 ROUNDING = 1e-9  # far above the float64 rounding of a value of order H, far below any violation that matters
 COLUMNS = ("reward_values", "utility_values", "sources", "lams", "utility_bounds", "plan_ids")
 OPTIONAL = ("reward_totals", "utility_totals", "optima", "components", "weights")
+KINDS = dict.fromkeys(COLUMNS + OPTIONAL, "f") | {"sources": "U", "plan_ids": "iu", "components": "iu"}
+LARGEST_SETTINGS = 1 << 20  # bytes of run.toml
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,10 +119,13 @@ class Record:
         """The record that `save` wrote into `folder`."""
         folder = Path(folder)
         try:
-            arrays, facts = read_arrays(folder / EPISODES)
+            arrays, facts = read_arrays(folder / EPISODES, {*COLUMNS, *OPTIONAL})
             columns = [name for name in COLUMNS + OPTIONAL if name in COLUMNS or name in arrays]
             if len({len(arrays[name]) for name in columns}) != 1:
                 raise ValueError("its columns differ in length")
+            for name in columns:
+                if arrays[name].ndim != (2 if name == "weights" else 1) or arrays[name].dtype.kind not in KINDS[name]:
+                    raise ValueError(f"its column {name} has type {arrays[name].dtype}, shape {arrays[name].shape}")
             settings = load_settings(folder)
             return cls(
                 **{name: arrays[name] for name in columns},
@@ -139,7 +144,11 @@ class Record:
 def load_settings(folder: Path) -> dict[str, Any]:
     """How the run behind a record was made, without its columns."""
     try:
-        return tomllib.loads((folder / SETTINGS).read_text())
+        with (folder / SETTINGS).open("rb") as file:
+            text = file.read(LARGEST_SETTINGS + 1)
+        if len(text) > LARGEST_SETTINGS:
+            raise ValueError(f"{SETTINGS} is larger than {LARGEST_SETTINGS} bytes")
+        return tomllib.loads(text.decode())
     except (OSError, ValueError) as error:
         raise DamagedFile(f"{folder} does not hold a whole record ({error}): delete it and run again") from error
 

@@ -1,9 +1,12 @@
-"""The interface of every bandit learner: plan, learn, save, restore."""
+"""The interface of every bandit learner: plan, learn; state, restore; save."""
 
+import hashlib
+import json
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast, get_args
 
 import numpy as np
 
@@ -13,12 +16,14 @@ from episafe.bandits.policy import Mixture, over_arms
 from episafe.bandits.radius import radius as radius_of
 from episafe.bandits.regression import Regression, absorb_all, blank
 from episafe.bandits.task import BanditTask
-from episafe.errors import DamagedFile, InvalidEpisode, InvalidProblem
+from episafe.errors import InvalidEpisode, InvalidProblem
 from episafe.files import read_arrays, write_arrays
 from episafe.learning.constants import Level
 from episafe.learning.replanning import Every, Replanning
-from episafe.problems.checks import TOLERANCE, as_finite, within_unit_norm
+from episafe.problems.checks import TOLERANCE, as_distributions, as_finite, within_unit_norm
+from episafe.saved import Saved, State, under
 
+VERSION = 1  # of the names and meanings of the entries of a state
 Source = Literal["safe", "search"]
 
 
@@ -145,32 +150,62 @@ class BanditAgent(ABC):
         self._count_then = count_then
 
     def save(self, path: str | Path) -> None:
-        """Write all that was learned and the plan in force to one .npz file, atomically, without pickle."""
-        arrays: dict[str, Any] = {**self.model._asdict(), "information_then": self.information_then}
-        plan = None if self._plan is None else asdict(self._plan)
-        if plan is not None:
-            arrays |= {name: plan.pop(name) for name in ("atoms", "probabilities")}
-        notes = {**self._identity(), "round": self._round, "count_then": self._count_then, "plan": plan}
-        write_arrays(Path(path), arrays, notes)
+        """Write the `state` to one .npz file, atomically, without pickle."""
+        write_arrays(Path(path), self.state(), {})
 
-    def restore(self, path: str | Path) -> None:
-        """Go on, bit for bit, from what `save` wrote; the agent must have been built alike, for the same task."""
-        arrays, notes = read_arrays(Path(path))
-        differing = [key for key, value in self._identity().items() if notes.get(key) != value]
-        if differing:
-            raise ValueError(f"{path} was saved by another agent: {', '.join(differing)} differ; build it as it was")
-        try:
-            read = [arrays[key] for key in Regression._fields]
-            if [saved.shape for saved in read] != [array.shape for array in self.model]:
-                raise ValueError("its arrays have other shapes")
-            plan = notes["plan"] and BanditPlan(
-                atoms=arrays["atoms"], probabilities=arrays["probabilities"], **notes["plan"]
-            )
-            self.adopt(plan, int(notes["round"]), int(notes["count_then"]), arrays["information_then"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise DamagedFile(f"{path} does not hold a bandit agent ({error}): delete it and save again") from error
-        for array, saved in zip(self.model, read, strict=True):
-            array[...] = saved
+    def state(self) -> State:
+        """All that was learned and the plan in force, as named arrays: plain numbers and text, copied."""
+        said = {"version": VERSION, "fingerprint": self.fingerprint(), "settings": _as_json(self._identity())}
+        then = {"round": self._round, "count_then": self._count_then, "information_then": self.information_then}
+        made = {} if self._plan is None else under("plan", asdict(self._plan))
+        return under("agent", {**said, **then}) | under("model", self.model._asdict()) | made
+
+    def restore(self, state: Mapping[str, Any] | str | Path) -> None:
+        """Go on, bit for bit, from what `state` gave or `save` wrote.
+
+        The agent must have been built alike, for the same task: else a ValueError; what is damaged is a DamagedFile.
+        The agent is then unchanged.
+        """
+        place = "the state" if isinstance(state, Mapping) else f"{state}"
+        saved = Saved(state if isinstance(state, Mapping) else read_arrays(Path(state))[0])
+        agent, model = saved.under("agent"), saved.under("model")
+        self._refuse_others(agent, place)
+        d = self.task.dim
+        read = Regression(
+            model.numbers("gram", (d, d)),
+            model.numbers("gram_inv", (d, d)),
+            model.numbers("sums", (2, d)),
+            model.numbers("log_det", (1,), least=0),
+            model.wholes("seen", (1,), 0, 2**62),
+        )
+        for name in ("gram", "gram_inv"):
+            if not np.linalg.eigvalsh(getattr(read, name))[0] > 0:
+                model.refuse(name, "is not positive definite")
+        round, count_then = agent.whole("round", -1), agent.whole("count_then", -1, int(read.seen[0]) + 1)
+        information_then = agent.numbers("information_then", (1,))
+        plan = _plan_of(saved, d) if saved.has("plan") else None
+        saved.end()
+        self.adopt(plan, round, count_then, information_then)
+        for array, found in zip(self.model, read, strict=True):
+            array[...] = found
+
+    def fingerprint(self) -> str:
+        """SHA-256 over the settings and what the task tells."""
+        return hashlib.sha256(_as_json([type(self).__name__, self._identity()]).encode()).hexdigest()
+
+    def _refuse_others(self, saved: Saved, place: str) -> None:
+        version = saved.whole("version", 1)
+        if version > VERSION:
+            saved.refuse("version", f"is {version}, and this episafe knows {VERSION}: update it")
+        said, ours = saved.text("settings"), self._identity()
+        if saved.text("fingerprint") != self.fingerprint():
+            try:
+                theirs = json.loads(said)
+                differing = [key for key, value in ours.items() if theirs.get(key) != value]
+            except (ValueError, AttributeError, RecursionError):
+                differing = ["settings"]
+            names = ", ".join(differing) or "the kind of agent"
+            raise ValueError(f"{place} was saved by another agent: {names} differ; build it as it was")
 
     def _identity(self) -> dict[str, Any]:
         """What must be the same for a saved state to make sense."""
@@ -226,6 +261,34 @@ def refuse_what_is_no_task(task: Any) -> None:
     if not isinstance(task, BanditTask):
         hint = ": pass its .task" if hasattr(task, "task") else ""
         raise TypeError(f"a bandit agent is built from a BanditTask, got {type(task).__name__}{hint}")
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _plan_of(saved: Saved, dim: int) -> BanditPlan:
+    """The plan in force, as `state` wrote it."""
+    saved = saved.under("plan")
+    m = saved.width("probabilities")
+    source, level = saved.text("source"), saved.text("level")
+    if source not in get_args(Source) or level not in ("", *get_args(Level)):
+        saved.refuse("source", f"or level is unknown: {source!r}, {level!r}")
+    atoms, probabilities = saved.numbers("atoms", (m, dim)), saved.numbers("probabilities", (m,))
+    try:
+        as_distributions("probabilities", probabilities, (m,))
+    except InvalidProblem as error:
+        saved.refuse("probabilities", f"are none ({error})")
+    return BanditPlan(
+        atoms,
+        probabilities,
+        cast(Source, source),
+        saved.number("lam", nan=True, inf=True),
+        saved.number("utility_bound", nan=True, inf=True),
+        cast(Level, level),
+        saved.text("reason"),
+        saved.whole("id"),
+    )
 
 
 def as_round(value: Any) -> int:
