@@ -12,10 +12,11 @@ from episafe.agents.ghosh2024 import Ghosh2024
 from episafe.agents.opse import OPSE
 from episafe.agents.warm import learn_log
 from episafe.envs import make
-from episafe.errors import DamagedFile, Infeasible, InvalidEpisode, InvalidProblem
+from episafe.errors import DamagedFile, Infeasible, InUse, InvalidEpisode, InvalidProblem, NotKept
 from episafe.learning.constants import Constants
 from episafe.learning.replanning import Doubling, Every
 from episafe.learning.search import Bisection, Sections, WarmStart
+from episafe.opening import open  # noqa: A004  # es.open, never imported by itself
 from episafe.problems import features
 from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.gym import GymCMDP, from_gymnasium
@@ -44,11 +45,13 @@ __all__ = [
     "Fixed",
     "Ghosh2024",
     "GymCMDP",
+    "InUse",
     "Infeasible",
     "InvalidEpisode",
     "InvalidProblem",
     "LinearCMDP",
     "MixturePolicy",
+    "NotKept",
     "Plan",
     "Policy",
     "Radius",
@@ -65,6 +68,7 @@ __all__ = [
     "from_gymnasium",
     "learn_log",
     "make",
+    "open",
     "play",
     "resume",
     "run",

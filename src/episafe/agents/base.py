@@ -84,6 +84,11 @@ class Agent(ABC):
         """Whether it has planned or learned anything."""
         return self._plan is not None or self._learned
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether `state` is known to hold all of it: so for the agents of this package, not for those of others."""
+        return type(self).__module__.startswith("episafe.agents.")
+
     def _due(self) -> bool:
         """Whether to plan again, now that something was learned."""
         return self.replan.due(self.information_then, self._information())

@@ -42,7 +42,7 @@ class Fixed(Agent):
         return np.zeros(0)
 
     def _own_policy(self) -> Policy:
-        return self._policy
+        return self.policy
 
     def settings(self) -> dict[str, str | int | float]:
         """The name of the policy."""

@@ -16,6 +16,7 @@ from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.gym import GymCMDP
 from episafe.problems.sampled import SampledCMDP, key
 from episafe.runs.batches import batch_of, deployments, episodes_of, fill, generators, length, set_generators
+from episafe.runs.checkpointed import restore_newest, write_checkpoint
 from episafe.runs.folder import PROBLEM, Journal, check_file, file_hash, read_head, refuse_used, write_head
 from episafe.runs.recipe import agent_of, recipe, write_recipe
 from episafe.runs.record import Record
@@ -24,7 +25,7 @@ from episafe.runs.runner import Run
 from episafe.runs.settings import versions
 from episafe.runs.tape import ROOM, SampledTape, StateHash, Tape, log_dets
 
-SYNC_EVERY = 1.0  # seconds
+SYNC_EVERY, CHECKPOINT_EVERY = 1.0, 5.0  # seconds
 Progress = Callable[[int], None] | None
 
 
@@ -125,6 +126,7 @@ class _Writer:
         self._state = StateHash(run.agent.fingerprint())
         self._tape = Tape(run.agent) if isinstance(run.cmdp, LinearCMDP) else SampledTape(run.agent)
         self._written, self._synced = 0, time.monotonic()
+        self._checkpointed = self._synced
         journal.continue_trail(self._lines_of_frames())
         self._started = time.perf_counter()
 
@@ -157,7 +159,8 @@ class _Writer:
             for frame in frames:
                 for episode in episodes_of(frame, run.cmdp.task):
                     play_again(run.cmdp, episode)
-        replay(run.agent, frames)
+        known = restore_newest(self._journal, run.agent)
+        replay(run.agent, [frame for frame in frames if frame.offset >= known])
         for frame in frames:
             fill(run, frame)
             self._written = frame.notes["episode"] + length(frame)
@@ -175,6 +178,10 @@ class _Writer:
                 if now - self._synced > SYNC_EVERY:
                     self._journal.sync()
                     self._synced = now
+                if now - self._checkpointed > CHECKPOINT_EVERY:
+                    self._journal.sync()
+                    write_checkpoint(self._journal, self._run.agent)
+                    self._checkpointed = now
             yield done
 
     def _write(self, done: int) -> None:

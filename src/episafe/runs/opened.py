@@ -5,6 +5,7 @@ is missing may not be missing by chance, and then biases what is certified.
 """
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -12,16 +13,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 from episafe.agents.base import Agent, Episode, Plan
+from episafe.agents.opse import PLANS_REMEMBERED
 from episafe.errors import DamagedFile, InvalidEpisode, NotKept
 from episafe.journal.frames import Frame, Kind
 from episafe.journal.trail import Deployed
 from episafe.journal.values import as_text, from_text
+from episafe.runs.checkpointed import restore_newest, write_checkpoint
 from episafe.runs.folder import Journal, holds_journal, read_head, refuse_used, write_head
 from episafe.runs.recipe import recipe, write_recipe
 from episafe.runs.replaying import differing
 from episafe.runs.settings import versions
 from episafe.runs.tape import StateHash, log_dets
 
+CHECKPOINT_EVERY = 30.0  # seconds
 HELD = -1  # the number of a plan that is not the agent's: the incumbent, because something else went wrong
 Sync = Literal["each", "plans"]
 Watch = Callable[[Any, Any], str]
@@ -110,9 +114,13 @@ class Opened:
         self._tally, self._state = Tally(), StateHash(head["fingerprint"])
         self._in_force: tuple[int, str] | None = None
         self._plans: dict[int, Any] = {}
+        self._newest = -1
+        self._checkpointed = time.monotonic()
         self._journal = Journal(folder, agent.settings(), agent.task.threshold)
         try:
-            lines = [line for frame in self._journal.log.frames for line in self._taken_up(frame)]
+            frames = self._journal.log.frames
+            self._known = 0 if watch is not None else restore_newest(self._journal, agent)  # a watch must see it all
+            lines = [line for frame in frames for line in self._taken_up(frame)]
             self._journal.continue_trail(lines)
         except BaseException:
             self._journal.close()
@@ -168,6 +176,7 @@ class Opened:
         with self._lock:
             try:
                 if not self._broken:
+                    self._checkpoint(1.0)
                     self._journal.log.append(Kind.CLOSE, {"time": _now()})
                     self._journal.close()
             finally:
@@ -212,8 +221,7 @@ class Opened:
             except OSError as error:
                 self._break(f"the journal cannot be written: {error}")
                 return self._safe_plan(self._stopped, arguments)
-            if plan.id != HELD:
-                self._plans[plan.id] = plan
+            self._remember(plan)
             return plan
 
     def _attempt(self, arguments: tuple[Any, ...]) -> Any:
@@ -226,12 +234,22 @@ class Opened:
             reason = f"planning failed: {type(error).__name__}: {error}"
             self._note_fault(reason)
             return self._safe_plan(reason, arguments)
-        newest = max(self._plans, default=-1)
-        if plan.id not in self._plans and plan.id != newest + 1:
-            reason = f"plan {plan.id} does not follow plan {newest}: the agent was used outside of its journal"
+        if plan.id not in (self._newest, self._newest + 1):
+            reason = f"plan {plan.id} does not follow plan {self._newest}: the agent was used outside of its journal"
             self._break(reason)
             return self._safe_plan(reason, arguments)
         return plan
+
+    def _remember(self, plan: Any) -> None:
+        """For the watch; the oldest are forgotten."""
+        if plan.id != HELD:
+            self._plans[plan.id], self._newest = plan, plan.id
+            self._plans.pop(plan.id - PLANS_REMEMBERED, None)
+
+    def _refuse_foreign(self, plan_id: int | None) -> None:
+        """A report of a plan that was never made."""
+        if plan_id is not None and plan_id not in range(self._newest + 1):
+            raise InvalidEpisode(f"plan_id {plan_id!r} was not issued by this agent")
 
     def _record(self, plan: Any, arguments: tuple[Any, ...]) -> None:
         """Write the deployment down; it is on the disk afterwards."""
@@ -250,6 +268,15 @@ class Opened:
             self._in_force = (plan.id, plan.reason)
         journal.sync()
         self._tally.start(plan.id, when)
+        self._checkpoint(CHECKPOINT_EVERY)
+
+    def _checkpoint(self, every: float) -> None:
+        """Shorten the way back, now and then."""
+        now = time.monotonic()
+        if now - self._checkpointed >= every:
+            self._journal.sync()
+            write_checkpoint(self._journal, self.agent)
+            self._checkpointed = now
 
     def _deployed(self, notes: dict[str, Any]) -> Deployed:
         besides = {"time": notes["time"], "reason": notes["reason"]}
@@ -320,14 +347,15 @@ class Opened:
         notes = frame.notes
         try:
             if frame.kind == Kind.PLAN:
-                return [self._plan_again(notes)]
+                return [self._plan_again(notes, frame.offset >= self._known)]
             if frame.kind == Kind.START:
                 self._tally.start(notes["plan"], notes["time"])
             elif frame.kind == Kind.REPORT:
                 plan_id, text = notes["plan"], notes["values"]
-                seen = self._feed(from_text(text), None if plan_id == HELD else plan_id)
+                if frame.offset >= self._known:
+                    seen = self._feed(from_text(text), None if plan_id == HELD else plan_id)
+                    self._watched(plan_id, seen)
                 self._count_report(text, plan_id, notes["id"])
-                self._watched(plan_id, seen)
             elif frame.kind == Kind.HALT:
                 self._stopped = f"halted: {notes['reason']}"
             elif frame.kind == Kind.FAULT:
@@ -337,14 +365,15 @@ class Opened:
                               f"happened ({error}): restore the folder from a copy") from error  # fmt: skip
         return []
 
-    def _plan_again(self, notes: dict[str, Any]) -> str:
+    def _plan_again(self, notes: dict[str, Any], by_agent: bool) -> str:
+        self._newest = max(self._newest, notes["plan"])
         known = ("plan", "source", "lam", "bound", "reason", "log_dets")
-        if notes["plan"] != HELD:
+        if notes["plan"] != HELD and by_agent:
             plan = self._make(tuple(notes["arguments"]))
             found = (plan.id, plan.source, float(plan.lam), float(plan.utility_bound), plan.reason)
             made = (*found, log_dets(self.agent).tolist())
             differing(notes["episode"], known, tuple(notes[name] for name in known), made)
-            self._plans[plan.id] = plan
+            self._remember(plan)
         line = self._journal.trail.line(self._deployed(notes))
         if self._journal.trail.head != notes["trail"]:
             raise DamagedFile(f"{self._journal.log.path}: the plan of deployment {notes['episode']} does not follow "

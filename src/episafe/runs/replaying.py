@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from episafe.agents.base import Agent, Plan
 from episafe.errors import DamagedFile
 from episafe.journal.frames import Frame, Kind
-from episafe.runs.batches import episodes_of, length
+from episafe.runs.batches import episodes_of
 from episafe.runs.runner import SOURCES
 from episafe.runs.tape import log_dets
 
@@ -15,17 +15,15 @@ class Differs(DamagedFile):
     """A plan that does not come out of the recorded episodes as it was recorded."""
 
 
-def replay(agent: Agent, frames: Iterable[Frame], first: int = 0) -> int:
-    """Let `agent` plan and learn the batches from episode `first` on; returns how many plans were compared."""
+def replay(agent: Agent, frames: Iterable[Frame]) -> int:
+    """Let `agent` plan and learn the batches among `frames`; returns how many plans were compared."""
     compared = 0
     for frame in frames:
         start = frame.notes.get("episode", 0)
-        if frame.kind != Kind.BATCH or start + length(frame) <= first:
+        if frame.kind != Kind.BATCH:
             continue
         new = {start + begin: i for i, begin in enumerate(frame.arrays["begins"].tolist())}
         for k, episode in enumerate(episodes_of(frame, agent.task), start):
-            if k < first:
-                continue
             plan = agent.plan()
             if k in new:
                 compare(agent, plan, frame, new[k], k)

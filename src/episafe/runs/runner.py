@@ -254,6 +254,7 @@ def _compiled(made: CompiledRun | CompiledMixtureRun, facts: Facts, first: int) 
             begun, stop = time.perf_counter(), min(done + ahead, len(facts.sources))
             made.advance(facts, done, stop)
             done = stop
+            made.finish()  # whenever this yields, the agent has all that was learned and the plan in force
             yield done
             took = time.perf_counter() - begun
             ahead = min(2 * ahead, ROOM) if took < LONG / 4 else max(ahead // 2, 1) if took > LONG else ahead
