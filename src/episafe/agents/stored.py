@@ -49,8 +49,9 @@ def stored(issued: Issued, shelf: Shelf) -> State:
 def restored(saved: Saved, policies: Sequence[Policy]) -> Issued:
     """The plans that `stored` wrote, with these policies."""
     saved = saved.under("plans")
-    n = saved.width("id")
-    current, ids = saved.whole("current", -1, n), saved.wholes("id", (n,), 0, 2**62)
+    ids = saved.wholes("id", (None,), 0, 2**62)
+    n = len(ids)
+    current = saved.whole("current", -1, n)
     sources, levels, reasons = (saved.texts(name, (n,)).tolist() for name in ("source", "level", "reason"))
     lams = saved.numbers("lam", (n,), nan=True, inf=True).tolist()
     bounds = saved.numbers("utility_bound", (n,), nan=True, inf=True).tolist()

@@ -65,7 +65,10 @@ def taken_down(saved: Saved, task: AnyTask, regression: Regression | None, own: 
     """The policies that `Shelf.state` stored; softmax policies act by the slots of `regression`."""
     saved = saved.under("policies")
     found: list[Policy] = []
-    for i, kind in enumerate(saved.texts("kinds", (None,)).tolist()):
+    kinds = saved.texts("kinds", (None,)).tolist()
+    for i, kind in enumerate(kinds):
+        if kind in (OWN, INCUMBENT) and kinds.index(kind) < i:
+            saved.refuse("kinds", f"holds {kind!r} twice")
         below = saved.under(str(i))
         if kind == OWN and own is not None:
             found.append(own)
