@@ -123,7 +123,7 @@ def test_actions_and_transitions_have_streams_of_their_own(monkeypatch):
     """Both loops are handed two streams that differ, and each draw takes one number from each."""
     given = []
 
-    def spy(cmdp, agent, drawn, facts):
+    def spy(cmdp, agent, drawn, facts, *_):
         given.append(drawn)
         return plain_loop(cmdp, agent, drawn, facts)
 

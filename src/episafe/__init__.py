@@ -12,10 +12,11 @@ from episafe.agents.ghosh2024 import Ghosh2024
 from episafe.agents.opse import OPSE
 from episafe.agents.warm import learn_log
 from episafe.envs import make
-from episafe.errors import DamagedFile, Infeasible, InvalidEpisode, InvalidProblem
+from episafe.errors import DamagedFile, Infeasible, InUse, InvalidEpisode, InvalidProblem, NotKept
 from episafe.learning.constants import Constants
 from episafe.learning.replanning import Doubling, Every
 from episafe.learning.search import Bisection, Sections, WarmStart
+from episafe.opening import open  # es.open, never imported by itself
 from episafe.problems import features
 from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.gym import GymCMDP, from_gymnasium
@@ -23,6 +24,7 @@ from episafe.problems.policy import MixturePolicy, Policy, TablePolicy
 from episafe.problems.sampled import SampledCMDP, SampledTask
 from episafe.problems.task import Constraint, Task
 from episafe.problems.vector import VectorGymCMDP
+from episafe.runs.journalled import resume
 from episafe.runs.live import play, play_batch
 from episafe.runs.record import Record
 from episafe.runs.runner import run
@@ -45,11 +47,13 @@ __all__ = [
     "Fixed",
     "Ghosh2024",
     "GymCMDP",
+    "InUse",
     "Infeasible",
     "InvalidEpisode",
     "InvalidProblem",
     "LinearCMDP",
     "MixturePolicy",
+    "NotKept",
     "Plan",
     "Policy",
     "Radius",
@@ -68,8 +72,10 @@ __all__ = [
     "learn_log",
     "make",
     "measure_slack",
+    "open",
     "play",
     "play_batch",
+    "resume",
     "run",
 ]
 

@@ -15,3 +15,11 @@ class InvalidEpisode(ValueError):
 
 class DamagedFile(ValueError):
     """A file that is missing a part, or holds what it should not (exit code 4)."""
+
+
+class InUse(OSError):
+    """A journal that another process has open; only one may write."""
+
+
+class NotKept(OSError):
+    """A report that is not on the disk: it was not acknowledged, and is to be made again after the cause is mended."""

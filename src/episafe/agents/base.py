@@ -79,6 +79,16 @@ class Agent(ABC):
         self.information_then, self._learned = self._information().copy(), False
         return self._plan
 
+    @property
+    def is_used(self) -> bool:
+        """Whether it has planned or learned anything."""
+        return self._plan is not None or self._learned
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether `state` is known to hold all of it: so for the agents of this package, not for those of others."""
+        return type(self).__module__.startswith("episafe.agents.")
+
     def _due(self) -> bool:
         """Whether to plan again, now that something was learned."""
         return self.replan.due(self.information_then, self._information())

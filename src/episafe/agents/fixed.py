@@ -30,10 +30,10 @@ class Fixed(Agent):
     def __init__(self, task: AnyTask, policy: Any, label: str = "") -> None:
         super().__init__(task, Doubling(math.inf))
         self.label = label or (policy if isinstance(policy, str) else "fixed")
-        self._policy = _policy(task, policy)
+        self.policy = _policy(task, policy)
 
     def _propose(self) -> Plan:
-        return Plan(self._policy, "fixed", level=self.level)
+        return Plan(self.policy, "fixed", level=self.level)
 
     def _observe(self, states: Any, actions: IntArray) -> None:
         """Nothing is learned."""
@@ -42,7 +42,7 @@ class Fixed(Agent):
         return np.zeros(0)
 
     def _own_policy(self) -> Policy:
-        return self._policy
+        return self.policy
 
     def settings(self) -> dict[str, str | int | float]:
         """The name of the policy."""

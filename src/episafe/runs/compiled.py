@@ -25,6 +25,7 @@ from episafe.problems.exact import policy_values
 from episafe.problems.policy import TablePolicy
 from episafe.runs.facts import Facts
 from episafe.runs.simulate import Streams, running_sums, simulate
+from episafe.runs.tape import Trace, blank_trace, write_down
 
 CODES = {source: code for code, source in SOURCES.items()}
 
@@ -70,10 +71,11 @@ def can_compile(agent: SoftmaxAgent) -> bool:
 class CompiledRun:
     """A run of a softmax agent: `advance` takes it on by some episodes, `finish` hands the plan back to the agent."""
 
-    def __init__(self, cmdp: LinearCMDP, agent: SoftmaxAgent, streams: Streams) -> None:
+    def __init__(self, cmdp: LinearCMDP, agent: SoftmaxAgent, streams: Streams, trace: Trace | None = None) -> None:
         task, regression = cmdp.task, agent.planner.regression
         assert isinstance(regression, FiniteRegression)
         self._agent, self._regression, self._streams = agent, regression, streams
+        self._trace = blank_trace(*task.reward.shape) if trace is None else trace
         safe_table = agent.task.safe_policy.table()
         self._world = World(cmdp.P, running_sums(cmdp.P), task.reward, task.utility, task.initial_state, safe_table)
         # Every() is growth below zero: the information never shrinks
@@ -100,7 +102,7 @@ class CompiledRun:
             done = _play(
                 self._world, self._deployed, regression.known, regression.slot_of, regression.state_of,
                 regression.support, regression.phi, regression.model, regression.work, planner.scales, planner.search,
-                self._growth, *self._streams, facts, k, pause,
+                self._growth, *self._streams, facts, self._trace, k, pause,
             )  # fmt: skip
             regression.count(done - k)
             k = done
@@ -119,7 +121,7 @@ class CompiledRun:
 @kernel
 def _play(  # type: ignore[no-untyped-def]
     world, deployed, known, slot_of, state_of, support, phi, model, work, scales, search, growth,
-    choices, transitions, facts, start, stop,
+    choices, transitions, facts, trace, start, stop,
 ):  # fmt: skip
     """Episodes `start` to `stop`, or until the arrays are full; returns the first episode not made."""
     H, _, n = work.bonus.shape
@@ -134,9 +136,11 @@ def _play(  # type: ignore[no-untyped-def]
         facts.sources[k], facts.plan_ids[k] = deployed.marks[0], deployed.marks[1]
         states[0] = world.initial_state
         simulate(deployed.running, world.running, choices, transitions, states, actions)
+        row = write_down(trace, k, states, actions)
         enter(known, slot_of, state_of, support, phi, states, slots)
         absorb(model, slots, actions)
         for h in range(H):
+            trace.log_dets[row, h] = deployed.log_det[h]
             if model.log_det[h] - deployed.log_det[h] > growth:
                 deployed.marks[2] = 1
     return stop

@@ -22,6 +22,7 @@ from episafe.learning.ridge import FiniteRegression, episodes_to_refactoring
 from episafe.problems.cmdp import LinearCMDP
 from episafe.runs.facts import Coins, Facts
 from episafe.runs.simulate import Streams, running_sums, simulate
+from episafe.runs.tape import Trace, blank_trace, write_down
 
 
 class OnTrial(NamedTuple):
@@ -41,12 +42,19 @@ class CompiledMixtureRun:
     """A run of OPSE under `Observation`: `advance` takes it on by some episodes, `finish` hands the plan back."""
 
     def __init__(
-        self, cmdp: LinearCMDP, agent: OPSE, streams: Streams, coin: np.random.Generator, coins: Coins
+        self,
+        cmdp: LinearCMDP,
+        agent: OPSE,
+        streams: Streams,
+        coin: np.random.Generator,
+        coins: Coins,
+        trace: Trace | None = None,
     ) -> None:
         regression, certificate = agent.planner.regression, agent.certificate
         assert isinstance(regression, FiniteRegression) and isinstance(certificate, ObservationCertificate)
         self._cmdp, self._agent, self._streams, self._coin, self._coins = cmdp, agent, streams, coin, coins
         self._regression, self._certificate = regression, certificate
+        self._trace = blank_trace(*cmdp.task.reward.shape) if trace is None else trace
         self._running = running_sums(cmdp.P)
         shape = (NUM_ROWS, *cmdp.task.reward.shape)
         self._on_trial = OnTrial(
@@ -71,7 +79,7 @@ class CompiledMixtureRun:
                 self._on_trial, certificate.trials, certificate.num_episodes, task.threshold, task.reward, task.utility,
                 task.initial_state, self._running, regression.known, regression.slot_of, regression.state_of,
                 regression.support, regression.phi, regression.model, *self._streams, self._coin, facts, self._coins,
-                k, pause, failed,
+                self._trace, k, pause, failed,
             )  # fmt: skip
             facts.plan_ids[k:done] = self._first_id + self._done + np.arange(done - k)
             self._done += done - k
@@ -107,7 +115,7 @@ class CompiledMixtureRun:
 @kernel
 def _play(  # type: ignore[no-untyped-def]
     on_trial, trials, num_episodes, threshold, reward, utility, initial_state, kernel, known, slot_of, state_of,
-    support, phi, model, choices, transitions, coin, facts, coins, start, stop, failed,
+    support, phi, model, choices, transitions, coin, facts, coins, trace, start, stop, failed,
 ):  # fmt: skip
     """Episodes `start` to `stop`, or until the arrays are full; returns the first episode not made."""
     _, H, _, _ = on_trial.tables.shape
@@ -125,6 +133,9 @@ def _play(  # type: ignore[no-untyped-def]
             acting, coins.components[k] = j, 1
         states[0] = initial_state
         simulate(on_trial.running[acting], kernel, choices, transitions, states, actions)
+        row = write_down(trace, k, states, actions)
+        for h in range(H):
+            trace.log_dets[row, h] = model.log_det[h]
         _credit(on_trial.tables, trials, i, j, p, states, actions, reward, utility)
         enter(known, slot_of, state_of, support, phi, states, slots)
         absorb(model, slots, actions)

@@ -78,6 +78,8 @@ def live_loop(
     facts: Facts,
     totals: Array,
     toss: Callable[[Plan, int], tuple[int | None, Policy]],
+    first: int = 0,
+    note: Callable[[int, Episode, Agent], None] = lambda k, episode, agent: None,
 ) -> Iterator[int]:
     """The loop for a live environment: values are NaN, and what was collected goes into `totals` (K, 2).
 
@@ -85,8 +87,8 @@ def live_loop(
     the next, and fewer at the end of the run where N does not divide K.
     """
     K = len(facts.sources)
-    for first in range(0, K, problem.num_envs):
-        plan, batch = agent.plan(), range(first, min(first + problem.num_envs, K))
+    for start in range(first, K, problem.num_envs):
+        plan, batch = agent.plan(), range(start, min(start + problem.num_envs, K))
         tossed = [toss(plan, k) for k in batch]
         for k in batch:
             facts.values[k], facts.bounds[k] = (math.nan, math.nan), (plan.lam, plan.utility_bound)
@@ -94,5 +96,7 @@ def live_loop(
         episodes = play_some(problem, [acting for _, acting in tossed], choices)
         for k, (component, _), episode in zip(batch, tossed, episodes, strict=True):
             totals[k] = episode.rewards.sum(), episode.utilities.sum()
-            agent.learn(replace(episode, component=component), plan_id=plan.id)
+            episode = replace(episode, component=component)
+            agent.learn(episode, plan_id=plan.id)
+            note(k, episode, agent)
         yield batch[-1] + 1

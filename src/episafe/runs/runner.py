@@ -2,7 +2,9 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,9 +28,11 @@ from episafe.runs.live import live_loop
 from episafe.runs.record import Record
 from episafe.runs.settings import versions
 from episafe.runs.simulate import Streams, draw, running_sums, simulate
+from episafe.runs.tape import ROOM, SampledTape, Tape, Trace
 
 SOURCES: list[Source] = ["safe", "zero", "search", "fixed"]  # as numbered in Facts.sources
-REPORT_EVERY = 2_000  # episodes between calls of `on_progress`
+FIRST_AHEAD, LONG = 500, 1.0  # episodes that a compiled loop begins with, and seconds that it shall not be away
+Note = Callable[[int, Episode, Agent], None]
 
 
 def run(
@@ -37,6 +41,7 @@ def run(
     num_episodes: int = 10_000,
     seed: int = 0,
     *,
+    folder: str | Path | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> Record:
     """Run `agent` on `cmdp`; the same seed gives the same record of a new agent, bit for bit.
@@ -46,6 +51,8 @@ def run(
         agent: plans before each episode and learns after it.
         num_episodes: K. A vector environment plays N at a time; the last batch is smaller where N does not divide K.
         seed: of the run; actions, transitions and the coins of mixtures are drawn from separate streams.
+        folder: where to keep a journal, an audit trail and, at the end, the record: a run that is killed is taken up
+            by `es.resume(folder)`, and ends with the same record.
         on_progress: called now and then with the number of episodes done.
 
     Example:
@@ -56,53 +63,88 @@ def run(
         >>> float(record.violation()[-1])
         0.0
     """
-    num_episodes, seed = _whole("num_episodes", num_episodes, 1), _whole("seed", seed, 0)
-    _check_same_problem(cmdp.task, agent.task)
-    if isinstance(cmdp, LinearCMDP):
-        _check_what_is_assumed(cmdp, agent)
-    if isinstance(agent, SoftmaxAgent):
-        agent.constants.refuse_outside_scope(agent.task, agent.num_learned + num_episodes)
-    start = time.perf_counter()
-    # a second run of one agent has streams of its own: the same draws again would be no new data
-    num_runs = getattr(agent, "num_runs", 0)
-    root = np.random.SeedSequence(seed, spawn_key=(num_runs,) if num_runs else ())
-    agent.num_runs = num_runs + 1
-    transitions, choices, coin = (np.random.default_rng(s) for s in root.spawn(3))
-    facts, totals = blank(num_episodes), None
-    coins = no_coins(num_episodes) if _mixes(agent) else None
-    if isinstance(cmdp, GymCMDP | VectorGymCMDP):
-        totals = np.empty((num_episodes, 2))
-        cmdp.seed(int(transitions.integers(2**31)))
-        loop = live_loop(cmdp, agent, choices, SOURCES, facts, totals, lambda plan, k: _toss(plan, k, coin, coins))
-    elif isinstance(cmdp, SampledCMDP):
-        totals = np.empty((num_episodes, 2))
-        loop = sampled_loop(cmdp, agent, (choices, transitions), facts, totals, coin, coins)
-    elif isinstance(agent, OPSE) and coins is not None and agent.task.time_homogeneous:
-        loop = plain_loop(cmdp, agent, (choices, transitions), facts, coin, coins)
-    elif isinstance(agent, OPSE) and coins is not None:
-        loop = compiled_mixture_loop(cmdp, agent, (choices, transitions), facts, coin, coins)
-    else:
-        loop = _loop(cmdp, agent, (choices, transitions), facts)
-    for done in loop:
-        if on_progress is not None:
-            on_progress(done)
-    seconds = time.perf_counter() - start
-    settings = {**cmdp.origin, **agent.settings(), "num_episodes": num_episodes, "run_seed": seed}
-    return Record(
-        reward_values=facts.values[:, 0].copy(),
-        utility_values=facts.values[:, 1].copy(),
-        sources=np.array(SOURCES)[facts.sources],
-        lams=facts.bounds[:, 0].copy(),
-        utility_bounds=facts.bounds[:, 1].copy(),
-        plan_ids=facts.plan_ids,
-        optimum=cmdp.optimal_value() if isinstance(cmdp, LinearCMDP) else math.nan,
-        threshold=cmdp.task.threshold,
-        settings={**settings, **versions(), "seconds": seconds},
-        reward_totals=None if totals is None else totals[:, 0].copy(),
-        utility_totals=None if totals is None else totals[:, 1].copy(),
-        components=None if coins is None else coins.components,
-        weights=None if coins is None else coins.weights,
-    )
+    under_way = Run(cmdp, agent, num_episodes, seed)
+    if folder is None:
+        return under_way.play(under_way.loop(), on_progress)
+    from episafe.runs.journalled import begin  # it runs by what is in this file
+
+    return begin(under_way, folder, on_progress)
+
+
+class Run:
+    """A run under way: the world, the agent, the streams of luck, and the columns that its loop fills."""
+
+    def __init__(
+        self,
+        cmdp: LinearCMDP | SampledCMDP | GymCMDP | VectorGymCMDP,
+        agent: Agent,
+        num_episodes: int = 10_000,
+        seed: int = 0,
+    ) -> None:
+        K, self.seed = _whole("num_episodes", num_episodes, 1), _whole("seed", seed, 0)
+        _check_same_problem(cmdp.task, agent.task)
+        if isinstance(cmdp, LinearCMDP):
+            _check_what_is_assumed(cmdp, agent)
+        if isinstance(agent, SoftmaxAgent):
+            agent.constants.refuse_outside_scope(agent.task, agent.num_learned + K)
+        self.cmdp, self.agent, self.num_episodes, self.seconds = cmdp, agent, K, 0.0
+        # a second run of one agent has streams of its own: the same draws again would be no new data
+        num_runs = getattr(agent, "num_runs", 0)
+        root = np.random.SeedSequence(self.seed, spawn_key=(num_runs,) if num_runs else ())
+        agent.num_runs = num_runs + 1
+        self.transitions, self.choices, self.coin = (np.random.default_rng(s) for s in root.spawn(3))
+        self.facts = blank(K)
+        self.totals = None if isinstance(cmdp, LinearCMDP) else np.empty((K, 2))
+        self.coins = no_coins(K) if _mixes(agent) else None
+        if isinstance(cmdp, GymCMDP | VectorGymCMDP):
+            cmdp.seed(int(self.transitions.integers(2**31)))
+
+    def loop(self, first: int = 0, tape: Tape | SampledTape | None = None) -> Iterator[int]:
+        """Play episodes `first` and on; yields the number done, now and then."""
+        cmdp, agent, facts, coin, coins = self.cmdp, self.agent, self.facts, self.coin, self.coins
+        streams, note = (self.choices, self.transitions), forget if tape is None else tape.note
+        if isinstance(cmdp, GymCMDP | VectorGymCMDP):
+            assert self.totals is not None
+            toss = partial(_toss, coin=coin, coins=coins)
+            return live_loop(cmdp, agent, self.choices, SOURCES, facts, self.totals, toss, first, note)
+        if isinstance(cmdp, SampledCMDP):
+            assert self.totals is not None
+            return sampled_loop(cmdp, agent, streams, facts, self.totals, coin, coins, first, note)
+        if isinstance(agent, OPSE) and coins is not None and agent.task.time_homogeneous:
+            return plain_loop(cmdp, agent, streams, facts, coin, coins, first, note)
+        if isinstance(agent, OPSE) and coins is not None:
+            return compiled_mixture_loop(cmdp, agent, streams, facts, coin, coins, first, tape and tape.trace)
+        return _loop(cmdp, agent, streams, facts, first, tape)
+
+    def play(self, loop: Iterable[int], on_progress: Callable[[int], None] | None) -> Record:
+        """Exhaust a loop."""
+        start, shown = time.perf_counter(), 0
+        for done in loop:
+            if on_progress is not None and (done // ROOM > shown or done == self.num_episodes):
+                shown = done // ROOM
+                on_progress(done)
+        self.seconds += time.perf_counter() - start
+        return self.record()
+
+    def record(self) -> Record:
+        """The columns as a record."""
+        cmdp, facts, totals, coins = self.cmdp, self.facts, self.totals, self.coins
+        settings = {**cmdp.origin, **self.agent.settings(), "num_episodes": self.num_episodes, "run_seed": self.seed}
+        return Record(
+            reward_values=facts.values[:, 0].copy(),
+            utility_values=facts.values[:, 1].copy(),
+            sources=np.array(SOURCES)[facts.sources],
+            lams=facts.bounds[:, 0].copy(),
+            utility_bounds=facts.bounds[:, 1].copy(),
+            plan_ids=facts.plan_ids,
+            optimum=cmdp.optimal_value() if isinstance(cmdp, LinearCMDP) else math.nan,
+            threshold=cmdp.task.threshold,
+            settings={**settings, **versions(), "seconds": self.seconds},
+            reward_totals=None if totals is None else totals[:, 0].copy(),
+            utility_totals=None if totals is None else totals[:, 1].copy(),
+            components=None if coins is None else coins.components,
+            weights=None if coins is None else coins.weights,
+        )
 
 
 def _whole(name: str, value: Any, least: int) -> int:
@@ -140,10 +182,16 @@ def _check_what_is_assumed(cmdp: LinearCMDP, agent: Agent) -> None:
         raise Infeasible(f"P is not linear in the features, by {cmdp.linearity_gap():g}: use es.certify.Observation()")
 
 
-def _loop(cmdp: LinearCMDP, agent: Agent, streams: Streams, facts: Facts) -> Iterator[int]:
+def forget(k: int, episode: Episode, agent: Agent) -> None:
+    """What a run without a journal does with its episodes."""
+
+
+def _loop(
+    cmdp: LinearCMDP, agent: Agent, streams: Streams, facts: Facts, first: int, tape: Tape | SampledTape | None
+) -> Iterator[int]:
     if isinstance(agent, SoftmaxAgent) and can_compile(agent):
-        return compiled_loop(cmdp, agent, streams, facts)
-    return plain_loop(cmdp, agent, streams, facts)
+        return compiled_loop(cmdp, agent, streams, facts, first, tape and tape.trace)
+    return plain_loop(cmdp, agent, streams, facts, first=first, note=forget if tape is None else tape.note)
 
 
 def plain_loop(
@@ -153,13 +201,15 @@ def plain_loop(
     facts: Facts,
     coin: np.random.Generator | None = None,
     coins: Coins | None = None,
+    first: int = 0,
+    note: Note = forget,
 ) -> Iterator[int]:
-    """The loop for any agent; yields the number of episodes done, now and then. Mixtures need a coin."""
+    """The loop for any agent, from episode `first` on; yields the number of episodes done. Mixtures need a coin."""
     kernel, H = running_sums(cmdp.P), cmdp.task.horizon
     states, actions = np.empty(H + 1, dtype=np.int64), np.empty(H, dtype=np.int64)
     states[0] = cmdp.task.initial_state
     current = None
-    for k in range(len(facts.sources)):
+    for k in range(first, len(facts.sources)):
         plan = agent.plan()
         component, acting = _toss(plan, k, coin, coins)
         if plan is not current:
@@ -169,9 +219,10 @@ def plain_loop(
         facts.values[k], facts.bounds[k] = exact, (plan.lam, plan.utility_bound)
         facts.sources[k], facts.plan_ids[k] = SOURCES.index(plan.source), plan.id
         simulate(policy, kernel, *streams, states, actions)
-        agent.learn(Episode(states, actions, component=component), plan_id=plan.id)
-        if (k + 1) % REPORT_EVERY == 0:
-            yield k + 1
+        episode = Episode(states, actions, component=component)
+        agent.learn(episode, plan_id=plan.id)
+        note(k, episode, agent)
+        yield k + 1
 
 
 def _toss(plan: Plan, k: int, coin: np.random.Generator | None, coins: Coins | None) -> tuple[int | None, Policy]:
@@ -185,23 +236,37 @@ def _toss(plan: Plan, k: int, coin: np.random.Generator | None, coins: Coins | N
 
 
 def compiled_mixture_loop(
-    cmdp: LinearCMDP, agent: OPSE, streams: Streams, facts: Facts, coin: np.random.Generator, coins: Coins
+    cmdp: LinearCMDP,
+    agent: OPSE,
+    streams: Streams,
+    facts: Facts,
+    coin: np.random.Generator,
+    coins: Coins,
+    first: int = 0,
+    trace: Trace | None = None,
 ) -> Iterator[int]:
-    """The same for OPSE under `Observation`, compiled."""
-    return _compiled(CompiledMixtureRun(cmdp, agent, streams, coin, coins), facts)
+    """The same for OPSE under `Observation`, compiled; yields now and then."""
+    return _compiled(CompiledMixtureRun(cmdp, agent, streams, coin, coins, trace), facts, first)
 
 
-def compiled_loop(cmdp: LinearCMDP, agent: SoftmaxAgent, streams: Streams, facts: Facts) -> Iterator[int]:
-    """The same for softmax agents, compiled; it yields as often."""
-    return _compiled(CompiledRun(cmdp, agent, streams), facts)
+def compiled_loop(
+    cmdp: LinearCMDP, agent: SoftmaxAgent, streams: Streams, facts: Facts, first: int = 0, trace: Trace | None = None
+) -> Iterator[int]:
+    """The same for softmax agents, compiled; yields now and then."""
+    return _compiled(CompiledRun(cmdp, agent, streams, trace), facts, first)
 
 
-def _compiled(made: CompiledRun | CompiledMixtureRun, facts: Facts) -> Iterator[int]:
+def _compiled(made: CompiledRun | CompiledMixtureRun, facts: Facts, first: int) -> Iterator[int]:
+    done, ahead = first, FIRST_AHEAD
     try:
-        for start in range(0, len(facts.sources), REPORT_EVERY):
-            stop = min(start + REPORT_EVERY, len(facts.sources))
-            made.advance(facts, start, stop)
-            yield stop
+        while done < len(facts.sources):
+            begun, stop = time.perf_counter(), min(done + ahead, len(facts.sources))
+            made.advance(facts, done, stop)
+            done = stop
+            made.finish()  # whenever this yields, the agent has all that was learned and the plan in force
+            yield done
+            took = time.perf_counter() - begun
+            ahead = min(2 * ahead, ROOM) if took < LONG / 4 else max(ahead // 2, 1) if took > LONG else ahead
     finally:
         made.finish()  # also when the run is interrupted: what was learned stays learned
 
@@ -214,11 +279,13 @@ def sampled_loop(
     totals: Array,
     coin: np.random.Generator | None = None,
     coins: Coins | None = None,
+    first: int = 0,
+    note: Note = forget,
 ) -> Iterator[int]:
     """The loop for a problem given by functions: values are NaN, and what was collected goes into `totals` (K, 2)."""
     choices, transitions = streams
     task = cmdp.task
-    for k in range(len(facts.sources)):
+    for k in range(first, len(facts.sources)):
         plan = agent.plan()
         component, acting = _toss(plan, k, coin, coins)
         facts.values[k], facts.bounds[k] = (math.nan, math.nan), (plan.lam, plan.utility_bound)
@@ -231,6 +298,7 @@ def sampled_loop(
             actions.append(action)
             states.append(cmdp.sample(h, state, action, transitions))
         totals[k] = collected
-        agent.learn(Episode(states, actions, component=component), plan_id=plan.id)
-        if (k + 1) % REPORT_EVERY == 0:
-            yield k + 1
+        episode = Episode(states, actions, component=component)
+        agent.learn(episode, plan_id=plan.id)
+        note(k, episode, agent)
+        yield k + 1

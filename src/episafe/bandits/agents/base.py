@@ -135,6 +135,16 @@ class BanditAgent(ABC):
         return int(self.model.seen[0])
 
     @property
+    def is_used(self) -> bool:
+        """Whether it has planned or learned anything."""
+        return self._plan is not None or self.num_observations > 0
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether `state` is known to hold all of it: so for the agents of this package, not for those of others."""
+        return type(self).__module__.startswith("episafe.bandits.agents.")
+
+    @property
     def last_id(self) -> int:
         """Of the plan in force; −1 before the first."""
         return -1 if self._plan is None else self._plan.id
@@ -250,6 +260,10 @@ class BanditAgent(ABC):
         mixture = over_arms(self.task.arms(round), incumbent) if finite else Mixture(incumbent[None, :], np.ones(1))
         return BanditPlan(mixture.atoms, mixture.probabilities, "safe", utility_bound=utility_bound, level=self.level,
                           reason=reason)  # fmt: skip
+
+    def safe_plan(self, round: int, reason: str) -> BanditPlan:
+        """The incumbent of a round, and why it is deployed."""
+        return self._incumbent(round, reason)
 
     @abstractmethod
     def _propose(self, round: int) -> BanditPlan:

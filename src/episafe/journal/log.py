@@ -1,0 +1,80 @@
+"""The journal's file: one writer, appended to, never rewritten."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from episafe.errors import InUse
+from episafe.journal.frames import MAGIC, Arrays, Frame, Kind, Reader, encode
+
+
+class Log:
+    """An open journal, locked against every other process.
+
+    Args:
+        path: the file; it is made if it is missing.
+
+    Attributes:
+        frames: what was in it, in order.
+        cut: how many bytes of an unfinished last frame were cut off; nobody was told that it is kept.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        try:
+            _lock(self._file, path)
+            reader = Reader(path)
+            self.frames: list[Frame] = list(reader)
+            self.cut, self._end = reader.torn, reader.end
+            if self.cut:
+                os.ftruncate(self._file, self._end)
+            if self._end == 0:
+                self._write(MAGIC)
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    @property
+    def size(self) -> int:
+        """Bytes up to the end of the last whole frame."""
+        return self._end
+
+    def append(self, kind: Kind, notes: Mapping[str, Any], arrays: Arrays | None = None) -> None:
+        """Add a frame, whole or not at all."""
+        self._write(encode(kind, notes, arrays))
+
+    def sync(self) -> None:
+        """Return when all that was appended is on the disk."""
+        os.fsync(self._file)
+
+    def close(self) -> None:
+        """Give the file and its lock back."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._file, view) :]
+        except BaseException:
+            try:
+                os.ftruncate(self._file, self._end)
+            except OSError:
+                pass  # then the half frame is cut off when the journal is opened next
+            raise
+        self._end += len(data)
+
+
+def _lock(file: int, path: Path) -> None:
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        raise OSError("journals need file locks of Linux or macOS: run without a folder here") from None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise InUse(f"{path} is open in another process: close that one first") from error

@@ -1,0 +1,42 @@
+"""`es.open`: any agent with a journal."""
+
+from pathlib import Path
+from typing import Any
+
+from episafe.agents.base import Agent
+from episafe.runs.opened import Opened, Sync, Watch
+
+
+def open(folder: str | Path, agent: Any, *, sync: Sync = "each", watch: Watch | None = None) -> Any:
+    """Keep the plans and episodes of an agent in `folder`, or go on with those that are there.
+
+    Args:
+        folder: of the journal; made if there is none. One process may have it open.
+        agent: new, built as it was when the journal was begun: what the folder holds is learned again first. Any
+            agent, of bandits too.
+        sync: "each": plans and reports are on the disk when `plan` and `learn` return. "plans": reports survive the
+            process at once, and a loss of power from the next plan on.
+        watch: shown each plan with each episode of it, e.g. by monitors; if it returns a reason, only the incumbent is
+            deployed from then on.
+
+    Returns:
+        An object with `plan`, `learn`, `status`, `halt`, `close`; also a context manager. `plan` and `learn` are called
+        as those of the agent, with `episode_id=` for a name of yours that is taken once.
+
+    Example:
+        >>> import episafe as es
+        >>> cmdp = es.make("streaming")
+        >>> with es.open("shop", agent=es.OPSE(cmdp.task, es.Constants.tuned(cmdp.task))) as live:  # doctest: +SKIP
+        ...     plan = live.plan()
+        ...     live.learn(es.Episode(states, actions), plan_id=plan.id, episode_id="order 1")
+        ...     print(live.status().num_missing)
+    """
+    from episafe.bandits.agents.base import BanditAgent
+    from episafe.bandits.opened import OpenedBandit
+
+    if isinstance(agent, Agent):
+        return Opened(Path(folder), agent, sync, watch)
+    if isinstance(agent, BanditAgent):
+        return OpenedBandit(Path(folder), agent, sync, watch)
+    hint = ": build it first" if isinstance(agent, type) else ""
+    raise TypeError(f"open needs an agent, got {agent!r}{hint}")

@@ -1,0 +1,43 @@
+"""Checkpoints of a journal: with them only what came later is learned again. They are a short cut, never the source."""
+
+import warnings
+from typing import Any
+
+from episafe.errors import DamagedFile
+from episafe.runs import checkpoint
+from episafe.runs.folder import Journal
+
+
+def write_checkpoint(journal: Journal, agent: Any) -> None:
+    """Keep the agent's state as it is after all frames that are on the disk now; the journal must be synced."""
+    if agent.is_stored:
+        checkpoint.write(journal.folder, agent.state(), {"log": journal.log.size, "genesis": journal.head["genesis"]})
+
+
+def restore_newest(journal: Journal, agent: Any) -> int:
+    """Bring a new agent to the newest whole checkpoint; returns the byte of the log from which on it knows nothing.
+
+    Without a whole checkpoint that is 0: everything is learned again, and nothing is lost. A checkpoint that saw more
+    of the log than there is shows that the log was cut short.
+    """
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            state, notes = checkpoint.read(journal.folder)
+    except FileNotFoundError:
+        return 0
+    except DamagedFile as error:
+        journal.fault(f"no checkpoint could be read, so everything is learned again: {error}")
+        return 0
+    for warning in caught:
+        journal.fault(str(warning.message))
+    if notes.get("genesis") != journal.head["genesis"]:
+        raise DamagedFile(f"{journal.folder}: the checkpoints are of another journal: delete them, or restore a copy")
+    seen = notes["log"]
+    if seen > journal.log.size:
+        raise DamagedFile(
+            f"{journal.log.path} has {journal.log.size} bytes, and a checkpoint was made at {seen}: the journal was cut "
+            "short; restore it from a copy"
+        )
+    agent.restore(state)
+    return int(seen)

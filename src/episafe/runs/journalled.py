@@ -1,0 +1,211 @@
+"""Simulated runs that survive: a journal while they run, and going on from it, bit for bit.
+
+A simulation acts on nothing outside, so that its plans may be written with the batch of their episodes, after the
+fact. A batch holds the states of the random streams after it. The disk is waited for about once a second.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from episafe.agents.base import Agent
+from episafe.errors import DamagedFile
+from episafe.journal.frames import Frame, Kind
+from episafe.problems.cmdp import LinearCMDP
+from episafe.problems.gym import GymCMDP
+from episafe.problems.sampled import SampledCMDP, key
+from episafe.runs.batches import batch_of, deployments, episodes_of, fill, generators, length, set_generators
+from episafe.runs.checkpointed import restore_newest, write_checkpoint
+from episafe.runs.folder import PROBLEM, Journal, check_file, file_hash, read_head, refuse_used, write_head
+from episafe.runs.recipe import agent_of, recipe, write_recipe
+from episafe.runs.record import Record
+from episafe.runs.replaying import replay
+from episafe.runs.runner import Run
+from episafe.runs.settings import versions
+from episafe.runs.tape import ROOM, SampledTape, StateHash, Tape, log_dets
+
+SYNC_EVERY, CHECKPOINT_EVERY = 1.0, 5.0  # seconds
+Progress = Callable[[int], None] | None
+
+
+def begin(run: Run, folder: str | Path, on_progress: Progress = None, **notes: str | int | float) -> Record:
+    """Play a run from its start with a journal in `folder`; `notes` are kept in the record's settings."""
+    folder, agent, cmdp = Path(folder), run.agent, run.cmdp
+    refuse_used(agent)
+    folder.mkdir(parents=True, exist_ok=True)
+    head: dict[str, str | int | float] = {
+        "kind": "run",
+        "fingerprint": agent.fingerprint(),
+        "num_episodes": run.num_episodes,
+        "seed": run.seed,
+        **versions(),
+        **{f"note_{name}": value for name, value in notes.items()},
+    }
+    if isinstance(cmdp, LinearCMDP):
+        cmdp.save(folder / PROBLEM)
+        head["problem_sha256"] = file_hash(folder / PROBLEM)
+    own = cmdp.task if isinstance(cmdp, LinearCMDP) else None
+    write_head(folder, head | write_recipe(folder, recipe(agent, own)))
+    return _Writer(run, Journal(folder, agent.settings(), agent.task.threshold)).play(on_progress)
+
+
+def resume(
+    folder: str | Path,
+    num_episodes: int | None = None,
+    *,
+    cmdp: LinearCMDP | SampledCMDP | GymCMDP | None = None,
+    agent: Agent | None = None,
+    on_progress: Progress = None,
+) -> Record:
+    """Go on with a run that was killed, or make a finished one longer. The record is that of a run never stopped.
+
+    Args:
+        folder: of `es.run(…, folder=…)` or `episafe run --out`.
+        num_episodes: how many there shall be in all; None for as many as were asked for last.
+        cmdp, agent: the problem, and a new agent built as the first one was. Only needed where the journal cannot
+            build them: problems by functions, environments, agents of your own.
+        on_progress: called now and then with the number of episodes done.
+
+    Example:
+        >>> import episafe as es
+        >>> cmdp = es.make("streaming")
+        >>> agent = es.OPSE(cmdp.task, es.Constants.paper("streaming"))
+        >>> _ = es.run(cmdp, agent, 100, folder="mine")  # doctest: +SKIP
+        >>> record = es.resume("mine", num_episodes=200)  # doctest: +SKIP
+    """
+    folder = Path(folder)
+    head = read_head(folder)
+    if head["kind"] != "run":
+        raise ValueError(f"{folder} is a journal of kind {head['kind']!r}: only simulated runs are resumed here")
+    cmdp = problem_of(folder, head) if cmdp is None else cmdp
+    agent = agent_of(folder, head, cmdp.task) if agent is None else agent
+    refuse_used(agent)
+    if agent.fingerprint() != head["fingerprint"]:
+        raise ValueError(f"{folder} was begun with another agent or problem: build both as they were")
+    journal = Journal(folder, agent.settings(), agent.task.threshold)
+    try:
+        frames = batches(journal.log.frames, folder)
+        asked = [frame.notes["num_episodes"] for frame in journal.log.frames if frame.kind == Kind.AIM]
+        done = frames[-1].notes["episode"] + length(frames[-1]) if frames else 0
+        aim = num_episodes or (asked[-1] if asked else head["num_episodes"])
+        if aim < done:
+            raise ValueError(f"{folder} has {done} episodes already: ask for at least as many, not {aim}")
+        run = Run(cmdp, agent, aim, head["seed"])
+        writer = _Writer(run, journal, frames)
+        if aim != (asked[-1] if asked else head["num_episodes"]):
+            journal.log.append(Kind.AIM, {"num_episodes": aim})
+    except BaseException:
+        journal.close()
+        raise
+    return writer.play(on_progress)
+
+
+def batches(frames: list[Frame], folder: Path) -> list[Frame]:
+    """The batches of a log, one after another without a gap."""
+    found, done = [frame for frame in frames if frame.kind == Kind.BATCH], 0
+    for frame in found:
+        if frame.notes["episode"] != done:
+            raise DamagedFile(f"{folder}: a batch begins at episode {frame.notes['episode']} and not at {done}")
+        done += length(frame)
+    return found
+
+
+def problem_of(folder: Path, head: Mapping[str, Any]) -> LinearCMDP:
+    """The problem of a journal."""
+    if "problem_sha256" not in head:
+        raise ValueError(f"{folder}: the problem is given by functions: hand it over as cmdp=")
+    return LinearCMDP.load(check_file(folder, PROBLEM, head))
+
+
+class _Writer:
+    """A run and its journal. Episodes that the journal has already are learned again first."""
+
+    def __init__(self, run: Run, journal: Journal, frames: list[Frame] | None = None) -> None:
+        self._run, self._journal, self._frames = run, journal, frames or []
+        self._state = StateHash(run.agent.fingerprint())
+        self._tape = Tape(run.agent) if isinstance(run.cmdp, LinearCMDP) else SampledTape(run.agent)
+        self._written, self._synced = 0, time.monotonic()
+        self._checkpointed = self._synced
+        journal.continue_trail(self._lines_of_frames())
+        self._started = time.perf_counter()
+
+    def play(self, on_progress: Progress) -> Record:
+        """Play what is missing and save the record."""
+        run, notes = self._run, self._notes()
+        try:
+            self._take_up()
+            record = run.play(self._kept(run.loop(self._written, self._tape)), on_progress).noting(**notes)
+            self._journal.log.append(Kind.CLOSE, {})
+        finally:
+            self._journal.close()
+        record.save(self._journal.folder)
+        return record
+
+    def _notes(self) -> dict[str, Any]:
+        return {n.removeprefix("note_"): v for n, v in self._journal.head.items() if n.startswith("note_")}
+
+    def _lines_of_frames(self) -> Iterator[str]:
+        for frame in self._frames:
+            for deployed in deployments(frame.arrays, frame.notes["episode"], self._state):
+                yield self._journal.trail.line(deployed)
+            if [self._journal.trail.count, self._journal.trail.head] != frame.notes["trail"]:
+                raise DamagedFile(f"{self._journal.folder}: the batch at byte {frame.offset} does not match its trail")
+
+    def _take_up(self) -> None:
+        """Bring columns, agent and streams to where the journal ends."""
+        run, frames = self._run, self._frames
+        if isinstance(run.cmdp, GymCMDP):
+            for frame in frames:
+                for episode in episodes_of(frame, run.cmdp.task):
+                    play_again(run.cmdp, episode)
+        known = restore_newest(self._journal, run.agent)
+        replay(run.agent, [frame for frame in frames if frame.offset >= known])
+        for frame in frames:
+            fill(run, frame)
+            self._written = frame.notes["episode"] + length(frame)
+            run.seconds = frame.notes["seconds"]
+        if frames:
+            set_generators(run, frames[-1].notes["generators"])
+
+    def _kept(self, loop: Iterator[int]) -> Iterator[int]:
+        """The loop, with its episodes written in batches."""
+        self._started = time.perf_counter()
+        for done in loop:
+            now = time.monotonic()
+            if done - self._written >= ROOM or done == self._run.num_episodes or now - self._synced > SYNC_EVERY:
+                self._write(done)
+                if now - self._synced > SYNC_EVERY:
+                    self._journal.sync()
+                    self._synced = now
+                if now - self._checkpointed > CHECKPOINT_EVERY:
+                    self._journal.sync()
+                    write_checkpoint(self._journal, self._run.agent)
+                    self._checkpointed = now
+            yield done
+
+    def _write(self, done: int) -> None:
+        run, journal = self._run, self._journal
+        arrays = batch_of(run, self._tape, self._written, done, len(log_dets(run.agent)))
+        lines = [journal.trail.line(one) for one in deployments(arrays, self._written, self._state)]
+        notes = {
+            "episode": self._written,
+            "generators": generators(run),
+            "seconds": run.seconds + time.perf_counter() - self._started,
+            "trail": [journal.trail.count, journal.trail.head],
+        }
+        journal.log.append(Kind.BATCH, notes, arrays)
+        journal.add_lines(lines)
+        self._written = done
+
+
+def play_again(problem: GymCMDP, episode: Any) -> None:
+    """Bring an environment to where it was, by the actions that were taken; it must answer as it did."""
+    states = [problem.reset()]
+    for action in episode.actions:
+        states.append(problem.step(action)[0])
+    if [key(state) for state in states] != [key(state) for state in episode.states]:
+        raise ValueError(
+            "the environment answers otherwise than it did: a run can be resumed only if its randomness comes from the "
+            "seed of reset(seed=…)"
+        )

@@ -1,0 +1,391 @@
+"""A live system's journal: every plan is on the disk before it is acted on, every episode before it is acknowledged.
+
+Reports come late, out of order, from many threads, or never; those that never come are counted and shown, because what
+is missing may not be missing by chance, and then biases what is certified.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from episafe.agents.base import Agent, Episode, Plan
+from episafe.agents.opse import PLANS_REMEMBERED
+from episafe.errors import DamagedFile, InvalidEpisode, NotKept
+from episafe.journal.frames import Frame, Kind
+from episafe.journal.trail import Deployed
+from episafe.journal.values import as_text, from_text
+from episafe.runs.checkpointed import restore_newest, write_checkpoint
+from episafe.runs.folder import Journal, holds_journal, read_head, refuse_used, write_head
+from episafe.runs.recipe import recipe, write_recipe
+from episafe.runs.replaying import differing
+from episafe.runs.settings import versions
+from episafe.runs.tape import StateHash, log_dets
+
+CHECKPOINT_EVERY = 30.0  # seconds
+HELD = -1  # the number of a plan that is not the agent's: the incumbent, because something else went wrong
+Sync = Literal["each", "plans"]
+Watch = Callable[[Any, Any], str]
+
+
+@dataclass(frozen=True)
+class Status:
+    """Where a journal stands.
+
+    Attributes:
+        started: deployments, one for each call of `plan`.
+        reported: episodes reported.
+        missing: deployments that were not reported, by plan; what is under way is among them.
+        oldest_missing: plan and time of the oldest of them, "" if there is none.
+        unannounced: episodes reported beyond the deployments of their plan, or of no plan, as from a log.
+        faults: what went wrong and was recorded, in order.
+        stopped: why only the incumbent is deployed; "" while the agent decides.
+    """
+
+    started: int
+    reported: int
+    missing: dict[int, int]
+    oldest_missing: str
+    unannounced: int
+    faults: list[str]
+    stopped: str
+
+    @property
+    def num_missing(self) -> int:
+        """How many deployments were not reported."""
+        return sum(self.missing.values())
+
+
+@dataclass
+class Tally:
+    """Deployments and reports, counted."""
+
+    started: int = 0
+    reported: int = 0
+    unannounced: int = 0
+    missing: dict[int, int] = field(default_factory=dict)
+    since: dict[int, str] = field(default_factory=dict)
+    ids: set[str] = field(default_factory=set)
+    faults: list[str] = field(default_factory=list)
+
+    def start(self, plan: int, when: str) -> None:
+        """One deployment."""
+        self.started += 1
+        self.missing[plan] = self.missing.get(plan, 0) + 1
+        self.since.setdefault(plan, when)
+
+    def report(self, plan: int | None, episode_id: str | None) -> None:
+        """One report."""
+        self.reported += 1
+        if episode_id is not None:
+            self.ids.add(episode_id)
+        if plan is None or plan not in self.missing:
+            self.unannounced += 1
+            return
+        self.missing[plan] -= 1
+        if not self.missing[plan]:
+            del self.missing[plan], self.since[plan]
+
+
+class Opened:
+    """An agent with its journal; made by `es.open`. Safe to call from several threads.
+
+    If the disk refuses to keep something, or the agent breaks, only the incumbent is deployed from then on, with the
+    reason in the plan; nothing that was acknowledged is lost, and opening the folder again goes on from there.
+    """
+
+    def __init__(self, folder: Path, agent: Any, sync: Sync = "each", watch: Watch | None = None) -> None:
+        if sync not in ("each", "plans"):
+            raise ValueError(f'sync must be "each" or "plans", got {sync!r}')
+        refuse_used(agent)
+        if not holds_journal(folder):
+            self._begin(folder, agent)
+        head = read_head(folder)
+        if head["kind"] != self.kind:
+            raise ValueError(
+                f"{folder} is a journal of kind {head['kind']!r}, not {self.kind!r}: choose another folder"
+            )
+        if head["fingerprint"] != agent.fingerprint():
+            raise ValueError(f"{folder} was begun with another agent or task: build both as they were")
+        self.agent, self._watch, self._sync = agent, watch, sync
+        self._stopped, self._broken = "", False
+        self._lock = threading.Lock()
+        self._tally, self._state = Tally(), StateHash(head["fingerprint"])
+        self._in_force: tuple[int, str] | None = None
+        self._plans: dict[int, Any] = {}
+        self._newest = -1
+        self._checkpointed = time.monotonic()
+        self._journal = Journal(folder, agent.settings(), agent.task.threshold)
+        try:
+            frames = self._journal.log.frames
+            self._known = 0 if watch is not None else restore_newest(self._journal, agent)  # a watch must see it all
+            lines = [line for frame in frames for line in self._taken_up(frame)]
+            self._journal.continue_trail(lines)
+        except BaseException:
+            self._journal.close()
+            raise
+
+    kind = "live"
+
+    @property
+    def task(self) -> Any:
+        """The task of the agent."""
+        return self.agent.task
+
+    @property
+    def head(self) -> str:
+        """The hash of the last line of the audit trail: keep it elsewhere, and an audit can compare."""
+        return self._journal.trail.head
+
+    def plan(self) -> Plan:
+        """The plan for one more episode: each call is one deployment. It is on the disk when this returns."""
+        found: Plan = self._deploy(())
+        return found
+
+    def learn(self, episode: Episode, plan_id: int | None = None, episode_id: str | int | None = None) -> None:
+        """Take in one episode; when this returns, it is on the disk.
+
+        Args:
+            episode: what was seen.
+            plan_id: the plan that was deployed, however long ago; None for an episode from elsewhere.
+            episode_id: a name of yours. The same one twice is refused, so that a report may be repeated after a crash.
+
+        Raises:
+            InvalidEpisode: it does not fit, or was reported before; nothing is changed.
+            NotKept: the disk refused it; report it again when the folder was opened anew.
+        """
+        seen = (episode.rewards, episode.utilities)
+        self._report([episode.states, episode.actions, *seen, episode.component], plan_id, episode_id)
+
+    def halt(self, reason: str) -> None:
+        """Deploy the incumbent from now on. Learning goes on. Opening the folder again does not undo it."""
+        with self._lock:
+            self._halt(reason)
+
+    def status(self) -> Status:
+        """Deployments, reports, and what is missing."""
+        with self._lock:
+            tally = self._tally
+            oldest = next((f"plan {plan} of {when}" for plan, when in tally.since.items()), "")
+            return Status(tally.started, tally.reported, dict(tally.missing), oldest, tally.unannounced,
+                          list(tally.faults), self._stopped)  # fmt: skip
+
+    def close(self) -> None:
+        """Close in good order; `es.open` goes on later."""
+        with self._lock:
+            try:
+                if not self._broken:
+                    self._checkpoint(1.0)
+                    self._journal.log.append(Kind.CLOSE, {"time": _now()})
+                    self._journal.close()
+            finally:
+                self._stopped = self._stopped or "the journal is closed"
+                self._broken = True
+                self._journal.release()
+
+    def __enter__(self) -> "Opened":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _make(self, arguments: tuple[Any, ...]) -> Any:
+        return self.agent.plan(*arguments)
+
+    def _feed(self, values: list[Any], plan_id: int | None) -> Any:
+        """Let the agent learn what `_report` keeps; returns what a watch is shown."""
+        episode = Episode(*values)
+        self.agent.learn(episode, plan_id=plan_id)
+        return episode
+
+    def _safe_plan(self, reason: str, arguments: tuple[Any, ...]) -> Any:
+        return Plan(self.agent.task.safe_policy, "safe", level=self.agent.level, reason=reason, id=HELD)
+
+    def _recipe(self, folder: Path, agent: Any) -> dict[str, str | int | float]:
+        assert isinstance(agent, Agent)
+        return write_recipe(folder, recipe(agent, None))
+
+    def _begin(self, folder: Path, agent: Any) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        said: dict[str, str | int | float] = {"kind": self.kind, "fingerprint": agent.fingerprint(), "created": _now()}
+        write_head(folder, said | versions() | self._recipe(folder, agent))
+
+    def _deploy(self, arguments: tuple[Any, ...]) -> Any:
+        with self._lock:
+            plan = self._attempt(arguments)
+            if self._broken:
+                return plan
+            try:
+                self._record(plan, arguments)
+            except OSError as error:
+                self._break(f"the journal cannot be written: {error}")
+                return self._safe_plan(self._stopped, arguments)
+            self._remember(plan)
+            return plan
+
+    def _attempt(self, arguments: tuple[Any, ...]) -> Any:
+        """The agent's plan, or the incumbent where it may not decide."""
+        if self._stopped:
+            return self._safe_plan(self._stopped, arguments)
+        try:
+            plan = self._make(arguments)
+        except Exception as error:  # the last resort: whatever went wrong, the incumbent is safe
+            reason = f"planning failed: {type(error).__name__}: {error}"
+            self._note_fault(reason)
+            return self._safe_plan(reason, arguments)
+        if plan.id not in (self._newest, self._newest + 1):
+            reason = f"plan {plan.id} does not follow plan {self._newest}: the agent was used outside of its journal"
+            self._break(reason)
+            return self._safe_plan(reason, arguments)
+        return plan
+
+    def _remember(self, plan: Any) -> None:
+        """For the watch; the oldest are forgotten."""
+        if plan.id != HELD:
+            self._plans[plan.id], self._newest = plan, plan.id
+            self._plans.pop(plan.id - PLANS_REMEMBERED, None)
+
+    def _refuse_foreign(self, plan_id: int | None) -> None:
+        """A report of a plan that was never made."""
+        if plan_id is not None and plan_id not in range(self._newest + 1):
+            raise InvalidEpisode(f"plan_id {plan_id!r} was not issued by this agent")
+
+    def _record(self, plan: Any, arguments: tuple[Any, ...]) -> None:
+        """Write the deployment down; it is on the disk afterwards."""
+        journal, when = self._journal, _now()
+        if (plan.id, plan.reason) == self._in_force and not arguments:
+            journal.log.append(Kind.START, {"plan": plan.id, "time": when})
+        else:
+            notes = {
+                "plan": plan.id, "source": plan.source, "lam": float(plan.lam), "bound": float(plan.utility_bound),
+                "log_dets": log_dets(self.agent).tolist(), "time": when, "reason": plan.reason,
+                "arguments": list(arguments), "episode": self._tally.started,
+            }  # fmt: skip
+            line = journal.trail.line(self._deployed(notes))
+            journal.log.append(Kind.PLAN, {**notes, "trail": journal.trail.head})
+            journal.add_lines([line])
+            self._in_force = (plan.id, plan.reason)
+        journal.sync()
+        self._tally.start(plan.id, when)
+        self._checkpoint(CHECKPOINT_EVERY)
+
+    def _checkpoint(self, every: float) -> None:
+        """Shorten the way back, now and then."""
+        now = time.monotonic()
+        if now - self._checkpointed >= every:
+            self._journal.sync()
+            write_checkpoint(self._journal, self.agent)
+            self._checkpointed = now
+
+    def _deployed(self, notes: dict[str, Any]) -> Deployed:
+        besides = {"time": notes["time"], "reason": notes["reason"]}
+        figures = (notes["plan"], notes["episode"], notes["source"], notes["lam"], notes["bound"])
+        return Deployed(*figures, self._tally.reported, notes["log_dets"], self._state.now(), besides)
+
+    def _report(self, values: list[Any], plan_id: int | None, episode_id: str | int | None) -> None:
+        with self._lock:
+            if self._broken:
+                raise NotKept(f"{self._stopped}: mend the cause, open the folder again and report this again")
+            name = None if episode_id is None else str(episode_id)
+            if name in self._tally.ids:
+                raise InvalidEpisode(f"episode {name!r} was reported before: nothing was changed")
+            text = as_text(values)
+            try:
+                seen = self._feed(from_text(text), None if plan_id == HELD else plan_id)
+            except InvalidEpisode:
+                raise
+            except Exception as error:  # the agent may be half changed: it must not decide any more
+                self._note_fault(f"learning failed: {type(error).__name__}: {error}")
+                self._break(f"learning failed: {type(error).__name__}: {error}")
+                raise
+            try:
+                said = {"plan": plan_id, "id": name, "time": _now(), "values": text}
+                self._journal.log.append(Kind.REPORT, said)
+                if self._sync == "each":
+                    self._journal.sync()
+            except OSError as error:
+                self._break(f"the journal cannot be written: {error}")
+                raise NotKept(
+                    f"{self._stopped}: mend the cause, open the folder again and report this again"
+                ) from error
+            self._count_report(text, plan_id, name)
+            reason = self._watched(plan_id, seen)
+            if reason and not self._stopped:
+                self._halt(reason)
+
+    def _count_report(self, text: str, plan_id: int | None, name: str | None) -> None:
+        self._state.add(f"{plan_id} {text}\n".encode())
+        self._tally.report(plan_id, name)
+
+    def _watched(self, plan_id: int | None, seen: Any) -> str:
+        """Where monitors plug in: shown each plan with each episode of it, they may say why to stop."""
+        plan = self._plans.get(HELD if plan_id is None else plan_id)
+        return "" if self._watch is None or plan is None else self._watch(plan, seen)
+
+    def _halt(self, reason: str) -> None:
+        self._stopped = f"halted: {reason}"
+        try:
+            self._journal.log.append(Kind.HALT, {"reason": reason, "time": _now()})
+            self._journal.sync()
+        except OSError as error:
+            self._break(f"the journal cannot be written: {error}")
+
+    def _note_fault(self, reason: str) -> None:
+        self._tally.faults.append(reason)
+        try:
+            self._journal.fault(reason)
+        except OSError as error:
+            self._break(f"the journal cannot be written: {error}")
+
+    def _break(self, reason: str) -> None:
+        """Give up writing: what is in memory may be ahead of what is on the disk, so only the incumbent is deployed."""
+        self._stopped, self._broken = reason, True
+        self._tally.faults.append(reason)
+        self._journal.release()
+
+    def _taken_up(self, frame: Frame) -> list[str]:
+        """Go on by one frame; the lines of the trail that it stands for."""
+        notes = frame.notes
+        try:
+            if frame.kind == Kind.PLAN:
+                return [self._plan_again(notes, frame.offset >= self._known)]
+            if frame.kind == Kind.START:
+                self._tally.start(notes["plan"], notes["time"])
+            elif frame.kind == Kind.REPORT:
+                plan_id, text = notes["plan"], notes["values"]
+                if frame.offset >= self._known:
+                    seen = self._feed(from_text(text), None if plan_id == HELD else plan_id)
+                    self._watched(plan_id, seen)
+                self._count_report(text, plan_id, notes["id"])
+            elif frame.kind == Kind.HALT:
+                self._stopped = f"halted: {notes['reason']}"
+            elif frame.kind == Kind.FAULT:
+                self._tally.faults.append(notes["reason"])
+        except (KeyError, TypeError, InvalidEpisode) as error:
+            raise DamagedFile(f"{self._journal.log.path}: the frame at byte {frame.offset} says what cannot have "
+                              f"happened ({error}): restore the folder from a copy") from error  # fmt: skip
+        return []
+
+    def _plan_again(self, notes: dict[str, Any], by_agent: bool) -> str:
+        self._newest = max(self._newest, notes["plan"])
+        known = ("plan", "source", "lam", "bound", "reason", "log_dets")
+        if notes["plan"] != HELD and by_agent:
+            plan = self._make(tuple(notes["arguments"]))
+            found = (plan.id, plan.source, float(plan.lam), float(plan.utility_bound), plan.reason)
+            made = (*found, log_dets(self.agent).tolist())
+            differing(notes["episode"], known, tuple(notes[name] for name in known), made)
+            self._remember(plan)
+        line = self._journal.trail.line(self._deployed(notes))
+        if self._journal.trail.head != notes["trail"]:
+            raise DamagedFile(f"{self._journal.log.path}: the plan of deployment {notes['episode']} does not follow "
+                              "from what was recorded before it: restore the folder from a copy")  # fmt: skip
+        self._in_force = (notes["plan"], notes["reason"])
+        self._tally.start(notes["plan"], notes["time"])
+        return line
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
