@@ -58,6 +58,19 @@ def test_noise_and_a_start_that_drifts_are_found():
     assert "drifts" in found[1]
 
 
+def test_a_step_that_shows_in_the_reward_is_found_where_steps_are_said_to_be_alike():
+    assert verdicts(made(Walk(), time_homogeneous=True))["time_homogeneous"][0] == "ok"
+    assert "time_homogeneous" not in verdicts(made(Walk()))
+    counting = returning(lambda o, r, d, t, i: (0, 0.25 * o, d, t, i))  # always at 0, and paid by the hour
+    found = verdicts(made(counting, time_homogeneous=True))["time_homogeneous"]
+    assert found[0] == "error"
+    assert "leave out time_homogeneous=True" in found[1]
+
+
+def test_an_unknown_slack_is_not_blamed():
+    assert "es.measure_slack" in verdicts(made(Walk(), slack=None))["incumbent"][1]
+
+
 def test_the_command_names_the_fault_and_the_exit_code_the_kind(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "shop_for_check.py").write_text(

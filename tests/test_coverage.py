@@ -129,6 +129,37 @@ def test_the_theorys_scale_of_learned_signals_covers(time_homogeneous):
     assert np.mean(worst > scale / 6) > 0.4
 
 
+def test_on_shared_data_the_radius_of_one_function_holds():
+    """|(P̂ − P)V| ≤ r β at all (s, a) after each of K episodes, r = √(ρd)B + ½B√(ln(det Λ/ρ^d) + 2 ln(1/δ)), B = 1.
+
+    Pooled over steps, with actions that are chosen by the estimate itself; δ = 0.1, 40 runs. The control: the same
+    where the first step leads to the worst state, and the kernel of the others is asked for.
+    """
+    assert exceedances(alike=True) <= 0.1
+    assert exceedances(alike=False) > 0.5
+
+
+def exceedances(alike, num_episodes=150, steps=4, ridge=0.1, delta=0.1):
+    """The share of runs in which the radius fails."""
+    env, V, failed = Noisy(), np.array([0.0, 0.3, 1.0]), np.zeros(len(RUNS), dtype=bool)
+    worst = np.broadcast_to(np.eye(S)[0], (S, A, S))
+    kernels = [env.P if alike else worst] + [env.P] * (steps - 1)
+    for seed in RUNS:
+        rng, n, sums = np.random.default_rng(seed), np.zeros((S, A)), np.zeros((S, A))
+        for _ in range(num_episodes):
+            s = 0
+            for P in kernels:
+                a = int(rng.integers(A)) if rng.random() < 0.2 else int(np.argmax(sums[s] / (n[s] + ridge)))
+                following = int(rng.choice(S, p=P[s, a]))
+                n[s, a] += 1
+                sums[s, a] += V[following]
+                s = following
+            radius = np.sqrt(ridge * S * A) + 0.5 * np.sqrt(np.log1p(n / ridge).sum() + 2 * np.log(1 / delta))
+            error = np.abs(sums / (n + ridge) - env.P @ V) * np.sqrt(n + ridge)
+            failed[seed] |= error.max() > radius
+    return failed.mean()
+
+
 def test_sharing_what_is_not_alike_breaks_the_bound():
     """Why it must be true: state 0 leaves for the bad state 1 at the first step, and later stays."""
     states = [0, 1, 0, 0, 0]
