@@ -27,13 +27,21 @@ def incumbent_log(cmdp, path, count, seed=1):
     return path
 
 
-@pytest.mark.parametrize(("env", "count"), [("tabular", 500), ("streaming", 500), ("linear", 1000)])
-def test_logged_incumbent_episodes_remove_incumbent_deployments(env, count, tmp_path):
-    """As the issue asks; with a control that deploys the incumbent without the log. Exact violation stays zero."""
+@pytest.mark.parametrize(
+    ("env", "count", "which"),
+    [("tabular", 500, "paper"), ("streaming", 500, "paper"), ("tabular", 500, "tuned"), ("streaming", 500, "tuned"),
+     ("linear", 1000, "tuned")],
+)  # fmt: skip
+def test_logged_incumbent_episodes_remove_incumbent_deployments(env, count, which, tmp_path):
+    """10 problems; with a control that deploys the incumbent without the log. Exact violation stays zero.
+
+    With the published constants linear needs more than 1000 on 5 of 40 problems: docs/own-environment.md has the table.
+    """
     cold, warm = 0, 0
-    for seed in range(3):
+    for seed in range(3000, 3010):
         cmdp = es.make(env, seed=seed)
-        agents = [es.OPSE(cmdp.task, es.Constants.paper(env), es.Doubling(0.3)) for _ in range(2)]
+        constants = es.Constants.paper(env) if which == "paper" else es.Constants.tuned(cmdp.task)
+        agents = [es.OPSE(cmdp.task, constants, es.Doubling(0.3)) for _ in range(2)]
         assert es.learn_log(agents[1], incumbent_log(cmdp, tmp_path / f"{env}{seed}.csv", count)) == count
         records = [es.run(cmdp, agent, num_episodes=300, seed=seed) for agent in agents]
         assert all(record.violation()[-1] == 0 for record in records)

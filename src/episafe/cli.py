@@ -1,6 +1,7 @@
 """The command line: one function a command."""
 
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,6 +47,11 @@ def exit_codes() -> Iterator[None]:
         _fail(error, USAGE)
     except OSError as error:
         _fail(error, FAILED)
+
+
+def on_terminal() -> bool:
+    """Whether somebody is there to answer a question."""
+    return sys.stdin.isatty()
 
 
 def _fail(error: Exception, code: int) -> None:
@@ -126,20 +132,30 @@ def check(
     name: Annotated[str, typer.Argument(metavar="MODULE:NAME", help="What es.from_gymnasium returns, or a function.")],
     episodes: Annotated[int, typer.Option(min=10, help="Episodes of the incumbent to play.")] = 200,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the environment and of the incumbent.")] = 0,
+    confirm: Annotated[
+        list[str] | None, typer.Option(help="early-end: that ending early is as safe as it looks. May be repeated.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
 ) -> None:
-    """Play your own environment under its incumbent and say what is wrong and how to mend it."""
+    """Play your own environment under its incumbent and say what is wrong and how to mend it.
+
+    Fails until every error is mended and everything that only you can know is confirmed.
+    """
     with exit_codes():
-        findings = checking.check(checking.load(name), episodes, seed)
+        findings = checking.check(checking.load(name), episodes, seed, confirm or ())
     if as_json:
         typer.echo(json.dumps([vars(finding) for finding in findings], indent=2))
     else:
-        colours = {"ok": "green", "warning": "yellow", "error": "red"}
+        colours = {"ok": "green", "warning": "yellow", "error": "red", "confirm": "magenta"}
         for one in findings:
             console.print(
                 f"[{colours[one.verdict]}]{one.verdict:8}[/] {one.what}: {escape(one.found)}", highlight=False
             )
-    if any(finding.verdict == "error" for finding in findings):
+    open_questions = [finding for finding in findings if finding.verdict == "confirm"]
+    asked = on_terminal() and not as_json
+    if any(finding.verdict == "error" for finding in findings) or not all(
+        asked and typer.confirm(f"{finding.what}: is that meant?") for finding in open_questions
+    ):
         raise typer.Exit(UNSAFE)
 
 

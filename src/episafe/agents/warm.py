@@ -1,16 +1,26 @@
 """Warm start: what a learner takes from a log of episodes before its own first one."""
 
+import re
 from pathlib import Path
+from typing import Any
 
 from episafe.agents.base import Agent, Episode
 from episafe.problems.logs import read_log
+from episafe.problems.minari import load, read_minari
+
+MINARI_ID = re.compile(r"[-\w/]+-v\d+")
 
 
-def learn_log(agent: Agent, path: str | Path) -> int:
-    """Let `agent` learn every episode of a CSV or Parquet log, and return how many there were.
+def learn_log(agent: Agent, source: Any) -> int:
+    """Let `agent` learn every episode of a log, and return how many there were.
 
-    The columns are described in `episafe.problems.logs`. The file is read in full before anything is learned, so that a
-    damaged one changes nothing. With a theorem's constants, K must count these episodes too.
+    The log is read in full before anything is learned, so that a damaged one changes nothing. With a theorem's
+    constants, K must count these episodes too.
+
+    Args:
+        agent: who learns.
+        source: a CSV or Parquet file, with the columns of `episafe.problems.logs`; a Minari dataset, or the id of a
+            local one, with raw signals, as the environment gave them.
 
     Example:
         >>> import episafe as es
@@ -19,7 +29,12 @@ def learn_log(agent: Agent, path: str | Path) -> int:
         >>> es.learn_log(agent, "incumbent.csv")  # doctest: +SKIP
         500
     """
-    episodes = list(read_log(path, agent.task))
+    if isinstance(source, str) and MINARI_ID.fullmatch(source) and not Path(source).is_file():
+        source = load(source)
+    if hasattr(source, "iterate_episodes"):
+        episodes = list(read_minari(source, agent.task))
+    else:
+        episodes = list(read_log(source, agent.task))
     for found in episodes:
         agent.learn(Episode(found.states, found.actions, found.rewards, found.utilities))
     return len(episodes)

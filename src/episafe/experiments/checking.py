@@ -3,7 +3,7 @@
 import importlib
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,23 +13,34 @@ import numpy as np
 from episafe.agents.base import Episode
 from episafe.arrays import Array
 from episafe.errors import InvalidProblem
-from episafe.problems.gym import GymCMDP
+from episafe.experiments.interval import mean_interval
+from episafe.experiments.telling import told_and_seen
+from episafe.problems.gym import GymCMDP, sub_environments
 from episafe.problems.outside import ENDED, Outside
-from episafe.runs.live import play
+from episafe.problems.vector import VectorGymCMDP
+from episafe.runs.live import play_some
 
-Z = 2.576  # of a 99 % interval
+DELTA = 0.01  # of the interval for the incumbent's utility
+FAR = 5.0  # standard errors beyond which two means are said to differ; a rule of thumb
+SAME = 1e-6  # what is told and what is seen may differ by this, in [0, 1]
+CONFIRM = {"early-end": "early ends"}  # what the user may confirm, and the finding that asks for it
+
+AnyLive = GymCMDP | VectorGymCMDP
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at: what, "ok", "warning" or "error", what was found, and what to do about it."""
+    """One thing looked at: what, a verdict, what was found, and what to do about it.
+
+    The verdict is "ok", "warning", "error", or "confirm" where only the user can know.
+    """
 
     what: str
     verdict: str
     found: str
 
 
-def load(name: str) -> GymCMDP:
+def load(name: str) -> AnyLive:
     """The problem that `module:name` stands for: a problem of `from_gymnasium`, or a function that makes one."""
     module, colon, attribute = name.partition(":")
     if not (module and colon and attribute):
@@ -45,38 +56,51 @@ def load(name: str) -> GymCMDP:
         sys.path.pop(0)
     if callable(found):
         found = found()
-    if not isinstance(found, GymCMDP):
+    if not isinstance(found, AnyLive):
         raise ValueError(
             f"{name} is a {type(found).__name__}: name what es.from_gymnasium returns, or a function of it"
         )
     return found
 
 
-def check(problem: GymCMDP, num_episodes: int = 200, seed: int = 0) -> list[Finding]:
-    """Gymnasium's own checker, then episodes of the incumbent: ranges, ends, repeats, features, its utility."""
+def check(problem: AnyLive, num_episodes: int = 200, seed: int = 0, confirmed: Collection[str] = ()) -> list[Finding]:
+    """Gymnasium's own checker, then episodes of the incumbent: ranges, ends, repeats, features, its utility.
+
+    `confirmed` names what the user knows to be meant: "early-end", that to end early is as safe as it looks.
+    """
+    for name in confirmed:
+        if name not in CONFIRM:
+            raise ValueError(f"there is nothing to confirm of the name {name!r}: give {', '.join(CONFIRM)}")
     findings = [_gymnasium(problem)]
     problem.seed(seed)
-    rng, episodes = np.random.default_rng(seed), []
+    rng = np.random.default_rng(seed)
     try:
-        for _ in range(num_episodes):
-            episodes.append(play(problem, problem.task.safe_policy, rng))
+        episodes = list(play_some(problem, [problem.task.safe_policy] * num_episodes, rng))
     except InvalidProblem as error:
         return [*findings, Finding("episodes", "error", str(error))]
     findings.append(Finding("episodes", "ok", f"{num_episodes} of the incumbent, {problem.task.horizon} steps each"))
-    looks: list[Callable[[GymCMDP, list[Episode]], Finding]] = [_ends, _start, _features, _repeats, _incumbent]
+    findings.append(_ends(problem, episodes, "early-end" in confirmed))
+    looks: list[Callable[[AnyLive, list[Episode]], Finding]] = [_start, _features, _repeats, _incumbent]
     if problem.task.time_homogeneous:
-        looks.append(_alike)
-    return findings + [look(problem, episodes) for look in looks]
+        looks.append(_steps_alike)
+    findings += [look(problem, episodes) for look in looks]
+    if isinstance(problem, VectorGymCMDP):
+        findings += [_copies(problem, episodes), _alike(problem, episodes)]
+    return findings + [_told(problem, name, rng) for name in problem.told]
 
 
-def _gymnasium(problem: GymCMDP) -> Finding:
-    """What `gymnasium.utils.env_checker.check_env` says."""
+def _gymnasium(problem: AnyLive) -> Finding:
+    """What `gymnasium.utils.env_checker.check_env` says, of the first environment in a vector one."""
     from gymnasium.utils.env_checker import check_env
 
+    if isinstance(problem, VectorGymCMDP) and not sub_environments(problem.env):
+        found = "not run, for the environments are out of sight: check one of them by itself"
+        return Finding("Gymnasium's checker", "warning", found)
+    env = (*sub_environments(problem.env), problem.env)[0]
     with warnings.catch_warnings(record=True) as noted:
         warnings.simplefilter("always")
         try:
-            check_env(problem.env.unwrapped, skip_render_check=True)
+            check_env(env.unwrapped, skip_render_check=True)
         except Exception as error:  # its faults are of many kinds, and all are the environment's
             return Finding("Gymnasium's checker", "error", f"{type(error).__name__}: {error}")
     if noted:
@@ -84,20 +108,25 @@ def _gymnasium(problem: GymCMDP) -> Finding:
     return Finding("Gymnasium's checker", "ok", "passed")
 
 
-def _ends(problem: GymCMDP, episodes: list[Episode]) -> Finding:
-    """Early ends: with a cost they look safe."""
+def _ends(problem: AnyLive, episodes: list[Episode], confirmed: bool) -> Finding:
+    """Early ends: where what comes after is not the worst, they look safe, and only the user knows whether they are."""
     share = float(np.mean([episode.states[-1] is ENDED for episode in episodes]))
-    if share and problem.origin["signal"] == "cost":
-        return Finding(
-            "early ends",
-            "warning",
-            f"{share:.0%} of the episodes end early and cost nothing after: ending early looks safe. If it is not, "
-            "charge the rest of the episode in the cost of the last step; if it is, all is well",
-        )
-    return Finding("early ends", "ok", f"{share:.0%} of the episodes")
+    found, after = f"{share:.0%} of the incumbent's episodes", problem.task.outside[ENDED][1]
+    if after <= 0:
+        return Finding("early ends", "ok", f"{found}; zero utility after, so they do not look safe")
+    if share == 0:
+        return Finding("early ends", "ok", f"{found}; if other actions end an episode, they cost nothing after it")
+    if confirmed:
+        return Finding("early ends", "ok", f"{found} cost nothing after; confirmed to be as safe as that")
+    return Finding(
+        "early ends",
+        "confirm",
+        f"{found} cost nothing after: ending early looks safe. If it is, say so with --confirm early-end; if not, "
+        "charge the rest of the episode in the cost of the last step",
+    )
 
 
-def _start(problem: GymCMDP, episodes: list[Episode]) -> Finding:
+def _start(problem: AnyLive, episodes: list[Episode]) -> Finding:
     """Whether a random start looks alike in both halves: each coordinate's means, within five standard errors."""
     if not problem.task.random_start:
         return Finding("start", "ok", "fixed")
@@ -105,13 +134,13 @@ def _start(problem: GymCMDP, episodes: list[Episode]) -> Finding:
     first, second = np.array_split(starts, 2)
     error = np.sqrt(first.var(axis=0) / len(first) + second.var(axis=0) / len(second)) + 1e-12
     gap = np.abs(first.mean(axis=0) - second.mean(axis=0)) / error
-    if (gap > 5).any():
+    if (gap > FAR).any():
         found = f"coordinate {int(gap.argmax())} moved by {gap.max():.0f} standard errors between two halves"
         return Finding("start", "error", f"{found}: the start must be drawn alike each time; drop what drifts")
     return Finding("start", "ok", "random, no drift seen")
 
 
-def _features(problem: GymCMDP, episodes: list[Episode]) -> Finding:
+def _features(problem: AnyLive, episodes: list[Episode]) -> Finding:
     """The norms of the features at visited states; above 1 they are refused before this."""
     task = problem.task
     if task.one_hot:
@@ -125,7 +154,7 @@ def _features(problem: GymCMDP, episodes: list[Episode]) -> Finding:
     return Finding("features", "ok", f"dimension {task.dim}, largest norm {largest:.3g}")
 
 
-def _repeats(problem: GymCMDP, episodes: list[Episode]) -> Finding:
+def _repeats(problem: AnyLive, episodes: list[Episode]) -> Finding:
     """Whether reward and utility repeat at the same step, state and action."""
     seen: dict[Any, list[Array]] = {}
     for episode in episodes:
@@ -142,7 +171,7 @@ def _repeats(problem: GymCMDP, episodes: list[Episode]) -> Finding:
     return Finding("reward and utility", "ok", f"no noise at {len(repeated)} states and actions")
 
 
-def _alike(problem: GymCMDP, episodes: list[Episode]) -> Finding:
+def _steps_alike(problem: AnyLive, episodes: list[Episode]) -> Finding:
     """Whether reward and utility without noise are the same at every step, where the problem is said to be so.
 
     Steps at which a state and an action were seen once say nothing: it might be noise.
@@ -164,24 +193,78 @@ def _alike(problem: GymCMDP, episodes: list[Episode]) -> Finding:
     return Finding("time_homogeneous", "ok", f"no sign of the step in reward and utility at {len(seen)} pairs")
 
 
-def _incumbent(problem: GymCMDP, episodes: list[Episode]) -> Finding:
-    """The incumbent's utility with a 99 % interval (normal), against threshold and slack."""
+def _incumbent(problem: AnyLive, episodes: list[Episode]) -> Finding:
+    """The incumbent's utility with a 99 % interval, against threshold and slack."""
+    H = problem.task.horizon
     totals = np.array([np.sum(episode.utilities) for episode in episodes])
-    mean, half = float(totals.mean()), Z * float(totals.std(ddof=1)) / len(totals) ** 0.5
+    mean, (low, high) = float(totals.mean()), (H * end for end in mean_interval(totals / H, DELTA))
     b, slack = problem.task.threshold, problem.task.slack
     told = "slack not known" if slack is None else f"slack {slack:.3g}"
-    found = f"utility {mean:.4g} ± {half:.2g} (99 %, normal), in [0, 1] a step; threshold {b:.4g}, {told}"
-    if mean + half < b:
+    found = (
+        f"utility {mean:.4g}, {low:.4g} to {high:.4g} (99 %, betting interval, not normal), in [0, 1] a step; "
+        f"threshold {b:.4g}, {told}"
+    )
+    if high < b:
         return Finding("incumbent", "error", f"{found}: it is not safe; give a safer one or relax the limit")
     if slack is None:
         return Finding("incumbent", "ok", f"{found}; es.measure_slack gives a proved one")
-    if mean + half < b + slack:
-        return Finding(
-            "incumbent", "error", f"{found}: the slack is not there; give at most {max(mean - half - b, 0):.3g}"
-        )
-    if mean - half < b + slack - 1e-9:
-        return Finding("incumbent", "warning", f"{found}: not certain; play more episodes, or give a smaller slack")
+    if high < b + slack:
+        return Finding("incumbent", "error", f"{found}: the slack is not there; give at most {max(low - b, 0):.3g}")
+    if low < b + slack - 1e-9:
+        shown = f"give the slack these episodes show, {low - b:.3g}" if low > b else "relax the limit"
+        return Finding("incumbent", "warning", f"{found}: not certain; play more with --episodes, or {shown}")
     return Finding("incumbent", "ok", found)
+
+
+def _copies(problem: VectorGymCMDP, episodes: list[Episode]) -> Finding:
+    """Whether the sub-environments draw their own luck: if not, N episodes are one that is counted N times."""
+    N = problem.num_envs
+    seen = [str([problem.task.key(state) for state in episode.states]) for episode in episodes]
+    batches = [seen[first : first + N] for first in range(0, len(seen) - N + 1, N)]
+    if N > 1 and len(set(seen)) > 1 and all(len(set(batch)) == 1 for batch in batches):
+        found = "at every moment all of them are in the same state, though episodes differ"
+        return Finding("sub-environments", "error", f"{found}: give each a seed of its own, as reset(seed=…) must")
+    return Finding("sub-environments", "ok", f"{N}, no copies of one another seen")
+
+
+def _alike(problem: VectorGymCMDP, episodes: list[Episode]) -> Finding:
+    """Whether the sub-environments have the same mean reward and utility, within five standard errors."""
+    N, gaps = problem.num_envs, np.zeros((problem.num_envs, 2))
+    totals = np.array([[np.sum(episode.rewards), np.sum(episode.utilities)] for episode in episodes])
+    for i in range(N):
+        own, others = totals[i::N], np.delete(totals, np.s_[i::N], axis=0)
+        if min(len(own), len(others)) > 1:
+            error = np.sqrt(own.var(axis=0) / len(own) + others.var(axis=0) / len(others)) + 1e-9
+            gaps[i] = np.abs(own.mean(axis=0) - others.mean(axis=0)) / error
+    if gaps.max() > FAR:
+        i, g = divmod(int(gaps.argmax()), 2)
+        found = f"the {('reward', 'utility')[g]} of number {i} is {gaps.max():.3g} standard errors from the others'"
+        return Finding("sub-environments alike", "error", f"{found}: make all of them the same system")
+    return Finding("sub-environments alike", "ok", "no difference seen")
+
+
+def _told(problem: AnyLive, name: str, rng: np.random.Generator) -> Finding:
+    """Whether a function given as reward= or utility= says what the environment says."""
+    what, mend = f"{name}= given", f"correct the function {name}=, or leave it out and let it be learned"
+    try:
+        pairs = told_and_seen(problem, name, rng)
+    except InvalidProblem as error:
+        if name == "utility" and 'has no "' in str(error):
+            return Finding(what, "ok", "the environment reports no signal to compare it with")
+        return Finding(what, "error", f"{error}; or leave out {name}=")
+    noisy = max(np.ptp(seen) for _, seen in pairs.values()) > SAME
+    for (h, state, action), (told, seen) in pairs.items():
+        low, high = min(seen) - SAME, max(seen) + SAME
+        if noisy:  # what is told must be the mean
+            low, high = mean_interval(np.array(seen), DELTA / len(pairs))
+        if not low <= told <= high:
+            place = f"at step {h}, state {state}, action {action} it is {told:.4g}"
+            says = (
+                f"the environment's mean lies in [{low:.4g}, {high:.4g}] (99 %)" if noisy else f"{seen[0]:.4g} is seen"
+            )
+            return Finding(what, "error", f"{place}, and {says}, both in [0, 1]: {mend}")
+    kind = "no contradiction, the environment is noisy," if noisy else "as the environment says,"
+    return Finding(what, "ok", f"{kind} at {len(pairs)} steps, states and actions")
 
 
 def _outside(state: Any) -> bool:

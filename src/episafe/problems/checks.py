@@ -104,7 +104,7 @@ def as_slack(value: Any) -> float | None:
         return None
     slack = as_number("slack", value)
     if slack <= 0:
-        raise InvalidProblem(f"slack must be > 0, got {slack}: the incumbent must beat the threshold strictly")
+        raise InvalidProblem(f"slack must be > 0, got {slack}: give what the incumbent has above the threshold")
     return slack
 
 

@@ -2,7 +2,9 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from copy import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -162,6 +164,18 @@ class LiveCMDP(ABC):
     def seed(self, seed: int) -> None:
         """Begin the next episode with `env.reset(seed=seed)`."""
         self._seed = seed
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """Which of "reward" and "utility" functions tell, so that what the environment says of them is not read."""
+        return tuple(name for name, told in zip(("reward", "utility"), self._reading.told, strict=True) if told)
+
+    def reporting(self, name: str) -> Self:
+        """The same problem and environment, whose steps report the signal `name` although a function tells it."""
+        twin = copy(self)
+        still = [told and one != name for one, told in zip(("reward", "utility"), self._reading.told, strict=True)]
+        twin._reading = replace(self._reading, told=(still[0], still[1]))
+        return twin
 
     def _spaces(self) -> tuple[Any, Any]:
         """The spaces of one action and one observation."""

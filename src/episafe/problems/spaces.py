@@ -16,6 +16,7 @@ class Actions:
     def __init__(self, space: Any) -> None:
         import gymnasium.spaces as spaces
 
+        self.space = space
         self._start: Any = 0
         if isinstance(space, spaces.Discrete):
             self._shape: tuple[int, ...] | None = None
@@ -41,6 +42,12 @@ class Actions:
             return action + self._start
         chosen = np.array(np.unravel_index(action, self._shape), dtype=self._kind).reshape(self._form)
         return (chosen + self._start).astype(self._kind)
+
+    def number(self, chosen: Any) -> int:
+        """The number of an action of the space."""
+        if self._shape is None:
+            return int(chosen) - int(self._start)
+        return int(np.ravel_multi_index(np.ravel(np.asarray(chosen) - self._start), self._shape))
 
 
 def num_values(space: Any) -> int | None:
