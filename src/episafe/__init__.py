@@ -16,6 +16,7 @@ from episafe.errors import DamagedFile, Infeasible, InvalidEpisode, InvalidProbl
 from episafe.learning.constants import Constants
 from episafe.learning.replanning import Doubling, Every
 from episafe.learning.search import Bisection, Sections, WarmStart
+from episafe.monitors import Alarm, Monitors
 from episafe.problems import features
 from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.gym import GymCMDP, from_gymnasium
@@ -33,6 +34,7 @@ __all__ = [
     "DOPE",
     "OPSE",
     "Agent",
+    "Alarm",
     "Bisection",
     "Constants",
     "Constraint",
@@ -48,6 +50,7 @@ __all__ = [
     "InvalidProblem",
     "LinearCMDP",
     "MixturePolicy",
+    "Monitors",
     "Plan",
     "Policy",
     "Radius",

@@ -16,6 +16,7 @@ from episafe.problems.policy import Policy
 from episafe.problems.sampled import AnyTask, SampledTask
 
 Source = Literal["safe", "zero", "search", "fixed"]
+HALTED = "halted: "  # how the reason of every plan of a halted agent begins
 
 
 @dataclass(frozen=True)
@@ -78,18 +79,27 @@ class Agent(ABC):
         self._plan: Plan | None = None
         self.information_then: Array = np.zeros(0)
         self._learned = False
+        self.halted = ""  # why exploration was stopped; "" while it goes on
         self.num_runs = 0  # by `run`, which draws other random numbers in each
 
     def plan(self) -> Plan:
         """The plan for the next episode: the last one, unless it is time for a new one. Deterministic."""
         if self._plan is None:
             self._plan = replace(self._attempt(), id=0)
-        elif self._learned and self._due():
+        elif halt_of(self._plan.reason) != self.halted or (not self.halted and self._learned and self._due()):
             self._plan = replace(self._attempt(), id=self._plan.id + 1)
         else:
             return self._plan
         self.information_then, self._learned = self._information().copy(), False
         return self._plan
+
+    def halt(self, reason: str) -> None:
+        """Stop exploring: from now on every plan is the incumbent, with this reason. Learning goes on."""
+        self.halted = as_reason(reason)
+
+    def resume_exploring(self) -> None:
+        """Plan again as if never halted. Nothing in episafe calls this: it is for a person who knows why."""
+        self.halted = ""
 
     def _due(self) -> bool:
         """Whether to plan again, now that something was learned."""
@@ -113,6 +123,8 @@ class Agent(ABC):
         self._learned = True
 
     def _attempt(self) -> Plan:
+        if self.halted:
+            return self._incumbent(HALTED + self.halted)
         if not self.certified:
             return self._propose()
         try:
@@ -179,6 +191,18 @@ class Agent(ABC):
                 raise InvalidEpisode(f"states must have length {task.horizon + 1}, got {len(episode.states)}")
             return episode.states, actions  # each state is checked when it is first seen, before anything is learned
         return _whole_numbers("states", episode.states, task.horizon + 1, task.num_states), actions
+
+
+def as_reason(value: Any) -> str:
+    """Words: an agent is never halted without saying why."""
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"say in words why exploration is to stop, got {value!r}")
+    return value
+
+
+def halt_of(reason: str) -> str:
+    """Why the agent was halted when it gave a plan this reason; "" if it was not."""
+    return reason.removeprefix(HALTED) if reason.startswith(HALTED) else ""
 
 
 def unknown_signals(task: AnyTask) -> tuple[str, ...]:

@@ -55,9 +55,11 @@ class Deployed(NamedTuple):
 
 
 def can_compile(agent: SoftmaxAgent) -> bool:
-    """Whether this loop knows the agent's rule and search, the planner certifies, and no incumbent phase is to come."""
+    """Whether this loop knows the agent's rule and search, the planner certifies, no incumbent phase is to come, and
+    the agent explores."""
     known = isinstance(agent.replan, Every | Doubling) and isinstance(agent.search, Bisection | WarmStart)
-    return known and getattr(agent, "certificate", None) is None and agent.num_learned >= agent.num_safe_episodes
+    explores = agent.num_learned >= agent.num_safe_episodes and not agent.halted
+    return known and getattr(agent, "certificate", None) is None and explores
 
 
 class CompiledRun:

@@ -37,10 +37,11 @@ def live_loop(
     facts: Facts,
     totals: Array,
     toss: Callable[[Plan, int], tuple[int | None, Policy]],
+    watch: Callable[[Plan, Episode], None] | None = None,
 ) -> Iterator[int]:
     """The loop for a live environment: values are NaN, and what was collected goes into `totals` (K, 2).
 
-    `toss` says which component of a plan acts in an episode.
+    `toss` says which component of a plan acts in an episode; `watch`, where there is one, sees each episode.
     """
     for k in range(len(facts.sources)):
         plan = agent.plan()
@@ -50,4 +51,6 @@ def live_loop(
         episode = replace(play(problem, acting, choices), component=component)
         totals[k] = episode.rewards.sum(), episode.utilities.sum()
         agent.learn(episode, plan_id=plan.id)
+        if watch is not None:
+            watch(plan, episode)
         yield k + 1

@@ -13,6 +13,7 @@ from episafe.agents.softmax_agent import SoftmaxAgent
 from episafe.arrays import Array
 from episafe.certify.observation import ObservationCertificate
 from episafe.errors import Infeasible
+from episafe.monitors import Monitors
 from episafe.problems.checks import TOLERANCE
 from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.gym import GymCMDP
@@ -36,6 +37,7 @@ def run(
     num_episodes: int = 10_000,
     seed: int = 0,
     *,
+    monitors: Monitors | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> Record:
     """Run `agent` on `cmdp`; the same seed gives the same record of a new agent, bit for bit.
@@ -45,6 +47,8 @@ def run(
         agent: plans before each episode and learns after it.
         num_episodes: K.
         seed: of the run; actions, transitions and the coins of mixtures are drawn from separate streams.
+        monitors: `es.Monitors(agent.task)` to watch the run, and to halt the agent where an alarm asks for it. The
+            record is the same, bit for bit, up to an alarm; the loop is not compiled then.
         on_progress: called now and then with the number of episodes done.
 
     Example:
@@ -57,6 +61,7 @@ def run(
     """
     num_episodes, seed = _whole("num_episodes", num_episodes, 1), _whole("seed", seed, 0)
     _check_same_problem(cmdp.task, agent.task)
+    watch = _watch_of(monitors, agent)
     if isinstance(cmdp, LinearCMDP):
         _check_what_is_assumed(cmdp, agent)
     if isinstance(agent, SoftmaxAgent):
@@ -72,10 +77,13 @@ def run(
     if isinstance(cmdp, GymCMDP):
         totals = np.empty((num_episodes, 2))
         cmdp.seed(int(transitions.integers(2**31)))
-        loop = live_loop(cmdp, agent, choices, SOURCES, facts, totals, lambda plan, k: _toss(plan, k, coin, coins))
+        loop = live_loop(cmdp, agent, choices, SOURCES, facts, totals, lambda plan, k: _toss(plan, k, coin, coins),
+                         watch)  # fmt: skip
     elif isinstance(cmdp, SampledCMDP):
         totals = np.empty((num_episodes, 2))
-        loop = sampled_loop(cmdp, agent, (choices, transitions), facts, totals, coin, coins)
+        loop = sampled_loop(cmdp, agent, (choices, transitions), facts, totals, coin, coins, watch)
+    elif monitors is not None or getattr(agent, "halted", "") != "":
+        loop = plain_loop(cmdp, agent, (choices, transitions), facts, coin, coins, watch)
     elif isinstance(agent, OPSE) and coins is not None:
         loop = compiled_mixture_loop(cmdp, agent, (choices, transitions), facts, coin, coins)
     else:
@@ -85,6 +93,8 @@ def run(
             on_progress(done)
     seconds = time.perf_counter() - start
     settings = {**cmdp.origin, **agent.settings(), "num_episodes": num_episodes, "run_seed": seed}
+    if monitors is not None:
+        settings |= monitors.settings()
     return Record(
         reward_values=facts.values[:, 0].copy(),
         utility_values=facts.values[:, 1].copy(),
@@ -115,6 +125,24 @@ def _check_same_problem(ours: AnyTask, agents: AnyTask) -> None:
     same = comparable and all(np.array_equal(getattr(ours, name), getattr(agents, name)) for name in arrays)
     if ours is not agents and not same:
         raise ValueError("the agent was built for another problem: build it from cmdp.task")
+
+
+Watching = Callable[[Plan, Episode], None]
+
+
+def _watch_of(monitors: Monitors | None, agent: Agent) -> Watching | None:
+    """Let the monitors see an episode, and heed their alarms; None without monitors."""
+    if monitors is None:
+        return None
+    if monitors.task is not agent.task:
+        raise ValueError("the monitors were built for another task: build them from agent.task")
+
+    def watch(plan: Plan, episode: Episode) -> None:
+        for alarm in monitors.watch(plan, episode):
+            if alarm.halts:
+                agent.halt(alarm.says)
+
+    return watch
 
 
 def _mixes(agent: Agent) -> bool:
@@ -148,6 +176,7 @@ def plain_loop(
     facts: Facts,
     coin: np.random.Generator | None = None,
     coins: Coins | None = None,
+    watch: Watching | None = None,
 ) -> Iterator[int]:
     """The loop for any agent; yields the number of episodes done, now and then. Mixtures need a coin."""
     kernel, H = running_sums(cmdp.P), cmdp.task.horizon
@@ -164,7 +193,10 @@ def plain_loop(
         facts.values[k], facts.bounds[k] = exact, (plan.lam, plan.utility_bound)
         facts.sources[k], facts.plan_ids[k] = SOURCES.index(plan.source), plan.id
         simulate(policy, kernel, *streams, states, actions)
-        agent.learn(Episode(states, actions, component=component), plan_id=plan.id)
+        episode = Episode(states, actions, component=component)
+        agent.learn(episode, plan_id=plan.id)
+        if watch is not None:
+            watch(plan, episode)
         if (k + 1) % REPORT_EVERY == 0:
             yield k + 1
 
@@ -209,6 +241,7 @@ def sampled_loop(
     totals: Array,
     coin: np.random.Generator | None = None,
     coins: Coins | None = None,
+    watch: Watching | None = None,
 ) -> Iterator[int]:
     """The loop for a problem given by functions: values are NaN, and what was collected goes into `totals` (K, 2)."""
     choices, transitions = streams
@@ -226,6 +259,9 @@ def sampled_loop(
             actions.append(action)
             states.append(cmdp.sample(h, state, action, transitions))
         totals[k] = collected
-        agent.learn(Episode(states, actions, component=component), plan_id=plan.id)
+        episode = Episode(states, actions, component=component)
+        agent.learn(episode, plan_id=plan.id)
+        if watch is not None:
+            watch(plan, episode)
         if (k + 1) % REPORT_EVERY == 0:
             yield k + 1

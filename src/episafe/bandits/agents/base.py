@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from episafe.agents.base import HALTED, as_reason, halt_of
 from episafe.arrays import Array
 from episafe.bandits.identity import digests
 from episafe.bandits.policy import Mixture, over_arms
@@ -90,6 +91,7 @@ class BanditAgent(ABC):
             "delta": float(delta),
         }
         self.model: Regression = blank(task.dim)
+        self.halted = ""  # why exploration was stopped; "" while it goes on
         self._plan: BanditPlan | None = None
         self._round, self._count_then = -1, -1  # that the plan in force was made for, and from how many observations
         self.information_then: Array = np.zeros(1)
@@ -124,6 +126,14 @@ class BanditAgent(ABC):
             raise InvalidEpisode(f"as many rewards as utilities, one an action: got {rewards.shape}, {utilities.shape}")
         absorb_all(self.model, actions, rewards, utilities)
 
+    def halt(self, reason: str) -> None:
+        """Stop exploring: from now on every plan is the incumbent, with this reason. Learning goes on."""
+        self.halted = as_reason(reason)
+
+    def resume_exploring(self) -> None:
+        """Plan again as if never halted. Nothing in episafe calls this: it is for a person who knows why."""
+        self.halted = ""
+
     @property
     def num_observations(self) -> int:
         """How many observations were learned from."""
@@ -150,7 +160,8 @@ class BanditAgent(ABC):
         plan = None if self._plan is None else asdict(self._plan)
         if plan is not None:
             arrays |= {name: plan.pop(name) for name in ("atoms", "probabilities")}
-        notes = {**self._identity(), "round": self._round, "count_then": self._count_then, "plan": plan}
+        notes = {**self._identity(), "round": self._round, "count_then": self._count_then, "plan": plan,
+                 "halted": self.halted}  # fmt: skip
         write_arrays(Path(path), arrays, notes)
 
     def restore(self, path: str | Path) -> None:
@@ -167,6 +178,7 @@ class BanditAgent(ABC):
                 atoms=arrays["atoms"], probabilities=arrays["probabilities"], **notes["plan"]
             )
             self.adopt(plan, int(notes["round"]), int(notes["count_then"]), arrays["information_then"])
+            self.halted = str(notes.get("halted", ""))
         except (KeyError, TypeError, ValueError) as error:
             raise DamagedFile(f"{path} does not hold a bandit agent ({error}): delete it and save again") from error
         for array, saved in zip(self.model, read, strict=True):
@@ -196,12 +208,18 @@ class BanditAgent(ABC):
         }
 
     def _is_due(self, round: int) -> bool:
+        if self._plan is not None and halt_of(self._plan.reason) != self.halted:
+            return True
+        if self.halted:
+            return self.task.changes and round != self._round
         learned = self.num_observations != self._count_then
         if self.task.changes:
             return learned or round != self._round
         return learned and self.replan.due(self.information_then, self.model.log_det)
 
     def _attempt(self, round: int) -> BanditPlan:
+        if self.halted:
+            return self._incumbent(round, HALTED + self.halted)
         if not self.certified:
             return self._propose(round)
         try:
