@@ -48,8 +48,10 @@ def weigh(claim, utility, claimed, ceiling, sigma, log_term):  # type: ignore[no
     for i in range(BETS.shape[0]):
         claim.log_wealth[i] += math.log1p(BETS[i] * z) if bounded else BETS[i] * z - 0.5 * BETS[i] ** 2
         largest = max(largest, claim.log_wealth[i])
+    if claim.counts[1] > 0 or largest < log_term:  # a mean is no larger than the largest
+        return
     total = 0.0
     for i in range(BETS.shape[0]):
         total += math.exp(claim.log_wealth[i] - largest)
-    if claim.counts[1] == 0 and largest + math.log(total / BETS.shape[0]) >= log_term:
+    if largest + math.log(total / BETS.shape[0]) >= log_term:
         claim.counts[1] = claim.counts[0]

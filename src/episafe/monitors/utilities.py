@@ -14,6 +14,7 @@ from episafe.monitors.drift import Drift, compare, log_term, new_drift
 from episafe.monitors.intervals import interval
 from episafe.problems.checks import TOLERANCE
 
+LOOK = 0.001  # the interval is asked again when 0.1 % more episodes were seen, up to 1000 after each
 INCUMBENT, CHECKED = 1, 2  # bits: the incumbent acted; the plan was not the incumbent, and says it was checked
 
 
@@ -34,7 +35,7 @@ class Promise(NamedTuple):
 class Seen(NamedTuple):
     """All that was seen: `incumbent` (3,) n, ΣU, ΣU²; `interval` (2,); the claims; drift.
 
-    `counts` (3,): episodes watched, the incumbent's, and its number at the alarm, 0 if none.
+    `counts` (4,): episodes watched, the incumbent's, their number at the alarm, 0 if none, and at the next look.
     """
 
     incumbent: Array
@@ -60,7 +61,7 @@ class UtilityMonitors:
     def __init__(self, promise: Promise, share: float) -> None:
         self.promise, self.share = promise, share
         self.seen = Seen(
-            np.zeros(3), np.array([-np.inf, np.inf]), new_claim(), new_claim(), new_drift(), np.zeros(3, dtype=np.int64)
+            np.zeros(3), np.array([-np.inf, np.inf]), new_claim(), new_claim(), new_drift(), np.zeros(4, dtype=np.int64)
         )
         self._log_terms = math.log(2 * len(BETS) / share), math.log(1 / share), log_term(share)
 
@@ -128,15 +129,22 @@ def _take_in(seen, promise, batch, interval_term, claim_term, drift_term):  # ty
             seen.incumbent[0] += 1.0
             seen.incumbent[1] += utility
             seen.incumbent[2] += utility * utility
-            low, high = interval(
-                seen.incumbent[0], seen.incumbent[1], seen.incumbent[2], H, promise.sigma, interval_term
-            )
-            seen.interval[0], seen.interval[1] = max(seen.interval[0], low), min(seen.interval[1], high)
-            if seen.counts[2] == 0 and seen.interval[1] < promise.incumbent - TOLERANCE:
-                seen.counts[2] = seen.counts[1]
+            if seen.counts[1] >= seen.counts[3]:
+                _ask(seen, promise, interval_term)
             if promise.steady:
                 compare(seen.drift, seen.incumbent, H, promise.sigma, drift_term)
         if batch.who[k] & CHECKED:
             weigh(seen.threshold, utility, promise.threshold, H, batch.sigmas[k], claim_term)
             if not math.isnan(batch.bounds[k]):
                 weigh(seen.bound, utility, batch.bounds[k], H, batch.sigmas[k], claim_term)
+
+
+@kernel
+def _ask(seen, promise, log_term):  # type: ignore[no-untyped-def]
+    """The interval now, and whether it lies below what is stated."""
+    n, total, squares = seen.incumbent[0], seen.incumbent[1], seen.incumbent[2]
+    low, high = interval(n, total, squares, promise.ceiling, promise.sigma, log_term)
+    seen.interval[0], seen.interval[1] = max(seen.interval[0], low), min(seen.interval[1], high)
+    seen.counts[3] = seen.counts[1] + 1 + int(LOOK * n)
+    if seen.counts[2] == 0 and seen.interval[1] < promise.incumbent - TOLERANCE:
+        seen.counts[2] = seen.counts[1]
