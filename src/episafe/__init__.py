@@ -16,6 +16,7 @@ from episafe.errors import DamagedFile, Infeasible, InUse, InvalidEpisode, Inval
 from episafe.learning.constants import Constants
 from episafe.learning.replanning import Doubling, Every
 from episafe.learning.search import Bisection, Sections, WarmStart
+from episafe.monitors import Alarm, Monitors
 from episafe.opening import open  # es.open, never imported by itself
 from episafe.problems import features
 from episafe.problems.cmdp import LinearCMDP
@@ -37,6 +38,7 @@ __all__ = [
     "DOPE",
     "OPSE",
     "Agent",
+    "Alarm",
     "Bisection",
     "Constants",
     "Constraint",
@@ -53,6 +55,7 @@ __all__ = [
     "InvalidProblem",
     "LinearCMDP",
     "MixturePolicy",
+    "Monitors",
     "NotKept",
     "Plan",
     "Policy",

@@ -19,6 +19,7 @@ from episafe.experiments import checking, progress
 from episafe.experiments.catalogue import AGENTS, CERTIFIERS, build_agent, choose, parse_replan
 from episafe.experiments.paper import reproduce
 from episafe.learning.constants import Constants
+from episafe.monitors import Monitors
 from episafe.runs.record import SETTINGS, Record
 from episafe.runs.runner import run as run_agent
 
@@ -103,6 +104,7 @@ def run(
     changes: Annotated[
         list[str] | None, typer.Option("--set", help="A constant or an option of the environment, NAME=VALUE.")
     ] = None,
+    watch: Annotated[bool, typer.Option("--monitors", help="Watch what is assumed; an alarm halts. Slower.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for the record.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
 ) -> None:
@@ -120,8 +122,9 @@ def run(
         settings = choose(which, cmdp, agent, episodes, **constants) if AGENTS[agent].learns else None
         rule = parse_replan(replan) if replan else None
         with progress.bar(f"{agent} on {env}", episodes, errors) as advance:
-            record = run_agent(cmdp, build_agent(agent, cmdp, settings, rule), episodes, seed,
-                               on_progress=advance)  # fmt: skip
+            built = build_agent(agent, cmdp, settings, rule)
+            monitors = Monitors(built.task) if watch else None
+            record = run_agent(cmdp, built, episodes, seed, monitors=monitors, on_progress=advance)
         if out is not None:
             record.save(out)
     _show(record, as_json)
@@ -387,6 +390,8 @@ def _show(record: Record, as_json: bool) -> None:
         "episodes_per_second": len(record.reward_values) / float(record.settings["seconds"]),
         "level": record.settings["level"],
     }
+    if "alarms" in record.settings:
+        facts["alarms"] = record.settings["alarms"]
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
         return

@@ -28,6 +28,7 @@ __all__ = ["Agent", "Episode", "Plan", "Source", "unknown_signals"]
 
 VERSION = 1  # of the names and meanings of the entries of a state
 STORABLE = "give it the methods _learned_state and _restore_learned (see agents/dope.py)"
+HALTED = "halted: "  # how the reason of every plan of a halted agent begins
 
 
 @dataclass(frozen=True)
@@ -67,17 +68,24 @@ class Agent(ABC):
         self._plan: Plan | None = None
         self.information_then: Array = np.zeros(0)
         self._learned = False
+        self.halted = ""  # why exploration was stopped; "" while it goes on
         self.num_runs = 0  # by `run`, which draws other random numbers in each
 
     def plan(self) -> Plan:
         """The plan for the next episode: the last one, unless it is time for a new one. Deterministic."""
         if self._plan is None:
             self._plan = replace(self._attempt(), id=0)
-        elif self._learned and self._due():
+        elif halt_of(self._plan.reason) != self.halted or (not self.halted and self._learned and self._due()):
             self._plan = replace(self._attempt(), id=self._plan.id + 1)
         else:
             return self._plan
         self.information_then, self._learned = self._information().copy(), False
+        return self._plan
+
+    @property
+    def plan_in_force(self) -> Plan:
+        """The last plan that was made."""
+        assert self._plan is not None
         return self._plan
 
     @property
@@ -89,6 +97,14 @@ class Agent(ABC):
     def is_stored(self) -> bool:
         """Whether `state` is known to hold all of it: so for the agents of this package, not for those of others."""
         return type(self).__module__.startswith("episafe.agents.")
+
+    def halt(self, reason: str) -> None:
+        """Stop exploring: from now on every plan is the incumbent, with this reason. Learning goes on."""
+        self.halted = as_reason(reason)
+
+    def resume_exploring(self) -> None:
+        """Plan again as if never halted. Nothing in episafe calls this: it is for a person who knows why."""
+        self.halted = ""
 
     def _due(self) -> bool:
         """Whether to plan again, now that something was learned."""
@@ -112,6 +128,8 @@ class Agent(ABC):
         self._learned = True
 
     def _attempt(self) -> Plan:
+        if self.halted:
+            return self._incumbent(HALTED + self.halted)
         if not self.certified:
             return self._propose()
         try:
@@ -158,8 +176,9 @@ class Agent(ABC):
         learned = self._learned_state(shelf)
         plans = stored.stored(self._issued_plans(), shelf)
         said = {"version": VERSION, "fingerprint": self.fingerprint(), "settings": _as_json(self.settings())}
-        own = {"information_then": self.information_then, "learned": self._learned, "num_runs": self.num_runs}
-        return under("agent", {**said, **own}) | learned | plans | shelf.state()
+        then = {"information_then": self.information_then, "learned": self._learned}
+        own = {"num_runs": self.num_runs, "halted": self.halted}
+        return under("agent", {**said, **then, **own}) | learned | plans | shelf.state()
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on, bit for bit, from what `state` gave; the agent must have been built alike, for the same task.
@@ -171,6 +190,7 @@ class Agent(ABC):
         self._refuse_others(agent)
         twin = copy.copy(self)  # it takes over only when everything fits
         twin._learned, twin.num_runs = bool(agent.flags("learned", ())), agent.whole("num_runs")
+        twin.halted = agent.text("halted")
         regression = twin._restore_learned(saved)
         policies = taken_down(saved, self.task, regression, self._own_policy())
         twin._restore_certificate(saved, policies)
@@ -247,6 +267,18 @@ class Agent(ABC):
                 raise InvalidEpisode(f"states must have length {task.horizon + 1}, got {len(episode.states)}")
             return episode.states, actions  # each state is checked when it is first seen, before anything is learned
         return _whole_numbers("states", episode.states, task.horizon + 1, task.num_states), actions
+
+
+def as_reason(value: Any) -> str:
+    """Words: an agent is never halted without saying why."""
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"say in words why exploration is to stop, got {value!r}")
+    return value
+
+
+def halt_of(reason: str) -> str:
+    """Why the agent was halted when it gave a plan this reason; "" if it was not."""
+    return reason.removeprefix(HALTED) if reason.startswith(HALTED) else ""
 
 
 def unknown_signals(task: AnyTask) -> tuple[str, ...]:

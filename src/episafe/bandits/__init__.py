@@ -9,6 +9,7 @@ from episafe.bandits.agents.oplbsp import OPLBSP
 from episafe.bandits.agents.roful import ROFUL
 from episafe.bandits.agents.safe_lucb import SafeLUCB
 from episafe.bandits.envs import make
+from episafe.bandits.monitors import Monitors
 from episafe.bandits.policy import Mixture
 from episafe.bandits.problem import LinearBandit
 from episafe.bandits.run import run
@@ -27,6 +28,7 @@ __all__ = [
     "Incumbent",
     "LinearBandit",
     "Mixture",
+    "Monitors",
     "SafeLUCB",
     "make",
     "run",

@@ -22,6 +22,7 @@ from episafe.runs.simulate import draw
 
 NO_RULE = Rule(math.nan, math.nan, math.nan)  # where plans are not made in here
 OTHER = len(REASONS)  # a reason that the engine does not know: planning failed
+HALTED = OTHER + 1
 SOURCE, ID, DUE, REASON, ROUND, COUNT_THEN = range(6)
 
 
@@ -49,8 +50,8 @@ class Deployed(NamedTuple):
 
 
 def can_compile(agent: object) -> bool:
-    """Whether this loop knows how the agent learns, and its replanning rule."""
-    if not isinstance(agent, BanditAgent) or type(agent).learn is not BanditAgent.learn:
+    """Whether this loop knows how the agent learns and its replanning rule, and the agent explores."""
+    if not isinstance(agent, BanditAgent) or type(agent).learn is not BanditAgent.learn or agent.halted:
         return False
     plans_inside = isinstance(agent, RuleAgent) or not agent.task.changes
     return plans_inside and isinstance(agent.replan, Every | Doubling)

@@ -7,14 +7,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from episafe.agents.base import halt_of
 from episafe.arrays import Array, IntArray
 from episafe.bandits.actions import as_arms
 from episafe.bandits.agents.base import BanditAgent
 from episafe.bandits.agents.engine import REASONS
 from episafe.bandits.agents.oplb import OPLB
 from episafe.bandits.agents.rule_agent import SOURCES
-from episafe.bandits.compiled import OTHER, CompiledRun, Span, can_compile
+from episafe.bandits.compiled import HALTED, OTHER, CompiledRun, Span, can_compile
 from episafe.bandits.identity import differing
+from episafe.bandits.monitors import Monitors
 from episafe.bandits.policy import without_negatives
 from episafe.bandits.problem import LinearBandit
 from episafe.bandits.task import BanditTask
@@ -34,6 +36,7 @@ def run(
     seed: int = 0,
     *,
     first_round: int = 0,
+    monitors: Monitors | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> Record:
     """Run `agent` on `bandit`; the same seed gives the same record, bit for bit.
@@ -44,6 +47,8 @@ def run(
         num_rounds: rounds to play.
         seed: of the run's luck.
         first_round: where to begin: an agent restored after k rounds goes on with first_round=k as if never stopped.
+        monitors: `es.bandits.Monitors(agent.task)` to watch the run, and to halt the agent where an alarm asks for it;
+            the loop is not compiled then.
         on_progress: called now and then with the number of rounds done.
 
     Example:
@@ -59,14 +64,21 @@ def run(
     _check_same_problem(bandit, agent, range(first_round, first_round + num_rounds))
     start = time.perf_counter()
     tally = blank_tally(bandit, num_rounds)
-    compiled = can_compile(agent) and _arms_of_one_number(bandit, first_round, num_rounds)
-    loop = compiled_loop if compiled else plain_loop
-    for done in loop(bandit, agent, tally, spans(first_round, num_rounds), seed):
+    if monitors is not None and monitors.task is not agent.task:
+        raise ValueError("the monitors were built for another task: build them from agent.task")
+    cut = spans(first_round, num_rounds)
+    if monitors is None and can_compile(agent) and _arms_of_one_number(bandit, first_round, num_rounds):
+        loop = compiled_loop(bandit, agent, tally, cut, seed)
+    else:
+        loop = plain_loop(bandit, agent, tally, cut, seed, monitors)
+    for done in loop:
         if on_progress is not None:
             on_progress(done)
     seconds = time.perf_counter() - start
     facts, reasons, best = tally
     settings = {"problem": "bandit", **bandit.origin, **agent.settings(), "num_rounds": num_rounds, "run_seed": seed}
+    if monitors is not None:
+        settings |= monitors.settings()
     return Record(
         reward_values=facts.values[:, 0].copy(),
         utility_values=facts.values[:, 1].copy(),
@@ -103,10 +115,17 @@ class Tally(NamedTuple):
 def blank_tally(bandit: LinearBandit, num_rounds: int) -> Tally:
     """Room for a run."""
     best = np.full(num_rounds, math.nan if bandit.task.changes else bandit.optimal_value())
-    return Tally(blank(num_rounds), np.zeros(OTHER + 1, dtype=np.int64), best)
+    return Tally(blank(num_rounds), np.zeros(HALTED + 1, dtype=np.int64), best)
 
 
-def plain_loop(bandit: LinearBandit, agent: BanditAgent, tally: Tally, cut: Sequence[Span], seed: int) -> Iterator[int]:
+def plain_loop(
+    bandit: LinearBandit,
+    agent: BanditAgent,
+    tally: Tally,
+    cut: Sequence[Span],
+    seed: int,
+    monitors: Monitors | None = None,
+) -> Iterator[int]:
     """The loop for any agent; yields the number of rounds done after each span."""
     facts, reasons, best = tally
     world, current = _world(bandit), None
@@ -121,12 +140,16 @@ def plain_loop(bandit: LinearBandit, agent: BanditAgent, tally: Tally, cut: Sequ
             if plan is not current:
                 current, running = plan, running_sums(plan.probabilities)
                 values = [expected(world.theta, which, plan.atoms, plan.probabilities) for which in range(2)]
-                reason = REASONS.index(plan.reason) if plan.reason in REASONS else OTHER
+                reason = _numbered(plan.reason)
             facts.values[row], facts.bounds[row] = values, (plan.lam, plan.utility_bound)
             facts.sources[row], facts.plan_ids[row] = SOURCES.index(plan.source), plan.id
             reasons[reason] += 1
             atom = draw(running, chance.choices[span.position + i])
-            agent.learn(plan.atoms[atom], *observe(world, plan.atoms, atom, chance, span.position + i))
+            reward, utility = observe(world, plan.atoms, atom, chance, span.position + i)
+            agent.learn(plan.atoms[atom], reward, utility)
+            for alarm in [] if monitors is None else monitors.watch(plan, utility):
+                if alarm.halts:
+                    agent.halt(alarm.says)
         yield span.row + span.length
 
 
@@ -183,9 +206,15 @@ def _arms_of_one_number(bandit: LinearBandit, first_round: int, num_rounds: int)
     return len({len(actions(k)) for k in range(first_round, first_round + num_rounds)}) == 1
 
 
+def _numbered(reason: str) -> int:
+    if halt_of(reason):
+        return HALTED
+    return REASONS.index(reason) if reason in REASONS else OTHER
+
+
 def _in_words(reasons: IntArray) -> str:
     """How often a plan was not the outcome of a search, and why."""
-    names = (*REASONS, "planning failed")
+    names = (*REASONS, "planning failed", "halted")
     said = [f"{count} x {names[i]}" for i, count in enumerate(reasons) if count and names[i]]
     return "; ".join(said) or "never"
 

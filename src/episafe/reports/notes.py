@@ -16,6 +16,7 @@ OF_ONE_RUN = (
     "num_episodes",
     "num_rounds",
     "reasons",
+    "alarms",
 )  # may differ between runs of a group
 VERSION = "_version"
 
@@ -29,6 +30,9 @@ def notes(runs: Sequence[Record]) -> tuple[str, ...]:
     differing = [key for key in _shared_keys(runs) if not _agree(runs, key)]
     if differing:
         found.append(f"runs differ in {', '.join(differing)}: the mean is over unlike runs")
+    alarms = [str(run.settings["alarms"]) for run in runs if run.settings.get("alarms", "none") != "none"]
+    if alarms:
+        found.append(f"monitors raised an alarm in {len(alarms)} of {len(runs)} runs, the first: {alarms[0]}")
     repeated = _num_repeated(runs)
     if repeated:
         found.append(f"{repeated} of {len(runs)} runs repeat the seeds of another: the interval is too narrow")

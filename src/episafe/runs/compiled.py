@@ -56,11 +56,12 @@ class Deployed(NamedTuple):
 
 
 def can_compile(agent: SoftmaxAgent) -> bool:
-    """Whether this loop knows the agent's rule, search and regression, the planner certifies, and neither an incumbent
-    phase nor another epoch of constants is to come."""
+    """Whether this loop knows the agent's rule, search and regression, the planner certifies, the agent explores, and
+    neither an incumbent phase nor another epoch of constants is to come."""
     known = isinstance(agent.replan, Every | Doubling) and isinstance(agent.search, Bisection | WarmStart)
     return (
         known
+        and not agent.halted
         and not agent.task.time_homogeneous
         and getattr(agent, "certificate", None) is None
         and agent.num_learned >= agent.num_safe_episodes

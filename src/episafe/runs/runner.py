@@ -15,6 +15,7 @@ from episafe.agents.softmax_agent import SoftmaxAgent
 from episafe.arrays import Array
 from episafe.certify.observation import ObservationCertificate
 from episafe.errors import Infeasible
+from episafe.monitors import Monitors
 from episafe.problems.checks import TOLERANCE
 from episafe.problems.cmdp import LinearCMDP, refuse_steps_that_differ
 from episafe.problems.gym import GymCMDP
@@ -41,6 +42,7 @@ def run(
     num_episodes: int = 10_000,
     seed: int = 0,
     *,
+    monitors: Monitors | None = None,
     folder: str | Path | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> Record:
@@ -51,6 +53,8 @@ def run(
         agent: plans before each episode and learns after it.
         num_episodes: K. A vector environment plays N at a time; the last batch is smaller where N does not divide K.
         seed: of the run; actions, transitions and the coins of mixtures are drawn from separate streams.
+        monitors: `es.Monitors(agent.task)` to watch the run, and to halt the agent where an alarm asks for it. The
+            record is the same, bit for bit, up to an alarm; the loop is not compiled then.
         folder: where to keep a journal, an audit trail and, at the end, the record: a run that is killed is taken up
             by `es.resume(folder)`, and ends with the same record.
         on_progress: called now and then with the number of episodes done.
@@ -63,7 +67,7 @@ def run(
         >>> float(record.violation()[-1])
         0.0
     """
-    under_way = Run(cmdp, agent, num_episodes, seed)
+    under_way = Run(cmdp, agent, num_episodes, seed, monitors)
     if folder is None:
         return under_way.play(under_way.loop(), on_progress)
     from episafe.runs.journalled import begin  # it runs by what is in this file
@@ -80,6 +84,7 @@ class Run:
         agent: Agent,
         num_episodes: int = 10_000,
         seed: int = 0,
+        monitors: Monitors | None = None,
     ) -> None:
         K, self.seed = _whole("num_episodes", num_episodes, 1), _whole("seed", seed, 0)
         _check_same_problem(cmdp.task, agent.task)
@@ -88,6 +93,9 @@ class Run:
         if isinstance(agent, SoftmaxAgent):
             agent.constants.refuse_outside_scope(agent.task, agent.num_learned + K)
         self.cmdp, self.agent, self.num_episodes, self.seconds = cmdp, agent, K, 0.0
+        self.monitors = monitors
+        if monitors is not None and monitors.task is not agent.task:
+            raise ValueError("the monitors were built for another task: build them from agent.task")
         # a second run of one agent has streams of its own: the same draws again would be no new data
         num_runs = getattr(agent, "num_runs", 0)
         root = np.random.SeedSequence(self.seed, spawn_key=(num_runs,) if num_runs else ())
@@ -102,7 +110,7 @@ class Run:
     def loop(self, first: int = 0, tape: Tape | SampledTape | None = None) -> Iterator[int]:
         """Play episodes `first` and on; yields the number done, now and then."""
         cmdp, agent, facts, coin, coins = self.cmdp, self.agent, self.facts, self.coin, self.coins
-        streams, note = (self.choices, self.transitions), forget if tape is None else tape.note
+        streams, note = (self.choices, self.transitions), self._noting(tape)
         if isinstance(cmdp, GymCMDP | VectorGymCMDP):
             assert self.totals is not None
             toss = partial(_toss, coin=coin, coins=coins)
@@ -110,11 +118,25 @@ class Run:
         if isinstance(cmdp, SampledCMDP):
             assert self.totals is not None
             return sampled_loop(cmdp, agent, streams, facts, self.totals, coin, coins, first, note)
-        if isinstance(agent, OPSE) and coins is not None and agent.task.time_homogeneous:
+        if self.monitors is not None or agent.halted or (coins is not None and agent.task.time_homogeneous):
             return plain_loop(cmdp, agent, streams, facts, coin, coins, first, note)
         if isinstance(agent, OPSE) and coins is not None:
             return compiled_mixture_loop(cmdp, agent, streams, facts, coin, coins, first, tape and tape.trace)
         return _loop(cmdp, agent, streams, facts, first, tape)
+
+    def _noting(self, tape: Tape | SampledTape | None) -> Note:
+        """What is done with each episode once it is learned: monitors see it, and it goes on tape."""
+        note, monitors = forget if tape is None else tape.note, self.monitors
+        if monitors is None:
+            return note
+
+        def watched(k: int, episode: Episode, agent: Agent) -> None:
+            for alarm in monitors.watch(agent.plan_in_force, episode):
+                if alarm.halts:
+                    agent.halt(alarm.says)
+            note(k, episode, agent)
+
+        return watched
 
     def play(self, loop: Iterable[int], on_progress: Callable[[int], None] | None) -> Record:
         """Exhaust a loop."""
@@ -130,6 +152,8 @@ class Run:
         """The columns as a record."""
         cmdp, facts, totals, coins = self.cmdp, self.facts, self.totals, self.coins
         settings = {**cmdp.origin, **self.agent.settings(), "num_episodes": self.num_episodes, "run_seed": self.seed}
+        if self.monitors is not None:
+            settings |= self.monitors.settings()
         return Record(
             reward_values=facts.values[:, 0].copy(),
             utility_values=facts.values[:, 1].copy(),

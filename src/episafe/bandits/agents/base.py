@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, cast, get_args
 
 import numpy as np
 
+from episafe.agents.base import HALTED, as_reason, halt_of
 from episafe.arrays import Array
 from episafe.bandits.identity import digests
 from episafe.bandits.policy import Mixture, over_arms
@@ -95,6 +96,7 @@ class BanditAgent(ABC):
             "delta": float(delta),
         }
         self.model: Regression = blank(task.dim)
+        self.halted = ""  # why exploration was stopped; "" while it goes on
         self._plan: BanditPlan | None = None
         self._round, self._count_then = -1, -1  # that the plan in force was made for, and from how many observations
         self.information_then: Array = np.zeros(1)
@@ -128,6 +130,14 @@ class BanditAgent(ABC):
         if rewards.shape != utilities.shape or rewards.ndim != 1:
             raise InvalidEpisode(f"as many rewards as utilities, one an action: got {rewards.shape}, {utilities.shape}")
         absorb_all(self.model, actions, rewards, utilities)
+
+    def halt(self, reason: str) -> None:
+        """Stop exploring: from now on every plan is the incumbent, with this reason. Learning goes on."""
+        self.halted = as_reason(reason)
+
+    def resume_exploring(self) -> None:
+        """Plan again as if never halted. Nothing in episafe calls this: it is for a person who knows why."""
+        self.halted = ""
 
     @property
     def num_observations(self) -> int:
@@ -166,7 +176,8 @@ class BanditAgent(ABC):
     def state(self) -> State:
         """All that was learned and the plan in force, as named arrays: plain numbers and text, copied."""
         said = {"version": VERSION, "fingerprint": self.fingerprint(), "settings": _as_json(self._identity())}
-        then = {"round": self._round, "count_then": self._count_then, "information_then": self.information_then}
+        then = {"round": self._round, "count_then": self._count_then, "information_then": self.information_then,
+                "halted": self.halted}  # fmt: skip
         made = {} if self._plan is None else under("plan", asdict(self._plan))
         return under("agent", {**said, **then}) | under("model", self.model._asdict()) | made
 
@@ -193,9 +204,11 @@ class BanditAgent(ABC):
                 model.refuse(name, "is not positive definite")
         round, count_then = agent.whole("round", -1), agent.whole("count_then", -1, int(read.seen[0]) + 1)
         information_then = agent.numbers("information_then", (1,))
+        halted = agent.text("halted")
         plan = _plan_of(saved, d) if saved.has("plan") else None
         saved.end()
         self.adopt(plan, round, count_then, information_then)
+        self.halted = halted
         for array, found in zip(self.model, read, strict=True):
             array[...] = found
 
@@ -241,12 +254,18 @@ class BanditAgent(ABC):
         }
 
     def _is_due(self, round: int) -> bool:
+        if self._plan is not None and halt_of(self._plan.reason) != self.halted:
+            return True
+        if self.halted:
+            return self.task.changes and round != self._round
         learned = self.num_observations != self._count_then
         if self.task.changes:
             return learned or round != self._round
         return learned and self.replan.due(self.information_then, self.model.log_det)
 
     def _attempt(self, round: int) -> BanditPlan:
+        if self.halted:
+            return self._incumbent(round, HALTED + self.halted)
         if not self.certified:
             return self._propose(round)
         try:

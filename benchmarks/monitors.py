@@ -1,0 +1,340 @@
+"""What monitors see, and how soon: the tables of docs/reliability.md, "Monitors".
+
+    python benchmarks/monitors.py honest          # false alarms
+    python benchmarks/monitors.py lying           # an incumbent below b + ξ
+    python benchmarks/monitors.py drift           # an incumbent that gets worse
+    python benchmarks/monitors.py residual        # how soon features that are not linear are seen
+    python benchmarks/monitors.py misspecified    # what they do to safety and regret
+    python benchmarks/monitors.py halted          # the same, watched, where it hurts
+
+Each prints a Markdown table. Problems have seeds from 20,000 on, which nothing was tuned on.
+"""
+
+import math
+import sys
+
+import numpy as np
+
+import episafe as es
+from episafe.problems import exact
+from episafe.problems.policy import TablePolicy
+from episafe.runs.facts import blank, no_coins
+from episafe.runs.runner import plain_loop
+
+FIRST_SEED = 20_000
+ENVS = ("tabular", "streaming", "linear")
+BLOCK = 500  # episodes handed to the monitors at once
+MIXED = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+
+
+# Episodes of a fixed table
+
+
+def episodes(P, table, initial_state, count, rng):
+    """States (n, H+1) and actions (n, H) of so many episodes."""
+    H, S, A, _ = P.shape
+    states, actions = np.empty((count, H + 1), dtype=np.int64), np.empty((count, H), dtype=np.int64)
+    states[:, 0] = initial_state
+    choices, moves = np.cumsum(table, axis=-1), np.cumsum(P, axis=-1)
+    for h in range(H):
+        now = states[:, h]
+        actions[:, h] = _drawn(choices[h, now], rng, A)
+        states[:, h + 1] = _drawn(moves[h, now, actions[:, h]], rng, S)
+    return states, actions
+
+
+def _drawn(running, rng, size):
+    return np.minimum((running <= rng.random((len(running), 1))).sum(axis=-1), size - 1)
+
+
+def alarm_of(what, monitors, draw, num_episodes):
+    """After how many episodes of the incumbent the monitor `what` raises its alarm, inf if it does not."""
+    yes = np.ones(BLOCK, dtype=bool)
+    for _ in range(num_episodes // BLOCK):
+        monitors.watch_batch(*draw(BLOCK), np.full(BLOCK, math.nan), yes, ~yes)
+        if monitors.status()[what]["alarm_at"]:
+            return monitors.status()[what]["alarm_at"]
+    return math.inf
+
+
+# An incumbent that is not what it is said to be
+
+
+def worse_incumbent(cmdp, gap):
+    """The incumbent drawn to the policy of least utility until it has `gap` less; None if that cannot be."""
+    told, task = cmdp.evaluate(cmdp.task.safe_policy)[1], cmdp.task
+    best, worst = task.safe_policy.table(), exact.utility_greedy(cmdp.P, 1.0 - task.utility)[0]
+    low, high = 0.0, 1.0
+    if cmdp.evaluate(worst)[1] > told - gap:
+        return None
+    for _ in range(60):
+        middle = (low + high) / 2
+        value = cmdp.evaluate((1 - middle) * best + middle * worst)[1]
+        low, high = (middle, high) if value > told - gap else (low, middle)
+    return (1 - high) * best + high * worst
+
+
+def lie(cmdp, gap):
+    """A task that states b + ξ of the true incumbent, and holds one with `gap` less; None if that cannot be."""
+    table, task = worse_incumbent(cmdp, gap), cmdp.task
+    if table is None:
+        return None
+    return es.Task(
+        task.horizon, task.num_states, task.num_actions, task.reward, task.phi, task.initial_state, task.constraint,
+        TablePolicy(table),
+    )  # fmt: skip
+
+
+def lying(name, share, num_problems=100, num_episodes=20_000):
+    """Episodes of a lying incumbent, share·H below what is stated, until the alarm: one number a problem."""
+    found = []
+    for seed in range(FIRST_SEED, FIRST_SEED + num_problems):
+        cmdp = es.make(name, seed)
+        task = lie(cmdp, share * cmdp.task.horizon)
+        if task is not None:
+            rng, table = np.random.default_rng(seed), task.safe_policy.table()
+
+            def draw(n, rng=rng, table=table, cmdp=cmdp):
+                return episodes(cmdp.P, table, cmdp.task.initial_state, n, rng)
+
+            found.append(alarm_of("incumbent", es.Monitors(task), draw, num_episodes))
+    return found
+
+
+def exploring(name, share, num_problems=10, num_episodes=2_000):
+    """The same while OPSE explores under `Observation`, as live: (alarm, violating episodes with, without) each."""
+    found = []
+    for seed in range(FIRST_SEED, FIRST_SEED + num_problems):
+        cmdp = es.make(name, seed)
+        task = lie(cmdp, share * cmdp.task.horizon)
+        if task is not None:
+            alarm, halted = live(cmdp, task, num_episodes, seed, watched=True)
+            _, free = live(cmdp, task, num_episodes, seed, watched=False)
+            found.append((alarm, halted, free))
+    return found
+
+
+def live(cmdp, task, num_episodes, seed, watched):
+    """OPSE under `Observation` on a world that is not what its task says, which `es.run` would refuse to simulate."""
+    agent, monitors = es.OPSE(task, es.Constants.proposing(), certifier=es.certify.Observation()), es.Monitors(task)
+
+    def watch(plan, episode):
+        for alarm in monitors.watch(plan, episode):
+            if alarm.halts:
+                agent.halt(alarm.says)
+
+    facts, coins = blank(num_episodes), no_coins(num_episodes)
+    streams = [np.random.default_rng([seed, i]) for i in range(3)]
+    list(plain_loop(cmdp, agent, tuple(streams[:2]), facts, streams[2], coins, watch if watched else None))
+    first = min((alarm.after for alarm in monitors.alarms if alarm.halts), default=math.inf)
+    explored = facts.sources != 0
+    return first, int(((facts.values[:, 1] < task.threshold - 1e-9) & explored).sum())
+
+
+def drifting(name, share, change, num_problems=50, num_episodes=20_000):
+    """Episodes after the `change` until "drift" is raised, when the incumbent loses share·H at once."""
+    found = []
+    for seed in range(FIRST_SEED, FIRST_SEED + num_problems):
+        cmdp = es.make(name, seed)
+        later = worse_incumbent(cmdp, share * cmdp.task.horizon)
+        if later is not None:
+            rng, monitors, sofar = np.random.default_rng(seed), es.Monitors(cmdp.task), [0]
+
+            def draw(n, rng=rng, later=later, cmdp=cmdp, sofar=sofar):
+                table = cmdp.task.safe_policy.table() if sofar[0] < change else later
+                sofar[0] += n
+                return episodes(cmdp.P, table, cmdp.task.initial_state, n, rng)
+
+            found.append(alarm_of("drift", monitors, draw, change + num_episodes) - change)
+    return found
+
+
+def honest(name, num_problems=200, num_episodes=10_000):
+    """Alarms of any kind in honest runs: the incumbent alone; OPSE under `Observation`, a twentieth of the episodes."""
+    alone = explored = 0
+    for seed in range(FIRST_SEED, FIRST_SEED + num_problems):
+        cmdp = es.make(name, seed)
+        monitors, rng = es.Monitors(cmdp.task), np.random.default_rng(seed)
+        for _ in range(num_episodes // BLOCK):
+            states, actions = episodes(cmdp.P, cmdp.task.safe_policy.table(), cmdp.task.initial_state, BLOCK, rng)
+            yes = np.ones(BLOCK, dtype=bool)
+            monitors.watch_batch(states, actions, np.full(BLOCK, math.nan), yes, ~yes)
+        alone += bool(monitors.alarms)
+        agent = es.OPSE(cmdp.task, es.Constants.proposing(), certifier=es.certify.Observation())
+        monitors = es.Monitors(cmdp.task)
+        es.run(cmdp, agent, num_episodes // 20, seed, monitors=monitors)
+        explored += bool(monitors.alarms)
+    return alone, explored, num_problems
+
+
+# Features that are not linear
+
+
+def random_kernel(seed, epsilon):
+    """`linear` with P = (1−ε)·linear + ε·other, every row of the other from a Dirichlet distribution, as on tabular.
+
+    Incumbent and slack are those of the mixture, so both are honest.
+    """
+    base = es.make("linear", seed)
+    task, rng = base.task, np.random.default_rng([seed, 1])
+    other = rng.dirichlet(np.full(task.num_states, 0.1), base.P.shape[:3])
+    P = (1 - epsilon) * base.P + epsilon * other
+    return es.LinearCMDP(P, task.reward, task.utility, task.phi, task.initial_state, task.threshold)
+
+
+def twins(seed, epsilon):
+    """The same, made to hurt: every action has a twin with the same features and utility, and a better reward.
+
+    Twins lead to the worst state with probability ε, so that what is learned of one is wrong of the other. The
+    threshold, 0.9 of the largest utility, binds.
+    """
+    base = es.make("linear", seed, threshold_scale=0.9)
+    task, H = base.task, base.task.horizon
+    V, worst = np.zeros(task.num_states), np.zeros_like(base.P)
+    for h in reversed(range(H)):
+        worst[h, :, :, V.argmin()] = 1.0
+        V = (task.utility[h] + base.P[h] @ V).max(axis=-1)
+    P = np.concatenate([base.P, (1 - epsilon) * base.P + epsilon * worst], axis=2)
+    reward = np.concatenate([task.reward / 2, (1 + task.reward) / 2], axis=2)
+    utility, phi = np.tile(task.utility, (1, 1, 2)), np.tile(task.phi, (1, 2, 1))
+    safe = np.concatenate([task.safe_policy.table(), np.zeros_like(task.reward)], axis=2)
+    return es.LinearCMDP(P, reward, utility, phi, task.initial_state, task.threshold, safe)
+
+
+OTHERS = {"random": random_kernel, "twins": twins}
+
+
+def residual(epsilon, other, num_problems=20, num_episodes=100_000):
+    """Episodes until "residual" is raised; half of them the incumbent's, half of the optimum's."""
+    found = []
+    for seed in range(FIRST_SEED, FIRST_SEED + num_problems):
+        cmdp = OTHERS[other](seed, epsilon)
+        monitors, rng = es.Monitors(cmdp.task), np.random.default_rng(seed)
+        table = (cmdp.task.safe_policy.table() + cmdp.optimal_policy().table()) / 2
+        after = math.inf
+        for _ in range(num_episodes // BLOCK):
+            states, actions = episodes(cmdp.P, table, cmdp.task.initial_state, BLOCK, rng)
+            no = np.zeros(BLOCK, dtype=bool)
+            alarms = monitors.watch_batch(states, actions, np.full(BLOCK, math.nan), no, no)
+            if alarms:
+                after = alarms[0].after
+                break
+        found.append(after)
+    return found
+
+
+AGENTS = {
+    "paper": lambda task: es.OPSE(task, es.Constants.paper("linear"), replan=es.Doubling(0.3)),
+    "tuned": lambda task: es.OPSE(task, es.Constants.tuned(task)),
+    "observation": lambda task: es.OPSE(task, es.Constants.proposing(), certifier=es.certify.Observation()),
+}
+
+
+def misspecified(agent, epsilon, other, num_problems=20, num_episodes=10_000, watched=False):
+    """Records of runs on such kernels, one a problem."""
+    records = []
+    for seed in range(FIRST_SEED, FIRST_SEED + num_problems):
+        cmdp = OTHERS[other](seed, epsilon)
+        monitors = es.Monitors(cmdp.task) if watched else None
+        records.append(es.run(cmdp, AGENTS[agent](cmdp.task), num_episodes, seed, monitors=monitors))
+    return records
+
+
+# Tables
+
+
+def soon(found):
+    """Median and 90 % quantile, and how many raised the alarm at all."""
+    if not found:
+        return "– | – | 0 of 0"
+    median, most = np.quantile(found, [0.5, 0.9], method="higher")
+    shown = (f"{x:,.0f}" if math.isfinite(x) else "none" for x in (median, most))
+    return f"{' | '.join(shown)} | {int(np.isfinite(found).sum())} of {len(found)}"
+
+
+def print_honest():
+    print("| | incumbent alone | exploring |\n|---|---|---|")
+    for name in ENVS:
+        alone, explored, runs = honest(name)
+        print(f"| {name} | {alone} of {runs} | {explored} of {runs} |", flush=True)
+
+
+def print_lying():
+    print("| | below b + ξ by | median | 90 % | alarms | exploring: alarms | unsafe episodes with monitors | without |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name in ENVS:
+        for share in (0.02, 0.05, 0.1, 0.2):
+            seen = exploring(name, share)
+            raised = f"{sum(math.isfinite(alarm) for alarm, _, _ in seen)} of {len(seen)}"
+            counts = " | ".join(f"{sum(row[i] for row in seen):,}" for i in (1, 2))
+            print(f"| {name} | {share}·H | {soon(lying(name, share))} | {raised} | {counts} |", flush=True)
+
+
+def print_drift():
+    print("| | loss | after | median | 90 % | alarms |\n|---|---|---|---|---|---|")
+    for name in ENVS:
+        for share, change in ((0.05, 1_000), (0.2, 1_000), (0.2, 10_000)):
+            print(f"| {name} | {share}·H | {change:,} | {soon(drifting(name, share, change))} |", flush=True)
+
+
+def print_residual():
+    print("| other kernel | ε | median | 90 % | alarms |\n|---|---|---|---|---|")
+    for other, epsilons in (("random", (0.1, 0.2, 0.5)), ("twins", (0.05, 0.1, 0.2, 0.5))):
+        for epsilon in epsilons:
+            print(f"| {other} | {epsilon} | {soon(residual(epsilon, other))} |", flush=True)
+    print(f"| none | 0 | {soon(residual(0.0, 'random', 200, 20_000))} |")
+
+
+def print_misspecified():
+    print("| other kernel | ε | agent | problems with a violating episode | violation a run | regret |")
+    print("|---|---|---|---|---|---|")
+    for other in OTHERS:
+        for epsilon in MIXED:
+            for agent in AGENTS if other == "twins" else ("paper", "observation"):
+                print(f"| {other} | {epsilon} | {agent} | {outcome(misspecified(agent, epsilon, other))} |", flush=True)
+
+
+def print_halted():
+    print("| ε | agent | problems with a violating episode | violation a run | regret | alarms, median episode |")
+    print("|---|---|---|---|---|---|")
+    for epsilon in (0.2, 0.5):
+        for agent in ("paper", "tuned"):
+            records = misspecified(agent, epsilon, "twins", 10, watched=True)
+            print(f"| {epsilon} | {agent} | {outcome(records)} | {alarms_of(records)} |", flush=True)
+
+
+def outcome(records):
+    """How many violated, and the means of violation and regret."""
+    violated = sum(bool(record.violating().any()) for record in records)
+    violation, regret = (np.mean([sums[-1] for sums in column]) for column in (
+        [record.violation() for record in records], [record.regret() for record in records]
+    ))  # fmt: skip
+    return f"{violated} of {len(records)} | {violation:.3g} | {regret:,.0f}"
+
+
+def alarms_of(records):
+    """Which alarms there were, in how many runs, and after how many episodes."""
+    after = {}
+    for record in records:
+        for said in str(record.settings["alarms"]).split("; "):
+            if " after " in said:
+                what, _, rest = said.partition(" after ")
+                after.setdefault(what, []).append(int(rest.partition(":")[0]))
+    return ", ".join(f"{what} {len(found)}: {np.median(found):,.0f}" for what, found in after.items()) or "none"
+
+
+TABLES = {
+    "honest": print_honest,
+    "lying": print_lying,
+    "drift": print_drift,
+    "residual": print_residual,
+    "misspecified": print_misspecified,
+    "halted": print_halted,
+}
+
+if __name__ == "__main__":
+    chosen = sys.argv[1:] or list(TABLES)
+    if unknown := [name for name in chosen if name not in TABLES]:
+        sys.exit(f"no table {unknown[0]!r}; there are {', '.join(TABLES)}")
+    for name in chosen:
+        TABLES[name]()
