@@ -83,13 +83,61 @@ def psi(observation):
     return np.array([0.5, 0.1 * float(np.ravel(observation)[0])])
 
 
+def vector(change=lambda *v: v, mode="SAME_STEP", of=Walk, **metadata):
+    """Three copies of `of` in a vector environment whose step returns `change(…)` of what it returns."""
+
+    class Changed(gym.vector.SyncVectorEnv):
+        def step(self, actions):
+            return change(*super().step(actions))
+
+    env = Changed([of] * 3, autoreset_mode=gym.vector.AutoresetMode[mode])
+    env.metadata = env.metadata | metadata
+    return env
+
+
+def at(number, value):
+    """An array of three whose entry `number` is replaced."""
+    return lambda array: np.array([value if i == number else x for i, x in enumerate(array)])
+
+
+def sub(number, change, **attributes):
+    """A vector environment of three Walks, one of them changed."""
+    made = [Walk, Walk, Walk]
+    made[number] = lambda: returning(change, **attributes)
+    return gym.vector.SyncVectorEnv(made)
+
+
+def lying(true, named):
+    """A vector environment that ends after two steps, resets by one mode and names another."""
+    ending = type("Ending", (Walk,), {"returned": lambda self, o, r, d, t, i: (o, r, o == 2, t, i)})
+    return vector(mode=true, of=ending, autoreset_mode=gym.vector.AutoresetMode[named])
+
+
+def deaf(count=3):
+    """Mode DISABLED, but `reset` does not look at the mask; the first copy ends after one step."""
+
+    class Deaf(gym.vector.SyncVectorEnv):
+        def reset(self, *, seed=None, options=None):
+            return super().reset(seed=seed)
+
+    ending = type("Ending", (Walk,), {"returned": lambda self, o, r, d, t, i: (o, r, o == 1, t, i)})
+    return Deaf([ending] + [Walk] * (count - 1), autoreset_mode=gym.vector.AutoresetMode.DISABLED)
+
+
+def without_shared_memory():
+    """As AsyncVectorEnv(shared_memory=False) looks, without its processes."""
+    env = gym.vector.SyncVectorEnv([Walk] * 3)
+    env.shared_memory = False
+    return env
+
+
 GOOD = {"features": "one-hot", "horizon": H, "cost_limit": 1.0, "slack": 0.5, "safe_policy": lambda h, s: [1.0, 0.0]}
 UTILITY = {"cost_limit": None, "threshold": 1.0}
 
 # name: (environment, changed arguments, what the message must say)
 BROKEN = {
     "no environment": (object(), {}, "must be a Gymnasium environment"),
-    "a class": (Walk, {}, "an object and not its class|missing"),
+    "a class": (Walk, {}, "an object and not its class"),
     "four values": (returning(lambda o, r, d, t, i: (o, r, d, i)), {}, "4 values.*split into terminated and truncated"),
     "three values": (returning(lambda o, r, d, t, i: (o, r, i)), {}, "3 values"),
     "seven values": (returning(lambda *v: (*v, 0, 0)), {}, "7 values"),
@@ -148,6 +196,37 @@ BROKEN = {
         returning(lambda *v: v, action_space=spaces.MultiDiscrete([99, 99])), {}, "9801 actions.*offers fewer",
     ),
     "one-hot of a continuum": (boxed(np.zeros(2)), {}, "one-hot features need countable observations"),
+    "six values with the cost last but one": (
+        returning(lambda o, r, d, t, i: (o, r, d, t, 0.0, i)), {}, "truncated at step 1.*must be True or False",
+    ),
+    "six values with a cost of None": (returning(lambda o, r, *v: (o, r, None, *v[:2], {})), {}, "cost at step 1"),
+    "six values with a cost of NaN": (returning(lambda o, r, *v: (o, r, np.nan, *v[:2], {})), {}, "cost.*finite"),
+    "six values and a utility": (
+        returning(lambda o, r, d, t, i: (o, r, 0.0, d, t, {"utility": 1.0})), {}, "another signal in info",
+    ),
+    "cost a list": (returning(lambda o, r, d, t, i: (o, r, d, t, {"cost": [0.0]})), {}, "cost at step 1.*a number"),
+    "cost below its range": (
+        returning(lambda o, r, d, t, i: (o, r, d, t, {"cost": 1.0})), {"cost_range": (-9.0, 0.5), "cost_limit": 1.0},
+        "is 1, outside .-9, 0.5.: give its true range",
+    ),
+    "actions of a text": (returning(lambda *v: v, action_space=spaces.Text(3)), {}, "not finite: wrap"),
+    "actions a tuple": (
+        returning(lambda *v: v, action_space=spaces.Tuple([spaces.Discrete(2)])), {}, "actions are Discrete",
+    ),
+    "observations a text": (returning(lambda *v: v, observation_space=spaces.Text(3)), {}, "TransformObservation"),
+    "observations a sequence": (
+        returning(lambda *v: v, observation_space=spaces.Sequence(spaces.Discrete(2))), {}, "TransformObservation",
+    ),
+    "observation infinite": (
+        boxed(np.array([np.inf, 0.0]), spaces.Box(-np.inf, np.inf, (2,), np.float64)), {"features": psi}, "not finite",
+    ),
+    "observation NaN in an open box": (
+        boxed(np.array([np.nan, 0.0]), spaces.Box(-np.inf, np.inf, (2,), np.float64)), {"features": psi},
+        "at step 1",
+    ),
+    "observation a float for a number": (returning(lambda o, *v: (float(o), *v)), {}, "its type counts"),
+    "told rewards out of range": (Walk(), {"reward": lambda h, s: [2.0, 0.0]}, "reward at step 0.*rescale"),
+    "told utilities for three actions": (Walk(), {"utility": lambda h, s: np.zeros(3)}, "utility at state 0.*shape"),
     "features of norm 2": (Walk(), {"features": lambda s: np.array([2.0])}, "norm 2 > 1: divide"),
     "features of norm 2 later": (Walk(), {"features": lambda s: np.array([0.9 * s])}, "state 2.*norm 1.8 > 1"),
     "features NaN": (Walk(), {"features": lambda s: np.array([np.nan])}, "features at 0.*finite"),
@@ -165,5 +244,76 @@ BROKEN = {
     "incumbent no distribution": (Walk(), {"safe_policy": lambda h, s: [1.0, 1.0]}, "sums to 2"),
     "incumbent an action": (Walk(), {"safe_policy": lambda h, s: 0}, "must have shape .2"),
     "incumbent no function": (Walk(), {"safe_policy": [1.0, 0.0]}, "safe_policy must be a function"),
-    "a vector environment": (gym.vector.SyncVectorEnv([Walk, Walk]), {}, "vector environment"),
+}  # fmt: skip
+
+BROKEN_VECTORS = {
+    "autoreset mode not named": (vector(autoreset_mode=None), {}, "autoreset_mode.*None: set it to"),
+    "autoreset mode unknown": (vector(autoreset_mode="sometimes"), {}, "'sometimes': set it to"),
+    "autoreset mode a string": (vector(autoreset_mode="NextStep"), {}, "'NextStep': set it to"),
+    "next step, named same step": (lying("NEXT_STEP", "SAME_STEP"), {}, 'no "final_obs".*set'),
+    "same step, named next step": (lying("SAME_STEP", "NEXT_STEP"), {}, 'have "final_obs", as mode SAME_STEP has'),
+    "a mask that is not heard": (deaf(), {}, "changed sub-environment 1.*mend reset"),
+    "no shared memory": (without_shared_memory(), {}, "use shared_memory=True"),
+    "final info a list": (
+        vector(
+            lambda o, r, d, t, i: (o, r, d, t, i | {"final_info": [{}] * 3} if "final_obs" in i else i),
+            of=type("Ending", (Walk,), {"returned": lambda self, o, r, d, t, i: (o, r, o == 2, t, i)}),
+        ), {}, "dict of arrays with masks.*convert",
+    ),
+    "final cost missing": (
+        vector(of=lambda: returning(lambda o, r, d, t, i: (o, r, o == 2, t, {} if o == 2 else i))), {},
+        'step 2 of episode 1, sub-environment 0 has no "cost"',
+    ),
+    "cost missing in one": (
+        sub(1, lambda o, r, d, t, i: (o, r, d, t, {})), {}, 'step 1 of episode 2, sub-environment 1 has no "cost"',
+    ),
+    "cost missing in all": (vector(lambda o, r, d, t, i: (o, r, d, t, {})), {}, 'has no "cost"'),
+    "both signals in one": (
+        sub(2, lambda o, r, d, t, i: (o, r, d, t, i | {"utility": 0.5})), {}, "sub-environment 2 has both",
+    ),
+    "cost without a mask": (
+        vector(lambda o, r, d, t, i: (o, r, d, t, {"cost": i["cost"]})), {}, 'without the mask "_cost".*add it',
+    ),
+    "mask of another length": (
+        vector(lambda o, r, d, t, i: (o, r, d, t, i | {"_cost": i["_cost"][:2]})), {}, '_cost.*must have shape .3',
+    ),
+    "costs whole in one and fractions in another": (
+        gym.vector.SyncVectorEnv([
+            lambda: returning(lambda o, r, d, t, i: (o, r, d, t, {"cost": 0})),
+            lambda: returning(lambda o, r, d, t, i: (o, r, d, t, {"cost": 0.9})),
+        ]), {}, r"type int64: report float\(cost\) in every sub-environment",
+    ),
+    "cost too large in one": (
+        sub(1, lambda o, r, d, t, i: (o, r, d, t, {"cost": 3.0})), {}, "episode 2, sub-environment 1 is 3.*cost_range=",
+    ),
+    "reward NaN in one": (
+        vector(lambda o, r, d, t, i: (o, at(2, np.nan)(r), d, t, i)), {}, "reward.*sub-environment 2 must be finite",
+    ),
+    "one reward for all": (vector(lambda o, r, d, t, i: (o, 0.5, d, t, i)), {}, "rewards at step 1.*shape .3,."),
+    "one flag for all": (vector(lambda o, r, d, t, i: (o, r, False, t, i)), {}, "terminations at step 1.*shape"),
+    "flags as numbers": (vector(lambda o, r, d, t, i: (o, r, d * 1, t, i)), {}, "terminated.*convert it with bool"),
+    "infos a list of dicts": (vector(lambda o, r, d, t, i: (o, r, d, t, [i])), {}, "infos.*must be a dict.*return"),
+    "four values of a vector": (vector(lambda o, r, d, t, i: (o, r, d, i)), {}, "got 4: return all"),
+    "too few observations": (vector(lambda o, *v: (o[:2], *v)), {}, "return one for each of 3"),
+    "observations no array": (vector(lambda o, *v: (7, *v)), {}, "no batch of.*return one for each"),
+    "observation outside the space in one": (
+        vector(lambda o, *v: (at(1, 77)(o), *v)), {}, "observation .*77.* at step 1 of episode 2, sub-environment 1",
+    ),
+    "truncated too early in one": (
+        sub(1, lambda o, r, d, t, i: (o, r, d, o == 2, i)), {},
+        "truncates at step 2 of episode 2, sub-environment 1.*give horizon=2",
+    ),
+    "time limits that differ from the horizon": (
+        gym.vector.SyncVectorEnv([Walk, lambda: limited(9)]), {}, "time limit is 9 steps and the horizon 3",
+    ),
+    "another start in one": (
+        gym.vector.SyncVectorEnv([Walk, Walk, lambda: starting(lambda env: (4, {}))]), {},
+        "start is not fixed.*in sub-environment 2; give random_start=True",
+    ),
+    "a start that drifts in one": (
+        gym.vector.SyncVectorEnv([Walk, drifting]), {}, "episode 2, in sub-environment 1, starts at 1.*random_start",
+    ),
+    "continuous actions in a vector": (
+        vector(of=type("Box", (Walk,), {"action_space": spaces.Box(-1.0, 1.0, (1,))})), {}, "actions are Discrete",
+    ),
 }  # fmt: skip

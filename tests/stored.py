@@ -99,6 +99,8 @@ WORLDS = {
     "tuples": by_tuples,
     "walk one-hot": lambda: walk(features=es.features.OneHot()),
     "walk features": lambda: walk(features=lambda s: psi([s / 50])),
+    "walk shared": lambda: walk(features=es.features.OneHot(), time_homogeneous=True),
+    "walk shared features": lambda: walk(features=lambda s: psi([s / 50]), time_homogeneous=True),
     "drift features": lambda: drift(lambda x: np.append(np.abs(x), 1.0) / 2),
     "drift cells": lambda: drift(es.features.OneHot(lambda x: tuple(np.floor(x * 2).tolist()), 25)),
 }
@@ -106,6 +108,8 @@ STATES = {
     "tuples": [(0.0, "a"), (0.5, "a"), (99.0, "b")],
     "walk one-hot": [0, 1, 3, 40],
     "walk features": [0, 1, 3, 40],
+    "walk shared": [0, 1, 3, 40],
+    "walk shared features": [0, 1, 3, 40],
     "drift features": [np.array([0.3, 0.4]), np.array([5.0, -5.0])],
     "drift cells": [np.array([0.3, 0.4]), np.array([5.0, -5.0])],
 }

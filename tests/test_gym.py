@@ -1,5 +1,6 @@
 """Live environments: broken ones are refused with the remedy, sound ones are learned safely."""
 
+import re
 import subprocess
 import sys
 
@@ -8,9 +9,10 @@ import numpy as np
 import pytest
 
 import episafe as es
-from broken import BROKEN, GOOD, UTILITY, H, Walk, psi, returning
+from broken import BROKEN, BROKEN_VECTORS, GOOD, UTILITY, H, Walk, psi, returning
 from conftest import constants
 from episafe.problems.outside import ENDED, START
+from episafe.runs.live import play_some
 
 
 def problem(env, **changes):
@@ -30,17 +32,34 @@ def played(made, actions):
     return states, *np.array(seen).T
 
 
-@pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_environment_is_refused_with_the_remedy(name):
-    env, changes, message = BROKEN[name]
-    with pytest.raises((es.InvalidProblem, TypeError), match=message):
+ALL_BROKEN = BROKEN | BROKEN_VECTORS
+PLACES = (
+    "at step|at state|at reset|after step|episode|sub-environment|env must|action space|observation|start|"
+    "time limit|horizon|features|policy|slack|_range|threshold|cost_limit|the limit|autoreset_mode|"
+    "AsyncVectorEnv|reset must"
+)
+REMEDIES = (
+    "give|set|return|leave|convert|divide|wrap|correct|mend|widen|relax|report|use|add|make|normalise|rescale|split"
+)
+
+
+@pytest.mark.parametrize("name", ALL_BROKEN)
+def test_a_broken_environment_is_refused_with_the_place_and_the_remedy(name):
+    env, changes, message = ALL_BROKEN[name]
+    with pytest.raises((es.InvalidProblem, es.Infeasible), match=message) as refusal:
         made = problem(env, **changes)
         agent = es.OPSE(made.task, constants())
-        agent.learn(es.play(made, agent.plan().policy, np.random.default_rng(0)))
+        for episode in play_some(made, [agent.plan().policy] * made.num_envs, np.random.default_rng(0)):
+            agent.learn(episode)
+    said = str(refusal.value)
+    assert re.search(rf"({PLACES})", said), said
+    assert re.search(rf"(^|[:;].*)\b({REMEDIES})\b", said, re.DOTALL), said
+    assert "invalid" not in said.lower()
 
 
-def test_there_are_forty_broken_ones():
-    assert len(BROKEN) >= 40
+def test_there_are_a_hundred_broken_ones_and_each_is_told_apart():
+    assert len(ALL_BROKEN) >= 100
+    assert len({message for _, _, message in ALL_BROKEN.values()}) >= 80
 
 
 @pytest.mark.parametrize("features", ["one-hot", lambda s: psi([s / 50])], ids=["one-hot", "features"])

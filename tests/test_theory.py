@@ -21,13 +21,15 @@ CASES = {
     "long": Sizes(20, 10, 40, 0.3, 10**6, 0.01),
     "one action": Sizes(2, 1, 1, 0.5, 1, 0.5),
     "tiny slack": Sizes(4, 3, 5, 1e-200, 10_000, 0.05),
+    "steps share": Sizes(4, 3, 15, 1.0, 10_000, 0.05, shared=True),
 }
 
 
 def by_the_recipe(sizes):
     """certificates.md section 1 line by line on plain numbers (Decimal has no overflow), not on logarithms."""
     H, A, d, K = (Decimal(x) for x in (sizes.horizon, sizes.num_actions, sizes.dim, sizes.num_episodes))
-    xi, delta, eps = Decimal(sizes.slack), Decimal(sizes.delta), 1 / Decimal(sizes.num_episodes)
+    n = K * H if sizes.shared else K
+    xi, delta, eps = Decimal(sizes.slack), Decimal(sizes.delta), 1 / n
     C = {"r": Decimal(1), "u": Decimal(1), "†": Decimal(1)}
     kappa = Decimal(0)
     for _ in range(60):
@@ -38,7 +40,7 @@ def by_the_recipe(sizes):
             if A > 1:
                 kappa = min(kappa, 1 / (H * A.ln() * K.sqrt()))
         C_lam = 8 * H_kappa**2 * (B + 1) / xi
-        W = {"r": K * H_kappa, "u": K * H, "†": K * H * B}
+        W = {"r": n * H_kappa, "u": n * H, "†": n * H * B}
 
         def N_Q(g, x, W=W, C=C):  # noqa: N802
             return d * (1 + 4 * W[g] / x).ln() + d**2 * (1 + 8 * d.sqrt() * C[g] ** 2 / x**2).ln()
@@ -50,7 +52,7 @@ def by_the_recipe(sizes):
         new = {}
         for g in C:
             N_V = (N_comp.exp() + 1).ln() + N_Q(g, eps / 2)
-            parts = d.sqrt() + 2 * (d / 2 * (1 + K).ln()).sqrt() + 2 * (N_V + (3 * H / delta).ln()).sqrt()
+            parts = d.sqrt() + 2 * (d / 2 * (1 + n).ln()).sqrt() + 2 * (N_V + (3 * H / delta).ln()).sqrt()
             new[g] = range_of[g] * parts + 4
         C = new
     return {"C_r": C["r"], "C_u": C["u"], "C_dagger": C["†"], "B_dagger": B, "lam_max": C_lam, "kappa": kappa}

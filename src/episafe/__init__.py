@@ -22,9 +22,11 @@ from episafe.problems.gym import GymCMDP, from_gymnasium
 from episafe.problems.policy import MixturePolicy, Policy, TablePolicy
 from episafe.problems.sampled import SampledCMDP, SampledTask
 from episafe.problems.task import Constraint, Task
-from episafe.runs.live import play
+from episafe.problems.vector import VectorGymCMDP
+from episafe.runs.live import play, play_batch
 from episafe.runs.record import Record
 from episafe.runs.runner import run
+from episafe.runs.slack import measure_slack
 
 if TYPE_CHECKING:
     from episafe import bandits
@@ -57,6 +59,7 @@ __all__ = [
     "Sections",
     "TablePolicy",
     "Task",
+    "VectorGymCMDP",
     "WarmStart",
     "bandits",
     "certify",
@@ -64,7 +67,9 @@ __all__ = [
     "from_gymnasium",
     "learn_log",
     "make",
+    "measure_slack",
     "play",
+    "play_batch",
     "run",
 ]
 

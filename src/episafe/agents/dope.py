@@ -15,6 +15,7 @@ from episafe.learning.replanning import Every, Replanning
 from episafe.learning.shelf import Shelf
 from episafe.problems.dual import Mixture
 from episafe.problems.policy import TablePolicy
+from episafe.problems.sampled import known_slack
 from episafe.problems.task import Task
 from episafe.saved import Saved, State, under
 
@@ -94,7 +95,7 @@ class DOPE(Agent):
 
         From the authors' code; with scale 1 it deploys the incumbent for the whole of any short run.
         """
-        H, slack = task.horizon, task.slack
+        H, slack = task.horizon, known_slack(task)
         constants = Constants(H**2 / slack, H, 0, 0, kappa=1, lam_max=0, num_halvings=0)
         first = math.ceil(scale**2 * task.num_states**2 * task.num_actions * H**3 / slack**2)
         radius = Radius.authors(task, num_episodes, delta, scale)

@@ -18,7 +18,7 @@ from episafe.learning.replanning import Every, Replanning
 from episafe.learning.search import Bisection, LamSearch
 from episafe.learning.shelf import Shelf
 from episafe.problems.policy import MixturePolicy, Policy
-from episafe.problems.sampled import AnyTask
+from episafe.problems.sampled import AnyTask, known_slack
 from episafe.saved import Saved, State, under
 
 PLANS_REMEMBERED = 1000  # an episode of an older plan is learned from, and counts for no certificate
@@ -190,4 +190,4 @@ class OPSE(SoftmaxAgent):
         if self.certificate is None:
             return super().settings() | {"num_safe_episodes": self.num_safe_episodes}
         own: dict[str, str | int | float] = {"agent": f"{self.name}-{self.certifier.name}", "level": self.level}
-        return super().settings() | own | {"slack": self.task.slack} | self.certifier.settings()
+        return super().settings() | own | {"slack": known_slack(self.task)} | self.certifier.settings()

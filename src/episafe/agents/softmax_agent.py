@@ -29,6 +29,7 @@ class SoftmaxAgent(Agent):
     def __init__(self, task: AnyTask, constants: Constants, replan: Replanning | None, search: LamSearch) -> None:
         super().__init__(task, constants.replan if replan is None else replan)
         self.constants, self.search = constants, search
+        self.constants_now = constants  # those of a later epoch, in time, where they are for any number of episodes
         constants.refuse_outside_scope(task, 0)
         proved = self.certified and not unknown_signals(task)  # nobody has derived C_θ with the rest
         self.level = constants.level if proved else "heuristic"
@@ -41,6 +42,10 @@ class SoftmaxAgent(Agent):
 
     def _propose(self) -> Plan:
         self.constants.refuse_outside_scope(self.task, self.num_learned + 1)
+        reaching = self.constants_now.reaching(self.num_learned + 1)
+        if reaching is not self.constants_now:
+            self.constants_now = reaching
+            self.planner.use(reaching)
         return self.as_plan(self.planner.decide())
 
     def as_plan(self, decision: Decision, policy: Policy | None = None) -> Plan:
@@ -72,4 +77,5 @@ class SoftmaxAgent(Agent):
     def settings(self) -> dict[str, str | int | float]:
         """Agent, replanning rule, search, level and every constant; nothing is claimed of what is not certified."""
         claimed = {} if self.certified else {"level": self.level, "statement": ""}
-        return super().settings() | {"search": str(self.search)} | self.constants.settings() | claimed
+        shared = {"time_homogeneous": True} if self.task.time_homogeneous else {}
+        return super().settings() | {"search": str(self.search)} | self.constants.settings() | claimed | shared

@@ -19,7 +19,7 @@ from episafe.learning.shelf import Shelf
 from episafe.learning.softmax import SoftmaxPolicy
 from episafe.problems.checks import TOLERANCE, as_distributions
 from episafe.problems.policy import Policy, TablePolicy
-from episafe.problems.sampled import AnyTask
+from episafe.problems.sampled import AnyTask, known_slack
 from episafe.problems.task import Task
 from episafe.saved import Saved, State, under
 
@@ -76,7 +76,7 @@ class FreshDataCertificate:
     def __init__(self, task: Task, delta: float) -> None:
         self.task, self.delta = task, delta
         self.certified: Array = task.safe_policy.table()
-        self.bound = task.threshold + task.slack
+        self.bound = task.threshold + known_slack(task)
         self.lam = math.nan
         self.num_epochs = 0
         self.num_certified = 0
@@ -95,7 +95,7 @@ class FreshDataCertificate:
 
     def aim(self) -> Aim:
         """b + (ξ/2)(n₁/n_e)^{1/2}, n_e the length of the epoch that follows."""
-        return Aim(self.task.threshold + self.task.slack / 2 * math.sqrt(EPOCH_GROWTH**-self.num_epochs))
+        return Aim(self.task.threshold + known_slack(self.task) / 2 * math.sqrt(EPOCH_GROWTH**-self.num_epochs))
 
     def consider(self, proposal: Proposal) -> None:
         """End the epoch, certify what its data allow, and begin the next one with this proposal."""

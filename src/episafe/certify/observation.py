@@ -18,7 +18,7 @@ from episafe.learning.proposing import Aim, Proposal
 from episafe.learning.shelf import Shelf
 from episafe.problems.checks import TOLERANCE
 from episafe.problems.policy import MixturePolicy, Policy, components_of
-from episafe.problems.sampled import AnyTask, SampledTask
+from episafe.problems.sampled import AnyTask, SampledTask, known_slack
 from episafe.saved import Saved, State, under
 
 # These touch the regret and never the guarantee; set on the released problems of seeds 1000 to 1033.
@@ -84,7 +84,7 @@ class ObservationCertificate:
     def __init__(self, task: AnyTask, delta: float) -> None:
         self.task, self.delta = task, delta
         self.trials = blank_trials(NUM_ROWS)
-        self.trials.lower[0], self.trials.in_use[0] = task.threshold + task.slack, 1
+        self.trials.lower[0], self.trials.in_use[0] = task.threshold + known_slack(task), 1
         self.policies: list[Policy | None] = [task.safe_policy] + [None] * (NUM_ROWS - 1)
         self.lams = [math.nan] * NUM_ROWS
         self.num_candidates = 0
@@ -101,7 +101,7 @@ class ObservationCertificate:
 
     def aim(self) -> Aim:
         """b + (ξ/3)(1 + k/60)^{-1/2}: a margin that shrinks as a confidence bound does."""
-        margin = FIRST_MARGIN * self.task.slack / math.sqrt(1 + self.num_episodes / SHORTEST_TRIAL)
+        margin = FIRST_MARGIN * known_slack(self.task) / math.sqrt(1 + self.num_episodes / SHORTEST_TRIAL)
         curious = (self.num_candidates + 1) % CURIOUS == 0
         return Aim(self.task.threshold + margin, OPTIMISM if curious else 0.0)
 

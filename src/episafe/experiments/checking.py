@@ -63,7 +63,9 @@ def check(problem: GymCMDP, num_episodes: int = 200, seed: int = 0) -> list[Find
     except InvalidProblem as error:
         return [*findings, Finding("episodes", "error", str(error))]
     findings.append(Finding("episodes", "ok", f"{num_episodes} of the incumbent, {problem.task.horizon} steps each"))
-    looks: tuple[Callable[[GymCMDP, list[Episode]], Finding], ...] = (_ends, _start, _features, _repeats, _incumbent)
+    looks: list[Callable[[GymCMDP, list[Episode]], Finding]] = [_ends, _start, _features, _repeats, _incumbent]
+    if problem.task.time_homogeneous:
+        looks.append(_alike)
     return findings + [look(problem, episodes) for look in looks]
 
 
@@ -140,14 +142,39 @@ def _repeats(problem: GymCMDP, episodes: list[Episode]) -> Finding:
     return Finding("reward and utility", "ok", f"no noise at {len(repeated)} states and actions")
 
 
+def _alike(problem: GymCMDP, episodes: list[Episode]) -> Finding:
+    """Whether reward and utility without noise are the same at every step, where the problem is said to be so.
+
+    Steps at which a state and an action were seen once say nothing: it might be noise.
+    """
+    seen: dict[Any, dict[int, list[tuple[float, float]]]] = {}
+    for episode in episodes:
+        for h, (state, action) in enumerate(zip(episode.states, episode.actions, strict=False)):
+            if not _outside(state):
+                values = round(float(episode.rewards[h]), 9), round(float(episode.utilities[h]), 9)
+                seen.setdefault((problem.task.key(state), action), {}).setdefault(h, []).append(values)
+    for (state, action), by_step in seen.items():
+        often = [set(values) for values in by_step.values() if len(values) > 1]
+        if all(len(values) == 1 for values in often) and len(set().union(*often)) > 1:
+            return Finding(
+                "time_homogeneous", "error",
+                f"at state {state!r} and action {action} reward and utility differ from step to step, and never within "
+                "one: leave out time_homogeneous=True, or let the observation tell the step",
+            )  # fmt: skip
+    return Finding("time_homogeneous", "ok", f"no sign of the step in reward and utility at {len(seen)} pairs")
+
+
 def _incumbent(problem: GymCMDP, episodes: list[Episode]) -> Finding:
     """The incumbent's utility with a 99 % interval (normal), against threshold and slack."""
     totals = np.array([np.sum(episode.utilities) for episode in episodes])
     mean, half = float(totals.mean()), Z * float(totals.std(ddof=1)) / len(totals) ** 0.5
     b, slack = problem.task.threshold, problem.task.slack
-    found = f"utility {mean:.4g} ± {half:.2g} (99 %, normal), in [0, 1] a step; threshold {b:.4g}, slack {slack:.3g}"
+    told = "slack not known" if slack is None else f"slack {slack:.3g}"
+    found = f"utility {mean:.4g} ± {half:.2g} (99 %, normal), in [0, 1] a step; threshold {b:.4g}, {told}"
     if mean + half < b:
         return Finding("incumbent", "error", f"{found}: it is not safe; give a safer one or relax the limit")
+    if slack is None:
+        return Finding("incumbent", "ok", f"{found}; es.measure_slack gives a proved one")
     if mean + half < b + slack:
         return Finding(
             "incumbent", "error", f"{found}: the slack is not there; give at most {max(mean - half - b, 0):.3g}"

@@ -12,6 +12,7 @@ from episafe.learning.constants import Constants
 from episafe.learning.theory import Sizes, theorem
 from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.exact import occupancy
+from episafe.problems.sampled import known_slack
 from episafe.problems.task import Task
 
 MOST_DOUBLINGS = 200
@@ -41,7 +42,8 @@ class Choice:
 def preflight(cmdp: LinearCMDP, num_episodes: int, delta: float = 0.05) -> dict[str, Any]:
     """Everything `episafe preflight` prints, as plain values."""
     task = cmdp.task
-    sizes = Sizes(task.horizon, task.num_actions, task.dim, task.slack, num_episodes, delta)
+    slack, shared = known_slack(task), task.time_homogeneous
+    sizes = Sizes(task.horizon, task.num_actions, task.dim, slack, num_episodes, delta, shared)
     chosen = {"theory": Constants.theory(task, num_episodes, delta), "tuned": Constants.tuned(task)}
     if cmdp.origin.get("env") in ("tabular", "streaming", "linear"):
         chosen["published"] = Constants.paper(str(cmdp.origin["env"]))
@@ -69,22 +71,25 @@ def _choice(cmdp: LinearCMDP, name: str, constants: Constants, num_episodes: int
 def expected_incumbent_episodes(cmdp: LinearCMDP, constants: Constants) -> float:
     """The least N = 0, 1, 2, 4, … with C_u V^{π_sf,β}(s₁) ≤ ξ at Λ_h = ρI + N 𝔼_{π_sf}[φφᵀ], last step left out.
 
-    A guide: estimates are taken for exact, and a bonus with a spread for one without.
+    Where steps share their data, Λ = ρI + N Σ_h 𝔼_{π_sf}[φφᵀ]. A guide: estimates are taken for exact, and a bonus with
+    a spread for one without.
     """
     task = cmdp.task
-    weights = occupancy(cmdp.P, task.safe_policy.table(), task.initial_state)[:-1]
+    visits = occupancy(cmdp.P, task.safe_policy.table(), task.initial_state)
+    weights = visits[:-1]
+    learned = visits.sum(axis=0, keepdims=True) if task.time_homogeneous else weights
     count = 0.0
     for _ in range(MOST_DOUBLINGS):
-        beta = _incumbent_bonus(task, weights, count, constants.ridge)
+        beta = _incumbent_bonus(task, learned, count, constants.ridge)
         beta = beta + constants.curve * beta**2
-        if constants.C_u * float((weights * beta).sum()) <= task.slack:
+        if constants.C_u * float((weights * beta).sum()) <= known_slack(task):
             return count
         count = max(1.0, 2 * count)
     return math.inf
 
 
 def _incumbent_bonus(task: Task, weights: Any, count: float, ridge: float) -> Any:
-    """β (H−1, S, A) after `count` episodes that went as the incumbent goes on average."""
+    """β (·, S, A) after `count` episodes that went as the incumbent goes on average: weights (·, S, A) an episode."""
     if task.phi is None:
         return 1 / np.sqrt(ridge + count * weights)
     phi = task.phi

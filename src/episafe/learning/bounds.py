@@ -4,7 +4,7 @@ import math
 
 from episafe.learning.constants import Constants
 from episafe.learning.theory import Sizes
-from episafe.problems.sampled import AnyTask
+from episafe.problems.sampled import AnyTask, known_slack
 
 MAX_ROUNDS = 500  # N stands inside a logarithm: each round gains a factor
 
@@ -13,6 +13,7 @@ def squared_bonus_sum(task: AnyTask | Sizes, num_episodes: float, delta: float) 
     """Σ_k V^{π⁽ᵏ⁾,β}(s₁)² ≤ 4H²d ln(1 + K/d) + 4H² ln(2KH/δ), with probability 1−δ (Lemma "Bonus summation bound").
 
     Differs from the paper: 4H²d where it has 2H²d; the potential gives 2d and the passage to expectations doubles it.
+    It holds all the more where steps share their data: β is then smaller at every (s, a).
     """
     H, d = task.horizon, task.dim
     return 4 * H**2 * (d * math.log1p(num_episodes / d) + math.log(2 * num_episodes * H / delta))
@@ -25,7 +26,7 @@ def bonus_sum(task: AnyTask, num_episodes: float, delta: float) -> float:
 
 def incumbent_deployments(task: AnyTask, C_u: float, delta: float = 0.05) -> float:
     """How often the incumbent may be deployed because the check fails: each time V^{π_sf,β} > ξ/(4C_u)."""
-    return _episodes_until(task, task.slack / (4 * C_u), delta)
+    return _episodes_until(task, _slack(task) / (4 * C_u), delta)
 
 
 def incumbent_phase(task: AnyTask | Sizes, C_u: float, delta: float = 0.05) -> float:
@@ -33,7 +34,11 @@ def incumbent_phase(task: AnyTask | Sizes, C_u: float, delta: float = 0.05) -> f
 
     From then on every episode is optimistic, which closes the gap in the paper's regret proof (docs/theory.md).
     """
-    return _episodes_until(task, task.slack / (2 * C_u), delta)
+    return _episodes_until(task, _slack(task) / (2 * C_u), delta)
+
+
+def _slack(task: AnyTask | Sizes) -> float:
+    return task.slack if isinstance(task, Sizes) else known_slack(task)
 
 
 def _episodes_until(task: AnyTask | Sizes, width: float, delta: float) -> float:

@@ -41,7 +41,7 @@ class Constants:
         C_theta: C_θ, scale of the bonus of reward and utility where they are learned; read only there.
         level: what the certificate is worth, not to be set: constants set by hand are "heuristic", however well they do
         statement: what is claimed at that level, in one sentence; empty for constants set by hand
-        scope: for "theorem", the H, A, d, ξ, K and δ that the constants are for
+        scope: for "theorem", the H, A, d, ξ, K, δ and more that the constants are for
     """
 
     C_r: float
@@ -133,7 +133,7 @@ class Constants:
         return cls(scale, scale, *compensation, kappa=kappa, lam_max=300.0, num_halvings=20)
 
     @classmethod
-    def tuned(cls, task: AnyTask) -> "Constants":
+    def tuned(cls, task: AnyTask, *, slack_guess: float | None = None) -> "Constants":
         """Low regret with no violation seen on problems that the rule was not chosen on; heuristic, nothing is proved.
 
         One rule from H, ξ and whether features are one-hot (docs/decisions/0017):
@@ -141,12 +141,16 @@ class Constants:
             one-hot:   C_r, C_u, C_†, B_† = 1.5, 2.8, 0.5, 0.6, in units of σ;    spread = 1;  ρ = 0.4
             features:  C_r, C_u, C_†, B_† = (0.1, 0.27, 0.07, 0.1)(H−1);          spread = 0;  ρ = 0.05
             both:      curve = 1;  κ = 5·10⁻⁴;  C_λ = 8H²(B_† + 1)/ξ;  a bracket of κ/100;  Doubling(0.3)
+
+        `slack_guess` stands for ξ where the task does not tell it; it is read in C_λ alone. Too large, and C_λ may not
+        be enough to leave the incumbent; a hundred times too small costs some seven more halvings of λ.
         """
+        slack = _slack_or_guess(task, slack_guess)
         C_r, C_u, C_dagger, B_dagger, ridge, spread = 1.5, 2.8, 0.5, 0.6, 0.4, 1.0
         if not task.one_hot:
             span = task.horizon - 1  # the range of next values, in place of their σ
             C_r, C_u, C_dagger, B_dagger, ridge, spread = 0.1 * span, 0.27 * span, 0.07 * span, 0.1 * span, 0.05, 0.0
-        kappa, lam_max = 5e-4, 8 * task.horizon**2 * (B_dagger + 1) / task.slack
+        kappa, lam_max = 5e-4, 8 * task.horizon**2 * (B_dagger + 1) / slack
         num_halvings = max(0, math.ceil(math.log2(lam_max) - math.log2(kappa / 100)))
         return cls(
             C_r, C_u, C_dagger, B_dagger, kappa, lam_max, num_halvings,
@@ -154,25 +158,51 @@ class Constants:
         )  # fmt: skip
 
     @classmethod
-    def theory(cls, task: AnyTask, num_episodes: int, delta: float = 0.05) -> "Constants":
+    def theory(
+        cls, task: AnyTask, num_episodes: int | None, delta: float = 0.05, *, slack_guess: float | None = None
+    ) -> "Constants":
         """The theorem's constants for `num_episodes` episodes, logged ones included, at failure probability `delta`.
 
-        They prove safety if the problem is linear in its features, the incumbent has the slack it is said to have, and
-        no more episodes are learned from. They are so large that no run of practical length leaves the incumbent;
-        `episafe preflight` says how long. The formulas are in `episafe.learning.theory`, the derivation in
-        docs/theory.md; what float64 cannot hold of them is an error, what it cannot resolve is in `theory.notes`.
+        They prove safety if the problem is linear in its features, the incumbent is safe, and no more episodes are
+        learned from. They are so large that no run of practical length leaves the incumbent; `episafe preflight` says
+        how long. The formulas are in `episafe.learning.theory`, the derivation in docs/theory.md; what float64 cannot
+        hold of them is an error, what it cannot resolve is in `theory.notes`.
+
+        Args:
+            task: what the learner is told; where it is time-homogeneous the constants are for n = KH transitions.
+            num_episodes: K; None where nobody knows it. The constants are then those of the first epoch K_m = 2^m·512
+                with δ_m = δ/(m(m+1)), and the agent goes on to the next epoch's when it gets there, keeping its data.
+            delta: δ, for all episodes together.
+            slack_guess: ξ where the task does not tell the slack, fixed before any data. Safety holds for every guess;
+                one above the true slack loses the regret bound, and a small one explores more than is needed.
         """
-        sizes = Sizes(task.horizon, task.num_actions, task.dim, task.slack, num_episodes, delta)
+        slack = _slack_or_guess(task, slack_guess)
+        K = 1 if num_episodes is None else num_episodes
+        sizes = Sizes(task.horizon, task.num_actions, task.dim, slack, K, delta, shared=task.time_homogeneous)
+        return cls._of_sizes(theory.anytime(sizes, K) if num_episodes is None else sizes, delta)
+
+    @classmethod
+    def _of_sizes(cls, sizes: Sizes, delta: float) -> "Constants":
+        """The theorem's constants at `sizes`; `delta` is that of all epochs together."""
         logs = theory.theorem(sizes)
         values = {name: _within_float64(name, value, sizes) for name, value in asdict(logs).items()}
         made = cls(**values, num_halvings=theory.num_halvings(sizes, logs))
+        episodes = "in any number of" if sizes.epoch else f"in {sizes.num_episodes}"
+        alike = " and the same at every step" if sizes.shared else ""
         return made._stamped(
             "theorem",
-            f"with probability at least {1 - delta:.12g} every policy deployed in {num_episodes} episodes is safe, in "
-            f"exact arithmetic, if the problem is linear in its {task.dim} features and the incumbent's slack is "
-            f"{task.slack:.12g}",
+            f"with probability at least {1 - delta:.12g} every policy deployed {episodes} episodes is safe, in exact "
+            f"arithmetic, if the problem is linear in its {sizes.dim} features{alike} and the incumbent is safe; the "
+            f"regret bound also needs its slack to be at least {sizes.slack:.12g}",
             sizes,
         )
+
+    def reaching(self, num_episodes: int) -> "Constants":
+        """These constants or, where they are for any number of episodes, those of the epoch that holds so many."""
+        if self.scope is None or not self.scope.epoch or num_episodes <= self.scope.num_episodes:
+            return self
+        total = self.scope.delta * self.scope.epoch * (self.scope.epoch + 1)
+        return Constants._of_sizes(theory.anytime(self.scope, num_episodes), total)
 
     def _stamped(self, level: Level, statement: str, scope: Sizes | None = None) -> "Constants":
         """The same constants with what is claimed of them; for the functions that derive or validate them."""
@@ -185,10 +215,17 @@ class Constants:
         """An error where the theorem is claimed of a problem or a number of episodes that it was not computed for."""
         if self.scope is None:
             return
-        asked = replace(self.scope, horizon=task.horizon, num_actions=task.num_actions, dim=task.dim, slack=task.slack)
+        asked = replace(
+            self.scope,
+            horizon=task.horizon,
+            num_actions=task.num_actions,
+            dim=task.dim,
+            slack=self.scope.slack if task.slack is None else task.slack,
+            shared=task.time_homogeneous,
+        )
         if asked != self.scope:
             raise ValueError(f"these constants were derived for {self.scope}: use Constants.theory of this task")
-        if num_episodes > self.scope.num_episodes:
+        if num_episodes > self.scope.num_episodes and not self.scope.epoch:
             raise ValueError(
                 f"these constants hold for {self.scope.num_episodes} episodes, logged ones included, and not for "
                 f"{num_episodes}: use Constants.theory(task, num_episodes={num_episodes})"
@@ -197,6 +234,20 @@ class Constants:
 
 # environment: (C_r = C_u = C_dagger of OPSE and Ghosh, kappa)
 _PUBLISHED = {"tabular": (1.0, 0.1), "streaming": (2.0, 0.1), "linear": (5.0, 0.01)}
+
+
+def _slack_or_guess(task: AnyTask, guess: float | None) -> float:
+    """The task's slack or, where it does not tell it, the guess."""
+    if task.slack is not None:
+        if guess is not None:
+            raise ValueError(f"the task tells its slack, {task.slack:g}: leave out slack_guess={guess!r}")
+        return task.slack
+    if guess is None:
+        raise ValueError(
+            "the slack is not known: give slack_guess=…, which touches regret and never safety, or measure it with "
+            "es.measure_slack"
+        )
+    return _real("slack_guess", guess, positive=True)
 
 
 def _within_float64(name: str, log: float, sizes: Sizes) -> float:

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from episafe.arrays import Array, IntArray
-from episafe.learning import kernels, many
+from episafe.learning import kernels, many, sharing
 from episafe.learning.constants import Constants
 from episafe.learning.model import DenseModel, Scales, Search
 from episafe.learning.ridge import Fitted, Regression, SampledRegression, regression_for
@@ -56,8 +56,19 @@ class SoftmaxPlanner:
     def __init__(
         self, task: AnyTask, constants: Constants, *, pessimistic: bool, search: LamSearch = Bisection()
     ) -> None:
-        self._task = task
+        self._task, self._pessimistic, self._how = task, pessimistic, search
         self._points = _points(search, task)
+        self.use(constants)
+        self._learning = float(constants.ridge), float(constants.C_theta), pessimistic
+        self.regression = self.blank()
+
+    def blank(self) -> Regression:
+        """A regression that has learned nothing yet."""
+        return regression_for(self._task, *self._learning)
+
+    def use(self, constants: Constants) -> None:
+        """Plan with these scales and search limits from now on, on the same regression and so with the same ρ."""
+        pessimistic, search = self._pessimistic, self._how
         self.scales = Scales(
             C_r=float(constants.C_r),
             utility_bonus=(-1.0 if pessimistic else 1.0) * float(constants.C_u),
@@ -68,18 +79,12 @@ class SoftmaxPlanner:
             spread=float(constants.spread),
         )
         self.search = Search(
-            threshold=task.threshold,
+            threshold=self._task.threshold,
             lam_max=float(constants.lam_max),
             num_halvings=int(constants.num_halvings),
             fallback=pessimistic,
             factor=search.factor if isinstance(search, WarmStart) else 0.0,
         )
-        self._learning = float(constants.ridge), float(constants.C_theta), pessimistic
-        self.regression = self.blank()
-
-    def blank(self) -> Regression:
-        """A regression that has learned nothing yet."""
-        return regression_for(self._task, *self._learning)
 
     @property
     def information(self) -> Array:
@@ -108,6 +113,8 @@ class SoftmaxPlanner:
     def refresh(self) -> None:
         """The bonuses of what is known now, as a decision begins with them."""
         known = self.regression
+        if known.shared:
+            sharing.spread(known.model)
         kernels.refresh_once(known.model, known.support.size, known.work, self.scales)
 
     def utility_bound(self, lam: float) -> float:

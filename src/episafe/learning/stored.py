@@ -1,6 +1,7 @@
 """A regression as named arrays, and back, bit for bit.
 
-What the task tells is not stored: for listed states that is all but the visits. Slots beyond those in use are left out.
+What the task tells is not stored: for listed states that is all but the visits. Slots beyond those in use are left out,
+and so are all rows of a model but the first where steps share it (see sharing.py): they are its copies.
 Everything that compiled loops use as an index, or follow as a chain, is checked before it is put to use.
 """
 
@@ -24,13 +25,19 @@ def stored(regression: Regression) -> State:
         "room": regression.phi.shape[3],
         "found": regression.work.found,
     }
-    arrays |= _counts(regression.model, used) if isinstance(regression.model, CountModel) else {}
-    arrays |= _moments(regression.model, used) if isinstance(regression.model, DenseModel) else {}
+    rows = _rows(regression)
+    arrays |= _counts(regression.model, rows, used) if isinstance(regression.model, CountModel) else {}
+    arrays |= _moments(regression.model, rows, used) if isinstance(regression.model, DenseModel) else {}
     if isinstance(regression, FiniteRegression):
         arrays["state_of"] = regression.state_of[:, :used]
     if isinstance(regression, SampledRegression):
         arrays |= _sampled(regression, used)
     return under("regression", arrays)
+
+
+def _rows(regression: Regression) -> int:
+    """How many rows of the model are learned: one where steps share it, else H."""
+    return 1 if regression.shared else len(regression.support.size)
 
 
 def fill(regression: Regression, saved: Saved) -> None:
@@ -40,6 +47,8 @@ def fill(regression: Regression, saved: Saved) -> None:
     regression.num_episodes = saved.whole("num_episodes")
     size = saved.wholes("size", (H,), 0, 2**40)
     used = int(size.max())
+    if regression.shared and (size != used).any():
+        saved.refuse("size", "differs from step to step")
     is_dense = isinstance(regression.model, DenseModel)
     transitions = np.zeros(H, dtype=np.int64) if is_dense else saved.wholes("num_transitions", (H,), 0, 2**40)
     lengths = {"state_of" if isinstance(regression, FiniteRegression) else "reward": used}
@@ -55,9 +64,9 @@ def fill(regression: Regression, saved: Saved) -> None:
     if isinstance(regression, SampledRegression):
         _describe_sampled(regression, saved, used)
     if isinstance(regression.model, CountModel):
-        _fill_counts(regression.model, saved, size, transitions)
+        _fill_counts(regression.model, saved, _rows(regression), size, transitions)
     else:
-        _fill_moments(regression.model, saved, size)
+        _fill_moments(regression.model, saved, _rows(regression), size)
 
 
 def _make_room(regression: Regression, saved: Saved, used: int, transitions: int) -> None:
@@ -73,29 +82,29 @@ def _make_room(regression: Regression, saved: Saved, used: int, transitions: int
         regression.enlarge()
 
 
-def _counts(model: CountModel, used: int) -> dict[str, object]:
+def _counts(model: CountModel, rows: int, used: int) -> dict[str, object]:
     m = int(model.num_transitions.max())
     return {
-        "visits": model.visits[:, :, :used],
+        "visits": model.visits[:rows, :, :used],
         "log_det": model.log_det,
         "num_transitions": model.num_transitions,
-        "first": model.first[:, :, :used],
-        "following": model.following[:, :m],
-        "target": model.target[:, :m],
-        "times": model.times[:, :m],
+        "first": model.first[:rows, :, :used],
+        "following": model.following[:rows, :m],
+        "target": model.target[:rows, :m],
+        "times": model.times[:rows, :m],
     }
 
 
-def _fill_counts(model: CountModel, saved: Saved, size: IntArray, transitions: IntArray) -> None:
+def _fill_counts(model: CountModel, saved: Saved, rows: int, size: IntArray, transitions: IntArray) -> None:
     (H, A, _), used, m = model.visits.shape, int(size.max()), int(transitions.max())
     model.num_transitions[:] = transitions
     model.log_det[:] = saved.numbers("log_det", (H,), least=0)
-    model.visits[:, :, :used] = saved.numbers("visits", (H, A, used), least=0)
-    model.times[:, :m] = saved.numbers("times", (H, m), least=0)
-    model.first[:, :, :used] = saved.wholes("first", (H, A, used), -1, max(m, 1))
-    model.following[:, :m] = saved.wholes("following", (H, m), -1, max(m, 1))
-    model.target[:, :m] = saved.wholes("target", (H, m), 0, max(used, 1))
-    for h in range(H):
+    model.visits[:rows, :, :used] = saved.numbers("visits", (rows, A, used), least=0)
+    model.times[:rows, :m] = saved.numbers("times", (rows, m), least=0)
+    model.first[:rows, :, :used] = saved.wholes("first", (rows, A, used), -1, max(m, 1))
+    model.following[:rows, :m] = saved.wholes("following", (rows, m), -1, max(m, 1))
+    model.target[:rows, :m] = saved.wholes("target", (rows, m), 0, max(used, 1))
+    for h in range(rows):
         n = transitions[h]
         if (model.target[h, :n] >= size[min(h + 1, H - 1)]).any():
             saved.refuse("target", f"leads from step {h} to a slot that is not there")
@@ -109,23 +118,23 @@ def _check_chains(saved: Saved, first: IntArray, following: IntArray, n: int) ->
         saved.refuse("following", "is no set of chains")
 
 
-def _moments(model: DenseModel, used: int) -> dict[str, object]:
+def _moments(model: DenseModel, rows: int, used: int) -> dict[str, object]:
     return {
-        "gram": model.gram,
-        "gram_inv": model.gram_inv,
+        "gram": model.gram[:rows],
+        "gram_inv": model.gram_inv[:rows],
         "log_det": model.log_det,
-        "moments": model.moments[:, :, :used],
+        "moments": model.moments[:rows, :, :used],
     }
 
 
-def _fill_moments(model: DenseModel, saved: Saved, size: IntArray) -> None:
+def _fill_moments(model: DenseModel, saved: Saved, rows: int, size: IntArray) -> None:
     (H, d, _), used = model.gram.shape, int(size.max())
     for name, array in (("gram", model.gram), ("gram_inv", model.gram_inv)):
-        array[:] = saved.numbers(name, (H, d, d))
-        if not (np.diagonal(array, axis1=1, axis2=2) > 0).all():
+        array[:rows] = saved.numbers(name, (rows, d, d))
+        if not (np.diagonal(array[:rows], axis1=1, axis2=2) > 0).all():
             saved.refuse(name, "has a diagonal that is not positive")
     model.log_det[:] = saved.numbers("log_det", (H,))
-    model.moments[:, :, :used] = saved.numbers("moments", (H, d, used))
+    model.moments[:rows, :, :used] = saved.numbers("moments", (rows, d, used))
 
 
 def _describe(regression: FiniteRegression, saved: Saved, used: int) -> None:

@@ -2,7 +2,7 @@
 
 import math
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,12 +11,17 @@ SETTLED = 1e-12  # relative change of ln C below which the fixed point counts as
 FLOAT64_DIGITS = sys.float_info.mant_dig  # 53
 LARGEST_LOG = math.log(sys.float_info.max)
 VISIBLE_ROUNDING = 1e-3  # of a softmax exponent: it moves a probability by a thousandth of itself
+HALF_FIRST_EPOCH = 512  # episodes
 MAX_ROUNDS = 200  # it contracts by a factor of some hundreds a round: C stands inside a logarithm and a root
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What the theorem's constants depend on: H, A, d, ξ, K and δ."""
+    """What the theorem's constants depend on: H, A, d, ξ, K and δ.
+
+    `shared` says that all steps learn from the same n = KH transitions, else each from n = K of its own. `epoch` is 0
+    where K is given, else m = 1, 2, …: then K and δ are those of the m-th epoch (see `anytime`).
+    """
 
     horizon: int
     num_actions: int
@@ -24,6 +29,8 @@ class Sizes:
     slack: float
     num_episodes: int
     delta: float
+    shared: bool = False
+    epoch: int = 0
 
     def __post_init__(self) -> None:
         K = self.num_episodes
@@ -32,6 +39,22 @@ class Sizes:
         object.__setattr__(self, "num_episodes", int(K))
         if not 0 < self.delta < 1:
             raise ValueError(f"delta must be a probability in (0, 1), got {self.delta!r}")
+
+    @property
+    def num_samples(self) -> int:
+        """n, how many transitions a regression has seen after K episodes."""
+        return self.num_episodes * (self.horizon if self.shared else 1)
+
+
+def anytime(sizes: Sizes, num_episodes: int) -> Sizes:
+    """The same with K and δ of the first epoch that holds `num_episodes`: K_m = 2^m · 512, δ_m = δ/(m(m+1)).
+
+    Epochs keep all data, and Σ_m δ_m = δ: what holds in each of them holds in all, without a last episode. `sizes` are
+    those of any epoch, or of none, with δ itself.
+    """
+    total = sizes.delta * max(1, sizes.epoch * (sizes.epoch + 1))
+    m = max(1, math.ceil(math.log2(max(num_episodes, 1) / HALF_FIRST_EPOCH)))
+    return replace(sizes, num_episodes=HALF_FIRST_EPOCH * 2**m, delta=total / (m * (m + 1)), epoch=m)
 
 
 @dataclass(frozen=True)
@@ -50,9 +73,10 @@ def theorem(sizes: Sizes) -> Logs:
     """The smallest constants that satisfy the recipe, by iteration from C_r = C_u = C_† = 1.
 
         H_κ = H(1 + κ ln A)   B_† = 4C_u H/ξ   C_λ = 8H_κ²(B_† + 1)/ξ   κ = min{ξ²/(32H_κ²(B_† + 1)), 1/(H ln A √K)}
-        C_g = B_g(√d + 2√((d/2) ln(1+K)) + 2√(ln N_V^g(1/K) + ln(3H/δ))) + 4,   B_r, B_u, B_† := H_κ, H, B_†H
+        C_g = B_g(√d + 2√((d/2) ln(1+n)) + 2√(ln N_V^g(1/n) + ln(3H/δ))) + 4,   B_r, B_u, B_† := H_κ, H, B_†H
 
-    Each C stands inside its own covering number, hence the iteration; it grows from below to the least fixed point.
+    n = K, or KH where steps share their data. Each C stands inside its own covering number, hence the iteration; it
+    grows from below to the least fixed point.
     """
     C_r = C_u = C_dagger = 0.0
     for _ in range(MAX_ROUNDS):
@@ -90,15 +114,15 @@ def ln_H_kappa(sizes: Sizes, kappa: float) -> float:  # noqa: N802
 
 
 def _radius(sizes: Sizes, logs: Logs, g: str) -> float:
-    """ln C_g: Lemma "hP-P-V bound" at ρ = 1, ε = 1/K, for all steps and the three classes together at level δ."""
-    d, K = sizes.dim, sizes.num_episodes
+    """ln C_g: Lemma "hP-P-V bound" at ρ = 1, ε = 1/n, for all steps and the three classes together at level δ."""
+    d, n = sizes.dim, sizes.num_samples
     span = {
         "r": ln_H_kappa(sizes, logs.kappa),
         "u": math.log(sizes.horizon),
         "†": logs.B_dagger + math.log(sizes.horizon),
     }[g]
-    cover = ln_value_cover(sizes, logs, g, -math.log(K))
-    fixed = math.sqrt(d) + 2 * math.sqrt(d / 2 * math.log1p(K))
+    cover = ln_value_cover(sizes, logs, g, -math.log(n))
+    fixed = math.sqrt(d) + 2 * math.sqrt(d / 2 * math.log1p(n))
     uniform = 2 * math.sqrt(cover + math.log(3 * sizes.horizon / sizes.delta))
     return _ln_sum(span + math.log(fixed + uniform), LN_4)
 
@@ -124,12 +148,12 @@ def ln_composite_cover(sizes: Sizes, logs: Logs, x: float) -> float:
 
 
 def ln_q_cover(sizes: Sizes, logs: Logs, g: str, x: float) -> float:
-    """ln N_Q^g(x) = d ln(1 + 4W/x) + d² ln(1 + 8√d C²/x²): Lemma "Q covers", W = K·(H_κ | H | B_†H)."""
-    d, H, K = sizes.dim, math.log(sizes.horizon), math.log(sizes.num_episodes)
+    """ln N_Q^g(x) = d ln(1 + 4W/x) + d² ln(1 + 8√d C²/x²): Lemma "Q covers", W = n·(H_κ | H | B_†H)."""
+    d, H, n = sizes.dim, math.log(sizes.horizon), math.log(sizes.num_samples)
     W, C = {
-        "r": (K + ln_H_kappa(sizes, logs.kappa), logs.C_r),
-        "u": (K + H, logs.C_u),
-        "†": (K + H + logs.B_dagger, logs.C_dagger),
+        "r": (n + ln_H_kappa(sizes, logs.kappa), logs.C_r),
+        "u": (n + H, logs.C_u),
+        "†": (n + H + logs.B_dagger, logs.C_dagger),
     }[g]
     return d * _ln_1p(LN_4 + W - x) + d**2 * _ln_1p(LN_8 + 0.5 * math.log(d) + 2 * C - 2 * x)
 
@@ -137,14 +161,14 @@ def ln_q_cover(sizes: Sizes, logs: Logs, g: str, x: float) -> float:
 def num_halvings(sizes: Sizes, logs: Logs) -> int:
     """T with which the search costs at most 1 in all: C_λ K · X^H H² Y · C_λ 2^{-T} ≤ 1.
 
-        Y = 2 + (8/κ)(2B_†H + 2H_κ + C_λH + H)   X = K(1 + (1 + C_λ)Y)
+        Y = 2 + (8/κ)(2B_†H + 2H_κ + C_λH + H)   X = n(1 + (1 + C_λ)Y)
 
     Differs from the paper: its X and Y leave out the entropy of V^r, and its bracket is 2^{-T} for C_λ 2^{-T}.
     """
     H, K = math.log(sizes.horizon), math.log(sizes.num_episodes)
     reach = _ln_sum(LN_2 + _ln_sum(logs.B_dagger + H, ln_H_kappa(sizes, logs.kappa)), _ln_1p(logs.lam_max) + H)
     Y = _ln_sum(LN_2, LN_8 - logs.kappa + reach)
-    X = K + _ln_1p(_ln_1p(logs.lam_max) + Y)
+    X = math.log(sizes.num_samples) + _ln_1p(_ln_1p(logs.lam_max) + Y)
     return max(0, math.ceil((2 * logs.lam_max + K + sizes.horizon * X + 2 * H + Y) / LN_2))
 
 
@@ -185,9 +209,9 @@ def ln_logit_rounding(sizes: Sizes, logs: Logs) -> float:
 
 
 def _ln_rounding_price(sizes: Sizes, rounding: float) -> float:
-    """ln of (1 + √d)√(K+1)·H·min{2, 8·rounding}: a value moved by η moves (P̂ − P)V by at most (1 + √d)√(K+1) η β."""
+    """ln of (1 + √d)√(n+1)·H·min{2, 8·rounding}: a value moved by η moves (P̂ − P)V by at most (1 + √d)√(n+1) η β."""
     moved = min(LN_2, LN_8 + rounding)
-    return math.log1p(math.sqrt(sizes.dim)) + 0.5 * math.log1p(sizes.num_episodes) + math.log(sizes.horizon) + moved
+    return math.log1p(math.sqrt(sizes.dim)) + 0.5 * math.log1p(sizes.num_samples) + math.log(sizes.horizon) + moved
 
 
 def _plain(log: float) -> str:

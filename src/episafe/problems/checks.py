@@ -23,10 +23,10 @@ def as_finite(name: str, value: Any, shape: tuple[int | None, ...]) -> Array:
     fits = array.ndim == len(shape) and all(want in (None, have) for want, have in zip(shape, array.shape, strict=True))
     if not fits:
         wanted = "(" + ", ".join("any" if n is None else str(n) for n in shape) + ")"
-        raise InvalidProblem(f"{name} must have shape {wanted}, got {array.shape}")
+        raise InvalidProblem(f"{name} must have shape {wanted}, got {array.shape}: give it that shape")
     if not np.isfinite(array).all():
         place = _first(~np.isfinite(array))
-        raise InvalidProblem(f"{name}{place} is {array[tuple(place)]}: every entry must be a finite number")
+        raise InvalidProblem(f"{name}{place} is {array[tuple(place)]}: give finite numbers only")
     array.setflags(write=False)
     return array
 
@@ -92,17 +92,34 @@ def as_number(name: str, value: Any) -> float:
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise InvalidProblem(f"{name} must be a number, got {value!r}")
+        raise InvalidProblem(f"{name} must be a number, got {value!r}: give a real number")
     if not np.isfinite(value):
-        raise InvalidProblem(f"{name} must be finite, got {value}")
+        raise InvalidProblem(f"{name} must be finite, got {value}: give a finite number")
     return float(value)
+
+
+def as_slack(value: Any) -> float | None:
+    """A slack > 0, or None where it is not known."""
+    if value is None:
+        return None
+    slack = as_number("slack", value)
+    if slack <= 0:
+        raise InvalidProblem(f"slack must be > 0, got {slack}: the incumbent must beat the threshold strictly")
+    return slack
 
 
 def as_count(name: str, value: Any) -> int:
     """A whole number ≥ 1."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise InvalidProblem(f"{name} must be a whole number >= 1, got {value!r}")
+        raise InvalidProblem(f"{name} must be a whole number >= 1, got {value!r}: give one")
     return int(value)
+
+
+def as_flag(name: str, value: Any) -> bool:
+    """True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise InvalidProblem(f"{name} must be True or False, got {value!r}")
+    return bool(value)
 
 
 def _first(mask: Any) -> list[int]:

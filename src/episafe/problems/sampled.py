@@ -8,9 +8,19 @@ import numpy as np
 
 from episafe.arrays import Array
 from episafe.errors import InvalidProblem
-from episafe.problems.checks import as_count, as_distributions, as_finite, as_number, as_unit_range, within_unit_norm
+from episafe.problems.checks import (
+    as_count,
+    as_distributions,
+    as_finite,
+    as_flag,
+    as_number,
+    as_slack,
+    as_unit_range,
+    within_unit_norm,
+)
 from episafe.problems.outside import ENDED, START, Outside
 from episafe.problems.policy import Acting, Policy
+from episafe.problems.reading import Reading
 from episafe.problems.task import Task
 
 Signal = Callable[[int, Any], Any]  # (h, state) ↦ r_h(state, ·) or u_h(state, ·), shape (A,)
@@ -39,7 +49,8 @@ class SampledTask:
     Attributes:
         horizon, num_actions, dim: H, A, d.
         initial_state: s₁.
-        threshold, slack: b and ξ > 0.
+        threshold: b.
+        slack: ξ > 0; None where it is not known.
         safe_policy: the incumbent π_sf.
         feature_function: state ↦ φ(state, ·), shape (A, d), norms at most 1; None for one-hot features of whatever
             states are met.
@@ -47,6 +58,9 @@ class SampledTask:
             what is not known and has to be learned from the rewards and utilities of episodes.
         outside: the reward and utility a step of the states START and ENDED, where the problem has them.
         cell_function: state ↦ what one-hot features tell apart; None for the state itself.
+        time_homogeneous: whether transitions, and reward and utility where they are learned, are the same at every
+            step; what is seen at one step then counts for all.
+        reading: how raw observations, actions and signals of its environment are read, where it has one.
     """
 
     horizon: int
@@ -54,13 +68,15 @@ class SampledTask:
     dim: int
     initial_state: Any
     threshold: float
-    slack: float
+    slack: float | None
     safe_policy: Policy
     feature_function: Callable[[Any], Any] | None
     reward_function: Signal | None
     utility_function: Signal | None
     outside: Mapping[Outside, tuple[float, float]] = field(default_factory=dict)
     cell_function: Callable[[Any], Any] | None = None
+    time_homogeneous: bool = False
+    reading: Reading | None = None
 
     num_states = None
 
@@ -130,11 +146,23 @@ class SampledTask:
         """The value as a float64 array of this shape: the compiled policy relies on it."""
         array = np.ascontiguousarray(value, dtype=np.float64)
         if array.shape != shape:
-            raise InvalidProblem(f"{name} at state {state!r} must have shape {shape}, got {array.shape}")
+            raise InvalidProblem(
+                f"{name} at state {state!r} must have shape {shape}, got {array.shape}: give it that shape"
+            )
         return array
 
 
 AnyTask = Task | SampledTask
+
+
+def known_slack(task: AnyTask) -> float:
+    """ξ, or an error for what cannot do without it."""
+    if task.slack is None:
+        raise InvalidProblem(
+            "the slack is not known, and this needs it: measure it with es.measure_slack and give slack=…, or use the "
+            "planner's own certificate, which does not"
+        )
+    return task.slack
 
 
 class SampledCMDP:
@@ -150,7 +178,9 @@ class SampledCMDP:
         initial_state: s₁; states are hashable values or numpy arrays.
         threshold: b.
         safe_policy: (h, state) ↦ π_sf(·|state), shape (A,), or a policy. That it is safe is for the caller to know.
-        slack: ξ > 0, what it has above the threshold at least.
+        slack: ξ > 0, what it has above the threshold at least; None where nobody knows.
+        time_homogeneous: True if the distribution of `sample` does not depend on h. That it does not is for the caller
+            to know.
         origin: where the problem comes from, as plain values.
 
     Exact values are not to be had: records of its runs hold NaN there, and the totals observed in each episode.
@@ -167,13 +197,12 @@ class SampledCMDP:
         initial_state: Any,
         threshold: float,
         safe_policy: Any,
-        slack: float,
+        slack: float | None,
         *,
+        time_homogeneous: bool = False,
         origin: Mapping[str, str | int | float] | None = None,
     ) -> None:
         H, A = as_count("horizon", horizon), as_count("num_actions", num_actions)
-        if as_number("slack", slack) <= 0:
-            raise InvalidProblem(f"slack must be > 0, got {slack}: the incumbent must beat the threshold strictly")
         phi = as_finite("features at the initial state", features(initial_state), (A, None))
         known_policy = hasattr(safe_policy, "probabilities")
         self.task = SampledTask(
@@ -182,11 +211,12 @@ class SampledCMDP:
             dim=as_count("the dimension of the features", phi.shape[1]),
             initial_state=initial_state,
             threshold=as_number("threshold", threshold),
-            slack=float(slack),
+            slack=as_slack(slack),
             safe_policy=safe_policy if known_policy else FunctionPolicy(safe_policy, A),
             feature_function=features,
             reward_function=reward,
             utility_function=utility,
+            time_homogeneous=as_flag("time_homogeneous", time_homogeneous),
         )
         self.task.described(0, initial_state)
         self.task.safe_policy.probabilities(0, initial_state)

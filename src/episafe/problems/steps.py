@@ -48,7 +48,7 @@ def read_range(name: str, value: Any) -> Range:
         raise InvalidProblem(f"{name}_range must be a pair (lowest, highest), got {value!r}") from None
     low, high = as_number(f"{name}_range[0]", low), as_number(f"{name}_range[1]", high)
     if not low < high:
-        raise InvalidProblem(f"{name}_range must have lowest < highest, got {value!r}")
+        raise InvalidProblem(f"{name}_range must have lowest < highest, got {value!r}: give the lowest first")
     return Range(name, low, high)
 
 
@@ -66,10 +66,10 @@ def read_step(returned: Any, signal: str | None, place: str) -> Step:
     """The five- or six-tuple of `step`; `signal` is "utility" or "cost", None if it is told by a function."""
     size = len(returned) if isinstance(returned, tuple) else 0
     if size not in (5, 6):
-        hint = ": a done flag must be split into terminated and truncated" if size == 4 else ""
+        hint = "a done flag must be split into terminated and truncated" if size == 4 else "return exactly these"
         raise InvalidProblem(
             f"step {place} must return (observation, reward, terminated, truncated, info), or six values with the cost "
-            f"third, got {_shown(returned)}{hint}"
+            f"third, got {_shown(returned)}: {hint}"
         )
     observation, reward, terminated, truncated, info = returned[:2] + returned[-3:]
     if not isinstance(info, dict):
@@ -95,7 +95,7 @@ def _in_info(info: dict[str, Any], signal: str, place: str) -> Any:
         )
     if signal not in info:
         raise InvalidProblem(
-            f'info {place} has no "{signal}": the constraint signal must be there at every step, 0 included; it has '
+            f'info {place} has no "{signal}": report the constraint signal at every step, 0 included; it has '
             f"{', '.join(map(repr, info)) or 'nothing'}"
         )
     return info[signal]

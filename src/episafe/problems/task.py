@@ -5,13 +5,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from episafe.arrays import Array
-from episafe.errors import Infeasible, InvalidProblem
+from episafe.errors import Infeasible
 from episafe.problems.checks import (
     TOLERANCE,
     as_count,
     as_distributions,
     as_features,
+    as_flag,
     as_number,
+    as_slack,
     as_state,
     as_unit_range,
 )
@@ -25,12 +27,12 @@ class Constraint:
     Attributes:
         utility: u (H, S, A) in [0, 1].
         threshold: b.
-        slack: ξ > 0 with V^u(π_sf) ≥ b + ξ.
+        slack: ξ > 0 with V^u(π_sf) ≥ b + ξ; None where the learner is not told it.
     """
 
     utility: Array
     threshold: float
-    slack: float
+    slack: float | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +48,7 @@ class Task:
         initial_state: s₁.
         constraint: utility, threshold and slack; also as `utility`, `threshold`, `slack`.
         safe_policy: the incumbent π_sf, a policy or a table (H, S, A).
+        time_homogeneous: whether P_h is the same at every step; what is seen at one step then counts for all.
     """
 
     horizon: int
@@ -56,16 +59,15 @@ class Task:
     initial_state: int
     constraint: Constraint
     safe_policy: Policy
+    time_homogeneous: bool = False
 
     def __post_init__(self) -> None:
         H, S, A = (as_count(name, getattr(self, name)) for name in ("horizon", "num_states", "num_actions"))
-        slack = as_number("slack", self.constraint.slack)
-        if slack <= 0:
-            raise InvalidProblem(f"slack must be > 0, got {slack}: the incumbent must beat the threshold strictly")
+        slack = as_slack(self.constraint.slack)
         utility = as_unit_range("utility", self.constraint.utility, (H, S, A))
         constraint = Constraint(utility, as_number("threshold", self.constraint.threshold), slack)
-        if constraint.threshold + slack > H + TOLERANCE:
-            raise Infeasible(f"threshold {constraint.threshold:.12g} + slack {slack:.12g} exceeds the horizon {H}")
+        if constraint.threshold + (slack or 0.0) > H + TOLERANCE:
+            raise Infeasible(f"threshold {constraint.threshold:.12g} + slack {slack or 0:.12g} exceeds the horizon {H}")
         given = self.safe_policy
         table = as_distributions("safe_policy", given.table() if hasattr(given, "table") else given, (H, S, A))
         checked = {
@@ -74,6 +76,7 @@ class Task:
             "phi": None if self.phi is None else as_features(self.phi, S, A),
             "initial_state": as_state("initial_state", self.initial_state, S),
             "constraint": constraint,
+            "time_homogeneous": as_flag("time_homogeneous", self.time_homogeneous),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
@@ -89,8 +92,8 @@ class Task:
         return self.constraint.threshold
 
     @property
-    def slack(self) -> float:
-        """ξ."""
+    def slack(self) -> float | None:
+        """ξ; None where it is not known."""
         return self.constraint.slack
 
     @property

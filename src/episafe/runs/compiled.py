@@ -55,9 +55,16 @@ class Deployed(NamedTuple):
 
 
 def can_compile(agent: SoftmaxAgent) -> bool:
-    """Whether this loop knows the agent's rule and search, the planner certifies, and no incumbent phase is to come."""
+    """Whether this loop knows the agent's rule, search and regression, the planner certifies, and neither an incumbent
+    phase nor another epoch of constants is to come."""
     known = isinstance(agent.replan, Every | Doubling) and isinstance(agent.search, Bisection | WarmStart)
-    return known and getattr(agent, "certificate", None) is None and agent.num_learned >= agent.num_safe_episodes
+    return (
+        known
+        and not agent.task.time_homogeneous
+        and getattr(agent, "certificate", None) is None
+        and agent.num_learned >= agent.num_safe_episodes
+        and (agent.constants.scope is None or not agent.constants.scope.epoch)
+    )
 
 
 class CompiledRun:

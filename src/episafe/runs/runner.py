@@ -14,10 +14,11 @@ from episafe.arrays import Array
 from episafe.certify.observation import ObservationCertificate
 from episafe.errors import Infeasible
 from episafe.problems.checks import TOLERANCE
-from episafe.problems.cmdp import LinearCMDP
+from episafe.problems.cmdp import LinearCMDP, refuse_steps_that_differ
 from episafe.problems.gym import GymCMDP
 from episafe.problems.policy import MixturePolicy, Policy
 from episafe.problems.sampled import AnyTask, SampledCMDP, SampledTask
+from episafe.problems.vector import VectorGymCMDP
 from episafe.runs.compiled import CompiledRun, can_compile
 from episafe.runs.compiled_mixtures import CompiledMixtureRun
 from episafe.runs.facts import Coins, Facts, blank, no_coins
@@ -31,7 +32,7 @@ REPORT_EVERY = 2_000  # episodes between calls of `on_progress`
 
 
 def run(
-    cmdp: LinearCMDP | SampledCMDP | GymCMDP,
+    cmdp: LinearCMDP | SampledCMDP | GymCMDP | VectorGymCMDP,
     agent: Agent,
     num_episodes: int = 10_000,
     seed: int = 0,
@@ -43,7 +44,7 @@ def run(
     Args:
         cmdp: the world, known to this loop and not to the agent.
         agent: plans before each episode and learns after it.
-        num_episodes: K.
+        num_episodes: K. A vector environment plays N at a time; the last batch is smaller where N does not divide K.
         seed: of the run; actions, transitions and the coins of mixtures are drawn from separate streams.
         on_progress: called now and then with the number of episodes done.
 
@@ -69,13 +70,15 @@ def run(
     transitions, choices, coin = (np.random.default_rng(s) for s in root.spawn(3))
     facts, totals = blank(num_episodes), None
     coins = no_coins(num_episodes) if _mixes(agent) else None
-    if isinstance(cmdp, GymCMDP):
+    if isinstance(cmdp, GymCMDP | VectorGymCMDP):
         totals = np.empty((num_episodes, 2))
         cmdp.seed(int(transitions.integers(2**31)))
         loop = live_loop(cmdp, agent, choices, SOURCES, facts, totals, lambda plan, k: _toss(plan, k, coin, coins))
     elif isinstance(cmdp, SampledCMDP):
         totals = np.empty((num_episodes, 2))
         loop = sampled_loop(cmdp, agent, (choices, transitions), facts, totals, coin, coins)
+    elif isinstance(agent, OPSE) and coins is not None and agent.task.time_homogeneous:
+        loop = plain_loop(cmdp, agent, (choices, transitions), facts, coin, coins)
     elif isinstance(agent, OPSE) and coins is not None:
         loop = compiled_mixture_loop(cmdp, agent, (choices, transitions), facts, coin, coins)
     else:
@@ -122,10 +125,12 @@ def _mixes(agent: Agent) -> bool:
 
 
 def _check_what_is_assumed(cmdp: LinearCMDP, agent: Agent) -> None:
-    """What a theorem assumes and the kernel shows to be false is refused."""
+    """What the agent is told, or a theorem assumes, and the kernel shows to be false is refused."""
+    if agent.task.time_homogeneous:
+        refuse_steps_that_differ(cmdp.P)
     if getattr(agent, "level", "") != "theorem":
         return
-    told, true = agent.task.threshold + agent.task.slack, cmdp.evaluate(agent.task.safe_policy)[1]
+    told, true = agent.task.threshold + (agent.task.slack or 0.0), cmdp.evaluate(agent.task.safe_policy)[1]
     if not true >= told - TOLERANCE:
         raise Infeasible(
             f"the agent is told that its incumbent has utility {told}, and it has {true}: correct the slack"

@@ -1,0 +1,52 @@
+"""What an environment says, as a task has it: observations as states, actions by number, signals in [0, 1]."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from episafe.errors import InvalidProblem
+from episafe.problems.spaces import Actions, as_state
+from episafe.problems.steps import Range, Step
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """How raw values are read, of a live environment and of its logs.
+
+    Attributes:
+        space: the observation space.
+        actions: the finite actions, numbered.
+        scales: the raw ranges of the reward, and of the utility or the cost.
+        told: whether reward and utility are told by functions, so that raw ones are not read.
+    """
+
+    space: Any
+    actions: Actions
+    scales: tuple[Range, Range]
+    told: tuple[bool, bool]
+
+    @property
+    def signal(self) -> str | None:
+        """The constraint signal to be read, "utility" or "cost"; None if a function tells it."""
+        return None if self.told[1] else self.scales[1].name
+
+    def state(self, observation: Any, place: str) -> Any:
+        """The observation as a state; an error if it is not in its space or not finite."""
+        if not self.space.contains(observation):
+            raise InvalidProblem(
+                f"observation {observation!r} {place} is not in the observation space {self.space}: correct the space, "
+                "or what is returned (its type counts too)"
+            )
+        state = as_state(observation)
+        if isinstance(state, np.ndarray) and state.dtype.kind == "f" and not np.isfinite(state).all():
+            raise InvalidProblem(f"observation {observation!r} {place} is not finite: mend the environment")
+        return state
+
+    def values(self, found: Step, place: str) -> tuple[float, float]:
+        """Reward and utility in [0, 1], utility = 1 − cost; NaN for what is told."""
+        reward = np.nan if self.told[0] else self.scales[0].unit(found.reward, place)
+        if self.signal is None:
+            return reward, np.nan
+        unit = self.scales[1].unit(found.signal, place)
+        return reward, (1.0 - unit if self.signal == "cost" else unit)

@@ -1,0 +1,81 @@
+"""How much the incumbent has to spare, from episodes of it: a proved lower bound, for problems without a kernel."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from episafe.agents.fixed import Fixed
+from episafe.certify.checks import as_probability
+from episafe.certify.sequence import BETS, SUM_Q, SUM_QQ, SUM_QQX, SUM_QQXX, SUM_QX, lower_bounds
+from episafe.errors import Infeasible
+from episafe.problems.checks import as_count
+from episafe.problems.gym import GymCMDP
+from episafe.problems.sampled import SampledCMDP
+from episafe.runs.runner import run
+
+FIRST_EPISODES = 64
+
+
+@dataclass(frozen=True)
+class MeasuredSlack:
+    """What episodes of the incumbent say of its slack.
+
+    Attributes:
+        lower: the slack is at least this, with probability 1 − delta; to be given as slack=…, in its units.
+        mean: the slack as the mean of all episodes has it; nothing is proved of it.
+        num_episodes: how many were played.
+        delta: the probability with which the bound may fail.
+    """
+
+    lower: float
+    mean: float
+    num_episodes: int
+    delta: float
+
+
+def measure_slack(
+    problem: SampledCMDP | GymCMDP, delta: float = 0.05, most_episodes: int = 100_000, seed: int = 0
+) -> MeasuredSlack:
+    """Play the incumbent until half of its slack is proved: V̲ − b ≥ (mean − b)/2.
+
+    V̲ is the confidence sequence of `certify.Observation`: it needs utilities ≥ 0 and episodes alike and independent,
+    and holds at all numbers of episodes at once, so that one may stop when it suits. A certificate that rests on the
+    bound fails with its own probability plus this one. The incumbent is safe: playing it costs no more than time.
+
+    Example:
+        >>> import episafe as es
+        >>> from episafe.experiments.huge import huge
+        >>> measured = es.measure_slack(huge(10_000))
+        >>> 0 < measured.lower <= measured.mean
+        True
+    """
+    if not isinstance(problem, SampledCMDP | GymCMDP):
+        raise TypeError("measure_slack is for problems without a kernel: LinearCMDP computes the slack from its own")
+    delta, most_episodes = as_probability("delta", delta), as_count("most_episodes", most_episodes)
+    agent, sums, totals = Fixed(problem.task, "incumbent"), np.zeros((1, 6)), np.zeros(0)
+    b, unit = problem.task.threshold, _unit(problem)
+    while len(totals) < most_episodes:
+        ahead = min(max(FIRST_EPISODES, len(totals)), most_episodes - len(totals))
+        found = run(problem, agent, ahead, seed).utility_totals
+        assert found is not None
+        totals = np.concatenate([totals, found])
+        n, first, second = float(len(totals)), totals.sum(), (totals**2).sum()
+        for column, value in ((SUM_QX, first), (SUM_Q, n), (SUM_QQXX, second), (SUM_QQX, first), (SUM_QQ, n)):
+            sums[0, column] = value
+        slack = float(lower_bounds(sums, math.log(len(BETS) / delta))[0]) - b
+        mean = float(totals.mean()) - b
+        if slack > 0 and slack >= mean / 2:
+            return MeasuredSlack(slack * unit, mean * unit, len(totals), delta)
+    raise Infeasible(
+        f"after {most_episodes} episodes the incumbent's slack is {mean * unit:.4g} by the mean and only "
+        f"{slack * unit:.4g} proved: give more episodes, a safer incumbent or a looser limit"
+    )
+
+
+def _unit(problem: SampledCMDP | GymCMDP) -> float:
+    """How wide the range of the signal is that became [0, 1]."""
+    if isinstance(problem, SampledCMDP):
+        return 1.0
+    name = problem.origin["signal"]
+    return float(problem.origin[f"{name}_high"]) - float(problem.origin[f"{name}_low"])
