@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from episafe.arrays import Array, IntArray
-from episafe.learning import kernels, many
+from episafe.learning import kernels, many, sharing
 from episafe.learning.constants import Constants
 from episafe.learning.model import DenseModel, Scales, Search
 from episafe.learning.ridge import Fitted, Regression, SampledRegression, regression_for
@@ -113,6 +113,8 @@ class SoftmaxPlanner:
     def refresh(self) -> None:
         """The bonuses of what is known now, as a decision begins with them."""
         known = self.regression
+        if known.shared:
+            sharing.spread(known.model)
         kernels.refresh_once(known.model, known.support.size, known.work, self.scales)
 
     def utility_bound(self, lam: float) -> float:

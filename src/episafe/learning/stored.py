@@ -47,6 +47,8 @@ def fill(regression: Regression, saved: Saved) -> None:
     regression.num_episodes = saved.whole("num_episodes")
     size = saved.wholes("size", (H,), 0, 2**40)
     used = int(size.max())
+    if regression.shared and (size != used).any():
+        saved.refuse("size", "differs from step to step")
     is_dense = isinstance(regression.model, DenseModel)
     transitions = np.zeros(H, dtype=np.int64) if is_dense else saved.wholes("num_transitions", (H,), 0, 2**40)
     lengths = {"state_of" if isinstance(regression, FiniteRegression) else "reward": used}
