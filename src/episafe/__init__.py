@@ -16,7 +16,7 @@ from episafe.errors import DamagedFile, Infeasible, InUse, InvalidEpisode, Inval
 from episafe.learning.constants import Constants
 from episafe.learning.replanning import Doubling, Every
 from episafe.learning.search import Bisection, Sections, WarmStart
-from episafe.opening import open  # noqa: A004  # es.open, never imported by itself
+from episafe.opening import audit, open  # es.open, never imported by itself
 from episafe.problems import features
 from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.gym import GymCMDP, from_gymnasium
@@ -62,6 +62,7 @@ __all__ = [
     "TablePolicy",
     "Task",
     "WarmStart",
+    "audit",
     "bandits",
     "certify",
     "features",

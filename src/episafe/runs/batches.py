@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from episafe.agents.base import Episode
 from episafe.journal.frames import Frame
 from episafe.journal.trail import Deployed
 from episafe.journal.values import from_text
-from episafe.agents.base import Episode
 from episafe.problems.sampled import AnyTask
 from episafe.problems.task import Task
 from episafe.runs.runner import SOURCES, Run

@@ -16,7 +16,7 @@ from episafe.agents.base import Agent, Episode, Plan
 from episafe.agents.opse import PLANS_REMEMBERED
 from episafe.errors import DamagedFile, InvalidEpisode, NotKept
 from episafe.journal.frames import Frame, Kind
-from episafe.journal.trail import Deployed
+from episafe.journal.trail import Deployed, Trail
 from episafe.journal.values import as_text, from_text
 from episafe.runs.checkpointed import restore_newest, write_checkpoint
 from episafe.runs.folder import Journal, holds_journal, read_head, refuse_used, write_head
@@ -105,26 +105,37 @@ class Opened:
             self._begin(folder, agent)
         head = read_head(folder)
         if head["kind"] != self.kind:
-            raise ValueError(f"{folder} is a journal of kind {head['kind']!r}, not {self.kind!r}: choose another folder")
+            raise ValueError(
+                f"{folder} is a journal of kind {head['kind']!r}, not {self.kind!r}: choose another folder"
+            )
         if head["fingerprint"] != agent.fingerprint():
             raise ValueError(f"{folder} was begun with another agent or task: build both as they were")
-        self.agent, self._watch, self._sync = agent, watch, sync
+        self._sync, self._checkpointed = sync, time.monotonic()
+        self._journal = Journal(folder, agent.settings(), agent.task.threshold)
+        self._prepare(agent, self._journal.trail, self._journal.log.path, watch)
+        try:
+            # a watch must be shown everything again
+            self._known = 0 if watch is not None else restore_newest(self._journal, agent)
+            self._journal.continue_trail([line for frame in self._journal.log.frames for line in self.taken_up(frame)])
+        except BaseException:
+            self._journal.release()
+            raise
+
+    @classmethod
+    def for_audit(cls, path: Path, agent: Any, trail: Trail) -> "Opened":
+        """One that only takes up frames, and writes nothing."""
+        made = cls.__new__(cls)
+        made._prepare(agent, trail, path, None)
+        return made
+
+    def _prepare(self, agent: Any, trail: Trail, path: Path, watch: Watch | None) -> None:
+        self.agent, self._trail, self._path, self._watch = agent, trail, path, watch
         self._stopped, self._broken = "", False
         self._lock = threading.Lock()
-        self._tally, self._state = Tally(), StateHash(head["fingerprint"])
+        self._tally, self._state = Tally(), StateHash(agent.fingerprint())
         self._in_force: tuple[int, str] | None = None
         self._plans: dict[int, Any] = {}
-        self._newest = -1
-        self._checkpointed = time.monotonic()
-        self._journal = Journal(folder, agent.settings(), agent.task.threshold)
-        try:
-            frames = self._journal.log.frames
-            self._known = 0 if watch is not None else restore_newest(self._journal, agent)  # a watch must see it all
-            lines = [line for frame in frames for line in self._taken_up(frame)]
-            self._journal.continue_trail(lines)
-        except BaseException:
-            self._journal.close()
-            raise
+        self._newest, self._known = -1, 0
 
     kind = "live"
 
@@ -136,7 +147,7 @@ class Opened:
     @property
     def head(self) -> str:
         """The hash of the last line of the audit trail: keep it elsewhere, and an audit can compare."""
-        return self._journal.trail.head
+        return self._trail.head
 
     def plan(self) -> Plan:
         """The plan for one more episode: each call is one deployment. It is on the disk when this returns."""
@@ -262,8 +273,8 @@ class Opened:
                 "log_dets": log_dets(self.agent).tolist(), "time": when, "reason": plan.reason,
                 "arguments": list(arguments), "episode": self._tally.started,
             }  # fmt: skip
-            line = journal.trail.line(self._deployed(notes))
-            journal.log.append(Kind.PLAN, {**notes, "trail": journal.trail.head})
+            line = self._trail.line(self._deployed(notes))
+            journal.log.append(Kind.PLAN, {**notes, "trail": self._trail.head})
             journal.add_lines([line])
             self._in_force = (plan.id, plan.reason)
         journal.sync()
@@ -306,7 +317,9 @@ class Opened:
                     self._journal.sync()
             except OSError as error:
                 self._break(f"the journal cannot be written: {error}")
-                raise NotKept(f"{self._stopped}: mend the cause, open the folder again and report this again") from error
+                raise NotKept(
+                    f"{self._stopped}: mend the cause, open the folder again and report this again"
+                ) from error
             self._count_report(text, plan_id, name)
             reason = self._watched(plan_id, seen)
             if reason and not self._stopped:
@@ -342,7 +355,7 @@ class Opened:
         self._tally.faults.append(reason)
         self._journal.release()
 
-    def _taken_up(self, frame: Frame) -> list[str]:
+    def taken_up(self, frame: Frame) -> list[str]:
         """Go on by one frame; the lines of the trail that it stands for."""
         notes = frame.notes
         try:
@@ -361,7 +374,7 @@ class Opened:
             elif frame.kind == Kind.FAULT:
                 self._tally.faults.append(notes["reason"])
         except (KeyError, TypeError, InvalidEpisode) as error:
-            raise DamagedFile(f"{self._journal.log.path}: the frame at byte {frame.offset} says what cannot have "
+            raise DamagedFile(f"{self._path}: the frame at byte {frame.offset} says what cannot have "
                               f"happened ({error}): restore the folder from a copy") from error  # fmt: skip
         return []
 
@@ -374,9 +387,9 @@ class Opened:
             made = (*found, log_dets(self.agent).tolist())
             differing(notes["episode"], known, tuple(notes[name] for name in known), made)
             self._remember(plan)
-        line = self._journal.trail.line(self._deployed(notes))
-        if self._journal.trail.head != notes["trail"]:
-            raise DamagedFile(f"{self._journal.log.path}: the plan of deployment {notes['episode']} does not follow "
+        line = self._trail.line(self._deployed(notes))
+        if self._trail.head != notes["trail"]:
+            raise DamagedFile(f"{self._path}: the plan of deployment {notes['episode']} does not follow "
                               "from what was recorded before it: restore the folder from a copy")  # fmt: skip
         self._in_force = (notes["plan"], notes["reason"])
         self._tally.start(notes["plan"], notes["time"])

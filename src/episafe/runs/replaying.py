@@ -38,14 +38,16 @@ def compare(agent: Agent, plan: Plan, frame: Frame, i: int, k: int) -> None:
     lam, bound = arrays["bounds"][i].tolist()
     recorded = (int(arrays["plans"][i]), SOURCES[arrays["sources"][i]], lam, bound, *arrays["log_dets"][i].tolist())
     found = (plan.id, plan.source, plan.lam, plan.utility_bound, *log_dets(agent).tolist())
-    names = ("plan", "source", "lam", "bound") + tuple(f"log_dets[{h}]" for h in range(len(found) - 4))
+    names = ("plan", "source", "lam", "bound", *(f"log_dets[{h}]" for h in range(len(found) - 4)))
     differing(k, names, recorded, found)
 
 
 def differing(k: int, names: tuple[str, ...], recorded: tuple[object, ...], found: tuple[object, ...]) -> None:
     """Refuse the first entry that differs; two NaN are alike."""
     if len(recorded) != len(found):
-        raise Differs(f"the plan of episode {k} has {len(recorded)} figures in the journal, and {len(found)} made again")
+        raise Differs(
+            f"the plan of episode {k} has {len(recorded)} figures in the journal, and {len(found)} made again"
+        )
     for name, was, now in zip(names, recorded, found, strict=True):
         if was != now and not (_is_nan(was) and _is_nan(now)):
             raise Differs(
