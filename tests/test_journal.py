@@ -1,8 +1,11 @@
 """Journals: nothing reported is lost, and a run that was stopped ends as one that was not."""
 
 import json
+import struct
 import threading
+import zlib
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -101,7 +104,11 @@ def test_problems_by_functions_and_environments_are_resumed_with_what_is_handed_
 
 def test_a_live_environment_is_brought_back_by_its_actions(tmp_path):
     def made():
-        problem = gym_problems.problem()
+        env = gym_problems.WithCost(gym.make("FrozenLake-v1", max_episode_steps=5), lambda s, a, t: 0.1)
+        incumbent = lambda h, s: np.eye(4)[0]  # noqa: E731
+        problem = es.from_gymnasium(
+            env, features=es.features.OneHot(), horizon=5, cost_limit=2.0, safe_policy=incumbent, slack=1.0
+        )
         return problem, es.OPSE(problem.task, es.Constants.proposing())
 
     problem, agent = made()
@@ -121,9 +128,9 @@ def test_late_parallel_and_missing_reports_survive_closing(tmp_path, build):
             for i in range(25):
                 plan = live.plan()
                 mine = twin.plan()
-                assert (plan.id, plan.source, plan.utility_bound) == pytest.approx(
-                    (mine.id, mine.source, mine.utility_bound), abs=0, nan_ok=True
-                ) if plan.source != "safe" else mine.source == "safe"  # fmt: skip
+                assert repr((plan.id, plan.source, plan.lam, plan.utility_bound)) == repr(
+                    (mine.id, mine.source, mine.lam, mine.utility_bound)
+                )
                 waiting.append((episode(plan, rng), plan.id, f"{lap}-{i}"))
                 if i % 4 == 3:
                     order = list(rng.permutation(len(waiting)))
@@ -258,7 +265,6 @@ def test_a_torn_tail_is_cut_and_recorded_and_a_flipped_bit_refused(tmp_path):
         log.write_bytes(whole[:cut])
         with es.open(tmp_path, agent=tuned(), watch=lambda *_: "") as live:
             assert live.status().reported == 2
-            assert any("cut off" in fault for fault in live.status().faults) or True
         assert any("cut off" in fault for fault in es.audit(tmp_path).faults)
     for bit in rng.integers(8 * len(whole), size=60).tolist():
         flipped = bytearray(whole)
@@ -303,6 +309,9 @@ def test_frames_hold_numbers_only(tmp_path):
     path.write_bytes(b"episafe journal 1\n" + frame)
     (read,) = Reader(path)
     assert read.notes == {"a": 1} and read.arrays["x"].tolist() == [0.0, 1.0, 2.0]
-    hostile = encode(Kind.BATCH, {}, {"x": np.arange(3.0)})
-    text = json.dumps([{}, [["x", "|O", [3]]]]).encode()
-    assert b"|O" not in hostile and len(text) > 0
+    payload = json.dumps([{}, [["x", "|O", [3]]]]).encode()
+    payload = len(payload).to_bytes(4, "little") + payload + bytes(24)
+    header = struct.pack("<2sBBII", b"eF", Kind.BATCH, 0, len(payload), zlib.crc32(payload))
+    path.write_bytes(b"episafe journal 1\n" + header + zlib.crc32(header).to_bytes(4, "little") + payload)
+    with pytest.raises(DamagedFile, match="type"):
+        list(Reader(path))
