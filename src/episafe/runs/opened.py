@@ -149,6 +149,12 @@ class Opened:
         """The hash of the last line of the audit trail: keep it elsewhere, and an audit can compare."""
         return self._trail.head
 
+    @property
+    def reported_ids(self) -> frozenset[str]:
+        """The names of the episodes that are on the disk, where they were given one."""
+        with self._lock:
+            return frozenset(self._tally.ids)
+
     def plan(self) -> Plan:
         """The plan for one more episode: each call is one deployment. It is on the disk when this returns."""
         found: Plan = self._deploy(())
