@@ -197,3 +197,24 @@ def test_the_same_state_makes_the_same_bytes(tmp_path):
         warnings.simplefilter("error")
         first, second = (checkpoint.write(tmp_path / str(i), state, {}).read_bytes() for i in range(2))
     assert first == second
+
+
+def test_a_problem_with_wrong_numbers_is_a_damaged_file(tmp_path):
+    cmdp = es.make("linear", num_states=6)
+    cmdp.save(tmp_path / "problem.npz")
+    good = archive.read(tmp_path / "problem.npz")
+    assert es.LinearCMDP.load(tmp_path / "problem.npz").optimal_value() == cmdp.optimal_value()
+    for change in (
+        {"P": np.full_like(good["P"], np.nan)},
+        {"P": -good["P"]},
+        {"reward": good["reward"][:, :-1]},
+        {"initial_state": np.array(99)},
+        {"initial_state": np.array([0])},
+        {"threshold": np.array("a")},
+        {"slack": np.array(np.nan)},
+        {"more": np.zeros(3)},
+    ):
+        with (tmp_path / "problem.npz").open("w+b") as file:
+            archive.write(file, {**good, **change}, compress=True)
+        with pytest.raises(es.DamagedFile, match=r"problem\.npz"):
+            es.LinearCMDP.load(tmp_path / "problem.npz")

@@ -1,6 +1,8 @@
 """Logs: whole episodes or a refusal with the place, and a warm start that spares the incumbent."""
 
 import csv
+import os
+import time
 
 import numpy as np
 import pytest
@@ -66,6 +68,10 @@ GOOD = "episode,step,state,action,next_state\n0,0,0,1,2\n0,1,2,0,1\n0,2,1,0,0\n0
         (GOOD.replace("0,0,0,1,2", "0,0,0,0.5,2"), "not a whole number"),
         (GOOD.replace("0,3,0,0,0", "0,3,0,0,nan"), "next_state is nan"),
         (GOOD[:37], "no rows"),
+        (GOOD.replace("0,1,2,0,1", "0,1,2,0,1,9"), "row 1: not one field for each column"),
+        (GOOD.replace("0,1,2,0,1", "0,1,2"), "row 1: not one field for each column"),
+        (GOOD.replace("0,1,2,0,1", '0,1,2,0,"1'), "no CSV file"),
+        (GOOD.replace("0,1,2,0,1", "0," + 200_000 * "1" + ",2,0,1"), "no CSV file"),
     ],
 )
 def test_a_damaged_log_is_refused_with_the_place_and_teaches_nothing(text, message, tmp_path):
@@ -75,3 +81,18 @@ def test_a_damaged_log_is_refused_with_the_place_and_teaches_nothing(text, messa
     with pytest.raises(es.DamagedFile, match=message):
         es.learn_log(agent, tmp_path / "log.csv")
     assert agent.planner.information.max() == 0
+
+
+def test_what_is_wrong_ends_the_reading_and_pipes_are_refused(tmp_path):
+    """A file that goes on for ever after a wrong row is not read on."""
+    task = es.make("tabular", seed=0).task
+    with (tmp_path / "log.csv").open("w") as file:
+        file.write(GOOD + "0,3,0,0,0\n")
+        file.writelines(f"{i},0,0,0,0\n" for i in range(200_000))
+    start = time.perf_counter()
+    with pytest.raises(es.DamagedFile, match="each once"):
+        list(read_log(tmp_path / "log.csv", task))
+    assert time.perf_counter() - start < 0.5
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(es.DamagedFile, match="no regular file"):
+        list(read_log(tmp_path / "pipe.csv", task))

@@ -295,3 +295,21 @@ def test_settings_in_a_state_are_readable():
     agent = es.OPSE(es.make("tabular").task, constants())
     said = json.loads(str(agent.state()["agent.settings"]))
     assert said["agent"] == "opse" and said["C_u"] == constants().C_u
+
+
+def test_bounds_asked_of_a_restored_planner_are_as_pessimistic_as_before():
+    cmdp = es.make("linear", seed=3)
+    agent, again = (es.OPSE(cmdp.task, constants(C_u=0.5)) for _ in range(2))
+    for k in range(40):
+        agent.learn(es.Episode(np.full(cmdp.task.horizon + 1, k % cmdp.task.num_states), [k % 3] * cmdp.task.horizon))
+    agent.plan()
+    again.restore(agent.state())
+    assert again.planner.utility_bound(2.0) == agent.planner.utility_bound(2.0)
+
+
+def test_an_agent_that_does_not_say_how_it_is_stored_is_not_stored():
+    class Forgetful(es.Fixed):
+        _learned_state = es.Agent._learned_state
+
+    with pytest.raises(NotImplementedError, match="_learned_state and _restore_learned"):
+        Forgetful(es.make("tabular").task, "uniform").state()

@@ -33,6 +33,11 @@ NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*\.npy", re.ASCII)
 TYPES = {"|b1", "|i1", "|u1", *(f"<{kind}{size}" for kind in "iu" for size in (2, 4, 8)), "<f4", "<f8"}
 LARGEST_CHARACTER = 0x10FFFF
 CHUNK = 1 << 20
+LONGEST_REASON = 200
+
+
+class Newer(ValueError):
+    """A file of a later format."""
 
 
 def write(file: IO[bytes], arrays: Mapping[str, Any], *, compress: bool) -> None:
@@ -65,10 +70,11 @@ def read(path: Path, names: set[str] | None = None) -> dict[str, NDArray[Any]]:
             return _read(file, names)
     except (FileNotFoundError, IsADirectoryError, PermissionError):
         raise
+    except Newer as error:
+        raise DamagedFile(f"{path} {error}") from error
     except Exception as error:  # a torn or foreign file fails in any layer: zip, zlib, the array header
-        raise DamagedFile(
-            f"{path} is damaged or no file of episafe ({type(error).__name__}: {error}): delete it and make it again"
-        ) from error
+        why = f"{type(error).__name__}: {error}"[:LONGEST_REASON]  # which may quote the file
+        raise DamagedFile(f"{path} is damaged or no file of episafe ({why}): delete it and make it again") from error
 
 
 def read_one(path: Path, name: str) -> NDArray[Any] | None:
@@ -94,7 +100,7 @@ def _read(file: IO[bytes], names: set[str] | None) -> dict[str, NDArray[Any]]:
         if version.dtype != np.int64 or version.shape != () or not 1 <= version:
             raise ValueError("it does not say its format")
         if version > FORMAT:
-            raise ValueError(f"it has format {version}, and this episafe reads up to {FORMAT}: update it")
+            raise Newer(f"has format {version}, and this episafe reads up to {FORMAT}: update episafe")
         found = {}
         for member in members:
             name = member.filename.removesuffix(".npy")

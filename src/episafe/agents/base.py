@@ -27,6 +27,7 @@ from episafe.saved import Saved, State, under
 __all__ = ["Agent", "Episode", "Plan", "Source", "unknown_signals"]
 
 VERSION = 1  # of the names and meanings of the entries of a state
+STORABLE = "give it the methods _learned_state and _restore_learned (see agents/dope.py)"
 
 
 @dataclass(frozen=True)
@@ -202,11 +203,11 @@ class Agent(ABC):
 
     def _learned_state(self, shelf: Shelf) -> State:
         """What was learned, as named arrays; policies are put on the shelf."""
-        return {}
+        raise NotImplementedError(f"{type(self).__name__} cannot be stored: {STORABLE}")
 
     def _restore_learned(self, saved: Saved) -> Regression | None:
         """Replace what was learned, and return the regression, where there is one; nothing may be changed in place."""
-        return None
+        raise NotImplementedError(f"{type(self).__name__} cannot be restored: {STORABLE}")
 
     def _restore_certificate(self, saved: Saved, policies: list[Policy]) -> None:  # noqa: B027  # most have none
         """Replace the certificate; nothing may be changed in place."""

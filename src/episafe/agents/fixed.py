@@ -9,9 +9,11 @@ from episafe.agents.base import Agent, Plan
 from episafe.arrays import Array, IntArray
 from episafe.errors import InvalidProblem
 from episafe.learning.replanning import Doubling
+from episafe.learning.shelf import Shelf
 from episafe.problems.checks import as_distributions
 from episafe.problems.policy import Policy, TablePolicy, uniform_table
 from episafe.problems.sampled import AnyTask, FunctionPolicy, SampledTask
+from episafe.saved import Saved, State
 
 
 class Fixed(Agent):
@@ -43,6 +45,12 @@ class Fixed(Agent):
 
     def _own_policy(self) -> Policy:
         return self.policy
+
+    def _learned_state(self, shelf: Shelf) -> State:
+        return {}
+
+    def _restore_learned(self, saved: Saved) -> None:
+        return None
 
     def settings(self) -> dict[str, str | int | float]:
         """The name of the policy."""

@@ -66,6 +66,7 @@ class SoftmaxAgent(Agent):
         self.planner = copy.copy(self.planner)
         self.planner.regression = self.planner.blank()
         fill(self.planner.regression, saved)
+        self.planner.refresh()  # bonuses of 0 would make any bound that is asked for too high
         return self.planner.regression
 
     def settings(self) -> dict[str, str | int | float]:

@@ -105,6 +105,11 @@ class SoftmaxPlanner:
             found = kernels.decide(known.model, known.support, known.work, self.scales, self.search)
         return Decision(*found)
 
+    def refresh(self) -> None:
+        """The bonuses of what is known now, as a decision begins with them."""
+        known = self.regression
+        kernels.refresh_once(known.model, known.support.size, known.work, self.scales)
+
     def utility_bound(self, lam: float) -> float:
         """V̲ᵘ_1(s₁) of π^λ, on the bonuses of the last decision."""
         known = self.regression

@@ -148,17 +148,20 @@ class LinearCMDP:
         for name in ("initial_state", "threshold", "slack"):
             if arrays[name].shape != ():
                 raise DamagedFile(f"{path} is not a saved problem: its {name} has shape {arrays[name].shape}")
-        return cls(
-            arrays["P"],
-            arrays["reward"],
-            arrays["utility"],
-            phi=arrays.get("phi"),
-            initial_state=int(arrays["initial_state"]),
-            threshold=float(arrays["threshold"]),
-            safe_policy=arrays["safe_policy"],
-            slack=float(arrays["slack"]),
-            origin=origin,
-        )
+        try:
+            return cls(
+                arrays["P"],
+                arrays["reward"],
+                arrays["utility"],
+                phi=arrays.get("phi"),
+                initial_state=int(arrays["initial_state"]),
+                threshold=float(arrays["threshold"]),
+                safe_policy=arrays["safe_policy"],
+                slack=float(arrays["slack"]),
+                origin=origin,
+            )
+        except (TypeError, ValueError) as error:
+            raise DamagedFile(f"{path} is not a saved problem: {error}") from error
 
 
 def _kernel_shape(P: Any) -> tuple[int | None, ...]:

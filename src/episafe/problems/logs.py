@@ -15,6 +15,8 @@ cannot show that.
 """
 
 import csv
+import itertools
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +27,7 @@ from episafe.errors import DamagedFile
 from episafe.problems.sampled import AnyTask, SampledTask
 
 NEEDED = ("episode", "step", "action")
+ROWS_FREELY, ROWS_A_BYTE = 1_000_000, 16  # rows of a Parquet file that are believed
 Row = dict[str, Any]
 
 
@@ -40,18 +43,19 @@ class LoggedEpisode(NamedTuple):
 def read_log(path: str | Path, task: AnyTask) -> Iterator[LoggedEpisode]:
     """The episodes of a log in order of first appearance; each is whole, or the file is refused."""
     path = Path(path)
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise DamagedFile(f"{path} is no regular file: give a CSV or Parquet file")
     rows = _parquet(path) if path.suffix == ".parquet" else _csv(path)
-    if not rows:
+    first = next(rows, None)
+    if first is None:
         raise DamagedFile(f"{path} has no rows")
-    columns = rows[0].keys()
+    columns = list(first)
     for name in NEEDED:
         if name not in columns:
-            raise DamagedFile(f"{path} has no column {name!r}; it has {', '.join(columns)}")
+            raise DamagedFile(f"{path} has no column {name!r}; it has {', '.join(map(str, columns))}")
     state, following = _axes(path, columns, "state"), _axes(path, columns, "next_state")
     signals = [name if name in columns else None for name in ("reward", "utility")]
-    episodes: dict[Any, list[Row]] = {}
-    for row in rows:
-        episodes.setdefault(row["episode"], []).append(row)
+    episodes = _by_episode(path, itertools.chain([first], rows), task.horizon)
     for label, steps in episodes.items():
         place = f"{path}, episode {label}"
         steps = _in_order(steps, task.horizon, place)
@@ -66,21 +70,43 @@ def read_log(path: str | Path, task: AnyTask) -> Iterator[LoggedEpisode]:
         yield LoggedEpisode([*states, after[-1]], [_whole(row, "action", place) for row in steps], *values)
 
 
-def _csv(path: Path) -> list[Row]:
+def _by_episode(path: Path, rows: Iterator[Row], horizon: int) -> dict[Any, list[Row]]:
+    """Rows by their label; the first one that cannot be right ends the reading."""
+    episodes: dict[Any, list[Row]] = {}
+    for row in rows:
+        steps = episodes.setdefault(row["episode"], [])
+        steps.append(row)
+        if len(steps) > horizon:
+            raise DamagedFile(f"{path}, episode {row['episode']} has more than {horizon} steps: 0 to H−1, each once")
+    return episodes
+
+
+def _csv(path: Path) -> Iterator[Row]:
     try:
         with path.open(newline="") as file:
-            return list(csv.DictReader(file, strict=True))
+            for number, row in enumerate(csv.DictReader(file, strict=True)):
+                if None in row or None in row.values():  # how csv says that fields are left over or missing
+                    raise DamagedFile(f"{path}, row {number}: not one field for each column")
+                yield row
     except (csv.Error, UnicodeDecodeError) as error:
         raise DamagedFile(f"{path} is no CSV file: {error}") from error
 
 
-def _parquet(path: Path) -> list[Row]:
+def _parquet(path: Path) -> Iterator[Row]:
     try:
+        import pyarrow
         import pyarrow.parquet as parquet
     except ModuleNotFoundError as error:
         raise ValueError("Parquet logs need pyarrow: pip install pyarrow, or write the log as CSV") from error
-    rows: list[Row] = parquet.read_table(path).to_pylist()
-    return rows
+    try:
+        with parquet.ParquetFile(path) as file:
+            most = ROWS_FREELY + ROWS_A_BYTE * path.stat().st_size
+            if file.metadata.num_rows > most:  # a file of equal rows can be a thousandth of what it unpacks to
+                raise DamagedFile(f"{path} says {file.metadata.num_rows} rows, more than {most} for its size")
+            for batch in file.iter_batches(batch_size=1 << 14):
+                yield from batch.to_pylist()
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DamagedFile(f"{path} is no Parquet file: {error}") from error
 
 
 def _axes(path: Path, columns: Any, name: str) -> list[str]:
