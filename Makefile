@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 OUT ?= paper-results/$(if $(FULL),full,quick)
 
-.PHONY: test check tests slow paper format lock clean
+.PHONY: test check tests slow faults paper format lock clean
 
 test: check tests
 
@@ -20,6 +20,9 @@ tests: $(READY)
 
 slow: $(READY)
 	$(BIN)/pytest -m slow
+
+faults: $(READY)
+	$(BIN)/python benchmarks/faults.py $(if $(QUICK),--quick)
 
 paper: $(READY)
 	$(BIN)/episafe paper $(if $(FULL),,--quick) --out $(OUT)

@@ -17,7 +17,7 @@ from episafe.learning.constants import Constants
 from episafe.learning.replanning import Doubling, Every
 from episafe.learning.search import Bisection, Sections, WarmStart
 from episafe.monitors import Alarm, Monitors
-from episafe.opening import open  # es.open, never imported by itself
+from episafe.opening import audit, open  # es.open, never imported by itself
 from episafe.problems import features
 from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.gym import GymCMDP, from_gymnasium
@@ -68,6 +68,7 @@ __all__ = [
     "Task",
     "VectorGymCMDP",
     "WarmStart",
+    "audit",
     "bandits",
     "certify",
     "features",

@@ -20,6 +20,8 @@ from episafe.experiments.catalogue import AGENTS, CERTIFIERS, build_agent, choos
 from episafe.experiments.paper import reproduce
 from episafe.learning.constants import Constants
 from episafe.monitors import Monitors
+from episafe.runs.folder import holds_journal
+from episafe.runs.journalled import resume as resume_run
 from episafe.runs.record import SETTINGS, Record
 from episafe.runs.runner import run as run_agent
 
@@ -104,8 +106,10 @@ def run(
     changes: Annotated[
         list[str] | None, typer.Option("--set", help="A constant or an option of the environment, NAME=VALUE.")
     ] = None,
-    watch: Annotated[bool, typer.Option("--monitors", help="Watch what is assumed; an alarm halts. Slower.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Folder for the record.")] = None,
+    watch: Annotated[
+        bool, typer.Option("--monitors", help="Watch what is assumed; an alarm halts. Slower, no journal.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder for journal, audit trail and record; see resume.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
 ) -> None:
     """Run one agent on one problem and print what it reached."""
@@ -115,6 +119,8 @@ def run(
         agent = _certified(agent, certifier)
         if out is not None and (out / SETTINGS).exists():
             raise ValueError(f"{out} holds a record already: choose another --out or delete it")
+        if out is not None and holds_journal(out):
+            raise ValueError(f"{out} holds a run that was stopped: go on with `episafe resume {out}`, or delete it")
         constants, options = _split(env, _parse(changes or []))
         if constants and not AGENTS[agent].learns:
             raise ValueError(f"{agent} reads no constants: leave out --set {', '.join(constants)}")
@@ -124,10 +130,53 @@ def run(
         with progress.bar(f"{agent} on {env}", episodes, errors) as advance:
             built = build_agent(agent, cmdp, settings, rule)
             monitors = Monitors(built.task) if watch else None
-            record = run_agent(cmdp, built, episodes, seed, monitors=monitors, on_progress=advance)
-        if out is not None:
+            record = run_agent(cmdp, built, episodes, seed, monitors=monitors, folder=None if watch else out,
+                               on_progress=advance)  # fmt: skip
+        if watch and out is not None:
             record.save(out)
     _show(record, as_json)
+
+
+@app.command(epilog="Example: `episafe resume mine --episodes 20000`, after `episafe run --out mine`")
+def resume(
+    folder: Annotated[Path, typer.Argument(help="The --out folder of `episafe run`.")],
+    episodes: Annotated[int | None, typer.Option(min=1, help="Episodes in all; default: as many as asked for.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
+) -> None:
+    """Go on with a run that was stopped, or make a finished one longer: the record is that of a run never stopped."""
+    with exit_codes(), progress.bar(f"resuming {folder}", episodes or 1, errors) as advance:
+        record = resume_run(folder, episodes, on_progress=advance if episodes else None)
+    _show(record, as_json)
+
+
+@app.command(epilog="Example: `episafe audit mine --head 3f2a… --html audit.html`")
+def audit(
+    folder: Annotated[Path, typer.Argument(help="A folder of `episafe run --out` or `es.open`.")],
+    head: Annotated[str | None, typer.Option(help="Hash of the last line, as you kept it elsewhere.")] = None,
+    agent: Annotated[
+        str | None, typer.Option(metavar="MODULE:NAME", help="A function that builds the agent, if the folder cannot.")
+    ] = None,
+    page: Annotated[Path | None, typer.Option("--html", help="Write the page to this file too.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
+) -> None:
+    """Verify the audit trail, recompute every certificate from the recorded episodes, and print what was found.
+
+    Exit code 4 if something is damaged, 1 if no certificate could be recomputed.
+    """
+    from episafe.files import write_text
+    from episafe.opening import audit as audit_folder
+    from episafe.reports import audit_page
+
+    with exit_codes():
+        found = audit_folder(folder, checking.named(agent)() if agent else None, head)
+        said = found.as_dict()
+        if page is not None:
+            write_text(page, audit_page.as_html(said, found.lines))
+    typer.echo(json.dumps(said, indent=2) if as_json else audit_page.as_text(said, found.lines))
+    if not found.is_whole:
+        raise typer.Exit(DAMAGED)
+    if found.recomputed is None:
+        raise typer.Exit(FAILED)
 
 
 @app.command(epilog="Example: `episafe check shop:problem`, with `problem = es.from_gymnasium(…)` in shop.py")

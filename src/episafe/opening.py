@@ -1,9 +1,11 @@
-"""`es.open`: any agent with a journal."""
+"""`es.open` and `es.audit`: any agent with a journal."""
 
 from pathlib import Path
 from typing import Any
 
 from episafe.agents.base import Agent
+from episafe.runs import auditing
+from episafe.runs.auditing import Audit
 from episafe.runs.opened import Opened, Sync, Watch
 
 
@@ -40,3 +42,18 @@ def open(folder: str | Path, agent: Any, *, sync: Sync = "each", watch: Watch | 
         return OpenedBandit(Path(folder), agent, sync, watch)
     hint = ": build it first" if isinstance(agent, type) else ""
     raise TypeError(f"open needs an agent, got {agent!r}{hint}")
+
+
+def audit(folder: str | Path, agent: Any = None, head: str | None = None) -> Audit:
+    """Verify the audit trail of a journal, and recompute every certificate from what was recorded.
+
+    Args:
+        folder: of a journal; nothing in it is changed.
+        agent: a new one, built as the first was; needed only where the journal cannot build it: bandits, tasks by
+            functions, agents of your own.
+        head: the hash of the last line as it was kept elsewhere; it must still be in the trail.
+    """
+    from episafe.bandits.agents.base import BanditAgent
+    from episafe.bandits.opened import OpenedBandit
+
+    return auditing.audit(folder, agent, head, opened=OpenedBandit if isinstance(agent, BanditAgent) else Opened)

@@ -3,7 +3,8 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from episafe.bandits.agents.oplb import OPLB
 from episafe.bandits.agents.rule_agent import SOURCES
 from episafe.bandits.compiled import HALTED, OTHER, CompiledRun, Span, can_compile
 from episafe.bandits.identity import differing
+from episafe.bandits.keeping import Keeper, Tally
 from episafe.bandits.monitors import Monitors
 from episafe.bandits.policy import without_negatives
 from episafe.bandits.problem import LinearBandit
@@ -23,7 +25,7 @@ from episafe.bandits.task import BanditTask
 from episafe.bandits.world import BLOCK, World, expected, luck, observe, optima
 from episafe.errors import Infeasible, InvalidProblem
 from episafe.problems.checks import TOLERANCE, as_distributions
-from episafe.runs.facts import Facts, blank
+from episafe.runs.facts import blank
 from episafe.runs.record import Record
 from episafe.runs.settings import versions
 from episafe.runs.simulate import draw, running_sums
@@ -37,6 +39,7 @@ def run(
     *,
     first_round: int = 0,
     monitors: Monitors | None = None,
+    folder: str | Path | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> Record:
     """Run `agent` on `bandit`; the same seed gives the same record, bit for bit.
@@ -49,6 +52,8 @@ def run(
         first_round: where to begin: an agent restored after k rounds goes on with first_round=k as if never stopped.
         monitors: `es.bandits.Monitors(agent.task)` to watch the run, and to halt the agent where an alarm asks for it;
             the loop is not compiled then.
+        folder: where to keep a checkpoint now and then, and the record at the end. A run that was killed is taken up
+            by the same call with an agent built alike, and ends with the same record.
         on_progress: called now and then with the number of rounds done.
 
     Example:
@@ -66,12 +71,18 @@ def run(
     tally = blank_tally(bandit, num_rounds)
     if monitors is not None and monitors.task is not agent.task:
         raise ValueError("the monitors were built for another task: build them from agent.task")
-    cut = spans(first_round, num_rounds)
+    if monitors is not None and folder is not None:
+        raise ValueError("a run that is taken up could not go on with its monitors: give monitors= or folder=")
+    keeper = None if folder is None else Keeper(Path(folder), agent, tally, (seed, first_round))
+    known = 0 if keeper is None else keeper.take_up()
+    cut = spans(first_round + known, num_rounds - known, known)
     if monitors is None and can_compile(agent) and _arms_of_one_number(bandit, first_round, num_rounds):
         loop = compiled_loop(bandit, agent, tally, cut, seed)
     else:
         loop = plain_loop(bandit, agent, tally, cut, seed, monitors)
-    for done in loop:
+    for done in loop if cut else ():
+        if keeper is not None:
+            keeper.keep(done)
         if on_progress is not None:
             on_progress(done)
     seconds = time.perf_counter() - start
@@ -79,7 +90,7 @@ def run(
     settings = {"problem": "bandit", **bandit.origin, **agent.settings(), "num_rounds": num_rounds, "run_seed": seed}
     if monitors is not None:
         settings |= monitors.settings()
-    return Record(
+    record = Record(
         reward_values=facts.values[:, 0].copy(),
         utility_values=facts.values[:, 1].copy(),
         sources=np.array(SOURCES)[facts.sources],
@@ -91,25 +102,21 @@ def run(
         settings={**settings, "reasons": _in_words(reasons), **versions(), "seconds": seconds},
         optima=best if bandit.task.changes else None,
     )
+    if keeper is not None:
+        record.save(keeper.folder)
+        keeper.close()
+    return record
 
 
-def spans(first_round: int, num_rounds: int) -> list[Span]:
+def spans(first_round: int, num_rounds: int, first_row: int = 0) -> list[Span]:
     """The rounds cut where blocks of luck end."""
-    found, row = [], 0
-    while row < num_rounds:
-        position = (first_round + row) % BLOCK
-        length = min(BLOCK - position, num_rounds - row)
-        found.append(Span(length, row, first_round + row, position))
-        row += length
+    found, done = [], 0
+    while done < num_rounds:
+        position = (first_round + done) % BLOCK
+        length = min(BLOCK - position, num_rounds - done)
+        found.append(Span(length, first_row + done, first_round + done, position))
+        done += length
     return found
-
-
-class Tally(NamedTuple):
-    """What a run fills: the columns of its record, how often each reason was given, and the optimum of each round."""
-
-    facts: Facts
-    reasons: IntArray
-    best: Array
 
 
 def blank_tally(bandit: LinearBandit, num_rounds: int) -> Tally:

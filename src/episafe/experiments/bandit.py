@@ -17,6 +17,7 @@ from episafe.experiments.paper import claim
 from episafe.experiments.pool import Outcome, run_jobs
 from episafe.learning.replanning import Replanning
 from episafe.reports.report import write_report
+from episafe.runs.checkpoint import NAMES
 from episafe.runs.record import Record, is_complete
 
 SLACK = "slack"  # the folder of the runs with other slacks
@@ -92,13 +93,19 @@ class BanditJob:
 
     def record(self) -> Record:
         """Run the job."""
-        bandit = bandits.make(self.env, self.seed, slack=self.slack, noise=self.noise)
-        agent = AGENTS[self.agent](bandit, self.num_rounds, self.delta, parse_replan(self.replan))
-        return bandits.run(bandit, agent, self.num_rounds, self.seed).noting(job=str(self))
+        return self._record(None)
 
     def run(self, records: Path) -> None:
-        """Run the job and save its record."""
-        self.record().save(records / self.name)
+        """Run the job, from where it was stopped if it was, and save its record."""
+        folder = records / self.name
+        self._record(folder).save(folder)
+        for name in (*NAMES, "run.lock"):
+            (folder / name).unlink(missing_ok=True)
+
+    def _record(self, folder: Path | None) -> Record:
+        bandit = bandits.make(self.env, self.seed, slack=self.slack, noise=self.noise)
+        agent = AGENTS[self.agent](bandit, self.num_rounds, self.delta, parse_replan(self.replan))
+        return bandits.run(bandit, agent, self.num_rounds, self.seed, folder=folder).noting(job=str(self))
 
 
 @dataclass(frozen=True)

@@ -40,20 +40,25 @@ class Finding:
     found: str
 
 
-def load(name: str) -> AnyLive:
-    """The problem that `module:name` stands for: a problem of `from_gymnasium`, or a function that makes one."""
+def named(name: str) -> Any:
+    """What `module:name` stands for, from the current folder or installed."""
     module, colon, attribute = name.partition(":")
     if not (module and colon and attribute):
         raise ValueError(f"give module:name, e.g. shop:problem for `problem` in shop.py, got {name!r}")
     sys.path.insert(0, str(Path.cwd()))
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        return getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as error:
         raise ValueError(f"{error}: run from the folder of {module}.py, or install it") from error
     except AttributeError as error:
         raise ValueError(f"{module} has no {attribute!r}") from error
     finally:
         sys.path.pop(0)
+
+
+def load(name: str) -> AnyLive:
+    """The problem that `module:name` stands for: a problem of `from_gymnasium`, or a function that makes one."""
+    found = named(name)
     if callable(found):
         found = found()
     if not isinstance(found, AnyLive):

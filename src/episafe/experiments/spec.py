@@ -6,8 +6,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from episafe.agents.base import Agent
 from episafe.envs import ENVIRONMENTS, make
 from episafe.experiments.catalogue import AGENTS, build_agent, parse_replan
+from episafe.problems.cmdp import LinearCMDP
+from episafe.runs import journalled
 from episafe.runs.record import Record, is_complete
 from episafe.runs.runner import run
 
@@ -49,13 +52,17 @@ class Job:
 
     def record(self) -> Record:
         """Run the job."""
-        cmdp = make(self.env, self.seed, self.variant)
-        agent = build_agent(self.agent, cmdp, replan=parse_replan(self.replan))
-        return run(cmdp, agent, self.num_episodes, self.seed).noting(job=self.identity)
+        return run(*self._made(), self.num_episodes, self.seed).noting(job=self.identity)
 
     def run(self, records: Path) -> None:
-        """Run the job and save its record."""
-        self.record().save(records / self.name)
+        """Run the job, from where it was stopped if it was, and save its record; the journal has then served."""
+        cmdp, agent = self._made()
+        journalled.run_or_resume(cmdp, agent, self.num_episodes, self.seed, records / self.name, job=self.identity)
+        journalled.remove_journal(records / self.name)
+
+    def _made(self) -> tuple[LinearCMDP, Agent]:
+        cmdp = make(self.env, self.seed, self.variant)
+        return cmdp, build_agent(self.agent, cmdp, replan=parse_replan(self.replan))
 
 
 @dataclass(frozen=True)

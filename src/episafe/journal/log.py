@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +62,8 @@ class Log:
             while view:
                 view = view[os.write(self._file, view) :]
         except BaseException:
-            try:
+            with suppress(OSError):  # then the half frame is cut off when the journal is opened next
                 os.ftruncate(self._file, self._end)
-            except OSError:
-                pass  # then the half frame is cut off when the journal is opened next
             raise
         self._end += len(data)
 

@@ -36,8 +36,8 @@ def restore_newest(journal: Journal, agent: Any) -> int:
     seen = notes["log"]
     if seen > journal.log.size:
         raise DamagedFile(
-            f"{journal.log.path} has {journal.log.size} bytes, and a checkpoint was made at {seen}: the journal was cut "
-            "short; restore it from a copy"
+            f"{journal.log.path} has {journal.log.size} bytes, and a checkpoint was made at {seen}: the journal was "
+            "cut short; restore it from a copy"
         )
     agent.restore(state)
     return int(seen)

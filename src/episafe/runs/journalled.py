@@ -12,18 +12,32 @@ from typing import Any
 from episafe.agents.base import Agent
 from episafe.errors import DamagedFile
 from episafe.journal.frames import Frame, Kind
+from episafe.journal.trail import TRAIL
 from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.gym import GymCMDP
 from episafe.problems.sampled import SampledCMDP, key
+from episafe.runs import checkpoint
 from episafe.runs.batches import batch_of, deployments, episodes_of, fill, generators, length, set_generators
 from episafe.runs.checkpointed import restore_newest, write_checkpoint
-from episafe.runs.folder import PROBLEM, Journal, check_file, file_hash, read_head, refuse_used, write_head
+from episafe.runs.folder import (
+    HEAD,
+    LOG,
+    PROBLEM,
+    TOLD,
+    Journal,
+    check_file,
+    file_hash,
+    holds_journal,
+    read_head,
+    refuse_used,
+    write_head,
+)
 from episafe.runs.recipe import agent_of, recipe, write_recipe
 from episafe.runs.record import Record
 from episafe.runs.replaying import replay
 from episafe.runs.runner import Run
 from episafe.runs.settings import versions
-from episafe.runs.tape import ROOM, SampledTape, StateHash, Tape, log_dets
+from episafe.runs.tape import BATCH, SampledTape, StateHash, Tape, log_dets
 
 SYNC_EVERY, CHECKPOINT_EVERY = 1.0, 5.0  # seconds
 Progress = Callable[[int], None] | None
@@ -101,6 +115,24 @@ def resume(
     return writer.play(on_progress)
 
 
+def run_or_resume(
+    cmdp: LinearCMDP, agent: Agent, num_episodes: int, seed: int, folder: Path, **notes: str | int | float
+) -> Record:
+    """Go on with the run in `folder` if it is this one, told by its notes; else begin it anew."""
+    if holds_journal(folder):
+        head = read_head(folder)
+        if all(head.get(f"note_{name}") == value for name, value in notes.items()):
+            return resume(folder, num_episodes, cmdp=cmdp, agent=agent)
+        remove_journal(folder)
+    return begin(Run(cmdp, agent, num_episodes, seed), folder, None, **notes)
+
+
+def remove_journal(folder: Path) -> None:
+    """Delete a journal and what belongs to it, its head last; a record stays."""
+    for name in (LOG, TRAIL, PROBLEM, TOLD, *checkpoint.NAMES, HEAD):
+        (folder / name).unlink(missing_ok=True)
+
+
 def batches(frames: list[Frame], folder: Path) -> list[Frame]:
     """The batches of a log, one after another without a gap."""
     found, done = [frame for frame in frames if frame.kind == Kind.BATCH], 0
@@ -173,7 +205,7 @@ class _Writer:
         self._started = time.perf_counter()
         for done in loop:
             now = time.monotonic()
-            if done - self._written >= ROOM or done == self._run.num_episodes or now - self._synced > SYNC_EVERY:
+            if done - self._written >= BATCH or done == self._run.num_episodes or now - self._synced > SYNC_EVERY:
                 self._write(done)
                 if now - self._synced > SYNC_EVERY:
                     self._journal.sync()

@@ -16,7 +16,7 @@ from episafe.agents.base import Agent, Episode, Plan
 from episafe.agents.opse import PLANS_REMEMBERED
 from episafe.errors import DamagedFile, InvalidEpisode, NotKept
 from episafe.journal.frames import Frame, Kind
-from episafe.journal.trail import Deployed
+from episafe.journal.trail import Deployed, Trail
 from episafe.journal.values import as_text, from_text
 from episafe.runs.checkpointed import restore_newest, write_checkpoint
 from episafe.runs.folder import Journal, holds_journal, read_head, refuse_used, write_head
@@ -110,23 +110,32 @@ class Opened:
             )
         if head["fingerprint"] != agent.fingerprint():
             raise ValueError(f"{folder} was begun with another agent or task: build both as they were")
-        self.agent, self._watch, self._sync = agent, watch, sync
+        self._sync, self._checkpointed = sync, time.monotonic()
+        self._journal = Journal(folder, agent.settings(), agent.task.threshold)
+        self._prepare(agent, self._journal.trail, self._journal.log.path, watch)
+        try:
+            # a watch must be shown everything again
+            self._known = 0 if watch is not None else restore_newest(self._journal, agent)
+            self._journal.continue_trail([line for frame in self._journal.log.frames for line in self.taken_up(frame)])
+        except BaseException:
+            self._journal.release()
+            raise
+
+    @classmethod
+    def for_audit(cls, path: Path, agent: Any, trail: Trail) -> "Opened":
+        """One that only takes up frames, and writes nothing."""
+        made = cls.__new__(cls)
+        made._prepare(agent, trail, path, None)
+        return made
+
+    def _prepare(self, agent: Any, trail: Trail, path: Path, watch: Watch | None) -> None:
+        self.agent, self._trail, self._path, self._watch = agent, trail, path, watch
         self._stopped, self._broken = "", False
         self._lock = threading.Lock()
-        self._tally, self._state = Tally(), StateHash(head["fingerprint"])
+        self._tally, self._state = Tally(), StateHash(agent.fingerprint())
         self._in_force: tuple[int, str] | None = None
         self._plans: dict[int, Any] = {}
-        self._newest = -1
-        self._checkpointed = time.monotonic()
-        self._journal = Journal(folder, agent.settings(), agent.task.threshold)
-        try:
-            frames = self._journal.log.frames
-            self._known = 0 if watch is not None else restore_newest(self._journal, agent)  # a watch must see it all
-            lines = [line for frame in frames for line in self._taken_up(frame)]
-            self._journal.continue_trail(lines)
-        except BaseException:
-            self._journal.close()
-            raise
+        self._newest, self._known = -1, 0
 
     kind = "live"
 
@@ -138,7 +147,13 @@ class Opened:
     @property
     def head(self) -> str:
         """The hash of the last line of the audit trail: keep it elsewhere, and an audit can compare."""
-        return self._journal.trail.head
+        return self._trail.head
+
+    @property
+    def reported_ids(self) -> frozenset[str]:
+        """The names of the episodes that are on the disk, where they were given one."""
+        with self._lock:
+            return frozenset(self._tally.ids)
 
     def plan(self) -> Plan:
         """The plan for one more episode: each call is one deployment. It is on the disk when this returns."""
@@ -264,8 +279,8 @@ class Opened:
                 "log_dets": log_dets(self.agent).tolist(), "time": when, "reason": plan.reason,
                 "arguments": list(arguments), "episode": self._tally.started,
             }  # fmt: skip
-            line = journal.trail.line(self._deployed(notes))
-            journal.log.append(Kind.PLAN, {**notes, "trail": journal.trail.head})
+            line = self._trail.line(self._deployed(notes))
+            journal.log.append(Kind.PLAN, {**notes, "trail": self._trail.head})
             journal.add_lines([line])
             self._in_force = (plan.id, plan.reason)
         journal.sync()
@@ -346,7 +361,7 @@ class Opened:
         self._tally.faults.append(reason)
         self._journal.release()
 
-    def _taken_up(self, frame: Frame) -> list[str]:
+    def taken_up(self, frame: Frame) -> list[str]:
         """Go on by one frame; the lines of the trail that it stands for."""
         notes = frame.notes
         try:
@@ -365,7 +380,7 @@ class Opened:
             elif frame.kind == Kind.FAULT:
                 self._tally.faults.append(notes["reason"])
         except (KeyError, TypeError, InvalidEpisode) as error:
-            raise DamagedFile(f"{self._journal.log.path}: the frame at byte {frame.offset} says what cannot have "
+            raise DamagedFile(f"{self._path}: the frame at byte {frame.offset} says what cannot have "
                               f"happened ({error}): restore the folder from a copy") from error  # fmt: skip
         return []
 
@@ -378,9 +393,9 @@ class Opened:
             made = (*found, log_dets(self.agent).tolist())
             differing(notes["episode"], known, tuple(notes[name] for name in known), made)
             self._remember(plan)
-        line = self._journal.trail.line(self._deployed(notes))
-        if self._journal.trail.head != notes["trail"]:
-            raise DamagedFile(f"{self._journal.log.path}: the plan of deployment {notes['episode']} does not follow "
+        line = self._trail.line(self._deployed(notes))
+        if self._trail.head != notes["trail"]:
+            raise DamagedFile(f"{self._path}: the plan of deployment {notes['episode']} does not follow "
                               "from what was recorded before it: restore the folder from a copy")  # fmt: skip
         self._in_force = (notes["plan"], notes["reason"])
         self._tally.start(notes["plan"], notes["time"])

@@ -70,7 +70,7 @@ def agent_of(folder: Path, head: Mapping[str, Any], own: Any = None) -> Agent:
     return rebuilt(head["recipe"], arrays, own)
 
 
-def rebuilt(text: str, arrays: Mapping[str, NDArray[Any]], own: Task | None) -> Agent:
+def rebuilt(text: str, arrays: Mapping[str, NDArray[Any]], own: Any) -> Agent:
     """The agent of a recipe, new."""
     try:
         said = json.loads(text)
@@ -80,7 +80,7 @@ def rebuilt(text: str, arrays: Mapping[str, NDArray[Any]], own: Task | None) -> 
             warnings.simplefilter("ignore")  # who built it was warned
             arguments = {name: _read(value) for name, value in said.items()}
             if kind is Fixed:
-                return Fixed(task, TablePolicy(arrays["policy"]), **arguments)  # type: ignore[arg-type]
+                return Fixed(task, TablePolicy(arrays["policy"]), **arguments)
             return kind(task, **arguments)
     except (KeyError, TypeError, ValueError) as error:
         raise DamagedFile(f"the journal does not say how to build its agent ({error}): hand it over") from error
@@ -88,6 +88,7 @@ def rebuilt(text: str, arrays: Mapping[str, NDArray[Any]], own: Task | None) -> 
 
 def _arguments(agent: Agent) -> dict[str, Any]:
     """What the agent's constructor was given, beyond the task."""
+    names: tuple[str, ...]
     if isinstance(agent, Fixed):
         return {"label": agent.label}
     if isinstance(agent, DOPE):

@@ -38,7 +38,7 @@ def compare(agent: Agent, plan: Plan, frame: Frame, i: int, k: int) -> None:
     lam, bound = arrays["bounds"][i].tolist()
     recorded = (int(arrays["plans"][i]), SOURCES[arrays["sources"][i]], lam, bound, *arrays["log_dets"][i].tolist())
     found = (plan.id, plan.source, plan.lam, plan.utility_bound, *log_dets(agent).tolist())
-    names = ("plan", "source", "lam", "bound") + tuple(f"log_dets[{h}]" for h in range(len(found) - 4))
+    names = ("plan", "source", "lam", "bound", *(f"log_dets[{h}]" for h in range(len(found) - 4)))
     differing(k, names, recorded, found)
 
 

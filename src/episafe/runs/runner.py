@@ -29,7 +29,7 @@ from episafe.runs.live import live_loop
 from episafe.runs.record import Record
 from episafe.runs.settings import versions
 from episafe.runs.simulate import Streams, draw, running_sums, simulate
-from episafe.runs.tape import ROOM, SampledTape, Tape, Trace
+from episafe.runs.tape import BATCH, SampledTape, Tape, Trace
 
 SOURCES: list[Source] = ["safe", "zero", "search", "fixed"]  # as numbered in Facts.sources
 FIRST_AHEAD, LONG = 500, 1.0  # episodes that a compiled loop begins with, and seconds that it shall not be away
@@ -67,6 +67,8 @@ def run(
         >>> float(record.violation()[-1])
         0.0
     """
+    if monitors is not None and folder is not None:
+        raise ValueError("a run that is taken up could not go on with its monitors: give monitors= or folder=")
     under_way = Run(cmdp, agent, num_episodes, seed, monitors)
     if folder is None:
         return under_way.play(under_way.loop(), on_progress)
@@ -121,7 +123,9 @@ class Run:
         if self.monitors is not None or agent.halted or (coins is not None and agent.task.time_homogeneous):
             return plain_loop(cmdp, agent, streams, facts, coin, coins, first, note)
         if isinstance(agent, OPSE) and coins is not None:
-            return compiled_mixture_loop(cmdp, agent, streams, facts, coin, coins, first, tape and tape.trace)
+            return compiled_mixture_loop(
+                cmdp, agent, streams, facts, coin, coins, first, None if tape is None else tape.trace
+            )
         return _loop(cmdp, agent, streams, facts, first, tape)
 
     def _noting(self, tape: Tape | SampledTape | None) -> Note:
@@ -142,8 +146,8 @@ class Run:
         """Exhaust a loop."""
         start, shown = time.perf_counter(), 0
         for done in loop:
-            if on_progress is not None and (done // ROOM > shown or done == self.num_episodes):
-                shown = done // ROOM
+            if on_progress is not None and (done // BATCH > shown or done == self.num_episodes):
+                shown = done // BATCH
                 on_progress(done)
         self.seconds += time.perf_counter() - start
         return self.record()
@@ -214,7 +218,7 @@ def _loop(
     cmdp: LinearCMDP, agent: Agent, streams: Streams, facts: Facts, first: int, tape: Tape | SampledTape | None
 ) -> Iterator[int]:
     if isinstance(agent, SoftmaxAgent) and can_compile(agent):
-        return compiled_loop(cmdp, agent, streams, facts, first, tape and tape.trace)
+        return compiled_loop(cmdp, agent, streams, facts, first, None if tape is None else tape.trace)
     return plain_loop(cmdp, agent, streams, facts, first=first, note=forget if tape is None else tape.note)
 
 
@@ -290,7 +294,7 @@ def _compiled(made: CompiledRun | CompiledMixtureRun, facts: Facts, first: int) 
             made.finish()  # whenever this yields, the agent has all that was learned and the plan in force
             yield done
             took = time.perf_counter() - begun
-            ahead = min(2 * ahead, ROOM) if took < LONG / 4 else max(ahead // 2, 1) if took > LONG else ahead
+            ahead = min(2 * ahead, BATCH) if took < LONG / 4 else max(ahead // 2, 1) if took > LONG else ahead
     finally:
         made.finish()  # also when the run is interrupted: what was learned stays learned
 

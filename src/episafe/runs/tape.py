@@ -14,7 +14,8 @@ from episafe.arrays import Array
 from episafe.compiling import kernel
 from episafe.journal.values import as_text
 
-ROOM = 5_000  # episodes a batch has at most
+BATCH = 5_000  # episodes after which a batch is written, and that a loop is away for at most
+ROOM = 2 * BATCH  # so that a loop may overshoot
 
 Bytes = NDArray[np.uint8]
 
@@ -140,7 +141,7 @@ class StateHash:
     def __init__(self, fingerprint: str) -> None:
         self._hash = hashlib.sha256(fingerprint.encode())
 
-    def add(self, data: bytes | NDArray[np.uint8]) -> None:
+    def add(self, data: Any) -> None:
         """Take in episodes."""
         self._hash.update(data)
 

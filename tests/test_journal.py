@@ -1,0 +1,317 @@
+"""Journals: nothing reported is lost, and a run that was stopped ends as one that was not."""
+
+import json
+import struct
+import threading
+import zlib
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import episafe as es
+import gym_problems
+from episafe.errors import DamagedFile
+from episafe.experiments.catalogue import AGENTS, build_agent
+from episafe.journal.frames import Kind, Reader, encode
+from episafe.journal.values import as_text, from_text
+from episafe.problems.outside import ENDED
+from episafe.runs import journalled, opened
+
+CHAIN = es.make("streaming", seed=3)
+
+
+def same_record(one, other):
+    assert one.columns() == other.columns()
+    for name in one.columns():
+        a, b = getattr(one, name), getattr(other, name)
+        np.testing.assert_array_equal(a, b, err_msg=name)
+
+
+def episode(plan, rng, cmdp=CHAIN):
+    mixed = isinstance(plan.policy, es.MixturePolicy)
+    component, policy = plan.policy.draw(rng) if mixed else (None, plan.policy)
+    states, actions = [cmdp.task.initial_state], []
+    for h in range(cmdp.task.horizon):
+        actions.append(policy.act(h, states[-1], rng))
+        states.append(int(rng.choice(cmdp.P.shape[-1], p=cmdp.P[h, states[-1], actions[-1]])))
+    return es.Episode(states, actions, component=component)
+
+
+def tuned():
+    return es.OPSE(CHAIN.task, es.Constants.tuned(CHAIN.task))
+
+
+def observing():
+    return es.OPSE(CHAIN.task, es.Constants.proposing(), certifier=es.certify.Observation())
+
+
+@pytest.mark.parametrize("env", ["tabular", "streaming", "linear"])
+@pytest.mark.parametrize("name", list(AGENTS))
+def test_a_run_made_longer_is_the_longer_run_bit_for_bit(tmp_path, env, name):
+    cmdp = es.make(env, seed=1)
+    first, whole = (520, 700) if name == "opse-fresh-data" else (60, 150)
+    expected = es.run(cmdp, build_agent(name, cmdp), whole, seed=4)
+    es.run(cmdp, build_agent(name, cmdp), first, seed=4, folder=tmp_path)
+    same_record(es.resume(tmp_path, whole), expected)
+    same_record(es.Record.load(tmp_path), expected)
+    assert es.audit(tmp_path).damage == []
+
+
+@pytest.mark.parametrize("certifier", [es.certify.Model(), es.certify.Observation()])
+def test_many_batches_and_checkpoints_change_nothing(tmp_path, monkeypatch, certifier):
+    monkeypatch.setattr(journalled, "SYNC_EVERY", 0.0)
+    monkeypatch.setattr(journalled, "CHECKPOINT_EVERY", 0.05)
+    constants = es.Constants.proposing() if certifier.name == "observation" else es.Constants.tuned(CHAIN.task)
+    build = lambda: es.OPSE(CHAIN.task, constants, certifier=certifier)  # noqa: E731
+    es.run(CHAIN, build(), 13_000, seed=2, folder=tmp_path)
+    assert (tmp_path / "checkpoint-0.npz").exists()
+    same_record(es.resume(tmp_path, 26_000), es.run(CHAIN, build(), 26_000, seed=2))
+    audit = es.audit(tmp_path)
+    assert audit.damage == [] and audit.recomputed == len(audit.lines) and audit.episodes == 26_000
+
+
+def test_an_interrupted_run_goes_on(tmp_path):
+    def stop(done):
+        if done > 2000:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        es.run(CHAIN, tuned(), 30_000, seed=5, folder=tmp_path, on_progress=stop)
+    assert not (tmp_path / "run.toml").exists()
+    same_record(es.resume(tmp_path), es.run(CHAIN, tuned(), 30_000, seed=5))
+
+
+def test_problems_by_functions_and_environments_are_resumed_with_what_is_handed_over(tmp_path):
+    def world():
+        return es.SampledCMDP(
+            lambda s: np.eye(2) * 0.5, lambda h, s: [0.2, 0.9], lambda h, s: [0.9, 0.1 + 0.1 * (s > 0)],
+            lambda h, s, a, rng: float(rng.normal()), 2, 2, 0.0, 0.9, lambda h, s: [1.0, 0.0], 0.5,
+        )  # fmt: skip
+
+    def agent(cmdp):
+        return es.OPSE(cmdp.task, es.Constants.proposing(), certifier=es.certify.Observation())
+
+    cmdp = world()
+    expected = es.run(cmdp, agent(cmdp), 50, seed=1)
+    es.run(cmdp, agent(cmdp), 20, seed=1, folder=tmp_path / "functions")
+    with pytest.raises(ValueError, match="cmdp="):
+        es.resume(tmp_path / "functions", 50)
+    same_record(es.resume(tmp_path / "functions", 50, cmdp=cmdp, agent=agent(cmdp)), expected)
+    assert es.audit(tmp_path / "functions").recomputed is None
+    assert es.audit(tmp_path / "functions", agent=agent(cmdp)).recomputed == 50
+
+
+def test_a_live_environment_is_brought_back_by_its_actions(tmp_path):
+    def made():
+        env = gym_problems.WithCost(gym.make("FrozenLake-v1", max_episode_steps=5), lambda s, a, t: 0.1)
+        incumbent = lambda h, s: np.eye(4)[0]  # noqa: E731
+        problem = es.from_gymnasium(
+            env, features=es.features.OneHot(), horizon=5, cost_limit=2.0, safe_policy=incumbent, slack=1.0
+        )
+        return problem, es.OPSE(problem.task, es.Constants.proposing())
+
+    problem, agent = made()
+    expected = es.run(problem, agent, 30, seed=1)
+    problem, agent = made()
+    es.run(problem, agent, 12, seed=1, folder=tmp_path)
+    problem, agent = made()
+    same_record(es.resume(tmp_path, 30, cmdp=problem, agent=agent), expected)
+
+
+@pytest.mark.parametrize("build", [tuned, observing])
+def test_late_parallel_and_missing_reports_survive_closing(tmp_path, build):
+    """What comes back is a twin that was never closed: the same plans to the end."""
+    rng, waiting, twin, order = np.random.default_rng(0), [], build(), []
+    for lap in range(3):
+        with es.open(tmp_path, agent=build(), sync="plans") as live:
+            for i in range(25):
+                plan = live.plan()
+                mine = twin.plan()
+                assert repr((plan.id, plan.source, plan.lam, plan.utility_bound)) == repr(
+                    (mine.id, mine.source, mine.lam, mine.utility_bound)
+                )
+                waiting.append((episode(plan, rng), plan.id, f"{lap}-{i}"))
+                if i % 4 == 3:
+                    order = list(rng.permutation(len(waiting)))
+                    for j in order[:-2]:
+                        late, plan_id, name = waiting[j]
+                        live.learn(late, plan_id=plan_id, episode_id=name)
+                        twin.learn(late, plan_id=plan_id)
+                    waiting = [waiting[j] for j in order[-2:]]
+            status = live.status()
+            assert status.started == 25 * (lap + 1)
+            assert status.reported + status.num_missing == status.started
+            with pytest.raises(es.InvalidEpisode, match="reported before"):
+                live.learn(late, plan_id=plan_id, episode_id=name)
+    audit = es.audit(tmp_path)
+    assert audit.damage == [] and audit.recomputed == len(audit.lines) > 0
+    assert audit.missing == status.missing
+
+
+def test_bandits_have_the_same_journal(tmp_path):
+    bandit = es.bandits.make("finite", seed=0)
+    build = lambda: es.bandits.OPLBSP(bandit.task, radius="determinant")  # noqa: E731
+    twin, rng = build(), np.random.default_rng(0)
+    for _ in range(2):
+        with es.open(tmp_path, agent=build()) as live:
+            for _ in range(8):
+                plan = live.plan()
+                np.testing.assert_array_equal(plan.probabilities, twin.plan().probabilities)
+                action = plan.draw(rng)
+                seen = float(action @ bandit.theta_r), float(action @ bandit.theta_u)
+                live.learn(action, *seen, plan_id=plan.id)
+                twin.learn(action, *seen)
+    assert es.audit(tmp_path, agent=build()).recomputed == 16
+
+
+def test_a_bandit_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr("episafe.bandits.keeping.KEEP_EVERY", 0.0)
+    for env in ("finite", "contexts", "ball"):
+        bandit = es.bandits.make(env, seed=0)
+        build = lambda b=bandit: es.bandits.OPLBSP(b.task, radius="determinant", replan=es.Doubling(0.3))  # noqa: E731
+
+        def stop(done):
+            if done > 2000:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            es.bandits.run(bandit, build(), 4000, seed=1, folder=tmp_path / env, on_progress=stop)
+        found = es.bandits.run(bandit, build(), 4000, seed=1, folder=tmp_path / env)
+        expected = es.bandits.run(bandit, build(), 4000, seed=1)
+        same_record(found, expected)
+        assert found.settings["reasons"] == expected.settings["reasons"]
+
+
+def test_threads_may_report_at_once(tmp_path):
+    with es.open(tmp_path, agent=tuned(), sync="plans") as live:
+
+        def work(seed):
+            rng = np.random.default_rng(seed)
+            for i in range(10):
+                plan = live.plan()
+                live.learn(episode(plan, rng), plan_id=plan.id, episode_id=f"{seed}-{i}")
+
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert live.status().reported == 40 and live.status().num_missing == 0
+    assert es.audit(tmp_path).is_whole
+
+
+def test_a_watch_stops_exploration_for_good(tmp_path):
+    rng, shown = np.random.default_rng(1), []
+
+    def watch(plan, seen):
+        shown.append(plan.id)
+        return "the incumbent is not what it was" if len(shown) == 3 else ""
+
+    with es.open(tmp_path, agent=tuned(), watch=watch) as live:
+        for _ in range(4):
+            plan = live.plan()
+            live.learn(episode(plan, rng), plan_id=plan.id)
+        assert plan.id == opened.HELD and plan.source == "safe" and "not what it was" in plan.reason
+    with es.open(tmp_path, agent=tuned()) as live:
+        assert "not what it was" in live.plan().reason
+    assert es.audit(tmp_path).damage == []
+
+
+def test_an_error_while_planning_deploys_the_incumbent_and_is_recorded(tmp_path, monkeypatch):
+    agent = es.Ghosh2024(CHAIN.task, es.Constants.paper("streaming", "ghosh"))
+    with es.open(tmp_path, agent=agent) as live:
+        monkeypatch.setattr(agent, "_propose", lambda: 1 / 0)
+        plan = live.plan()
+        assert plan.source == "safe" and "ZeroDivisionError" in plan.reason
+        assert any("ZeroDivisionError" in fault for fault in live.status().faults)
+    assert any("ZeroDivisionError" in fault for fault in es.audit(tmp_path).faults)
+
+
+def test_what_does_not_fit_is_refused_and_not_kept(tmp_path):
+    with es.open(tmp_path, agent=tuned()) as live:
+        plan = live.plan()
+        before = (tmp_path / "journal.log").stat().st_size
+        for wrong, plan_id in ((es.Episode([0], [0]), plan.id), (episode(plan, np.random.default_rng(0)), 7)):
+            with pytest.raises(es.InvalidEpisode):
+                live.learn(wrong, plan_id=plan_id)
+        assert (tmp_path / "journal.log").stat().st_size == before
+    with pytest.raises(es.NotKept, match="closed"):
+        live.learn(episode(plan, np.random.default_rng(0)), plan_id=plan.id)
+    used = tuned()
+    used.plan()
+    with pytest.raises(ValueError, match="new agent"):
+        es.open(tmp_path, agent=used)
+    with pytest.raises(ValueError, match="another agent"):
+        es.open(tmp_path, agent=es.OPSE(CHAIN.task, es.Constants.paper("streaming")))
+
+
+def test_only_one_may_open_it(tmp_path):
+    with es.open(tmp_path, agent=tuned()), pytest.raises(es.InUse, match="another process"):
+        es.open(tmp_path, agent=tuned())
+
+
+def test_a_torn_tail_is_cut_and_recorded_and_a_flipped_bit_refused(tmp_path):
+    rng = np.random.default_rng(0)
+    with es.open(tmp_path, agent=tuned()) as live:
+        for _ in range(3):
+            plan = live.plan()
+            live.learn(episode(plan, rng), plan_id=plan.id)
+    log = tmp_path / "journal.log"
+    whole = log.read_bytes()
+    frames = list(Reader(log))
+    last = next(frame for frame in reversed(frames) if frame.kind == Kind.REPORT)
+    for cut in (last.offset + 1, last.offset + 15, last.offset + 40):
+        log.write_bytes(whole[:cut])
+        with es.open(tmp_path, agent=tuned(), watch=lambda *_: "") as live:
+            assert live.status().reported == 2
+        assert any("cut off" in fault for fault in es.audit(tmp_path).faults)
+    for bit in rng.integers(8 * len(whole), size=60).tolist():
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        log.write_bytes(bytes(flipped))
+        with pytest.raises(DamagedFile):
+            es.open(tmp_path, agent=tuned())
+        assert log.read_bytes() == bytes(flipped)
+
+
+def test_a_journal_shorter_than_its_trail_or_checkpoint_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(opened, "CHECKPOINT_EVERY", 0.0)
+    rng = np.random.default_rng(0)
+    with es.open(tmp_path, agent=tuned()) as live:
+        for _ in range(4):
+            plan = live.plan()
+            live.learn(episode(plan, rng), plan_id=plan.id)
+    frames = list(Reader(tmp_path / "journal.log"))
+    data = (tmp_path / "journal.log").read_bytes()
+    (tmp_path / "journal.log").write_bytes(data[: frames[3].offset])
+    with pytest.raises(DamagedFile, match="cut short"):
+        es.open(tmp_path, agent=tuned())
+    for name in ("checkpoint-0.npz", "checkpoint-1.npz"):
+        (tmp_path / name).unlink()
+    with pytest.raises(DamagedFile, match="cut short"):
+        es.open(tmp_path, agent=tuned())
+
+
+def test_values_come_back_as_they_were():
+    values = [1, -0.1, 1e-300, float("inf"), "a", True, None, (1, (2.5, "b")), ENDED, b"\x00\xff", [1, [2]]]
+    values += [np.arange(6, dtype=np.int32).reshape(2, 3), np.float32(0.1), np.int64(3), np.array("x")]
+    found = from_text(as_text(values))
+    assert as_text(found) == as_text(values)
+    assert [type(value) for value in found] == [type(value) for value in values]
+    with pytest.raises(es.InvalidEpisode, match="cannot hold"):
+        as_text(object())
+
+
+def test_frames_hold_numbers_only(tmp_path):
+    path = tmp_path / "log"
+    frame = encode(Kind.BATCH, {"a": 1}, {"x": np.arange(3.0)})
+    path.write_bytes(b"episafe journal 1\n" + frame)
+    (read,) = Reader(path)
+    assert read.notes == {"a": 1} and read.arrays["x"].tolist() == [0.0, 1.0, 2.0]
+    payload = json.dumps([{}, [["x", "|O", [3]]]]).encode()
+    payload = len(payload).to_bytes(4, "little") + payload + bytes(24)
+    header = struct.pack("<2sBBII", b"eF", Kind.BATCH, 0, len(payload), zlib.crc32(payload))
+    path.write_bytes(b"episafe journal 1\n" + header + zlib.crc32(header).to_bytes(4, "little") + payload)
+    with pytest.raises(DamagedFile, match="type"):
+        list(Reader(path))
