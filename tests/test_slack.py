@@ -39,6 +39,7 @@ def test_no_guess_touches_safety(seed):
     for guess in (true / 1000, true, 10 * true):
         record = es.run(cmdp, es.OPSE(told, es.Constants.tuned(told, slack_guess=guess)), 1000, seed=seed)
         assert not record.violating().any()
+        assert record.settings["slack"] == "unknown"
         made = es.Constants.theory(told, 10, slack_guess=guess)
         assert made.level == es.OPSE(told, made).plan().level == "theorem"
         assert "and the incumbent is safe; the regret bound also needs its slack to be at least" in made.statement

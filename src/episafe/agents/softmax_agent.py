@@ -77,5 +77,7 @@ class SoftmaxAgent(Agent):
     def settings(self) -> dict[str, str | int | float]:
         """Agent, replanning rule, search, level and every constant; nothing is claimed of what is not certified."""
         claimed = {} if self.certified else {"level": self.level, "statement": ""}
-        shared = {"time_homogeneous": True} if self.task.time_homogeneous else {}
-        return super().settings() | {"search": str(self.search)} | self.constants.settings() | claimed | shared
+        told: dict[str, str | int | float] = {"time_homogeneous": True} if self.task.time_homogeneous else {}
+        if self.task.slack is None:
+            told["slack"] = "unknown"
+        return super().settings() | {"search": str(self.search)} | self.constants.settings() | claimed | told
