@@ -6,8 +6,11 @@ written to a file and learned by `es.learn_log`; then the agent runs. The contro
 
 import argparse
 import csv
+import os
 import tempfile
+import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -31,8 +34,10 @@ def incumbent_rows(cmdp: es.LinearCMDP, count: int, seed: int) -> list[dict[str,
     return rows
 
 
-def write(rows: list[dict[str, int]], path: Path) -> Path:
-    """Rows as CSV or, by the name of the file, as Parquet."""
+def write(rows: list[dict[str, int]], path: Path, cmdp: es.LinearCMDP) -> Any:
+    """Rows as CSV or, by the name of the file, as Parquet or a Minari dataset: what `es.learn_log` takes."""
+    if path.suffix == ".minari":
+        return write_minari(rows, path, cmdp)
     if path.suffix == ".parquet":
         import pyarrow
         import pyarrow.parquet as parquet
@@ -46,17 +51,45 @@ def write(rows: list[dict[str, int]], path: Path) -> Path:
     return path
 
 
+def write_minari(rows: list[dict[str, int]], path: Path, cmdp: es.LinearCMDP) -> str:
+    """The id of a dataset in the folder of `path`; signals are not recorded, since the task tells them."""
+    import minari
+    from gymnasium.spaces import Discrete
+    from minari.data_collector import EpisodeBuffer
+
+    os.environ["MINARI_DATASETS_PATH"] = str(path.parent)
+    H, A, buffers = cmdp.task.horizon, cmdp.task.num_actions, []
+    for k in range(0, len(rows), H):
+        steps = rows[k : k + H]
+        buffers.append(
+            EpisodeBuffer(
+                id=k // H,
+                observations=[row["state"] for row in steps] + [steps[-1]["next_state"]],
+                actions=[row["action"] for row in steps],
+                rewards=[0.0] * H,
+                terminations=[False] * H,
+                truncations=[False] * (H - 1) + [True],
+                infos={},
+            )
+        )
+    name, spaces = f"{path.stem}-v0", {"observation_space": Discrete(cmdp.task.num_states), "action_space": Discrete(A)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of fields that are left out
+        minari.create_dataset_from_buffers(name, buffers, **spaces)
+    return name
+
+
 def deployments(
     env: str, seed: int, episodes: int, folder: Path, suffix: str, tuned: bool = False
 ) -> list[tuple[int, float]]:
     """Incumbent deployments and exact violation of `episodes`, without the log and with it."""
     cmdp, found = es.make(env, seed=seed), []
-    path = write(incumbent_rows(cmdp, LOGGED[env], 10_000 + seed), folder / f"{env}-{seed}{suffix}")
+    log = write(incumbent_rows(cmdp, LOGGED[env], 10_000 + seed), folder / f"{env}-{seed}{suffix}", cmdp)
     for warm in (False, True):
         constants = es.Constants.tuned(cmdp.task) if tuned else es.Constants.paper(env)
         agent = es.OPSE(cmdp.task, constants, es.Doubling(0.3))
         if warm:
-            assert es.learn_log(agent, path) == LOGGED[env]
+            assert es.learn_log(agent, log) == LOGGED[env]
         record = es.run(cmdp, agent, num_episodes=episodes, seed=seed)
         found.append((int(record.safe_deployments()[-1]), float(record.violation()[-1])))
     return found
@@ -66,7 +99,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--episodes", type=int, default=2000)
-    parser.add_argument("--suffix", choices=[".csv", ".parquet"], default=".csv")
+    parser.add_argument("--suffix", choices=[".csv", ".parquet", ".minari"], default=".csv")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--tuned", action="store_true", help="Constants.tuned in place of the published ones")
     given = parser.parse_args()

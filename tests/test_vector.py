@@ -11,7 +11,9 @@ import episafe as es
 from broken import GOOD, Walk
 from conftest import constants
 from episafe.problems.outside import ENDED, START
+from gym_problems import WithCost, table
 from lanes import H, cost, ends, lanes, reward
+from test_gym_learning import fell, lake
 
 MODES = list(AutoresetMode)
 Spawned = partial(AsyncVectorEnv, context="spawn")
@@ -215,3 +217,33 @@ def test_gymnasium_make_vec_and_the_native_vector_environments():
         made = problem(env, horizon=12, **settings)
         record = es.run(made, es.OPSE(made.task, constants()), num_episodes=9)
         assert np.isfinite(record.utility_totals).all()
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+def test_every_plan_of_a_vector_run_is_safe_by_the_exact_problem(mode):
+    """FrozenLake as in test_gym_learning, four at a time, 1200 episodes that end early wherever one falls in."""
+    _, cmdp = lake()
+    env = SyncVectorEnv([lambda: WithCost(gym.make("FrozenLake-v1", max_episode_steps=8, is_slippery=False), fell)] * 4,
+                        autoreset_mode=mode)  # fmt: skip
+    live = es.from_gymnasium(
+        env,
+        features=es.features.OneHot(),
+        horizon=8,
+        cost_limit=0.5,
+        safe_policy=lambda h, s: np.eye(4)[0],
+        slack=0.5,
+    )
+    scales = {"C_r": 0.1, "C_u": 0.0, "C_dagger": 0.1, "B_dagger": 1.0, "C_theta": 0.1}
+    constants = es.Constants(**scales, kappa=0.01, lam_max=300, num_halvings=25, ridge=0.1)
+    agent, rng, values, last = es.OPSE(live.task, constants, es.Doubling(0.5)), np.random.default_rng(12), [], None
+    live.seed(12)
+    for _ in range(300):
+        plan = agent.plan()
+        if plan is not last:
+            values.append(cmdp.evaluate(table(plan.policy, cmdp)))
+            last = plan
+        for episode in es.play_batch(live, [plan.policy] * 4, rng):
+            agent.learn(episode, plan_id=plan.id)
+    values = np.array(values)
+    assert values[:, 1].min() >= cmdp.task.threshold
+    assert values[:, 1].min() < cmdp.task.horizon  # something was tried that may fall in
