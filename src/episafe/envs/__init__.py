@@ -6,7 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from episafe.envs.battery import battery
+from episafe.envs.cloud import cloud
 from episafe.envs.drawing import Variant
+from episafe.envs.inventory import inventory
 from episafe.envs.linear import linear
 from episafe.envs.streaming import streaming
 from episafe.envs.tabular import tabular
@@ -16,6 +19,9 @@ ENVIRONMENTS: dict[str, Callable[..., LinearCMDP]] = {
     "tabular": tabular,
     "streaming": streaming,
     "linear": linear,
+    "inventory": inventory,
+    "battery": battery,
+    "cloud": cloud,
 }
 
 
