@@ -57,4 +57,5 @@ class SoftmaxAgent(Agent):
     def settings(self) -> dict[str, str | int | float]:
         """Agent, replanning rule, search, level and every constant; nothing is claimed of what is not certified."""
         claimed = {} if self.certified else {"level": self.level, "statement": ""}
-        return super().settings() | {"search": str(self.search)} | self.constants.settings() | claimed
+        shared = {"time_homogeneous": True} if self.task.time_homogeneous else {}
+        return super().settings() | {"search": str(self.search)} | self.constants.settings() | claimed | shared

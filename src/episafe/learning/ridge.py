@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from episafe.arrays import Array, IntArray
-from episafe.learning import absorbing, acting, kernels
+from episafe.learning import absorbing, acting, kernels, sharing
 from episafe.learning.model import CountModel, DenseModel, Known, Scales, Support, Work
 from episafe.learning.signals import Signals
 from episafe.problems.outside import ENDED, Outside
@@ -42,12 +42,13 @@ class Regression(ABC):
     """All that is learned, and the room to plan in, whatever the states are.
 
     `support`, `phi`, `model` and `work` are plain arrays, described in model.py. They are written in place, and
-    replaced by longer ones when they are full.
+    replaced by longer ones when they are full. Where the task is time-homogeneous, one model is learned for all steps
+    (see sharing.py).
     """
 
     def __init__(self, task: AnyTask, ridge: float) -> None:
         H, A, n = task.horizon, task.num_actions, FIRST_SLOTS
-        self.ridge = ridge
+        self.ridge, self.shared = ridge, task.time_homogeneous
         self.support = Support(np.zeros(H, dtype=np.int64), np.zeros((H, A, n)), np.zeros((H, A, n)))
         self.phi: Array = np.zeros((H, A, 0 if task.one_hot else task.dim, n))
         self.model = _count_model(task, ridge, n) if task.one_hot else _dense_model(self.phi, ridge)
@@ -56,7 +57,10 @@ class Regression(ABC):
 
     @abstractmethod
     def slots(self, states: Any) -> IntArray:
-        """Slots (H,) of the states of one episode; new states are described in new slots, for which there is room."""
+        """Slots (H,) of the states of one episode; new states are described in new slots, for which there is room.
+
+        Where steps share their data also that of the state after the last one, (H+1,).
+        """
 
     @abstractmethod
     def fitted(self, scales: Scales, lam: float) -> Fitted:
@@ -69,13 +73,16 @@ class Regression(ABC):
 
     def observe(self, states: Any, actions: IntArray) -> None:
         """Add one episode: states (H+1,), actions (H,)."""
-        if self.is_full():
+        while self.is_full():
             self.enlarge()
-        absorbing.absorb_episode(self.model, self.slots(states), actions)
+        absorb = sharing.absorb_episode if self.shared else absorbing.absorb_episode
+        absorb(self.model, self.slots(states), actions)
         self.count(1)
 
-    def prepare(self, scales: Scales) -> None:  # noqa: B027  # most need none
-        """Write what a decision reads and episodes have changed: nothing where reward and utility are known."""
+    def prepare(self, scales: Scales) -> None:
+        """Write what a decision reads and episodes have changed: the one model of all steps, where they share it."""
+        if self.shared:
+            sharing.spread(self.model)
 
     def count(self, num_episodes: int) -> None:
         """Note that so many episodes were added, none of them beyond the next refactoring."""
@@ -88,12 +95,14 @@ class Regression(ABC):
         """Compute Λ⁻¹ and ln det Λ afresh from Λ, so that rounding cannot build up."""
         model = self.model
         if isinstance(model, DenseModel):
-            model.gram_inv[:] = np.linalg.inv(model.gram)
-            model.log_det[:] = np.linalg.slogdet(model.gram)[1] - model.gram.shape[1] * np.log(self.ridge)
+            learned = slice(1 if self.shared else None)
+            model.gram_inv[learned] = np.linalg.inv(model.gram[learned])
+            model.log_det[:] = np.linalg.slogdet(model.gram[learned])[1] - model.gram.shape[1] * np.log(self.ridge)
 
     def is_full(self) -> bool:
         """Whether one more episode might not fit."""
-        return absorbing.is_full(self.model, self.support.size, self.phi.shape[3])
+        is_full = sharing.is_full if self.shared else absorbing.is_full
+        return is_full(self.model, self.support.size, self.phi.shape[3])
 
     def enlarge(self) -> None:
         """Double the room for slots and for transitions."""
@@ -127,9 +136,10 @@ class FiniteRegression(Regression):
         self._describe_initial_state()
 
     def slots(self, states: Any) -> IntArray:
-        """Slots (H,) of the states of one episode."""
-        found = np.empty(self.task.horizon, dtype=np.int64)
-        absorbing.enter(self.known, self.slot_of, self.state_of, self.support, self.phi, states, found)
+        """Slots (H,) of the states of one episode, (H+1,) where steps share their data."""
+        found = np.empty(self.task.horizon + int(self.shared), dtype=np.int64)
+        enter = sharing.enter if self.shared else absorbing.enter
+        enter(self.known, self.slot_of, self.state_of, self.support, self.phi, states, found)
         return found
 
     def enlarge(self) -> None:
@@ -146,6 +156,9 @@ class FiniteRegression(Regression):
     def _describe_initial_state(self) -> None:
         """Slot 0 of step 0 is the initial state, whatever is learned first."""
         task, s = self.task, self.task.initial_state
+        if self.shared:
+            self.slots(np.full(task.horizon + 1, s))
+            return
         self.slot_of[0, s], self.state_of[0, 0], self.support.size[0] = 0, s, 1
         self.support.reward[0, :, 0], self.support.utility[0, :, 0] = task.reward_at(0, s), task.utility_at(0, s)
         if not task.one_hot:
@@ -162,6 +175,8 @@ class SampledRegression(Regression):
         super().__init__(task, ridge)
         self.task, self.signals = task, signals
         self._slot_of: list[dict[Hashable, int]] = [{} for _ in range(task.horizon)]
+        if self.shared:
+            self._slot_of = task.horizon * self._slot_of[:1]
         self._slot(0, task.initial_state)
         if signals is not None:
             signals.widen(FIRST_SLOTS)
@@ -169,7 +184,9 @@ class SampledRegression(Regression):
             self._know_the_end()
 
     def slots(self, states: Any) -> IntArray:
-        """Slots (H,) of the states of one episode."""
+        """Slots (H,) of the states of one episode, (H+1,) where steps share their data."""
+        if self.shared:
+            return np.array([self._slot(0, state) for state in states])
         return np.array([self._slot(h, states[h]) for h in range(self.task.horizon)])
 
     def slot(self, h: int, state: Any) -> int:
@@ -184,15 +201,19 @@ class SampledRegression(Regression):
             for action in range(self.task.num_actions):
                 if action != actions[0]:
                     self._count(0, action, 0, following, 1.0)
+            if self.shared:
+                self.model.log_det[:] = self.model.log_det[0]
 
     def observe_signals(self, states: Any, actions: IntArray, seen: Array) -> None:
         """Add the rewards and utilities `seen` (H, 2) of an episode that was observed."""
         if self.signals is not None:
             inside = np.array([not isinstance(state, Outside) for state in states[: self.task.horizon]])
-            self.signals.observe(self.phi, self.slots(states), actions, seen * inside[:, None])
+            slots = self.slots(states)[: self.task.horizon]
+            self.signals.observe(self.phi, slots, actions, seen * inside[:, None])
 
     def prepare(self, scales: Scales) -> None:
         """Estimates of unknown reward and utility at all slots; what is told of the states outside stays."""
+        super().prepare(scales)
         if self.signals is None:
             return
         kernels.refresh_once(self.model, self.support.size, self.work, scales)
@@ -212,27 +233,30 @@ class SampledRegression(Regression):
     def _slot(self, h: int, state: Any) -> int:
         known, name = self._slot_of[h], self.task.key(state)
         if name not in known:
-            features, reward, utility = self.task.described(h, state)  # refuses what is out of range
+            steps = range(self.task.horizon) if self.shared else (h,)
+            described = [self.task.described(step, state) for step in steps]  # refuses what is out of range
             slot = known[name] = int(self.support.size[h])
-            self.phi[h, :, :, slot] = features
-            self.support.reward[h, :, slot], self.support.utility[h, :, slot] = reward, utility
-            self.support.size[h] += 1
+            for step, (features, reward, utility) in zip(steps, described, strict=True):
+                self.phi[step, :, :, slot] = features
+                self.support.reward[step, :, slot], self.support.utility[step, :, slot] = reward, utility
+                self.support.size[step] += 1
         return known[name]
 
     def _know_the_end(self) -> None:
-        """ENDED leads to ENDED from the second step on, whatever the action."""
+        """ENDED leads to ENDED from the second step on, whatever the action; or in the one model of all steps."""
         H = self.task.horizon
-        slots = [self._slot(h, ENDED) for h in range(1, H)]
-        for h, slot in enumerate(slots, start=1):
-            following = slots[h] if h < H - 1 else -1
+        steps = [0] if self.shared else list(range(1, H))
+        slots = [self._slot(h, ENDED) for h in steps]
+        following = slots if self.shared else [*slots[1:], -1]
+        for h, slot, then in zip(steps, slots, following, strict=True):
             if isinstance(self.model, DenseModel):
                 x = self.phi[h, 0, :, slot]
                 self.model.gram[h] += CERTAIN * np.outer(x, x)
-                if following >= 0:
-                    self.model.moments[h, :, following] += CERTAIN * x
+                if then >= 0:
+                    self.model.moments[h, :, then] += CERTAIN * x
             else:
                 for action in range(self.task.num_actions):
-                    self._count(h, action, slot, following, CERTAIN)
+                    self._count(h, action, slot, then, CERTAIN)
         self.refactor()
 
     def _count(self, h: int, action: int, slot: int, following: int, times: float) -> None:

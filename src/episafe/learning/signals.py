@@ -3,7 +3,8 @@
     θ̂_h = Λ_h⁻¹ Σ_i φ_i x_i        r̄_h = clip{φᵀθ̂ʳ + C_θ β, 0, 1}        u̲_h = clip{φᵀθ̂ᵘ − C_θ β, 0, 1}
 
 x is the reward or the utility seen, with the same Λ and β as next values. The planner then reads r̄ and u̲ where it would
-read r and u: optimistic, pessimistic, and each clipped by itself. With one-hot features Λ is diagonal and θ̂ is
+read r and u: optimistic, pessimistic, and each clipped by itself. Where steps share their data the sums are over all
+steps. With one-hot features Λ is diagonal and θ̂ is
 Σ x/(n + ρ). For signals without noise, one-hot features and ρ = 1 the error is at most β, so C_θ = 1 is enough; noise
 in [0, 1] needs `theory_scale`, much larger. Only the first has been proved to be enough for what it says.
 """
@@ -34,14 +35,16 @@ class Signals:
         self.scales = (scale, -scale if pessimistic else scale)
         shape = (task.num_actions, 0) if task.one_hot else (task.dim,)
         self.sums: Array = np.zeros((task.horizon, 2, *shape))
+        self.shared = task.time_homogeneous
 
     def observe(self, phi: Array, slots: IntArray, actions: IntArray, seen: Array) -> None:
         """Add the rewards and utilities `seen` (H, 2) of one episode: phi (H, A, d, n), d = 0 for counts."""
         for h, (slot, action) in enumerate(zip(slots, actions, strict=True)):
+            served = slice(None) if self.shared else slice(h, h + 1)  # the steps that this one counts for
             if self.sums.ndim == 3:
-                self.sums[h] += np.outer(seen[h], phi[h, action, :, slot])
+                self.sums[served] += np.outer(seen[h], phi[h, action, :, slot])
             else:
-                self.sums[h, :, action, slot] += seen[h]
+                self.sums[served, :, action, slot] += seen[h]
 
     def fill(self, model: DenseModel | CountModel, support: Support, work: Work) -> None:
         """Write r̄ and u̲ at all slots into `support`, from the bonuses in `work`."""

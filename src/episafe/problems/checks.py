@@ -105,6 +105,13 @@ def as_count(name: str, value: Any) -> int:
     return int(value)
 
 
+def as_flag(name: str, value: Any) -> bool:
+    """True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise InvalidProblem(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
 def _first(mask: Any) -> list[int]:
     """Index of the first True, as a list so that it prints as [h, s, a]."""
     return [int(i) for i in np.argwhere(mask)[0]]

@@ -34,6 +34,7 @@ class LinearCMDP:
         threshold: b, the expected total utility that every deployed policy must reach.
         safe_policy: the incumbent π_sf (H, S, A); None for the policy of largest utility.
         slack: ξ with 0 < ξ ≤ V^u(π_sf) − b; None for V^u(π_sf) − b itself.
+        time_homogeneous: True to tell the learner that P_h is the same at every step; refused if it is not.
         origin: where the problem comes from, as plain values; kept with every record.
 
     Example:
@@ -55,6 +56,7 @@ class LinearCMDP:
         safe_policy: Any = None,
         slack: float | None = None,
         *,
+        time_homogeneous: bool = False,
         origin: Mapping[str, str | int | float] | None = None,
     ) -> None:
         if threshold is None:
@@ -79,7 +81,10 @@ class LinearCMDP:
                 utility, threshold, _true_slack(self.P, reward, utility, table, initial_state, threshold, slack)
             ),
             safe_policy=TablePolicy(table),
+            time_homogeneous=time_homogeneous,
         )
+        if self.task.time_homogeneous:
+            refuse_steps_that_differ(self.P)
 
     def evaluate(self, policy: Any) -> tuple[float, float]:
         """Exact (V^r(s₁), V^u(s₁)) of a table (H, S, A), of a policy with a table, or of a mixture: Σ weight·value."""
@@ -133,6 +138,7 @@ class LinearCMDP:
             "threshold": task.threshold,
             "safe_policy": task.safe_policy.table(),
             "slack": task.slack,
+            "time_homogeneous": task.time_homogeneous,
         }
         if task.phi is not None:
             arrays["phi"] = task.phi
@@ -154,7 +160,18 @@ class LinearCMDP:
             threshold=float(arrays["threshold"]),
             safe_policy=arrays["safe_policy"],
             slack=float(arrays["slack"]),
+            time_homogeneous=bool(arrays.get("time_homogeneous", False)),
             origin=origin,
+        )
+
+
+def refuse_steps_that_differ(P: Array) -> None:
+    """An error where P_h depends on h, with the step."""
+    gaps = np.abs(P - P[0]).max(axis=(1, 2, 3))
+    h = int(gaps.argmax())
+    if gaps[h] > TOLERANCE:
+        raise InvalidProblem(
+            f"time_homogeneous=True, but P[{h}] differs from P[0] by {gaps[h]:.3g}: leave it out, or give one kernel"
         )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from episafe.arrays import Array
 from episafe.errors import Infeasible, InvalidProblem
-from episafe.problems.checks import TOLERANCE, as_count, as_finite, as_number
+from episafe.problems.checks import TOLERANCE, as_count, as_finite, as_flag, as_number
 from episafe.problems.features import OneHot, blocks
 from episafe.problems.outside import ENDED, START, Outside
 from episafe.problems.sampled import FunctionPolicy, SampledTask, Signal, key
@@ -32,6 +32,7 @@ def from_gymnasium(
     random_start: bool = False,
     reward: Signal | None = None,
     utility: Signal | None = None,
+    time_homogeneous: bool = False,
 ) -> "GymCMDP":
     """Turn a Gymnasium environment with finite actions into a problem.
 
@@ -53,6 +54,8 @@ def from_gymnasium(
         reward_range, utility_range, cost_range: the ranges of the raw signals, scaled to [0, 1]; (0, 1) by default.
         random_start: True if the start is drawn anew each time; the task then has a dummy first step.
         reward, utility: (h, observation) ↦ r_h, u_h (A,) in [0, 1], where they are known; None: learned as it goes.
+        time_homogeneous: True if the environment does not count its steps: what follows an observation and an action,
+            and the signals that are learned, are the same at every step. What is seen at one step then counts for all.
 
     Returns:
         The problem; its task has rewards and utilities in [0, 1], and `origin` says how they were scaled.
@@ -75,7 +78,17 @@ def from_gymnasium(
         read_range(signal, (0.0, 1.0) if ranges[signal] is None else ranges[signal]),
     )
     return GymCMDP(
-        env, features, H, safe_policy, as_number("slack", slack), kept, scales, random_start, reward, utility
+        env,
+        features,
+        H,
+        safe_policy,
+        as_number("slack", slack),
+        kept,
+        scales,
+        random_start,
+        reward,
+        utility,
+        as_flag("time_homogeneous", time_homogeneous),
     )
 
 
@@ -99,6 +112,7 @@ class GymCMDP:
         random_start: bool,
         reward: Signal | None,
         utility: Signal | None,
+        time_homogeneous: bool,
     ) -> None:
         if slack <= 0:
             raise InvalidProblem(f"slack must be > 0, got {slack}: the incumbent must beat the limit strictly")
@@ -127,6 +141,7 @@ class GymCMDP:
             utility_function=_later(utility, steps_before),
             outside={ENDED: self._after_the_end()} | ({START: (0.0, 0.0)} if random_start else {}),
             cell_function=cell,
+            time_homogeneous=time_homogeneous,
         )
         self.task.described(steps_before, self._first)
         self.task.safe_policy.probabilities(steps_before, self._first)

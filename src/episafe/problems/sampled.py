@@ -8,7 +8,15 @@ import numpy as np
 
 from episafe.arrays import Array
 from episafe.errors import InvalidProblem
-from episafe.problems.checks import as_count, as_distributions, as_finite, as_number, as_unit_range, within_unit_norm
+from episafe.problems.checks import (
+    as_count,
+    as_distributions,
+    as_finite,
+    as_flag,
+    as_number,
+    as_unit_range,
+    within_unit_norm,
+)
 from episafe.problems.outside import ENDED, START, Outside
 from episafe.problems.policy import Acting, Policy
 from episafe.problems.task import Task
@@ -47,6 +55,8 @@ class SampledTask:
             what is not known and has to be learned from the rewards and utilities of episodes.
         outside: the reward and utility a step of the states START and ENDED, where the problem has them.
         cell_function: state ↦ what one-hot features tell apart; None for the state itself.
+        time_homogeneous: whether transitions, and reward and utility where they are learned, are the same at every
+            step; what is seen at one step then counts for all.
     """
 
     horizon: int
@@ -61,6 +71,7 @@ class SampledTask:
     utility_function: Signal | None
     outside: Mapping[Outside, tuple[float, float]] = field(default_factory=dict)
     cell_function: Callable[[Any], Any] | None = None
+    time_homogeneous: bool = False
 
     num_states = None
 
@@ -151,6 +162,8 @@ class SampledCMDP:
         threshold: b.
         safe_policy: (h, state) ↦ π_sf(·|state), shape (A,), or a policy. That it is safe is for the caller to know.
         slack: ξ > 0, what it has above the threshold at least.
+        time_homogeneous: True if the distribution of `sample` does not depend on h. That it does not is for the caller
+            to know.
         origin: where the problem comes from, as plain values.
 
     Exact values are not to be had: records of its runs hold NaN there, and the totals observed in each episode.
@@ -169,6 +182,7 @@ class SampledCMDP:
         safe_policy: Any,
         slack: float,
         *,
+        time_homogeneous: bool = False,
         origin: Mapping[str, str | int | float] | None = None,
     ) -> None:
         H, A = as_count("horizon", horizon), as_count("num_actions", num_actions)
@@ -187,6 +201,7 @@ class SampledCMDP:
             feature_function=features,
             reward_function=reward,
             utility_function=utility,
+            time_homogeneous=as_flag("time_homogeneous", time_homogeneous),
         )
         self.task.described(0, initial_state)
         self.task.safe_policy.probabilities(0, initial_state)

@@ -11,6 +11,7 @@ from episafe.problems.checks import (
     as_count,
     as_distributions,
     as_features,
+    as_flag,
     as_number,
     as_state,
     as_unit_range,
@@ -46,6 +47,7 @@ class Task:
         initial_state: s₁.
         constraint: utility, threshold and slack; also as `utility`, `threshold`, `slack`.
         safe_policy: the incumbent π_sf, a policy or a table (H, S, A).
+        time_homogeneous: whether P_h is the same at every step; what is seen at one step then counts for all.
     """
 
     horizon: int
@@ -56,6 +58,7 @@ class Task:
     initial_state: int
     constraint: Constraint
     safe_policy: Policy
+    time_homogeneous: bool = False
 
     def __post_init__(self) -> None:
         H, S, A = (as_count(name, getattr(self, name)) for name in ("horizon", "num_states", "num_actions"))
@@ -74,6 +77,7 @@ class Task:
             "phi": None if self.phi is None else as_features(self.phi, S, A),
             "initial_state": as_state("initial_state", self.initial_state, S),
             "constraint": constraint,
+            "time_homogeneous": as_flag("time_homogeneous", self.time_homogeneous),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)

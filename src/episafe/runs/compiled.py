@@ -55,9 +55,15 @@ class Deployed(NamedTuple):
 
 
 def can_compile(agent: SoftmaxAgent) -> bool:
-    """Whether this loop knows the agent's rule and search, the planner certifies, and no incumbent phase is to come."""
+    """Whether this loop knows the agent's rule, search and regression, the planner certifies, and no incumbent phase is
+    to come."""
     known = isinstance(agent.replan, Every | Doubling) and isinstance(agent.search, Bisection | WarmStart)
-    return known and getattr(agent, "certificate", None) is None and agent.num_learned >= agent.num_safe_episodes
+    return (
+        known
+        and not agent.task.time_homogeneous
+        and getattr(agent, "certificate", None) is None
+        and agent.num_learned >= agent.num_safe_episodes
+    )
 
 
 class CompiledRun:

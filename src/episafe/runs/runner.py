@@ -14,7 +14,7 @@ from episafe.arrays import Array
 from episafe.certify.observation import ObservationCertificate
 from episafe.errors import Infeasible
 from episafe.problems.checks import TOLERANCE
-from episafe.problems.cmdp import LinearCMDP
+from episafe.problems.cmdp import LinearCMDP, refuse_steps_that_differ
 from episafe.problems.gym import GymCMDP
 from episafe.problems.policy import MixturePolicy, Policy
 from episafe.problems.sampled import AnyTask, SampledCMDP, SampledTask
@@ -76,6 +76,8 @@ def run(
     elif isinstance(cmdp, SampledCMDP):
         totals = np.empty((num_episodes, 2))
         loop = sampled_loop(cmdp, agent, (choices, transitions), facts, totals, coin, coins)
+    elif isinstance(agent, OPSE) and coins is not None and agent.task.time_homogeneous:
+        loop = plain_loop(cmdp, agent, (choices, transitions), facts, coin, coins)
     elif isinstance(agent, OPSE) and coins is not None:
         loop = compiled_mixture_loop(cmdp, agent, (choices, transitions), facts, coin, coins)
     else:
@@ -122,7 +124,9 @@ def _mixes(agent: Agent) -> bool:
 
 
 def _check_what_is_assumed(cmdp: LinearCMDP, agent: Agent) -> None:
-    """What a theorem assumes and the kernel shows to be false is refused."""
+    """What the agent is told, or a theorem assumes, and the kernel shows to be false is refused."""
+    if agent.task.time_homogeneous:
+        refuse_steps_that_differ(cmdp.P)
     if getattr(agent, "level", "") != "theorem":
         return
     told, true = agent.task.threshold + agent.task.slack, cmdp.evaluate(agent.task.safe_policy)[1]
