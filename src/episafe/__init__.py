@@ -22,6 +22,7 @@ from episafe.problems.gym import GymCMDP, from_gymnasium
 from episafe.problems.policy import MixturePolicy, Policy, TablePolicy
 from episafe.problems.sampled import SampledCMDP, SampledTask
 from episafe.problems.task import Constraint, Task
+from episafe.runs.estimate import estimate
 from episafe.runs.live import play
 from episafe.runs.record import Record
 from episafe.runs.runner import run
@@ -60,6 +61,7 @@ __all__ = [
     "WarmStart",
     "bandits",
     "certify",
+    "estimate",
     "features",
     "from_gymnasium",
     "learn_log",

@@ -8,7 +8,7 @@ import numpy as np
 from episafe.arrays import Array
 from episafe.envs.drawing import Origin, Variant, check_range
 from episafe.problems.cmdp import LinearCMDP
-from episafe.problems.rules import Chance, Rules, State, listed
+from episafe.problems.rules import Chance, Rules, State, listed, mostly
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Battery(Rules):
         moves: units bought by each action.
         load: probability that the house takes `house` units in an hour.
         calm: probability that price, and sun, stay as they are for another hour.
+        variation: how often the incumbent departs from its rule, as people do.
     """
 
     capacity: int = 4
@@ -36,6 +37,7 @@ class Battery(Rules):
     load: float = 0.2
     house: int = 1
     calm: float = 0.5
+    variation: float = 0.1
     horizon: int = 24
     num_actions: int = field(init=False)
     shape: State = field(init=False)
@@ -75,10 +77,11 @@ class Battery(Rules):
         """Units bought: no more than there is room for, none sold that are not there."""
         return min(max(self.moves[action], -charge), self.capacity - charge)
 
-    def incumbent(self, h: int, state: State) -> int:
-        """Fill up whenever there is room, and hold."""
+    def incumbent(self, h: int, state: State) -> Array:
+        """Fill up whenever there is room, and hold; now and then sell."""
         room = self.capacity - state[0]
-        return max(a for a, units in enumerate(self.moves) if units <= max(room, 0))
+        fill = max(a for a, units in enumerate(self.moves) if units <= room)
+        return mostly(fill, 0, self.num_actions, self.variation)
 
     def after(self, state: State, action: int) -> State:
         """Charge after the trade, price and sun."""

@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from episafe.arrays import Array
 from episafe.envs.drawing import Origin, Variant, check_range
 from episafe.envs.inventory import poisson
 from episafe.problems.cmdp import LinearCMDP
-from episafe.problems.rules import Chance, Rules, State, listed
+from episafe.problems.rules import Chance, Rules, State, listed, mostly
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Cloud(Rules):
         patience: the longest queue within the objective.
         loads: how many load levels there are.
         calm: probability that the load stays for another minute; else it moves one level up or down.
+        variation: how often the incumbent departs from its rule, as people do.
     """
 
     caps: tuple[int, ...] = (1, 2, 4)
@@ -35,7 +37,9 @@ class Cloud(Rules):
     patience: int = 4
     loads: int = 3
     calm: float = 0.7
+    variation: float = 0.1
     horizon: int = 30
+    time_homogeneous: bool = True
     num_actions: int = field(init=False)
     shape: State = field(init=False)
     start: State = field(init=False)
@@ -44,7 +48,7 @@ class Cloud(Rules):
         derived: dict[str, Any] = {
             "num_actions": len(self.caps),
             "shape": (self.longest + 1, self.loads),
-            "start": (0, 0),
+            "start": (0, self.loads // 2),
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
@@ -70,9 +74,9 @@ class Cloud(Rules):
         queue = min(max(queue + let_in - done, 0), self.longest)
         return (queue, load), let_in / self.caps[-1], float(queue <= self.patience)
 
-    def incumbent(self, h: int, state: State) -> int:
-        """The lowest cap, whatever happens."""
-        return 0
+    def incumbent(self, h: int, state: State) -> Array:
+        """The lowest cap, whatever happens; now and then the next one."""
+        return mostly(0, 1, self.num_actions, self.variation)
 
 
 def cloud(

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from episafe.arrays import Array
 from episafe.envs.drawing import Origin, Variant, check_range, check_sizes
 from episafe.problems.cmdp import LinearCMDP
-from episafe.problems.rules import Chance, Rules, State, listed
+from episafe.problems.rules import Chance, Rules, State, listed, mostly
 
 WEEK = (0.8, 0.8, 0.9, 1.0, 1.2, 1.4, 0.9)  # demand by weekday, times the mean
 
@@ -27,6 +28,7 @@ class Inventory(Rules):
         levels: the order-up-to levels to choose from, rising.
         lead_time: days from order to delivery, at least 1.
         price, holding: earned by a unit sold, paid for a unit left overnight.
+        variation: how often the incumbent departs from its rule, as people do.
     """
 
     mean_demand: float = 2.0
@@ -34,7 +36,8 @@ class Inventory(Rules):
     levels: tuple[int, ...] = (3, 5, 7, 9)
     lead_time: int = 1
     price: float = 1.0
-    holding: float = 0.4
+    holding: float = 0.6
+    variation: float = 0.1
     horizon: int = 14
     num_actions: int = field(init=False)
     shape: State = field(init=False)
@@ -64,9 +67,9 @@ class Inventory(Rules):
         served = sold / demand if demand > 0 else 1.0
         return (available - sold, *under_way), (profit - worst) / (best - worst), served
 
-    def incumbent(self, h: int, state: State) -> int:
-        """Order up to the highest level every day."""
-        return self.num_actions - 1
+    def incumbent(self, h: int, state: State) -> Array:
+        """Order up to the highest level, and now and then to the one below it."""
+        return mostly(self.num_actions - 1, self.num_actions - 2, self.num_actions, self.variation)
 
     def after(self, state: State, action: int) -> State:
         """What is on the shelf with today's delivery, and what is under way with today's order."""
@@ -80,8 +83,8 @@ def inventory(
     *,
     mean_demand: tuple[float, float] = (1.8, 2.2),
     levels: tuple[int, ...] = (3, 5, 7, 9),
-    holding: float = 0.4,
-    service_level: float = 0.95,
+    holding: float = 0.6,
+    service_level: float = 0.9,
     origin: Origin,
 ) -> LinearCMDP:
     """Fourteen days of one product, listed: exact optimum and regret.
@@ -101,8 +104,10 @@ def inventory(
     return listed(shop, service_level * shop.horizon, origin=origin)
 
 
+@cache
 def poisson(mean: float, most: int) -> Array:
     """Poisson probabilities of 0..most; what lies above counts as `most`."""
     p = np.array([math.exp(-mean + k * math.log(mean) - math.lgamma(k + 1)) for k in range(most + 1)])
     p[most] = 1.0 - p[:most].sum()
+    p.setflags(write=False)
     return p

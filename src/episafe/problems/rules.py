@@ -1,5 +1,6 @@
 """Problems given by rules: what chance may bring and how the system moves. Small ones are listed, all can be played."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping
 from itertools import product
@@ -24,12 +25,14 @@ class Rules(ABC):
         num_actions: A.
         shape: how many values each number of a state takes.
         start: the first state.
+        time_homogeneous: whether chances and moves are the same at every step.
     """
 
     horizon: int
     num_actions: int
     shape: State
     start: State
+    time_homogeneous: bool = False
 
     @abstractmethod
     def chances(self, h: int, state: State) -> list[Chance]:
@@ -40,68 +43,61 @@ class Rules(ABC):
         """Next state, reward and utility in [0, 1], given one value of each chance."""
 
     @abstractmethod
-    def incumbent(self, h: int, state: State) -> int:
-        """The action of the policy in use today."""
+    def incumbent(self, h: int, state: State) -> Array:
+        """The policy in use today: probabilities of the actions, (A,)."""
 
     def after(self, state: State, action: int) -> Hashable:
         """All that the next state depends on. Where several pairs share it, they share what is learned."""
         return (state, action)
 
-    def probabilities(self, h: int, state: Any) -> Array:
-        """The incumbent as a distribution on actions, (A,)."""
-        return np.eye(self.num_actions)[self.incumbent(h, tuple(int(x) for x in state))]
-
 
 def listed(rules: Rules, threshold: float, *, origin: Mapping[str, str | int | float] | None = None) -> LinearCMDP:
-    """The rules as arrays: every state that can be reached, with exact P, mean reward and mean utility.
+    """The rules as arrays: every state that moves lead to, with exact P, mean reward and mean utility.
 
     Features mark `rules.after(state, action)`; where that is the pair itself they are one-hot and not built.
     """
-    index = _reachable(rules)
+    index, moves = _explored(rules)
     H, S, A = rules.horizon, len(index), rules.num_actions
-    P, reward, utility = np.zeros((H, S, A, S)), np.zeros((H, S, A)), np.zeros((H, S, A))
-    incumbent = np.zeros((H, S, A))
-    for h, (state, s) in product(range(H), index.items()):
-        incumbent[h, s, rules.incumbent(h, state)] = 1.0
-        for luck, probability in _outcomes(rules, h, state):
-            for a in range(A):
-                following, r, u = rules.move(h, state, a, luck)
-                P[h, s, a, index[following]] += probability
-                reward[h, s, a] += probability * r
-                utility[h, s, a] += probability * u
+    steps = 1 if rules.time_homogeneous else H
+    P, reward, utility = np.zeros((steps, S, A, S)), np.zeros((steps, S, A)), np.zeros((steps, S, A))
+    for h, s, a, following, probability, r, u in moves:
+        P[h, s, a, following] += probability
+        reward[h, s, a] += probability * r
+        utility[h, s, a] += probability * u
+    P, reward, utility = (np.repeat(array, H // steps, axis=0) for array in (P, reward, utility))
+    incumbent = [[rules.incumbent(h, state) for state in index] for h in range(H)]
     P /= P.sum(axis=3, keepdims=True)  # products of probabilities sum to 1 up to rounding
     return LinearCMDP(
         P, reward, utility, phi=_features(rules, index), initial_state=index[rules.start], threshold=threshold,
-        safe_policy=incumbent, origin=origin,
+        safe_policy=incumbent, time_homogeneous=rules.time_homogeneous, origin=origin,
     )  # fmt: skip
 
 
-def _outcomes(rules: Rules, h: int, state: State) -> list[tuple[tuple[Any, ...], float]]:
-    """Every combination of chances with its probability; impossible ones are left out."""
-    each = [list(zip(values, probabilities, strict=True)) for values, probabilities in rules.chances(h, state)]
-    found = [(tuple(v for v, _ in pairs), float(np.prod([p for _, p in pairs]))) for pairs in product(*each)]
-    return [(luck, probability) for luck, probability in found if probability > 0]
-
-
-def _reachable(rules: Rules) -> dict[State, int]:
-    """The states that can be reached at any step from the start, numbered."""
-    index, layer = {rules.start: 0}, {rules.start}
-    for h in range(rules.horizon):
-        reached = {
-            rules.move(h, state, a, luck)[0]
-            for state in layer
-            for luck, _ in _outcomes(rules, h, state)
-            for a in range(rules.num_actions)
-        }
-        for state in sorted(reached - index.keys()):
-            index[state] = len(index)
+def _explored(rules: Rules) -> tuple[dict[State, int], list[tuple[int, int, int, int, float, float, float]]]:
+    """The states that moves lead to, numbered, and every move: step, state, action, next state, probability, r, u."""
+    index, waiting, moves = {rules.start: 0}, [rules.start], []
+    while waiting:
+        state = waiting.pop()
+        for h in range(1 if rules.time_homogeneous else rules.horizon):
+            for (luck, probability), a in product(_outcomes(rules, h, state), range(rules.num_actions)):
+                following, r, u = rules.move(h, state, a, luck)
+                if following not in index:
+                    index[following] = len(index)
+                    waiting.append(following)
+                moves.append((h, index[state], a, index[following], probability, r, u))
         if len(index) > MAX_LISTED:
             raise InvalidProblem(
                 f"more than {MAX_LISTED} states can be reached, too many for arrays: play the rules with "
                 "episafe.envs.gymnasium.RulesEnv and es.from_gymnasium"
             )
-        layer = set(index)
-    return index
+    return index, moves
+
+
+def _outcomes(rules: Rules, h: int, state: State) -> list[tuple[tuple[Any, ...], float]]:
+    """Every combination of chances with its probability; impossible ones are left out."""
+    each = [list(zip(values, probabilities, strict=True)) for values, probabilities in rules.chances(h, state)]
+    found = [(tuple(v for v, _ in pairs), math.prod(float(p) for _, p in pairs)) for pairs in product(*each)]
+    return [(luck, probability) for luck, probability in found if probability > 0]
 
 
 def _features(rules: Rules, index: dict[State, int]) -> Array | None:
@@ -115,3 +111,10 @@ def _features(rules: Rules, index: dict[State, int]) -> Array | None:
     phi: Array = np.eye(len(names))[pairs]
     return phi
 
+
+def mostly(usual: int, other: int, num_actions: int, variation: float) -> Array:
+    """Probabilities (A,) of a policy that takes one action, and another with probability `variation`."""
+    p = np.zeros(num_actions)
+    p[usual] += 1 - variation
+    p[other] += variation
+    return p
