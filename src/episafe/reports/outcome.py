@@ -47,7 +47,7 @@ class Outcome:
 
 def draw_outcomes(outcomes: Sequence[Outcome], horizon: int, path: str | Path) -> Path:
     """A row an outcome: the reward on the left, the utility that must be kept on the right; written as PNG."""
-    drawn = Figure(figsize=(10.5, 3.7 * len(outcomes)), layout="constrained")
+    drawn = Figure(figsize=(11.5, 3.6 * len(outcomes)), layout="constrained")
     for row, outcome in zip(drawn.subfigures(len(outcomes), 1, squeeze=False)[:, 0], outcomes, strict=True):
         left, right = row.subplots(1, 2)
         row.suptitle(outcome.title, fontsize=12, fontweight="bold")
@@ -86,7 +86,7 @@ def _draw_utilities(axes: Axes, outcome: Outcome, horizon: int) -> None:
     axes.set_ylim(low, high)
     axes.axhspan(low, b, color=RED, alpha=0.12, linewidth=0)
     axes.text(0.5, 0.02, "unsafe", color=RED, transform=axes.transAxes, ha="center", va="bottom", fontsize=10)
-    what = "every deployed policy, exact" if outcome.records[0].is_exact else "observed means with 95 % intervals"
+    what = "every deployed policy" if outcome.records[0].is_exact else "means, 95 % intervals"
     axes.set_title(f"{outcome.kept[0].upper()}{outcome.kept[1:]}, %: {what}", fontsize=10.5)
     _finish(axes)
 
@@ -103,7 +103,12 @@ def _line(axes: Axes, record: Record, values: Array, half_width: Array, *, label
 
 
 def _level(axes: Axes, y: float, colour: str, name: str) -> None:
-    axes.axhline(y, color=colour, linewidth=1.6, linestyle="--", zorder=1, label=name)
+    """A level to compare with, named at its right end."""
+    axes.axhline(y, color=colour, linewidth=1.6, linestyle="--", zorder=1)
+    axes.annotate(
+        name, (1.0, y), xycoords=axes.get_yaxis_transform(), xytext=(5, 0), textcoords="offset points", color=colour,
+        va="center", fontsize=10, annotation_clip=False,
+    )  # fmt: skip
 
 
 def _finish(axes: Axes) -> None:
