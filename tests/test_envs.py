@@ -1,14 +1,14 @@
-"""The three environments: their laws, both variants, their randomness."""
+"""The environments: their laws, both variants, their randomness."""
 
 import numpy as np
 import pytest
 
 import episafe as es
-from episafe.envs import ENVIRONMENTS, options_of
+from episafe.envs import ENVIRONMENTS, PAPER, options_of
 from episafe.envs.streaming import buffer_kernel
 
 
-@pytest.mark.parametrize("name", ENVIRONMENTS)
+@pytest.mark.parametrize("name", PAPER)
 @pytest.mark.parametrize("variant", ["released", "text"])
 def test_every_environment_is_a_proper_linear_problem(name, variant):
     cmdp = es.make(name, seed=3, variant=variant)
@@ -21,9 +21,7 @@ def test_every_environment_is_a_proper_linear_problem(name, variant):
 
 
 def test_the_sizes_are_the_papers():
-    sizes = {
-        name: (t.num_states, t.num_actions, t.horizon, t.dim) for name in ENVIRONMENTS for t in [es.make(name).task]
-    }
+    sizes = {name: (t.num_states, t.num_actions, t.horizon, t.dim) for name in PAPER for t in [es.make(name).task]}
     assert sizes == {"tabular": (5, 3, 4, 15), "streaming": (6, 2, 4, 12), "linear": (100, 3, 4, 5)}
 
 

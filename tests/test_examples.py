@@ -12,6 +12,8 @@ import pytest
 
 import episafe
 
+REAL = ("inventory", "battery", "cloud", "continuous")
+PAGES = ("README.md", "CONTRIBUTING.md", "docs/bandits.md", "docs/loop.md", "docs/examples/README.md")
 ROOT = Path(__file__).parent.parent
 MODULES = [m.name for m in pkgutil.walk_packages(episafe.__path__, "episafe.") if not m.name.endswith("__main__")]
 
@@ -21,6 +23,22 @@ def test_every_example_runs(script, tmp_path):
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout
+    if script.stem in REAL:
+        assert (tmp_path / f"{script.stem}.png").stat().st_size > 10_000
+        assert "theorem" in done.stdout
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_the_real_examples_are_short_and_have_a_page_with_their_picture(name):
+    assert len((ROOT / "examples" / f"{name}.py").read_text().splitlines()) <= 80
+    page = (ROOT / "docs" / "examples" / f"{name}.md").read_text()
+    assert f"../figures/{name}.png" in page
+    assert (ROOT / "docs" / "figures" / f"{name}.png").is_file()
+
+
+def test_the_first_loop_has_15_lines():
+    block = re.search(r"```python\n(.*?)```", (ROOT / "docs" / "loop.md").read_text(), flags=re.DOTALL)
+    assert len([line for line in block[1].splitlines() if line.strip()]) <= 15
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -39,7 +57,9 @@ def test_every_public_name_is_documented():
         assert getattr(episafe, name).__doc__, name
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/bandits.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "CONTRIBUTING.md", "docs/bandits.md", "docs/loop.md", "docs/examples/README.md"]
+)
 def test_python_on_the_page_runs_as_it_stands(page, tmp_path):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)
     assert blocks

@@ -1,4 +1,4 @@
-"""The paper's environments as Gymnasium environments: they pass its checker, and follow the kernel."""
+"""Our environments as Gymnasium environments: they pass its checker, and follow the kernel."""
 
 import gymnasium
 import numpy as np
@@ -11,7 +11,7 @@ import episafe.envs.gymnasium  # registers them
 IDS = ["episafe/Tabular-v0", "episafe/Streaming-v0", "episafe/Linear-v0"]
 
 
-@pytest.mark.parametrize("name", IDS)
+@pytest.mark.parametrize("name", [*IDS, "episafe/Inventory-v0", "episafe/Battery-v0", "episafe/Cloud-v0"])
 def test_gymnasiums_checker_passes(name):
     check_env(gymnasium.make(name).unwrapped, skip_render_check=True)
 

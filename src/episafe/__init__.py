@@ -25,6 +25,7 @@ from episafe.problems.policy import MixturePolicy, Policy, TablePolicy
 from episafe.problems.sampled import SampledCMDP, SampledTask
 from episafe.problems.task import Constraint, Task
 from episafe.problems.vector import VectorGymCMDP
+from episafe.runs.estimate import estimate
 from episafe.runs.journalled import resume
 from episafe.runs.live import play, play_batch
 from episafe.runs.record import Record
@@ -71,6 +72,7 @@ __all__ = [
     "audit",
     "bandits",
     "certify",
+    "estimate",
     "features",
     "from_gymnasium",
     "learn_log",

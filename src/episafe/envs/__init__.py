@@ -1,4 +1,4 @@
-"""The paper's environments, by name. To add one: write its constructor beside these and name it in `ENVIRONMENTS`."""
+"""Environments by name, the paper's and real ones. To add one: write its constructor beside these and name it here."""
 
 import inspect
 from collections.abc import Callable
@@ -6,16 +6,25 @@ from typing import Any
 
 import numpy as np
 
+from episafe.envs.battery import battery
+from episafe.envs.cloud import cloud
 from episafe.envs.drawing import Variant
+from episafe.envs.inventory import inventory
 from episafe.envs.linear import linear
 from episafe.envs.streaming import streaming
 from episafe.envs.tabular import tabular
 from episafe.problems.cmdp import LinearCMDP
 
-ENVIRONMENTS: dict[str, Callable[..., LinearCMDP]] = {
+PAPER: dict[str, Callable[..., LinearCMDP]] = {
     "tabular": tabular,
     "streaming": streaming,
     "linear": linear,
+}
+ENVIRONMENTS: dict[str, Callable[..., LinearCMDP]] = {
+    **PAPER,
+    "inventory": inventory,
+    "battery": battery,
+    "cloud": cloud,
 }
 
 
@@ -23,9 +32,10 @@ def make(name: str, seed: int = 0, variant: Variant = "released", **options: Any
     """The environment `name`, drawn with `seed`.
 
     Args:
-        name: "tabular", "streaming" or "linear".
+        name: "tabular", "streaming" or "linear", the paper's; "inventory", "battery" or "cloud".
         seed: of this draw; the same seed gives the same problem.
-        variant: "released" follows the code behind the published figures, "text" the words of the paper.
+        variant: "released" follows the code behind the published figures, "text" the words of the paper; others than
+            the paper's have one only.
         options: the environment's own parameters, e.g. `num_states=20`.
 
     Example:

@@ -1,4 +1,4 @@
-"""The paper's environments for other people's agents: import this, then `gymnasium.make("episafe/Streaming-v0")`.
+"""Our environments for other people's agents: import this, then `gymnasium.make("episafe/Streaming-v0")`.
 
 Not imported by episafe itself, which works without Gymnasium. In one go:
 `gymnasium.make("episafe.envs.gymnasium:episafe/Streaming-v0", problem_seed=3)`.
@@ -11,6 +11,7 @@ import numpy as np
 
 from episafe.envs import ENVIRONMENTS, make
 from episafe.problems.cmdp import LinearCMDP
+from episafe.problems.rules import Rules
 
 
 class CMDPEnv(gymnasium.Env[int, int]):
@@ -45,6 +46,40 @@ class CMDPEnv(gymnasium.Env[int, int]):
         self._h += 1
         info = {"utility": float(task.utility[at])}
         return self._state, float(task.reward[at]), False, self._h == task.horizon, info
+
+
+class RulesEnv(gymnasium.Env[Any, int]):
+    """Rules as an environment, of any size: nothing is listed. Observations are states as arrays of whole numbers.
+
+    Args:
+        rules: e.g. `episafe.envs.inventory.Inventory()`, or your own; kept as `rules`.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  # Gymnasium's own form
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self.observation_space = gymnasium.spaces.MultiDiscrete(list(rules.shape))
+        self.action_space = gymnasium.spaces.Discrete(rules.num_actions)  # type: ignore[assignment]
+        self._h, self._state = rules.horizon, rules.start
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin at the start."""
+        super().reset(seed=seed)
+        self._h, self._state = 0, self.rules.start
+        return np.array(self._state), {}
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """One step: each chance is drawn by itself, then the rules move; the utility is in info."""
+        if self._h >= self.rules.horizon:
+            raise gymnasium.error.ResetNeeded(f"the episode of {self.rules.horizon} steps is over: call reset()")
+        luck = []
+        for values, probabilities in self.rules.chances(self._h, self._state):
+            sums = np.cumsum(probabilities)
+            luck.append(values[int(np.searchsorted(sums / sums[-1], self.np_random.random(), side="right"))])
+        self._state, reward, utility = self.rules.move(self._h, self._state, int(action), tuple(luck))
+        self._h += 1
+        return np.array(self._state), reward, False, self._h == self.rules.horizon, {"utility": utility}
 
 
 def build(name: str, problem_seed: int = 0, **options: Any) -> CMDPEnv:

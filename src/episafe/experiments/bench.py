@@ -18,7 +18,7 @@ import numpy as np
 
 from episafe.agents.base import Agent
 from episafe.agents.opse import OPSE
-from episafe.envs import ENVIRONMENTS, make
+from episafe.envs import PAPER, make
 from episafe.experiments.bandit_bench import bandit_speeds
 from episafe.experiments.catalogue import build_agent, parse_replan
 from episafe.experiments.huge import huge
@@ -67,7 +67,7 @@ def measure(quick: bool) -> dict[str, object]:
     episodes, repeats = (1_000, 1) if quick else (10_000, 5)
     speeds = [
         _speed(env, agent, replan, _affordable(env, agent, replan, episodes), repeats)
-        for env in ENVIRONMENTS
+        for env in PAPER
         for agent in ("opse", "ghosh", "dope")
         for replan in ("every", "doubling:0.3")
     ]

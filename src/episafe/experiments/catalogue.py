@@ -10,6 +10,7 @@ from episafe.agents.fixed import Fixed
 from episafe.agents.ghosh2024 import Ghosh2024
 from episafe.agents.opse import OPSE
 from episafe.certify import Certifier, FreshData, Model, Observation
+from episafe.envs import ENVIRONMENTS, PAPER
 from episafe.learning.constants import Constants
 from episafe.learning.replanning import Doubling, Every, Replanning
 from episafe.problems.cmdp import LinearCMDP
@@ -103,9 +104,11 @@ def choose(which: str, cmdp: LinearCMDP, agent: str, num_episodes: int, **change
 
 
 def default_constants(cmdp: LinearCMDP, agent: str, **changes: Any) -> Constants:
-    """The published constants of the problem's environment, or those of a planner that only proposes."""
+    """The published constants of the problem's environment, tuned ones where none are, or those that only propose."""
     if AGENTS[agent].only_proposes:
         return Constants.proposing().replace(**changes)
+    if cmdp.origin.get("env") in ENVIRONMENTS.keys() - PAPER.keys():
+        return Constants.tuned(cmdp.task).replace(**changes)
     return published(cmdp, agent if AGENTS[agent].learns else "opse", **changes)
 
 

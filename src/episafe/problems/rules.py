@@ -1,0 +1,120 @@
+"""Problems given by rules: what chance may bring and how the system moves. Small ones are listed, all can be played."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Mapping
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from episafe.arrays import Array
+from episafe.errors import InvalidProblem
+from episafe.problems.cmdp import LinearCMDP
+
+State = tuple[int, ...]
+Chance = tuple[Any, Any]  # the values that something may take, and their probabilities
+MAX_LISTED = 1_000  # states that `listed` will make arrays of
+
+
+class Rules(ABC):
+    """A system that a decision and chance move; write one to have your own problem listed or played.
+
+    Attributes:
+        horizon: H.
+        num_actions: A.
+        shape: how many values each number of a state takes.
+        start: the first state.
+        time_homogeneous: whether chances and moves are the same at every step.
+    """
+
+    horizon: int
+    num_actions: int
+    shape: State
+    start: State
+    time_homogeneous: bool = False
+
+    @abstractmethod
+    def chances(self, h: int, state: State) -> list[Chance]:
+        """What chance decides in this step, each by itself: values and probabilities."""
+
+    @abstractmethod
+    def move(self, h: int, state: State, action: int, luck: tuple[Any, ...]) -> tuple[State, float, float]:
+        """Next state, reward and utility in [0, 1], given one value of each chance."""
+
+    @abstractmethod
+    def incumbent(self, h: int, state: State) -> Array:
+        """The policy in use today: probabilities of the actions, (A,)."""
+
+    def after(self, state: State, action: int) -> Hashable:
+        """All that the next state depends on. Where several pairs share it, they share what is learned."""
+        return (state, action)
+
+
+def listed(rules: Rules, threshold: float, *, origin: Mapping[str, str | int | float] | None = None) -> LinearCMDP:
+    """The rules as arrays: every state that moves lead to, with exact P, mean reward and mean utility.
+
+    Features mark `rules.after(state, action)`; where that is the pair itself they are one-hot and not built.
+    """
+    index, moves = _explored(rules)
+    H, S, A = rules.horizon, len(index), rules.num_actions
+    steps = 1 if rules.time_homogeneous else H
+    P, reward, utility = np.zeros((steps, S, A, S)), np.zeros((steps, S, A)), np.zeros((steps, S, A))
+    for h, s, a, following, probability, r, u in moves:
+        P[h, s, a, following] += probability
+        reward[h, s, a] += probability * r
+        utility[h, s, a] += probability * u
+    P, reward, utility = (np.repeat(array, H // steps, axis=0) for array in (P, reward, utility))
+    incumbent = [[rules.incumbent(h, state) for state in index] for h in range(H)]
+    P /= P.sum(axis=3, keepdims=True)  # products of probabilities sum to 1 up to rounding
+    return LinearCMDP(
+        P, reward, utility, phi=_features(rules, index), initial_state=index[rules.start], threshold=threshold,
+        safe_policy=incumbent, time_homogeneous=rules.time_homogeneous, origin=origin,
+    )  # fmt: skip
+
+
+def _explored(rules: Rules) -> tuple[dict[State, int], list[tuple[int, int, int, int, float, float, float]]]:
+    """The states that moves lead to, numbered, and every move: step, state, action, next state, probability, r, u."""
+    index, waiting, moves = {rules.start: 0}, [rules.start], []
+    while waiting:
+        state = waiting.pop()
+        for h in range(1 if rules.time_homogeneous else rules.horizon):
+            for (luck, probability), a in product(_outcomes(rules, h, state), range(rules.num_actions)):
+                following, r, u = rules.move(h, state, a, luck)
+                if following not in index:
+                    index[following] = len(index)
+                    waiting.append(following)
+                moves.append((h, index[state], a, index[following], probability, r, u))
+        if len(index) > MAX_LISTED:
+            raise InvalidProblem(
+                f"more than {MAX_LISTED} states can be reached, too many for arrays: play the rules with "
+                "episafe.envs.gymnasium.RulesEnv and es.from_gymnasium"
+            )
+    return index, moves
+
+
+def _outcomes(rules: Rules, h: int, state: State) -> list[tuple[tuple[Any, ...], float]]:
+    """Every combination of chances with its probability; impossible ones are left out."""
+    each = [list(zip(values, probabilities, strict=True)) for values, probabilities in rules.chances(h, state)]
+    found = [(tuple(v for v, _ in pairs), math.prod(float(p) for _, p in pairs)) for pairs in product(*each)]
+    return [(luck, probability) for luck, probability in found if probability > 0]
+
+
+def _features(rules: Rules, index: dict[State, int]) -> Array | None:
+    """φ (S, A, d) that marks what the next state depends on; None where that is the state and the action."""
+    names: dict[Hashable, int] = {}
+    pairs = np.array(
+        [[names.setdefault(rules.after(s, a), len(names)) for a in range(rules.num_actions)] for s in index]
+    )
+    if len(names) == pairs.size:
+        return None
+    phi: Array = np.eye(len(names))[pairs]
+    return phi
+
+
+def mostly(usual: int, other: int, num_actions: int, variation: float) -> Array:
+    """Probabilities (A,) of a policy that takes one action, and another with probability `variation`."""
+    p = np.zeros(num_actions)
+    p[usual] += 1 - variation
+    p[other] += variation
+    return p

@@ -1,0 +1,148 @@
+"""One picture for one problem: what the incumbent, the learner and the optimum earn, and what must be kept."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from episafe.arrays import Array
+from episafe.files import atomic
+from episafe.reports.figures import DPI, METADATA
+from episafe.runs.record import Record
+
+NUM_BLOCKS = 12  # of a run without exact values: each is drawn as a mean with its interval
+BLUE, GREEN, RED, GREY = "#0072B2", "#009E73", "#D55E00", "#555555"
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """Runs of one problem, or of several alike, and what to compare them with.
+
+    Attributes:
+        title: what the problem is.
+        records: the runs.
+        incumbents: reward and utility of the incumbent, one pair a run.
+        optima: reward of the optimum, or of the best policy known, one a run; None where none is known.
+        kept: what the utility is, for its axis, e.g. "demand served".
+        best: what the optima are: "optimum", or "best known".
+    """
+
+    title: str
+    records: Sequence[Record]
+    incumbents: Sequence[tuple[float, float]]
+    optima: Sequence[float] | None
+    kept: str
+    best: str = "optimum"
+
+    def shares(self, rewards: Array, run: int) -> Array:
+        """Rewards as a share of the way from incumbent (0) to optimum (1); over the incumbent's where none is known."""
+        incumbent = self.incumbents[run][0]
+        span = incumbent if self.optima is None else self.optima[run] - incumbent
+        found: Array = (rewards - incumbent) / span
+        return found
+
+
+def draw_outcomes(outcomes: Sequence[Outcome], horizon: int, path: str | Path) -> Path:
+    """A row an outcome: the reward on the left, the utility that must be kept on the right; written as PNG."""
+    drawn = Figure(figsize=(11.5, 3.6 * len(outcomes)), layout="constrained")
+    for row, outcome in zip(drawn.subfigures(len(outcomes), 1, squeeze=False)[:, 0], outcomes, strict=True):
+        left, right = row.subplots(1, 2)
+        row.suptitle(outcome.title, fontsize=12, fontweight="bold")
+        _draw_rewards(left, outcome)
+        _draw_utilities(right, outcome, horizon)
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic(path) as file:
+        drawn.savefig(file, format="png", dpi=DPI, metadata=METADATA["png"])
+    return path
+
+
+def _draw_rewards(axes: Axes, outcome: Outcome) -> None:
+    for run, record in enumerate(outcome.records):
+        values = outcome.shares(_rewards(record), run)
+        _line(axes, record, 100 * values, 100 * _half_width(record, 0) / _span(outcome, run), label=run == 0)
+    _level(axes, 0.0, GREY, "incumbent")
+    if outcome.optima is not None:
+        _level(axes, 100.0, GREEN, outcome.best)
+    unit = "% above the incumbent" if outcome.optima is None else f"% of the way to the {outcome.best}"
+    axes.set_title(f"Reward: {unit}", fontsize=10.5)
+    low, high = axes.get_ylim()
+    axes.set_ylim(low - 0.05 * (high - low), high + 0.08 * (high - low))
+    _finish(axes)
+
+
+def _draw_utilities(axes: Axes, outcome: Outcome, horizon: int) -> None:
+    scale = 100 / horizon
+    for run, record in enumerate(outcome.records):
+        _line(axes, record, scale * _utilities(record), scale * _half_width(record, 1), label=run == 0)
+    b = scale * outcome.records[0].threshold
+    _level(axes, scale * float(np.mean([u for _, u in outcome.incumbents])), GREY, "incumbent")
+    _level(axes, b, RED, "threshold")
+    low, high = axes.get_ylim()
+    low = min(low, b - 0.25 * (high - b))
+    axes.set_ylim(low, high)
+    axes.axhspan(low, b, color=RED, alpha=0.12, linewidth=0)
+    axes.text(0.5, 0.02, "unsafe", color=RED, transform=axes.transAxes, ha="center", va="bottom", fontsize=10)
+    what = "every deployed policy" if outcome.records[0].is_exact else "means, 95 % intervals"
+    axes.set_title(f"{outcome.kept[0].upper()}{outcome.kept[1:]}, %: {what}", fontsize=10.5)
+    _finish(axes)
+
+
+def _line(axes: Axes, record: Record, values: Array, half_width: Array, *, label: bool) -> None:
+    """One run: a line where values are exact, else block means with their intervals."""
+    name = "episafe, one line a run" if label else None
+    if record.is_exact:
+        axes.plot(np.arange(1, len(values) + 1), values, color=BLUE, linewidth=1.4, alpha=0.8, label=name)
+        return
+    ends = np.arange(1, NUM_BLOCKS + 1) * (len(record.sources) // NUM_BLOCKS)
+    axes.plot(ends, values, color=BLUE, linewidth=1.4, alpha=0.8, label=name)
+    axes.fill_between(ends, values - half_width, values + half_width, color=BLUE, alpha=0.12, linewidth=0)
+
+
+def _level(axes: Axes, y: float, colour: str, name: str) -> None:
+    """A level to compare with, named at its right end."""
+    axes.axhline(y, color=colour, linewidth=1.6, linestyle="--", zorder=1)
+    axes.annotate(
+        name, (1.0, y), xycoords=axes.get_yaxis_transform(), xytext=(5, 0), textcoords="offset points", color=colour,
+        va="center", fontsize=10, annotation_clip=False,
+    )  # fmt: skip
+
+
+def _finish(axes: Axes) -> None:
+    axes.set_xlabel("episode")
+    axes.set_xlim(left=0)
+    axes.grid(alpha=0.25)
+    axes.legend(loc="best", fontsize=9, framealpha=0.9)
+
+
+def _span(outcome: Outcome, run: int) -> float:
+    incumbent = outcome.incumbents[run][0]
+    return incumbent if outcome.optima is None else outcome.optima[run] - incumbent
+
+
+def _rewards(record: Record) -> Array:
+    return record.reward_values if record.is_exact else _blocks(record.reward_totals).mean(axis=1)
+
+
+def _utilities(record: Record) -> Array:
+    return record.utility_values if record.is_exact else _blocks(record.utility_totals).mean(axis=1)
+
+
+def _half_width(record: Record, signal: int) -> Array:
+    """95 % half-widths (normal) of the block means of the rewards (0) or utilities (1); 0 where values are exact."""
+    if record.is_exact:
+        return np.zeros(1)
+    blocks = _blocks((record.reward_totals, record.utility_totals)[signal])
+    found: Array = 1.96 * blocks.std(axis=1, ddof=1) / blocks.shape[1] ** 0.5
+    return found
+
+
+def _blocks(totals: Array | None) -> Array:
+    """Totals of episodes in NUM_BLOCKS rows, the rest left out."""
+    if totals is None or len(totals) < 2 * NUM_BLOCKS:
+        raise ValueError(f"a picture of observed totals needs at least {2 * NUM_BLOCKS} episodes")
+    size = len(totals) // NUM_BLOCKS
+    return totals[: size * NUM_BLOCKS].reshape(NUM_BLOCKS, size)

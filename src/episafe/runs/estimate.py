@@ -1,0 +1,49 @@
+"""What a policy is worth by fresh episodes, where exact values cannot be had."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from episafe.problems.gym import GymCMDP
+from episafe.problems.policy import MixturePolicy, Policy
+from episafe.runs.live import play
+
+Z = 2.5758  # of a two-sided 99 % interval (normal)
+
+
+class Estimate(NamedTuple):
+    """Means of total reward and utility over fresh episodes, each with the half-width of its 99 % interval (normal)."""
+
+    reward: float
+    reward_half_width: float
+    utility: float
+    utility_half_width: float
+
+    def __str__(self) -> str:
+        return (
+            f"reward {self.reward:.2f} ± {self.reward_half_width:.2f}, "
+            f"utility {self.utility:.2f} ± {self.utility_half_width:.2f} (99 %)"
+        )
+
+
+def estimate(problem: GymCMDP, policy: Policy, num_episodes: int = 1_000, seed: int = 0) -> Estimate:
+    """Play `policy`, a mixture too, in episodes of its own; the learner sees nothing of them.
+
+    Args:
+        problem: a live environment; its next `reset` is seeded anew.
+        policy: what to judge, e.g. `agent.plan().policy` or `problem.task.safe_policy`.
+        num_episodes: how many episodes, at least 2.
+        seed: of these episodes; take one that no run has used.
+    """
+    if num_episodes < 2:
+        raise ValueError(f"num_episodes must be at least 2 for an interval, got {num_episodes}")
+    environment, choices = np.random.SeedSequence(seed).spawn(2)
+    rng = np.random.default_rng(choices)
+    problem.seed(int(np.random.default_rng(environment).integers(2**31)))
+    totals = np.empty((num_episodes, 2))
+    for k in range(num_episodes):
+        acting = policy.draw(rng)[1] if isinstance(policy, MixturePolicy) else policy
+        episode = play(problem, acting, rng)
+        totals[k] = episode.rewards.sum(), episode.utilities.sum()
+    (reward, utility), error = totals.mean(axis=0), Z * totals.std(axis=0, ddof=1) / num_episodes**0.5
+    return Estimate(float(reward), float(error[0]), float(utility), float(error[1]))
