@@ -297,12 +297,14 @@ def print_misspecified():
 
 
 def print_halted():
-    print("| ε | agent | problems with a violating episode | violation a run | regret | alarms, median episode |")
-    print("|---|---|---|---|---|---|")
+    print("| ε | agent | | problems with a violating episode | violation a run | regret | alarms, median episode |")
+    print("|---|---|---|---|---|---|---|")
     for epsilon in (0.2, 0.5):
         for agent in ("paper", "tuned"):
-            records = misspecified(agent, epsilon, "twins", 10, watched=True)
-            print(f"| {epsilon} | {agent} | {outcome(records)} | {alarms_of(records)} |", flush=True)
+            free = misspecified(agent, epsilon, "twins", 10)
+            watched = misspecified(agent, epsilon, "twins", 10, watched=True)
+            print(f"| {epsilon} | {agent} | free | {outcome(free)} | |")
+            print(f"| {epsilon} | {agent} | watched | {outcome(watched)} | {alarms_of(watched)} |", flush=True)
 
 
 def outcome(records):
