@@ -150,7 +150,7 @@ def drifting(name, share, change, num_problems=50, num_episodes=20_000):
 
 
 def honest(name, num_problems=200, num_episodes=10_000):
-    """Alarms of any kind in honest runs: the incumbent alone; OPSE under `Observation`, a twentieth of the episodes."""
+    """Alarms of any kind in honest runs: the incumbent alone; OPSE under `Observation`, half as many runs, shorter."""
     alone = explored = 0
     for seed in range(FIRST_SEED, FIRST_SEED + num_problems):
         cmdp = es.make(name, seed)
@@ -160,11 +160,13 @@ def honest(name, num_problems=200, num_episodes=10_000):
             yes = np.ones(BLOCK, dtype=bool)
             monitors.watch_batch(states, actions, np.full(BLOCK, math.nan), yes, ~yes)
         alone += bool(monitors.alarms)
+    for seed in range(FIRST_SEED, FIRST_SEED + num_problems // 2):
+        cmdp = es.make(name, seed)
         agent = es.OPSE(cmdp.task, es.Constants.proposing(), certifier=es.certify.Observation())
         monitors = es.Monitors(cmdp.task)
         es.run(cmdp, agent, num_episodes // 20, seed, monitors=monitors)
         explored += bool(monitors.alarms)
-    return alone, explored, num_problems
+    return f"{alone} of {num_problems}", f"{explored} of {num_problems // 2}"
 
 
 # Features that are not linear
@@ -202,6 +204,7 @@ def twins(seed, epsilon):
 
 
 OTHERS = {"random": random_kernel, "twins": twins}
+EPISODES = {"random": 5_000, "twins": 10_000}
 
 
 def residual(epsilon, other, num_problems=20, num_episodes=100_000):
@@ -230,13 +233,13 @@ AGENTS = {
 }
 
 
-def misspecified(agent, epsilon, other, num_problems=20, num_episodes=10_000, watched=False):
+def misspecified(agent, epsilon, other, num_problems=20, watched=False):
     """Records of runs on such kernels, one a problem."""
     records = []
     for seed in range(FIRST_SEED, FIRST_SEED + num_problems):
         cmdp = OTHERS[other](seed, epsilon)
         monitors = es.Monitors(cmdp.task) if watched else None
-        records.append(es.run(cmdp, AGENTS[agent](cmdp.task), num_episodes, seed, monitors=monitors))
+        records.append(es.run(cmdp, AGENTS[agent](cmdp.task), EPISODES[other], seed, monitors=monitors))
     return records
 
 
@@ -255,8 +258,7 @@ def soon(found):
 def print_honest():
     print("| | incumbent alone | exploring |\n|---|---|---|")
     for name in ENVS:
-        alone, explored, runs = honest(name)
-        print(f"| {name} | {alone} of {runs} | {explored} of {runs} |", flush=True)
+        print(f"| {name} | {' | '.join(honest(name))} |", flush=True)
 
 
 def print_lying():
@@ -295,12 +297,14 @@ def print_misspecified():
 
 
 def print_halted():
-    print("| ε | agent | problems with a violating episode | violation a run | regret | alarms, median episode |")
-    print("|---|---|---|---|---|---|")
+    print("| ε | agent | | problems with a violating episode | violation a run | regret | alarms, median episode |")
+    print("|---|---|---|---|---|---|---|")
     for epsilon in (0.2, 0.5):
         for agent in ("paper", "tuned"):
-            records = misspecified(agent, epsilon, "twins", 10, watched=True)
-            print(f"| {epsilon} | {agent} | {outcome(records)} | {alarms_of(records)} |", flush=True)
+            free = misspecified(agent, epsilon, "twins", 10)
+            watched = misspecified(agent, epsilon, "twins", 10, watched=True)
+            print(f"| {epsilon} | {agent} | free | {outcome(free)} | |")
+            print(f"| {epsilon} | {agent} | watched | {outcome(watched)} | {alarms_of(watched)} |", flush=True)
 
 
 def outcome(records):

@@ -1,13 +1,16 @@
 """Monitors: honest runs stay quiet, dishonest ones do not; the figures are those of the formulas."""
 
+import json
 import math
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import episafe as es
 from conftest import constants
 from episafe.certify.sequence import BETS
+from episafe.cli import app
 from episafe.monitors.claims import new_claim, weigh
 from episafe.monitors.intervals import interval
 from episafe.monitors.residual import ResidualMonitor
@@ -15,7 +18,6 @@ from episafe.problems.policy import TablePolicy
 from episafe.reports.notes import notes
 
 ENVS = ["tabular", "streaming", "linear"]
-NONE = np.array([math.nan])
 
 
 def episodes(cmdp, table, count, rng):
@@ -389,6 +391,13 @@ def test_a_lying_incumbent_halts_the_run_and_the_record_and_report_say_so():
     assert set(record.sources[after:]) == {"safe"} and agent.plan().reason.startswith("halted: the incumbent is not")
     assert "the incumbent is not as safe as stated" in record.settings["alarms"]
     assert "monitors raised an alarm in 1 of 1 runs" in notes([record])[0]
+
+
+def test_the_command_line_watches_and_says_so():
+    words = ["run", "--env", "streaming", "--episodes", "50", "--replan", "doubling:0.3", "--json"]
+    watched, free = (CliRunner().invoke(app, [*words, *more]) for more in (["--monitors"], []))
+    assert json.loads(watched.stdout)["alarms"] == "none"
+    assert "alarms" not in json.loads(free.stdout)
 
 
 def test_monitors_of_another_task_are_refused():
