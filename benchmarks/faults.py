@@ -311,6 +311,7 @@ ROWS: list[tuple[str, Callable[[int], Outcome], int]] = [
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a twentieth of the faults")
+    parser.add_argument("--count", type=int, default=0, help="so many of each")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--only", default="", help="rows whose name contains this")
     given = parser.parse_args()
@@ -318,7 +319,7 @@ def main() -> int:
     print("| fault | made | survived | |\n|---|---|---|---|", flush=True)
     for name, row, count in ROWS:
         if given.only in name:
-            outcome = found[name] = row(max(2, count // 20) if given.quick else count)
+            outcome = found[name] = row(given.count or (max(2, count // 20) if given.quick else count))
             print(f"| {name} | {outcome.made} | {outcome.survived} | {outcome.note} |", flush=True)
     if given.json:
         print(json.dumps({name: vars(outcome) for name, outcome in found.items()}, indent=2))
