@@ -71,9 +71,11 @@ class Keeper:
         checkpoint.write(self.folder, self._agent.state() | columns, {"told": self._told, "done": done})
         self._last = now
 
-    def close(self) -> None:
-        """Give the lock back."""
-        os.close(self._lock)
+    def __enter__(self) -> "Keeper":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._lock)  # and with it the lock
 
     def _columns(self, done: int) -> dict[str, Array | IntArray]:
         facts, reasons, best = self._tally

@@ -3,6 +3,8 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,18 +75,17 @@ def run(
         raise ValueError("the monitors were built for another task: build them from agent.task")
     if monitors is not None and folder is not None:
         raise ValueError("a run that is taken up could not go on with its monitors: give monitors= or folder=")
-    keeper = None if folder is None else Keeper(Path(folder), agent, tally, (seed, first_round))
-    known = 0 if keeper is None else keeper.take_up()
-    cut = spans(first_round + known, num_rounds - known, known)
-    if monitors is None and can_compile(agent) and _arms_of_one_number(bandit, first_round, num_rounds):
-        loop = compiled_loop(bandit, agent, tally, cut, seed)
-    else:
-        loop = plain_loop(bandit, agent, tally, cut, seed, monitors)
-    for done in loop if cut else ():
-        if keeper is not None:
-            keeper.keep(done)
-        if on_progress is not None:
-            on_progress(done)
+    compiled = monitors is None and can_compile(agent) and _arms_of_one_number(bandit, first_round, num_rounds)
+    loop = compiled_loop if compiled else partial(plain_loop, monitors=monitors)
+    kept = nullcontext() if folder is None else Keeper(Path(folder), agent, tally, (seed, first_round))
+    with kept as keeper:
+        known = 0 if keeper is None else keeper.take_up()
+        cut = spans(first_round + known, num_rounds - known, known)
+        for done in loop(bandit, agent, tally, cut, seed) if cut else ():
+            if keeper is not None:
+                keeper.keep(done)
+            if on_progress is not None:
+                on_progress(done)
     seconds = time.perf_counter() - start
     facts, reasons, best = tally
     settings = {"problem": "bandit", **bandit.origin, **agent.settings(), "num_rounds": num_rounds, "run_seed": seed}
@@ -102,9 +103,8 @@ def run(
         settings={**settings, "reasons": _in_words(reasons), **versions(), "seconds": seconds},
         optima=best if bandit.task.changes else None,
     )
-    if keeper is not None:
-        record.save(keeper.folder)
-        keeper.close()
+    if folder is not None:
+        record.save(folder)
     return record
 
 
@@ -174,6 +174,7 @@ def compiled_loop(
                 arms, safe = _stacked(bandit, span)
                 optima(world.theta, task.threshold, arms, num_arms, tally.best[span.row : span.row + span.length])
             made.advance(arms, safe, luck(seed, span.round // BLOCK), tally.facts, tally.reasons, span)
+            made.finish()  # whenever this yields, the agent has all that was learned and the plan in force
             yield span.row + span.length
     finally:
         made.finish()  # also when the run is interrupted: what was learned stays learned

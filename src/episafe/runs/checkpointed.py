@@ -1,6 +1,7 @@
 """Checkpoints of a journal: with them only what came later is learned again. They are a short cut, never the source."""
 
 import warnings
+from contextlib import suppress
 from typing import Any
 
 from episafe.errors import DamagedFile
@@ -9,8 +10,13 @@ from episafe.runs.folder import Journal
 
 
 def write_checkpoint(journal: Journal, agent: Any) -> None:
-    """Keep the agent's state as it is after all frames that are on the disk now; the journal must be synced."""
-    if agent.is_stored:
+    """Keep the agent's state as it is after all frames that are on the disk now; the journal must be synced.
+
+    What cannot be stored, or finds no room, is learned again instead: that costs time and loses nothing.
+    """
+    if not agent.is_stored:
+        return
+    with suppress(OSError, ValueError, TypeError, NotImplementedError):
         checkpoint.write(journal.folder, agent.state(), {"log": journal.log.size, "genesis": journal.head["genesis"]})
 
 
@@ -39,5 +45,9 @@ def restore_newest(journal: Journal, agent: Any) -> int:
             f"{journal.log.path} has {journal.log.size} bytes, and a checkpoint was made at {seen}: the journal was "
             "cut short; restore it from a copy"
         )
-    agent.restore(state)
+    try:
+        agent.restore(state)
+    except (DamagedFile, NotImplementedError) as error:
+        journal.fault(f"a checkpoint could not be used, so everything is learned again: {error}")
+        return 0
     return int(seen)
