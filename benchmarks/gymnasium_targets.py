@@ -39,7 +39,7 @@ def main():
         for shared in (True, False):
             share, half, margin = measured(target, shared, seeds).T
             share_text = f"{share.min():.2f} ({share.mean():.2f})"
-            half_text = f"{half.max():.0f}" if np.isfinite(half).all() else f"not by {np.isinf(half).sum()} seeds"
+            half_text = f"{half.max():.0f}" if np.isfinite(half).all() else "–"
             print(
                 f"| {name} | {'yes' if shared else 'no'} | {target.num_episodes:,} | {share_text} | {half_text} "
                 f"| {(margin < 0).sum()} of {len(seeds)} | {margin.min():.3g} |",
