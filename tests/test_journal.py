@@ -4,6 +4,7 @@ import json
 import struct
 import threading
 import zlib
+from dataclasses import replace
 
 import gymnasium as gym
 import numpy as np
@@ -165,6 +166,19 @@ def test_bandits_have_the_same_journal(tmp_path):
     assert es.audit(tmp_path, agent=build()).recomputed == 16
 
 
+def test_the_monitors_of_bandits_halt_too(tmp_path):
+    bandit = es.bandits.make("finite", seed=0)
+    build = lambda: es.bandits.OPLBSP(bandit.task, radius="determinant")  # noqa: E731
+    with es.open(tmp_path, agent=build()) as live:
+        for _ in range(400):
+            plan = live.plan()
+            action = plan.atoms[0]
+            live.learn([action] * 5, [0.0] * 5, [-0.9] * 5, plan_id=plan.id)
+        assert plan.source == "safe" and plan.reason.startswith("halted: ") and plan.id == opened.HELD
+    with es.open(tmp_path, agent=build()) as live:
+        assert live.plan().reason == plan.reason
+
+
 def test_a_bandit_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr("episafe.bandits.keeping.KEEP_EVERY", 0.0)
     for env in ("finite", "contexts", "ball"):
@@ -201,21 +215,67 @@ def test_threads_may_report_at_once(tmp_path):
     assert es.audit(tmp_path).is_whole
 
 
-def test_a_watch_stops_exploration_for_good(tmp_path):
-    rng, shown = np.random.default_rng(1), []
+def report_losses(live, num_episodes, rng):
+    """Episodes without any utility, until the monitors have had enough."""
+    for _ in range(num_episodes):
+        plan = live.plan()
+        seen = episode(plan, rng)
+        live.learn(replace(seen, utilities=np.zeros(len(seen.actions))), plan_id=plan.id)
+        if plan.id == opened.HELD:
+            return plan
+    raise AssertionError("no alarm")
 
-    def watch(plan, seen):
-        shown.append(plan.id)
-        return "the incumbent is not what it was" if len(shown) == 3 else ""
 
-    with es.open(tmp_path, agent=tuned(), watch=watch) as live:
-        for _ in range(4):
-            plan = live.plan()
-            live.learn(episode(plan, rng), plan_id=plan.id)
-        assert plan.id == opened.HELD and plan.source == "safe" and "not what it was" in plan.reason
+def test_an_alarm_stops_exploration_until_a_person_lets_it_go_on(tmp_path):
+    rng = np.random.default_rng(1)
     with es.open(tmp_path, agent=tuned()) as live:
-        assert "not what it was" in live.plan().reason
+        plan = report_losses(live, 200, rng)
+        assert plan.source == "safe" and plan.reason.startswith("halted: ")
+        seen = live.status()
+        assert seen.monitors["alarms"] and any("incumbent" in fault for fault in seen.faults)
+    with es.open(tmp_path, agent=tuned()) as live:
+        again = live.plan()
+        assert again.reason == plan.reason and again.source == "safe"
+        with pytest.raises(ValueError, match="reason in words"):
+            live.resume_exploring("")
+        live.resume_exploring("the sensor was mended")
+        assert live.plan().id >= 0
+        with pytest.raises(ValueError, match="the agent explores"):
+            live.resume_exploring("once more")
+    with es.open(tmp_path, agent=tuned()) as live:
+        assert live.plan().id >= 0
     assert es.audit(tmp_path).damage == []
+
+
+def test_a_crash_between_an_alarm_and_its_halt_halts_when_opened_again(tmp_path):
+    rng = np.random.default_rng(1)
+    with es.open(tmp_path, agent=tuned()) as live:
+        report_losses(live, 200, rng)
+    log = tmp_path / "journal.log"
+    halt = next(frame for frame in Reader(log) if frame.kind == Kind.FAULT)
+    log.write_bytes(log.read_bytes()[: halt.offset])
+    for checkpoint in tmp_path.glob("checkpoint*"):
+        checkpoint.unlink()
+    lines = (tmp_path / "audit.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "audit.jsonl").write_text("".join(lines[:-1]))  # that of the halt
+    with es.open(tmp_path, agent=tuned()) as live:
+        assert live.plan().reason.startswith("halted: ")
+    with es.open(tmp_path, agent=tuned(), false_alarm=0) as live:
+        assert live.plan().reason.startswith("halted: ") and live.status().monitors == {}
+
+
+def test_monitors_go_on_from_a_checkpoint_as_if_never_stopped(tmp_path):
+    figures = []
+    for pieces in ((60,), (20, 25, 15)):
+        rng, folder = np.random.default_rng(3), tmp_path / str(len(pieces))
+        for length in pieces:
+            with es.open(folder, agent=tuned()) as live:
+                for _ in range(length):
+                    plan = live.plan()
+                    live.learn(episode(plan, rng), plan_id=plan.id)
+                live._checkpoint(0.0)
+                figures.append(live.status().monitors)
+    assert figures[0] == figures[-1] and figures[0]["episodes"] == 60
 
 
 def test_an_error_while_planning_deploys_the_incumbent_and_is_recorded(tmp_path, monkeypatch):
@@ -263,7 +323,7 @@ def test_a_torn_tail_is_cut_and_recorded_and_a_flipped_bit_refused(tmp_path):
     last = next(frame for frame in reversed(frames) if frame.kind == Kind.REPORT)
     for cut in (last.offset + 1, last.offset + 15, last.offset + 40):
         log.write_bytes(whole[:cut])
-        with es.open(tmp_path, agent=tuned(), watch=lambda *_: "") as live:
+        with es.open(tmp_path, agent=tuned()) as live:
             assert live.status().reported == 2
         assert any("cut off" in fault for fault in es.audit(tmp_path).faults)
     for bit in rng.integers(8 * len(whole), size=60).tolist():

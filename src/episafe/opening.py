@@ -4,12 +4,13 @@ from pathlib import Path
 from typing import Any
 
 from episafe.agents.base import Agent
+from episafe.monitors import Monitors
 from episafe.runs import auditing
 from episafe.runs.auditing import Audit
-from episafe.runs.opened import Opened, Sync, Watch
+from episafe.runs.opened import Opened, Sync
 
 
-def open(folder: str | Path, agent: Any, *, sync: Sync = "each", watch: Watch | None = None) -> Any:
+def open(folder: str | Path, agent: Any, *, sync: Sync = "each", false_alarm: float = 0.01) -> Any:
     """Keep the plans and episodes of an agent in `folder`, or go on with those that are there.
 
     Args:
@@ -18,12 +19,13 @@ def open(folder: str | Path, agent: Any, *, sync: Sync = "each", watch: Watch | 
             agent, of bandits too.
         sync: "each": plans and reports are on the disk when `plan` and `learn` return. "plans": reports survive the
             process at once, and a loss of power from the next plan on.
-        watch: shown each plan with each episode of it, e.g. by monitors; if it returns a reason, only the incumbent is
-            deployed from then on.
+        false_alarm: the probability that the monitors, `es.Monitors` or those of bandits, ever raise a false alarm; 0
+            for no monitors. After an alarm that halts only the incumbent is deployed, until a person calls
+            `resume_exploring(reason)`.
 
     Returns:
-        An object with `plan`, `learn`, `status`, `halt`, `close`; also a context manager. `plan` and `learn` are called
-        as those of the agent, with `episode_id=` for a name of yours that is taken once.
+        An object with `plan`, `learn`, `status`, `halt`, `resume_exploring`, `close`; a context manager. `plan` and
+        `learn` are called as those of the agent, with `episode_id=` for a name of yours that is taken once.
 
     Example:
         >>> import episafe as es
@@ -33,13 +35,15 @@ def open(folder: str | Path, agent: Any, *, sync: Sync = "each", watch: Watch | 
         ...     live.learn(es.Episode(states, actions), plan_id=plan.id, episode_id="order 1")
         ...     print(live.status().num_missing)
     """
+    from episafe.bandits import monitors as bandits
     from episafe.bandits.agents.base import BanditAgent
     from episafe.bandits.opened import OpenedBandit
 
     if isinstance(agent, Agent):
-        return Opened(Path(folder), agent, sync, watch)
+        return Opened(Path(folder), agent, sync, Monitors(agent.task, false_alarm) if false_alarm else None)
     if isinstance(agent, BanditAgent):
-        return OpenedBandit(Path(folder), agent, sync, watch)
+        watching = bandits.Monitors(agent.task, false_alarm) if false_alarm else None
+        return OpenedBandit(Path(folder), agent, sync, watching)
     hint = ": build it first" if isinstance(agent, type) else ""
     raise TypeError(f"open needs an agent, got {agent!r}{hint}")
 

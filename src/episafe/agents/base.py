@@ -88,6 +88,10 @@ class Agent(ABC):
         assert self._plan is not None
         return self._plan
 
+    def recent_plans(self) -> list[Plan]:
+        """The plan in force and, where they count for a certificate, those that may still be reported."""
+        return self._issued_plans().plans
+
     @property
     def is_used(self) -> bool:
         """Whether it has planned or learned anything."""
@@ -270,9 +274,9 @@ class Agent(ABC):
 
 
 def as_reason(value: Any) -> str:
-    """Words: an agent is never halted without saying why."""
+    """Words: nobody halts an agent, or lets it go on, without saying why."""
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"say in words why exploration is to stop, got {value!r}")
+        raise ValueError(f"give a reason in words, got {value!r}")
     return value
 
 

@@ -7,11 +7,12 @@ import numpy as np
 
 from episafe.arrays import Array
 from episafe.bandits.agents.base import BanditPlan
+from episafe.monitors import Alarm
 from episafe.runs.opened import HELD, Opened
 
 
 class Observed(NamedTuple):
-    """What a watch is shown: one observation, or a batch."""
+    """What monitors are shown: one observation, or a batch."""
 
     action: Any
     reward: Any
@@ -54,6 +55,10 @@ class OpenedBandit(Opened):
         self._refuse_foreign(plan_id)
         self.agent.learn(*seen)
         return seen
+
+    def _alarms(self, plan: Any, seen: Observed) -> list[Alarm]:
+        each = [self._monitors.watch(plan, utility) for utility in np.atleast_1d(seen.utility)]  # type: ignore[union-attr]
+        return [alarm for alarms in each for alarm in alarms]
 
     def _safe_plan(self, reason: str, arguments: tuple[Any, ...]) -> BanditPlan:
         round = arguments[0] if arguments else self.agent.num_observations

@@ -42,6 +42,7 @@ class Kind(IntEnum):
     AIM = 7  # how many episodes a simulation is to have, from here on
     CLOSE = 8  # closed in good order
     HALT = 9  # only the incumbent is deployed from here on
+    RESUME = 10  # a person lets the agent explore again
 
 
 class Frame(NamedTuple):

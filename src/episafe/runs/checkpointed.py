@@ -5,23 +5,34 @@ from contextlib import suppress
 from typing import Any
 
 from episafe.errors import DamagedFile
+from episafe.monitors.base import Watch
 from episafe.runs import checkpoint
 from episafe.runs.folder import Journal
+from episafe.saved import State, under
+
+MONITORS = "monitors"
 
 
-def write_checkpoint(journal: Journal, agent: Any) -> None:
-    """Keep the agent's state as it is after all frames that are on the disk now; the journal must be synced.
+def write_checkpoint(journal: Journal, agent: Any, monitors: Watch | None = None) -> None:
+    """Keep the state of the agent and of its monitors after all frames on the disk; the journal must be synced.
 
     What cannot be stored, or finds no room, is learned again instead: that costs time and loses nothing.
     """
     if not agent.is_stored:
         return
     with suppress(OSError, ValueError, TypeError, NotImplementedError):
-        checkpoint.write(journal.folder, agent.state(), {"log": journal.log.size, "genesis": journal.head["genesis"]})
+        notes = {"log": journal.log.size, "genesis": journal.head["genesis"]}
+        checkpoint.write(journal.folder, agent.state() | under(MONITORS, _state(monitors)), notes)
 
 
-def restore_newest(journal: Journal, agent: Any) -> int:
-    """Bring a new agent to the newest whole checkpoint; returns the byte of the log from which on it knows nothing.
+def _state(monitors: Watch | None) -> State:
+    return {} if monitors is None else monitors.state()
+
+
+def restore_newest(journal: Journal, agent: Any, monitors: Watch | None = None) -> int:
+    """Bring a new agent and new monitors to the newest whole checkpoint.
+
+    Returns the byte of the log from which on they know nothing.
 
     Without a whole checkpoint that is 0: everything is learned again, and nothing is lost. A checkpoint that saw more
     of the log than there is shows that the log was cut short.
@@ -45,9 +56,15 @@ def restore_newest(journal: Journal, agent: Any) -> int:
             f"{journal.log.path} has {journal.log.size} bytes, and a checkpoint was made at {seen}: the journal was "
             "cut short; restore it from a copy"
         )
+    watched = {name: array for name, array in state.items() if name.startswith(f"{MONITORS}.")}
+    blank = _state(monitors)
     try:
-        agent.restore(state)
-    except (DamagedFile, NotImplementedError) as error:
+        if monitors is not None:
+            monitors.restore({name.removeprefix(f"{MONITORS}."): array for name, array in watched.items()})
+        agent.restore({name: array for name, array in state.items() if name not in watched})
+    except (DamagedFile, NotImplementedError, ValueError) as error:
+        if monitors is not None:
+            monitors.restore(blank)
         journal.fault(f"a checkpoint could not be used, so everything is learned again: {error}")
         return 0
     return int(seen)

@@ -6,18 +6,19 @@ is missing may not be missing by chance, and then biases what is certified.
 
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from episafe.agents.base import Agent, Episode, Plan
+from episafe.agents.base import Agent, Episode, Plan, as_reason
 from episafe.agents.opse import PLANS_REMEMBERED
 from episafe.errors import DamagedFile, InvalidEpisode, NotKept
 from episafe.journal.frames import Frame, Kind
 from episafe.journal.trail import Deployed, Trail
 from episafe.journal.values import as_text, from_text
+from episafe.monitors import Alarm
+from episafe.monitors.base import Watch
 from episafe.runs.checkpointed import restore_newest, write_checkpoint
 from episafe.runs.folder import Journal, holds_journal, read_head, refuse_used, write_head
 from episafe.runs.recipe import recipe, write_recipe
@@ -28,7 +29,6 @@ from episafe.runs.tape import StateHash, log_dets
 CHECKPOINT_EVERY = 30.0  # seconds
 HELD = -1  # the number of a plan that is not the agent's: the incumbent, because something else went wrong
 Sync = Literal["each", "plans"]
-Watch = Callable[[Any, Any], str]
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ class Status:
         unannounced: episodes reported beyond the deployments of their plan, or of no plan, as from a log.
         faults: what went wrong and was recorded, in order.
         stopped: why only the incumbent is deployed; "" while the agent decides.
+        monitors: what the monitors have seen, as plain values; empty without them.
     """
 
     started: int
@@ -52,6 +53,7 @@ class Status:
     unannounced: int
     faults: list[str]
     stopped: str
+    monitors: dict[str, Any]
 
     @property
     def num_missing(self) -> int:
@@ -97,7 +99,7 @@ class Opened:
     reason in the plan; nothing that was acknowledged is lost, and opening the folder again goes on from there.
     """
 
-    def __init__(self, folder: Path, agent: Any, sync: Sync = "each", watch: Watch | None = None) -> None:
+    def __init__(self, folder: Path, agent: Any, sync: Sync = "each", monitors: Watch | None = None) -> None:
         if sync not in ("each", "plans"):
             raise ValueError(f'sync must be "each" or "plans", got {sync!r}')
         refuse_used(agent)
@@ -112,14 +114,16 @@ class Opened:
             raise ValueError(f"{folder} was begun with another agent or task: build both as they were")
         self._sync, self._checkpointed = sync, time.monotonic()
         self._journal = Journal(folder, agent.settings(), agent.task.threshold)
-        self._prepare(agent, self._journal.trail, self._journal.log.path, watch)
+        self._prepare(agent, self._journal.trail, self._journal.log.path, monitors)
         try:
-            # a watch must be shown everything again
-            self._known = 0 if watch is not None else restore_newest(self._journal, agent)
+            self._known = restore_newest(self._journal, agent, monitors)
+            self._plans.update({plan.id: plan for plan in agent.recent_plans()})
             self._journal.continue_trail([line for frame in self._journal.log.frames for line in self.taken_up(frame)])
         except BaseException:
             self._journal.release()
             raise
+        if self._alarmed:  # the process ended between an alarm and its halt
+            self._halt(self._alarmed)
 
     @classmethod
     def for_audit(cls, path: Path, agent: Any, trail: Trail) -> "Opened":
@@ -128,9 +132,9 @@ class Opened:
         made._prepare(agent, trail, path, None)
         return made
 
-    def _prepare(self, agent: Any, trail: Trail, path: Path, watch: Watch | None) -> None:
-        self.agent, self._trail, self._path, self._watch = agent, trail, path, watch
-        self._stopped, self._broken = "", False
+    def _prepare(self, agent: Any, trail: Trail, path: Path, monitors: Watch | None) -> None:
+        self.agent, self._trail, self._path, self._monitors = agent, trail, path, monitors
+        self._stopped, self._broken, self._alarmed = "", False, ""
         self._lock = threading.Lock()
         self._tally, self._state = Tally(), StateHash(agent.fingerprint())
         self._in_force: tuple[int, str] | None = None
@@ -180,13 +184,27 @@ class Opened:
         with self._lock:
             self._halt(reason)
 
+    def resume_exploring(self, reason: str) -> None:
+        """Let the agent decide again after a halt. Nothing in episafe calls this: it is for a person who knows why.
+
+        Args:
+            reason: who lets it go on and why; it is kept.
+        """
+        with self._lock:
+            if self._broken or not self._stopped:
+                raise ValueError(f"nothing to resume from: {self._stopped or 'the agent explores'}")
+            self._journal.log.append(Kind.RESUME, {"reason": as_reason(reason), "time": _now()})
+            self._journal.sync()
+            self._stopped = ""
+
     def status(self) -> Status:
         """Deployments, reports, and what is missing."""
         with self._lock:
             tally = self._tally
             oldest = next((f"plan {plan} of {when}" for plan, when in tally.since.items()), "")
+            seen = {} if self._monitors is None else self._monitors.status()
             return Status(tally.started, tally.reported, dict(tally.missing), oldest, tally.unannounced,
-                          list(tally.faults), self._stopped)  # fmt: skip
+                          list(tally.faults), self._stopped, seen)  # fmt: skip
 
     def close(self) -> None:
         """Close in good order; `es.open` goes on later."""
@@ -211,10 +229,15 @@ class Opened:
         return self.agent.plan(*arguments)
 
     def _feed(self, values: list[Any], plan_id: int | None) -> Any:
-        """Let the agent learn what `_report` keeps; returns what a watch is shown."""
+        """Let the agent learn what `_report` keeps; returns what monitors are shown."""
         episode = Episode(*values)
         self.agent.learn(episode, plan_id=plan_id)
         return episode
+
+    def _alarms(self, plan: Any, seen: Any) -> list[Alarm]:
+        """What the monitors say of an episode."""
+        found: list[Alarm] = self._monitors.watch(plan, seen)  # type: ignore[union-attr]
+        return found
 
     def _safe_plan(self, reason: str, arguments: tuple[Any, ...]) -> Any:
         return Plan(self.agent.task.safe_policy, "safe", level=self.agent.level, reason=reason, id=HELD)
@@ -258,9 +281,10 @@ class Opened:
         return plan
 
     def _remember(self, plan: Any) -> None:
-        """For the watch; the oldest are forgotten."""
+        """For the monitors; the oldest are forgotten."""
+        self._plans[plan.id] = plan
         if plan.id != HELD:
-            self._plans[plan.id], self._newest = plan, plan.id
+            self._newest = plan.id
             self._plans.pop(plan.id - PLANS_REMEMBERED, None)
 
     def _refuse_foreign(self, plan_id: int | None) -> None:
@@ -292,7 +316,7 @@ class Opened:
         now = time.monotonic()
         if now - self._checkpointed >= every:
             self._journal.sync()
-            write_checkpoint(self._journal, self.agent)
+            write_checkpoint(self._journal, self.agent, self._monitors)
             self._checkpointed = now
 
     def _deployed(self, notes: dict[str, Any]) -> Deployed:
@@ -327,18 +351,20 @@ class Opened:
                     f"{self._stopped}: mend the cause, open the folder again and report this again"
                 ) from error
             self._count_report(text, plan_id, name)
-            reason = self._watched(plan_id, seen)
-            if reason and not self._stopped:
-                self._halt(reason)
+            alarms = self._watched(plan_id, seen)
+            for alarm in alarms:
+                self._note_fault(f"alarm of the monitors, {alarm.what}: {alarm.says}")
+            if _halting(alarms) and not self._stopped:
+                self._halt(_halting(alarms))
 
     def _count_report(self, text: str, plan_id: int | None, name: str | None) -> None:
         self._state.add(f"{plan_id} {text}\n".encode())
         self._tally.report(plan_id, name)
 
-    def _watched(self, plan_id: int | None, seen: Any) -> str:
-        """Where monitors plug in: shown each plan with each episode of it, they may say why to stop."""
-        plan = self._plans.get(HELD if plan_id is None else plan_id)
-        return "" if self._watch is None or plan is None else self._watch(plan, seen)
+    def _watched(self, plan_id: int | None, seen: Any) -> list[Alarm]:
+        """Show the monitors an episode of a plan; one of no plan, or of one long gone, is not shown."""
+        plan = None if plan_id is None else self._plans.get(plan_id)
+        return [] if self._monitors is None or plan is None else self._alarms(plan, seen)
 
     def _halt(self, reason: str) -> None:
         self._stopped = f"halted: {reason}"
@@ -373,10 +399,12 @@ class Opened:
                 plan_id, text = notes["plan"], notes["values"]
                 if frame.offset >= self._known:
                     seen = self._feed(from_text(text), None if plan_id == HELD else plan_id)
-                    self._watched(plan_id, seen)
+                    self._alarmed = _halting(self._watched(plan_id, seen)) or self._alarmed
                 self._count_report(text, plan_id, notes["id"])
             elif frame.kind == Kind.HALT:
-                self._stopped = f"halted: {notes['reason']}"
+                self._stopped, self._alarmed = f"halted: {notes['reason']}", ""
+            elif frame.kind == Kind.RESUME:
+                self._stopped = ""
             elif frame.kind == Kind.FAULT:
                 self._tally.faults.append(notes["reason"])
         except (KeyError, TypeError, InvalidEpisode) as error:
@@ -393,6 +421,8 @@ class Opened:
             made = (*found, log_dets(self.agent).tolist())
             differing(notes["episode"], known, tuple(notes[name] for name in known), made)
             self._remember(plan)
+        if notes["plan"] == HELD:
+            self._remember(self._safe_plan(notes["reason"], tuple(notes["arguments"])))
         line = self._trail.line(self._deployed(notes))
         if self._trail.head != notes["trail"]:
             raise DamagedFile(f"{self._path}: the plan of deployment {notes['episode']} does not follow "
@@ -400,6 +430,11 @@ class Opened:
         self._in_force = (notes["plan"], notes["reason"])
         self._tally.start(notes["plan"], notes["time"])
         return line
+
+
+def _halting(alarms: list[Alarm]) -> str:
+    """Why to stop exploring; "" if no alarm asks for it."""
+    return "; ".join(alarm.says for alarm in alarms if alarm.halts)
 
 
 def _now() -> str:

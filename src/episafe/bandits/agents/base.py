@@ -169,6 +169,10 @@ class BanditAgent(ABC):
         self._plan, self._round, self.information_then = plan, round, information_then.copy()
         self._count_then = count_then
 
+    def recent_plans(self) -> list[BanditPlan]:
+        """The plan in force."""
+        return [] if self._plan is None else [self._plan]
+
     def save(self, path: str | Path) -> None:
         """Write the `state` to one .npz file, atomically, without pickle."""
         write_arrays(Path(path), self.state(), {})
