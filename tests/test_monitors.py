@@ -352,7 +352,7 @@ def test_a_halted_agent_deploys_the_incumbent_until_a_person_says_otherwise():
     assert agent.plan().reason == "halted: and the valve"
     agent.resume_exploring()
     assert agent.plan().source != "safe"
-    with pytest.raises(ValueError, match="say in words why"):
+    with pytest.raises(ValueError, match="reason in words"):
         agent.halt("")
 
 
