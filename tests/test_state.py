@@ -211,7 +211,9 @@ def test_fingerprints_tell_settings_and_tasks_apart_and_nothing_else():
         es.Fixed(cmdp.task, "uniform"),
         es.Fixed(cmdp.task, cmdp.task.safe_policy),
         es.Fixed(by_tuples().task, "uniform"),
+        es.Fixed(by_tuples(slack=None).task, "uniform"),
     ]
+    assert es.Fixed(by_tuples(slack=None).task, "uniform").fingerprint() == different[-1].fingerprint()
     assert len({first, *(one.fingerprint() for one in different)}) == 1 + len(different)
 
 
