@@ -39,7 +39,7 @@ def same_plan(plan, other, task, states):
             assert policy.table().tobytes() == again.table().tobytes()
 
 
-def by_tuples():
+def by_tuples(slack=1.0):
     """Features of states that are tuples of numbers and text."""
     corners = [(0.5, "a"), (1.5, "b"), (-0.25, "a"), (0.1, "b")]
 
@@ -57,7 +57,7 @@ def by_tuples():
         initial_state=(0.0, "a"),
         threshold=1.5,
         safe_policy=lambda h, s: np.array([1.0, 0.0]),
-        slack=1.0,
+        slack=slack,
     )
 
 

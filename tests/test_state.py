@@ -211,7 +211,9 @@ def test_fingerprints_tell_settings_and_tasks_apart_and_nothing_else():
         es.Fixed(cmdp.task, "uniform"),
         es.Fixed(cmdp.task, cmdp.task.safe_policy),
         es.Fixed(by_tuples().task, "uniform"),
+        es.Fixed(by_tuples(slack=None).task, "uniform"),
     ]
+    assert es.Fixed(by_tuples(slack=None).task, "uniform").fingerprint() == different[-1].fingerprint()
     assert len({first, *(one.fingerprint() for one in different)}) == 1 + len(different)
 
 
@@ -313,3 +315,15 @@ def test_an_agent_that_does_not_say_how_it_is_stored_is_not_stored():
 
     with pytest.raises(NotImplementedError, match="_learned_state and _restore_learned"):
         Forgetful(es.make("tabular").task, "uniform").state()
+
+
+def test_constants_for_any_number_of_episodes_are_those_of_the_epoch_after_a_restore(tmp_path):
+    cmdp = es.make("tabular", seed=3)
+    agent, again = (es.OPSE(cmdp.task, es.Constants.theory(cmdp.task, None), es.Doubling(0.3)) for _ in range(2))
+    es.run(cmdp, agent, 2_500, seed=5)
+    agent.plan()
+    again.restore(moved(agent.state(), tmp_path))
+    assert again.constants_now == agent.constants_now != agent.constants
+    assert again.planner.scales == agent.planner.scales
+    same_record(es.run(cmdp, again, 3_000, seed=6), es.run(cmdp, agent, 3_000, seed=6))
+    same_state(again.state(), agent.state())

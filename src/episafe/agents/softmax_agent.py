@@ -42,11 +42,14 @@ class SoftmaxAgent(Agent):
 
     def _propose(self) -> Plan:
         self.constants.refuse_outside_scope(self.task, self.num_learned + 1)
-        reaching = self.constants_now.reaching(self.num_learned + 1)
-        if reaching is not self.constants_now:
-            self.constants_now = reaching
-            self.planner.use(reaching)
+        self._reach(self.num_learned + 1)
         return self.as_plan(self.planner.decide())
+
+    def _reach(self, num_episodes: int) -> None:
+        """Plan with the constants of the epoch that holds so many episodes, whichever came before it."""
+        if self.constants_now.reaching(num_episodes) is not self.constants_now:
+            self.constants_now = self.constants.reaching(num_episodes)
+            self.planner.use(self.constants_now)
 
     def as_plan(self, decision: Decision, policy: Policy | None = None) -> Plan:
         """The plan that a decision stands for; without a policy, the one that the planner has just evaluated."""
@@ -71,6 +74,8 @@ class SoftmaxAgent(Agent):
         self.planner = copy.copy(self.planner)
         self.planner.regression = self.planner.blank()
         fill(self.planner.regression, saved)
+        self.constants_now = self.constants.reaching(self.num_learned)
+        self.planner.use(self.constants_now)
         self.planner.refresh()  # bonuses of 0 would make any bound that is asked for too high
         return self.planner.regression
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, get_args
 
@@ -89,6 +90,7 @@ def fingerprint(name: str, settings: dict[str, Any], task: AnyTask, own: Policy 
     found = hashlib.sha256(json.dumps([name, settings], sort_keys=True).encode())
     for array in _told(task, own):
         plain = np.ascontiguousarray(array)
+        assert plain.dtype != object  # whose bytes are addresses
         found.update(f"{plain.dtype.str}{plain.shape}".encode() + plain.tobytes())
     return found.hexdigest()
 
@@ -97,7 +99,8 @@ def _told(task: AnyTask, own: Policy | None) -> list[Any]:
     """The numbers of a task; where it is given by functions, those of its initial state."""
     several = [task.safe_policy] if own is None else [task.safe_policy, own]
     sizes = [task.horizon, task.num_actions, task.dim]
-    kept = [sizes, [task.threshold, task.slack], [task.one_hot]]
+    slack = math.nan if task.slack is None else task.slack
+    kept = [sizes, [task.threshold, slack], [task.one_hot, task.time_homogeneous]]
     if isinstance(task, SampledTask):
         s = task.initial_state
         outside = sorted((state.value, *told) for state, told in task.outside.items())
