@@ -141,7 +141,8 @@ def _play(  # type: ignore[no-untyped-def]
         enter(known, slot_of, state_of, support, phi, states, slots)
         absorb(model, slots, actions)
         for h in range(H):
-            trace.log_dets[row, h] = deployed.log_det[h]
+            if row >= 0:
+                trace.log_dets[row, h] = deployed.log_det[h]
             if model.log_det[h] - deployed.log_det[h] > growth:
                 deployed.marks[2] = 1
     return stop

@@ -134,8 +134,9 @@ def _play(  # type: ignore[no-untyped-def]
         states[0] = initial_state
         simulate(on_trial.running[acting], kernel, choices, transitions, states, actions)
         row = write_down(trace, k, states, actions)
-        for h in range(H):
-            trace.log_dets[row, h] = model.log_det[h]
+        if row >= 0:
+            for h in range(H):
+                trace.log_dets[row, h] = model.log_det[h]
         _credit(on_trial.tables, trials, i, j, p, states, actions, reward, utility)
         enter(known, slot_of, state_of, support, phi, states, slots)
         absorb(model, slots, actions)

@@ -274,24 +274,25 @@ def compiled_mixture_loop(
     trace: Trace | None = None,
 ) -> Iterator[int]:
     """The same for OPSE under `Observation`, compiled; yields now and then."""
-    return _compiled(CompiledMixtureRun(cmdp, agent, streams, coin, coins, trace), facts, first)
+    return _compiled(CompiledMixtureRun(cmdp, agent, streams, coin, coins, trace), facts, first, trace is not None)
 
 
 def compiled_loop(
     cmdp: LinearCMDP, agent: SoftmaxAgent, streams: Streams, facts: Facts, first: int = 0, trace: Trace | None = None
 ) -> Iterator[int]:
     """The same for softmax agents, compiled; yields now and then."""
-    return _compiled(CompiledRun(cmdp, agent, streams, trace), facts, first)
+    return _compiled(CompiledRun(cmdp, agent, streams, trace), facts, first, trace is not None)
 
 
-def _compiled(made: CompiledRun | CompiledMixtureRun, facts: Facts, first: int) -> Iterator[int]:
+def _compiled(made: CompiledRun | CompiledMixtureRun, facts: Facts, first: int, settled: bool) -> Iterator[int]:
     done, ahead = first, FIRST_AHEAD
     try:
         while done < len(facts.sources):
             begun, stop = time.perf_counter(), min(done + ahead, len(facts.sources))
             made.advance(facts, done, stop)
             done = stop
-            made.finish()  # whenever this yields, the agent has all that was learned and the plan in force
+            if settled:
+                made.finish()  # whenever this yields, the agent has all that was learned and the plan in force
             yield done
             took = time.perf_counter() - begun
             ahead = min(2 * ahead, BATCH) if took < LONG / 4 else max(ahead // 2, 1) if took > LONG else ahead

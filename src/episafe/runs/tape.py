@@ -31,7 +31,7 @@ class Trace(NamedTuple):
 
 
 def blank_trace(horizon: int, num_states: int, num_actions: int, room: int = 1) -> Trace:
-    """Room for so many episodes; with room for one, a loop writes all of them into it and nobody reads it."""
+    """Room for so many episodes; with room for one, nothing is written."""
     state_bytes, action_bytes = num_bytes(num_states), num_bytes(num_actions)
     width = (horizon + 1) * state_bytes + horizon * action_bytes
     return Trace(np.zeros((room, width), dtype=np.uint8), np.zeros((room, horizon)), state_bytes, action_bytes)
@@ -44,7 +44,9 @@ def num_bytes(below: int) -> int:
 
 @kernel
 def write_down(trace, k, states, actions):  # type: ignore[no-untyped-def]
-    """Leave episode k, states (H+1,) and actions (H,), in the trace; returns its row."""
+    """Leave episode k, states (H+1,) and actions (H,), in the trace; returns its row, −1 if nobody reads it."""
+    if trace.rows.shape[0] == 1:
+        return -1
     row, place = k % trace.rows.shape[0], 0
     for h in range(states.shape[0]):
         for b in range(trace.state_bytes):
