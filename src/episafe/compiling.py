@@ -24,9 +24,14 @@ def summing_kernel(function: Callable[..., Any]) -> Any:
     return _compiled(function, fastmath={"reassoc", "contract"})
 
 
+def lean_kernel(function: Callable[..., Any]) -> Any:
+    """A kernel that makes no arrays: references to them need not be counted, which costs as much as small loops do."""
+    return _compiled(function, _nrt=False)
+
+
 def inlined_kernel(function: Callable[..., Any]) -> Any:
-    """A kernel called from one place, often: handing over a dozen arrays would cost as much as the arithmetic."""
-    return _compiled(function, forceinline=True)
+    """A lean kernel that becomes part of its caller."""
+    return _compiled(function, _nrt=False, forceinline=True)
 
 
 def _compiled(function: Callable[..., Any], **options: Any) -> Any:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from episafe.arrays import Array, IntArray
 from episafe.learning import absorbing, acting, kernels
+from episafe.learning.lanes import LANES, padded
 from episafe.learning.model import CountModel, DenseModel, Known, Scales, Support, Work
 from episafe.learning.signals import Signals
 from episafe.problems.outside import ENDED, Outside
@@ -21,7 +22,7 @@ from episafe.problems.task import Task
 
 REFACTOR_EVERY = 10_000  # episodes, and at each power of two below: with a small ρ the first updates lose most digits
 CERTAIN = 1e9  # times that a transition which is known beforehand counts as seen
-FIRST_SLOTS, FIRST_TRANSITIONS = 16, 32  # room to begin with; it doubles when it is used up (see kernels.padded)
+FIRST_SLOTS, FIRST_TRANSITIONS = 16, 32  # room to begin with; it doubles when it is used up (see lanes.padded)
 
 Entry = TypeVar("Entry", bound=np.generic)
 
@@ -61,6 +62,12 @@ class Regression(ABC):
     @abstractmethod
     def fitted(self, scales: Scales, lam: float) -> Fitted:
         """The regression that the last decision left in `work`, frozen."""
+
+    @property
+    def start_values(self) -> Array:
+        """V̄ʳ, V̄†, V̲ᵘ at the initial state of the λ evaluated last, shape (3,)."""
+        V = self.work.V
+        return V[0, :, 0] if isinstance(self.model, DenseModel) else V[0, 0, :, self.work.lane[0]]
 
     @property
     def log_det(self) -> Array:
@@ -271,9 +278,8 @@ class FittedFeatures:
         told = task.reward_at(h, state), task.utility_at(h, state)
         if self._estimate is not None and not isinstance(state, Outside):
             told = self._estimate(h, phi, told)
-        reward, utility = (values[None, :, None] for values in told)
         pi: Array = acting.act(
-            h, phi, reward, utility, self._gram_inv, self._weights, self._scales, self._lam, task.horizon - 1 - h
+            h, phi, *told, self._gram_inv, self._weights, self._scales, self._lam, task.horizon - 1 - h
         )
         return pi
 
@@ -281,8 +287,8 @@ class FittedFeatures:
         """π^λ (H, S, A) at every state of a finite task."""
         if self._known is None:
             raise ValueError("a task given by functions has no table of states: use probabilities(h, state)")
-        H, A, S = self._known.reward.shape
-        table = np.empty((H, S, A))
+        assert self._task.num_states is not None
+        table = np.empty((self._task.horizon, self._task.num_states, self._task.num_actions))
         acting.feature_table(self._known, self._gram_inv, self._weights, self._scales, self._lam, table)
         return table
 
@@ -304,10 +310,10 @@ class FittedCounts:
         """π^λ_h(·|state), shape (A,)."""
         task, slot = self._task, self._slot_of[h, state]
         unseen = acting.unseen_bonus(self._ridge, self._scales)
-        bonus, Q = np.full((1, task.num_actions, 1), unseen), np.zeros((3, task.num_actions, 1))
+        bonus, Q = np.full(task.num_actions, unseen), np.zeros((3, task.num_actions))
         if 0 <= slot < self._size[h]:
-            bonus[0, :, 0], Q[:, :, 0] = self._bonus[h, :, slot], self._Q[h, :, :, slot]
-        reward, utility = task.reward_at(h, state)[None, :, None], task.utility_at(h, state)[None, :, None]
+            bonus[:], Q[:] = self._bonus[h, :, slot], self._Q[h, :, :, slot]
+        reward, utility = task.reward_at(h, state), task.utility_at(h, state)
         pi: Array = acting.act_on(reward, utility, bonus, Q, self._scales, self._lam, task.horizon - 1 - h)
         return pi
 
@@ -347,9 +353,9 @@ class FittedSlots:
             bonus, Q = np.full(A, acting.unseen_bonus(known.ridge, self._scales)), np.zeros((3, A))
             if known.signals is not None and not isinstance(state, Outside):
                 told = known.signals.clipped(np.zeros((2, A)), np.full(A, known.ridge**-0.5), told)
-        reward, utility, beta = (np.ascontiguousarray(values)[None, :, None] for values in (*told, bonus))
+        reward, utility, beta, PV = (np.ascontiguousarray(values) for values in (*told, bonus, Q))
         steps_left = known.task.horizon - 1 - h
-        pi: Array = acting.act_on(reward, utility, beta, Q[:, :, None].copy(), self._scales, self._lam, steps_left)
+        pi: Array = acting.act_on(reward, utility, beta, PV, self._scales, self._lam, steps_left)
         return pi
 
     def table(self) -> Array:
@@ -366,9 +372,13 @@ def episodes_to_refactoring(num_episodes: int) -> int:
 
 def _known(task: Task) -> Known:
     """The task's arrays with states last, as the kernels read them."""
-    phi = np.zeros((task.num_actions, 0, task.num_states)) if task.phi is None else task.phi.transpose(1, 2, 0)
-    reward, utility = (np.ascontiguousarray(g.transpose(0, 2, 1)) for g in (task.reward, task.utility))
-    return Known(reward, utility, np.ascontiguousarray(phi[None]))
+    phi = np.zeros((task.num_states, task.num_actions, 0)) if task.phi is None else task.phi
+    room = padded(task.num_states)
+    reward, utility, features = (
+        _widened(np.ascontiguousarray(np.moveaxis(given, states, -1)), room)
+        for given, states in ((task.reward, 1), (task.utility, 1), (phi[None], 1))
+    )
+    return Known(reward, utility, features)
 
 
 def _dense_model(phi: Array, ridge: float) -> DenseModel:
@@ -395,16 +405,20 @@ def _count_model(task: AnyTask, ridge: float, n: int) -> CountModel:
 def _room(model: DenseModel | CountModel, n: int, found: Array) -> Work:
     """Room to plan in, for n slots a step."""
     if isinstance(model, DenseModel):
-        (H, A, d, _), m, rows = model.phi.shape, 0, 0
+        (H, A, d, _), m, rows, side_by_side, states = model.phi.shape, 0, 0, 1, n
+        V, Q = np.zeros((H + 1, 3, n)), np.zeros((3, A, n))
     else:
-        (H, A, _), m, rows, d = model.visits.shape, model.times.shape[1], n + 1, 0
+        (H, A, _), m, rows, side_by_side, states, d = model.visits.shape, model.times.shape[1], n + 1, LANES, 0, 0
+        V, Q = np.zeros((H + 1, n, 3, LANES)), np.zeros((4, A, LANES))
     return Work(
         bonus=np.zeros((H, A, n)),
-        shaped=np.zeros((2, H if rows else 0, A, n)),
-        V=np.zeros((H + 1, 3, n)),
-        Q=np.zeros((3, A, n)),
-        pi=np.zeros((A, n)),
-        sums=np.zeros((3, n)),
+        lams=np.full(side_by_side, np.nan),
+        bounds=np.full(side_by_side, np.nan),
+        lane=np.zeros(1, dtype=np.int64),
+        V=V,
+        Q=Q,
+        pi=np.zeros((A, states)),
+        norm=np.zeros(states),
         projected=np.zeros((3, d)),
         weights=np.zeros((H, 3, d)),
         start=np.zeros((H, A, rows), dtype=np.int64),
