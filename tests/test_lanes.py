@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from episafe import lanes
 from episafe.compiling import kernel
-from episafe.learning import elementary, lanes
+from episafe.learning import elementary
 
 
 @kernel

@@ -4,9 +4,9 @@ import numpy as np
 from numba.extending import overload
 
 from episafe.arrays import Array, IntArray
-from episafe.compiling import kernel, summing_kernel
-from episafe.learning.kernels import average, bonuses, clear, feature_bonus, predict, shaped, softmax_step
-from episafe.learning.lanes import LANES, fma, lane
+from episafe.compiling import inlined_kernel, kernel
+from episafe.lanes import LANES, fma, lane, largest, load, root, spread, store, total
+from episafe.learning.backward import average, bonuses, clear, feature_bonus, predict, shaped, softmax_step
 from episafe.learning.model import CountModel, DenseModel, Known, Scales, Work
 
 
@@ -105,25 +105,52 @@ def _policy_table_counts(model, known, state_of, size, work, scales, lam, table)
     count_table(known, state_of, size, bonus, Q, model.ridge, scales, lam, table)
 
 
-@summing_kernel
-def act(h, phi, reward, utility, gram_inv, weights, scales, lam, steps_left):  # type: ignore[no-untyped-def]
-    """π^λ (A,) at one state: phi (A, d), reward and utility (A,), gram_inv (H, d, d), weights (H, 3, d).
+@inlined_kernel
+def add_squares(h, a, block, x, gram_inv, squares):  # type: ignore[no-untyped-def]
+    """Add to `squares` (·, 8) what eight rows of Λ⁻¹, from `block` on, have in xᵀΛ⁻¹x of rows a to a+3 of x (·, d).
 
-    Each row of the symmetric Λ⁻¹ is read once, up to its diagonal, for all actions: at large d the reading is the cost.
+    gram_inv (H, d, d) is symmetric, so that Σ_k x_k·(2 Σ_m Λ⁻¹_km x_m) over the m before the block, and once over the
+    block, is all. Two of its rows are read at a time, for four actions: eight sums keep the machine busy.
+    """
+    for k in range(block, block + LANES, 2):
+        upper_0 = upper_1 = upper_2 = upper_3 = lower_0 = lower_1 = lower_2 = lower_3 = spread(0.0)
+        for m in range(0, block + LANES, LANES):
+            if m == block:
+                upper_0, upper_1, upper_2, upper_3 = 2.0 * upper_0, 2.0 * upper_1, 2.0 * upper_2, 2.0 * upper_3
+                lower_0, lower_1, lower_2, lower_3 = 2.0 * lower_0, 2.0 * lower_1, 2.0 * lower_2, 2.0 * lower_3
+            upper, lower = load(gram_inv, (h, k, m)), load(gram_inv, (h, k + 1, m))
+            x_0, x_1, x_2, x_3 = load(x, (a, m)), load(x, (a + 1, m)), load(x, (a + 2, m)), load(x, (a + 3, m))
+            upper_0, lower_0 = fma(upper, x_0, upper_0), fma(lower, x_0, lower_0)
+            upper_1, lower_1 = fma(upper, x_1, upper_1), fma(lower, x_1, lower_1)
+            upper_2, lower_2 = fma(upper, x_2, upper_2), fma(lower, x_2, lower_2)
+            upper_3, lower_3 = fma(upper, x_3, upper_3), fma(lower, x_3, lower_3)
+        ups, lows = (upper_0, upper_1, upper_2, upper_3), (lower_0, lower_1, lower_2, lower_3)
+        for b in range(4):
+            far = fma(x[a + b, k + 1], lows[b], load(squares, (a + b, 0)))
+            store(squares, (a + b, 0), fma(x[a + b, k], ups[b], far))
+
+
+@kernel
+def act(h, phi, reward, utility, gram_inv, weights, scales, lam, steps_left):  # type: ignore[no-untyped-def]
+    """π^λ (A,) at one state: phi (A, d), reward and utility (A,).
+
+    gram_inv (H, d, d) and weights (H, 3, d) have room for d up to a multiple of eight, filled with 0.
     """
     A, d = phi.shape
-    bonus, Q = np.zeros(A), np.zeros((3, A))
-    for k in range(d):
-        for a in range(A):
-            half = 0.5 * gram_inv[h, k, k] * phi[a, k]
-            for m in range(k):
-                half += gram_inv[h, k, m] * phi[a, m]
-            bonus[a] += 2.0 * half * phi[a, k]
+    x, squares, bonus, Q = np.zeros((A + 3, weights.shape[2])), np.zeros((A + 3, LANES)), np.empty(A), np.empty((3, A))
     for a in range(A):
-        bonus[a] = shaped(np.sqrt(max(bonus[a], 0.0)), 1.0, scales)
+        for k in range(d):
+            x[a, k] = phi[a, k]
+    for block in range(0, d, LANES):
+        for a in range(0, A, 4):
+            add_squares(h, a, block, x, gram_inv, squares)
+    for a in range(A):
+        bonus[a] = shaped(root(largest(total(load(squares, (a, 0))), 0.0)), 1.0, scales)
         for g in range(3):
-            for k in range(d):
-                Q[g, a] += weights[h, g, k] * phi[a, k]
+            PV = spread(0.0)
+            for k in range(0, d, LANES):
+                PV = fma(load(weights, (h, g, k)), load(x, (a, k)), PV)
+            Q[g, a] = total(PV)
     return act_on(reward, utility, bonus, Q, scales, lam, steps_left)
 
 

@@ -5,7 +5,7 @@ exponents are integers added to the bits of a float64, then a polynomial.
 """
 
 from episafe.compiling import inlined_kernel
-from episafe.learning.lanes import exponent, fma, mantissa, times_power
+from episafe.lanes import exponent, fma, mantissa, times_power
 
 LOG2_E = 1.4426950408889634
 LN_2 = 0.6931471805599453

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from episafe.arrays import Array
 from episafe.compiling import kernel
+from episafe.lanes import padded
 from episafe.learning import kernels
-from episafe.learning.kernels import SAFE, SEARCH, ZERO, softmax_step
-from episafe.learning.lanes import padded
+from episafe.learning.backward import softmax_step
+from episafe.learning.kernels import SAFE, SEARCH, ZERO
 from episafe.learning.model import DenseModel, Scales, Search, Support, Work
 
 BoolArray = NDArray[np.bool_]

@@ -6,15 +6,15 @@ frozen and answers at any state.
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from episafe.arrays import Array, IntArray
+from episafe.lanes import padded
 from episafe.learning import absorbing, acting, kernels
-from episafe.learning.lanes import LANES, padded
-from episafe.learning.model import CountModel, DenseModel, Known, Scales, Support, Work
+from episafe.learning.model import CountModel, DenseModel, Known, Scales, Support
+from episafe.learning.room import FIRST_SLOTS, count_model, dense_model, known_arrays, room_to_plan, widened
 from episafe.learning.signals import Signals
 from episafe.problems.outside import ENDED, Outside
 from episafe.problems.sampled import AnyTask, SampledTask
@@ -22,9 +22,6 @@ from episafe.problems.task import Task
 
 REFACTOR_EVERY = 10_000  # episodes, and at each power of two below: with a small ρ the first updates lose most digits
 CERTAIN = 1e9  # times that a transition which is known beforehand counts as seen
-FIRST_SLOTS, FIRST_TRANSITIONS = 16, 32  # room to begin with; it doubles when it is used up (see lanes.padded)
-
-Entry = TypeVar("Entry", bound=np.generic)
 
 
 class Fitted(Protocol):
@@ -51,8 +48,8 @@ class Regression(ABC):
         self.ridge = ridge
         self.support = Support(np.zeros(H, dtype=np.int64), np.zeros((H, A, n)), np.zeros((H, A, n)))
         self.phi: Array = np.zeros((H, A, 0 if task.one_hot else task.dim, n))
-        self.model = _count_model(task, ridge, n) if task.one_hot else _dense_model(self.phi, ridge)
-        self.work = _room(self.model, n, found=np.full(1, np.nan))
+        self.model = count_model(task, ridge, n) if task.one_hot else dense_model(self.phi, ridge)
+        self.work = room_to_plan(self.model, n, found=np.full(1, np.nan))
         self.num_episodes = 0
 
     @abstractmethod
@@ -105,21 +102,21 @@ class Regression(ABC):
     def enlarge(self) -> None:
         """Double the room for slots and for transitions."""
         n = 2 * self.phi.shape[3]
-        self.phi = _widened(self.phi, n)
-        self.support = Support(self.support.size, _widened(self.support.reward, n), _widened(self.support.utility, n))
+        self.phi = widened(self.phi, n)
+        self.support = Support(self.support.size, widened(self.support.reward, n), widened(self.support.utility, n))
         model = self.model
         if isinstance(model, DenseModel):
-            self.model = model._replace(phi=self.phi, moments=_widened(model.moments, n))
+            self.model = model._replace(phi=self.phi, moments=widened(model.moments, n))
         else:
             m = 2 * model.times.shape[1]
             self.model = model._replace(
-                visits=_widened(model.visits, n),
-                first=_widened(model.first, n, -1),
-                following=_widened(model.following, m),
-                target=_widened(model.target, m),
-                times=_widened(model.times, m),
+                visits=widened(model.visits, n),
+                first=widened(model.first, n, -1),
+                following=widened(model.following, m),
+                target=widened(model.target, m),
+                times=widened(model.times, m),
             )
-        self.work = _room(self.model, n, self.work.found)
+        self.work = room_to_plan(self.model, n, self.work.found)
 
 
 class FiniteRegression(Regression):
@@ -128,7 +125,7 @@ class FiniteRegression(Regression):
     def __init__(self, task: Task, ridge: float) -> None:
         super().__init__(task, ridge)
         self.task = task
-        self.known = _known(task)
+        self.known = known_arrays(task)
         self.slot_of: IntArray = np.full((task.horizon, task.num_states), -1)
         self.state_of: IntArray = np.zeros((task.horizon, FIRST_SLOTS), dtype=np.int64)
         self._describe_initial_state()
@@ -142,7 +139,7 @@ class FiniteRegression(Regression):
     def enlarge(self) -> None:
         """Double the room for slots and for transitions."""
         super().enlarge()
-        self.state_of = _widened(self.state_of, self.phi.shape[3])
+        self.state_of = widened(self.state_of, self.phi.shape[3])
 
     def fitted(self, scales: Scales, lam: float) -> Fitted:
         """The regression that the last decision left in `work`, frozen."""
@@ -263,14 +260,17 @@ def regression_for(task: AnyTask, ridge: float, signal_scale: float, pessimistic
 
 
 class FittedFeatures:
-    """π^λ from β = ‖φ‖_{Λ⁻¹} and P̂V = φᵀw: gram_inv (H, d, d), weights (H, 3, d)."""
+    """π^λ from β = ‖φ‖_{Λ⁻¹} and P̂V = φᵀw: gram_inv (H, d, d), weights (H, 3, d), d up to a multiple of eight."""
 
     def __init__(self, task: AnyTask, regression: Regression, scales: Scales, lam: float, known: Known | None) -> None:
         assert isinstance(regression.model, DenseModel)
         self._task, self._known, self._scales, self._lam = task, known, scales, lam
-        self._gram_inv, self._weights = regression.model.gram_inv.copy(), regression.work.weights.copy()
+        gram_inv, d = regression.model.gram_inv, regression.model.gram_inv.shape[2]
+        self._gram_inv = np.zeros((len(gram_inv), padded(d), padded(d)))
+        self._gram_inv[:, :d, :d] = gram_inv
+        self._weights = widened(regression.work.weights, padded(d))
         signals = regression.signals if isinstance(regression, SampledRegression) else None
-        self._estimate = None if signals is None else signals.frozen(self._gram_inv)
+        self._estimate = None if signals is None else signals.frozen(self._gram_inv[:, :d, :d])
 
     def probabilities(self, h: int, state: Any) -> Array:
         """π^λ_h(·|state), shape (A,)."""
@@ -368,67 +368,3 @@ def episodes_to_refactoring(num_episodes: int) -> int:
     if num_episodes < REFACTOR_EVERY:
         return min(1 << num_episodes.bit_length(), REFACTOR_EVERY) - num_episodes
     return REFACTOR_EVERY - num_episodes % REFACTOR_EVERY
-
-
-def _known(task: Task) -> Known:
-    """The task's arrays with states last, as the kernels read them."""
-    phi = np.zeros((task.num_states, task.num_actions, 0)) if task.phi is None else task.phi
-    room = padded(task.num_states)
-    reward, utility, features = (
-        _widened(np.ascontiguousarray(np.moveaxis(given, states, -1)), room)
-        for given, states in ((task.reward, 1), (task.utility, 1), (phi[None], 1))
-    )
-    return Known(reward, utility, features)
-
-
-def _dense_model(phi: Array, ridge: float) -> DenseModel:
-    H, _, d, n = phi.shape
-    gram, gram_inv = (np.tile(scale * np.eye(d), (H, 1, 1)) for scale in (ridge, 1 / ridge))
-    return DenseModel(phi, gram, gram_inv, np.zeros(H), np.zeros((H, d, n)))
-
-
-def _count_model(task: AnyTask, ridge: float, n: int) -> CountModel:
-    H, A, m = task.horizon, task.num_actions, FIRST_TRANSITIONS
-    following, target = (np.zeros((H, m), dtype=np.int64) for _ in range(2))
-    return CountModel(
-        visits=np.zeros((H, A, n)),
-        log_det=np.zeros(H),
-        first=np.full((H, A, n), -1),
-        following=following,
-        target=target,
-        times=np.zeros((H, m)),
-        num_transitions=np.zeros(H, dtype=np.int64),
-        ridge=ridge,
-    )
-
-
-def _room(model: DenseModel | CountModel, n: int, found: Array) -> Work:
-    """Room to plan in, for n slots a step."""
-    if isinstance(model, DenseModel):
-        (H, A, d, _), m, rows, side_by_side, states = model.phi.shape, 0, 0, 1, n
-        V, Q = np.zeros((H + 1, 3, n)), np.zeros((3, A, n))
-    else:
-        (H, A, _), m, rows, side_by_side, states, d = model.visits.shape, model.times.shape[1], n + 1, LANES, 0, 0
-        V, Q = np.zeros((H + 1, n, 3, LANES)), np.zeros((4, A, LANES))
-    return Work(
-        bonus=np.zeros((H, A, n)),
-        lams=np.full(side_by_side, np.nan),
-        bounds=np.full(side_by_side, np.nan),
-        lane=np.zeros(1, dtype=np.int64),
-        V=V,
-        Q=Q,
-        pi=np.zeros((A, states)),
-        norm=np.zeros(states),
-        projected=np.zeros((3, d)),
-        weights=np.zeros((H, 3, d)),
-        start=np.zeros((H, A, rows), dtype=np.int64),
-        column=np.zeros((H, m), dtype=np.int64),
-        share=np.zeros((H, m)),
-        found=found,
-    )
-
-
-def _widened(array: NDArray[Entry], length: int, filling: int = 0) -> NDArray[Entry]:
-    """`array` with its last axis extended to `length`."""
-    padding = [(0, 0)] * (array.ndim - 1) + [(0, length - array.shape[-1])]
-    return np.pad(array, padding, constant_values=filling)
