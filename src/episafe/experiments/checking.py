@@ -13,6 +13,7 @@ import numpy as np
 from episafe.agents.base import Episode
 from episafe.arrays import Array
 from episafe.errors import InvalidProblem
+from episafe.problems.checks import TOLERANCE
 from episafe.problems.gym import GymCMDP
 from episafe.problems.outside import ENDED, Outside
 from episafe.runs.live import play
@@ -148,7 +149,7 @@ def _incumbent(problem: GymCMDP, episodes: list[Episode]) -> Finding:
     found = f"utility {mean:.4g} ± {half:.2g} (99 %, normal), in [0, 1] a step; threshold {b:.4g}, slack {slack:.3g}"
     if mean + half < b:
         return Finding("incumbent", "error", f"{found}: it is not safe; give a safer one or relax the limit")
-    if mean + half < b + slack:
+    if mean + half < b + slack - TOLERANCE:  # the told slack is rounded too
         return Finding(
             "incumbent", "error", f"{found}: the slack is not there; give at most {max(mean - half - b, 0):.3g}"
         )
