@@ -1,9 +1,12 @@
 """episafe next to the paper's released code: episodes per second of both, in turn, in one run on one core.
 
+Seconds are those that the core spent on the process: with nothing else running they are those of the clock, and other
+work on the machine disturbs them less. Name environments to measure these only.
+
 The released code is not part of episafe. Clone it (matsuolab/Episode-Wise-Safe-Linear-CMDP), make an environment with
 what it needs (jax, flax, tqdm, matplotlib), and say where both are:
 
-    taskset -c 1 python benchmarks/released.py CLONE CLONE/.venv/bin/python
+    taskset -c 1 python benchmarks/released.py CLONE CLONE/.venv/bin/python [tabular streaming linear]
 """
 
 import json
@@ -32,9 +35,9 @@ from jax.random import PRNGKey
 from utils import set_cmdp_info
 cmdp = set_cmdp_info(scope["create_cmdp"](PRNGKey(0)))
 scope["RunAlgo"](cmdp, 20, 0)
-start = time.time()
+start = time.process_time()
 scope["RunAlgo"](cmdp, episodes, 0)
-print(json.dumps(episodes / (time.time() - start)))
+print(json.dumps(episodes / (time.process_time() - start)))
 """
 
 
@@ -49,16 +52,16 @@ def ours(name: str, replan: es.Every | es.Doubling) -> float:
     es.run(cmdp, es.OPSE(cmdp.task, es.Constants.paper(name), replan), 50)
     for seed in range(5):
         agent = es.OPSE(cmdp.task, es.Constants.paper(name), replan)
-        start = time.perf_counter()
+        start = time.process_time()
         es.run(cmdp, agent, EPISODES, seed)
-        taken.append(time.perf_counter() - start)
+        taken.append(time.process_time() - start)
     return EPISODES / statistics.median(taken)
 
 
 def main() -> None:
-    clone, python = sys.argv[1:3]
+    clone, python, *names = sys.argv[1:]
     print("environment  released/s  every/s  ratio  Doubling(0.3)/s  ratio")
-    for name in NAMES:
+    for name in names or NAMES:
         for _ in range(ROUNDS):
             base, every, rare = theirs(clone, python, name), ours(name, es.Every()), ours(name, es.Doubling(0.3))
             print(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import episafe
 from episafe.compiling import source_stamp
-from episafe.learning import kernels
+from episafe.learning import backward, kernels
 from episafe.problems import exact
 from episafe.runs import compiled, simulate
 
@@ -20,7 +20,7 @@ print(record.utility_values.sum())
 
 
 def test_every_cache_is_tied_to_all_sources():
-    for made in (kernels.decide, kernels.softmax_step, exact.policy_values, simulate.simulate, compiled._play):
+    for made in (kernels.decide, backward.softmax_step, exact.policy_values, simulate.simulate, compiled._play):
         assert made._cache._cache_file._source_stamp == source_stamp()
 
 

@@ -23,8 +23,9 @@ def test_values_equal_the_enumeration_of_trajectories(seed):
 @pytest.mark.parametrize("seed", range(8))
 def test_occupancies_are_distributions_and_give_the_values(seed, draw_cmdp):
     rng = np.random.default_rng(seed)
-    cmdp, _ = draw_cmdp(rng, S=6, H=5)
-    policy = rng.dirichlet(np.ones(3), (5, 6))
+    S = 6 + 3 * seed  # with and without whole eights of states
+    cmdp, _ = draw_cmdp(rng, S=S, H=5)
+    policy = rng.dirichlet(np.ones(3), (5, S))
     w = cmdp.occupancy(policy)
     np.testing.assert_allclose(w.sum(axis=(1, 2)), 1, atol=1e-12)
     V_r, V_u = cmdp.evaluate(policy)

@@ -191,7 +191,7 @@ def test_every_episode_is_optimistic_once_the_incumbent_is_half_known(B_over):
         for constants, kept in ((half, gaps), (half.replace(C_r=0, B_dagger=0, C_dagger=0), control)):
             planner = informed(cmdp, constants, counts)
             decision = planner.decide()
-            V_r, V_dagger, V_u = planner.regression.work.V[0, :, 0]
+            V_r, V_dagger, V_u = planner.regression.start_values
             kept.append(V_r + V_dagger + decision.lam * (V_u - task.threshold) - cmdp.optimal_value())
         x = value(cmdp, task.safe_policy.table(), bonuses(cmdp, planner))
         in_U.append(x > task.slack / (4 * half.C_u))

@@ -73,11 +73,11 @@ def test_the_settings_above_reach_every_branch_of_algorithm_2(draw_cmdp):
     assert min(sources.count(source) for source in ("safe", "zero", "search")) >= 3
 
 
-@pytest.mark.parametrize("d", [None, 4])
-def test_probabilities_at_any_state_are_the_rows_of_the_table(d, draw_cmdp):
+@pytest.mark.parametrize(("d", "A"), [(None, 3), (4, 3), (8, 4), (19, 6)])
+def test_probabilities_at_any_state_are_the_rows_of_the_table(d, A, draw_cmdp):
     rng = np.random.default_rng(3)
-    cmdp, raw = draw_cmdp(rng, S=30, A=3, H=3, d=d)
-    episodes = oracles.random_episodes(rng, raw, np.full((3, 30, 3), 1 / 3), 20)  # most states stay unseen
+    cmdp, raw = draw_cmdp(rng, S=30, A=A, H=3, d=d)
+    episodes = oracles.random_episodes(rng, raw, np.full((3, 30, A), 1 / A), 20)  # most states stay unseen
     policy = learned(es.Ghosh2024(cmdp.task, constants()), episodes).plan().policy
     rows = np.array([[policy.probabilities(h, s) for s in range(30)] for h in range(3)])
     np.testing.assert_allclose(

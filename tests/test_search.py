@@ -1,11 +1,13 @@
 """Other ways to look for λ: what they deploy is certified, and they are compared with bisection."""
 
+import math
 from collections import Counter
 
 import numpy as np
 import pytest
 
 import episafe as es
+from episafe.compiling import kernel
 from episafe.learning import kernels
 
 CONSTANTS = es.Constants(1, 1, 1, 1, kappa=0.05, lam_max=100, num_halvings=25)
@@ -14,7 +16,8 @@ CONSTANTS = es.Constants(1, 1, 1, 1, kappa=0.05, lam_max=100, num_halvings=25)
 def _trained(name: str, search: object, episodes: int = 400) -> es.OPSE:
     cmdp = es.make(name, seed=2)
     agent = es.OPSE(cmdp.task, CONSTANTS, es.Doubling(0.3), search=search)  # type: ignore[arg-type]
-    es.run(cmdp, agent, episodes, seed=5)
+    if episodes:
+        es.run(cmdp, agent, episodes, seed=5)
     return agent
 
 
@@ -52,31 +55,69 @@ def test_many_lams_at_once_equal_one_at_a_time() -> None:
 def test_a_warm_start_evaluates_half_as_often() -> None:
     counts = {}
     for search in (es.Bisection(), es.WarmStart(1.1)):
-        agent = _trained("tabular", search)
+        agent = _trained("linear", search)
         agent.planner.decide()
         counts[search] = _evaluations(agent)
     assert counts[es.Bisection()] <= 2 + CONSTANTS.num_halvings + 1
     assert counts[es.WarmStart(1.1)] <= 0.65 * counts[es.Bisection()]
 
 
+def test_with_counts_a_pass_over_the_states_serves_three_halvings() -> None:
+    agent = _trained("tabular", es.Bisection())
+    assert agent.planner.decide().source == kernels.SEARCH
+    assert _evaluations(agent) <= 1 + math.ceil((CONSTANTS.num_halvings - 1) / 3)
+
+
+@kernel
+def _evaluate(model, support, work, scales):  # type: ignore[no-untyped-def]
+    kernels.evaluate(model, support, work, scales)
+
+
 def _evaluations(agent: es.OPSE) -> int:
-    """How often one decision evaluates a λ, counted in the uncompiled twin of `decide`."""
+    """How often one decision goes through the states, counted in the uncompiled twin of `decide`."""
     count: Counter[str] = Counter()
 
-    def counting(*arguments: object) -> float:
+    def counting(*arguments: object) -> None:
         count["evaluate"] += 1
-        return float(kernels.evaluate_once(*arguments))
+        _evaluate(*arguments)
 
     planner, known = agent.planner, agent.planner.regression
-    kernels.refresh_once(
-        known.model, known.support.size, known.work, planner.scales
-    )  # compiled before anything is patched
-    planner.utility_bound(1.0)
+    arguments = known.model, known.support, known.work, planner.scales
+    _evaluate(*arguments)  # compiled before anything is patched
+    kernels.refresh_once(known.model, known.support.size, known.work, planner.scales)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernels, "evaluate", counting)
         patch.setattr(kernels, "refresh", kernels.refresh_once)
-        kernels.decide.py_func(known.model, known.support, known.work, planner.scales, planner.search)
+        kernels.decide.py_func(*arguments, planner.search)
     return count["evaluate"]
+
+
+@pytest.mark.parametrize("name", ["tabular", "streaming", "linear"])
+@pytest.mark.parametrize("episodes", [0, 30, 150, 400])
+def test_the_default_finds_the_very_lam_of_plain_bisection(name: str, episodes: int) -> None:
+    """One λ at a time, each halving asked for when the last is answered: λ and bound are the same bit for bit."""
+    planner = _trained(name, es.Bisection(), episodes).planner
+    search, found = planner.search, planner.decide()
+    top, bottom = planner.utility_bound(search.lam_max), planner.utility_bound(0.0)
+    if top < search.threshold:
+        assert found.source == kernels.SAFE and found.utility_bound == top
+    elif bottom >= search.threshold:
+        assert found.source == kernels.ZERO and found.utility_bound == bottom
+    else:
+        lower, upper = 0.0, search.lam_max
+        for _ in range(search.num_halvings):
+            middle = (lower + upper) / 2
+            lower, upper = (lower, middle) if planner.utility_bound(middle) >= search.threshold else (middle, upper)
+        assert found == (kernels.SEARCH, upper, planner.utility_bound(upper))
+
+
+def test_the_values_left_behind_are_those_of_the_lam_found() -> None:
+    planner = _trained("tabular", es.Bisection()).planner
+    found = planner.decide()
+    table, values = planner.policy(found.lam).table(), planner.regression.start_values.copy()
+    planner.utility_bound(found.lam)
+    np.testing.assert_array_equal(planner.policy(found.lam).table(), table)
+    np.testing.assert_array_equal(planner.regression.start_values, values)
 
 
 def test_refused() -> None:

@@ -19,26 +19,27 @@ def kernel(function: Callable[..., Any]) -> Any:
     return _compiled(function)
 
 
-def summing_kernel(function: Callable[..., Any]) -> Any:
-    """A kernel whose sums may be taken in any order, so that they vectorise."""
-    return _compiled(function, fastmath={"reassoc", "contract"})
+def lean_kernel(function: Callable[..., Any]) -> Any:
+    """A kernel that makes no arrays: references to them need not be counted, which costs as much as small loops do."""
+    return _compiled(function, _nrt=False)
 
 
 def inlined_kernel(function: Callable[..., Any]) -> Any:
-    """A kernel called from one place, often: handing over a dozen arrays would cost as much as the arithmetic."""
-    return _compiled(function, forceinline=True)
+    """A lean kernel that becomes part of the kernels that call it."""
+    return _compiled(function, _nrt=False, forceinline=True)
 
 
 def _compiled(function: Callable[..., Any], **options: Any) -> Any:
+    options |= {"error_model": "numpy", "no_cfunc_wrapper": True}  # nobody calls them from C
     try:
-        made = njit(cache=True, error_model="numpy", **options)(function)
+        made = njit(cache=True, **options)(function)
         # Files of another version are not even opened: their index may name classes that are gone.
         store = made._cache
         base = f"{store._impl.filename_base}.{source_stamp()[:16]}"
         store._cache_file = IndexDataCacheFile(store._cache_path, base, source_stamp())  # type: ignore[no-untyped-call]
     except (RuntimeError, AttributeError, TypeError):
         # no folder to write a cache to, or a numba that keeps its cache otherwise: better none than a stale one
-        return njit(error_model="numpy", **options)(function)
+        return njit(**options)(function)
     return made
 
 

@@ -15,6 +15,7 @@ from episafe.arrays import Array
 from episafe.errors import InvalidProblem
 from episafe.experiments.interval import mean_interval
 from episafe.experiments.telling import told_and_seen
+from episafe.problems.checks import TOLERANCE
 from episafe.problems.gym import GymCMDP, sub_environments
 from episafe.problems.outside import ENDED, Outside
 from episafe.problems.vector import VectorGymCMDP
@@ -213,9 +214,9 @@ def _incumbent(problem: AnyLive, episodes: list[Episode]) -> Finding:
         return Finding("incumbent", "error", f"{found}: it is not safe; give a safer one or relax the limit")
     if slack is None:
         return Finding("incumbent", "ok", f"{found}; es.measure_slack gives a proved one")
-    if high < b + slack:
+    if high < b + slack - TOLERANCE:  # the told slack is rounded too
         return Finding("incumbent", "error", f"{found}: the slack is not there; give at most {max(low - b, 0):.3g}")
-    if low < b + slack - 1e-9:
+    if low < b + slack - TOLERANCE:
         shown = f"give the slack these episodes show, {low - b:.3g}" if low > b else "relax the limit"
         return Finding("incumbent", "warning", f"{found}: not certain; play more with --episodes, or {shown}")
     return Finding("incumbent", "ok", found)

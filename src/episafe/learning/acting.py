@@ -4,29 +4,30 @@ import numpy as np
 from numba.extending import overload
 
 from episafe.arrays import Array, IntArray
-from episafe.compiling import kernel, summing_kernel
-from episafe.learning.kernels import average, clear, feature_bonus, is_plain, predict, shaped, softmax_step
+from episafe.compiling import inlined_kernel, kernel
+from episafe.lanes import LANES, fma, lane, largest, load, root, spread, store, total
+from episafe.learning.backward import average, bonuses, clear, feature_bonus, predict, shaped, softmax_step
 from episafe.learning.model import CountModel, DenseModel, Known, Scales, Work
 
 
 @kernel
 def feature_table(known, gram_inv, weights, scales, lam, table):  # type: ignore[no-untyped-def]
     """π^λ at every state of a finite task, into `table` (H, S, A): gram_inv (H, d, d), weights (H, 3, d)."""
-    H, A, S = known.reward.shape
-    bonus, Q, pi, sums, V = (
-        np.empty((H, A, S)),
-        np.empty((3, A, S)),
-        np.empty((A, S)),
-        np.empty((3, S)),
-        np.empty((H, 3, S)),
-    )
+    H, A, n = known.reward.shape
+    bonus, Q, pi, norm, V = np.empty((H, A, n)), np.empty((3, A, n)), np.empty((A, n)), np.empty(n), np.empty((H, 3, n))
     for h in range(H):
-        feature_bonus(h, S, 0, known.phi, gram_inv, scales, bonus)
-        predict(h, S, 0, known.phi, weights, Q)
-        softmax_step(h, S, H - 1 - h, known.reward, known.utility, bonus, scales, lam, Q, pi, sums, V)
-        for s in range(S):
-            for a in range(A):
-                table[h, s, a] = pi[a, s] * sums[1, s]
+        feature_bonus(h, n, 0, known.phi, gram_inv, scales, bonus)
+        predict(h, n, 0, known.phi, weights, Q)
+        softmax_step(h, n, H - 1 - h, known.reward, known.utility, bonus, scales, lam, Q, pi, norm, V)
+        write_row(h, pi, norm, table)
+
+
+@kernel
+def write_row(h, pi, norm, table):  # type: ignore[no-untyped-def]
+    """π_h = w/W from w (A, n) and 1/W (n,), into `table` (H, S, A)."""
+    for s in range(table.shape[1]):
+        for a in range(table.shape[2]):
+            table[h, s, a] = pi[a, s] * norm[s]
 
 
 @kernel
@@ -38,50 +39,41 @@ def unseen_bonus(ridge, scales):  # type: ignore[no-untyped-def]
 @kernel
 def count_table(known, state_of, size, bonus, Q, ridge, scales, lam, table):  # type: ignore[no-untyped-def]
     """π^λ at every state of a finite task, into `table` (H, S, A): bonus (H, A, n), P̂V = Q (H, 3, A, n) at slots."""
-    H, A, S = known.reward.shape
-    bonus_all, Q_all, pi, sums, V = (
-        np.empty((H, A, S)),
-        np.empty((3, A, S)),
-        np.empty((A, S)),
-        np.empty((3, S)),
-        np.empty((H, 3, S)),
-    )
+    H, A, n = known.reward.shape
+    beta, PV, pi, norm, V = np.empty((H, A, n)), np.empty((3, A, n)), np.empty((A, n)), np.empty(n), np.empty((H, 3, n))
+    unseen = unseen_bonus(ridge, scales)
     for h in range(H):
-        clear(Q_all, S)
+        clear(PV, n)
         for a in range(A):
-            for s in range(S):
-                bonus_all[h, a, s] = unseen_bonus(ridge, scales)
+            for s in range(n):
+                beta[h, a, s] = unseen
         for i in range(size[h]):
             s = state_of[h, i]
             for a in range(A):
-                bonus_all[h, a, s] = bonus[h, a, i]
+                beta[h, a, s] = bonus[h, a, i]
                 for g in range(3):
-                    Q_all[g, a, s] = Q[h, g, a, i]
-        softmax_step(h, S, H - 1 - h, known.reward, known.utility, bonus_all, scales, lam, Q_all, pi, sums, V)
-        for s in range(S):
-            for a in range(A):
-                table[h, s, a] = pi[a, s] * sums[1, s]
+                    PV[g, a, s] = Q[h, g, a, i]
+        softmax_step(h, n, H - 1 - h, known.reward, known.utility, beta, scales, lam, PV, pi, norm, V)
+        write_row(h, pi, norm, table)
 
 
 @kernel
 def count_values(model, size, work, scales, bonus, Q):  # type: ignore[no-untyped-def]
     """P̂V of the values in `work.V` at all slots of all steps, into `Q` (H, 3, A, n), and the bonus in use (H, A, n).
 
-    The bonus is that of the utility, as the last evaluation left it; what that of the reward has more is in `Q`.
+    The bonus is that of the utility; what that of the reward has more is in `Q`.
     """
     H, _, A, _ = Q.shape
-    bonus_r, bonus_u = (work.bonus, work.bonus) if is_plain(scales) else (work.shaped[0], work.shaped[1])
+    start, column, share, V, chosen = work.start, work.column, work.share, work.V, work.lane[0]
     for h in range(H):
-        if h < H - 1:
-            average(h, size[h], work.start, work.column, work.share, work.V, work.Q)
-        else:
-            clear(work.Q, size[h])
         for a in range(A):
             for i in range(size[h]):
-                bonus[h, a, i] = bonus_u[h, a, i]
-                Q[h, 0, a, i] = work.Q[0, a, i] + scales.C_r * (bonus_r[h, a, i] - bonus_u[h, a, i])
-                Q[h, 1, a, i] = work.Q[1, a, i]
-                Q[h, 2, a, i] = work.Q[2, a, i]
+                r, dagger, u = average(h, a, i, start, column, share, V)
+                beta_r, beta_u = bonuses(h, a, i, start, column, share, V, work.bonus, scales)
+                bonus[h, a, i] = lane(beta_u, chosen)
+                Q[h, 0, a, i] = lane(fma(scales.C_r, beta_r - beta_u, r), chosen)
+                Q[h, 1, a, i] = lane(dagger, chosen)
+                Q[h, 2, a, i] = lane(u, chosen)
 
 
 def policy_table(
@@ -107,40 +99,74 @@ def _policy_table_dense(model, known, state_of, size, work, scales, lam, table):
 
 
 def _policy_table_counts(model, known, state_of, size, work, scales, lam, table):  # type: ignore[no-untyped-def]
-    Q = np.zeros((size.shape[0], 3, work.pi.shape[0], work.pi.shape[1]))
-    bonus = np.zeros(work.bonus.shape)
+    H, A, n = work.bonus.shape
+    bonus, Q = np.empty((H, A, n)), np.empty((H, 3, A, n))
     count_values(model, size, work, scales, bonus, Q)
     count_table(known, state_of, size, bonus, Q, model.ridge, scales, lam, table)
 
 
-@summing_kernel
-def act(h, phi, reward, utility, gram_inv, weights, scales, lam, steps_left):  # type: ignore[no-untyped-def]
-    """π^λ (A,) at one state: phi (A, d), reward and utility (1, A, 1), gram_inv (H, d, d), weights (H, 3, d).
+@inlined_kernel
+def add_squares(h, a, block, x, gram_inv, squares):  # type: ignore[no-untyped-def]
+    """Add to `squares` (·, 8) what eight rows of Λ⁻¹, from `block` on, have in xᵀΛ⁻¹x of rows a to a+3 of x (·, d).
 
-    Each row of the symmetric Λ⁻¹ is read once, up to its diagonal, for all actions: at large d the reading is the cost.
+    gram_inv (H, d, d) is symmetric, so that Σ_k x_k·(2 Σ_m Λ⁻¹_km x_m) over the m before the block, and once over the
+    block, is all. Two of its rows are read at a time, for four actions: eight sums keep the machine busy.
+    """
+    for k in range(block, block + LANES, 2):
+        upper_0 = upper_1 = upper_2 = upper_3 = lower_0 = lower_1 = lower_2 = lower_3 = spread(0.0)
+        for m in range(0, block + LANES, LANES):
+            if m == block:
+                upper_0, upper_1, upper_2, upper_3 = 2.0 * upper_0, 2.0 * upper_1, 2.0 * upper_2, 2.0 * upper_3
+                lower_0, lower_1, lower_2, lower_3 = 2.0 * lower_0, 2.0 * lower_1, 2.0 * lower_2, 2.0 * lower_3
+            upper, lower = load(gram_inv, (h, k, m)), load(gram_inv, (h, k + 1, m))
+            x_0, x_1, x_2, x_3 = load(x, (a, m)), load(x, (a + 1, m)), load(x, (a + 2, m)), load(x, (a + 3, m))
+            upper_0, lower_0 = fma(upper, x_0, upper_0), fma(lower, x_0, lower_0)
+            upper_1, lower_1 = fma(upper, x_1, upper_1), fma(lower, x_1, lower_1)
+            upper_2, lower_2 = fma(upper, x_2, upper_2), fma(lower, x_2, lower_2)
+            upper_3, lower_3 = fma(upper, x_3, upper_3), fma(lower, x_3, lower_3)
+        ups, lows = (upper_0, upper_1, upper_2, upper_3), (lower_0, lower_1, lower_2, lower_3)
+        for b in range(4):
+            far = fma(x[a + b, k + 1], lows[b], load(squares, (a + b, 0)))
+            store(squares, (a + b, 0), fma(x[a + b, k], ups[b], far))
+
+
+@kernel
+def act(h, phi, reward, utility, gram_inv, weights, scales, lam, steps_left):  # type: ignore[no-untyped-def]
+    """π^λ (A,) at one state: phi (A, d), reward and utility (A,).
+
+    gram_inv (H, d, d) and weights (H, 3, d) have room for d up to a multiple of eight, filled with 0.
     """
     A, d = phi.shape
-    bonus, Q = np.zeros((1, A, 1)), np.zeros((3, A, 1))
-    for k in range(d):
-        for a in range(A):
-            half = 0.5 * gram_inv[h, k, k] * phi[a, k]
-            for m in range(k):
-                half += gram_inv[h, k, m] * phi[a, m]
-            bonus[0, a, 0] += 2.0 * half * phi[a, k]
+    x, squares, bonus, Q = np.zeros((A + 3, weights.shape[2])), np.zeros((A + 3, LANES)), np.empty(A), np.empty((3, A))
     for a in range(A):
-        bonus[0, a, 0] = shaped(np.sqrt(max(bonus[0, a, 0], 0.0)), 1.0, scales)
+        for k in range(d):
+            x[a, k] = phi[a, k]
+    for block in range(0, d, LANES):
+        for a in range(0, A, 4):
+            add_squares(h, a, block, x, gram_inv, squares)
+    for a in range(A):
+        bonus[a] = shaped(root(largest(total(load(squares, (a, 0))), 0.0)), 1.0, scales)
         for g in range(3):
-            for k in range(d):
-                Q[g, a, 0] += weights[h, g, k] * phi[a, k]
+            PV = spread(0.0)
+            for k in range(0, d, LANES):
+                PV = fma(load(weights, (h, g, k)), load(x, (a, k)), PV)
+            Q[g, a] = total(PV)
     return act_on(reward, utility, bonus, Q, scales, lam, steps_left)
 
 
 @kernel
 def act_on(reward, utility, bonus, Q, scales, lam, steps_left):  # type: ignore[no-untyped-def]
-    """π^λ (A,) at one state from its reward, utility, bonus (1, A, 1) and P̂V = Q (3, A, 1), which becomes Q."""
-    A = reward.shape[1]
-    pi, sums, V, out = np.empty((A, 1)), np.empty((3, 1)), np.empty((1, 3, 1)), np.empty(A)
-    softmax_step(0, 1, steps_left, reward, utility, bonus, scales, lam, Q, pi, sums, V)
+    """π^λ (A,) at one state from its reward, utility, bonus (A,) and P̂V = Q (3, A)."""
+    A = reward.shape[0]
+    known, PV, pi, norm, V, out = (
+        np.zeros((3, 1, A, LANES)), np.zeros((3, A, LANES)), np.empty((A, LANES)), np.empty(LANES),
+        np.empty((1, 3, LANES)), np.empty(A),
+    )  # fmt: skip
     for a in range(A):
-        out[a] = pi[a, 0] * sums[1, 0]
+        known[0, 0, a, 0], known[1, 0, a, 0], known[2, 0, a, 0] = reward[a], utility[a], bonus[a]
+        for g in range(3):
+            PV[g, a, 0] = Q[g, a]
+    softmax_step(0, 1, steps_left, known[0], known[1], known[2], scales, lam, PV, pi, norm, V)
+    for a in range(A):
+        out[a] = pi[a, 0] * norm[0]
     return out

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from episafe.arrays import Array
 from episafe.compiling import kernel
+from episafe.lanes import padded
 from episafe.learning import kernels
-from episafe.learning.kernels import SAFE, SEARCH, ZERO, softmax_step
+from episafe.learning.backward import softmax_step
+from episafe.learning.kernels import SAFE, SEARCH, ZERO
 from episafe.learning.model import DenseModel, Scales, Search, Support, Work
 
 BoolArray = NDArray[np.bool_]
@@ -61,7 +63,7 @@ def utility_bounds(model: DenseModel, support: Support, work: Work, scales: Scal
     L, last = len(lams), H - 1
     V = np.zeros((L, 3, 0))
     for h in reversed(range(H)):
-        n = int(support.size[h])
+        n = padded(int(support.size[h]))
         weights = (
             V.reshape(L * 3, -1) @ model.moments[h, :, : V.shape[2]].T @ model.gram_inv[h]
         )  # no use at the last step
@@ -82,9 +84,9 @@ def utility_bounds(model: DenseModel, support: Support, work: Work, scales: Scal
 def _softmax_steps(steps_left, reward, utility, bonus, scales, lams, Q):  # type: ignore[no-untyped-def]
     """V (L, 3, n) of `softmax_step` at each λ; reward, utility, bonus (1, A, n), P̂V = Q (L, 3, A, n)."""
     L, _, A, n = Q.shape
-    pi, sums, V, V_all = np.empty((A, n)), np.empty((3, n)), np.empty((1, 3, n)), np.empty((L, 3, n))
+    pi, norm, V, V_all = np.empty((A, n)), np.empty(n), np.empty((1, 3, n)), np.empty((L, 3, n))
     for m in range(L):
-        softmax_step(0, n, steps_left, reward, utility, bonus, scales, lams[m], Q[m], pi, sums, V)
+        softmax_step(0, n, steps_left, reward, utility, bonus, scales, lams[m], Q[m], pi, norm, V)
         for g in range(3):
             for i in range(n):
                 V_all[m, g, i] = V[0, g, i]

@@ -81,20 +81,23 @@ class CountModel(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Room for one plan: what is computed once a plan and used at every λ, and the values of the last λ.
+    """Room for one plan: what is computed once a plan and used at every λ, and the values of the λ evaluated last.
 
-    `bonus` (H, A, n) is β; `V` (H+1, 3, n); `Q` (3, A, n); `pi` (A, n); `sums` (3, n). For features `projected` (3, d)
-    and `weights` (H, 3, d). For counts the bonuses in use for r and u, `shaped` (2, H, A, n), unless they are β itself,
-    and P̂ row by row: entries `start[h, a, i]` to `start[h, a, i+1]` of `column`, `share` (H, m). `found` (1,) is the λ
+    `bonus` (H, A, n) is β. `lams` are the λ evaluated together, eight for counts and one for features, with their
+    `bounds`; `lane` (1,) is the place among them of the λ asked for last. For features `V` (H+1, 3, n), `Q` (3, A, n),
+    `pi` (A, n), `norm` (n,), `projected` (3, d), `weights` (H, 3, d). For counts `V` (H+1, n, 3, 8), `Q` (4, A, 8), and
+    P̂ row by row: entries `start[h, a, i]` to `start[h, a, i+1]` of `column`, `share` (H, m). `found` (1,) is the λ
     found last, NaN if none.
     """
 
     bonus: Array
-    shaped: Array
+    lams: Array
+    bounds: Array
+    lane: IntArray
     V: Array
     Q: Array
     pi: Array
-    sums: Array
+    norm: Array
     projected: Array
     weights: Array
     start: IntArray

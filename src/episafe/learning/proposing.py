@@ -36,7 +36,7 @@ def propose(planner: SoftmaxPlanner, aim: Aim) -> Proposal:
     if source == kernels.SAFE:
         lam = search.lam_max
         kernels.evaluate_once(known.model, known.support, known.work, scales, lam)
-    V_r, V_dagger, _ = known.work.V[0, :, 0]
+    V_r, V_dagger, _ = known.start_values
     reward = float(V_r + V_dagger)
     if not math.isfinite(reward):
         raise FloatingPointError(f"the planner promises a reward of {reward}: nothing can be proposed from this")

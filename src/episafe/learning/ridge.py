@@ -6,14 +6,15 @@ frozen and answers at any state.
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from episafe.arrays import Array, IntArray
+from episafe.lanes import padded
 from episafe.learning import absorbing, acting, kernels, sharing
-from episafe.learning.model import CountModel, DenseModel, Known, Scales, Support, Work
+from episafe.learning.model import CountModel, DenseModel, Known, Scales, Support
+from episafe.learning.room import FIRST_SLOTS, count_model, dense_model, known_arrays, room_to_plan, widened
 from episafe.learning.signals import Signals
 from episafe.problems.outside import ENDED, Outside
 from episafe.problems.sampled import AnyTask, SampledTask
@@ -21,9 +22,6 @@ from episafe.problems.task import Task
 
 REFACTOR_EVERY = 10_000  # episodes, and at each power of two below: with a small ρ the first updates lose most digits
 CERTAIN = 1e9  # times that a transition which is known beforehand counts as seen
-FIRST_SLOTS, FIRST_TRANSITIONS = 16, 32  # room to begin with; it doubles when it is used up (see kernels.padded)
-
-Entry = TypeVar("Entry", bound=np.generic)
 
 
 class OfFeatures(NamedTuple):
@@ -81,8 +79,8 @@ class Regression(ABC):
         self.ridge, self.shared = ridge, task.time_homogeneous
         self.support = Support(np.zeros(H, dtype=np.int64), np.zeros((H, A, n)), np.zeros((H, A, n)))
         self.phi: Array = np.zeros((H, A, 0 if task.one_hot else task.dim, n))
-        self.model = _count_model(task, ridge, n) if task.one_hot else _dense_model(self.phi, ridge)
-        self.work = _room(self.model, n, found=np.full(1, np.nan))
+        self.model = count_model(task, ridge, n) if task.one_hot else dense_model(self.phi, ridge)
+        self.work = room_to_plan(self.model, n, found=np.full(1, np.nan))
         self.num_episodes = 0
 
     @abstractmethod
@@ -99,6 +97,12 @@ class Regression(ABC):
     @abstractmethod
     def refitted(self, scales: Scales, lam: float, kept: OfFeatures | OfSlots) -> Fitted:
         """The frozen regression that keeps this; its slots are among those of this one."""
+
+    @property
+    def start_values(self) -> Array:
+        """V̄ʳ, V̄†, V̲ᵘ at the initial state of the λ evaluated last, shape (3,)."""
+        V = self.work.V
+        return V[0, :, 0] if isinstance(self.model, DenseModel) else V[0, 0, :, self.work.lane[0]]
 
     @property
     def log_det(self) -> Array:
@@ -141,21 +145,21 @@ class Regression(ABC):
     def enlarge(self) -> None:
         """Double the room for slots and for transitions."""
         n = 2 * self.phi.shape[3]
-        self.phi = _widened(self.phi, n)
-        self.support = Support(self.support.size, _widened(self.support.reward, n), _widened(self.support.utility, n))
+        self.phi = widened(self.phi, n)
+        self.support = Support(self.support.size, widened(self.support.reward, n), widened(self.support.utility, n))
         model = self.model
         if isinstance(model, DenseModel):
-            self.model = model._replace(phi=self.phi, moments=_widened(model.moments, n))
+            self.model = model._replace(phi=self.phi, moments=widened(model.moments, n))
         else:
             m = 2 * model.times.shape[1]
             self.model = model._replace(
-                visits=_widened(model.visits, n),
-                first=_widened(model.first, n, -1),
-                following=_widened(model.following, m),
-                target=_widened(model.target, m),
-                times=_widened(model.times, m),
+                visits=widened(model.visits, n),
+                first=widened(model.first, n, -1),
+                following=widened(model.following, m),
+                target=widened(model.target, m),
+                times=widened(model.times, m),
             )
-        self.work = _room(self.model, n, self.work.found)
+        self.work = room_to_plan(self.model, n, self.work.found)
 
 
 class FiniteRegression(Regression):
@@ -164,7 +168,7 @@ class FiniteRegression(Regression):
     def __init__(self, task: Task, ridge: float) -> None:
         super().__init__(task, ridge)
         self.task = task
-        self.known = _known(task)
+        self.known = known_arrays(task)
         self.slot_of: IntArray = np.full((task.horizon, task.num_states), -1)
         self.state_of: IntArray = np.zeros((task.horizon, FIRST_SLOTS), dtype=np.int64)
         self._describe_initial_state()
@@ -179,7 +183,7 @@ class FiniteRegression(Regression):
     def enlarge(self) -> None:
         """Double the room for slots and for transitions."""
         super().enlarge()
-        self.state_of = _widened(self.state_of, self.phi.shape[3])
+        self.state_of = widened(self.state_of, self.phi.shape[3])
 
     def fitted(self, scales: Scales, lam: float) -> Fitted:
         """The regression that the last decision left in `work`, frozen."""
@@ -330,7 +334,7 @@ def regression_for(task: AnyTask, ridge: float, signal_scale: float, pessimistic
 
 
 class FittedFeatures:
-    """π^λ from β = ‖φ‖_{Λ⁻¹} and P̂V = φᵀw."""
+    """π^λ from β = ‖φ‖_{Λ⁻¹} and P̂V = φᵀw; room for d up to a multiple of eight."""
 
     def __init__(
         self,
@@ -341,27 +345,31 @@ class FittedFeatures:
         known: Known | None,
         signals: Signals | None,
     ) -> None:
-        self._task, self._known, self.scales, self._lam, self.kept = task, known, scales, lam, kept
-        self._signals = signals
+        self._task, self._known, self.scales, self._lam, self._signals = task, known, scales, lam, signals
+        H, _, d = kept.weights.shape
+        self._gram_inv = np.zeros((H, padded(d), padded(d)))
+        self._gram_inv[:, :d, :d] = kept.gram_inv
+        self._weights = widened(kept.weights, padded(d))
+        self.kept = OfFeatures(self._gram_inv[:, :d, :d], self._weights[:, :, :d], kept.theta)
 
     def probabilities(self, h: int, state: Any) -> Array:
         """π^λ_h(·|state), shape (A,)."""
         task, phi = self._task, self._task.features(state)
         told = task.reward_at(h, state), task.utility_at(h, state)
-        gram_inv, weights, theta = self.kept
         if self._signals is not None and not isinstance(state, Outside):
-            told = self._signals.estimate(theta[h], gram_inv[h], phi, told)
-        reward, utility = (values[None, :, None] for values in told)
-        pi: Array = acting.act(h, phi, reward, utility, gram_inv, weights, self.scales, self._lam, task.horizon - 1 - h)
+            told = self._signals.estimate(self.kept.theta[h], self.kept.gram_inv[h], phi, told)
+        pi: Array = acting.act(
+            h, phi, *told, self._gram_inv, self._weights, self.scales, self._lam, task.horizon - 1 - h
+        )
         return pi
 
     def table(self) -> Array:
         """π^λ (H, S, A) at every state of a finite task."""
         if self._known is None:
             raise ValueError("a task given by functions has no table of states: use probabilities(h, state)")
-        H, A, S = self._known.reward.shape
-        table = np.empty((H, S, A))
-        acting.feature_table(self._known, self.kept.gram_inv, self.kept.weights, self.scales, self._lam, table)
+        assert self._task.num_states is not None
+        table = np.empty((self._task.horizon, self._task.num_states, self._task.num_actions))
+        acting.feature_table(self._known, self._gram_inv, self._weights, self.scales, self._lam, table)
         return table
 
 
@@ -377,10 +385,10 @@ class FittedCounts:
         """π^λ_h(·|state), shape (A,)."""
         task, slot = self._task, self._slot_of[h, state]
         unseen = acting.unseen_bonus(self._ridge, self.scales)
-        bonus, Q = np.full((1, task.num_actions, 1), unseen), np.zeros((3, task.num_actions, 1))
+        bonus, Q = np.full(task.num_actions, unseen), np.zeros((3, task.num_actions))
         if 0 <= slot < self.kept.size[h]:
-            bonus[0, :, 0], Q[:, :, 0] = self.kept.bonus[h, :, slot], self.kept.Q[h, :, :, slot]
-        reward, utility = task.reward_at(h, state)[None, :, None], task.utility_at(h, state)[None, :, None]
+            bonus[:], Q[:] = self.kept.bonus[h, :, slot], self.kept.Q[h, :, :, slot]
+        reward, utility = task.reward_at(h, state), task.utility_at(h, state)
         pi: Array = acting.act_on(reward, utility, bonus, Q, self.scales, self._lam, task.horizon - 1 - h)
         return pi
 
@@ -413,9 +421,9 @@ class FittedSlots:
             bonus, Q = np.full(A, acting.unseen_bonus(known.ridge, self.scales)), np.zeros((3, A))
             if known.signals is not None and not isinstance(state, Outside):
                 told = known.signals.clipped(np.zeros((2, A)), np.full(A, known.ridge**-0.5), told)
-        reward, utility, beta = (np.ascontiguousarray(values)[None, :, None] for values in (*told, bonus))
+        reward, utility, beta, PV = (np.ascontiguousarray(values) for values in (*told, bonus, Q))
         steps_left = known.task.horizon - 1 - h
-        pi: Array = acting.act_on(reward, utility, beta, Q[:, :, None].copy(), self.scales, self._lam, steps_left)
+        pi: Array = acting.act_on(reward, utility, beta, PV, self.scales, self._lam, steps_left)
         return pi
 
     def table(self) -> Array:
@@ -451,59 +459,3 @@ def episodes_to_refactoring(num_episodes: int) -> int:
     if num_episodes < REFACTOR_EVERY:
         return min(1 << num_episodes.bit_length(), REFACTOR_EVERY) - num_episodes
     return REFACTOR_EVERY - num_episodes % REFACTOR_EVERY
-
-
-def _known(task: Task) -> Known:
-    """The task's arrays with states last, as the kernels read them."""
-    phi = np.zeros((task.num_actions, 0, task.num_states)) if task.phi is None else task.phi.transpose(1, 2, 0)
-    reward, utility = (np.ascontiguousarray(g.transpose(0, 2, 1)) for g in (task.reward, task.utility))
-    return Known(reward, utility, np.ascontiguousarray(phi[None]))
-
-
-def _dense_model(phi: Array, ridge: float) -> DenseModel:
-    H, _, d, n = phi.shape
-    gram, gram_inv = (np.tile(scale * np.eye(d), (H, 1, 1)) for scale in (ridge, 1 / ridge))
-    return DenseModel(phi, gram, gram_inv, np.zeros(H), np.zeros((H, d, n)))
-
-
-def _count_model(task: AnyTask, ridge: float, n: int) -> CountModel:
-    H, A, m = task.horizon, task.num_actions, FIRST_TRANSITIONS
-    following, target = (np.zeros((H, m), dtype=np.int64) for _ in range(2))
-    return CountModel(
-        visits=np.zeros((H, A, n)),
-        log_det=np.zeros(H),
-        first=np.full((H, A, n), -1),
-        following=following,
-        target=target,
-        times=np.zeros((H, m)),
-        num_transitions=np.zeros(H, dtype=np.int64),
-        ridge=ridge,
-    )
-
-
-def _room(model: DenseModel | CountModel, n: int, found: Array) -> Work:
-    """Room to plan in, for n slots a step."""
-    if isinstance(model, DenseModel):
-        (H, A, d, _), m, rows = model.phi.shape, 0, 0
-    else:
-        (H, A, _), m, rows, d = model.visits.shape, model.times.shape[1], n + 1, 0
-    return Work(
-        bonus=np.zeros((H, A, n)),
-        shaped=np.zeros((2, H if rows else 0, A, n)),
-        V=np.zeros((H + 1, 3, n)),
-        Q=np.zeros((3, A, n)),
-        pi=np.zeros((A, n)),
-        sums=np.zeros((3, n)),
-        projected=np.zeros((3, d)),
-        weights=np.zeros((H, 3, d)),
-        start=np.zeros((H, A, rows), dtype=np.int64),
-        column=np.zeros((H, m), dtype=np.int64),
-        share=np.zeros((H, m)),
-        found=found,
-    )
-
-
-def _widened(array: NDArray[Entry], length: int, filling: int = 0) -> NDArray[Entry]:
-    """`array` with its last axis extended to `length`."""
-    padding = [(0, 0)] * (array.ndim - 1) + [(0, length - array.shape[-1])]
-    return np.pad(array, padding, constant_values=filling)

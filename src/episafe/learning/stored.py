@@ -11,7 +11,8 @@ import numpy as np
 
 from episafe.arrays import IntArray
 from episafe.learning.model import CountModel, DenseModel
-from episafe.learning.ridge import FIRST_SLOTS, FIRST_TRANSITIONS, FiniteRegression, Regression, SampledRegression
+from episafe.learning.ridge import FiniteRegression, Regression, SampledRegression
+from episafe.learning.room import FIRST_SLOTS, FIRST_TRANSITIONS
 from episafe.problems import keys
 from episafe.saved import Saved, State, under
 
