@@ -160,13 +160,16 @@ def test_an_interrupted_run_keeps_what_was_learned():
     cmdp = es.make("streaming", seed=1)
     agent = es.OPSE(cmdp.task, es.Constants.paper("streaming"))
 
+    reached = []
+
     def stop(done):
+        reached.append(done)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         es.run(cmdp, agent, 10_000, on_progress=stop)
-    assert agent.plan().id == 2000
-    assert agent.planner.regression.num_episodes == 2000
+    assert agent.plan().id == reached[0] < 10_000
+    assert agent.planner.regression.num_episodes == reached[0]
 
 
 @pytest.mark.parametrize("argument", [{"seed": None}, {"seed": -1}, {"seed": 1.5}, {"num_episodes": 2.5}])
