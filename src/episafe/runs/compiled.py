@@ -25,7 +25,7 @@ from episafe.problems.exact import policy_values
 from episafe.problems.policy import TablePolicy
 from episafe.runs.facts import Facts
 from episafe.runs.simulate import Streams, running_sums, simulate
-from episafe.runs.tape import Trace, blank_trace, write_down
+from episafe.runs.tape import Trace, write_down
 
 CODES = {source: code for code, source in SOURCES.items()}
 
@@ -76,7 +76,7 @@ class CompiledRun:
         task, regression = cmdp.task, agent.planner.regression
         assert isinstance(regression, FiniteRegression)
         self._agent, self._regression, self._streams = agent, regression, streams
-        self._trace = blank_trace(*task.reward.shape) if trace is None else trace
+        self._trace = trace
         safe_table = agent.task.safe_policy.table()
         self._world = World(cmdp.P, running_sums(cmdp.P), task.reward, task.utility, task.initial_state, safe_table)
         # Every() is growth below zero: the information never shrinks
@@ -124,7 +124,10 @@ def _play(  # type: ignore[no-untyped-def]
     world, deployed, known, slot_of, state_of, support, phi, model, work, scales, search, growth,
     choices, transitions, facts, trace, start, stop,
 ):  # fmt: skip
-    """Episodes `start` to `stop`, or until the arrays are full; returns the first episode not made."""
+    """Episodes `start` to `stop`, or until the arrays are full; returns the first episode not made.
+
+    `trace` may be None, for nothing to be written down: that is another compiled loop.
+    """
     H, _, n = work.bonus.shape
     states, actions, slots = np.empty(H + 1, dtype=np.int64), np.empty(H, dtype=np.int64), np.empty(H, dtype=np.int64)
     for k in range(start, stop):
@@ -137,12 +140,11 @@ def _play(  # type: ignore[no-untyped-def]
         facts.sources[k], facts.plan_ids[k] = deployed.marks[0], deployed.marks[1]
         states[0] = world.initial_state
         simulate(deployed.running, world.running, choices, transitions, states, actions)
-        row = write_down(trace, k, states, actions)
+        if trace is not None:
+            write_down(trace, k, states, actions, deployed.log_det)
         enter(known, slot_of, state_of, support, phi, states, slots)
         absorb(model, slots, actions)
         for h in range(H):
-            if row >= 0:
-                trace.log_dets[row, h] = deployed.log_det[h]
             if model.log_det[h] - deployed.log_det[h] > growth:
                 deployed.marks[2] = 1
     return stop

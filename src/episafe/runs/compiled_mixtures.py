@@ -22,7 +22,7 @@ from episafe.learning.ridge import FiniteRegression, episodes_to_refactoring
 from episafe.problems.cmdp import LinearCMDP
 from episafe.runs.facts import Coins, Facts
 from episafe.runs.simulate import Streams, running_sums, simulate
-from episafe.runs.tape import Trace, blank_trace, write_down
+from episafe.runs.tape import Trace, write_down
 
 
 class OnTrial(NamedTuple):
@@ -54,7 +54,7 @@ class CompiledMixtureRun:
         assert isinstance(regression, FiniteRegression) and isinstance(certificate, ObservationCertificate)
         self._cmdp, self._agent, self._streams, self._coin, self._coins = cmdp, agent, streams, coin, coins
         self._regression, self._certificate = regression, certificate
-        self._trace = blank_trace(*cmdp.task.reward.shape) if trace is None else trace
+        self._trace = trace
         self._running = running_sums(cmdp.P)
         shape = (NUM_ROWS, *cmdp.task.reward.shape)
         self._on_trial = OnTrial(
@@ -133,10 +133,8 @@ def _play(  # type: ignore[no-untyped-def]
             acting, coins.components[k] = j, 1
         states[0] = initial_state
         simulate(on_trial.running[acting], kernel, choices, transitions, states, actions)
-        row = write_down(trace, k, states, actions)
-        if row >= 0:
-            for h in range(H):
-                trace.log_dets[row, h] = model.log_det[h]
+        if trace is not None:
+            write_down(trace, k, states, actions, model.log_det)
         _credit(on_trial.tables, trials, i, j, p, states, actions, reward, utility)
         enter(known, slot_of, state_of, support, phi, states, slots)
         absorb(model, slots, actions)

@@ -120,7 +120,11 @@ class Run:
         if isinstance(cmdp, SampledCMDP):
             assert self.totals is not None
             return sampled_loop(cmdp, agent, streams, facts, self.totals, coin, coins, first, note)
-        if self.monitors is not None or getattr(agent, "halted", "") or (coins is not None and agent.task.time_homogeneous):
+        if (
+            self.monitors is not None
+            or getattr(agent, "halted", "")
+            or (coins is not None and agent.task.time_homogeneous)
+        ):
             return plain_loop(cmdp, agent, streams, facts, coin, coins, first, note)
         if isinstance(agent, OPSE) and coins is not None:
             return compiled_mixture_loop(

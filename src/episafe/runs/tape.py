@@ -30,8 +30,8 @@ class Trace(NamedTuple):
     action_bytes: int
 
 
-def blank_trace(horizon: int, num_states: int, num_actions: int, room: int = 1) -> Trace:
-    """Room for so many episodes; with room for one, nothing is written."""
+def blank_trace(horizon: int, num_states: int, num_actions: int, room: int) -> Trace:
+    """Room for so many episodes."""
     state_bytes, action_bytes = num_bytes(num_states), num_bytes(num_actions)
     width = (horizon + 1) * state_bytes + horizon * action_bytes
     return Trace(np.zeros((room, width), dtype=np.uint8), np.zeros((room, horizon)), state_bytes, action_bytes)
@@ -43,10 +43,8 @@ def num_bytes(below: int) -> int:
 
 
 @kernel
-def write_down(trace, k, states, actions):  # type: ignore[no-untyped-def]
-    """Leave episode k, states (H+1,) and actions (H,), in the trace; returns its row, −1 if nobody reads it."""
-    if trace.rows.shape[0] == 1:
-        return -1
+def write_down(trace, k, states, actions, log_dets):  # type: ignore[no-untyped-def]
+    """Leave episode k, states (H+1,), actions (H,) and log_dets (≤ H,), in the trace."""
     row, place = k % trace.rows.shape[0], 0
     for h in range(states.shape[0]):
         for b in range(trace.state_bytes):
@@ -56,7 +54,8 @@ def write_down(trace, k, states, actions):  # type: ignore[no-untyped-def]
         for b in range(trace.action_bytes):
             trace.rows[row, place] = (actions[h] >> (8 * b)) & 255
             place += 1
-    return row
+    for h in range(log_dets.shape[0]):
+        trace.log_dets[row, h] = log_dets[h]
 
 
 def log_dets(agent: Agent) -> Array:
@@ -76,9 +75,7 @@ class Tape:
 
     def note(self, k: int, episode: Episode, agent: Agent) -> None:
         """Keep episode k; its arrays may be written to afterwards."""
-        known = log_dets(agent)
-        row = write_down(self.trace, k, episode.states, episode.actions)
-        self.trace.log_dets[row, : len(known)] = known
+        write_down(self.trace, k, episode.states, episode.actions, log_dets(agent))
 
     def episodes(self, start: int, stop: int) -> dict[str, NDArray[Any]]:
         """Episodes `start` to `stop` as arrays for a frame."""
