@@ -243,7 +243,8 @@ def test_bench_reports_counts_that_do_not_depend_on_the_machine():
         assert row["plans"] <= 1 + dim * 4 * math.log(1 + 1000 / dim) / 0.3
         assert row["violation"] == 0
         assert min(row[part] for part in ("planning", "simulating", "evaluating")) >= 0
-    assert rows["tabular", "opse", "every"]["learner_kib"] == rows["tabular", "ghosh", "every"]["learner_kib"] < 50
+    # half of it is the values of eight λ at once: 59 KiB, against 42 with one λ at a time
+    assert rows["tabular", "opse", "every"]["learner_kib"] == rows["tabular", "ghosh", "every"]["learner_kib"] < 60
     sizes = [growth["sizes"] for growth in found["growths"]]
     assert sizes == [[1000, 10_000], [100, 10_000, 1_000_000], [30, 100], [3, 10], [50, 100], [50, 100]]
 
