@@ -62,7 +62,7 @@ def test_a_run_made_longer_is_the_longer_run_bit_for_bit(tmp_path, env, name):
 @pytest.mark.parametrize("certifier", [es.certify.Model(), es.certify.Observation()])
 def test_many_batches_and_checkpoints_change_nothing(tmp_path, monkeypatch, certifier):
     monkeypatch.setattr(journalled, "SYNC_EVERY", 0.0)
-    monkeypatch.setattr(journalled, "CHECKPOINT_EVERY", 0.05)
+    monkeypatch.setattr(journalled, "CHECKPOINT_EVERY", 0.0)
     constants = es.Constants.proposing() if certifier.name == "observation" else es.Constants.tuned(CHAIN.task)
     build = lambda: es.OPSE(CHAIN.task, constants, certifier=certifier)  # noqa: E731
     es.run(CHAIN, build(), 13_000, seed=2, folder=tmp_path)

@@ -122,7 +122,7 @@ class Run:
             return sampled_loop(cmdp, agent, streams, facts, self.totals, coin, coins, first, note)
         if (
             self.monitors is not None
-            or getattr(agent, "halted", "")
+            or getattr(agent, "halted", False)
             or (coins is not None and agent.task.time_homogeneous)
         ):
             return plain_loop(cmdp, agent, streams, facts, coin, coins, first, note)
