@@ -110,24 +110,30 @@ def add_squares(h, a, block, x, gram_inv, squares):  # type: ignore[no-untyped-d
     """Add to `squares` (·, 8) what eight rows of Λ⁻¹, from `block` on, have in xᵀΛ⁻¹x of rows a to a+3 of x (·, d).
 
     gram_inv (H, d, d) is symmetric, so that Σ_k x_k·(2 Σ_m Λ⁻¹_km x_m) over the m before the block, and once over the
-    block, is all. Two of its rows are read at a time, for four actions: eight sums keep the machine busy.
+    block, is all. Four of its rows are read at a time, for four actions: sixteen sums stay in the machine.
     """
-    for k in range(block, block + LANES, 2):
-        upper_0 = upper_1 = upper_2 = upper_3 = lower_0 = lower_1 = lower_2 = lower_3 = spread(0.0)
+    for k in range(block, block + LANES, 4):
+        p0 = p1 = p2 = p3 = q0 = q1 = q2 = q3 = r0 = r1 = r2 = r3 = s0 = s1 = s2 = s3 = spread(0.0)
         for m in range(0, block + LANES, LANES):
             if m == block:
-                upper_0, upper_1, upper_2, upper_3 = 2.0 * upper_0, 2.0 * upper_1, 2.0 * upper_2, 2.0 * upper_3
-                lower_0, lower_1, lower_2, lower_3 = 2.0 * lower_0, 2.0 * lower_1, 2.0 * lower_2, 2.0 * lower_3
-            upper, lower = load(gram_inv, (h, k, m)), load(gram_inv, (h, k + 1, m))
-            x_0, x_1, x_2, x_3 = load(x, (a, m)), load(x, (a + 1, m)), load(x, (a + 2, m)), load(x, (a + 3, m))
-            upper_0, lower_0 = fma(upper, x_0, upper_0), fma(lower, x_0, lower_0)
-            upper_1, lower_1 = fma(upper, x_1, upper_1), fma(lower, x_1, lower_1)
-            upper_2, lower_2 = fma(upper, x_2, upper_2), fma(lower, x_2, lower_2)
-            upper_3, lower_3 = fma(upper, x_3, upper_3), fma(lower, x_3, lower_3)
-        ups, lows = (upper_0, upper_1, upper_2, upper_3), (lower_0, lower_1, lower_2, lower_3)
+                p0, p1, p2, p3 = 2.0 * p0, 2.0 * p1, 2.0 * p2, 2.0 * p3
+                q0, q1, q2, q3 = 2.0 * q0, 2.0 * q1, 2.0 * q2, 2.0 * q3
+                r0, r1, r2, r3 = 2.0 * r0, 2.0 * r1, 2.0 * r2, 2.0 * r3
+                s0, s1, s2, s3 = 2.0 * s0, 2.0 * s1, 2.0 * s2, 2.0 * s3
+            x0, x1, x2, x3 = load(x, (a, m)), load(x, (a + 1, m)), load(x, (a + 2, m)), load(x, (a + 3, m))
+            row = load(gram_inv, (h, k, m))
+            p0, p1, p2, p3 = fma(row, x0, p0), fma(row, x1, p1), fma(row, x2, p2), fma(row, x3, p3)
+            row = load(gram_inv, (h, k + 1, m))
+            q0, q1, q2, q3 = fma(row, x0, q0), fma(row, x1, q1), fma(row, x2, q2), fma(row, x3, q3)
+            row = load(gram_inv, (h, k + 2, m))
+            r0, r1, r2, r3 = fma(row, x0, r0), fma(row, x1, r1), fma(row, x2, r2), fma(row, x3, r3)
+            row = load(gram_inv, (h, k + 3, m))
+            s0, s1, s2, s3 = fma(row, x0, s0), fma(row, x1, s1), fma(row, x2, s2), fma(row, x3, s3)
+        p, q, r, s = (p0, p1, p2, p3), (q0, q1, q2, q3), (r0, r1, r2, r3), (s0, s1, s2, s3)
         for b in range(4):
-            far = fma(x[a + b, k + 1], lows[b], load(squares, (a + b, 0)))
-            store(squares, (a + b, 0), fma(x[a + b, k], ups[b], far))
+            far = fma(x[a + b, k + 3], s[b], load(squares, (a + b, 0)))
+            far = fma(x[a + b, k + 1], q[b], fma(x[a + b, k + 2], r[b], far))
+            store(squares, (a + b, 0), fma(x[a + b, k], p[b], far))
 
 
 @kernel
