@@ -25,8 +25,9 @@ def lean_kernel(function: Callable[..., Any]) -> Any:
 
 
 def inlined_kernel(function: Callable[..., Any]) -> Any:
-    """A lean kernel that becomes part of the kernels that call it."""
-    return _compiled(function, _nrt=False, forceinline=True)
+    """A lean kernel that becomes part of the kernels that call it. Python cannot call it: that saves an eighth of the
+    time to compile."""
+    return _compiled(function, _nrt=False, forceinline=True, no_cpython_wrapper=True)
 
 
 def _compiled(function: Callable[..., Any], **options: Any) -> Any:
