@@ -10,8 +10,10 @@ import multiprocessing
 import os
 import resource
 import signal
+import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,13 +22,17 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent))
+
+import monitors
 
 import episafe as es
+import hostile
 import tampering
 from episafe.bandits import keeping
 from episafe.experiments import bandit as bandit_experiment
 from episafe.experiments.catalogue import AGENTS, build_agent
-from episafe.runs import journalled
+from episafe.runs import checkpoint, journalled
 
 FORK = multiprocessing.get_context("fork")  # a new interpreter would take longer than the runs
 CHAIN = es.make("streaming", seed=3)
@@ -290,6 +296,58 @@ def tampered_trails(count: int) -> Outcome:
     return Outcome(count, found, f"{', '.join(tampering.WAYS)}; missed: {sorted(set(missed)) or 'none'}")
 
 
+def damaged_checkpoints(count: int) -> Outcome:
+    """Cut, flipped, holed: never loaded, and the generation before it is taken."""
+    agent, survived, tried = tuned(), 0, 0
+    es.run(CHAIN, agent, 200, seed=1)
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoint.write(Path(folder), agent.state(), {"generation": 0})
+        newest = checkpoint.write(Path(folder), agent.state(), {"generation": 1})
+        made = list(hostile.damages(newest.read_bytes(), np.random.default_rng(6)))
+        for damaged in made[:: max(1, len(made) // count)]:
+            newest.write_bytes(damaged)
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                survived += checkpoint.read(Path(folder))[1] == {"generation": 0} and len(said) == 1
+            tried += 1
+    return Outcome(tried, survived, "cut, flipped, holed or blanked: none loads, the generation before takes over")
+
+
+def hostile_files(count: int) -> Outcome:
+    """Each by each reader, in a process with 400 MiB to spare."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run([sys.executable, hostile.__file__, folder], capture_output=True, text=True, check=True)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    refused = [found.startswith("refused") and seconds < 1 and not ran for _, _, found, seconds, ran in rows]
+    return Outcome(len(rows), sum(refused), f"refused, nothing run, slowest {max(row[3] for row in rows):.2f} s")
+
+
+# ---- what is assumed and false ----------------------------------------------------------------------------------
+
+
+def lying_incumbents(count: int) -> Outcome:
+    """Incumbents 0.1·H below what is stated: the alarm must come."""
+    found = [after for name in monitors.ENVS for after in monitors.lying(name, 0.1, max(1, count // 3))]
+    return Outcome(len(found), int(np.isfinite(found).sum()), f"alarm after {np.median(found):.0f} episodes (median)")
+
+
+def honest_incumbents(count: int) -> Outcome:
+    """The control: no alarm."""
+    alarms, each = 0, max(2, count // 3)
+    for name in monitors.ENVS:
+        alarms += sum(int(said.split(" of ")[0]) for said in monitors.honest(name, each, 2_000))
+    made = len(monitors.ENVS) * (each + each // 2)
+    return Outcome(made, made - alarms, "no alarm: the incumbent alone, and exploring")
+
+
+def misspecified_features(count: int) -> Outcome:
+    """Half of the kernel not linear, made to hurt: `Observation` must not violate, the model's certificate does."""
+    safe, model = (monitors.misspecified(agent, 0.5, "twins", count) for agent in ("observation", "tuned"))
+    violating = sum(bool(record.violating().any()) for record in model)
+    survived = sum(not record.violating().any() for record in safe)
+    return Outcome(count, survived, f"by Observation; by the model {violating} of {count} violate, as docs say")
+
+
 def es_frames(folder: Path):
     from episafe.journal.frames import Reader
 
@@ -305,6 +363,11 @@ ROWS: list[tuple[str, Callable[[int], Outcome], int]] = [
     ("torn tail of the journal", torn_tails, 100),
     ("bit flip in the journal", bit_flips, 200),
     ("tampered audit trail", tampered_trails, 1000),
+    ("damaged checkpoint", damaged_checkpoints, 700),
+    ("hostile file", hostile_files, 200),
+    ("lying incumbent", lying_incumbents, 60),
+    ("honest incumbent", honest_incumbents, 60),
+    ("misspecified features", misspecified_features, 20),
 ]
 
 

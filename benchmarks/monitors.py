@@ -19,7 +19,7 @@ import episafe as es
 from episafe.problems import exact
 from episafe.problems.policy import TablePolicy
 from episafe.runs.facts import blank, no_coins
-from episafe.runs.runner import plain_loop
+from episafe.runs.runner import forget, plain_loop
 
 FIRST_SEED = 20_000
 ENVS = ("tabular", "streaming", "linear")
@@ -118,14 +118,14 @@ def live(cmdp, task, num_episodes, seed, watched):
     """OPSE under `Observation` on a world that is not what its task says, which `es.run` would refuse to simulate."""
     agent, monitors = es.OPSE(task, es.Constants.proposing(), certifier=es.certify.Observation()), es.Monitors(task)
 
-    def watch(plan, episode):
-        for alarm in monitors.watch(plan, episode):
+    def watch(k, episode, agent):
+        for alarm in monitors.watch(agent.plan_in_force, episode):
             if alarm.halts:
                 agent.halt(alarm.says)
 
     facts, coins = blank(num_episodes), no_coins(num_episodes)
     streams = [np.random.default_rng([seed, i]) for i in range(3)]
-    list(plain_loop(cmdp, agent, tuple(streams[:2]), facts, streams[2], coins, watch if watched else None))
+    list(plain_loop(cmdp, agent, tuple(streams[:2]), facts, streams[2], coins, 0, watch if watched else forget))
     first = min((alarm.after for alarm in monitors.alarms if alarm.halts), default=math.inf)
     explored = facts.sources != 0
     return first, int(((facts.values[:, 1] < task.threshold - 1e-9) & explored).sum())

@@ -1,4 +1,4 @@
-"""Hostile files: each sealed correctly, so that what refuses it is not the seal. Run as a script, it reads them all.
+"""Damaged files, and hostile ones, sealed correctly so that what refuses them is not the seal. As a script: reads them.
 
 python hostile.py FOLDER    makes every file in FOLDER and reads it by every reader, under a limit on memory
 """
@@ -188,6 +188,27 @@ class Files:
             "sequence that is text": self.replacing("sequence", npy(np.array("9"))),
             "negative sequence": self.replacing("sequence", npy(np.array(-1))),
         }
+
+
+def damages(raw, rng):
+    """Truncations at every boundary of a member and at random places, and flipped bits: all of them."""
+    with zipfile.ZipFile(io.BytesIO(raw)) as file:
+        boundaries = [entry.header_offset for entry in file.infolist()] + [file.start_dir]
+    cuts = {
+        *boundaries,
+        *(b + 1 for b in boundaries),
+        *range(len(raw) - 90, len(raw)),
+        *rng.integers(len(raw), size=200),
+    }
+    yield from (raw[: int(cut)] for cut in sorted(cuts) if cut < len(raw))
+    for bit in rng.integers(8 * len(raw), size=400).tolist():
+        flipped = bytearray(raw)
+        flipped[bit // 8] ^= 1 << bit % 8
+        yield bytes(flipped)
+    for start in rng.integers(len(raw) - 20, size=50).tolist():
+        yield raw[:start] + raw[start + 7 :]  # lost
+        yield raw[:start] + bytes(20) + raw[start + 20 :] if any(raw[start : start + 20]) else raw[:start]  # blanked
+    yield raw + b"x"
 
 
 def main(folder):

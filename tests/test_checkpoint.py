@@ -1,13 +1,11 @@
 """Files: what was written comes back; what is damaged or hostile never loads, at bounded cost."""
 
-import io
 import json
 import os
 import resource
 import subprocess
 import sys
 import warnings
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import episafe as es
+import hostile
 from episafe import archive
 from episafe.runs import checkpoint
 from episafe.runs.checkpoint import DamagedCheckpoint
@@ -78,33 +77,12 @@ def test_no_checkpoint_is_told_from_a_damaged_one(tmp_path):
         checkpoint.read(tmp_path)
 
 
-def damages(raw, rng):
-    """Truncations at every boundary of a member and at random places, and flipped bits: all of them."""
-    with zipfile.ZipFile(io.BytesIO(raw)) as file:
-        boundaries = [entry.header_offset for entry in file.infolist()] + [file.start_dir]
-    cuts = {
-        *boundaries,
-        *(b + 1 for b in boundaries),
-        *range(len(raw) - 90, len(raw)),
-        *rng.integers(len(raw), size=200),
-    }
-    yield from (raw[: int(cut)] for cut in sorted(cuts) if cut < len(raw))
-    for bit in rng.integers(8 * len(raw), size=400).tolist():
-        flipped = bytearray(raw)
-        flipped[bit // 8] ^= 1 << bit % 8
-        yield bytes(flipped)
-    for start in rng.integers(len(raw) - 20, size=50).tolist():
-        yield raw[:start] + raw[start + 7 :]  # lost
-        yield raw[:start] + bytes(20) + raw[start + 20 :] if any(raw[start : start + 20]) else raw[:start]  # blanked
-    yield raw + b"x"
-
-
 def test_no_damage_loads_and_the_previous_generation_takes_over(tmp_path):
     state = a_state()
     checkpoint.write(tmp_path, state, {"i": 0})
     newest = checkpoint.write(tmp_path, state, {"i": 1})
     raw, tried = newest.read_bytes(), 0
-    for damaged in damages(raw, np.random.default_rng(7)):
+    for damaged in hostile.damages(raw, np.random.default_rng(7)):
         newest.write_bytes(damaged)
         with pytest.raises(es.DamagedFile):
             archive.read(newest)
