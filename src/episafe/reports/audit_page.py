@@ -3,7 +3,7 @@
 import html
 import json
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 SHOWN = 12  # deployments listed at each end
 
@@ -25,20 +25,28 @@ CANNOT_SHOW = (
     "that nobody rewrote all files consistently: only a head hash that was kept elsewhere shows that",
 )
 
-Section = tuple[str, list[str]]
+HEADER = ("from episode", "time", "plan", "deployed", "lower bound", "above threshold by", "episodes known", "because")
+
+
+class Section(NamedTuple):
+    """A title, sentences, and rows of the table of deployments where it has one."""
+
+    title: str
+    sentences: list[str]
+    rows: tuple[tuple[str, ...], ...] = ()
 
 
 def sections(found: dict[str, Any], lines: list[str]) -> list[Section]:
-    """The page: a title and its sentences, one after another."""
+    """The page, part by part."""
     deployed = [json.loads(line) for line in lines] if not found["damage"] else []
     return [
-        ("Verdict", _verdict(found)),
-        ("What was verified", _verified(found)),
-        ("What was deployed, and why it was allowed", _deployed(found, deployed)),
-        ("At which level", _level(found, deployed)),
-        ("Reports", _reports(found)),
-        ("What went wrong while it ran", found["faults"] or ["Nothing was recorded."]),
-        ("What this cannot show", [f"{text}." for text in CANNOT_SHOW]),
+        Section("Verdict", _verdict(found)),
+        Section("At which level", _level(found, deployed)),
+        Section("Reports", _reports(found)),
+        Section("What went wrong while it ran", found["faults"] or ["Nothing was recorded."]),
+        Section("What was verified", _verified(found)),
+        Section("What this cannot show", [f"{text}." for text in CANNOT_SHOW]),
+        Section("What was deployed, and why it was allowed", _deployed(found, deployed), _shown(deployed)),
     ]
 
 
@@ -71,33 +79,46 @@ def _deployed(found: dict[str, Any], deployed: list[dict[str, Any]]) -> list[str
     if not deployed:
         return ["Not shown: the trail is damaged or empty."]
     counts = Counter(one["source"] for one in deployed)
-    said = [f"{count} times {SOURCES.get(source, source)}." for source, count in counts.items()]
+    said = [f"{_plans(count)}: {SOURCES.get(source, source)}." for source, count in counts.items()]
     said.append(
         f"A learned policy is allowed only if its lower bound on the expected utility reaches the threshold "
-        f"{deployed[0]['threshold']:g}; else the incumbent is deployed."
+        f"{deployed[0]['threshold']:g}; else the incumbent is deployed, and the bound is that of what was refused."
     )
     checked = [one["margin"] for one in deployed if one["source"] in ("zero", "search") and one["margin"] is not None]
     if checked:
         said.append(f"The smallest margin of a learned policy was {min(checked):.6g}.")
-    few = len(deployed) <= 2 * SHOWN
-    shown = deployed if few else deployed[:SHOWN]
-    said += [_one(one) for one in shown]
-    if not few:
-        said.append(f"… {len(deployed) - 2 * SHOWN} more, all in audit.jsonl …")
-        said += [_one(one) for one in deployed[-SHOWN:]]
+    if len(deployed) > 2 * SHOWN:
+        said.append(f"Below are the first and the last {SHOWN} of {_plans(len(deployed))}; all are in audit.jsonl.")
     return said
 
 
-def _one(line: dict[str, Any]) -> str:
-    when = f"{line['time']}, " if "time" in line else ""
-    what = f"{when}from episode {line['episode']}: plan {line['plan']}, {SOURCES.get(line['source'], line['source'])}"
-    if line["bound"] is not None:
-        what += f"; bound {line['bound']:.6g}, margin {line['margin']:.3g}"
+def _plans(count: int) -> str:
+    return "1 plan" if count == 1 else f"{count:,} plans"
+
+
+def _shown(deployed: list[dict[str, Any]]) -> tuple[tuple[str, ...], ...]:
+    """Rows of the table: all plans, or those at both ends."""
+    if len(deployed) <= 2 * SHOWN:
+        return tuple(_row(one) for one in deployed)
+    gap = ("…",) * len(HEADER)
+    return (*(_row(one) for one in deployed[:SHOWN]), gap, *(_row(one) for one in deployed[-SHOWN:]))
+
+
+def _row(line: dict[str, Any]) -> tuple[str, ...]:
+    what = SOURCES.get(line["source"], line["source"])
     if "weights" in line and line["weights"][0] < 1:
-        what += f"; a mixture with weights {line['weights'][0]:.4g} and {line['weights'][1]:.4g}"
-    if line.get("reason"):
-        what += f"; because: {line['reason']}"
-    return f"{what}; {line['learned']} episodes were known."
+        what += f", in a mixture with weights {line['weights'][0]:.4g} and {line['weights'][1]:.4g}"
+    bound = ("–", "–") if line["bound"] is None else (f"{line['bound']:.6g}", f"{line['margin']:.3g}")
+    when = str(line.get("time", "–"))
+    return (
+        str(line["episode"]),
+        when,
+        str(line["plan"]),
+        what,
+        *bound,
+        str(line["learned"]),
+        line.get("reason") or "–",
+    )
 
 
 def _level(found: dict[str, Any], deployed: list[dict[str, Any]]) -> list[str]:
@@ -124,27 +145,48 @@ def _reports(found: dict[str, Any]) -> list[str]:
     return said
 
 
+def _columns(rows: tuple[tuple[str, ...], ...]) -> list[int]:
+    """Those that say something."""
+    return [i for i in range(len(HEADER)) if any(row[i] not in ("–", "…") for row in rows)]
+
+
 def as_text(found: dict[str, Any], lines: list[str]) -> str:
     """The page for a terminal."""
     parts = [f"Audit of {found['folder']}"]
-    for title, sentences in sections(found, lines):
+    for title, sentences, rows in sections(found, lines):
         parts.append(f"\n{title}\n" + "\n".join(f"  {sentence}" for sentence in sentences))
+        columns = _columns(rows)
+        table = [[row[i] for i in columns] for row in ([HEADER, *rows] if rows else [])]
+        widths = [max(len(cell) for cell in column) for column in zip(*table, strict=True)]
+        parts += [
+            "  " + "  ".join(f"{cell:{w}}" for cell, w in zip(row, widths, strict=True)).rstrip() for row in table
+        ]
     return "\n".join(parts)
 
 
 def as_html(found: dict[str, Any], lines: list[str]) -> str:
     """The page for a browser, without anything from elsewhere."""
     colour = "#b00020" if found["damage"] else "#1b5e20"
-    body = "".join(
-        f"<h2>{html.escape(title)}</h2><ul>"
-        + "".join(f"<li>{html.escape(sentence)}</li>" for sentence in sentences)
-        + "</ul>"
-        for title, sentences in sections(found, lines)
-    )
+    body = "".join(_section_as_html(section) for section in sections(found, lines))
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f"<title>Audit of {html.escape(found['folder'])}</title><style>body{{font:16px/1.5 system-ui,sans-serif;"
-        "max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}h2{font-size:1.1rem;margin-top:2rem;border-bottom:"
-        f"1px solid #ddd}}h2:first-of-type{{color:{colour}}}li{{margin:.2rem 0;overflow-wrap:anywhere}}</style>"
+        "max-width:66rem;margin:2rem auto;padding:0 1rem;color:#222}h2{font-size:1.1rem;margin-top:2rem;border-bottom:"
+        f"1px solid #ddd}}h2:first-of-type,h2:first-of-type+ul{{color:{colour};font-weight:bold}}"
+        "li{margin:.2rem 0;overflow-wrap:anywhere}table{border-collapse:collapse;font-size:.85rem;width:100%}"
+        "th,td{border-bottom:1px solid #eee;padding:.25rem .6rem;text-align:left;vertical-align:top}"
+        "td{font-variant-numeric:tabular-nums}</style>"
         f"<h1>Audit of {html.escape(found['folder'])}</h1>{body}</html>\n"
     )
+
+
+def _section_as_html(section: Section) -> str:
+    title, sentences, rows = section
+    items = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in sentences)
+    text = f"<h2>{html.escape(title)}</h2><ul>{items}</ul>"
+    if not rows:
+        return text
+    columns = _columns(rows)
+    head = "".join(f"<th>{HEADER[i]}</th>" for i in columns)
+    body = "".join("<tr>" + "".join(f"<td>{html.escape(row[i])}</td>" for i in columns) + "</tr>" for row in rows)
+    return f"{text}<table><tr>{head}</tr>{body}</table>"
