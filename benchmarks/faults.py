@@ -1,7 +1,7 @@
 """Faults, made on purpose, and what came of them: `make faults` prints the table of docs/reliability.md.
 
 One function a row: it returns how often the fault was made and how often it was survived, and a note. To add a row,
-write a function and name it in ROWS. `python benchmarks/faults.py --quick` makes a tenth of them.
+write a function and name it in ROWS. `--quick` makes a twentieth of them.
 """
 
 import argparse
