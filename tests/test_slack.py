@@ -110,13 +110,32 @@ def test_a_vector_environment_is_measured_too():
     assert 0.45 <= measure_slack(made).lower <= 0.9
 
 
+def test_a_run_of_the_same_seed_draws_other_episodes_than_the_measurement():
+    """The slack would else depend on what the run is going to see."""
+    env = Rain()
+    made = es.from_gymnasium(
+        env, features=es.features.OneHot(), horizon=2, cost_limit=1.0, slack=None, safe_policy=lambda h, s: [1.0]
+    )
+    env.seeds.clear()
+    measure_slack(made, seed=3)
+    measured = set(env.seeds) - {None}
+    env.seeds.clear()
+    es.run(made, es.Fixed(made.task, "incumbent"), 5, seed=3)
+    assert measured
+    assert not measured & (set(env.seeds) - {None})
+
+
 class Rain(gym.Env):
     """Costs 1 now and then, whatever is done."""
+
+    def __init__(self):
+        self.seeds = []
 
     action_space, observation_space = gym.spaces.Discrete(1), gym.spaces.Discrete(1)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
+        self.seeds.append(seed)
         return 0, {}
 
     def step(self, action):

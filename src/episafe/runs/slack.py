@@ -16,6 +16,7 @@ from episafe.problems.vector import VectorGymCMDP
 from episafe.runs.runner import run
 
 FIRST_EPISODES = 64
+OWN_LUCK = 0x51AC  # a run of the same seed must not draw the episodes that its slack was measured with once more
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,10 @@ def measure_slack(
     delta, most_episodes = as_probability("delta", delta), as_count("most_episodes", most_episodes)
     agent, sums, totals = Fixed(problem.task, "incumbent"), np.zeros((1, 6)), np.zeros(0)
     b, unit = problem.task.threshold, _unit(problem)
+    own = int(np.random.SeedSequence(seed, spawn_key=(OWN_LUCK,)).generate_state(1)[0])
     while len(totals) < most_episodes:
         ahead = min(max(FIRST_EPISODES, len(totals)), most_episodes - len(totals))
-        found = run(problem, agent, ahead, seed).utility_totals
+        found = run(problem, agent, ahead, own).utility_totals
         assert found is not None
         totals = np.concatenate([totals, found])
         n, first, second = float(len(totals)), totals.sum(), (totals**2).sum()
