@@ -78,6 +78,13 @@ def boxed(value, space=None):
     )()
 
 
+def paired(value):
+    """Walk whose observations are pairs of a number and a point, `value` from the first step on."""
+    pair = spaces.Tuple([spaces.Discrete(50), spaces.Box(-np.inf, np.inf, (1,), np.float64)])
+    changes = {"observation_space": pair, "start": lambda self: (0, np.zeros(1))}
+    return returning(lambda o, *rest: ((o, np.array([value])), *rest), **changes)
+
+
 def psi(observation):
     """Two sound features of a point of the square."""
     return np.array([0.5, 0.1 * float(np.ravel(observation)[0])])
@@ -223,6 +230,20 @@ BROKEN = {
     "observation NaN in an open box": (
         boxed(np.array([np.nan, 0.0]), spaces.Box(-np.inf, np.inf, (2,), np.float64)), {"features": psi},
         "at step 1",
+    ),
+    "observation infinite in a tuple": (
+        paired(np.inf), {"features": lambda s: np.array([0.5])}, "at step 1.*not finite: mend",
+    ),
+    "reset takes no seed": (
+        type("Old", (Walk,), {"reset": lambda self: (0, {})})(), {}, "reset must take a seed.*wrap older environments",
+    ),
+    "random start a word": (Walk(), {"random_start": "no"}, "random_start must be True or False.*give"),
+    "cost masked": (
+        returning(lambda o, r, d, t, i: (o, r, d, t, {"cost": np.ma.masked})), {}, "cost at step 1.*must be a number",
+    ),
+    "six values with two costs": (
+        returning(lambda o, r, d, t, i: (o, r, np.zeros(2), d, t, {"cost": np.zeros(2)})), {},
+        "cost at step 1.*must be a number",
     ),
     "observation a float for a number": (returning(lambda o, *v: (float(o), *v)), {}, "its type counts"),
     "told rewards out of range": (Walk(), {"reward": lambda h, s: [2.0, 0.0]}, "reward at step 0.*rescale"),

@@ -33,6 +33,7 @@ def test_a_sound_problem_is_not_blamed():
         (lambda: made(Walk(), safe_policy=lambda h, s: [0.8, 0.2], slack=0.9), "incumbent", "error", "slack is not"),
         (lambda: made(returning(lambda o, r, d, t, i: (o, r, o == 2, t, i))), "early ends", "confirm", "early-end"),
         (lambda: made(Walk(), features=lambda s: np.array([0.1])), "features", "warning", "learn slowly"),
+        (lambda: made(Walk(), cost_limit=100.0), "incumbent", "warning", "no policy can break the limit 100"),
         (lambda: made(returning(lambda o, r, d, t, i: (o, 9.0, d, t, i))), "episodes", "error", "reward_range"),
     ],
 )  # fmt: skip
@@ -173,6 +174,16 @@ def test_noise_and_a_start_that_drifts_are_found():
     found = verdicts(made(Drifting(), random_start=True))["start"]
     assert found[0] == "error"
     assert "drifts" in found[1]
+
+
+def test_a_random_start_of_several_parts_is_looked_at_and_its_dummy_step_is_not_counted():
+    pair = gym.spaces.Tuple([gym.spaces.Discrete(50), gym.spaces.Box(-9.0, 9.0, (2,), np.float64)])
+    changes = {"observation_space": pair, "start": lambda self: (0, self.np_random.uniform(-1, 1, 2))}
+    env = returning(lambda o, *rest: ((o, np.zeros(2)), *rest), **changes)
+    found = verdicts(made(env, features=lambda s: np.array([0.9]), random_start=True))
+    assert found["start"] == ("ok", "random, no drift seen")
+    assert "3 steps each" in found["episodes"][1]
+    assert "to 3 (99 %" in found["incumbent"][1]
 
 
 def test_a_step_that_shows_in_the_reward_is_found_where_steps_are_said_to_be_alike():

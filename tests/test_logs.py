@@ -91,6 +91,20 @@ def test_a_damaged_log_is_refused_with_the_place_and_teaches_nothing(text, messa
     assert agent.planner.information.max() == 0
 
 
+def test_a_last_episode_that_does_not_fit_leaves_the_others_unlearned_too(tmp_path):
+    """Whole as a file, and yet no episode of this task: an action that there is not."""
+    cmdp = es.make("streaming", seed=2)
+    path = incumbent_log(cmdp, tmp_path / "log.csv", 5)
+    lines = path.read_text().splitlines()
+    fields = lines[-1].split(",")
+    fields[3] = "9"
+    path.write_text("\n".join([*lines[:-1], ",".join(fields)]))
+    agent = es.OPSE(cmdp.task, constants())
+    with pytest.raises(es.DamagedFile, match=r"episode number 4 of the log.*actions must be in \[0, 2\)"):
+        es.learn_log(agent, path)
+    assert agent.num_learned == 0
+
+
 def test_what_is_wrong_ends_the_reading_and_pipes_are_refused(tmp_path):
     """A file that goes on for ever after a wrong row is not read on."""
     task = es.make("tabular", seed=0).task

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -194,6 +195,34 @@ def test_start_and_end_are_states_like_others():
         assert known.model.visits[h, :, ended].min() >= 1e9
         np.testing.assert_array_equal(known.support.utility[h, :, ended], 1)
     np.testing.assert_array_equal(agent.planner.information, agent.planner.information[0])
+
+
+def test_a_random_start_does_not_lead_to_the_end_that_is_known():
+    """Features, one model of all steps: START shared its dimension with ENDED, and all was certified unseen."""
+    made = es.from_gymnasium(
+        Scattered(), features=lambda x: np.array([0.6, 0.6 * x[0]]), horizon=4, cost_limit=1.0, slack=0.9,
+        safe_policy=lambda h, x: [1.0, 0.0], random_start=True, time_homogeneous=True,
+    )  # fmt: skip
+    agent = es.OPSE(made.task, es.Constants(1, 1, 1, 1, kappa=0.1, lam_max=100, num_halvings=20))
+    assert (agent.plan().source, agent.plan().utility_bound) == ("safe", 0.0)
+    rng = np.random.default_rng(0)
+    for n in range(1, 40):
+        agent.learn(es.play(made, made.task.safe_policy, rng))
+        bound = agent.plan().utility_bound
+        assert bound <= 4 * n / (n + 1) - (n + 1) ** -0.5  # the bonus of the dummy step alone: C_u/√(n + ρ)
+
+
+class Scattered(gym.Env):
+    """A point anywhere at each moment; action 1 pays and costs."""
+
+    action_space, observation_space = gym.spaces.Discrete(2), gym.spaces.Box(-1.0, 1.0, (1,), np.float64)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.np_random.uniform(-1, 1, 1), {}
+
+    def step(self, action):
+        return self.np_random.uniform(-1, 1, 1), float(action), False, False, {"cost": float(action)}
 
 
 def test_what_is_not_homogeneous_is_refused():

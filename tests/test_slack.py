@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -98,6 +99,47 @@ def test_a_slack_that_is_not_there_is_not_found():
         measure_slack(coin(0.5), most_episodes=3000)
     with pytest.raises(TypeError, match="LinearCMDP computes the slack"):
         measure_slack(es.make("tabular"))
+
+
+def test_a_vector_environment_is_measured_too():
+    """Costs 0 or 1 with chance 0.05, two steps, at most 1 in all: the slack is 0.9."""
+    made = es.from_gymnasium(
+        gym.vector.SyncVectorEnv([Rain, Rain, Rain]), features=es.features.OneHot(), horizon=2, cost_limit=1.0,
+        slack=None, safe_policy=lambda h, s: [1.0],
+    )  # fmt: skip
+    assert 0.45 <= measure_slack(made).lower <= 0.9
+
+
+def test_a_run_of_the_same_seed_draws_other_episodes_than_the_measurement():
+    """The slack would else depend on what the run is going to see."""
+    env = Rain()
+    made = es.from_gymnasium(
+        env, features=es.features.OneHot(), horizon=2, cost_limit=1.0, slack=None, safe_policy=lambda h, s: [1.0]
+    )
+    env.seeds.clear()
+    measure_slack(made, seed=3)
+    measured = set(env.seeds) - {None}
+    env.seeds.clear()
+    es.run(made, es.Fixed(made.task, "incumbent"), 5, seed=3)
+    assert measured
+    assert not measured & (set(env.seeds) - {None})
+
+
+class Rain(gym.Env):
+    """Costs 1 now and then, whatever is done."""
+
+    def __init__(self):
+        self.seeds = []
+
+    action_space, observation_space = gym.spaces.Discrete(1), gym.spaces.Discrete(1)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.seeds.append(seed)
+        return 0, {}
+
+    def step(self, action):
+        return 0, 0.0, False, False, {"cost": float(self.np_random.random() < 0.05)}
 
 
 def test_measured_and_given_it_certifies():

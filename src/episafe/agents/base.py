@@ -131,6 +131,14 @@ class Agent(ABC):
         self._take_in(weighed)
         self._learned = True
 
+    def check(self, episode: Episode) -> None:
+        """Refuse an episode that does not fit the task, as `learn` would, and learn nothing."""
+        states, _ = self._checked(episode)
+        self._seen(episode)
+        if isinstance(self.task, SampledTask):
+            for h, state in enumerate(states[:-1]):
+                self.task.described(h, state)
+
     def _attempt(self) -> Plan:
         if self.halted:
             return self._incumbent(HALTED + self.halted)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from episafe.agents.base import Agent, Episode
+from episafe.errors import DamagedFile, InvalidEpisode, InvalidProblem
 from episafe.problems.logs import read_log
 from episafe.problems.minari import load, read_minari
 
@@ -35,6 +36,12 @@ def learn_log(agent: Agent, source: Any) -> int:
         episodes = list(read_minari(source, agent.task))
     else:
         episodes = list(read_log(source, agent.task))
-    for found in episodes:
-        agent.learn(Episode(found.states, found.actions, found.rewards, found.utilities))
-    return len(episodes)
+    whole = [Episode(found.states, found.actions, found.rewards, found.utilities) for found in episodes]
+    for number, episode in enumerate(whole):
+        try:
+            agent.check(episode)
+        except (InvalidEpisode, InvalidProblem) as error:
+            raise DamagedFile(f"episode number {number} of the log, counted from 0: {error}") from error
+    for episode in whole:
+        agent.learn(episode)
+    return len(whole)

@@ -17,6 +17,7 @@ from episafe.experiments.interval import mean_interval
 from episafe.experiments.telling import told_and_seen
 from episafe.problems.checks import TOLERANCE
 from episafe.problems.gym import GymCMDP, sub_environments
+from episafe.problems.logged import steps_of
 from episafe.problems.outside import ENDED, Outside
 from episafe.problems.vector import VectorGymCMDP
 from episafe.runs.live import play_some
@@ -84,7 +85,7 @@ def check(problem: AnyLive, num_episodes: int = 200, seed: int = 0, confirmed: C
         episodes = list(play_some(problem, [problem.task.safe_policy] * num_episodes, rng))
     except InvalidProblem as error:
         return [*findings, Finding("episodes", "error", str(error))]
-    findings.append(Finding("episodes", "ok", f"{num_episodes} of the incumbent, {problem.task.horizon} steps each"))
+    findings.append(Finding("episodes", "ok", f"{num_episodes} of the incumbent, {steps_of(problem.task)} steps each"))
     findings.append(_ends(problem, episodes, "early-end" in confirmed))
     looks: list[Callable[[AnyLive, list[Episode]], Finding]] = [_start, _features, _repeats, _incumbent]
     if problem.task.time_homogeneous:
@@ -136,7 +137,7 @@ def _start(problem: AnyLive, episodes: list[Episode]) -> Finding:
     """Whether a random start looks alike in both halves: each coordinate's means, within five standard errors."""
     if not problem.task.random_start:
         return Finding("start", "ok", "fixed")
-    starts = np.array([np.ravel(np.asarray(e.states[1], dtype=float)) for e in episodes])
+    starts = np.array([_coordinates(episode.states[1]) for episode in episodes])
     first, second = np.array_split(starts, 2)
     error = np.sqrt(first.var(axis=0) / len(first) + second.var(axis=0) / len(second)) + 1e-12
     gap = np.abs(first.mean(axis=0) - second.mean(axis=0)) / error
@@ -201,7 +202,7 @@ def _steps_alike(problem: AnyLive, episodes: list[Episode]) -> Finding:
 
 def _incumbent(problem: AnyLive, episodes: list[Episode]) -> Finding:
     """The incumbent's utility with a 99 % interval, against threshold and slack."""
-    H = problem.task.horizon
+    H = steps_of(problem.task)  # the dummy step of a random start has no utility
     totals = np.array([np.sum(episode.utilities) for episode in episodes])
     mean, (low, high) = float(totals.mean()), (H * end for end in mean_interval(totals / H, DELTA))
     b, slack = problem.task.threshold, problem.task.slack
@@ -210,6 +211,9 @@ def _incumbent(problem: AnyLive, episodes: list[Episode]) -> Finding:
         f"utility {mean:.4g}, {low:.4g} to {high:.4g} (99 %, betting interval, not normal), in [0, 1] a step; "
         f"threshold {b:.4g}, {told}"
     )
+    if b <= 0:
+        lost = f"no policy can break the limit {problem.origin['limit']:g} in {H} steps"
+        return Finding("incumbent", "warning", f"{found}: {lost}; is it a total of an episode, in the signal's units?")
     if high < b:
         return Finding("incumbent", "error", f"{found}: it is not safe; give a safer one or relax the limit")
     if slack is None:
@@ -271,6 +275,13 @@ def _told(problem: AnyLive, name: str, rng: np.random.Generator) -> Finding:
             return Finding(what, "error", f"{place}, and {says}, both in [0, 1]: {mend}")
     kind = "no contradiction, the environment is noisy," if noisy else "as the environment says,"
     return Finding(what, "ok", f"{kind} at {len(pairs)} steps, states and actions")
+
+
+def _coordinates(state: Any) -> Array:
+    """The numbers of a state in a row, also of one that is a tuple of several."""
+    parts = state if isinstance(state, tuple) else (state,)
+    deep = [_coordinates(part) if isinstance(part, tuple) else np.ravel(np.asarray(part, float)) for part in parts]
+    return np.concatenate(deep)
 
 
 def _outside(state: Any) -> bool:

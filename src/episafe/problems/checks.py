@@ -88,8 +88,8 @@ def as_state(name: str, value: Any, num_states: int) -> int:
 
 
 def as_number(name: str, value: Any) -> float:
-    """A finite real number, or an array of one."""
-    if isinstance(value, np.ndarray) and value.ndim == 0:
+    """A finite real number, or an array of one; a masked one is none."""
+    if isinstance(value, np.ndarray) and value.ndim == 0 and not isinstance(value, np.ma.MaskedArray):
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise InvalidProblem(f"{name} must be a number, got {value!r}: give a real number")
@@ -118,7 +118,7 @@ def as_count(name: str, value: Any) -> int:
 def as_flag(name: str, value: Any) -> bool:
     """True or False."""
     if not isinstance(value, bool | np.bool_):
-        raise InvalidProblem(f"{name} must be True or False, got {value!r}")
+        raise InvalidProblem(f"{name} must be True or False, got {value!r}: give one of them")
     return bool(value)
 
 

@@ -130,7 +130,7 @@ class LiveCMDP(ABC):
         refuse_unreadable(observation_space)
         told = (reward is not None, utility is not None)
         self._reading = Reading(observation_space, Actions(action_space), scales, told)
-        self._random_start = random_start
+        self._random_start = as_flag("random_start", random_start)
         self._seed: int | None = None
         self._first = self._fixed_start()
         self._h, self._episode = horizon, 0
@@ -140,7 +140,7 @@ class LiveCMDP(ABC):
             raise Infeasible(
                 f"the limit {kept:g} with slack {slack or 0:g} cannot be kept in {horizon} steps: relax one"
             )
-        wide, dim, cell = _features(features, self._first, A, observation_space)
+        wide, dim, cell = _features(features, self._first, A, observation_space, random_start)
         self.task = SampledTask(
             horizon=horizon + steps_before,
             num_actions=A,
@@ -189,7 +189,16 @@ class LiveCMDP(ABC):
         """The observation of `env.reset()`, seeded if `seed` was called since the last one."""
         given = {} if self._seed is None else {"seed": self._seed}
         self._seed = None
-        return read_reset(self.env.reset(**given))
+        try:
+            returned = self.env.reset(**given)
+        except TypeError as error:
+            if "'seed'" not in str(error):
+                raise
+            raise InvalidProblem(
+                f"reset must take a seed, reset(self, *, seed=None, options=None), and does not ({error}): Gymnasium's "
+                "interface since 0.26; wrap older environments"
+            ) from error
+        return read_reset(returned)
 
     def _fixed_start(self) -> Any:
         """The start; an error if it varies and nobody said so."""
@@ -315,9 +324,12 @@ def _scaled(kept: float, slack: float | None, scale: Range, horizon: int) -> tup
 
 
 def _features(
-    features: Any, first: Any, A: int, space: Any
+    features: Any, first: Any, A: int, space: Any, random_start: bool
 ) -> tuple[Callable[[Any], Array] | None, int, Callable[[Any], Any] | None]:
-    """φ with one more dimension, for the states outside; d; and what one-hot features tell apart."""
+    """φ with one more dimension for each state outside; d; and what one-hot features tell apart.
+
+    START and ENDED must not share one: in a model of all steps START would then lead where ENDED is known to lead.
+    """
     if isinstance(features, OneHot):
         size = features.size or num_values(space)
         if size is None:
@@ -325,7 +337,7 @@ def _features(
                 f"one-hot features need countable observations, and {space} has not: use Tiles, Fourier, RBF, "
                 "Polynomial, or OneHot(cells, cells.size) with Cells"
             )
-        return None, (size + 1) * A, features.cell
+        return None, (size + 1 + int(random_start)) * A, features.cell
     if not callable(features) or isinstance(features, type):
         raise InvalidProblem(f"features must be OneHot() or a function of an observation: give one, not {features!r}")
     given = np.asarray(features(first))
@@ -336,9 +348,9 @@ def _features(
     d = A * given.shape[0] if given.ndim == 1 else given.shape[1]
 
     def wide(state: Any) -> Array:
-        phi = np.zeros((A, d + 1))
+        phi = np.zeros((A, d + 1 + int(random_start)))
         if isinstance(state, Outside):
-            phi[:, d] = 1.0
+            phi[:, d if state is ENDED else d + 1] = 1.0
             return phi
         found = as_finite(f"features at {state!r}", features(state), given.shape)
         phi[:, :d] = blocks(found, A) if found.ndim == 1 else found
@@ -346,7 +358,7 @@ def _features(
 
     if given.ndim == 2 and given.shape[0] != A:
         raise InvalidProblem(f"features at the start have shape {given.shape}: give one row for each of {A} actions")
-    return wide, d + 1, None
+    return wide, d + 1 + int(random_start), None
 
 
 def _probabilities(policy: Any) -> Signal:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from episafe.errors import InvalidProblem
-from episafe.problems.spaces import Actions, as_state
+from episafe.problems.spaces import Actions, as_state, is_finite
 from episafe.problems.steps import Range, Step
 
 
@@ -39,7 +39,7 @@ class Reading:
                 "or what is returned (its type counts too)"
             )
         state = as_state(observation)
-        if isinstance(state, np.ndarray) and state.dtype.kind == "f" and not np.isfinite(state).all():
+        if not is_finite(state):
             raise InvalidProblem(f"observation {observation!r} {place} is not finite: mend the environment")
         return state
 

@@ -81,6 +81,14 @@ def as_state(observation: Any) -> Any:
     return observation
 
 
+def is_finite(state: Any) -> bool:
+    """Whether a state, and every part of one that is a tuple, is without NaN and infinity."""
+    if isinstance(state, tuple):
+        return all(is_finite(part) for part in state)
+    values = np.asarray(state)
+    return values.dtype.kind != "f" or bool(np.isfinite(values).all())
+
+
 def refuse_unreadable(space: Any) -> None:
     """Refuse observation spaces whose values are neither arrays, numbers nor tuples of these."""
     import gymnasium.spaces as spaces

@@ -106,7 +106,7 @@ def _third(cost: Any, info: dict[str, Any], signal: str, place: str) -> Any:
         raise InvalidProblem(
             f"step {place} returns a cost as its third value: give cost_limit=… in place of threshold=…"
         )
-    if "utility" in info or ("cost" in info and info["cost"] != cost):
+    if "utility" in info or ("cost" in info and not np.array_equal(info["cost"], cost)):
         raise InvalidProblem(
             f"step {place} returns the cost {cost!r} and another signal in info: leave one of them out"
         )

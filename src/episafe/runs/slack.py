@@ -12,9 +12,11 @@ from episafe.errors import Infeasible
 from episafe.problems.checks import as_count
 from episafe.problems.gym import GymCMDP
 from episafe.problems.sampled import SampledCMDP
+from episafe.problems.vector import VectorGymCMDP
 from episafe.runs.runner import run
 
 FIRST_EPISODES = 64
+OWN_LUCK = 0x51AC  # a run of the same seed must not draw the episodes that its slack was measured with once more
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class MeasuredSlack:
 
 
 def measure_slack(
-    problem: SampledCMDP | GymCMDP, delta: float = 0.05, most_episodes: int = 100_000, seed: int = 0
+    problem: SampledCMDP | GymCMDP | VectorGymCMDP, delta: float = 0.05, most_episodes: int = 100_000, seed: int = 0
 ) -> MeasuredSlack:
     """Play the incumbent until half of its slack is proved: V̲ − b ≥ (mean − b)/2.
 
@@ -50,14 +52,15 @@ def measure_slack(
         >>> 0 < measured.lower <= measured.mean
         True
     """
-    if not isinstance(problem, SampledCMDP | GymCMDP):
+    if not isinstance(problem, SampledCMDP | GymCMDP | VectorGymCMDP):
         raise TypeError("measure_slack is for problems without a kernel: LinearCMDP computes the slack from its own")
     delta, most_episodes = as_probability("delta", delta), as_count("most_episodes", most_episodes)
     agent, sums, totals = Fixed(problem.task, "incumbent"), np.zeros((1, 6)), np.zeros(0)
     b, unit = problem.task.threshold, _unit(problem)
+    own = int(np.random.SeedSequence(seed, spawn_key=(OWN_LUCK,)).generate_state(1)[0])
     while len(totals) < most_episodes:
         ahead = min(max(FIRST_EPISODES, len(totals)), most_episodes - len(totals))
-        found = run(problem, agent, ahead, seed).utility_totals
+        found = run(problem, agent, ahead, own).utility_totals
         assert found is not None
         totals = np.concatenate([totals, found])
         n, first, second = float(len(totals)), totals.sum(), (totals**2).sum()
@@ -73,7 +76,7 @@ def measure_slack(
     )
 
 
-def _unit(problem: SampledCMDP | GymCMDP) -> float:
+def _unit(problem: SampledCMDP | GymCMDP | VectorGymCMDP) -> float:
     """How wide the range of the signal is that became [0, 1]."""
     if isinstance(problem, SampledCMDP):
         return 1.0
