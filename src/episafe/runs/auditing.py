@@ -171,7 +171,7 @@ def _recompute(
     _compare(found, lines)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found.recomputed = replay(agent, frames)
+        found.recomputed = replay(agent, frames, told.get("num_envs", 1))
     _compare_record(folder, found)
 
 
