@@ -16,10 +16,11 @@ import episafe as es
 import gym_problems
 from episafe.errors import DamagedFile
 from episafe.experiments.catalogue import AGENTS, build_agent
-from episafe.journal.frames import Kind, Reader, encode
+from episafe.journal.frames import MAGIC, Kind, Reader, encode
 from episafe.journal.values import as_text, from_text
 from episafe.problems.outside import ENDED
 from episafe.runs import journalled, opened
+from episafe.runs.folder import beginning
 
 CHAIN = es.make("streaming", seed=3)
 
@@ -448,6 +449,26 @@ def test_only_one_may_open_it(tmp_path):
         es.open(tmp_path, agent=tuned())
 
 
+def test_a_second_run_in_a_folder_is_refused_and_harms_nothing(tmp_path):
+    other = es.make("streaming", seed=4)
+    es.run(CHAIN, tuned(), 30, folder=tmp_path)
+    with pytest.raises(ValueError, match="holds a journal already"):
+        es.run(other, es.OPSE(other.task, es.Constants.tuned(other.task)), 30, folder=tmp_path)
+    assert es.audit(tmp_path).is_whole
+    same_record(es.resume(tmp_path, 40), es.run(CHAIN, tuned(), 40))
+    (tmp_path / "journal.toml").unlink()
+    problem = (tmp_path / "problem.npz").read_bytes()
+    with pytest.raises(DamagedFile, match=r"without its journal\.toml"):
+        es.run(other, es.OPSE(other.task, es.Constants.tuned(other.task)), 30, folder=tmp_path)
+    assert (tmp_path / "problem.npz").read_bytes() == problem
+
+
+def test_only_one_may_begin_it(tmp_path):
+    with beginning(tmp_path), pytest.raises(es.InUse, match="another process"):
+        es.open(tmp_path, agent=tuned())
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_torn_tail_is_cut_and_recorded_and_a_flipped_bit_refused(tmp_path):
     rng = np.random.default_rng(0)
     with es.open(tmp_path, agent=tuned()) as live:
@@ -470,6 +491,49 @@ def test_a_torn_tail_is_cut_and_recorded_and_a_flipped_bit_refused(tmp_path):
         with pytest.raises(DamagedFile):
             es.open(tmp_path, agent=tuned())
         assert log.read_bytes() == bytes(flipped)
+
+
+def test_frames_that_cannot_have_been_written_are_refused(tmp_path):
+    """With good checksums: deployments dropped or doubled, the end of a halt cut out, reports that say nothing."""
+    rng, live_folder, run_folder = np.random.default_rng(0), tmp_path / "live", tmp_path / "run"
+    with es.open(live_folder, agent=tuned()) as live:
+        plan = live.plan()
+        live.plan()
+        live.learn(episode(plan, rng), plan_id=plan.id)
+        live.plan()
+        live.halt("to see")
+        live.plan()
+        live.resume_exploring("seen")
+        live.plan()
+    without_checkpoints(live_folder)
+    es.run(CHAIN, tuned(), 20, folder=run_folder)
+    log = live_folder / "journal.log"
+    frames = list(Reader(log))
+    again = next(frame for frame in frames if frame.kind == Kind.START)
+    resumed = next(frame for frame in frames if frame.kind == Kind.RESUME)
+    report = next(frame for frame in frames if frame.kind == Kind.REPORT)
+    broken = report._replace(notes={**report.notes, "values": "[["})
+    elsewhere = again._replace(notes={**again.notes, "plan": 7})
+    for changed in (
+        [frame for frame in frames if frame is not again],
+        [twice for frame in frames for twice in [frame] * (1 + (frame is again))],
+        [frame for frame in frames if frame is not resumed],
+        [broken if frame is report else frame for frame in frames],
+        [elsewhere if frame is again else frame for frame in frames],
+    ):
+        log.write_bytes(MAGIC + b"".join(encode(*frame[:3]) for frame in changed))
+        with pytest.raises(DamagedFile):
+            es.open(live_folder, agent=tuned())
+        assert not es.audit(live_folder).is_whole
+    whole = (run_folder / "journal.log").read_bytes()
+    for frame in (encode(*report[:3]), encode(Kind.BATCH, {"episode": 20}), encode(Kind.AIM, {})):
+        (run_folder / "journal.log").write_bytes(whole + frame)
+        with pytest.raises(DamagedFile):
+            es.resume(run_folder, 30)
+        assert not es.audit(run_folder).is_whole
+    (run_folder / "journal.toml").write_text("a = " + "[" * 100_000)
+    with pytest.raises(DamagedFile):
+        es.resume(run_folder)
 
 
 def test_a_journal_shorter_than_its_trail_or_checkpoint_is_refused(tmp_path, monkeypatch):

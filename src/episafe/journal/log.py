@@ -26,7 +26,7 @@ class Log:
         self.path, self._process = path, os.getpid()
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         try:
-            _lock(self._file, path)
+            lock(self._file, path)
             reader = Reader(path)
             self.frames: list[Frame] = list(reader)
             self.cut, self._end = reader.torn, reader.end
@@ -74,7 +74,8 @@ class Log:
         self._end += len(data)
 
 
-def _lock(file: int, path: Path) -> None:
+def lock(file: int, path: Path) -> None:
+    """Lock an open file or folder against every other process, until it is closed."""
     try:
         import fcntl
     except ImportError:  # Windows

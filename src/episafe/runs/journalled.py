@@ -26,6 +26,7 @@ from episafe.runs.folder import (
     PROBLEM,
     TOLD,
     Journal,
+    beginning,
     check_file,
     file_hash,
     holds_journal,
@@ -41,6 +42,9 @@ from episafe.runs.settings import versions
 from episafe.runs.tape import BATCH, SampledTape, StateHash, Tape, log_dets
 
 SYNC_EVERY, CHECKPOINT_EVERY = 1.0, 5.0  # seconds
+KINDS = (Kind.BEGIN, Kind.BATCH, Kind.AIM, Kind.FAULT, Kind.CLOSE)
+BATCH_NOTES = {"episode", "generators", "seconds", "trail"}
+BATCH_ARRAYS = {"begins", "plans", "sources", "bounds", "values", "log_dets"}
 Progress = Callable[[int], None] | None
 
 
@@ -48,7 +52,6 @@ def begin(run: Run, folder: str | Path, on_progress: Progress = None, **notes: s
     """Play a run from its start with a journal in `folder`; `notes` are kept in the record's settings."""
     folder, agent, cmdp = Path(folder), run.agent, run.cmdp
     refuse_used(agent)
-    folder.mkdir(parents=True, exist_ok=True)
     head: dict[str, str | int | float] = {
         "kind": "run",
         "fingerprint": agent.fingerprint(),
@@ -57,13 +60,14 @@ def begin(run: Run, folder: str | Path, on_progress: Progress = None, **notes: s
         **versions(),
         **{f"note_{name}": value for name, value in notes.items()},
     }
-    if isinstance(cmdp, LinearCMDP):
-        cmdp.save(folder / PROBLEM)
-        head["problem_sha256"] = file_hash(folder / PROBLEM)
     if isinstance(cmdp, VectorGymCMDP):
         head["num_envs"] = cmdp.num_envs
     own = cmdp.task if isinstance(cmdp, LinearCMDP) else None
-    write_head(folder, head | write_recipe(folder, recipe(agent, own)))
+    with beginning(folder):
+        if isinstance(cmdp, LinearCMDP):
+            cmdp.save(folder / PROBLEM)
+            head["problem_sha256"] = file_hash(folder / PROBLEM)
+        write_head(folder, head | write_recipe(folder, recipe(agent, own)))
     return _Writer(run, Journal(folder, agent.settings(), agent.task.threshold)).play(on_progress)
 
 
@@ -148,8 +152,16 @@ def remove_journal(folder: Path) -> None:
 
 def batches(frames: list[Frame], folder: Path) -> list[Frame]:
     """The batches of a log, one after another without a gap."""
+    for frame in frames:
+        aims = type(frame.notes.get("num_episodes")) is int
+        if frame.kind not in KINDS or (frame.kind == Kind.AIM and not aims):
+            raise DamagedFile(f"{folder}: the frame at byte {frame.offset} belongs to no run: restore it from a copy")
     found, done = [frame for frame in frames if frame.kind == Kind.BATCH], 0
     for frame in found:
+        if not (BATCH_NOTES <= frame.notes.keys() and BATCH_ARRAYS <= frame.arrays.keys()):
+            raise DamagedFile(
+                f"{folder}: the batch at byte {frame.offset} lacks a part: restore the folder from a copy"
+            )
         if frame.notes["episode"] != done:
             raise DamagedFile(f"{folder}: a batch begins at episode {frame.notes['episode']} and not at {done}")
         done += length(frame)

@@ -21,7 +21,7 @@ from episafe.journal.values import as_text, from_text
 from episafe.monitors import Alarm
 from episafe.monitors.base import Watch
 from episafe.runs.checkpointed import restore_newest, write_checkpoint
-from episafe.runs.folder import Journal, holds_journal, read_head, refuse_used, write_head
+from episafe.runs.folder import Journal, beginning, holds_journal, read_head, refuse_used, write_head
 from episafe.runs.recipe import recipe, write_recipe
 from episafe.runs.replaying import differing
 from episafe.runs.settings import versions
@@ -249,9 +249,9 @@ class Opened:
         return write_recipe(folder, recipe(agent, None))
 
     def _begin(self, folder: Path, agent: Any) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         said: dict[str, str | int | float] = {"kind": self.kind, "fingerprint": agent.fingerprint(), "created": _now()}
-        write_head(folder, said | versions() | self._recipe(folder, agent))
+        with beginning(folder):
+            write_head(folder, said | versions() | self._recipe(folder, agent))
 
     def _deploy(self, arguments: tuple[Any, ...]) -> Any:
         with self._lock:
@@ -408,6 +408,8 @@ class Opened:
             if frame.kind == Kind.PLAN:
                 return [self._plan_again(notes, frame.offset >= self._known)]
             if frame.kind == Kind.START:
+                if self._in_force is None or notes["plan"] != self._in_force[0]:
+                    raise ValueError(f"plan {notes['plan']} was deployed again and not in force")
                 self._tally.start(notes["plan"], notes["time"])
             elif frame.kind == Kind.REPORT:
                 plan_id, text = notes["plan"], notes["values"]
@@ -422,7 +424,9 @@ class Opened:
                 self.agent.resume_exploring()
             elif frame.kind == Kind.FAULT:
                 self._tally.faults.append(notes["reason"])
-        except (KeyError, TypeError, InvalidEpisode) as error:
+        except DamagedFile:
+            raise
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise DamagedFile(f"{self._path}: the frame at byte {frame.offset} says what cannot have "
                               f"happened ({error}): restore the folder from a copy") from error  # fmt: skip
         return []
@@ -445,6 +449,12 @@ class Opened:
             agent.failed = ""
 
     def _plan_again(self, notes: dict[str, Any], by_agent: bool) -> str:
+        if notes["episode"] != self._tally.started:
+            raise DamagedFile(f"{self._path}: {self._tally.started} deployments stand before the one that is called "
+                              f"number {notes['episode']}: restore the folder from a copy")  # fmt: skip
+        if self._stopped and notes["plan"] != HELD:
+            raise DamagedFile(f"{self._path}: plan {notes['plan']} was made by an agent that was "
+                              f"{self._stopped}: restore the folder from a copy")  # fmt: skip
         self._newest = max(self._newest, notes["plan"])
         known = ("plan", "source", "lam", "bound", "reason", "log_dets")
         if notes["plan"] != HELD and by_agent:
