@@ -389,6 +389,7 @@ def test_an_interruption_leaves_no_agent_that_knows_more_than_the_disk(tmp_path,
             live.learn(episode(plan, rng), plan_id=plan.id)
     with es.open(tmp_path, agent=tuned()) as live:
         assert live.status().reported == 1 and live.status().stopped == ""
+        assert live._journal.log.frames == []  # nothing that grows with the journal is kept
 
 
 def test_a_forked_process_deploys_the_incumbent_and_writes_nothing(tmp_path):

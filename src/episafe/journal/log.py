@@ -83,4 +83,4 @@ def lock(file: int, path: Path) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        raise InUse(f"{path} is open in another process: close that one first") from error
+        raise InUse(f"{path} is open in another process, or was not closed in this one: close it first") from error

@@ -123,6 +123,7 @@ class Opened:
         except BaseException:
             self._journal.release()
             raise
+        self._journal.log.frames.clear()  # a live system runs for months
         if self._alarmed:  # the process ended between an alarm and its halt
             self._halt(self._alarmed)
 
