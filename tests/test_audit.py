@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -88,3 +89,16 @@ def test_the_commands(tmp_path):
 def test_every_one_of_a_thousand_tampered_trails_is_found(tmp_path):
     found, missed = tampering.detected(1000, make, tmp_path, es.audit)
     assert missed == [] and found == 1000
+
+
+def test_a_record_is_held_against_its_log(tmp_path):
+    make(tmp_path, 0)
+    record = es.Record.load(tmp_path)
+    replace(record, utility_values=record.utility_values + 1).save(tmp_path)
+    assert "utility_values are not what journal.log says" in es.audit(tmp_path).damage[0]
+    replace(record, plan_ids=record.plan_ids[:30], **first(30, record)).save(tmp_path)
+    assert es.audit(tmp_path).is_whole  # as when a run that was made longer is stopped
+
+
+def first(count, record):
+    return {name: getattr(record, name)[:count] for name in record.columns() if name != "plan_ids"}

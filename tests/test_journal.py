@@ -1,6 +1,8 @@
 """Journals: nothing reported is lost, and a run that was stopped ends as one that was not."""
 
 import json
+import os
+import shutil
 import struct
 import threading
 import zlib
@@ -14,10 +16,11 @@ import episafe as es
 import gym_problems
 from episafe.errors import DamagedFile
 from episafe.experiments.catalogue import AGENTS, build_agent
-from episafe.journal.frames import Kind, Reader, encode
+from episafe.journal.frames import MAGIC, Kind, Reader, encode
 from episafe.journal.values import as_text, from_text
 from episafe.problems.outside import ENDED
 from episafe.runs import journalled, opened
+from episafe.runs.folder import beginning
 
 CHAIN = es.make("streaming", seed=3)
 
@@ -45,6 +48,11 @@ def tuned():
 
 def observing():
     return es.OPSE(CHAIN.task, es.Constants.proposing(), certifier=es.certify.Observation())
+
+
+def without_checkpoints(folder):
+    for path in folder.glob("checkpoint*"):
+        path.unlink()
 
 
 @pytest.mark.parametrize("env", ["tabular", "streaming", "linear"])
@@ -118,6 +126,28 @@ def test_a_live_environment_is_brought_back_by_its_actions(tmp_path):
     es.run(problem, agent, 12, seed=1, folder=tmp_path)
     problem, agent = made()
     same_record(es.resume(tmp_path, 30, cmdp=problem, agent=agent), expected)
+
+
+@pytest.mark.parametrize("build", ["opse", "fixed"])
+def test_a_vector_environment_is_brought_back_batch_by_batch(tmp_path, build):
+    def made():
+        one = lambda: gym_problems.WithCost(gym.make("FrozenLake-v1", max_episode_steps=5), lambda s, a, t: 0.1)  # noqa: E731
+        problem = es.from_gymnasium(
+            gym.vector.SyncVectorEnv([one] * 3), features=es.features.OneHot(), horizon=5, cost_limit=2.0,
+            safe_policy=lambda h, s: np.eye(4)[0], slack=1.0,
+        )  # fmt: skip
+        task = problem.task
+        agent = es.OPSE(task, es.Constants.proposing()) if build == "opse" else es.Fixed(task, "uniform")
+        return problem, agent
+
+    expected = es.run(*made(), 31, seed=1)
+    es.run(*made(), 12, seed=1, folder=tmp_path)
+    problem, agent = made()
+    same_record(es.resume(tmp_path, 31, cmdp=problem, agent=agent), expected)
+    assert es.audit(tmp_path, agent=made()[1]).is_whole
+    problem, agent = made()
+    with pytest.raises(ValueError, match="cannot be made longer"):
+        es.resume(tmp_path, 40, cmdp=problem, agent=agent)
 
 
 @pytest.mark.parametrize("build", [tuned, observing])
@@ -288,6 +318,115 @@ def test_an_error_while_planning_deploys_the_incumbent_and_is_recorded(tmp_path,
     assert any("ZeroDivisionError" in fault for fault in es.audit(tmp_path).faults)
 
 
+@pytest.mark.parametrize("build", [tuned, observing])
+def test_an_error_that_has_passed_does_not_keep_the_folder_shut(tmp_path, monkeypatch, build):
+    agent, rng = build(), np.random.default_rng(0)
+    with es.open(tmp_path, agent=agent) as live:
+        sources = []
+        for k in range(60):
+            if k == 20:
+                monkeypatch.setattr(agent, "_propose", lambda: 1 / 0)
+            if k == 40:
+                monkeypatch.undo()
+            plan = live.plan()
+            sources.append("failed" if plan.reason.startswith("planning failed") else plan.source)
+            live.learn(episode(plan, rng), plan_id=plan.id)
+        expected = live.plan()
+    assert sources[39] == "failed" != sources[-1]
+    without_checkpoints(tmp_path)
+    with es.open(tmp_path, agent=build()) as live:
+        assert (live.plan().id, live.plan().utility_bound) == (expected.id, expected.utility_bound)
+    assert es.audit(tmp_path).is_whole
+
+
+def test_an_agent_that_is_halted_by_itself_stays_halted(tmp_path):
+    agent, rng = tuned(), np.random.default_rng(0)
+    with es.open(tmp_path, agent=agent) as live:
+        live.learn(episode(live.plan(), rng), plan_id=0)
+        agent.halt("somebody said so")
+        assert live.plan().reason == "halted: somebody said so"
+        agent.resume_exploring()
+        assert live.plan().reason == "halted: somebody said so"
+    without_checkpoints(tmp_path)
+    with es.open(tmp_path, agent=tuned()) as live:
+        assert live.plan().reason == "halted: somebody said so"
+        live.resume_exploring("it is mended")
+        assert live.plan().id == 1
+    without_checkpoints(tmp_path)
+    with es.open(tmp_path, agent=tuned()) as live:
+        assert live.plan().id == 1
+
+
+def test_the_number_of_a_plan_may_be_of_numpy(tmp_path):
+    rng = np.random.default_rng(0)
+    with es.open(tmp_path, agent=tuned()) as live:
+        for _ in range(5):
+            plan = live.plan()
+            live.learn(episode(plan, rng), plan_id=np.int64(plan.id))
+        with pytest.raises(es.InvalidEpisode, match="whole number"):
+            live.learn(episode(plan, rng), plan_id="first")
+        with pytest.raises(es.InvalidEpisode, match="cannot hold"):
+            live.learn(replace(episode(plan, rng), rewards=np.str_("")), plan_id=plan.id)
+        assert live.status().stopped == "" and live.status().reported == 5
+    assert es.audit(tmp_path).is_whole
+
+
+@pytest.mark.parametrize("where", ["learn", "append", "plan"])
+def test_an_interruption_leaves_no_agent_that_knows_more_than_the_disk(tmp_path, monkeypatch, where):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    agent, rng = tuned(), np.random.default_rng(0)
+    with es.open(tmp_path, agent=agent) as live:
+        plan = live.plan()
+        live.learn(episode(plan, rng), plan_id=plan.id)
+        monkeypatch.setattr(live._journal.log if where == "append" else agent, where, stop)
+        with pytest.raises(KeyboardInterrupt):
+            live.plan() if where == "plan" else live.learn(episode(plan, rng), plan_id=plan.id)
+        monkeypatch.undo()
+        assert live.plan().source == "safe" and "KeyboardInterrupt" in live.plan().reason
+        with pytest.raises(es.NotKept, match="open the folder again"):
+            live.learn(episode(plan, rng), plan_id=plan.id)
+    with es.open(tmp_path, agent=tuned()) as live:
+        assert live.status().reported == 1 and live.status().stopped == ""
+        assert live._journal.log.frames == []  # nothing that grows with the journal is kept
+
+
+def test_a_forked_process_deploys_the_incumbent_and_writes_nothing(tmp_path):
+    rng, (read, write) = np.random.default_rng(0), os.pipe()
+    with es.open(tmp_path, agent=tuned()) as live:
+        live.learn(episode(live.plan(), rng), plan_id=0)
+        size = (tmp_path / "journal.log").stat().st_size
+        if (child := os.fork()) == 0:
+            os.write(write, live.plan().reason.encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert b"forked" in os.read(read, 1000)
+        assert (tmp_path / "journal.log").stat().st_size == size
+        live.learn(episode(live.plan(), rng), plan_id=1)
+    assert es.audit(tmp_path).episodes == 2 and es.audit(tmp_path).is_whole
+
+
+def test_a_deleted_folder_keeps_nothing_and_says_so(tmp_path):
+    with es.open(tmp_path / "shop", agent=tuned()) as live:
+        plan = live.plan()
+        shutil.rmtree(tmp_path / "shop")
+        with pytest.raises(es.NotKept, match="deleted"):
+            live.learn(episode(plan, np.random.default_rng(0)), plan_id=plan.id)
+        assert live.plan().source == "safe" and "deleted" in live.plan().reason
+    assert not (tmp_path / "shop").exists()
+
+
+def test_a_live_journal_builds_again_whatever_the_task_says(tmp_path):
+    without_slack = replace(CHAIN.task, constraint=replace(CHAIN.task.constraint, slack=None))
+    for n, task in enumerate((replace(CHAIN.task, time_homogeneous=True), without_slack)):
+        with es.open(tmp_path / f"{n}", agent=es.OPSE(task, es.Constants.tuned(CHAIN.task))) as live:
+            live.learn(episode(live.plan(), np.random.default_rng(0)), plan_id=0)
+            live.plan()
+        found = es.audit(tmp_path / f"{n}")
+        assert found.is_whole and found.recomputed == 2
+
+
 def test_what_does_not_fit_is_refused_and_not_kept(tmp_path):
     with es.open(tmp_path, agent=tuned()) as live:
         plan = live.plan()
@@ -309,6 +448,26 @@ def test_what_does_not_fit_is_refused_and_not_kept(tmp_path):
 def test_only_one_may_open_it(tmp_path):
     with es.open(tmp_path, agent=tuned()), pytest.raises(es.InUse, match="another process"):
         es.open(tmp_path, agent=tuned())
+
+
+def test_a_second_run_in_a_folder_is_refused_and_harms_nothing(tmp_path):
+    other = es.make("streaming", seed=4)
+    es.run(CHAIN, tuned(), 30, folder=tmp_path)
+    with pytest.raises(ValueError, match="holds a journal already"):
+        es.run(other, es.OPSE(other.task, es.Constants.tuned(other.task)), 30, folder=tmp_path)
+    assert es.audit(tmp_path).is_whole
+    same_record(es.resume(tmp_path, 40), es.run(CHAIN, tuned(), 40))
+    (tmp_path / "journal.toml").unlink()
+    problem = (tmp_path / "problem.npz").read_bytes()
+    with pytest.raises(DamagedFile, match=r"without its journal\.toml"):
+        es.run(other, es.OPSE(other.task, es.Constants.tuned(other.task)), 30, folder=tmp_path)
+    assert (tmp_path / "problem.npz").read_bytes() == problem
+
+
+def test_only_one_may_begin_it(tmp_path):
+    with beginning(tmp_path), pytest.raises(es.InUse, match="another process"):
+        es.open(tmp_path, agent=tuned())
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_torn_tail_is_cut_and_recorded_and_a_flipped_bit_refused(tmp_path):
@@ -333,6 +492,49 @@ def test_a_torn_tail_is_cut_and_recorded_and_a_flipped_bit_refused(tmp_path):
         with pytest.raises(DamagedFile):
             es.open(tmp_path, agent=tuned())
         assert log.read_bytes() == bytes(flipped)
+
+
+def test_frames_that_cannot_have_been_written_are_refused(tmp_path):
+    """With good checksums: deployments dropped or doubled, the end of a halt cut out, reports that say nothing."""
+    rng, live_folder, run_folder = np.random.default_rng(0), tmp_path / "live", tmp_path / "run"
+    with es.open(live_folder, agent=tuned()) as live:
+        plan = live.plan()
+        live.plan()
+        live.learn(episode(plan, rng), plan_id=plan.id)
+        live.plan()
+        live.halt("to see")
+        live.plan()
+        live.resume_exploring("seen")
+        live.plan()
+    without_checkpoints(live_folder)
+    es.run(CHAIN, tuned(), 20, folder=run_folder)
+    log = live_folder / "journal.log"
+    frames = list(Reader(log))
+    again = next(frame for frame in frames if frame.kind == Kind.START)
+    resumed = next(frame for frame in frames if frame.kind == Kind.RESUME)
+    report = next(frame for frame in frames if frame.kind == Kind.REPORT)
+    broken = report._replace(notes={**report.notes, "values": "[["})
+    elsewhere = again._replace(notes={**again.notes, "plan": 7})
+    for changed in (
+        [frame for frame in frames if frame is not again],
+        [twice for frame in frames for twice in [frame] * (1 + (frame is again))],
+        [frame for frame in frames if frame is not resumed],
+        [broken if frame is report else frame for frame in frames],
+        [elsewhere if frame is again else frame for frame in frames],
+    ):
+        log.write_bytes(MAGIC + b"".join(encode(*frame[:3]) for frame in changed))
+        with pytest.raises(DamagedFile):
+            es.open(live_folder, agent=tuned())
+        assert not es.audit(live_folder).is_whole
+    whole = (run_folder / "journal.log").read_bytes()
+    for frame in (encode(*report[:3]), encode(Kind.BATCH, {"episode": 20}), encode(Kind.AIM, {})):
+        (run_folder / "journal.log").write_bytes(whole + frame)
+        with pytest.raises(DamagedFile):
+            es.resume(run_folder, 30)
+        assert not es.audit(run_folder).is_whole
+    (run_folder / "journal.toml").write_text("a = " + "[" * 100_000)
+    with pytest.raises(DamagedFile):
+        es.resume(run_folder)
 
 
 def test_a_journal_shorter_than_its_trail_or_checkpoint_is_refused(tmp_path, monkeypatch):

@@ -89,6 +89,16 @@ def test_a_damaged_record_is_refused(tmp_path):
         es.Record.load(tmp_path)
 
 
+def test_settings_that_were_changed_or_are_of_another_run_are_refused(tmp_path):
+    record().save(tmp_path / "a")
+    record().noting(told=1).save(tmp_path / "b")
+    text = (tmp_path / "b" / "run.toml").read_text()
+    for wrong in (text, "", text.replace("told = 1", "told = 2")):
+        (tmp_path / "a" / "run.toml").write_text(wrong)
+        with pytest.raises(es.DamagedFile, match="was changed"):
+            es.Record.load(tmp_path / "a")
+
+
 def test_exact_values_belong_to_the_deployed_policies():
     cmdp = es.make("streaming", seed=1)
     agent = es.OPSE(cmdp.task, es.Constants.paper("streaming"), es.Doubling(0.3))

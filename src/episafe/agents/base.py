@@ -29,6 +29,7 @@ __all__ = ["Agent", "Episode", "Plan", "Source", "unknown_signals"]
 VERSION = 1  # of the names and meanings of the entries of a state
 STORABLE = "give it the methods _learned_state and _restore_learned (see agents/dope.py)"
 HALTED = "halted: "  # how the reason of every plan of a halted agent begins
+FAILED = "planning failed: "  # and of a plan that an error left
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ class Agent(ABC):
         self.information_then: Array = np.zeros(0)
         self._learned = False
         self.halted = ""  # why exploration was stopped; "" while it goes on
+        self.failed = ""  # why planning is known to fail, where it is made again: it is then not tried
         self.num_runs = 0  # by `run`, which draws other random numbers in each
 
     def plan(self) -> Plan:
@@ -142,12 +144,14 @@ class Agent(ABC):
     def _attempt(self) -> Plan:
         if self.halted:
             return self._incumbent(HALTED + self.halted)
+        if self.failed:
+            return self._incumbent(self.failed)
         if not self.certified:
             return self._propose()
         try:
             return self._propose()
         except Exception as error:  # the last resort: whatever went wrong, the incumbent is safe
-            return self._incumbent(f"planning failed: {type(error).__name__}: {error}")
+            return self._incumbent(f"{FAILED}{type(error).__name__}: {error}")
 
     def _incumbent(self, reason: str, utility_bound: float = np.nan) -> Plan:
         return Plan(self.task.safe_policy, "safe", utility_bound=utility_bound, level=self.level, reason=reason)

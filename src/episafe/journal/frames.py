@@ -109,7 +109,7 @@ class Reader:
             raise self._damaged("does not match its checksum")
         try:
             return Frame(Kind(kind), *_decode(payload), self.end), SIZE + length
-        except (ValueError, TypeError, KeyError, struct.error) as error:
+        except (ValueError, TypeError, KeyError, RecursionError, struct.error) as error:
             raise self._damaged(f"cannot be read ({error})") from error
 
     def _damaged(self, what: str) -> DamagedFile:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from episafe.errors import InUse
+from episafe.files import sync_folder
 from episafe.journal.frames import MAGIC, Arrays, Frame, Kind, Reader, encode
 
 
@@ -22,10 +23,10 @@ class Log:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self._process = path, os.getpid()
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         try:
-            _lock(self._file, path)
+            lock(self._file, path)
             reader = Reader(path)
             self.frames: list[Frame] = list(reader)
             self.cut, self._end = reader.torn, reader.end
@@ -33,6 +34,7 @@ class Log:
                 os.ftruncate(self._file, self._end)
             if self._end == 0:
                 self._write(MAGIC)
+                sync_folder(path.parent)
         except BaseException:
             os.close(self._file)
             raise
@@ -47,7 +49,9 @@ class Log:
         self._write(encode(kind, notes, arrays))
 
     def sync(self) -> None:
-        """Return when all that was appended is on the disk."""
+        """Return when all that was appended is on the disk, in a file that can still be found there."""
+        if os.fstat(self._file).st_nlink == 0:
+            raise OSError(f"{self.path} was deleted")
         os.fsync(self._file)
 
     def close(self) -> None:
@@ -57,6 +61,8 @@ class Log:
             self._file = -1
 
     def _write(self, data: bytes) -> None:
+        if os.getpid() != self._process:  # it has the file and the lock, and knows nothing of what the other one does
+            raise OSError(f"{self.path} was opened before this process was forked: open it in one process, after that")
         view = memoryview(data)
         try:
             while view:
@@ -68,7 +74,8 @@ class Log:
         self._end += len(data)
 
 
-def _lock(file: int, path: Path) -> None:
+def lock(file: int, path: Path) -> None:
+    """Lock an open file or folder against every other process, until it is closed."""
     try:
         import fcntl
     except ImportError:  # Windows
@@ -76,4 +83,4 @@ def _lock(file: int, path: Path) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        raise InUse(f"{path} is open in another process: close that one first") from error
+        raise InUse(f"{path} is open in another process, or was not closed in this one: close it first") from error

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from episafe.errors import DamagedFile
+from episafe.files import sync_folder
 
 TRAIL = "audit.jsonl"
 NOT_CONSTANTS = ("agent", "level", "delta", "statement", "replan", "search")
@@ -111,6 +112,7 @@ class TrailFile:
     def __init__(self, path: Path, keep: int) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         os.ftruncate(self._file, keep)
+        sync_folder(path.parent)
 
     def append(self, lines: Sequence[str]) -> None:
         """Add lines."""

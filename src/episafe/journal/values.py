@@ -32,7 +32,7 @@ def _written(value: Any) -> Any:
         return {"outside": value.value}
     if isinstance(value, bytes):
         return {"bytes": value.hex()}
-    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufSU":
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufSU" and value.dtype.itemsize:
         kind = "array" if isinstance(value, np.ndarray) else "number"
         return {kind: [value.dtype.str, list(value.shape), value.tobytes().hex()]}
     raise InvalidEpisode(

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from episafe.errors import DamagedFile
 from episafe.journal.frames import Frame, Kind, Reader
 from episafe.journal.trail import TRAIL, Trail, broken_at, hash_of, read_trail
@@ -14,9 +16,12 @@ from episafe.runs.folder import LOG, PROBLEM, check_begin, check_file, head_of, 
 from episafe.runs.journalled import batches, problem_of
 from episafe.runs.opened import Opened
 from episafe.runs.recipe import agent_of
-from episafe.runs.record import is_complete, load_settings
+from episafe.runs.record import EPISODES, Record, is_complete
 from episafe.runs.replaying import replay
+from episafe.runs.runner import SOURCES
 from episafe.runs.tape import StateHash
+
+MADE = ("plans", "sources", "bounds", "values")  # what a batch says of each plan
 
 
 @dataclass
@@ -171,8 +176,8 @@ def _recompute(
     _compare(found, lines)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found.recomputed = replay(agent, frames)
-    _compare_record(folder, found)
+        found.recomputed = replay(agent, frames, told.get("num_envs", 1))
+    _compare_record(folder, found, frames)
 
 
 def _run_lines(folder: Path, told: dict[str, Any], frames: list[Frame], trail: Trail) -> tuple[list[str], int]:
@@ -198,9 +203,23 @@ def _compare(found: Audit, lines: list[str]) -> None:
     )
 
 
-def _compare_record(folder: Path, found: Audit) -> None:
-    """A finished run has as many episodes as its record says."""
-    if is_complete(folder):
-        said = load_settings(folder).get("num_episodes")
-        if isinstance(said, int) and said > found.episodes:
-            raise DamagedFile(f"run.toml says {said} episodes, and {LOG} has {found.episodes}: it was cut short")
+def _compare_record(folder: Path, found: Audit, frames: list[Frame]) -> None:
+    """The record of a finished run says the same as its log; the log may have more, if the run was made longer."""
+    if not is_complete(folder):
+        return
+    record = Record.load(folder)
+    K = len(record.plan_ids)
+    if K > found.episodes:
+        raise DamagedFile(f"{EPISODES} has {K} episodes, and {LOG} has {found.episodes}: it was cut short")
+    played = [frame for frame in frames if frame.kind == Kind.BATCH]
+    begins = np.concatenate([frame.notes["episode"] + frame.arrays["begins"] for frame in played])
+    which = np.searchsorted(begins, np.arange(K), side="right") - 1
+    made = {name: np.concatenate([frame.arrays[name] for frame in played])[which] for name in MADE}
+    columns = {
+        "plan_ids": made["plans"], "sources": np.array(SOURCES)[made["sources"]],
+        "lams": made["bounds"][:, 0], "utility_bounds": made["bounds"][:, 1],
+        "reward_values": made["values"][:, 0], "utility_values": made["values"][:, 1],
+    }  # fmt: skip
+    for name, column in columns.items():
+        if not np.array_equal(getattr(record, name), column, equal_nan=column.dtype.kind == "f"):
+            raise DamagedFile(f"{EPISODES}: {name} are not what {LOG} says: delete the record, and resume the run")

@@ -1,15 +1,17 @@
 """The folder of a journal: which files, and how it begins and is opened."""
 
 import hashlib
+import os
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from episafe.errors import DamagedFile
 from episafe.files import write_text
 from episafe.journal.frames import Frame, Kind
-from episafe.journal.log import Log
+from episafe.journal.log import Log, lock
 from episafe.journal.trail import TRAIL, Trail, TrailFile, broken_at, hash_of, read_trail
 from episafe.runs.settings import to_toml
 
@@ -22,10 +24,24 @@ def holds_journal(folder: Path) -> bool:
     return (folder / HEAD).is_file()
 
 
+@contextmanager
+def beginning(folder: Path) -> Iterator[None]:
+    """Where the files of a new journal are written: by one process at a time, and never over those of another one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        lock(handle, folder)
+        if holds_journal(folder):
+            raise ValueError(f"{folder} holds a journal already: resume it, choose another folder, or delete it")
+        if (folder / LOG).exists():
+            raise DamagedFile(f"{folder} has a {LOG} without its {HEAD}: restore it from a copy, or delete both")
+        yield
+    finally:
+        os.close(handle)
+
+
 def write_head(folder: Path, settings: Mapping[str, str | int | float]) -> None:
     """Begin a journal; the other files that belong to it are there already. It is never changed afterwards."""
-    if holds_journal(folder):
-        raise ValueError(f"{folder} holds a journal already: resume it, choose another folder, or delete it")
     write_text(folder / HEAD, to_toml({"format": FORMAT, **settings}))
 
 
@@ -41,7 +57,7 @@ def read_head(folder: Path) -> dict[str, Any]:
             found[name]
     except FileNotFoundError:
         raise FileNotFoundError(f"{folder} holds no journal: there is no {HEAD}") from None
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, RecursionError) as error:
         raise DamagedFile(f"{path} is damaged or of another version ({error}): restore it from a copy") from error
     return {**found, "genesis": hashlib.sha256(data).hexdigest()}
 

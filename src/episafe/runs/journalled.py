@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from episafe.agents.base import Agent
+from episafe.agents.base import Agent, Episode
 from episafe.errors import DamagedFile
 from episafe.journal.frames import Frame, Kind
 from episafe.journal.trail import TRAIL
 from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.gym import GymCMDP
 from episafe.problems.sampled import SampledCMDP, key
+from episafe.problems.vector import VectorGymCMDP
 from episafe.runs import checkpoint
 from episafe.runs.batches import batch_of, deployments, episodes_of, fill, generators, length, set_generators
 from episafe.runs.checkpointed import restore_newest, write_checkpoint
@@ -25,6 +26,7 @@ from episafe.runs.folder import (
     PROBLEM,
     TOLD,
     Journal,
+    beginning,
     check_file,
     file_hash,
     holds_journal,
@@ -40,6 +42,9 @@ from episafe.runs.settings import versions
 from episafe.runs.tape import BATCH, SampledTape, StateHash, Tape, log_dets
 
 SYNC_EVERY, CHECKPOINT_EVERY = 1.0, 5.0  # seconds
+KINDS = (Kind.BEGIN, Kind.BATCH, Kind.AIM, Kind.FAULT, Kind.CLOSE)
+BATCH_NOTES = {"episode", "generators", "seconds", "trail"}
+BATCH_ARRAYS = {"begins", "plans", "sources", "bounds", "values", "log_dets"}
 Progress = Callable[[int], None] | None
 
 
@@ -47,7 +52,6 @@ def begin(run: Run, folder: str | Path, on_progress: Progress = None, **notes: s
     """Play a run from its start with a journal in `folder`; `notes` are kept in the record's settings."""
     folder, agent, cmdp = Path(folder), run.agent, run.cmdp
     refuse_used(agent)
-    folder.mkdir(parents=True, exist_ok=True)
     head: dict[str, str | int | float] = {
         "kind": "run",
         "fingerprint": agent.fingerprint(),
@@ -56,11 +60,14 @@ def begin(run: Run, folder: str | Path, on_progress: Progress = None, **notes: s
         **versions(),
         **{f"note_{name}": value for name, value in notes.items()},
     }
-    if isinstance(cmdp, LinearCMDP):
-        cmdp.save(folder / PROBLEM)
-        head["problem_sha256"] = file_hash(folder / PROBLEM)
+    if isinstance(cmdp, VectorGymCMDP):
+        head["num_envs"] = cmdp.num_envs
     own = cmdp.task if isinstance(cmdp, LinearCMDP) else None
-    write_head(folder, head | write_recipe(folder, recipe(agent, own)))
+    with beginning(folder):
+        if isinstance(cmdp, LinearCMDP):
+            cmdp.save(folder / PROBLEM)
+            head["problem_sha256"] = file_hash(folder / PROBLEM)
+        write_head(folder, head | write_recipe(folder, recipe(agent, own)))
     return _Writer(run, Journal(folder, agent.settings(), agent.task.threshold)).play(on_progress)
 
 
@@ -68,7 +75,7 @@ def resume(
     folder: str | Path,
     num_episodes: int | None = None,
     *,
-    cmdp: LinearCMDP | SampledCMDP | GymCMDP | None = None,
+    cmdp: LinearCMDP | SampledCMDP | GymCMDP | VectorGymCMDP | None = None,
     agent: Agent | None = None,
     on_progress: Progress = None,
 ) -> Record:
@@ -105,6 +112,7 @@ def resume(
         aim = num_episodes or (asked[-1] if asked else head["num_episodes"])
         if aim < done:
             raise ValueError(f"{folder} has {done} episodes already: ask for at least as many, not {aim}")
+        _refuse_parts(cmdp, head, aim, done)
         run = Run(cmdp, agent, aim, head["seed"])
         writer = _Writer(run, journal, frames)
         if aim != (asked[-1] if asked else head["num_episodes"]):
@@ -113,6 +121,15 @@ def resume(
         journal.close()
         raise
     return writer.play(on_progress)
+
+
+def _refuse_parts(cmdp: Any, head: Mapping[str, Any], aim: int, done: int) -> None:
+    """Episodes of a vector environment are played N at a time: only whole batches can be followed by others."""
+    N = head.get("num_envs", 1)
+    if getattr(cmdp, "num_envs", 1) != N:
+        raise ValueError(f"the run was begun with {N} sub-environments: hand over an environment with as many")
+    if done % N and done < aim:
+        raise ValueError(f"the run ended with {done % N} of {N} sub-environments: it cannot be made longer")
 
 
 def run_or_resume(
@@ -135,8 +152,16 @@ def remove_journal(folder: Path) -> None:
 
 def batches(frames: list[Frame], folder: Path) -> list[Frame]:
     """The batches of a log, one after another without a gap."""
+    for frame in frames:
+        aims = type(frame.notes.get("num_episodes")) is int
+        if frame.kind not in KINDS or (frame.kind == Kind.AIM and not aims):
+            raise DamagedFile(f"{folder}: the frame at byte {frame.offset} belongs to no run: restore it from a copy")
     found, done = [frame for frame in frames if frame.kind == Kind.BATCH], 0
     for frame in found:
+        if not (BATCH_NOTES <= frame.notes.keys() and BATCH_ARRAYS <= frame.arrays.keys()):
+            raise DamagedFile(
+                f"{folder}: the batch at byte {frame.offset} lacks a part: restore the folder from a copy"
+            )
         if frame.notes["episode"] != done:
             raise DamagedFile(f"{folder}: a batch begins at episode {frame.notes['episode']} and not at {done}")
         done += length(frame)
@@ -187,12 +212,13 @@ class _Writer:
     def _take_up(self) -> None:
         """Bring columns, agent and streams to where the journal ends."""
         run, frames = self._run, self._frames
-        if isinstance(run.cmdp, GymCMDP):
-            for frame in frames:
-                for episode in episodes_of(frame, run.cmdp.task):
-                    play_again(run.cmdp, episode)
+        num_envs = getattr(run.cmdp, "num_envs", 1)
+        if isinstance(run.cmdp, GymCMDP | VectorGymCMDP):
+            played = [episode for frame in frames for episode in episodes_of(frame, run.cmdp.task)]
+            for first in range(0, len(played), num_envs):
+                play_again(run.cmdp, played[first : first + num_envs])
         known = restore_newest(self._journal, run.agent)
-        replay(run.agent, [frame for frame in frames if frame.offset >= known])
+        replay(run.agent, [frame for frame in frames if frame.offset >= known], num_envs)
         for frame in frames:
             fill(run, frame)
             self._written = frame.notes["episode"] + length(frame)
@@ -231,12 +257,15 @@ class _Writer:
         self._written = done
 
 
-def play_again(problem: GymCMDP, episode: Any) -> None:
+def play_again(problem: GymCMDP | VectorGymCMDP, episodes: list[Episode]) -> None:
     """Bring an environment to where it was, by the actions that were taken; it must answer as it did."""
-    states = [problem.reset()]
-    for action in episode.actions:
-        states.append(problem.step(action)[0])
-    if [key(state) for state in states] != [key(state) for state in episode.states]:
+    steps = zip(*(episode.actions for episode in episodes), strict=True)
+    if isinstance(problem, VectorGymCMDP):
+        states = [problem.reset(len(episodes)), *(problem.step(list(actions))[0] for actions in steps)]
+    else:
+        states = [[problem.reset()], *([problem.step(action)[0]] for (action,) in steps)]
+    answered = [[key(state) for state in one] for one in zip(*states, strict=True)]
+    if answered != [[key(state) for state in episode.states] for episode in episodes]:
         raise ValueError(
             "the environment answers otherwise than it did: a run can be resumed only if its randomness comes from the "
             "seed of reset(seed=…)"

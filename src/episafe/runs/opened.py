@@ -4,6 +4,7 @@ Reports come late, out of order, from many threads, or never; those that never c
 is missing may not be missing by chance, and then biases what is certified.
 """
 
+import operator
 import threading
 import time
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from episafe.agents.base import Agent, Episode, Plan, as_reason
+from episafe.agents.base import FAILED, Agent, Episode, Plan, as_reason
 from episafe.agents.opse import PLANS_REMEMBERED
 from episafe.errors import DamagedFile, InvalidEpisode, NotKept
 from episafe.journal.frames import Frame, Kind
@@ -20,7 +21,7 @@ from episafe.journal.values import as_text, from_text
 from episafe.monitors import Alarm
 from episafe.monitors.base import Watch
 from episafe.runs.checkpointed import restore_newest, write_checkpoint
-from episafe.runs.folder import Journal, holds_journal, read_head, refuse_used, write_head
+from episafe.runs.folder import Journal, beginning, holds_journal, read_head, refuse_used, write_head
 from episafe.runs.recipe import recipe, write_recipe
 from episafe.runs.replaying import differing
 from episafe.runs.settings import versions
@@ -122,6 +123,7 @@ class Opened:
         except BaseException:
             self._journal.release()
             raise
+        self._journal.log.frames.clear()  # a live system runs for months
         if self._alarmed:  # the process ended between an alarm and its halt
             self._halt(self._alarmed)
 
@@ -196,6 +198,7 @@ class Opened:
             self._journal.log.append(Kind.RESUME, {"reason": as_reason(reason), "time": _now()})
             self._journal.sync()
             self._stopped = ""
+            self.agent.resume_exploring()
 
     def status(self) -> Status:
         """Deployments, reports, and what is missing."""
@@ -247,31 +250,36 @@ class Opened:
         return write_recipe(folder, recipe(agent, None))
 
     def _begin(self, folder: Path, agent: Any) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         said: dict[str, str | int | float] = {"kind": self.kind, "fingerprint": agent.fingerprint(), "created": _now()}
-        write_head(folder, said | versions() | self._recipe(folder, agent))
+        with beginning(folder):
+            write_head(folder, said | versions() | self._recipe(folder, agent))
 
     def _deploy(self, arguments: tuple[Any, ...]) -> Any:
         with self._lock:
-            plan = self._attempt(arguments)
-            if self._broken:
-                return plan
             try:
+                plan = self._attempt(arguments)
+                if self._broken:
+                    return plan
                 self._record(plan, arguments)
-            except OSError as error:
+            except Exception as error:  # whatever went wrong, the incumbent is safe
                 self._break(f"the journal cannot be written: {error}")
                 return self._safe_plan(self._stopped, arguments)
+            except BaseException as error:  # agent and disk may differ by half a plan
+                self._break(f"interrupted while planning: {type(error).__name__}")
+                raise
             self._remember(plan)
             return plan
 
     def _attempt(self, arguments: tuple[Any, ...]) -> Any:
         """The agent's plan, or the incumbent where it may not decide."""
+        if self.agent.halted and not self._stopped:  # by somebody who called it, and not this
+            self._halt(self.agent.halted)
         if self._stopped:
             return self._safe_plan(self._stopped, arguments)
         try:
             plan = self._make(arguments)
         except Exception as error:  # the last resort: whatever went wrong, the incumbent is safe
-            reason = f"planning failed: {type(error).__name__}: {error}"
+            reason = f"{FAILED}{type(error).__name__}: {error}"
             self._note_fault(reason)
             return self._safe_plan(reason, arguments)
         if plan.id not in (self._newest, self._newest + 1):
@@ -331,31 +339,38 @@ class Opened:
             name = None if episode_id is None else str(episode_id)
             if name in self._tally.ids:
                 raise InvalidEpisode(f"episode {name!r} was reported before: nothing was changed")
-            text = as_text(values)
+            plan_id, text = _as_plan_id(plan_id), as_text(values)
+            values = from_text(text)
             try:
-                seen = self._feed(from_text(text), None if plan_id == HELD else plan_id)
+                seen = self._feed(values, None if plan_id == HELD else plan_id)
             except InvalidEpisode:
                 raise
-            except Exception as error:  # the agent may be half changed: it must not decide any more
+            except BaseException as error:  # the agent may be half changed: it must not decide any more
                 self._note_fault(f"learning failed: {type(error).__name__}: {error}")
                 self._break(f"learning failed: {type(error).__name__}: {error}")
                 raise
             try:
-                said = {"plan": plan_id, "id": name, "time": _now(), "values": text}
-                self._journal.log.append(Kind.REPORT, said)
-                if self._sync == "each":
-                    self._journal.sync()
+                self._keep(text, plan_id, name)
             except OSError as error:
                 self._break(f"the journal cannot be written: {error}")
                 raise NotKept(
                     f"{self._stopped}: mend the cause, open the folder again and report this again"
                 ) from error
-            self._count_report(text, plan_id, name)
+            except BaseException as error:  # the agent knows what the disk may not have
+                self._break(f"interrupted while a report was written: {type(error).__name__}: {error}")
+                raise
             alarms = self._watched(plan_id, seen)
             for alarm in alarms:
                 self._note_fault(f"alarm of the monitors, {alarm.what}: {alarm.says}")
             if _halting(alarms) and not self._stopped:
                 self._halt(_halting(alarms))
+
+    def _keep(self, text: str, plan_id: int | None, name: str | None) -> None:
+        """Write a report down, and count it."""
+        self._journal.log.append(Kind.REPORT, {"plan": plan_id, "id": name, "time": _now(), "values": text})
+        if self._sync == "each":
+            self._journal.sync()
+        self._count_report(text, plan_id, name)
 
     def _count_report(self, text: str, plan_id: int | None, name: str | None) -> None:
         self._state.add(f"{plan_id} {text}\n".encode())
@@ -394,6 +409,8 @@ class Opened:
             if frame.kind == Kind.PLAN:
                 return [self._plan_again(notes, frame.offset >= self._known)]
             if frame.kind == Kind.START:
+                if self._in_force is None or notes["plan"] != self._in_force[0]:
+                    raise ValueError(f"plan {notes['plan']} was deployed again and not in force")
                 self._tally.start(notes["plan"], notes["time"])
             elif frame.kind == Kind.REPORT:
                 plan_id, text = notes["plan"], notes["values"]
@@ -405,18 +422,44 @@ class Opened:
                 self._stopped, self._alarmed = f"halted: {notes['reason']}", ""
             elif frame.kind == Kind.RESUME:
                 self._stopped = ""
+                self.agent.resume_exploring()
             elif frame.kind == Kind.FAULT:
                 self._tally.faults.append(notes["reason"])
-        except (KeyError, TypeError, InvalidEpisode) as error:
+        except DamagedFile:
+            raise
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise DamagedFile(f"{self._path}: the frame at byte {frame.offset} says what cannot have "
                               f"happened ({error}): restore the folder from a copy") from error  # fmt: skip
         return []
 
+    def _make_again(self, arguments: tuple[Any, ...], reason: str) -> Any:
+        """The agent's plan. If it failed then, and would not now, as when memory was short, it fails again."""
+        agent = self.agent
+        if not reason.startswith(FAILED):
+            return self._make(arguments)
+        if agent.is_stored:
+            before = agent.state()
+            plan = self._make(arguments)
+            if plan.reason == reason:
+                return plan
+            agent.restore(before)
+        agent.failed = reason
+        try:
+            return self._make(arguments)
+        finally:
+            agent.failed = ""
+
     def _plan_again(self, notes: dict[str, Any], by_agent: bool) -> str:
+        if notes["episode"] != self._tally.started:
+            raise DamagedFile(f"{self._path}: {self._tally.started} deployments stand before the one that is called "
+                              f"number {notes['episode']}: restore the folder from a copy")  # fmt: skip
+        if self._stopped and notes["plan"] != HELD:
+            raise DamagedFile(f"{self._path}: plan {notes['plan']} was made by an agent that was "
+                              f"{self._stopped}: restore the folder from a copy")  # fmt: skip
         self._newest = max(self._newest, notes["plan"])
         known = ("plan", "source", "lam", "bound", "reason", "log_dets")
         if notes["plan"] != HELD and by_agent:
-            plan = self._make(tuple(notes["arguments"]))
+            plan = self._make_again(tuple(notes["arguments"]), notes["reason"])
             found = (plan.id, plan.source, float(plan.lam), float(plan.utility_bound), plan.reason)
             made = (*found, log_dets(self.agent).tolist())
             differing(notes["episode"], known, tuple(notes[name] for name in known), made)
@@ -435,6 +478,14 @@ class Opened:
 def _halting(alarms: list[Alarm]) -> str:
     """Why to stop exploring; "" if no alarm asks for it."""
     return "; ".join(alarm.says for alarm in alarms if alarm.halts)
+
+
+def _as_plan_id(value: Any) -> int | None:
+    """The number of a plan as a plain one, as it is kept."""
+    try:
+        return None if value is None else operator.index(value)
+    except TypeError as error:
+        raise InvalidEpisode(f"plan_id must be a whole number, got {value!r}") from error
 
 
 def _now() -> str:

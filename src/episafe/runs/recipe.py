@@ -102,19 +102,19 @@ def _arguments(agent: Agent) -> dict[str, Any]:
 
 
 def _told(task: Task) -> Arrays:
-    told = {
-        name: np.asarray(getattr(task, name)) for name in ("reward", "utility", "initial_state", "threshold", "slack")
-    }
-    told["safe_policy"] = task.safe_policy.table()
-    return told if task.phi is None else {**told, "phi": task.phi}
+    names = ("reward", "utility", "initial_state", "threshold", "slack", "phi", "time_homogeneous")
+    told = {name: np.asarray(getattr(task, name)) for name in names if getattr(task, name) is not None}
+    return {**told, "safe_policy": task.safe_policy.table()}
 
 
 def _task(arrays: Mapping[str, NDArray[Any]]) -> Task:
     H, S, A = arrays["reward"].shape
-    constraint = Constraint(arrays["utility"], float(arrays["threshold"]), float(arrays["slack"]))
+    slack = float(arrays["slack"]) if "slack" in arrays else None
+    constraint = Constraint(arrays["utility"], float(arrays["threshold"]), slack)
     policy = TablePolicy(arrays["safe_policy"])
     start = int(arrays["initial_state"])
-    return Task(H, S, A, arrays["reward"], arrays.get("phi"), start, constraint, policy)
+    homogeneous = bool(arrays["time_homogeneous"])
+    return Task(H, S, A, arrays["reward"], arrays.get("phi"), start, constraint, policy, homogeneous)
 
 
 def _said(value: Any) -> Any:

@@ -1,5 +1,6 @@
 """Facts of a run, one row an episode. Regret and violation are derived from them, never stored."""
 
+import hashlib
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,7 @@ from episafe.files import read_arrays, write_arrays, write_text
 from episafe.runs.settings import to_toml
 
 EPISODES, SETTINGS = "episodes.npz", "run.toml"
+SEALED = "settings_sha256"
 ROUNDING = 1e-9  # far above the float64 rounding of a value of order H, far below any violation that matters
 COLUMNS = ("reward_values", "utility_values", "sources", "lams", "utility_bounds", "plan_ids")
 OPTIONAL = ("reward_totals", "utility_totals", "optima", "components", "weights")
@@ -107,12 +109,16 @@ class Record:
         return replace(self, settings={**self.settings, **facts})
 
     def save(self, folder: str | Path) -> None:
-        """Write episodes.npz, then run.toml, each atomically: a folder with run.toml is complete."""
+        """Write episodes.npz, then run.toml, each atomically: a folder with run.toml is complete.
+
+        The first, which is sealed, has the hash of the second: neither goes with that of another run.
+        """
         folder = Path(folder)
         (folder / SETTINGS).unlink(missing_ok=True)  # of an older record: two halves must never pass for a whole
-        facts = {"optimum": float(self.optimum), "threshold": float(self.threshold)}
+        text = to_toml(self.settings)
+        facts = {"optimum": float(self.optimum), "threshold": float(self.threshold), SEALED: _hash(text.encode())}
         write_arrays(folder / EPISODES, {name: getattr(self, name) for name in self.columns()}, facts)
-        write_text(folder / SETTINGS, to_toml(self.settings))
+        write_text(folder / SETTINGS, text)
 
     @classmethod
     def load(cls, folder: str | Path) -> "Record":
@@ -126,16 +132,18 @@ class Record:
             for name in columns:
                 if arrays[name].ndim != (2 if name == "weights" else 1) or arrays[name].dtype.kind not in KINDS[name]:
                     raise ValueError(f"its column {name} has type {arrays[name].dtype}, shape {arrays[name].shape}")
-            settings = load_settings(folder)
+            said = _settings_bytes(folder)
+            if _hash(said) != facts[SEALED]:
+                raise ValueError(f"{SETTINGS} was changed, or is of another run than {EPISODES}")
             return cls(
                 **{name: arrays[name] for name in columns},
                 optimum=float(facts["optimum"]),
                 threshold=float(facts["threshold"]),
-                settings=settings,
+                settings=tomllib.loads(said.decode()),
             )
         except DamagedFile:
             raise
-        except (KeyError, OSError, TypeError, ValueError) as error:
+        except (KeyError, OSError, TypeError, ValueError, RecursionError) as error:
             raise DamagedFile(
                 f"{folder} does not hold a whole record ({type(error).__name__}: {error}): delete it and run again"
             ) from error
@@ -144,13 +152,21 @@ class Record:
 def load_settings(folder: Path) -> dict[str, Any]:
     """How the run behind a record was made, without its columns."""
     try:
-        with (folder / SETTINGS).open("rb") as file:
-            text = file.read(LARGEST_SETTINGS + 1)
-        if len(text) > LARGEST_SETTINGS:
-            raise ValueError(f"{SETTINGS} is larger than {LARGEST_SETTINGS} bytes")
-        return tomllib.loads(text.decode())
-    except (OSError, ValueError) as error:
+        return tomllib.loads(_settings_bytes(folder).decode())
+    except (OSError, ValueError, RecursionError) as error:
         raise DamagedFile(f"{folder} does not hold a whole record ({error}): delete it and run again") from error
+
+
+def _settings_bytes(folder: Path) -> bytes:
+    with (folder / SETTINGS).open("rb") as file:
+        text = file.read(LARGEST_SETTINGS + 1)
+    if len(text) > LARGEST_SETTINGS:
+        raise ValueError(f"{SETTINGS} is larger than {LARGEST_SETTINGS} bytes")
+    return text
+
+
+def _hash(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()
 
 
 def _interval(sample: Array) -> tuple[float, float]:

@@ -15,8 +15,11 @@ class Differs(DamagedFile):
     """A plan that does not come out of the recorded episodes as it was recorded."""
 
 
-def replay(agent: Agent, frames: Iterable[Frame]) -> int:
-    """Let `agent` plan and learn the batches among `frames`; returns how many plans were compared."""
+def replay(agent: Agent, frames: Iterable[Frame], num_envs: int = 1) -> int:
+    """Let `agent` plan and learn the batches among `frames`; returns how many plans were compared.
+
+    A vector environment with `num_envs` sub-environments played as many episodes of each plan before the next.
+    """
     compared = 0
     for frame in frames:
         start = frame.notes.get("episode", 0)
@@ -24,7 +27,7 @@ def replay(agent: Agent, frames: Iterable[Frame]) -> int:
             continue
         new = {start + begin: i for i, begin in enumerate(frame.arrays["begins"].tolist())}
         for k, episode in enumerate(episodes_of(frame, agent.task), start):
-            plan = agent.plan()
+            plan = agent.plan_in_force if k % num_envs else agent.plan()
             if k in new:
                 compare(agent, plan, frame, new[k], k)
                 compared += 1

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, cast, get_args
 
 import numpy as np
 
-from episafe.agents.base import HALTED, as_reason, halt_of
+from episafe.agents.base import FAILED, HALTED, as_reason, halt_of
 from episafe.arrays import Array
 from episafe.bandits.identity import digests
 from episafe.bandits.policy import Mixture, over_arms
@@ -97,6 +97,7 @@ class BanditAgent(ABC):
         }
         self.model: Regression = blank(task.dim)
         self.halted = ""  # why exploration was stopped; "" while it goes on
+        self.failed = ""  # why planning is known to fail, where it is made again: it is then not tried
         self._plan: BanditPlan | None = None
         self._round, self._count_then = -1, -1  # that the plan in force was made for, and from how many observations
         self.information_then: Array = np.zeros(1)
@@ -270,12 +271,14 @@ class BanditAgent(ABC):
     def _attempt(self, round: int) -> BanditPlan:
         if self.halted:
             return self._incumbent(round, HALTED + self.halted)
+        if self.failed:
+            return self._incumbent(round, self.failed)
         if not self.certified:
             return self._propose(round)
         try:
             return self._propose(round)
         except Exception as error:  # the last resort: whatever went wrong, the incumbent is safe
-            return self._incumbent(round, f"planning failed: {type(error).__name__}: {error}")
+            return self._incumbent(round, f"{FAILED}{type(error).__name__}: {error}")
 
     def _incumbent(self, round: int, reason: str, utility_bound: float = np.nan) -> BanditPlan:
         incumbent = self.task.incumbent(round)
