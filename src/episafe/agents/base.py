@@ -72,6 +72,7 @@ class Agent(ABC):
         self.halted = ""  # why exploration was stopped; "" while it goes on
         self.failed = ""  # why planning is known to fail, where it is made again: it is then not tried
         self.num_runs = 0  # by `run`, which draws other random numbers in each
+        self.logs: list[str] = []  # SHA-256 of those learned: one that is learned twice would count twice
 
     def plan(self) -> Plan:
         """The plan for the next episode: the last one, unless it is time for a new one. Deterministic."""
@@ -193,7 +194,7 @@ class Agent(ABC):
         plans = stored.stored(self._issued_plans(), shelf)
         said = {"version": VERSION, "fingerprint": self.fingerprint(), "settings": _as_json(self.settings())}
         then = {"information_then": self.information_then, "learned": self._learned}
-        own = {"num_runs": self.num_runs, "halted": self.halted}
+        own = {"num_runs": self.num_runs, "halted": self.halted, "logs": np.array(self.logs, dtype=np.str_)}
         return under("agent", {**said, **then, **own}) | learned | plans | shelf.state()
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -206,7 +207,7 @@ class Agent(ABC):
         self._refuse_others(agent)
         twin = copy.copy(self)  # it takes over only when everything fits
         twin._learned, twin.num_runs = bool(agent.flags("learned", ())), agent.whole("num_runs")
-        twin.halted = agent.text("halted")
+        twin.halted, twin.logs = agent.text("halted"), agent.texts("logs", (None,)).tolist()
         regression = twin._restore_learned(saved)
         policies = taken_down(saved, self.task, regression, self._own_policy())
         twin._restore_certificate(saved, policies)
@@ -281,6 +282,8 @@ class Agent(ABC):
         if isinstance(task, SampledTask):
             if len(episode.states) != task.horizon + 1:
                 raise InvalidEpisode(f"states must have length {task.horizon + 1}, got {len(episode.states)}")
+            if task.reading is not None:
+                task.reading.refuse_foreign(episode.states)
             return episode.states, actions  # each state is checked when it is first seen, before anything is learned
         return _whole_numbers("states", episode.states, task.horizon + 1, task.num_states), actions
 

@@ -1,11 +1,13 @@
 """What an environment says, as a task has it: observations as states, actions by number, signals in [0, 1]."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from episafe.errors import InvalidProblem
+from episafe.errors import InvalidEpisode, InvalidProblem
+from episafe.problems.outside import Outside
 from episafe.problems.spaces import Actions, as_state, is_finite
 from episafe.problems.steps import Range, Step
 
@@ -42,6 +44,15 @@ class Reading:
         if not is_finite(state):
             raise InvalidProblem(f"observation {observation!r} {place} is not finite: mend the environment")
         return state
+
+    def refuse_foreign(self, states: Sequence[Any]) -> None:
+        """An error where a reported state is none of the observation space; parts of tuples are not looked at."""
+        for h, state in enumerate(states):
+            if not isinstance(state, Outside | tuple) and not self.space.contains(state):
+                raise InvalidEpisode(
+                    f"state {state!r} at step {h} is not in the observation space {self.space}: report observations as "
+                    "the environment gives them; their type counts too"
+                )
 
     def values(self, found: Step, place: str) -> tuple[float, float]:
         """Reward and utility in [0, 1], utility = 1 − cost; NaN for what is told."""

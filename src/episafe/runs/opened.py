@@ -161,6 +161,10 @@ class Opened:
         with self._lock:
             return frozenset(self._tally.ids)
 
+    def check(self, episode: Episode) -> None:
+        """Refuse an episode that does not fit the task, and learn nothing."""
+        self.agent.check(episode)
+
     def plan(self) -> Plan:
         """The plan for one more episode: each call is one deployment. It is on the disk when this returns."""
         found: Plan = self._deploy(())
