@@ -4,6 +4,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from episafe.problems.features import OneHot
+
 H = 3
 
 
@@ -248,6 +250,11 @@ BROKEN = {
     "observation a float for a number": (returning(lambda o, *v: (float(o), *v)), {}, "its type counts"),
     "told rewards out of range": (Walk(), {"reward": lambda h, s: [2.0, 0.0]}, "reward at step 0.*rescale"),
     "told utilities for three actions": (Walk(), {"utility": lambda h, s: np.zeros(3)}, "utility at state 0.*shape"),
+    "told utilities that differ in a cell": (
+        Walk(),
+        {"features": OneHot(lambda s: s > 0, 2), "utility": lambda h, s: [1 - s / 9] * 2, "time_homogeneous": True},
+        "utility= at step 0, state 2.*give finer cells",
+    ),
     "features of norm 2": (Walk(), {"features": lambda s: np.array([2.0])}, "norm 2 > 1: divide"),
     "features of norm 2 later": (Walk(), {"features": lambda s: np.array([0.9 * s])}, "state 2.*norm 1.8 > 1"),
     "features NaN": (Walk(), {"features": lambda s: np.array([np.nan])}, "features at 0.*finite"),

@@ -11,11 +11,13 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from episafe.arrays import Array, IntArray
+from episafe.errors import InvalidProblem
 from episafe.lanes import padded
 from episafe.learning import absorbing, acting, kernels, sharing
 from episafe.learning.model import CountModel, DenseModel, Known, Scales, Support
 from episafe.learning.room import FIRST_SLOTS, count_model, dense_model, known_arrays, room_to_plan, widened
 from episafe.learning.signals import Signals
+from episafe.problems.checks import TOLERANCE
 from episafe.problems.outside import ENDED, Outside
 from episafe.problems.sampled import AnyTask, SampledTask
 from episafe.problems.task import Task
@@ -216,6 +218,7 @@ class SampledRegression(Regression):
     def __init__(self, task: SampledTask, ridge: float, signals: Signals | None) -> None:
         super().__init__(task, ridge)
         self.task, self.signals = task, signals
+        self._tells_by_cells = task.cell_function is not None and "utility" not in task.unknown
         self._slot_of: list[dict[Hashable, int]] = [{} for _ in range(task.horizon)]
         if self.shared:
             self._slot_of = task.horizon * self._slot_of[:1]
@@ -290,7 +293,19 @@ class SampledRegression(Regression):
                 self.phi[step, :, :, slot] = features
                 self.support.reward[step, :, slot], self.support.utility[step, :, slot] = reward, utility
                 self.support.size[step] += 1
+        elif self._tells_by_cells and not isinstance(state, Outside):
+            self._refuse_another_utility(h, state, known[name])
         return known[name]
+
+    def _refuse_another_utility(self, h: int, state: Any, slot: int) -> None:
+        """A told utility must be that of all states of a cell: the model has one, of the state that was seen first."""
+        for step in range(self.task.horizon) if self.shared else (h,):
+            here, there = self.task.utility_at(step, state), self.support.utility[step, :, slot]
+            if np.abs(here - there).max() > TOLERANCE:
+                raise InvalidProblem(
+                    f"utility= at step {step}, state {state!r} is {here}, and {there} at another state of its cell: "
+                    "give finer cells, or leave out utility= and let it be learned"
+                )
 
     def _know_the_end(self) -> None:
         """ENDED leads to ENDED from the second step on, whatever the action; or in the one model of all steps."""
