@@ -264,6 +264,8 @@ def torn_tails(count: int) -> Outcome:
         for _ in range(count):
             (folder / "journal.log").write_bytes(data[: int(rng.integers(ends[last] + 1, ends[last + 1]))])
             (folder / "audit.jsonl").write_bytes(trail)
+            for seen in folder.glob("checkpoint*"):
+                seen.unlink()
             with es.open(folder, agent=tuned()) as live:
                 survived += live.status().reported == 11
             survived -= not any("cut off" in fault for fault in es.audit(folder).faults)

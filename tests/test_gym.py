@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import gymnasium as gym
 import numpy as np
@@ -176,3 +177,14 @@ def test_a_continuous_environment_keeps_visited_states_only():
     assert run(lambda state: tiles(state[2:])).max() <= 61
     cells = es.features.Cells([-0.2, -2.0], [0.2, 2.0], bins=4)
     assert run(es.features.OneHot(lambda state: cells(state[2:]), cells.size)).max() <= 17
+
+
+def test_a_reported_state_must_be_an_observation():
+    made = problem(Walk())
+    agent, good = es.OPSE(made.task, constants()), es.play(made, made.task.safe_policy, np.random.default_rng(0))
+    for state in (99_999, -5, "hot", 3.5):
+        with pytest.raises(es.InvalidEpisode, match=r"state .* at step 1 is not in the observation space"):
+            agent.learn(replace(good, states=[good.states[0], state, *good.states[2:]]))
+    assert agent.num_learned == 0
+    agent.learn(good)
+    assert agent.num_learned == 1

@@ -470,14 +470,13 @@ def test_only_one_may_begin_it(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_torn_tail_is_cut_and_recorded_and_a_flipped_bit_refused(tmp_path):
+def test_a_torn_tail_is_cut_and_recorded_and_a_flipped_bit_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(opened.Opened, "_checkpoint", lambda *_: None)  # one that saw more would show the cut
     rng = np.random.default_rng(0)
     with es.open(tmp_path, agent=tuned()) as live:
         for _ in range(3):
             plan = live.plan()
             live.learn(episode(plan, rng), plan_id=plan.id)
-    for checkpoint in tmp_path.glob("checkpoint*"):  # made where closing took long; it saw the whole log
-        checkpoint.unlink()
     log = tmp_path / "journal.log"
     whole = log.read_bytes()
     frames = list(Reader(log))

@@ -118,3 +118,26 @@ def test_what_is_wrong_ends_the_reading_and_pipes_are_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe.csv")
     with pytest.raises(es.DamagedFile, match="no regular file"):
         list(read_log(tmp_path / "pipe.csv", task))
+
+
+def test_a_log_is_learned_once(tmp_path):
+    cmdp = es.make("streaming", seed=3)
+    incumbent_log(cmdp, tmp_path / "log.csv", 5)
+    incumbent_log(cmdp, tmp_path / "other.csv", 5, seed=2)
+    agent, again = (es.OPSE(cmdp.task, es.Constants.paper("streaming")) for _ in range(2))
+    assert es.learn_log(agent, tmp_path / "log.csv") == 5
+    again.restore(agent.state())
+    for learner in (agent, again):
+        with pytest.raises(ValueError, match="learned this log before"):
+            es.learn_log(learner, tmp_path / "log.csv")
+        assert learner.num_learned == 5
+        assert es.learn_log(learner, tmp_path / "other.csv") == 5
+
+
+def test_a_journal_leaves_out_the_logged_episodes_that_it_has(tmp_path):
+    cmdp = es.make("streaming", seed=3)
+    incumbent_log(cmdp, tmp_path / "log.csv", 5)
+    for new in (5, 0):  # a program that is started again
+        with es.open(tmp_path / "journal", agent=es.OPSE(cmdp.task, es.Constants.paper("streaming"))) as live:
+            assert es.learn_log(live, tmp_path / "log.csv") == new
+            assert live.status().reported == 5
