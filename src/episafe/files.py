@@ -34,6 +34,12 @@ def atomic(path: Path) -> Iterator[IO[bytes]]:
         raise
 
 
+def remove_unfinished(path: Path) -> None:
+    """Delete what writers of `path` that were killed have left; nobody else may be writing it."""
+    for left in path.parent.glob(f".{path.name}.*"):
+        left.unlink(missing_ok=True)
+
+
 def sync_folder(folder: Path) -> None:
     """Have the names in `folder` on disk: a file that was renamed is only then safe from a loss of power."""
     if os.name != "posix":  # elsewhere folders cannot be opened, and renaming is safe by itself

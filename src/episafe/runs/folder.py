@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from episafe.errors import DamagedFile
-from episafe.files import write_text
+from episafe.files import remove_unfinished, write_text
 from episafe.journal.frames import Frame, Kind
 from episafe.journal.log import Log, lock
 from episafe.journal.trail import TRAIL, Trail, TrailFile, broken_at, hash_of, read_trail
+from episafe.runs import checkpoint
 from episafe.runs.settings import to_toml
 
 HEAD, LOG, PROBLEM, TOLD = "journal.toml", "journal.log", "problem.npz", "told.npz"
@@ -101,6 +102,8 @@ class Journal:
         self._pending: list[str] = []
         try:
             check_begin(self.log.frames, self.head, folder)
+            for name in (HEAD, PROBLEM, TOLD, *checkpoint.NAMES):
+                remove_unfinished(folder / name)
             if not self.log.frames:
                 self.log.append(Kind.BEGIN, {"genesis": self.head["genesis"]})
         except BaseException:
