@@ -183,6 +183,9 @@ BROKEN = {
     ),
     "time limit too short": (limited(2), {}, "time limit is 2 steps and the horizon 3.*max_episode_steps=3"),
     "time limit too long": (limited(9), {}, "time limit is 9 steps and the horizon 3"),
+    "time limit by a wrapper": (
+        gym.wrappers.TimeLimit(Walk(), 9), {}, "time limit is 9 steps and the horizon 3.*env.unwrapped",
+    ),
     "horizon 0": (Walk(), {"horizon": 0}, "horizon must be a whole number"),
     "horizon a fraction": (Walk(), {"horizon": 2.5}, "horizon must be a whole number"),
     "reset returns no tuple": (starting(lambda env: 0), {}, "reset must return .observation, info."),

@@ -19,6 +19,7 @@ from episafe.experiments.catalogue import AGENTS, build_agent
 from episafe.journal.frames import MAGIC, Kind, Reader, encode
 from episafe.journal.values import as_text, from_text
 from episafe.problems.outside import ENDED
+from episafe.reports import audit_page
 from episafe.runs import journalled, opened
 from episafe.runs.folder import beginning
 
@@ -126,6 +127,30 @@ def test_a_live_environment_is_brought_back_by_its_actions(tmp_path):
     es.run(problem, agent, 12, seed=1, folder=tmp_path)
     problem, agent = made()
     same_record(es.resume(tmp_path, 30, cmdp=problem, agent=agent), expected)
+
+
+def test_an_audit_that_cannot_build_the_agent_counts_the_reports_all_the_same(tmp_path):
+    env = gym_problems.WithCost(gym.make("FrozenLake-v1", max_episode_steps=5), lambda s, a, t: 0.1)
+    problem = es.from_gymnasium(
+        env, features=es.features.OneHot(), horizon=5, cost_limit=2.0, slack=1.0, safe_policy=lambda h, s: np.eye(4)[0]
+    )
+    build = lambda: es.OPSE(problem.task, es.Constants.proposing(), certifier=es.certify.Observation())  # noqa: E731
+    rng = np.random.default_rng(0)
+    with es.open(tmp_path, agent=build()) as live:
+        for k in range(6):
+            plan = live.plan()
+            component, policy = (
+                plan.policy.draw(rng) if isinstance(plan.policy, es.MixturePolicy) else (None, plan.policy)
+            )
+            if k != 4:
+                live.learn(replace(es.play(problem, policy, rng), component=component), plan_id=plan.id)
+    alone, whole = es.audit(tmp_path), es.audit(tmp_path, agent=build())
+    assert alone.recomputed is None and whole.recomputed == len(whole.lines)
+    for audit in (alone, whole):
+        assert audit.episodes == 5 and sum(audit.missing.values()) == 1 and audit.oldest_missing
+    page = audit_page.as_text(alone.as_dict(), alone.lines)
+    assert "5 episodes were reported" in page and "no certificate was recomputed here" in page
+    assert "in a mixture with weights" in audit_page.as_text(whole.as_dict(), whole.lines)
 
 
 @pytest.mark.parametrize("build", ["opse", "fixed"])

@@ -75,8 +75,8 @@ def within_unit_norm(name: str, phi: Array, tolerance: float = TOLERANCE) -> Non
     if (norm > 1 + tolerance).any():
         place = _first(norm > 1 + tolerance)
         raise InvalidProblem(
-            f"{name}{place} has norm {norm[tuple(place)]:.12g} > 1: divide all features by the largest norm, "
-            f"{norm.max():.12g}"
+            f"{name}{place} has norm {norm[tuple(place)]:.12g} > 1: divide all features by the largest norm there is, "
+            f"here {norm.max():.12g}"
         )
 
 

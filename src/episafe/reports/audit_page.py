@@ -60,6 +60,8 @@ def _verdict(found: dict[str, Any]) -> list[str]:
 
 
 def _verified(found: dict[str, Any]) -> list[str]:
+    if found["damage"]:
+        return ["Not all of it: see the verdict."]
     said = [f"{found['lines']} lines of the audit trail, each with the hash of the one before it."]
     if found["recomputed"] is not None:
         said.append(
@@ -124,6 +126,8 @@ def _row(line: dict[str, Any]) -> tuple[str, ...]:
 def _level(found: dict[str, Any], deployed: list[dict[str, Any]]) -> list[str]:
     level = str(found["settings"].get("level") or (deployed[0]["level"] if deployed else "unknown"))
     said = [f"{level}: {LEVELS.get(level, 'nothing is claimed')}."]
+    if found["recomputed"] is None:
+        said.append("That is what the trail says of itself: no certificate was recomputed here.")
     if found["settings"].get("delta"):
         said.append(
             f"Probability that some deployed policy is unsafe all the same: at most {found['settings']['delta']}."

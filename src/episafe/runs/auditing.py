@@ -14,7 +14,7 @@ from episafe.journal.trail import TRAIL, Trail, broken_at, hash_of, read_trail
 from episafe.runs.batches import deployments
 from episafe.runs.folder import LOG, PROBLEM, check_begin, check_file, head_of, read_head
 from episafe.runs.journalled import batches, problem_of
-from episafe.runs.opened import Opened
+from episafe.runs.opened import HELD, Opened, Tally
 from episafe.runs.recipe import agent_of
 from episafe.runs.record import EPISODES, Record, is_complete
 from episafe.runs.replaying import replay
@@ -85,6 +85,7 @@ def audit(folder: str | Path, agent: Any = None, head: str | None = None, *, ope
     if frames is None:
         return found
     found.faults = [frame.notes.get("reason", "") for frame in frames if frame.kind in (Kind.FAULT, Kind.HALT)]
+    _count(frames, found)
     if agent is None:
         agent = _guarded(found, lambda: _agent(folder, told))
     if agent is not None:
@@ -93,6 +94,19 @@ def audit(folder: str | Path, agent: Any = None, head: str | None = None, *, ope
         found.settings = agent.settings()
         _guarded(found, lambda: _recompute(folder, told, frames, agent, found, opened))
     return found
+
+
+def _count(frames: list[Frame], found: Audit) -> None:
+    """Deployments and reports, as the journal has them: nobody need build the agent for that."""
+    tally = Tally()
+    for frame in frames:
+        if frame.kind in (Kind.PLAN, Kind.START):
+            tally.start(frame.notes.get("plan", HELD), frame.notes.get("time", ""))
+        elif frame.kind == Kind.REPORT:
+            tally.report(frame.notes.get("plan"), frame.notes.get("id"))
+        elif frame.kind == Kind.BATCH:
+            tally.reported += len(frame.arrays.get("rows", frame.arrays.get("ends", ())))
+    found.episodes, found.missing, found.oldest_missing = tally.reported, tally.missing, tally.oldest
 
 
 def _guarded(found: Audit, step: Callable[[], Any]) -> Any:
@@ -167,12 +181,10 @@ def _recompute(
     if told["kind"].startswith("live"):
         replayed = opened.for_audit(folder / LOG, agent, trail)
         lines = [line for frame in frames for line in replayed.taken_up(frame)]
-        status = replayed.status()
-        found.episodes, found.missing, found.oldest_missing = status.reported, status.missing, status.oldest_missing
         _compare(found, lines)
         found.recomputed = len(lines)
         return
-    lines, found.episodes = _run_lines(folder, told, frames, trail)
+    lines = _run_lines(folder, told, frames, trail)
     _compare(found, lines)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -180,14 +192,13 @@ def _recompute(
     _compare_record(folder, found, frames)
 
 
-def _run_lines(folder: Path, told: dict[str, Any], frames: list[Frame], trail: Trail) -> tuple[list[str], int]:
-    state, lines, episodes = StateHash(told["fingerprint"]), [], 0
+def _run_lines(folder: Path, told: dict[str, Any], frames: list[Frame], trail: Trail) -> list[str]:
+    state, lines = StateHash(told["fingerprint"]), []
     for frame in batches(frames, folder):
         lines += [trail.line(one) for one in deployments(frame.arrays, frame.notes["episode"], state)]
         if [trail.count, trail.head] != frame.notes["trail"]:
             raise DamagedFile(f"{LOG}: the batch at byte {frame.offset} does not match the hash that it carries")
-        episodes = frame.notes["episode"] + len(frame.arrays.get("rows", frame.arrays.get("ends", ())))
-    return lines, episodes
+    return lines
 
 
 def _compare(found: Audit, lines: list[str]) -> None:

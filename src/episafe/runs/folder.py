@@ -79,7 +79,10 @@ def file_hash(path: Path) -> str:
 def refuse_used(agent: Any) -> None:
     """A journal begins with an agent that knows nothing: what it learned elsewhere could not be learned again."""
     if agent.is_used:
-        raise ValueError("the agent has planned or learned already: open a journal with a new agent, built as it was")
+        raise ValueError(
+            "the agent has planned or learned already: open a journal with a new agent, built as it was; logs are "
+            "learned afterwards, by es.learn_log(live, …)"
+        )
 
 
 class Journal:

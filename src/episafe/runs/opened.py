@@ -4,6 +4,7 @@ Reports come late, out of order, from many threads, or never; those that never c
 is missing may not be missing by chance, and then biases what is certified.
 """
 
+import json
 import operator
 import threading
 import time
@@ -11,6 +12,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
+
+import numpy as np
 
 from episafe.agents.base import FAILED, Agent, Episode, Plan, as_reason
 from episafe.agents.opse import PLANS_REMEMBERED
@@ -20,6 +23,7 @@ from episafe.journal.trail import Deployed, Trail
 from episafe.journal.values import as_text, from_text
 from episafe.monitors import Alarm
 from episafe.monitors.base import Watch
+from episafe.problems.policy import MixturePolicy
 from episafe.runs.checkpointed import restore_newest, write_checkpoint
 from episafe.runs.folder import Journal, beginning, holds_journal, read_head, refuse_used, write_head
 from episafe.runs.recipe import recipe, write_recipe
@@ -74,6 +78,11 @@ class Tally:
     ids: set[str] = field(default_factory=set)
     faults: list[str] = field(default_factory=list)
 
+    @property
+    def oldest(self) -> str:
+        """Plan and time of the oldest deployment without a report, "" if there is none."""
+        return next((f"plan {plan} of {when}" for plan, when in self.since.items()), "")
+
     def start(self, plan: int, when: str) -> None:
         """One deployment."""
         self.started += 1
@@ -112,7 +121,10 @@ class Opened:
                 f"{folder} is a journal of kind {head['kind']!r}, not {self.kind!r}: choose another folder"
             )
         if head["fingerprint"] != agent.fingerprint():
-            raise ValueError(f"{folder} was begun with another agent or task: build both as they were")
+            raise ValueError(
+                f"{folder} was begun with another agent or task ({_differing(head, agent)}): build both as they were, "
+                "or begin a new folder"
+            )
         self._sync, self._checkpointed = sync, time.monotonic()
         self._journal = Journal(folder, agent.settings(), agent.task.threshold)
         self._prepare(agent, self._journal.trail, self._journal.log.path, monitors)
@@ -208,9 +220,8 @@ class Opened:
         """Deployments, reports, and what is missing."""
         with self._lock:
             tally = self._tally
-            oldest = next((f"plan {plan} of {when}" for plan, when in tally.since.items()), "")
             seen = {} if self._monitors is None else self._monitors.status()
-            return Status(tally.started, tally.reported, dict(tally.missing), oldest, tally.unannounced,
+            return Status(tally.started, tally.reported, dict(tally.missing), tally.oldest, tally.unannounced,
                           list(tally.faults), self._stopped, seen)  # fmt: skip
 
     def close(self) -> None:
@@ -255,6 +266,7 @@ class Opened:
 
     def _begin(self, folder: Path, agent: Any) -> None:
         said: dict[str, str | int | float] = {"kind": self.kind, "fingerprint": agent.fingerprint(), "created": _now()}
+        said["agent_settings"] = json.dumps(agent.settings())
         with beginning(folder):
             write_head(folder, said | versions() | self._recipe(folder, agent))
 
@@ -313,7 +325,7 @@ class Opened:
             notes = {
                 "plan": plan.id, "source": plan.source, "lam": float(plan.lam), "bound": float(plan.utility_bound),
                 "log_dets": log_dets(self.agent).tolist(), "time": when, "reason": plan.reason,
-                "arguments": list(arguments), "episode": self._tally.started,
+                "arguments": list(arguments), "episode": self._tally.started, **_weights(plan),
             }  # fmt: skip
             line = self._trail.line(self._deployed(notes))
             journal.log.append(Kind.PLAN, {**notes, "trail": self._trail.head})
@@ -332,7 +344,7 @@ class Opened:
             self._checkpointed = now
 
     def _deployed(self, notes: dict[str, Any]) -> Deployed:
-        besides = {"time": notes["time"], "reason": notes["reason"]}
+        besides: dict[str, Any] = {name: notes[name] for name in ("time", "reason", "weights") if name in notes}
         figures = (notes["plan"], notes["episode"], notes["source"], notes["lam"], notes["bound"])
         return Deployed(*figures, self._tally.reported, notes["log_dets"], self._state.now(), besides)
 
@@ -465,8 +477,9 @@ class Opened:
         if notes["plan"] != HELD and by_agent:
             plan = self._make_again(tuple(notes["arguments"]), notes["reason"])
             found = (plan.id, plan.source, float(plan.lam), float(plan.utility_bound), plan.reason)
-            made = (*found, log_dets(self.agent).tolist())
-            differing(notes["episode"], known, tuple(notes[name] for name in known), made)
+            made = (*found, log_dets(self.agent).tolist(), _weights(plan).get("weights"))
+            recorded = tuple(notes[name] for name in known)
+            differing(notes["episode"], (*known, "weights"), (*recorded, notes.get("weights")), made)
             self._remember(plan)
         if notes["plan"] == HELD:
             self._remember(self._safe_plan(notes["reason"], tuple(notes["arguments"])))
@@ -477,6 +490,18 @@ class Opened:
         self._in_force = (notes["plan"], notes["reason"])
         self._tally.start(notes["plan"], notes["time"])
         return line
+
+
+def _differing(head: dict[str, Any], agent: Any) -> str:
+    """The settings of the agent that are not those of the journal, by name."""
+    was, now = json.loads(head.get("agent_settings", "{}")), agent.settings()
+    return ", ".join(name for name in now if was.get(name) != now[name]) or "what the task tells"
+
+
+def _weights(plan: Any) -> dict[str, list[float]]:
+    """Those of a mixture, by name; nothing for a policy alone."""
+    policy = getattr(plan, "policy", None)
+    return {"weights": np.asarray(policy.weights).tolist()} if isinstance(policy, MixturePolicy) else {}
 
 
 def _halting(alarms: list[Alarm]) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from episafe.agents.fixed import Fixed
+from episafe.arrays import Array
 from episafe.certify.checks import as_probability
 from episafe.certify.sequence import BETS, SUM_Q, SUM_QQ, SUM_QQX, SUM_QQXX, SUM_QX, lower_bounds
 from episafe.errors import Infeasible
@@ -55,25 +56,31 @@ def measure_slack(
     if not isinstance(problem, SampledCMDP | GymCMDP | VectorGymCMDP):
         raise TypeError("measure_slack is for problems without a kernel: LinearCMDP computes the slack from its own")
     delta, most_episodes = as_probability("delta", delta), as_count("most_episodes", most_episodes)
-    agent, sums, totals = Fixed(problem.task, "incumbent"), np.zeros((1, 6)), np.zeros(0)
-    b, unit = problem.task.threshold, _unit(problem)
+    agent, totals = Fixed(problem.task, "incumbent"), np.zeros(0)
+    b, H, unit = problem.task.threshold, problem.task.horizon, _unit(problem)
     own = int(np.random.SeedSequence(seed, spawn_key=(OWN_LUCK,)).generate_state(1)[0])
     while len(totals) < most_episodes:
         ahead = min(max(FIRST_EPISODES, len(totals)), most_episodes - len(totals))
         found = run(problem, agent, ahead, own).utility_totals
         assert found is not None
         totals = np.concatenate([totals, found])
-        n, first, second = float(len(totals)), totals.sum(), (totals**2).sum()
-        for column, value in ((SUM_QX, first), (SUM_Q, n), (SUM_QQXX, second), (SUM_QQX, first), (SUM_QQ, n)):
-            sums[0, column] = value
-        slack = float(lower_bounds(sums, math.log(len(BETS) / delta))[0]) - b
-        mean = float(totals.mean()) - b
+        slack, mean = _lower_bound(totals, delta) - b, float(totals.mean()) - b
         if slack > 0 and slack >= mean / 2:
             return MeasuredSlack(slack * unit, mean * unit, len(totals), delta)
+        if H - _lower_bound(H - totals, delta) < b:
+            break  # it has none
     raise Infeasible(
-        f"after {most_episodes} episodes the incumbent's slack is {mean * unit:.4g} by the mean and only "
+        f"after {len(totals)} episodes the incumbent's slack is {mean * unit:.4g} by the mean and only "
         f"{slack * unit:.4g} proved: give more episodes, a safer incumbent or a looser limit"
     )
+
+
+def _lower_bound(totals: Array, delta: float) -> float:
+    """V̲ of totals ≥ 0, alike and independent: below their mean at all times with probability 1 − delta."""
+    sums, n, first, second = np.zeros((1, 6)), float(len(totals)), totals.sum(), (totals**2).sum()
+    for column, value in ((SUM_QX, first), (SUM_Q, n), (SUM_QQXX, second), (SUM_QQX, first), (SUM_QQ, n)):
+        sums[0, column] = value
+    return float(lower_bounds(sums, math.log(len(BETS) / delta))[0])
 
 
 def _unit(problem: SampledCMDP | GymCMDP | VectorGymCMDP) -> float:
