@@ -3,8 +3,9 @@
 import numpy as np
 
 from episafe.errors import InvalidProblem
+from episafe.learning.fitted import OfFeatures, OfSlots
 from episafe.learning.model import Scales
-from episafe.learning.ridge import OfFeatures, OfSlots, Regression, SampledRegression
+from episafe.learning.ridge import Regression, SampledRegression
 from episafe.learning.softmax import SoftmaxPolicy
 from episafe.problems.policy import Policy, TablePolicy
 from episafe.problems.sampled import AnyTask

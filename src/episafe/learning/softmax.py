@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 from episafe.arrays import Array, IntArray
 from episafe.learning import kernels, many, sharing
 from episafe.learning.constants import Constants
+from episafe.learning.fitted import Fitted
 from episafe.learning.model import DenseModel, Scales, Search
-from episafe.learning.ridge import Fitted, Regression, SampledRegression, regression_for
+from episafe.learning.ridge import Regression, SampledRegression, regression_for
 from episafe.learning.search import Bisection, LamSearch, Sections, WarmStart
 from episafe.problems.policy import Acting, in_range
 from episafe.problems.sampled import AnyTask

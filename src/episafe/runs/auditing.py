@@ -14,11 +14,12 @@ from episafe.journal.trail import TRAIL, Trail, broken_at, hash_of, read_trail
 from episafe.runs.batches import deployments
 from episafe.runs.folder import LOG, PROBLEM, check_begin, check_file, head_of, read_head
 from episafe.runs.journalled import batches, problem_of
-from episafe.runs.opened import HELD, Opened, Tally
+from episafe.runs.opened import HELD, Opened
 from episafe.runs.recipe import agent_of
 from episafe.runs.record import EPISODES, Record, is_complete
 from episafe.runs.replaying import replay
 from episafe.runs.runner import SOURCES
+from episafe.runs.tally import Tally
 from episafe.runs.tape import StateHash
 
 MADE = ("plans", "sources", "bounds", "values")  # what a batch says of each plan
