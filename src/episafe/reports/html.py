@@ -14,7 +14,7 @@ from episafe.reports.tables import NUM_WORDS, cells, headings, plus_minus
 TITLE, BANDIT_TITLE = "Safe exploration: regret and violation", "Safe linear bandits: regret and violation"
 MATRIX_KEY = (
     "Each cell: the share of episodes that violate the constraint; regret at the last episode, mean ± 95 % interval; "
-    "how often the incumbent was deployed, where the agent has one."
+    "how often the incumbent was deployed alone, where the agent has one; what a certifier deploys may hold it too."
 )
 NUM_PLACE = 2  # columns of HEADINGS that name the place
 

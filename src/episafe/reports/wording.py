@@ -170,7 +170,7 @@ def reliance(summary: Summary) -> str:
     """How much of the run was the incumbent's."""
     used = summary.incumbent_deployments.mean
     if used == 0:
-        return "incumbent never deployed"
+        return "incumbent never deployed alone"
     if used == summary.num_episodes:
         return in_rounds("incumbent in every episode", [summary])
     return in_rounds(f"incumbent in {share(used, summary.num_episodes)} of episodes", [summary])
