@@ -246,3 +246,10 @@ def test_the_command_fails_until_early_ends_are_confirmed(tmp_path, monkeypatch)
     done = runner.invoke(app, command, input="y\n")
     assert done.exit_code == 0
     assert "is that meant?" in done.output
+
+
+def test_too_little_slack_to_try_anything_is_a_warning():
+    found = [{f.what: f for f in check(made(Walk(), slack=slack), 20)}["trials"] for slack in (0.9, 0.05)]
+    b = made(Walk()).task.threshold
+    assert [f.verdict for f in found] == ["ok", "warning"]
+    assert f"{0.9 / (b + 0.9):.1%}" in found[0].found and "relax the limit" in found[1].found

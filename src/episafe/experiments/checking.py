@@ -24,6 +24,7 @@ from episafe.runs.live import play_some
 
 DELTA = 0.01  # of the interval for the incumbent's utility
 FAR = 5.0  # standard errors beyond which two means are said to differ; a rule of thumb
+FEW = 0.05  # share of trials below which learning is slow; a rule of thumb
 SAME = 1e-6  # what is told and what is seen may differ by this, in [0, 1]
 CONFIRM = {"early-end": "early ends"}  # what the user may confirm, and the finding that asks for it
 
@@ -87,7 +88,7 @@ def check(problem: AnyLive, num_episodes: int = 200, seed: int = 0, confirmed: C
         return [*findings, Finding("episodes", "error", str(error))]
     findings.append(Finding("episodes", "ok", f"{num_episodes} of the incumbent, {steps_of(problem.task)} steps each"))
     findings.append(_ends(problem, episodes, "early-end" in confirmed))
-    looks: list[Callable[[AnyLive, list[Episode]], Finding]] = [_start, _features, _repeats, _incumbent]
+    looks: list[Callable[[AnyLive, list[Episode]], Finding]] = [_start, _features, _repeats, _incumbent, _trials]
     if problem.task.time_homogeneous:
         looks.append(_steps_alike)
     findings += [look(problem, episodes) for look in looks]
@@ -224,6 +225,20 @@ def _incumbent(problem: AnyLive, episodes: list[Episode]) -> Finding:
         shown = f"give the slack these episodes show, {low - b:.3g}" if low > b else "relax the limit"
         return Finding("incumbent", "warning", f"{found}: not certain; play more with --episodes, or {shown}")
     return Finding("incumbent", "ok", found)
+
+
+def _trials(problem: AnyLive, episodes: list[Episode]) -> Finding:
+    """How often `Observation` may try a candidate of which nothing is known: ξ/(b + ξ)."""
+    b, slack = problem.task.threshold, problem.task.slack
+    if slack is None:
+        return Finding("trials", "ok", "how often something new may be tried follows from the slack, not known yet")
+    if b <= 0:
+        return Finding("trials", "ok", "a policy without any utility is safe: anything may be tried at once")
+    share = slack / (b + slack)
+    found = f"Observation tries something new in {share:.1%} of its first episodes, slack/(threshold + slack)"
+    if share < FEW:
+        return Finding("trials", "warning", f"{found}: it will be slow; give a safer incumbent, or relax the limit")
+    return Finding("trials", "ok", found)
 
 
 def _copies(problem: VectorGymCMDP, episodes: list[Episode]) -> Finding:
