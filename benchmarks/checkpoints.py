@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import episafe as es
-from episafe.experiments.huge import huge
-from episafe.runs import checkpoint
+from episafe.envs.huge import huge
+from episafe.storage import checkpoint
 
 REPEATS = 7
 

@@ -29,10 +29,10 @@ import monitors
 import episafe as es
 import hostile
 import tampering
-from episafe.bandits import keeping
+from episafe.deployment import bandit_keeping, journalled
 from episafe.experiments import bandit as bandit_experiment
-from episafe.experiments.catalogue import AGENTS, build_agent
-from episafe.runs import checkpoint, journalled
+from episafe.registry import AGENTS, build_agent
+from episafe.storage import checkpoint
 
 FORK = multiprocessing.get_context("fork")  # a new interpreter would take longer than the runs
 CHAIN = es.make("streaming", seed=3)
@@ -117,10 +117,10 @@ def kills(count: int) -> Outcome:
 @contextmanager
 def _often() -> Iterator[None]:
     """Batches, syncs and checkpoints much more often than usual: more kinds of moments to be killed at."""
-    usual = journalled.SYNC_EVERY, journalled.CHECKPOINT_EVERY, keeping.KEEP_EVERY
-    journalled.SYNC_EVERY, journalled.CHECKPOINT_EVERY, keeping.KEEP_EVERY = 0.02, 0.1, 0.02
+    usual = journalled.SYNC_EVERY, journalled.CHECKPOINT_EVERY, bandit_keeping.KEEP_EVERY
+    journalled.SYNC_EVERY, journalled.CHECKPOINT_EVERY, bandit_keeping.KEEP_EVERY = 0.02, 0.1, 0.02
     yield
-    journalled.SYNC_EVERY, journalled.CHECKPOINT_EVERY, keeping.KEEP_EVERY = usual
+    journalled.SYNC_EVERY, journalled.CHECKPOINT_EVERY, bandit_keeping.KEEP_EVERY = usual
 
 
 _KNOWN: dict[tuple[str, str], es.Record] = {}
@@ -351,7 +351,7 @@ def misspecified_features(count: int) -> Outcome:
 
 
 def es_frames(folder: Path):
-    from episafe.journal.frames import Reader
+    from episafe.storage.frames import Reader
 
     return list(Reader(folder / "journal.log"))
 

@@ -18,8 +18,8 @@ import numpy as np
 import episafe as es
 from episafe.problems import exact
 from episafe.problems.policy import TablePolicy
-from episafe.runs.facts import blank, no_coins
-from episafe.runs.runner import forget, plain_loop
+from episafe.runs.columns import blank, no_coins
+from episafe.runs.run import forget, plain_loop
 
 FIRST_SEED = 20_000
 ENVS = ("tabular", "streaming", "linear")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import episafe as es
-from episafe.runs.simulate import running_sums, simulate
+from episafe.kernels.simulation import running_sums, simulate
 
 LOGGED = {"tabular": 500, "streaming": 500, "linear": 1000}
 

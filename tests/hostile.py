@@ -213,7 +213,7 @@ def damages(raw, rng):
 
 def main(folder):
     import episafe as es
-    from episafe.runs import checkpoint
+    from episafe.storage import checkpoint
 
     bandit = es.bandits.make("finite", seed=0)
     agent = es.bandits.OPLBSP(bandit.task, 1000)

@@ -7,10 +7,10 @@ import pytest
 from scipy.optimize import linprog
 
 import episafe as es
-from episafe.bandits.agents.base import BanditAgent
-from episafe.bandits.agents.engine import REASONS
-from episafe.bandits.radius import radius, radius_now
-from episafe.bandits.run import blank_tally, compiled_loop, plain_loop, spans
+from episafe.agents.bandits.base import BanditAgent
+from episafe.kernels.bandit_decision import REASONS
+from episafe.learning.bandit_radius import radius, radius_now
+from episafe.runs.bandit_run import blank_tally, compiled_loop, plain_loop, spans
 
 ENVS = ["finite", "ball", "ellipsoid", "contexts"]
 K = 20_000
@@ -306,7 +306,7 @@ def test_any_failure_inside_deploys_the_incumbent_and_the_record_says_why(monkey
     def crash(*_):
         raise np.linalg.LinAlgError("eigenvalues did not converge")
 
-    monkeypatch.setattr("episafe.bandits.agents.rule_agent.estimates", crash)
+    monkeypatch.setattr("episafe.agents.bandits.rule_agent.estimates", crash)
     agent.learn(np.zeros(5), 0.0, 0.0)
     plan = agent.plan()
     assert plan.source == "safe" and "did not converge" in plan.reason

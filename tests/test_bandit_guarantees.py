@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import episafe as es
-from episafe.bandits.agents.oplbsp import deployment_bound
-from episafe.bandits.radius import radius, radius_now
-from episafe.bandits.regression import absorb, blank, estimates
+from episafe.agents.bandits.oplbsp import deployment_bound
+from episafe.kernels.bandit_regression import absorb, blank, estimates
+from episafe.learning.bandit_radius import radius, radius_now
 
 SEEDS = range(300, 320)
 LENGTHS = {"finite": 20_000, "ball": 20_000, "ellipsoid": 20_000, "contexts": 5_000}

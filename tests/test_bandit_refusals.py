@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import episafe as es
-from episafe.bandits.agents.engine import REASONS, SEED, mixed, nudged
+from episafe.kernels.bandit_decision import REASONS, SEED, mixed, nudged
 
 B = es.bandits
 BANDIT = B.make("finite", seed=3)

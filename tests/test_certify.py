@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import episafe as es
-from episafe.certify.choosing import choose
-from episafe.certify.evaluating import num_bounds, pessimistic_utility
-from episafe.certify.sequence import blank_trials
-from episafe.runs.facts import blank, no_coins
-from episafe.runs.runner import compiled_mixture_loop, plain_loop
+from episafe.certify.fold_evaluation import num_bounds, pessimistic_utility
+from episafe.kernels.confidence_sequence import blank_trials
+from episafe.kernels.mixture_choice import choose
+from episafe.runs.columns import blank, no_coins
+from episafe.runs.run import compiled_mixture_loop, plain_loop
 
 NAMES = ("tabular", "streaming", "linear")
 DELTA = 0.05

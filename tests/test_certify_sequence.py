@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from episafe.certify.sequence import BETS, COSTS, blank_trials, credit, lower_bounds
+from episafe.kernels.confidence_sequence import BETS, COSTS, blank_trials, credit, lower_bounds
 
 DELTA = 0.05
 

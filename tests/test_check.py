@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 import episafe as es
 from broken import GOOD, Walk, returning
 from episafe.cli import app
-from episafe.experiments.checking import check
-from episafe.experiments.interval import mean_interval
+from episafe.stats import mean_interval
+from episafe.tools.check import check
 
 
 def made(env, **changes):

@@ -16,9 +16,8 @@ from hypothesis.extra import numpy as hnp
 
 import episafe as es
 import hostile
-from episafe import archive
-from episafe.runs import checkpoint
-from episafe.runs.checkpoint import DamagedCheckpoint
+from episafe.storage import checkpoint, sealed_npz
+from episafe.storage.checkpoint import DamagedCheckpoint
 from stored import same_state
 
 PLAIN = st.sampled_from([np.float64, np.float32, np.int64, np.int8, np.uint8, np.bool_, np.dtype("<U5")])
@@ -36,28 +35,28 @@ def a_state():
 @given(state=st.dictionaries(st.from_regex(r"[a-z]{1,5}(\.[a-z0-9_]{1,5}){0,2}", fullmatch=True), ARRAYS, max_size=6))
 @pytest.mark.parametrize("compress", [False, True])
 def test_plain_arrays_come_back_as_they_were(compress, state, tmp_path):
-    state = {name: array for name, array in state.items() if name != archive.FORMAT_NAME}
+    state = {name: array for name, array in state.items() if name != sealed_npz.FORMAT_NAME}
     with (tmp_path / "file").open("w+b") as file:
-        archive.write(file, state, compress=compress)
-    same_state(archive.read(tmp_path / "file"), state)
+        sealed_npz.write(file, state, compress=compress)
+    same_state(sealed_npz.read(tmp_path / "file"), state)
     with np.load(tmp_path / "file") as loaded:  # any numpy reads it
-        assert set(loaded.files) == {*state, archive.FORMAT_NAME}
+        assert set(loaded.files) == {*state, sealed_npz.FORMAT_NAME}
 
 
 def test_what_unpacks_too_far_is_stored_as_it_is(tmp_path, monkeypatch):
     """Zeros that deflate makes a thousandth of: a bomb by all that a reader can see."""
-    monkeypatch.setattr(archive, "UNPACKED_FREELY", 1 << 20)
+    monkeypatch.setattr(sealed_npz, "UNPACKED_FREELY", 1 << 20)
     for path, largest in ((tmp_path / "small", 10_000), (tmp_path / "large", 300_000)):
         with path.open("w+b") as file:
-            archive.write(file, {"a": np.zeros(largest)}, compress=True)
-        assert archive.read(path)["a"].shape == (largest,)
+            sealed_npz.write(file, {"a": np.zeros(largest)}, compress=True)
+        assert sealed_npz.read(path)["a"].shape == (largest,)
     assert (tmp_path / "small").stat().st_size < 10_000 < 8 * 300_000 < (tmp_path / "large").stat().st_size
 
 
 @pytest.mark.parametrize("value", [np.array([None]), np.zeros(2, complex), np.array([b"x"]), np.zeros(1, "f8,i8")])
 def test_only_plain_arrays_are_written(value, tmp_path):
     with (tmp_path / "file").open("w+b") as file, pytest.raises(ValueError, match="plain numbers and text"):
-        archive.write(file, {"a": value}, compress=False)
+        sealed_npz.write(file, {"a": value}, compress=False)
 
 
 def test_two_generations_take_turns(tmp_path):
@@ -85,7 +84,7 @@ def test_no_damage_loads_and_the_previous_generation_takes_over(tmp_path):
     for damaged in hostile.damages(raw, np.random.default_rng(7)):
         newest.write_bytes(damaged)
         with pytest.raises(es.DamagedFile):
-            archive.read(newest)
+            sealed_npz.read(newest)
         if tried % 4 == 0:
             with pytest.warns(DamagedCheckpoint, match=newest.name):
                 found, notes = checkpoint.read(tmp_path)
@@ -132,7 +131,7 @@ def test_pipes_folders_and_devices_are_refused_at_once(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero")):
         with pytest.raises(es.DamagedFile, match="no regular file"):
-            archive.read(path)
+            sealed_npz.read(path)
 
 
 def test_hostile_files_are_refused_in_under_a_second_in_little_memory_and_run_nothing(tmp_path):
@@ -164,7 +163,7 @@ def test_a_record_of_other_columns_is_refused(tmp_path):
     ):
         with (tmp_path / "episodes.npz").open("w+b") as file:
             notes = np.array(json.dumps({"optimum": 1.0, "threshold": 0.5}))
-            archive.write(file, {**good, **change, "notes": notes}, compress=True)
+            sealed_npz.write(file, {**good, **change, "notes": notes}, compress=True)
         with pytest.raises(es.DamagedFile):
             es.Record.load(tmp_path)
 
@@ -180,7 +179,7 @@ def test_the_same_state_makes_the_same_bytes(tmp_path):
 def test_a_problem_with_wrong_numbers_is_a_damaged_file(tmp_path):
     cmdp = es.make("linear", num_states=6)
     cmdp.save(tmp_path / "problem.npz")
-    good = archive.read(tmp_path / "problem.npz")
+    good = sealed_npz.read(tmp_path / "problem.npz")
     assert es.LinearCMDP.load(tmp_path / "problem.npz").optimal_value() == cmdp.optimal_value()
     for change in (
         {"P": np.full_like(good["P"], np.nan)},
@@ -193,6 +192,6 @@ def test_a_problem_with_wrong_numbers_is_a_damaged_file(tmp_path):
         {"more": np.zeros(3)},
     ):
         with (tmp_path / "problem.npz").open("w+b") as file:
-            archive.write(file, {**good, **change}, compress=True)
+            sealed_npz.write(file, {**good, **change}, compress=True)
         with pytest.raises(es.DamagedFile, match=r"problem\.npz"):
             es.LinearCMDP.load(tmp_path / "problem.npz")

@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 
 import episafe as es
 from episafe.cli import app
-from episafe.experiments import spec
+from episafe.experiments import specification
 from episafe.experiments.bandit import AGENTS as BANDIT_AGENTS
 from episafe.experiments.bandit import SUMMARIES
-from episafe.experiments.catalogue import AGENTS, parse_replan
+from episafe.registry import AGENTS, parse_replan
 
 runner = CliRunner()
 
@@ -146,7 +146,7 @@ def test_replanning_rules_are_parsed():
 
 @pytest.fixture
 def tiny_paper(monkeypatch):
-    tiny = spec.Experiment(
+    tiny = specification.Experiment(
         title="tiny",
         environments=["tabular", "streaming"],
         variants=["released"],
@@ -187,7 +187,7 @@ def test_paper_refuses_a_folder_with_another_experiment(tmp_path, tiny_paper):
 
 
 def test_a_failed_job_is_reported_with_exit_code_1_and_the_others_are_kept(tmp_path, tiny_paper, monkeypatch):
-    run = spec.Job.run
+    run = specification.Job.run
 
     def failing(self, records):
         if self.name == "tabular-released-opse-0":
@@ -212,8 +212,8 @@ def test_a_failed_job_is_reported_with_exit_code_1_and_the_others_are_kept(tmp_p
                 future.set_exception(error)
             return future
 
-    monkeypatch.setattr(spec.Job, "run", failing)
-    monkeypatch.setattr("episafe.experiments.pool.ProcessPoolExecutor", Inline)
+    monkeypatch.setattr(specification.Job, "run", failing)
+    monkeypatch.setattr("episafe.experiments.worker_pool.ProcessPoolExecutor", Inline)
     done = invoke("paper", "--out", tmp_path)
     assert done.exit_code == 1
     assert "tabular-released-opse-0: RuntimeError: out of luck" in " ".join(done.output.split())
@@ -221,7 +221,7 @@ def test_a_failed_job_is_reported_with_exit_code_1_and_the_others_are_kept(tmp_p
 
 
 def test_the_papers_experiment_is_the_papers():
-    full, quick = spec.paper_experiment(quick=False), spec.paper_experiment(quick=True)
+    full, quick = specification.paper_experiment(quick=False), specification.paper_experiment(quick=True)
     assert (full.num_seeds, full.num_episodes, quick.num_seeds, quick.num_episodes) == (10, 10_000, 3, 1_000)
     ours = ["opse-observation", "opse-fresh-data", "incumbent"]
     assert [agent for agent in full.agents if agent not in ours] == ["opse", "ghosh", "dope", "uniform"]

@@ -8,9 +8,9 @@ import pytest
 import episafe as es
 import oracles
 from conftest import constants
-from episafe.learning import acting
-from episafe.learning.model import Scales
-from episafe.learning.softmax import SoftmaxPlanner
+from episafe.kernels import softmax_actions
+from episafe.kernels.model_arrays import Scales
+from episafe.learning.planner import SoftmaxPlanner
 
 
 def planner(task, chosen, episodes=()):
@@ -93,7 +93,7 @@ def test_one_hot_estimate_is_the_shrunken_frequency():
     known = made.regression
     known.work.V[1, :2] = np.array([1, 10])[:, None, None]  # slots of step 1 in order of first sight: states 0, 1
     bonus, Q = np.zeros_like(known.work.bonus), np.zeros((2, 3, 2, known.state_of.shape[1]))
-    acting.count_values(known.model, known.support.size, known.work, made.scales, bonus, Q)
+    softmax_actions.count_values(known.model, known.support.size, known.work, made.scales, bonus, Q)
     np.testing.assert_allclose(Q[0, :, 1, 0], 13 / 5)
     np.testing.assert_allclose(Q[0, :, 0, 0], 0)
     # β = 1/√5 and σ² = (3·1 + 1·100)/5 − (13/5)² = 13.84: βσ + 2β²; where nothing was seen, σ = 0 and β = 1

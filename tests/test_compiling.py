@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import episafe
-from episafe.compiling import source_stamp
-from episafe.learning import backward, kernels
+from episafe.kernels import backward_pass, decision, simulation
+from episafe.kernels.compilation import source_stamp
 from episafe.problems import exact
-from episafe.runs import compiled, simulate
+from episafe.runs import compiled
 
 PROGRAM = """
 import episafe as es
@@ -20,12 +20,12 @@ print(record.utility_values.sum())
 
 
 def test_every_cache_is_tied_to_all_sources():
-    for made in (kernels.decide, backward.softmax_step, exact.policy_values, simulate.simulate, compiled._play):
+    for made in (decision.decide, backward_pass.softmax_step, exact.policy_values, simulation.simulate, compiled._play):
         assert made._cache._cache_file._source_stamp == source_stamp()
 
 
 def test_a_change_in_one_file_is_seen_by_compiled_code_in_another(tmp_path):
-    """The loop in runs/compiled.py must not go on with the old Algorithm 2 of learning/kernels.py."""
+    """The loop in runs/compiled.py must not go on with the old Algorithm 2 of kernels/decision.py."""
     shutil.copytree(Path(episafe.__file__).parent, tmp_path / "episafe", ignore=shutil.ignore_patterns("__pycache__"))
     environment = {"PYTHONPATH": str(tmp_path), "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PATH": ""}
 
@@ -36,7 +36,7 @@ def test_a_change_in_one_file_is_seen_by_compiled_code_in_another(tmp_path):
         return float(done.stdout)
 
     before = run()
-    changed = tmp_path / "episafe" / "learning" / "kernels.py"
+    changed = tmp_path / "episafe" / "kernels" / "decision.py"
     text = changed.read_text()
     assert text.count("return utility_bound >= threshold") == 1
     changed.write_text(text.replace("return utility_bound >= threshold", "return utility_bound >= threshold + 0.5"))

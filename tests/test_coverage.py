@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import episafe as es
-from episafe.learning.signals import theory_scale
+from episafe.learning.signal_regression import theory_scale
 from episafe.problems.exact import values
 
 S, A, H, K = 3, 2, 2, 60

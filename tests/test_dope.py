@@ -5,7 +5,13 @@ import pytest
 
 import episafe as es
 import oracles
-from episafe.learning.extended import Box, confidence_box, extended_greedy, extended_occupancy, optimistic_pessimistic
+from episafe.kernels.extended_value_iteration import (
+    Box,
+    confidence_box,
+    extended_greedy,
+    extended_occupancy,
+    optimistic_pessimistic,
+)
 
 SMALL = es.Constants(0.3, 0.3, 0, 0, kappa=1, lam_max=0, num_halvings=0)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import episafe as es
-from episafe.experiments.calibrate import scaled
+from episafe.tools.calibration import scaled
 
 SEEDS = range(100, 120)
 

@@ -12,7 +12,7 @@ import pytest
 import episafe as es
 from broken import BROKEN, BROKEN_VECTORS, GOOD, UTILITY, H, Walk, psi, returning
 from conftest import constants
-from episafe.problems.outside import ENDED, START
+from episafe.problems.boundary_states import ENDED, START
 from episafe.runs.live import play_some
 
 

@@ -14,14 +14,14 @@ import pytest
 
 import episafe as es
 import gym_problems
+from episafe.deployment import journalled, session
+from episafe.deployment.folder import beginning
 from episafe.errors import DamagedFile
-from episafe.experiments.catalogue import AGENTS, build_agent
-from episafe.journal.frames import MAGIC, Kind, Reader, encode
-from episafe.journal.values import as_text, from_text
-from episafe.problems.outside import ENDED
+from episafe.problems.boundary_states import ENDED
+from episafe.registry import AGENTS, build_agent
 from episafe.reports import audit_page
-from episafe.runs import journalled, opened
-from episafe.runs.folder import beginning
+from episafe.storage.frames import MAGIC, Kind, Reader, encode
+from episafe.storage.json_values import as_text, from_text
 
 CHAIN = es.make("streaming", seed=3)
 
@@ -229,13 +229,13 @@ def test_the_monitors_of_bandits_halt_too(tmp_path):
             plan = live.plan()
             action = plan.atoms[0]
             live.learn([action] * 5, [0.0] * 5, [-0.9] * 5, plan_id=plan.id)
-        assert plan.source == "safe" and plan.reason.startswith("halted: ") and plan.id == opened.HELD
+        assert plan.source == "safe" and plan.reason.startswith("halted: ") and plan.id == session.HELD
     with es.open(tmp_path, agent=build()) as live:
         assert live.plan().reason == plan.reason
 
 
 def test_a_bandit_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr("episafe.bandits.keeping.KEEP_EVERY", 0.0)
+    monkeypatch.setattr("episafe.deployment.bandit_keeping.KEEP_EVERY", 0.0)
     for env in ("finite", "contexts", "ball"):
         bandit = es.bandits.make(env, seed=0)
         build = lambda b=bandit: es.bandits.OPLBSP(b.task, radius="determinant", replan=es.Doubling(0.3))  # noqa: E731
@@ -276,7 +276,7 @@ def report_losses(live, num_episodes, rng):
         plan = live.plan()
         seen = episode(plan, rng)
         live.learn(replace(seen, utilities=np.zeros(len(seen.actions))), plan_id=plan.id)
-        if plan.id == opened.HELD:
+        if plan.id == session.HELD:
             return plan
     raise AssertionError("no alarm")
 
@@ -505,7 +505,7 @@ def test_only_one_may_begin_it(tmp_path):
 
 
 def test_a_torn_tail_is_cut_and_recorded_and_a_flipped_bit_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(opened, "write_checkpoint", lambda *_: None)  # a slow machine makes one, which saw the cut tail
+    monkeypatch.setattr(session, "write_checkpoint", lambda *_: None)  # one would have seen the cut tail
     rng = np.random.default_rng(0)
     with es.open(tmp_path, agent=tuned()) as live:
         for _ in range(3):
@@ -573,7 +573,7 @@ def test_frames_that_cannot_have_been_written_are_refused(tmp_path):
 
 
 def test_a_journal_shorter_than_its_trail_or_checkpoint_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(opened, "CHECKPOINT_EVERY", 0.0)
+    monkeypatch.setattr(session, "CHECKPOINT_EVERY", 0.0)
     rng = np.random.default_rng(0)
     with es.open(tmp_path, agent=tuned()) as live:
         for _ in range(4):

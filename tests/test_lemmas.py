@@ -10,9 +10,9 @@ import pytest
 
 import episafe as es
 import oracles
-from episafe.learning import bounds
-from episafe.learning.model import DenseModel
-from episafe.learning.softmax import SoftmaxPlanner
+from episafe.kernels.model_arrays import DenseModel
+from episafe.learning import theorem_bounds
+from episafe.learning.planner import SoftmaxPlanner
 
 SEEDS = range(12)
 ROUNDING = 1e-7  # of values up to H from moments of up to 1e14 visits, whose sums carry 1e-16 of themselves
@@ -246,7 +246,7 @@ def test_bonuses_of_the_deployed_policies_sum_to_no_more_than_the_potential():
             states.append(rng.choice(task.num_states, p=cmdp.P[h, states[-1], actions[-1]]))
         agent.learn(es.Episode(states, actions))
     total, control = np.sum(squares, axis=0)
-    limit = bounds.squared_bonus_sum(task, K, delta=0.05)
+    limit = theorem_bounds.squared_bonus_sum(task, K, delta=0.05)
     assert 0.02 * limit < total <= limit
     assert control > limit
 
@@ -263,7 +263,7 @@ def test_the_incumbent_is_deployed_no_more_often_than_its_bound():
     reward[:, :, 0], utility[:, :, 1] = 1.0, 1.0
     cmdp = es.LinearCMDP(P, reward, utility, threshold=1.4)
     constants = es.Constants(1, 1, 1, 1, kappa=0.01, lam_max=300, num_halvings=30)
-    limit = bounds.incumbent_deployments(cmdp.task, constants.C_u)
+    limit = theorem_bounds.incumbent_deployments(cmdp.task, constants.C_u)
     K = int(2 * limit)
     record = es.run(cmdp, es.OPSE(cmdp.task, constants, es.Doubling(0.1)), num_episodes=K)
     assert 0 < record.safe_deployments()[-1] <= limit

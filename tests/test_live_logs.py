@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 import episafe as es
 from conftest import constants
-from episafe.problems.outside import Outside
+from episafe.problems.boundary_states import Outside
 
 H = 5
 

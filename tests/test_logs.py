@@ -10,7 +10,7 @@ import pytest
 import episafe as es
 import oracles
 from conftest import constants
-from episafe.problems.logs import read_log
+from episafe.logs.tables import read_log
 
 
 def incumbent_log(cmdp, path, count, seed=1):

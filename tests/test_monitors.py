@@ -9,13 +9,13 @@ from typer.testing import CliRunner
 
 import episafe as es
 from conftest import constants
-from episafe.certify.sequence import BETS
 from episafe.cli import app
+from episafe.kernels.confidence_sequence import BETS
 from episafe.monitors.claims import new_claim, weigh
-from episafe.monitors.intervals import interval
-from episafe.monitors.residual import ResidualMonitor
+from episafe.monitors.mean_intervals import interval
+from episafe.monitors.residual_test import ResidualMonitor
 from episafe.problems.policy import TablePolicy
-from episafe.reports.notes import notes
+from episafe.reports.run_notes import notes
 
 ENVS = ["tabular", "streaming", "linear"]
 

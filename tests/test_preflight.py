@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 import episafe as es
 from episafe.cli import app
-from episafe.experiments.preflight import expected_incumbent_episodes, preflight
+from episafe.tools.preflight import expected_incumbent_episodes, preflight
 
 
 @pytest.mark.parametrize("name", ["tabular", "streaming", "linear"])

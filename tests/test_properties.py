@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import episafe as es
 import oracles
 from conftest import constants
-from episafe.learning.softmax import SoftmaxPlanner
+from episafe.learning.planner import SoftmaxPlanner
 
 seeds = st.integers(0, 2**32 - 1)
 relaxed = settings(max_examples=25, deadline=None, derandomize=True)

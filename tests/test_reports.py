@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from episafe.errors import DamagedFile
-from episafe.reports import wording
-from episafe.reports.figures import file_stem, write_figures
-from episafe.reports.html import to_html
-from episafe.reports.interactive import script
+from episafe.reports import findings
 from episafe.reports.labels import label, styles
 from episafe.reports.metrics import GRID, Interval, curves, summarise
-from episafe.reports.notes import software
 from episafe.reports.panels import charts
+from episafe.reports.paper_figures import file_stem, write_figures
+from episafe.reports.plotly_charts import script
 from episafe.reports.report import write_report
+from episafe.reports.report_page import to_html
+from episafe.reports.run_notes import software
 from episafe.reports.tables import number, plus_minus, to_csv, to_markdown
 from episafe.runs.record import Record
 
@@ -182,7 +182,7 @@ def test_unlike_and_repeated_runs_are_named():
 
 def test_agents_on_different_seeds_are_not_compared_silently():
     summaries = summarise([opse([1.0], seed=0), opse([1.0], agent="ghosh", seed=1)])
-    assert any("not run on the same seeds" in warning for warning in wording.warnings(summaries))
+    assert any("not run on the same seeds" in warning for warning in findings.warnings(summaries))
 
 
 def test_a_curve_ends_at_the_last_episode_on_a_small_grid():
@@ -239,9 +239,9 @@ def test_as_many_digits_as_the_interval_supports(mean, half_width, text):
 def test_a_small_violation_is_not_printed_as_zero():
     assert number(3e-6) == "3.0e-06"
     assert number(1e-13) == "0"
-    assert wording.share(1, 1_000_000) == "< 0.1 %"
-    assert wording.share(999_999, 1_000_000) == "> 99.9 %"
-    assert (wording.share(0, 10), wording.share(10, 10), wording.share(1, 8)) == ("0 %", "100 %", "12.5 %")
+    assert findings.share(1, 1_000_000) == "< 0.1 %"
+    assert findings.share(999_999, 1_000_000) == "> 99.9 %"
+    assert (findings.share(0, 10), findings.share(10, 10), findings.share(1, 8)) == ("0 %", "100 %", "12.5 %")
 
 
 def test_markdown_keeps_its_columns_whatever_the_names():
@@ -251,7 +251,7 @@ def test_markdown_keeps_its_columns_whatever_the_names():
 
 def test_verdict_counts_in_plain_words():
     summaries = summarise(a_comparison())
-    sentences = wording.verdict(summaries)
+    sentences = findings.verdict(summaries)
     assert sentences[0] == (
         "OPSE-LCMDP (heuristic): 0 violating episodes in 3 runs of 50 episodes; incumbent in 20 % of episodes."
     )
@@ -260,16 +260,16 @@ def test_verdict_counts_in_plain_words():
         "the worst episode was 0.1 below the threshold."
     )
     assert sentences[2].endswith("incumbent in every episode.")
-    safe, unsafe = wording.safe_and_unsafe(summaries)
+    safe, unsafe = findings.safe_and_unsafe(summaries)
     assert safe[0] == "OPSE-LCMDP (0 of 150 episodes, 3 runs)"
     assert unsafe[1] == "Uniform policy (100 % of episodes, in 3 of 3 runs)"
 
 
 def test_regrets_are_ranked_where_the_runs_suffice():
     few, enough = summarise(a_comparison()), summarise(a_comparison(10))
-    assert "too wide to rank" in wording.few_runs(few) and wording.lowest_regret(few) == ""
-    assert wording.few_runs(enough) == ""
-    assert "OPSE-LCMDP" in wording.lowest_regret(enough)  # Ghosh's is lower, and bought with violations
+    assert "too wide to rank" in findings.few_runs(few) and findings.lowest_regret(few) == ""
+    assert findings.few_runs(enough) == ""
+    assert "OPSE-LCMDP" in findings.lowest_regret(enough)  # Ghosh's is lower, and bought with violations
 
 
 def test_zero_violation_is_written_into_its_panel():
@@ -374,8 +374,8 @@ def test_records_without_exact_values_are_left_out_and_never_called_safe(tmp_pat
 
 
 def test_few_runs_are_said_to_rank_nothing():
-    assert "With 2 runs" in wording.few_runs(summarise([opse([1.0], seed=s) for s in range(2)]))
-    assert wording.few_runs(summarise([opse([1.0], seed=s) for s in range(10)])) == ""
+    assert "With 2 runs" in findings.few_runs(summarise([opse([1.0], seed=s) for s in range(2)]))
+    assert findings.few_runs(summarise([opse([1.0], seed=s) for s in range(10)])) == ""
 
 
 def test_report_of_a_folder_of_records(tmp_path):

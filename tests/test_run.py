@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import episafe as es
-from episafe.runs.facts import blank
-from episafe.runs.runner import compiled_loop, plain_loop
-from episafe.runs.simulate import draw, running_sums, simulate
+from episafe.kernels.simulation import draw, running_sums, simulate
+from episafe.runs.columns import blank
+from episafe.runs.run import compiled_loop, plain_loop
 
 
 def record(**changes):
@@ -137,7 +137,7 @@ def test_actions_and_transitions_have_streams_of_their_own(monkeypatch):
         given.append(drawn)
         return plain_loop(cmdp, agent, drawn, facts)
 
-    monkeypatch.setattr("episafe.runs.runner._loop", spy)
+    monkeypatch.setattr("episafe.runs.run._loop", spy)
     cmdp = es.make("streaming", seed=1)
     es.run(cmdp, es.Fixed(cmdp.task, "uniform"), num_episodes=3, seed=11)
     choices, transitions = given[0]

@@ -6,7 +6,7 @@ import pytest
 import episafe as es
 import oracles
 from conftest import constants
-from episafe.experiments.huge import huge
+from episafe.envs.huge import huge
 
 
 def sampled_from(cmdp, **changes):

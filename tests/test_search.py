@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import episafe as es
-from episafe.compiling import kernel
-from episafe.learning import kernels
+from episafe.kernels import decision
+from episafe.kernels.compilation import kernel
 
 CONSTANTS = es.Constants(1, 1, 1, 1, kappa=0.05, lam_max=100, num_halvings=25)
 
@@ -64,13 +64,13 @@ def test_a_warm_start_evaluates_half_as_often() -> None:
 
 def test_with_counts_a_pass_over_the_states_serves_three_halvings() -> None:
     agent = _trained("tabular", es.Bisection())
-    assert agent.planner.decide().source == kernels.SEARCH
+    assert agent.planner.decide().source == decision.SEARCH
     assert _evaluations(agent) <= 1 + math.ceil((CONSTANTS.num_halvings - 1) / 3)
 
 
 @kernel
 def _evaluate(model, support, work, scales):  # type: ignore[no-untyped-def]
-    kernels.evaluate(model, support, work, scales)
+    decision.evaluate(model, support, work, scales)
 
 
 def _evaluations(agent: es.OPSE) -> int:
@@ -84,13 +84,13 @@ def _evaluations(agent: es.OPSE) -> int:
     planner, known = agent.planner, agent.planner.regression
     arguments = known.model, known.support, known.work, planner.scales
     _evaluate(*arguments)  # compiled before anything is patched
-    kernels.refresh_once(known.model, known.support.size, known.work, planner.scales)
+    decision.refresh_once(known.model, known.support.size, known.work, planner.scales)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernels, "evaluate", counting)
-        patch.setattr(kernels, "refresh", kernels.refresh_once)
+        patch.setattr(decision, "evaluate", counting)
+        patch.setattr(decision, "refresh", decision.refresh_once)
         for name in ("set_all", "look_ahead", "position"):  # only kernels can call them
-            patch.setattr(kernels, name, getattr(kernels, name).py_func)
-        kernels.decide.py_func(*arguments, planner.search)
+            patch.setattr(decision, name, getattr(decision, name).py_func)
+        decision.decide.py_func(*arguments, planner.search)
     return count["evaluate"]
 
 
@@ -102,15 +102,15 @@ def test_the_default_finds_the_very_lam_of_plain_bisection(name: str, episodes: 
     search, found = planner.search, planner.decide()
     top, bottom = planner.utility_bound(search.lam_max), planner.utility_bound(0.0)
     if top < search.threshold:
-        assert found.source == kernels.SAFE and found.utility_bound == top
+        assert found.source == decision.SAFE and found.utility_bound == top
     elif bottom >= search.threshold:
-        assert found.source == kernels.ZERO and found.utility_bound == bottom
+        assert found.source == decision.ZERO and found.utility_bound == bottom
     else:
         lower, upper = 0.0, search.lam_max
         for _ in range(search.num_halvings):
             middle = (lower + upper) / 2
             lower, upper = (lower, middle) if planner.utility_bound(middle) >= search.threshold else (middle, upper)
-        assert found == (kernels.SEARCH, upper, planner.utility_bound(upper))
+        assert found == (decision.SEARCH, upper, planner.utility_bound(upper))
 
 
 def test_the_values_left_behind_are_those_of_the_lam_found() -> None:

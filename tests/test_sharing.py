@@ -9,7 +9,7 @@ import pytest
 import episafe as es
 import oracles
 from conftest import constants
-from episafe.problems.outside import ENDED, START
+from episafe.problems.boundary_states import ENDED, START
 from episafe.problems.sampled import SampledTask
 
 

@@ -8,7 +8,7 @@ import pytest
 import episafe as es
 import oracles
 from conftest import constants
-from episafe.learning.signals import theory_scale
+from episafe.learning.signal_regression import theory_scale
 from episafe.problems.sampled import SampledTask
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import episafe as es
 from conftest import constants
-from episafe.runs.slack import measure_slack
+from episafe.runs.measured_slack import measure_slack
 from test_sampled import sampled_from
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import episafe as es
 from conftest import constants
-from episafe.runs import checkpoint
+from episafe.storage import checkpoint
 from stored import AGENTS, FINITE_AGENTS, WORLDS, by_tuples, pairs, same_plan, same_record, same_state, states_of
 
 BEFORE, AFTER = 90, 60
@@ -94,7 +94,7 @@ def test_a_new_process_goes_on_bit_for_bit(tmp_path):
     checkpoint.write(tmp_path, agent.state(), {})
     script = """
 import sys, episafe as es
-from episafe.runs import checkpoint
+from episafe.storage import checkpoint
 cmdp = es.make("linear", seed=3)
 agent = es.OPSE(cmdp.task, es.Constants.tuned(cmdp.task))
 agent.restore(checkpoint.read(sys.argv[1])[0])

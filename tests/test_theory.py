@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import episafe as es
-from episafe.learning import bounds, theory
+from episafe.learning import theorem_bounds, theory
 from episafe.learning.theory import Sizes, theorem
 
 getcontext().prec = 40
@@ -170,21 +170,21 @@ def test_bad_arguments_are_refused_by_name(change, message):
 def test_the_counts_of_incumbent_episodes_solve_their_inequalities():
     task = es.make("linear", seed=0).task
     for count, width in (
-        (bounds.incumbent_phase(task, 5.0), task.slack / 10),
-        (bounds.incumbent_deployments(task, 5.0), task.slack / 20),
+        (theorem_bounds.incumbent_phase(task, 5.0), task.slack / 10),
+        (theorem_bounds.incumbent_deployments(task, 5.0), task.slack / 20),
     ):
-        assert count * width**2 >= bounds.squared_bonus_sum(task, count, 0.05)
-        assert 0.99 * count * width**2 < bounds.squared_bonus_sum(task, 0.99 * count, 0.05)
+        assert count * width**2 >= theorem_bounds.squared_bonus_sum(task, count, 0.05)
+        assert 0.99 * count * width**2 < theorem_bounds.squared_bonus_sum(task, 0.99 * count, 0.05)
 
 
 def test_the_regret_bound_by_hand():
     """Every term from its formula at H = 4, A = 3, d = 5; with the theorem's constants it is above the trivial K·H."""
     task = es.make("linear", seed=0).task
     made = es.Constants(2, 3, 5, 7, kappa=0.01, lam_max=1, num_halvings=30)
-    terms = bounds.regret_bound(task, made, num_episodes=1000)
+    terms = theorem_bounds.regret_bound(task, made, num_episodes=1000)
     total = np.sqrt(1000 * 64 * (5 * np.log(201) + np.log(8000 / 0.05)))
     assert terms["optimism"] == pytest.approx(4 * total)
     assert terms["compensation"] == pytest.approx(17 * total)
     assert terms["entropy"] == pytest.approx(0.01 * 1000 * 4 * np.log(3))
-    proved = bounds.regret_bound(task, es.Constants.theory(task, 1000), num_episodes=1000)
+    proved = theorem_bounds.regret_bound(task, es.Constants.theory(task, 1000), num_episodes=1000)
     assert sum(proved.values()) > 1000 * 4

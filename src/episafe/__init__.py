@@ -10,27 +10,27 @@ from episafe.agents.dope import DOPE, Radius
 from episafe.agents.fixed import Fixed
 from episafe.agents.ghosh2024 import Ghosh2024
 from episafe.agents.opse import OPSE
-from episafe.agents.warm import learn_log
+from episafe.deployment.journalled import resume
+from episafe.deployment.opening import audit, open  # es.open, never imported by itself
 from episafe.envs import make
 from episafe.errors import DamagedFile, Infeasible, InUse, InvalidEpisode, InvalidProblem, NotKept
+from episafe.gym.adapter import GymCMDP, from_gymnasium
+from episafe.gym.vector import VectorGymCMDP
 from episafe.learning.constants import Constants
+from episafe.learning.multiplier_search import Bisection, Sections, WarmStart
 from episafe.learning.replanning import Doubling, Every
-from episafe.learning.search import Bisection, Sections, WarmStart
+from episafe.logs.warm_start import learn_log
 from episafe.monitors import Alarm, Monitors
-from episafe.opening import audit, open  # es.open, never imported by itself
 from episafe.problems import features
 from episafe.problems.cmdp import LinearCMDP
-from episafe.problems.gym import GymCMDP, from_gymnasium
 from episafe.problems.policy import MixturePolicy, Policy, TablePolicy
 from episafe.problems.sampled import SampledCMDP, SampledTask
 from episafe.problems.task import Constraint, Task
-from episafe.problems.vector import VectorGymCMDP
 from episafe.runs.estimate import estimate
-from episafe.runs.journalled import resume
 from episafe.runs.live import play, play_batch
+from episafe.runs.measured_slack import measure_slack
 from episafe.runs.record import Record
-from episafe.runs.runner import run
-from episafe.runs.slack import measure_slack
+from episafe.runs.run import run
 
 if TYPE_CHECKING:
     from episafe import bandits

@@ -13,17 +13,18 @@ from rich.markup import escape
 from rich.table import Table
 
 from episafe import envs
-from episafe.bandits import envs as bandits
+from episafe.deployment.folder import holds_journal
+from episafe.deployment.journalled import resume as resume_run
+from episafe.envs import bandits
 from episafe.errors import DamagedFile, InvalidProblem
-from episafe.experiments import checking, progress
-from episafe.experiments.catalogue import AGENTS, CERTIFIERS, build_agent, choose, parse_replan
+from episafe.experiments import progress
 from episafe.experiments.paper import reproduce
 from episafe.learning.constants import Constants
 from episafe.monitors import Monitors
-from episafe.runs.folder import holds_journal
-from episafe.runs.journalled import resume as resume_run
+from episafe.registry import AGENTS, CERTIFIERS, build_agent, choose, parse_replan
 from episafe.runs.record import SETTINGS, Record
-from episafe.runs.runner import run as run_agent
+from episafe.runs.run import run as run_agent
+from episafe.tools import check as own_problem
 
 FAILED, USAGE, UNSAFE, DAMAGED, INTERRUPTED = 1, 2, 3, 4, 130
 
@@ -163,12 +164,12 @@ def audit(
 
     Exit code 4 if something is damaged, 1 if no certificate could be recomputed.
     """
-    from episafe.files import write_text
-    from episafe.opening import audit as audit_folder
+    from episafe.deployment.opening import audit as audit_folder
     from episafe.reports import audit_page
+    from episafe.storage.atomic_files import write_text
 
     with exit_codes():
-        found = audit_folder(folder, checking.named(agent)() if agent else None, head)
+        found = audit_folder(folder, own_problem.named(agent)() if agent else None, head)
         said = found.as_dict()
         if page is not None:
             write_text(page, audit_page.as_html(said, found.lines))
@@ -194,7 +195,7 @@ def check(
     Fails until every error is mended and everything that only you can know is confirmed.
     """
     with exit_codes():
-        findings = checking.check(checking.load(name), episodes, seed, confirm or ())
+        findings = own_problem.check(own_problem.load(name), episodes, seed, confirm or ())
     if as_json:
         typer.echo(json.dumps([vars(finding) for finding in findings], indent=2))
     else:
@@ -273,7 +274,7 @@ def bench(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
 ) -> None:
     """Measure speed on this machine: episodes per second, plans, and growth with K, S and d."""
-    from episafe.experiments.bench import measure
+    from episafe.tools.bench import measure
 
     found: dict[str, Any] = measure(quick)
     if as_json:
@@ -327,8 +328,8 @@ def preflight(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
 ) -> None:
     """Say what to expect before a run: constants at each level, incumbent episodes, regret bound, what would help."""
-    from episafe.experiments import preflight as before
     from episafe.problems.cmdp import LinearCMDP
+    from episafe.tools import preflight as before
 
     with exit_codes():
         found = before.preflight(LinearCMDP.load(problem) if problem else envs.make(env, seed), episodes, delta)
@@ -355,7 +356,7 @@ def calibrate(
     """Find the smallest constants that a family of problems bears, and say with what confidence."""
     from dataclasses import asdict
 
-    from episafe.experiments import calibrate as calibrating
+    from episafe.tools import calibration as calibrating
 
     with exit_codes():
         found = calibrating.calibrate(
@@ -382,7 +383,7 @@ def frontier(
     """Draw regret against violation over the constants, for OPSE, Ghosh et al. and DOPE, the same budget for each."""
     from dataclasses import asdict
 
-    from episafe.experiments import frontier as tracing
+    from episafe.tools import frontier as tracing
 
     with exit_codes():
         chosen, done = tuple(env or tracing.ENVS), 0

@@ -10,19 +10,19 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from episafe.agents import stored
+from episafe.agents import plan_arrays
 from episafe.agents.plan import Plan, Source
-from episafe.agents.stored import Issued
-from episafe.arrays import Array, IntArray
+from episafe.agents.plan_arrays import Issued
+from episafe.checks import TOLERANCE
 from episafe.errors import InvalidEpisode
 from episafe.learning.constants import Level
+from episafe.learning.policy_arrays import Shelf, taken_down
+from episafe.learning.regression import Regression
 from episafe.learning.replanning import Replanning
-from episafe.learning.ridge import Regression
-from episafe.learning.shelf import Shelf, taken_down
-from episafe.problems.checks import TOLERANCE
 from episafe.problems.policy import Policy
 from episafe.problems.sampled import AnyTask, SampledTask
-from episafe.saved import Saved, State, under
+from episafe.storage.state_reader import Saved, State, under
+from episafe.types import Array, IntArray
 
 __all__ = ["Agent", "Episode", "Plan", "Source", "unknown_signals"]
 
@@ -191,7 +191,7 @@ class Agent(ABC):
         """
         shelf = Shelf(self.task, self._own_policy())
         learned = self._learned_state(shelf)
-        plans = stored.stored(self._issued_plans(), shelf)
+        plans = plan_arrays.stored(self._issued_plans(), shelf)
         said = {"version": VERSION, "fingerprint": self.fingerprint(), "settings": _as_json(self.settings())}
         then = {"information_then": self.information_then, "learned": self._learned}
         own = {"num_runs": self.num_runs, "halted": self.halted, "logs": np.array(self.logs, dtype=np.str_)}
@@ -211,7 +211,7 @@ class Agent(ABC):
         regression = twin._restore_learned(saved)
         policies = taken_down(saved, self.task, regression, self._own_policy())
         twin._restore_certificate(saved, policies)
-        twin._restore_plans(saved, stored.restored(saved, policies))
+        twin._restore_plans(saved, plan_arrays.restored(saved, policies))
         shape = (0,) if twin._plan is None else twin._information().shape
         twin.information_then = agent.numbers("information_then", shape)
         saved.end()
@@ -219,7 +219,7 @@ class Agent(ABC):
 
     def fingerprint(self) -> str:
         """SHA-256 over the settings and what the task tells; of functions, what they say of the initial state."""
-        return stored.fingerprint(type(self).__name__, self.settings(), self.task, self._own_policy())
+        return plan_arrays.fingerprint(type(self).__name__, self.settings(), self.task, self._own_policy())
 
     def _refuse_others(self, saved: Saved) -> None:
         version = saved.whole("version", 1)

@@ -7,17 +7,23 @@ from typing import Any, ClassVar
 import numpy as np
 
 from episafe.agents.base import Agent, Plan
-from episafe.arrays import Array, IntArray
+from episafe.kernels.decision import admits
+from episafe.kernels.extended_value_iteration import (
+    Box,
+    Greedy,
+    confidence_box,
+    extended_occupancy,
+    optimistic_pessimistic,
+)
 from episafe.learning.constants import Constants
-from episafe.learning.extended import Box, Greedy, confidence_box, extended_occupancy, optimistic_pessimistic
-from episafe.learning.kernels import admits
+from episafe.learning.policy_arrays import Shelf
 from episafe.learning.replanning import Every, Replanning
-from episafe.learning.shelf import Shelf
 from episafe.problems.dual import Mixture
 from episafe.problems.policy import TablePolicy
 from episafe.problems.sampled import known_slack
 from episafe.problems.task import Task
-from episafe.saved import Saved, State, under
+from episafe.storage.state_reader import Saved, State, under
+from episafe.types import Array, IntArray
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from episafe.agents.base import Agent, Plan
-from episafe.arrays import Array, IntArray
+from episafe.checks import as_distributions
 from episafe.errors import InvalidProblem
+from episafe.learning.policy_arrays import Shelf
 from episafe.learning.replanning import Doubling
-from episafe.learning.shelf import Shelf
-from episafe.problems.checks import as_distributions
 from episafe.problems.policy import Policy, TablePolicy, uniform_table
 from episafe.problems.sampled import AnyTask, FunctionPolicy, SampledTask
-from episafe.saved import Saved, State
+from episafe.storage.state_reader import Saved, State
+from episafe.types import Array, IntArray
 
 
 class Fixed(Agent):

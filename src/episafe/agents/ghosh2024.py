@@ -4,8 +4,8 @@ from typing import ClassVar
 
 from episafe.agents.softmax_agent import SoftmaxAgent
 from episafe.learning.constants import Constants
+from episafe.learning.multiplier_search import Bisection, LamSearch
 from episafe.learning.replanning import Replanning
-from episafe.learning.search import Bisection, LamSearch
 from episafe.problems.sampled import AnyTask
 
 

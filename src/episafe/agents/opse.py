@@ -5,21 +5,21 @@ from typing import Any, ClassVar
 import numpy as np
 
 from episafe.agents.base import Episode, Plan
+from episafe.agents.plan_arrays import Issued
 from episafe.agents.softmax_agent import SoftmaxAgent
-from episafe.agents.stored import Issued
-from episafe.arrays import IntArray
 from episafe.certify import Certifier, Model
 from episafe.certify.base import Deployment
 from episafe.errors import InvalidEpisode
+from episafe.kernels.decision import admits
 from episafe.learning.constants import Constants
-from episafe.learning.kernels import admits
-from episafe.learning.proposing import propose
+from episafe.learning.multiplier_search import Bisection, LamSearch
+from episafe.learning.policy_arrays import Shelf
+from episafe.learning.proposal import propose
 from episafe.learning.replanning import Every, Replanning
-from episafe.learning.search import Bisection, LamSearch
-from episafe.learning.shelf import Shelf
 from episafe.problems.policy import MixturePolicy, Policy
 from episafe.problems.sampled import AnyTask, known_slack
-from episafe.saved import Saved, State, under
+from episafe.storage.state_reader import Saved, State, under
+from episafe.types import IntArray
 
 PLANS_REMEMBERED = 1000  # an episode of an older plan is learned from, and counts for no certificate
 
@@ -27,7 +27,7 @@ PLANS_REMEMBERED = 1000  # an episode of an older plan is learned from, and coun
 class OPSE(SoftmaxAgent):
     """Explores with the composite softmax policy of the smallest λ whose pessimistic utility reaches the threshold.
 
-    Algorithm 2 itself is `episafe.learning.kernels.decide`. With another certifier the planner only proposes: its
+    Algorithm 2 itself is `episafe.kernels.decision.decide`. With another certifier the planner only proposes: its
     constants then touch the regret and never the guarantee, which is the certifier's.
 
     Args:

@@ -4,20 +4,20 @@ import copy
 from typing import Any, ClassVar
 
 from episafe.agents.base import Agent, Plan, Source, unknown_signals
-from episafe.arrays import Array, IntArray
-from episafe.learning import kernels
+from episafe.kernels.decision import SAFE, SEARCH, ZERO
 from episafe.learning.constants import Constants
+from episafe.learning.multiplier_search import LamSearch
+from episafe.learning.planner import Decision, SoftmaxPlanner
+from episafe.learning.policy_arrays import Shelf
+from episafe.learning.regression import Regression
+from episafe.learning.regression_arrays import fill, stored
 from episafe.learning.replanning import Replanning
-from episafe.learning.ridge import Regression
-from episafe.learning.search import LamSearch
-from episafe.learning.shelf import Shelf
-from episafe.learning.softmax import Decision, SoftmaxPlanner
-from episafe.learning.stored import fill, stored
 from episafe.problems.policy import Policy
 from episafe.problems.sampled import AnyTask
-from episafe.saved import Saved, State
+from episafe.storage.state_reader import Saved, State
+from episafe.types import Array, IntArray
 
-SOURCES: dict[int, Source] = {kernels.SAFE: "safe", kernels.ZERO: "zero", kernels.SEARCH: "search"}
+SOURCES: dict[int, Source] = {SAFE: "safe", ZERO: "zero", SEARCH: "search"}
 
 
 class SoftmaxAgent(Agent):
@@ -53,7 +53,7 @@ class SoftmaxAgent(Agent):
 
     def as_plan(self, decision: Decision, policy: Policy | None = None) -> Plan:
         """The plan that a decision stands for; without a policy, the one that the planner has just evaluated."""
-        if decision.source == kernels.SAFE:
+        if decision.source == SAFE:
             return self._incumbent("no λ up to lam_max is known to be safe yet", decision.utility_bound)
         policy = policy or self.planner.policy(decision.lam)
         return Plan(policy, SOURCES[decision.source], decision.lam, decision.utility_bound, self.level)

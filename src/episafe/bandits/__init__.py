@@ -1,19 +1,19 @@
 """Safe linear bandits: OPLB-SP and its peers, exact answers, environments, and the run loop."""
 
-from episafe.bandits.actions import Ball, Ellipsoid
-from episafe.bandits.agents.base import BanditAgent, BanditPlan
-from episafe.bandits.agents.incumbent import Incumbent
-from episafe.bandits.agents.oful import OFUL
-from episafe.bandits.agents.oplb import OPLB
-from episafe.bandits.agents.oplbsp import OPLBSP
-from episafe.bandits.agents.roful import ROFUL
-from episafe.bandits.agents.safe_lucb import SafeLUCB
-from episafe.bandits.envs import make
-from episafe.bandits.monitors import Monitors
-from episafe.bandits.policy import Mixture
-from episafe.bandits.problem import LinearBandit
-from episafe.bandits.run import run
-from episafe.bandits.task import BanditTask
+from episafe.agents.bandits.base import BanditAgent, BanditPlan
+from episafe.agents.bandits.incumbent import Incumbent
+from episafe.agents.bandits.oful import OFUL
+from episafe.agents.bandits.oplb import OPLB
+from episafe.agents.bandits.oplbsp import OPLBSP
+from episafe.agents.bandits.roful import ROFUL
+from episafe.agents.bandits.safe_lucb import SafeLUCB
+from episafe.envs.bandits import make
+from episafe.monitors.round_monitors import Monitors
+from episafe.problems.bandit import LinearBandit
+from episafe.problems.bandit_actions import Ball, Ellipsoid
+from episafe.problems.bandit_policy import Mixture
+from episafe.problems.bandit_task import BanditTask
+from episafe.runs.bandit_run import run
 
 __all__ = [
     "OFUL",

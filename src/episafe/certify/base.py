@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
-from episafe.arrays import IntArray
-from episafe.learning.proposing import Aim, Proposal
-from episafe.learning.shelf import Shelf
+from episafe.learning.policy_arrays import Shelf
+from episafe.learning.proposal import Aim, Proposal
 from episafe.problems.policy import Policy
 from episafe.problems.sampled import AnyTask
-from episafe.saved import Saved, State
+from episafe.storage.state_reader import Saved, State
+from episafe.types import IntArray
 
 
 class Deployment(NamedTuple):

@@ -7,21 +7,21 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from episafe.arrays import Array, IntArray
 from episafe.certify.base import Deployment
 from episafe.certify.checks import as_probability
-from episafe.certify.evaluating import num_bounds, pessimistic_utility
-from episafe.certify.sequence import BETS
+from episafe.certify.fold_evaluation import num_bounds, pessimistic_utility
+from episafe.checks import TOLERANCE, as_distributions
 from episafe.errors import InvalidEpisode, InvalidProblem
+from episafe.kernels.confidence_sequence import BETS
 from episafe.learning.constants import Level
-from episafe.learning.proposing import Aim, Proposal
-from episafe.learning.shelf import Shelf
-from episafe.learning.softmax import SoftmaxPolicy
-from episafe.problems.checks import TOLERANCE, as_distributions
+from episafe.learning.planner import SoftmaxPolicy
+from episafe.learning.policy_arrays import Shelf
+from episafe.learning.proposal import Aim, Proposal
 from episafe.problems.policy import Policy, TablePolicy
 from episafe.problems.sampled import AnyTask, known_slack
 from episafe.problems.task import Task
-from episafe.saved import Saved, State, under
+from episafe.storage.state_reader import Saved, State, under
+from episafe.types import Array, IntArray
 
 FIRST_EPOCH, EPOCH_GROWTH = 500, 1.5  # episodes; fixed in advance, as the proof needs
 STEPS = (1.0, 0.7, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05, 0.0)  # how far candidates go towards the proposal, boldest first

@@ -7,19 +7,19 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from episafe.arrays import IntArray
 from episafe.certify.base import Deployment
 from episafe.certify.checks import as_probability
-from episafe.certify.choosing import choose, score
-from episafe.certify.sequence import BETS, blank_trials, credit
+from episafe.checks import TOLERANCE
 from episafe.errors import InvalidEpisode
+from episafe.kernels.confidence_sequence import BETS, blank_trials, credit
+from episafe.kernels.mixture_choice import choose, score
 from episafe.learning.constants import Level
-from episafe.learning.proposing import Aim, Proposal
-from episafe.learning.shelf import Shelf
-from episafe.problems.checks import TOLERANCE
+from episafe.learning.policy_arrays import Shelf
+from episafe.learning.proposal import Aim, Proposal
 from episafe.problems.policy import MixturePolicy, Policy, components_of
 from episafe.problems.sampled import AnyTask, SampledTask, known_slack
-from episafe.saved import Saved, State, under
+from episafe.storage.state_reader import Saved, State, under
+from episafe.types import IntArray
 
 # These touch the regret and never the guarantee; set on the released problems of seeds 1000 to 1033.
 NUM_ROWS = 6  # policies on trial at once, with the incumbent

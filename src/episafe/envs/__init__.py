@@ -8,11 +8,11 @@ import numpy as np
 
 from episafe.envs.battery import battery
 from episafe.envs.cloud import cloud
-from episafe.envs.drawing import Variant
 from episafe.envs.inventory import inventory
 from episafe.envs.linear import linear
 from episafe.envs.streaming import streaming
 from episafe.envs.tabular import tabular
+from episafe.envs.threshold_draw import Variant
 from episafe.problems.cmdp import LinearCMDP
 
 PAPER: dict[str, Callable[..., LinearCMDP]] = {

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from episafe.arrays import Array
-from episafe.envs.drawing import Origin, Variant, check_range
+from episafe.envs.threshold_draw import Origin, Variant, check_range
 from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.rules import Chance, Rules, State, listed, mostly
+from episafe.types import Array
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from episafe.arrays import Array
-from episafe.envs.drawing import Origin, Variant, check_range
 from episafe.envs.inventory import poisson
+from episafe.envs.threshold_draw import Origin, Variant, check_range
 from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.rules import Chance, Rules, State, listed, mostly
+from episafe.types import Array
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from episafe.arrays import Array
-from episafe.envs.drawing import Origin, Variant, check_range, check_sizes
+from episafe.envs.threshold_draw import Origin, Variant, check_range, check_sizes
 from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.rules import Chance, Rules, State, listed, mostly
+from episafe.types import Array
 
 WEEK = (0.8, 0.8, 0.9, 1.0, 1.2, 1.4, 0.9)  # demand by weekday, times the mean
 

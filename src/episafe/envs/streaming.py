@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from episafe.arrays import Array
-from episafe.envs.drawing import Origin, Variant, check_interval, check_range, check_sizes, draw_feasible
+from episafe.envs.threshold_draw import Origin, Variant, check_interval, check_range, check_sizes, draw_feasible
 from episafe.problems.cmdp import LinearCMDP
+from episafe.types import Array
 
 FAST, SLOW = 0, 1
 

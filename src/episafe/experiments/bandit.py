@@ -10,15 +10,15 @@ from typing import Any
 from rich.console import Console
 
 from episafe import bandits
-from episafe.bandits.agents.base import BanditAgent
+from episafe.agents.bandits.base import BanditAgent
 from episafe.experiments import progress
-from episafe.experiments.catalogue import parse_replan
 from episafe.experiments.paper import claim
-from episafe.experiments.pool import Outcome, run_jobs
+from episafe.experiments.worker_pool import Outcome, run_jobs
 from episafe.learning.replanning import Replanning
+from episafe.registry import parse_replan
 from episafe.reports.report import write_report
-from episafe.runs.checkpoint import NAMES
 from episafe.runs.record import Record, is_complete
+from episafe.storage.checkpoint import NAMES
 
 SLACK = "slack"  # the folder of the runs with other slacks
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from rich.console import Console
 
 from episafe.experiments import progress
-from episafe.experiments.pool import run_jobs
-from episafe.experiments.spec import Job, paper_experiment
-from episafe.files import write_text
+from episafe.experiments.specification import Job, paper_experiment
+from episafe.experiments.worker_pool import run_jobs
 from episafe.reports.report import write_report
-from episafe.runs.settings import to_toml
+from episafe.storage.atomic_files import write_text
+from episafe.storage.toml_settings import to_toml
 
 PLAN = "experiment.toml"
 

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import numpy as np
 
-from episafe.arrays import Array
+from episafe.types import Array
 
 
 class Replanning(Protocol):

@@ -8,8 +8,8 @@ import numpy as np
 from episafe.certify.checks import as_probability
 from episafe.errors import DamagedFile
 from episafe.monitors.alarm import Alarm
-from episafe.monitors.residual import ResidualMonitor
-from episafe.monitors.utilities import Promise, UtilityMonitors
+from episafe.monitors.residual_test import ResidualMonitor
+from episafe.monitors.utility_monitors import Promise, UtilityMonitors
 
 NUM_MONITORS = 5  # incumbent, threshold, bound, drift, residual: each has delta/5
 INFINITE = ("interval", "ends")  # entries that may be infinite: nothing is known yet

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from episafe.arrays import Array, IntArray
-from episafe.certify.sequence import BETS
-from episafe.compiling import kernel
+from episafe.kernels.compilation import kernel
+from episafe.kernels.confidence_sequence import BETS
+from episafe.types import Array, IntArray
 
 LEAST_ROOM = 1e-9  # of H: a claim of H itself would divide by 0
 

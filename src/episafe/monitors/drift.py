@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from episafe.arrays import Array, IntArray
-from episafe.certify.sequence import BETS
-from episafe.compiling import kernel
-from episafe.monitors.intervals import interval
+from episafe.kernels.compilation import kernel
+from episafe.kernels.confidence_sequence import BETS
+from episafe.monitors.mean_intervals import interval
+from episafe.types import Array, IntArray
 
 NUM_STARTS = 60  # enough for 10¹¹ episodes
 FIRST_START, GROWTH = 30, 1.5

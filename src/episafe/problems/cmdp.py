@@ -7,19 +7,19 @@ from typing import Any, Literal
 
 import numpy as np
 
-from episafe.arrays import Array
-from episafe.errors import DamagedFile, Infeasible, InvalidProblem
-from episafe.files import read_arrays, write_arrays
-from episafe.problems import exact
-from episafe.problems.checks import (
+from episafe.checks import (
     TOLERANCE,
     as_distributions,
     as_number,
     as_state,
     as_unit_range,
 )
+from episafe.errors import DamagedFile, Infeasible, InvalidProblem
+from episafe.problems import exact
 from episafe.problems.policy import MixturePolicy, TablePolicy
 from episafe.problems.task import Constraint, Task
+from episafe.storage.atomic_files import read_arrays, write_arrays
+from episafe.types import Array
 
 
 class LinearCMDP:

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from episafe.arrays import Array, IntArray
-from episafe.compiling import kernel
-from episafe.lanes import LANES, fma, load, spread, total
+from episafe.kernels.compilation import kernel
+from episafe.kernels.lanes import LANES, fma, load, spread, total
 from episafe.problems.dual import Mixture, Point, best_mixture
 from episafe.problems.policy import deterministic_table
+from episafe.types import Array, IntArray
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from episafe.arrays import Array
+from episafe.checks import as_count, as_finite
 from episafe.errors import InvalidProblem
-from episafe.problems.checks import as_count, as_finite
+from episafe.types import Array
 
 
 @dataclass(frozen=True)

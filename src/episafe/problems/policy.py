@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from episafe.arrays import Array
-from episafe.problems.checks import as_distributions
+from episafe.checks import as_distributions
+from episafe.types import Array
 
 
 class Policy(Protocol):

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from episafe.arrays import Array
 from episafe.errors import InvalidProblem
 from episafe.problems.cmdp import LinearCMDP
+from episafe.types import Array
 
 State = tuple[int, ...]
 Chance = tuple[Any, Any]  # the values that something may take, and their probabilities

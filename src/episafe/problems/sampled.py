@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from episafe.arrays import Array
-from episafe.errors import InvalidProblem
-from episafe.problems.checks import (
+from episafe.checks import (
     as_count,
     as_distributions,
     as_finite,
@@ -18,10 +16,12 @@ from episafe.problems.checks import (
     as_unit_range,
     within_unit_norm,
 )
-from episafe.problems.outside import ENDED, START, Outside
+from episafe.errors import InvalidProblem
+from episafe.gym.observation_reader import Reading
+from episafe.problems.boundary_states import ENDED, START, Outside
 from episafe.problems.policy import Acting, Policy
-from episafe.problems.reading import Reading
 from episafe.problems.task import Task
+from episafe.types import Array
 
 Signal = Callable[[int, Any], Any]  # (h, state) ↦ r_h(state, ·) or u_h(state, ·), shape (A,)
 

@@ -4,9 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from episafe.arrays import Array
-from episafe.errors import Infeasible
-from episafe.problems.checks import (
+from episafe.checks import (
     TOLERANCE,
     as_count,
     as_distributions,
@@ -17,7 +15,9 @@ from episafe.problems.checks import (
     as_state,
     as_unit_range,
 )
+from episafe.errors import Infeasible
 from episafe.problems.policy import Policy, TablePolicy
+from episafe.types import Array
 
 
 @dataclass(frozen=True, eq=False)

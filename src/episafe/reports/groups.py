@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from episafe.runs.record import Record
-from episafe.runs.settings import Scalar
+from episafe.storage.toml_settings import Scalar
 
 ENVS = ("tabular", "streaming", "linear", "finite", "ball", "ellipsoid", "contexts", "catalogue")
 VARIANTS = ("released", "text")

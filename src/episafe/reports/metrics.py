@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import stdtrit
 
-from episafe.arrays import Array, IntArray
 from episafe.reports.groups import BANDIT, Group, first, grouped, is_bandit, shortest
-from episafe.reports.notes import common_settings, notes, seeds
+from episafe.reports.run_notes import common_settings, notes, seeds
 from episafe.runs.record import Record
-from episafe.runs.settings import Scalar
+from episafe.storage.toml_settings import Scalar
+from episafe.types import Array, IntArray
 
 CONFIDENCE = 0.95
 GRID = 400  # points of a curve; more cannot be seen

@@ -8,10 +8,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from episafe.arrays import Array
-from episafe.files import atomic
-from episafe.reports.figures import DPI, METADATA
+from episafe.reports.paper_figures import DPI, METADATA
 from episafe.runs.record import Record
+from episafe.storage.atomic_files import atomic
+from episafe.types import Array
 
 NUM_BLOCKS = 12  # of a run without exact values: each is drawn as a mean with its interval
 BLUE, GREEN, RED, GREY = "#0072B2", "#009E73", "#D55E00", "#555555"

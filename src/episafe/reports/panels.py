@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from episafe.arrays import Array
 from episafe.reports.labels import Style, in_rounds, label, name, place_title, styles
 from episafe.reports.metrics import Curve, Curves, Summary
 from episafe.runs.record import ROUNDING
+from episafe.types import Array
 
 DWARFED = 20.0  # a regret this many times the next one flattens all the others on a linear axis
 UNSEEN = 30.0  # a violation this many times smaller than the largest looks like zero on a linear axis

@@ -2,16 +2,16 @@
 
 from pathlib import Path
 
-from episafe.files import write_text
-from episafe.reports.figures import write_figures
+from episafe.reports.bandit_metrics import Rounds
 from episafe.reports.groups import Group
-from episafe.reports.html import to_html
 from episafe.reports.metrics import curves, summarise
-from episafe.reports.notes import software
 from episafe.reports.panels import charts
-from episafe.reports.rounds import Rounds
+from episafe.reports.paper_figures import write_figures
+from episafe.reports.report_page import to_html
+from episafe.reports.run_notes import software
 from episafe.reports.tables import to_csv, to_markdown
 from episafe.runs.record import EPISODES, Record, is_complete, load_settings
+from episafe.storage.atomic_files import write_text
 
 RECORDS, FIGURES = "records", "figures"
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from episafe.reports.beforehand import beforehand
+from episafe.reports.caveats import beforehand
 from episafe.reports.labels import check, in_rounds, name, replanning
 from episafe.reports.metrics import Interval, Summary
 from episafe.runs.record import ROUNDING

@@ -11,21 +11,21 @@ from typing import NamedTuple
 import numpy as np
 
 from episafe.agents.softmax_agent import SOURCES, SoftmaxAgent
-from episafe.arrays import Array, IntArray
-from episafe.compiling import kernel
-from episafe.learning.absorbing import absorb, enter, is_full
-from episafe.learning.acting import policy_table
-from episafe.learning.kernels import SAFE, decide
+from episafe.kernels.compilation import kernel
+from episafe.kernels.decision import SAFE, decide
+from episafe.kernels.model_update import absorb, enter, is_full
+from episafe.kernels.simulation import Streams, running_sums, simulate
+from episafe.kernels.softmax_actions import policy_table
+from episafe.learning.multiplier_search import Bisection, WarmStart
+from episafe.learning.planner import Decision
+from episafe.learning.regression import FiniteRegression, episodes_to_refactoring
 from episafe.learning.replanning import Doubling, Every
-from episafe.learning.ridge import FiniteRegression, episodes_to_refactoring
-from episafe.learning.search import Bisection, WarmStart
-from episafe.learning.softmax import Decision
 from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.exact import policy_values
 from episafe.problems.policy import TablePolicy
-from episafe.runs.facts import Facts
-from episafe.runs.simulate import Streams, running_sums, simulate
+from episafe.runs.columns import Facts
 from episafe.runs.tape import Trace, write_down
+from episafe.types import Array, IntArray
 
 CODES = {source: code for code, source in SOURCES.items()}
 

@@ -11,18 +11,18 @@ from typing import NamedTuple
 import numpy as np
 
 from episafe.agents.opse import OPSE
-from episafe.arrays import Array
-from episafe.certify.choosing import choose
 from episafe.certify.observation import NUM_ROWS, ObservationCertificate
-from episafe.certify.sequence import credit
-from episafe.compiling import kernel
-from episafe.learning.absorbing import absorb, enter, is_full
-from episafe.learning.kernels import SAFE, SEARCH, admits
-from episafe.learning.ridge import FiniteRegression, episodes_to_refactoring
+from episafe.kernels.compilation import kernel
+from episafe.kernels.confidence_sequence import credit
+from episafe.kernels.decision import SAFE, SEARCH, admits
+from episafe.kernels.mixture_choice import choose
+from episafe.kernels.model_update import absorb, enter, is_full
+from episafe.kernels.simulation import Streams, running_sums, simulate
+from episafe.learning.regression import FiniteRegression, episodes_to_refactoring
 from episafe.problems.cmdp import LinearCMDP
-from episafe.runs.facts import Coins, Facts
-from episafe.runs.simulate import Streams, running_sums, simulate
+from episafe.runs.columns import Coins, Facts
 from episafe.runs.tape import Trace, write_down
+from episafe.types import Array
 
 
 class OnTrial(NamedTuple):

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from episafe.problems.gym import GymCMDP
+from episafe.gym.adapter import GymCMDP
 from episafe.problems.policy import MixturePolicy, Policy
 from episafe.runs.live import play
 

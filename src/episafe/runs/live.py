@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from episafe.agents.base import Agent, Episode, Plan, Source
-from episafe.arrays import Array
-from episafe.problems.gym import GymCMDP
+from episafe.gym.adapter import GymCMDP
+from episafe.gym.vector import VectorGymCMDP
+from episafe.kernels.simulation import draw, running_sums
 from episafe.problems.policy import Policy
 from episafe.problems.sampled import SampledTask
-from episafe.problems.vector import VectorGymCMDP
-from episafe.runs.facts import Facts
-from episafe.runs.simulate import draw, running_sums
+from episafe.runs.columns import Facts
+from episafe.types import Array
 
 
 def play(problem: GymCMDP | VectorGymCMDP, policy: Policy, rng: np.random.Generator) -> Episode:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from episafe.arrays import Array, IntArray
 from episafe.errors import DamagedFile
-from episafe.files import read_arrays, write_arrays, write_text
-from episafe.runs.settings import to_toml
+from episafe.storage.atomic_files import read_arrays, write_arrays, write_text
+from episafe.storage.toml_settings import to_toml
+from episafe.types import Array, IntArray
 
 EPISODES, SETTINGS = "episodes.npz", "run.toml"
 SEALED = "settings_sha256"

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from episafe.agents.base import Agent, Episode
-from episafe.arrays import Array
-from episafe.compiling import kernel
-from episafe.journal.values import as_text
+from episafe.kernels.compilation import kernel
+from episafe.storage.json_values import as_text
+from episafe.types import Array
 
 BATCH = 5_000  # episodes after which a batch is written, and that a loop is away for at most
 ROOM = 2 * BATCH  # so that a loop may overshoot

@@ -1,0 +1,127 @@
+"""Border checks: each returns its input as float64, unchanged, or says where it is wrong and what to do."""
+
+from typing import Any
+
+import numpy as np
+
+from episafe.errors import InvalidProblem
+from episafe.types import Array
+
+TOLERANCE = 1e-9  # what is within this is accepted as given; nothing is ever renormalised
+
+
+def as_finite(name: str, value: Any, shape: tuple[int | None, ...]) -> Array:
+    """`value` as a float64 array of `shape` (None: any length) without NaN or infinity."""
+    try:
+        given = np.asarray(value)
+    except ValueError as error:
+        raise InvalidProblem(f"{name} must be an array of numbers: {error}") from error
+    if given.dtype.kind not in "biuf" or isinstance(value, np.ma.MaskedArray):
+        kind = "masked" if isinstance(value, np.ma.MaskedArray) else given.dtype
+        raise InvalidProblem(f"{name} must be an array of real numbers, got {kind}: convert it first")
+    array = np.array(given, dtype=np.float64, order="C")
+    fits = array.ndim == len(shape) and all(want in (None, have) for want, have in zip(shape, array.shape, strict=True))
+    if not fits:
+        wanted = "(" + ", ".join("any" if n is None else str(n) for n in shape) + ")"
+        raise InvalidProblem(f"{name} must have shape {wanted}, got {array.shape}: give it that shape")
+    if not np.isfinite(array).all():
+        place = _first(~np.isfinite(array))
+        raise InvalidProblem(f"{name}{place} is {array[tuple(place)]}: give finite numbers only")
+    array.setflags(write=False)
+    return array
+
+
+def as_unit_range(name: str, value: Any, shape: tuple[int | None, ...]) -> Array:
+    """`value` with every entry in [0, 1]."""
+    array = as_finite(name, value, shape)
+    outside = (array < -TOLERANCE) | (array > 1 + TOLERANCE)
+    if outside.any():
+        place = _first(outside)
+        raise InvalidProblem(
+            f"{name}{place} = {array[tuple(place)]:.12g} lies outside [0, 1]: rescale it, and the threshold with it"
+        )
+    return array
+
+
+def as_distributions(name: str, value: Any, shape: tuple[int | None, ...]) -> Array:
+    """`value` whose last axis is a probability distribution."""
+    array = as_finite(name, value, shape)
+    if (array < -TOLERANCE).any():
+        place = _first(array < -TOLERANCE)
+        raise InvalidProblem(f"{name}{place} = {array[tuple(place)]:.12g} is negative: it must be a probability")
+    total = array.sum(axis=-1)
+    off = np.abs(total - 1) > TOLERANCE
+    if off.any():
+        place = _first(off)
+        raise InvalidProblem(
+            f"{name}{place or ''} sums to {total[tuple(place)]:.12g}, not 1 (tolerance {TOLERANCE:g}): "
+            "normalise it in float64 before you pass it"
+        )
+    return array
+
+
+def as_features(value: Any, num_states: int, num_actions: int) -> Array:
+    """Features φ (S, A, d) with ‖φ(s, a)‖₂ ≤ 1."""
+    phi = as_finite("phi", value, (num_states, num_actions, None))
+    if phi.shape[2] == 0:
+        raise InvalidProblem("phi has dimension 0: give at least one feature, or None for one-hot features")
+    within_unit_norm("phi", phi)
+    return phi
+
+
+def within_unit_norm(name: str, phi: Array, tolerance: float = TOLERANCE) -> None:
+    """Refuse features (…, d) of norm above 1."""
+    norm = np.linalg.norm(phi, axis=-1)
+    if (norm > 1 + tolerance).any():
+        place = _first(norm > 1 + tolerance)
+        raise InvalidProblem(
+            f"{name}{place} has norm {norm[tuple(place)]:.12g} > 1: divide all features by the largest norm there is, "
+            f"here {norm.max():.12g}"
+        )
+
+
+def as_state(name: str, value: Any, num_states: int) -> int:
+    """A state as an int in [0, S)."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < num_states:
+        raise InvalidProblem(f"{name} must be an integer in [0, {num_states}), got {value!r}")
+    return int(value)
+
+
+def as_number(name: str, value: Any) -> float:
+    """A finite real number, or an array of one; a masked one is none."""
+    if isinstance(value, np.ndarray) and value.ndim == 0 and not isinstance(value, np.ma.MaskedArray):
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise InvalidProblem(f"{name} must be a number, got {value!r}: give a real number")
+    if not np.isfinite(value):
+        raise InvalidProblem(f"{name} must be finite, got {value}: give a finite number")
+    return float(value)
+
+
+def as_slack(value: Any) -> float | None:
+    """A slack > 0, or None where it is not known."""
+    if value is None:
+        return None
+    slack = as_number("slack", value)
+    if slack <= 0:
+        raise InvalidProblem(f"slack must be > 0, got {slack}: give what the incumbent has above the threshold")
+    return slack
+
+
+def as_count(name: str, value: Any) -> int:
+    """A whole number ≥ 1."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise InvalidProblem(f"{name} must be a whole number >= 1, got {value!r}: give one")
+    return int(value)
+
+
+def as_flag(name: str, value: Any) -> bool:
+    """True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise InvalidProblem(f"{name} must be True or False, got {value!r}: give one of them")
+    return bool(value)
+
+
+def _first(mask: Any) -> list[int]:
+    """Index of the first True, as a list so that it prints as [h, s, a]."""
+    return [int(i) for i in np.argwhere(mask)[0]]

@@ -1,0 +1,146 @@
+"""Bandits to try learners on. Each drawn problem's constraint binds: the best action alone would violate it."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from episafe.checks import as_count
+from episafe.errors import InvalidProblem
+from episafe.problems.bandit import LinearBandit
+from episafe.problems.bandit_actions import Ball, Ellipsoid
+from episafe.types import Array
+
+NUM_CONTEXTS = 1_000  # rounds after which the contexts repeat
+MAX_REDRAWS = 1_000
+
+
+def make(name: str, seed: int = 0, **options: Any) -> LinearBandit:
+    """The environment `name`, drawn with `seed`; options are its keyword arguments.
+
+    Example:
+        >>> make("ball", seed=1, dim=3).task.dim
+        3
+    """
+    if name not in ENVIRONMENTS:
+        raise ValueError(f"no bandit {name!r}; there are {', '.join(ENVIRONMENTS)}")
+    known = options_of(name)
+    for option in options:
+        if option not in known:
+            raise ValueError(f"{name} has no option {option!r}; it has {', '.join(known)}")
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValueError(f"seed must be a whole number >= 0, got {seed!r}")
+    rng = np.random.default_rng(np.random.SeedSequence([list(ENVIRONMENTS).index(name), int(seed)]))
+    return _drawn(name, rng, int(seed), options)
+
+
+def options_of(name: str) -> dict[str, Any]:
+    """The parameters of an environment with their defaults."""
+    parameters = inspect.signature(ENVIRONMENTS[name]).parameters.values()
+    return {p.name: p.default for p in parameters if p.name != "rng"}
+
+
+def _drawn(name: str, rng: np.random.Generator, seed: int, options: dict[str, Any]) -> LinearBandit:
+    """Draws until the constraint binds; how often it did not is in the problem's origin."""
+    for redraws in range(MAX_REDRAWS):
+        bandit = ENVIRONMENTS[name](rng, **options)
+        value, utility = bandit.evaluate(bandit.optimal_policy())
+        if utility <= bandit.task.threshold + 1e-9 and value > bandit.evaluate(bandit.safe_policy())[0]:
+            bandit.origin |= {"env": name, "variant": "", "seed": seed, "redraws": redraws, **options}
+            return bandit
+    raise ValueError(f"{name}: no binding constraint in {MAX_REDRAWS} draws: lower slack")
+
+
+def finite(
+    rng: np.random.Generator, *, dim: int = 5, num_arms: int = 50, slack: float = 0.3, noise: float = 0.5
+) -> LinearBandit:
+    """Arms of norm 1/2 to 1 in random directions, unit θ; the incumbent plays the three of largest utility alike."""
+    _refuse_fewer("num_arms", num_arms, 3)
+    arms = _directions(rng, num_arms, dim) * rng.uniform(0.5, 1, size=(num_arms, 1))
+    theta_r, theta_u = _directions(rng, 2, dim)
+    incumbent = np.zeros(num_arms)
+    incumbent[np.argsort(arms @ theta_u)[-3:]] = 1 / 3
+    threshold = float(incumbent @ arms @ theta_u) - slack
+    return LinearBandit(theta_r, theta_u, arms, threshold, incumbent, noise=noise, slack=slack)
+
+
+def ball(rng: np.random.Generator, *, dim: int = 5, slack: float = 0.3, noise: float = 0.5) -> LinearBandit:
+    """The unit ball, unit θ; the incumbent is 0.8 of the action of largest utility and 0.2 of a random one."""
+    return _round(rng, Ball(dim=dim), dim, slack, noise)
+
+
+def ellipsoid(rng: np.random.Generator, *, dim: int = 10, slack: float = 0.3, noise: float = 0.5) -> LinearBandit:
+    """A random ellipsoid with half-axes between 1/2 and 1; θ and incumbent as for the ball."""
+    V = np.linalg.qr(rng.normal(size=(dim, dim)))[0]
+    M = V @ np.diag(rng.uniform(0.5, 1, size=dim) ** -2.0) @ V.T
+    return _round(rng, Ellipsoid((M + M.T) / 2), dim, slack, noise)
+
+
+def _round(rng: np.random.Generator, actions: Ball | Ellipsoid, dim: int, slack: float, noise: float) -> LinearBandit:
+    theta_r, theta_u = _directions(rng, 2, dim)
+    root = actions.root if isinstance(actions, Ellipsoid) else np.eye(dim)
+    best = root @ root.T @ theta_u  # the action of largest utility, up to its length
+    best /= np.linalg.norm(np.linalg.solve(root, best))
+    aside = root @ _directions(rng, 1, dim)[0]
+    incumbent = 0.8 * best + 0.2 * aside
+    threshold = float(incumbent @ theta_u) - slack
+    return LinearBandit(theta_r, theta_u, actions, threshold, incumbent, noise=noise, slack=slack)
+
+
+def contexts(
+    rng: np.random.Generator, *, dim: int = 5, num_arms: int = 20, slack: float = 0.3, noise: float = 0.5
+) -> LinearBandit:
+    """New arms in each round, the first the incumbent's, of utility b + ξ or more; after 1000 rounds they repeat."""
+    theta_r, theta_u = _directions(rng, 2, dim)
+    arms = _directions(rng, NUM_CONTEXTS * num_arms, dim).reshape(NUM_CONTEXTS, num_arms, dim)
+    arms *= rng.uniform(0.5, 1, size=(NUM_CONTEXTS, num_arms, 1))
+    threshold = 0.3
+    arms[:, 0] += (np.maximum(threshold + slack - arms[:, 0] @ theta_u, 0))[:, None] * theta_u
+    long = np.linalg.norm(arms[:, 0], axis=1) > 1
+    arms[long, 0] = theta_u * (threshold + slack + 1) / 2  # the lift left the unit ball: straight up θ_u does not
+    incumbent = np.eye(1, num_arms)[0]
+    return LinearBandit(
+        theta_r, theta_u, lambda k: arms[k % NUM_CONTEXTS], threshold, lambda k: incumbent, noise=noise, slack=slack
+    )
+
+
+def catalogue(rng: np.random.Generator, *, num_items: int = 40, slack: float = 0.1) -> LinearBandit:
+    """A shop's items: popularity, price, novelty and four departments. The reward is a click, the utility its margin.
+
+    What sells by clicks (cheap, popular) earns little: the incumbent shows the items of best margin. Made up, with the
+    shape of logged data: features in [0, 1], click rates of 5 to 45 %, margins with noise.
+    """
+    _refuse_fewer("num_items", num_items, 4)
+    popularity, price, novelty = rng.beta(2, 3, size=(3, num_items))
+    department = np.eye(4)[rng.integers(4, size=num_items)]
+    arms = np.column_stack([popularity, price, novelty, department]) / 2
+    theta_r = np.concatenate([[0.6, -0.4, 0.1], rng.uniform(0.25, 0.45, size=4)])
+    theta_u = np.concatenate([[-0.1, 0.6, 0.1], rng.uniform(0.0, 0.3, size=4)])
+    incumbent = np.zeros(num_items)
+    incumbent[np.argsort(arms @ theta_u)[-4:]] = 1 / 4
+    threshold = float(incumbent @ arms @ theta_u) - slack
+    return LinearBandit(
+        theta_r, theta_u, arms, threshold, incumbent, noise=0.5, norm_bound=1.2, slack=slack, clicks=True
+    )
+
+
+def _refuse_fewer(name: str, value: int, least: int) -> None:
+    if as_count(name, value) < least:
+        raise InvalidProblem(f"{name} must be at least {least}, got {value}: the incumbent plays {least} of them")
+
+
+def _directions(rng: np.random.Generator, number: int, dim: int) -> Array:
+    """Uniform on the unit sphere, (number, d)."""
+    drawn = rng.normal(size=(number, dim))
+    found: Array = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+    return found
+
+
+ENVIRONMENTS: dict[str, Callable[..., LinearBandit]] = {
+    "finite": finite,
+    "ball": ball,
+    "ellipsoid": ellipsoid,
+    "contexts": contexts,
+    "catalogue": catalogue,
+}

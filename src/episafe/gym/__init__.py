@@ -1,0 +1,1 @@
+"""Everything about Gymnasium: its environments as problems."""

@@ -1,0 +1,127 @@
+"""A Gymnasium vector environment as a problem: N episodes of one policy side by side, each whole, each learned from."""
+
+from typing import Any
+
+import numpy as np
+
+from episafe.errors import InvalidProblem
+from episafe.gym.adapter import LiveCMDP
+from episafe.gym.autoreset import DISABLED, NEXT_STEP, SAME_STEP, observations_of, read_mode, split
+from episafe.gym.step_reader import read_reset, read_step
+from episafe.problems.boundary_states import ENDED, START
+from episafe.problems.sampled import key
+from episafe.types import Array
+
+
+class VectorGymCMDP(LiveCMDP):
+    """What `from_gymnasium` makes of a vector environment.
+
+    All episodes of a batch begin with one `reset` and go on to the horizon together. A sub-environment whose episode
+    has ended early, or that plays none, is idle: it has to be stepped with the others, so the incumbent plays it from
+    its own start, and what it returns belongs to no episode.
+
+    Attributes:
+        num_envs: N, episodes at a time.
+    """
+
+    def __init__(self, env: Any, *settings: Any) -> None:
+        self.num_envs = int(env.num_envs)
+        self._mode = read_mode(env)
+        self._idle_rng = np.random.default_rng(0)
+        super().__init__(env, *settings)
+        self.origin["num_envs"] = self.num_envs
+
+    def seed(self, seed: int) -> None:
+        """Begin the next batch with `env.reset(seed=seed)`, which gives sub-environment i the seed `seed` + i."""
+        super().seed(seed)
+        self._idle_rng = np.random.default_rng(seed)
+
+    def reset(self, count: int | None = None) -> list[Any]:
+        """Begin `count` episodes, N if not given: their first states, `START` if the start is random."""
+        n = self.num_envs if count is None else count
+        if not 1 <= n <= self.num_envs:
+            raise InvalidProblem(f"{n} episodes at a time: give 1 to {self.num_envs}, the number of sub-environments")
+        self._playing = [i < n for i in range(self.num_envs)]
+        self._observations = self._begin()
+        self._done = np.zeros(self.num_envs, dtype=bool)
+        self._steps = np.zeros(self.num_envs, dtype=int)
+        self._h, self._count = 0, n
+        for i in range(n):
+            where = f"episode {self._episode + i + 1}, in sub-environment {i},"
+            self._refuse_another_start(self._observations[i], where)
+        self._before, self._episode = self._episode, self._episode + n
+        if self._random_start:
+            self._h = -1
+            return [START] * n
+        return self._observations[:n]
+
+    def step(self, actions: Any) -> tuple[list[Any], Array, Array]:
+        """The next state of each episode, and rewards and utilities of this step in [0, 1]; NaN for what is told."""
+        self._refuse_after_the_end()
+        if len(actions) != self._count:
+            raise InvalidProblem(f"{len(actions)} actions for {self._count} episodes: give one for each")
+        self._h += 1
+        if self._h == 0:
+            return self._observations[: self._count], np.zeros(self._count), np.zeros(self._count)
+        if self._mode == DISABLED and self._done.any():
+            self._restart(self._done)
+        place = f"at step {self._h} of episodes {self._before + 1} to {self._episode}"
+        returned = self.env.step(self._batch(actions))
+        tuples = split(returned, self.env, self._mode, self._reading.signal, place)
+        following: list[Any] = [ENDED] * self._count
+        signals = np.tile(self.task.outside[ENDED], (self._count, 1))
+        for i in np.flatnonzero(self._playing):
+            where = f"at step {self._h} of episode {self._before + i + 1}, sub-environment {i}"
+            found = read_step(tuples[i], self._reading.signal, where)
+            following[i], *signals[i] = self._followed(found, where)
+            self._playing[i] = not found.terminated
+        self._follow(returned, place)
+        return following, signals[:, 0], signals[:, 1]
+
+    def _spaces(self) -> tuple[Any, Any]:
+        return self.env.single_action_space, self.env.single_observation_space
+
+    def _begin(self) -> list[Any]:
+        return self._states(self._reset_env(), "at reset", range(self.num_envs))
+
+    def _states(self, observations: Any, place: str, which: Any) -> list[Any]:
+        """States of the sub-environments `which`, None for the others."""
+        found = observations_of(observations, self.env, place)
+        chosen = set(which)
+        return [
+            self._reading.state(one, f"{place}, sub-environment {i}") if i in chosen else None
+            for i, one in enumerate(found)
+        ]
+
+    def _batch(self, actions: Any) -> Array:
+        """The actions as the vector environment takes them; the incumbent's where a sub-environment is idle."""
+        numbers = [actions[i] if playing else self._incumbent_action(i) for i, playing in enumerate(self._playing)]
+        kind = self.env.single_action_space.dtype
+        return np.stack([np.asarray(self._reading.actions[number], dtype=kind) for number in numbers])
+
+    def _incumbent_action(self, i: int) -> int:
+        if self._done[i] and self._mode == NEXT_STEP:
+            return 0  # this step resets the sub-environment and ignores the action
+        h = int(self._steps[i]) + int(self._random_start)
+        return self.task.safe_policy.act(h, self._observations[i], self._idle_rng)
+
+    def _follow(self, returned: Any, place: str) -> None:
+        """Follow the sub-environments: their observations, and how many steps each is from its last reset."""
+        was_reset = self._done & (self._mode == NEXT_STEP)
+        self._done = np.asarray(returned[-3], dtype=bool) | np.asarray(returned[-2], dtype=bool)
+        self._steps = np.where(was_reset | (self._done & (self._mode == SAME_STEP)), 0, self._steps + 1)
+        over = self._done & (self._mode != SAME_STEP)  # a last observation, at which nothing is done
+        self._observations = self._states(returned[0], place, np.flatnonzero(~over))
+
+    def _restart(self, ended: Any) -> None:
+        """Reset the sub-environments whose episodes have ended, in mode Disabled, and no other."""
+        observations = read_reset(self.env.reset(options={"reset_mask": ended.copy()}))
+        found = self._states(observations, "at reset", range(self.num_envs))
+        for i in range(self.num_envs):
+            if ended[i]:
+                self._observations[i], self._steps[i] = found[i], 0
+            elif key(found[i]) != key(self._observations[i]):
+                raise InvalidProblem(
+                    f"reset with a reset_mask after step {self._h - 1} changed sub-environment {i}, which the mask "
+                    'leaves out: mode DISABLED must reset options["reset_mask"] only; mend reset, or use another mode'
+                )

@@ -1,0 +1,72 @@
+"""Confidence radii: C with ‖θ̂_g − θ_g‖_Λ ≤ C for g = r and u together, in all rounds, with probability 1 − δ.
+
+All are B + R√(x) with ρ = 1 and Λ after n observations:
+
+    determinant   x = ln det Λ + 2 ln(2/δ)          Abbasi-Yadkori et al. 2011, Theorem 2, δ/2 for each of r and u
+    anytime       x = d' ln(2(1 + n)/δ)              from det Λ ≤ (1 + n/d)^d
+    paper         x = d' ln(4K/δ)                    from 2(1 + n) ≤ 4K, so for n < 2K observations
+
+with d' = max{d, 2}: for d = 1 the closed forms of the literature (d' = d) do not follow from the determinant, since
+2 ln(2/δ) ≤ d ln(2/δ) needs d ≥ 2. docs/bandits.md has the argument. A number in place of a name is a hand-set C.
+"""
+
+import math
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from episafe.kernels.compilation import kernel
+from episafe.learning.constants import Level
+
+Name = Literal["paper", "determinant", "anytime"]
+
+
+class Radius(NamedTuple):
+    """C = offset + noise·√(per_log_det·ln det Λ + per_log_count·ln(1 + n) + constant), for n < limit observations."""
+
+    offset: float
+    noise: float
+    per_log_det: float
+    per_log_count: float
+    constant: float
+    limit: float
+
+
+def radius(kind: Any, task: Any, num_rounds: int | None, delta: float) -> tuple[Radius, Level]:
+    """The radius by name, or set by hand, for a BanditTask, and the level of what is proved with it."""
+    if not _is_number(delta) or not 0 < delta < 1:
+        raise ValueError(f"delta must be in (0, 1), got {delta!r}: it is the probability that the bound fails")
+    if num_rounds is not None:
+        num_rounds = as_rounds(num_rounds)
+    if _is_number(kind):
+        if not (math.isfinite(kind) and kind >= 0):
+            raise ValueError(f"a radius set by hand must be a finite number >= 0, got {kind!r}")
+        return Radius(float(kind), 0.0, 0.0, 0.0, 0.0, math.inf), "heuristic"
+    B, R, d = task.norm_bound, task.noise, max(task.dim, 2)
+    if kind == "determinant":
+        return Radius(B, R, 1.0, 0.0, 2 * math.log(2 / delta), math.inf), "theorem"
+    if kind == "anytime":
+        return Radius(B, R, 0.0, d, d * math.log(2 / delta), math.inf), "theorem"
+    if kind != "paper":
+        raise ValueError(f'radius must be "paper", "determinant", "anytime" or a number, got {kind!r}')
+    if num_rounds is None:
+        raise ValueError('radius "paper" needs num_rounds: give it, or use radius="determinant", which needs none')
+    return Radius(B, R, 0.0, 0.0, d * math.log(4 * num_rounds / delta), 2 * num_rounds), "theorem"
+
+
+def as_rounds(value: Any) -> int:
+    """K, a whole number ≥ 1; 1e5 is one."""
+    if not _is_number(value) or not math.isfinite(value) or int(value) != value or value < 1:
+        raise ValueError(f"num_rounds must be a whole number >= 1, got {value!r}: it is K, the rounds to be played")
+    return int(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
+@kernel
+def radius_now(radius, log_det, count):  # type: ignore[no-untyped-def]
+    """C after `count` observations."""
+    growing = radius.per_log_det * log_det + radius.per_log_count * math.log(1.0 + count)
+    return radius.offset + radius.noise * math.sqrt(growing + radius.constant)

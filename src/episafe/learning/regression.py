@@ -1,0 +1,327 @@
+"""Ridge regression of next values on features, per step: P̂_hV = φᵀΛ_h⁻¹ Σ_i φ_i V(s_{h+1}^i), β_h = ‖φ‖_{Λ_h⁻¹}.
+
+A `Regression` keeps the visited states and the model on them, in arrays that the kernels read and write; a `Fitted` is
+frozen and answers at any state.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+
+from episafe.checks import TOLERANCE
+from episafe.errors import InvalidProblem
+from episafe.kernels import decision, model_update
+from episafe.kernels.model_allocation import FIRST_SLOTS, count_model, dense_model, known_arrays, room_to_plan, widened
+from episafe.kernels.model_arrays import CountModel, DenseModel, Scales, Support
+from episafe.learning import shared_steps
+from episafe.learning.fitted_policy import (
+    Fitted,
+    FittedCounts,
+    FittedFeatures,
+    FittedSlots,
+    OfFeatures,
+    OfSlots,
+    of_features,
+    of_slots,
+)
+from episafe.learning.signal_regression import Signals
+from episafe.problems.boundary_states import ENDED, Outside
+from episafe.problems.sampled import AnyTask, SampledTask
+from episafe.problems.task import Task
+from episafe.types import Array, IntArray
+
+REFACTOR_EVERY = 10_000  # episodes, and at each power of two below: with a small ρ the first updates lose most digits
+CERTAIN = 1e9  # times that a transition which is known beforehand counts as seen
+
+
+class Regression(ABC):
+    """All that is learned, and the room to plan in, whatever the states are.
+
+    `support`, `phi`, `model` and `work` are plain arrays, described in model.py. They are written in place, and
+    replaced by longer ones when they are full. Where the task is time-homogeneous, one model is learned for all steps
+    (see shared_steps.py).
+    """
+
+    def __init__(self, task: AnyTask, ridge: float) -> None:
+        H, A, n = task.horizon, task.num_actions, FIRST_SLOTS
+        self.ridge, self.shared = ridge, task.time_homogeneous
+        self.support = Support(np.zeros(H, dtype=np.int64), np.zeros((H, A, n)), np.zeros((H, A, n)))
+        self.phi: Array = np.zeros((H, A, 0 if task.one_hot else task.dim, n))
+        self.model = count_model(task, ridge, n) if task.one_hot else dense_model(self.phi, ridge)
+        self.work = room_to_plan(self.model, n, found=np.full(1, np.nan))
+        self.num_episodes = 0
+
+    @abstractmethod
+    def slots(self, states: Any) -> IntArray:
+        """Slots (H,) of the states of one episode; new states are described in new slots, for which there is room.
+
+        Where steps share their data also that of the state after the last one, (H+1,).
+        """
+
+    @abstractmethod
+    def fitted(self, scales: Scales, lam: float) -> Fitted:
+        """The regression that the last decision left in `work`, frozen."""
+
+    @abstractmethod
+    def refitted(self, scales: Scales, lam: float, kept: OfFeatures | OfSlots) -> Fitted:
+        """The frozen regression that keeps this; its slots are among those of this one."""
+
+    @property
+    def start_values(self) -> Array:
+        """V̄ʳ, V̄†, V̲ᵘ at the initial state of the λ evaluated last, shape (3,)."""
+        V = self.work.V
+        return V[0, :, 0] if isinstance(self.model, DenseModel) else V[0, 0, :, self.work.lane[0]]
+
+    @property
+    def log_det(self) -> Array:
+        """ln det Λ_h − d ln ρ, shape (H,): how much is known of each step."""
+        return self.model.log_det
+
+    def observe(self, states: Any, actions: IntArray) -> None:
+        """Add one episode: states (H+1,), actions (H,)."""
+        while self.is_full():
+            self.enlarge()
+        absorb = shared_steps.absorb_episode if self.shared else model_update.absorb_episode
+        absorb(self.model, self.slots(states), actions)
+        self.count(1)
+
+    def prepare(self, scales: Scales) -> None:
+        """Write what a decision reads and episodes have changed: the one model of all steps, where they share it."""
+        if self.shared:
+            shared_steps.spread(self.model)
+
+    def count(self, num_episodes: int) -> None:
+        """Note that so many episodes were added, none of them beyond the next refactoring."""
+        due = num_episodes == episodes_to_refactoring(self.num_episodes)
+        self.num_episodes += num_episodes
+        if due:
+            self.refactor()
+
+    def refactor(self) -> None:
+        """Compute Λ⁻¹ and ln det Λ afresh from Λ, so that rounding cannot build up."""
+        model = self.model
+        if isinstance(model, DenseModel):
+            learned = slice(1 if self.shared else None)
+            model.gram_inv[learned] = np.linalg.inv(model.gram[learned])
+            model.log_det[:] = np.linalg.slogdet(model.gram[learned])[1] - model.gram.shape[1] * np.log(self.ridge)
+
+    def is_full(self) -> bool:
+        """Whether one more episode might not fit."""
+        is_full = shared_steps.is_full if self.shared else model_update.is_full
+        return is_full(self.model, self.support.size, self.phi.shape[3])
+
+    def enlarge(self) -> None:
+        """Double the room for slots and for transitions."""
+        n = 2 * self.phi.shape[3]
+        self.phi = widened(self.phi, n)
+        self.support = Support(self.support.size, widened(self.support.reward, n), widened(self.support.utility, n))
+        model = self.model
+        if isinstance(model, DenseModel):
+            self.model = model._replace(phi=self.phi, moments=widened(model.moments, n))
+        else:
+            m = 2 * model.times.shape[1]
+            self.model = model._replace(
+                visits=widened(model.visits, n),
+                first=widened(model.first, n, -1),
+                following=widened(model.following, m),
+                target=widened(model.target, m),
+                times=widened(model.times, m),
+            )
+        self.work = room_to_plan(self.model, n, self.work.found)
+
+
+class FiniteRegression(Regression):
+    """For a finite task: `slot_of` (H, S), −1 for unseen states, and `state_of` (H, n) are arrays too."""
+
+    def __init__(self, task: Task, ridge: float) -> None:
+        super().__init__(task, ridge)
+        self.task = task
+        self.known = known_arrays(task)
+        self.slot_of: IntArray = np.full((task.horizon, task.num_states), -1)
+        self.state_of: IntArray = np.zeros((task.horizon, FIRST_SLOTS), dtype=np.int64)
+        self._describe_initial_state()
+
+    def slots(self, states: Any) -> IntArray:
+        """Slots (H,) of the states of one episode, (H+1,) where steps share their data."""
+        found = np.empty(self.task.horizon + int(self.shared), dtype=np.int64)
+        enter = shared_steps.enter if self.shared else model_update.enter
+        enter(self.known, self.slot_of, self.state_of, self.support, self.phi, states, found)
+        return found
+
+    def enlarge(self) -> None:
+        """Double the room for slots and for transitions."""
+        super().enlarge()
+        self.state_of = widened(self.state_of, self.phi.shape[3])
+
+    def fitted(self, scales: Scales, lam: float) -> Fitted:
+        """The regression that the last decision left in `work`, frozen."""
+        return self.refitted(scales, lam, of_features(self) if _is_dense(self) else of_slots(self, scales))
+
+    def refitted(self, scales: Scales, lam: float, kept: OfFeatures | OfSlots) -> Fitted:
+        """The frozen regression that keeps this; its slots are among those of this one."""
+        if isinstance(kept, OfFeatures):
+            return FittedFeatures(self.task, scales, lam, kept, self.known, None)
+        return FittedCounts(self, scales, lam, kept)
+
+    def _describe_initial_state(self) -> None:
+        """Slot 0 of step 0 is the initial state, whatever is learned first."""
+        task, s = self.task, self.task.initial_state
+        if self.shared:
+            self.slots(np.full(task.horizon + 1, s))
+            return
+        self.slot_of[0, s], self.state_of[0, 0], self.support.size[0] = 0, s, 1
+        self.support.reward[0, :, 0], self.support.utility[0, :, 0] = task.reward_at(0, s), task.utility_at(0, s)
+        if not task.one_hot:
+            self.phi[0, :, :, 0] = task.features(s)
+
+
+class SampledRegression(Regression):
+    """For a task given by functions: slots are found by the states' keys; nothing has the size of the state space.
+
+    That an episode which ended stays so is known and not learned: the absorbing state begins with `CERTAIN` visits.
+    """
+
+    def __init__(self, task: SampledTask, ridge: float, signals: Signals | None) -> None:
+        super().__init__(task, ridge)
+        self.task, self.signals = task, signals
+        self._tells_by_cells = task.cell_function is not None and "utility" not in task.unknown
+        self._slot_of: list[dict[Hashable, int]] = [{} for _ in range(task.horizon)]
+        if self.shared:
+            self._slot_of = task.horizon * self._slot_of[:1]
+        self._slot(0, task.initial_state)
+        if signals is not None:
+            signals.widen(FIRST_SLOTS)
+        if task.may_end:
+            self._know_the_end()
+
+    def slots(self, states: Any) -> IntArray:
+        """Slots (H,) of the states of one episode, (H+1,) where steps share their data."""
+        if self.shared:
+            return np.array([self._slot(0, state) for state in states])
+        return np.array([self._slot(h, states[h]) for h in range(self.task.horizon)])
+
+    def slot(self, h: int, state: Any) -> int:
+        """The slot of a state, −1 if it was never seen at this step."""
+        return self._slot_of[h].get(self.task.key(state), -1)
+
+    def names(self) -> list[list[Hashable]]:
+        """The keys of the states of each step, in the order of their slots."""
+        return [list(known) for known in self._slot_of]
+
+    def rename(self, names: list[list[Hashable]]) -> None:
+        """Look states up by these keys, as `names` gave them, from now on."""
+        self._slot_of = [{name: slot for slot, name in enumerate(known)} for known in names]
+
+    def observe(self, states: Any, actions: IntArray) -> None:
+        """Add one episode; the dummy first step of a random start teaches as much about every action."""
+        super().observe(states, actions)
+        if self.task.random_start and isinstance(self.model, CountModel):
+            following = self.slot(1, states[1]) if self.task.horizon > 1 else -1
+            for action in range(self.task.num_actions):
+                if action != actions[0]:
+                    self._count(0, action, 0, following, 1.0)
+            if self.shared:
+                self.model.log_det[:] = self.model.log_det[0]
+
+    def observe_signals(self, states: Any, actions: IntArray, seen: Array) -> None:
+        """Add the rewards and utilities `seen` (H, 2) of an episode that was observed."""
+        if self.signals is not None:
+            inside = np.array([not isinstance(state, Outside) for state in states[: self.task.horizon]])
+            slots = self.slots(states)[: self.task.horizon]
+            self.signals.observe(self.phi, slots, actions, seen * inside[:, None])
+
+    def prepare(self, scales: Scales) -> None:
+        """Estimates of unknown reward and utility at all slots; what is told of the states outside stays."""
+        super().prepare(scales)
+        if self.signals is None:
+            return
+        decision.refresh_once(self.model, self.support.size, self.work, scales)
+        self.signals.fill(self.model, self.support, self.work)
+        for state, told in self.task.outside.items():
+            for h in range(self.task.horizon):
+                slot = self.slot(h, state)
+                if slot >= 0:
+                    self.support.reward[h, :, slot], self.support.utility[h, :, slot] = told
+
+    def enlarge(self) -> None:
+        """Double the room for slots and for transitions."""
+        super().enlarge()
+        if self.signals is not None:
+            self.signals.widen(self.phi.shape[3])
+
+    def _slot(self, h: int, state: Any) -> int:
+        known, name = self._slot_of[h], self.task.key(state)
+        if name not in known:
+            steps = range(self.task.horizon) if self.shared else (h,)
+            described = [self.task.described(step, state) for step in steps]  # refuses what is out of range
+            slot = known[name] = int(self.support.size[h])
+            for step, (features, reward, utility) in zip(steps, described, strict=True):
+                self.phi[step, :, :, slot] = features
+                self.support.reward[step, :, slot], self.support.utility[step, :, slot] = reward, utility
+                self.support.size[step] += 1
+        elif self._tells_by_cells and not isinstance(state, Outside):
+            self._refuse_another_utility(h, state, known[name])
+        return known[name]
+
+    def _refuse_another_utility(self, h: int, state: Any, slot: int) -> None:
+        """A told utility must be that of all states of a cell: the model has one, of the state that was seen first."""
+        for step in range(self.task.horizon) if self.shared else (h,):
+            here, there = self.task.utility_at(step, state), self.support.utility[step, :, slot]
+            if np.abs(here - there).max() > TOLERANCE:
+                raise InvalidProblem(
+                    f"utility= at step {step}, state {state!r} is {here}, and {there} at another state of its cell: "
+                    "give finer cells, or leave out utility= and let it be learned"
+                )
+
+    def _know_the_end(self) -> None:
+        """ENDED leads to ENDED from the second step on, whatever the action; or in the one model of all steps."""
+        H = self.task.horizon
+        steps = [0] if self.shared else list(range(1, H))
+        slots = [self._slot(h, ENDED) for h in steps]
+        following = slots if self.shared else [*slots[1:], -1]
+        for h, slot, then in zip(steps, slots, following, strict=True):
+            if isinstance(self.model, DenseModel):
+                x = self.phi[h, 0, :, slot]
+                self.model.gram[h] += CERTAIN * np.outer(x, x)
+                if then >= 0:
+                    self.model.moments[h, :, then] += CERTAIN * x
+            else:
+                for action in range(self.task.num_actions):
+                    self._count(h, action, slot, then, CERTAIN)
+        self.refactor()
+
+    def _count(self, h: int, action: int, slot: int, following: int, times: float) -> None:
+        """`model_update.count_transition`, with room for it."""
+        if self.is_full():
+            self.enlarge()
+        model_update.count_transition(self.model, h, action, slot, following, times)
+
+    def fitted(self, scales: Scales, lam: float) -> Fitted:
+        """The regression that the last decision left in `work`, frozen."""
+        return self.refitted(scales, lam, of_features(self) if _is_dense(self) else of_slots(self, scales))
+
+    def refitted(self, scales: Scales, lam: float, kept: OfFeatures | OfSlots) -> Fitted:
+        """The frozen regression that keeps this; its slots are among those of this one."""
+        if isinstance(kept, OfFeatures):
+            return FittedFeatures(self.task, scales, lam, kept, None, self.signals)
+        return FittedSlots(self, scales, lam, kept)
+
+
+def regression_for(task: AnyTask, ridge: float, signal_scale: float, pessimistic: bool) -> Regression:
+    """The regression that fits the task's states; C_θ = `signal_scale` is read where reward or utility is unknown."""
+    if not isinstance(task, SampledTask):
+        return FiniteRegression(task, ridge)
+    return SampledRegression(task, ridge, Signals(task, signal_scale, pessimistic) if task.unknown else None)
+
+
+def _is_dense(regression: Regression) -> bool:
+    return isinstance(regression.model, DenseModel)
+
+
+def episodes_to_refactoring(num_episodes: int) -> int:
+    """How many more episodes until Λ⁻¹ is computed afresh."""
+    if num_episodes < REFACTOR_EVERY:
+        return min(1 << num_episodes.bit_length(), REFACTOR_EVERY) - num_episodes
+    return REFACTOR_EVERY - num_episodes % REFACTOR_EVERY

@@ -1,0 +1,1 @@
+"""Logged episodes: tables, Minari data sets, and the warm start from them."""

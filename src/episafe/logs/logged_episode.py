@@ -1,0 +1,52 @@
+"""A logged episode as the task counts it: a dummy first step before a random start, ENDED after an early end."""
+
+from typing import Any, NamedTuple
+
+from episafe.errors import DamagedFile
+from episafe.problems.boundary_states import ENDED, START
+from episafe.problems.sampled import AnyTask, SampledTask
+
+
+class LoggedEpisode(NamedTuple):
+    """States (H+1,), actions, rewards, utilities (H,); the last two None where the log has none."""
+
+    states: list[Any]
+    actions: list[int]
+    rewards: list[float] | None
+    utilities: list[float] | None
+
+
+def whole(
+    task: AnyTask,
+    states: list[Any],
+    actions: list[int],
+    rewards: list[float] | None,
+    utilities: list[float] | None,
+    ended: bool,
+    place: str,
+) -> LoggedEpisode:
+    """The steps of the environment, T + 1 states and T actions, as H of the task; refused if some are missing.
+
+    `ended` says whether the environment terminated the episode with its last step. One that was cut short by anything
+    else is not whole, and what is learned from it would be biased if that had to do with how it went.
+    """
+    outside = task.outside if isinstance(task, SampledTask) else {}
+    absorbing = ended and ENDED in outside
+    H, T = steps_of(task), len(actions)
+    if T > H or (T < H and not absorbing):
+        remedy = "mark where it terminated, or leave out what the recording itself cut, and no other episode"
+        raise DamagedFile(f"{place} has {T} steps, not 0 to {H - 1}, each once, and did not terminate: {remedy}")
+    before, after = [START] * (task.horizon - H), [ENDED] * (H - T)
+    if absorbing:
+        states = [*states[:-1], ENDED]
+    signals = [
+        None if values is None else [outside[o][g] for o in before] + values + [outside[o][g] for o in after]
+        for g, values in enumerate((rewards, utilities))
+    ]
+    padded = [0] * len(before) + actions + [0] * len(after)
+    return LoggedEpisode([*before, *states, *after], padded, signals[0], signals[1])
+
+
+def steps_of(task: AnyTask) -> int:
+    """How many steps an episode of the environment has at most: those of the task, without the dummy one."""
+    return task.horizon - int(isinstance(task, SampledTask) and task.random_start)

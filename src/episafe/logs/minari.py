@@ -1,0 +1,90 @@
+"""Minari datasets as logs: raw observations, actions and signals of an environment, read as the live task reads them.
+
+An episode has T actions, rewards, terminations and truncations, T + 1 observations, and infos with T + 1 entries, the
+first of `reset`, or T. The constraint signal is infos["utility"] or infos["cost"], whichever the limit is on.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from episafe.errors import DamagedFile, InvalidProblem
+from episafe.gym.observation_reader import Reading
+from episafe.gym.spaces import as_state
+from episafe.gym.step_reader import read_step
+from episafe.logs.logged_episode import LoggedEpisode, whole
+from episafe.problems.sampled import AnyTask, SampledTask
+
+
+def load(name: str) -> Any:
+    """The local dataset of this id; nothing is downloaded."""
+    try:
+        import minari
+    except ModuleNotFoundError as error:
+        raise ValueError(f"the Minari dataset {name} needs minari: pip install episafe[minari]") from error
+    try:
+        return minari.load_dataset(name)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"there is no local Minari dataset {name}: run `minari download {name}` first"
+        ) from error
+
+
+def read_minari(dataset: Any, task: AnyTask) -> Iterator[LoggedEpisode]:
+    """The episodes of a dataset, each whole, or it is refused with the place."""
+    reading = task.reading if isinstance(task, SampledTask) else None
+    for episode in dataset.iterate_episodes():
+        place = f"Minari episode {episode.id}"
+        T = len(episode.rewards)
+        for name in ("terminations", "truncations"):
+            flags = np.asarray(getattr(episode, name))
+            if len(flags) != T or flags[:-1].any():
+                raise DamagedFile(f"{place}: {name} must be {T}, and True at the last step only: record it anew")
+        try:
+            states = [_state(one, reading, f"at step {t}") for t, one in enumerate(_rows(episode.observations, T + 1))]
+            actions = [_action(one, reading, f"at step {t}") for t, one in enumerate(_rows(episode.actions, T))]
+            values = [None, None] if reading is None else _signals(episode, reading)
+            ended = bool(episode.terminations[-1])
+            yield whole(task, states, actions, values[0], values[1], ended, place)
+        except InvalidProblem as error:
+            raise DamagedFile(f"{place}: {error}") from error
+
+
+def _rows(data: Any, count: int) -> list[Any]:
+    """The entries of an array of `count`, or of a tuple of such arrays."""
+    if isinstance(data, tuple):
+        return list(zip(*(_rows(part, count) for part in data), strict=True))
+    if len(data) != count:
+        raise InvalidProblem(f"there are {len(data)} entries where {count} belong: record one for each step")
+    return list(data)
+
+
+def _state(observation: Any, reading: Reading | None, place: str) -> Any:
+    if reading is not None:
+        return reading.state(observation, place)
+    state = as_state(np.asarray(observation)[()])
+    return int(state) if isinstance(state, float) and state.is_integer() else state
+
+
+def _action(action: Any, reading: Reading | None, place: str) -> int:
+    if reading is None:
+        return int(action)
+    if not reading.actions.space.contains(action):
+        raise InvalidProblem(f"action {action!r} {place} is not in {reading.actions.space}: use logs of this system")
+    return reading.actions.number(action)
+
+
+def _signals(episode: Any, reading: Reading) -> list[list[float] | None]:
+    """Rewards and utilities in [0, 1]; None for what the task tells."""
+    T, infos = len(episode.rewards), episode.infos or {}
+    named = {name: infos[name] for name in ("utility", "cost") if name in infos}
+    for name, values in named.items():
+        if len(values) not in (T, T + 1):
+            raise InvalidProblem(f'infos["{name}"] has {len(values)} entries for {T} steps: record one for each step')
+    seen = []
+    for t in range(T):
+        info = {name: values[t - T] for name, values in named.items()}  # counted from the end: reset may have one too
+        step = (None, episode.rewards[t], False, False, info)
+        seen.append(reading.values(read_step(step, reading.signal, f"at step {t}"), f"at step {t}"))
+    return [None if told else [one[g] for one in seen] for g, told in enumerate(reading.told)]

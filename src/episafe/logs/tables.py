@@ -1,0 +1,175 @@
+"""Logged episodes as rows of a CSV or Parquet file, to warm-start a learner.
+
+Columns, one row a step, in any order; rows of an episode may be apart:
+
+    episode        any label; rows with the same one belong together
+    step           0..H−1, each exactly once in an episode; the dummy first step of a random start has no row
+    state          the state at this step; or state_0, state_1, … for the coordinates of an array
+    action         0..A−1
+    next_state     the state after the step, or next_state_0, …; read at the last step and compared at the others
+    reward, utility   in [0, 1], where the task does not tell them; may be left out
+    terminated     1 at the step with which an episode ended early, so that it has no further rows; may be left out
+
+Learning from a log keeps the guarantee at its level only if the log was not selected by its outcomes (say, successful
+episodes only), comes from the same system, and counts steps as the task does (algorithms.md, 5.6). The file alone
+cannot show that.
+"""
+
+import csv
+import itertools
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from episafe.errors import DamagedFile, InvalidProblem
+from episafe.logs.logged_episode import LoggedEpisode, steps_of, whole
+from episafe.problems.sampled import AnyTask, SampledTask
+
+NEEDED = ("episode", "step", "action")
+ROWS_FREELY, ROWS_A_BYTE = 1_000_000, 16  # rows of a Parquet file that are believed
+ENDS = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false": False, "": False, "none": False}
+Row = dict[str, Any]
+
+
+def read_log(path: str | Path, task: AnyTask) -> Iterator[LoggedEpisode]:
+    """The episodes of a log in order of first appearance; each is whole, or the file is refused."""
+    path = Path(path)
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise DamagedFile(f"{path} is no regular file: give a CSV or Parquet file")
+    rows = _parquet(path) if path.suffix == ".parquet" else _csv(path)
+    first = next(rows, None)
+    if first is None:
+        raise DamagedFile(f"{path} has no rows: write one for each step")
+    columns = list(first)
+    for name in NEEDED:
+        if name not in columns:
+            raise DamagedFile(f"{path} has no column {name!r}: add it; there are {', '.join(map(str, columns))}")
+    state, following = _axes(path, columns, "state"), _axes(path, columns, "next_state")
+    signals = [name if name in columns else None for name in ("reward", "utility")]
+    episodes = _by_episode(path, itertools.chain([first], rows), task.horizon)
+    for label, steps in episodes.items():
+        place = f"{path}, episode {label}"
+        steps = _in_order(steps, steps_of(task), place)
+        ended = [_ends(row, place) for row in steps]
+        states = [_state(row, state, task, place) for row in steps]
+        after: list[Any] = [
+            None if over else _state(row, following, task, place) for row, over in zip(steps, ended, strict=True)
+        ]
+        for h in range(len(steps) - 1):
+            if ended[h]:
+                raise DamagedFile(f"{place}: terminated at step {h}, and there are rows after it: leave them out")
+            if not np.array_equal(after[h], states[h + 1]):
+                raise DamagedFile(
+                    f"{place}, step {h}: next_state {after[h]!r} is not the state {states[h + 1]!r} of step {h + 1}"
+                )
+        values = [None if name is None else [_number(row, name, place) for row in steps] for name in signals]
+        actions = [_whole(row, "action", place) for row in steps]
+        yield whole(task, [*states, after[-1]], actions, values[0], values[1], ended[-1], place)
+
+
+def _by_episode(path: Path, rows: Iterator[Row], horizon: int) -> dict[Any, list[Row]]:
+    """Rows by their label; the first one that cannot be right ends the reading."""
+    episodes: dict[Any, list[Row]] = {}
+    for row in rows:
+        steps = episodes.setdefault(row["episode"], [])
+        steps.append(row)
+        if len(steps) > horizon:
+            raise DamagedFile(f"{path}, episode {row['episode']} has more than {horizon} steps: 0 to H−1, each once")
+    return episodes
+
+
+def _csv(path: Path) -> Iterator[Row]:
+    try:
+        with path.open(newline="") as file:
+            for number, row in enumerate(csv.DictReader(file, strict=True)):
+                if None in row or None in row.values():  # how csv says that fields are left over or missing
+                    raise DamagedFile(f"{path}, row {number}: not one field for each column")
+                yield row
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise DamagedFile(f"{path} is no CSV file: {error}") from error
+
+
+def _parquet(path: Path) -> Iterator[Row]:
+    try:
+        import pyarrow
+        import pyarrow.parquet as parquet
+    except ModuleNotFoundError as error:
+        raise ValueError("Parquet logs need pyarrow: pip install episafe[parquet], or write the log as CSV") from error
+    try:
+        with parquet.ParquetFile(path) as file:
+            most = ROWS_FREELY + ROWS_A_BYTE * path.stat().st_size
+            if file.metadata.num_rows > most:  # a file of equal rows can be a thousandth of what it unpacks to
+                raise DamagedFile(f"{path} says {file.metadata.num_rows} rows, more than {most} for its size")
+            for batch in file.iter_batches(batch_size=1 << 14):
+                yield from batch.to_pylist()
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DamagedFile(f"{path} is no Parquet file: {error}") from error
+
+
+def _axes(path: Path, columns: Any, name: str) -> list[str]:
+    """The columns of a state: one, or one a coordinate, without gaps."""
+    if name in columns:
+        return [name]
+    axes = [f"{name}_{i}" for i in range(len(columns)) if f"{name}_{i}" in columns]
+    if not axes or axes != [f"{name}_{i}" for i in range(len(axes))]:
+        raise DamagedFile(f"{path} has no column {name!r}, nor {name}_0, {name}_1, … without a gap")
+    return axes
+
+
+def _in_order(steps: list[Row], horizon: int, place: str) -> list[Row]:
+    ordered = sorted(steps, key=lambda row: _whole(row, "step", place))
+    found = [_whole(row, "step", place) for row in ordered]
+    if found != list(range(len(found))):
+        raise DamagedFile(
+            f"{place} has steps {found}, not 0 to {horizon - 1}, each once: a dropped step would bias what is learned"
+        )
+    return ordered
+
+
+def _ends(row: Row, place: str) -> bool:
+    given = str(row.get("terminated") if row.get("terminated") is not None else "").lower()
+    if given not in ENDS:
+        raise DamagedFile(f"{place}, step {row['step']}: terminated is {given!r}: write 1 or 0")
+    return ENDS[given]
+
+
+def _state(row: Row, axes: list[str], task: AnyTask, place: str) -> Any:
+    """The observation that a live task reads; else a whole number, or an array where a state has coordinates."""
+    reading = task.reading if isinstance(task, SampledTask) else None
+    if reading is None:
+        if len(axes) > 1:
+            return np.array([_number(row, name, place) for name in axes])
+        if not isinstance(task, SampledTask) or task.one_hot:
+            return _whole(row, axes[0], place)
+        return np.array([_number(row, axes[0], place)])
+    kind, shape = reading.space.dtype, reading.space.shape
+    if kind is None or shape is None:
+        raise DamagedFile(f"{place}: columns cannot hold observations of {reading.space}: log with Minari")
+    read = _number if kind.kind == "f" else _whole
+    values = [read(row, name, place) for name in axes]
+    if len(values) != int(np.prod(shape)):
+        raise DamagedFile(f"{place}: {len(values)} columns of {axes[0]}, and {reading.space} has {int(np.prod(shape))}")
+    try:
+        return reading.state(np.array(values, dtype=kind).reshape(shape)[()], f"at step {row['step']}")
+    except InvalidProblem as error:
+        raise DamagedFile(f"{place}: {error}") from error
+
+
+def _number(row: Row, name: str, place: str) -> float:
+    try:
+        value = float(row[name])
+    except (TypeError, ValueError):
+        raise DamagedFile(f"{place}, step {row['step']}: {name} is {row[name]!r}, not a number") from None
+    if not np.isfinite(value):
+        raise DamagedFile(f"{place}, step {row['step']}: {name} is {value}")
+    return value
+
+
+def _whole(row: Row, name: str, place: str) -> int:
+    value = _number(row, name, place)
+    if value != int(value):
+        raise DamagedFile(f"{place}, step {row['step']}: {name} is {value:g}, not a whole number")
+    return int(value)

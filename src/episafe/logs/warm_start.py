@@ -1,0 +1,69 @@
+"""Warm start: what a learner takes from a log of episodes before its own first one."""
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from episafe.agents.base import Agent, Episode
+from episafe.errors import DamagedFile, InvalidEpisode, InvalidProblem
+from episafe.logs.minari import load, read_minari
+from episafe.logs.tables import read_log
+
+MINARI_ID = re.compile(r"[-\w/]+-v\d+")
+
+
+def learn_log(agent: Any, source: Any) -> int:
+    """Let `agent` learn every episode of a log, and return how many were new to it.
+
+    The log is read in full before anything is learned, so that a damaged one changes nothing. With a theorem's
+    constants, K must count these episodes too. An agent refuses a log that it has learned; a journal leaves out the
+    episodes that it has, so that a program may be started again.
+
+    Args:
+        agent: who learns; or the journal of one, what `es.open` returns.
+        source: a CSV or Parquet file, with the columns of `episafe.logs.tables`; a Minari dataset, or the id of a
+            local one, with raw signals, as the environment gave them.
+
+    Example:
+        >>> import episafe as es
+        >>> cmdp = es.make("streaming")
+        >>> agent = es.OPSE(cmdp.task, es.Constants.paper("streaming"))
+        >>> es.learn_log(agent, "incumbent.csv")  # doctest: +SKIP
+        500
+    """
+    if isinstance(source, str) and MINARI_ID.fullmatch(source) and not Path(source).is_file():
+        source = load(source)
+    if hasattr(source, "iterate_episodes"):
+        episodes = list(read_minari(source, agent.task))
+    else:
+        episodes = list(read_log(source, agent.task))
+    whole = [Episode(found.states, found.actions, found.rewards, found.utilities) for found in episodes]
+    for number, episode in enumerate(whole):
+        try:
+            agent.check(episode)
+        except (InvalidEpisode, InvalidProblem) as error:
+            raise DamagedFile(f"episode number {number} of the log, counted from 0: {error}") from error
+    name = _digest(whole)
+    if not isinstance(agent, Agent):
+        new = [number for number in range(len(whole)) if f"log {name} {number}" not in agent.reported_ids]
+        for number in new:
+            agent.learn(whole[number], episode_id=f"log {name} {number}")
+        return len(new)
+    if name in agent.logs:
+        raise ValueError("the agent has learned this log before: twice it would count as twice the data; leave it out")
+    for episode in whole:
+        agent.learn(episode)
+    agent.logs.append(name)
+    return len(whole)
+
+
+def _digest(episodes: list[Episode]) -> str:
+    """What names a log, whatever file it is in."""
+    digest = hashlib.sha256()
+    for episode in episodes:
+        for values in (episode.states, episode.actions, episode.rewards, episode.utilities):
+            digest.update(repr(None if values is None else [np.asarray(value).tolist() for value in values]).encode())
+    return digest.hexdigest()

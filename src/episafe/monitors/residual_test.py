@@ -1,0 +1,151 @@
+"""Is the next state's law linear in the features? A martingale test of the regression's residuals.
+
+Put the next states into m = 16 fixed boxes; y = e_box ∈ {0, 1}^m says which one came. If P_h(s'|s,a) = φ(s,a)ᵀμ_h(s'),
+then E[y | past] = Mᵀφ for one matrix M (d, m) of each step. Predict p by anything fixed before the episode. Then
+
+    exp(‖y − Mᵀφ‖² − ‖y − p‖²)   has conditional mean ≤ 1:
+
+its exponent is ⟨t, y − Mᵀφ⟩ − ‖t‖²/4 with t = 2(p − Mᵀφ), and ⟨t, y⟩ lies in an interval of length √2‖t‖ at most, so
+that Hoeffding's lemma gives exp(‖t‖²/4). M is not known, but the product for the true M is at least
+
+    exp(min_M Σ‖y − Mᵀφ‖² − Σ‖y − p‖²)
+
+which can be computed. By Ville's inequality it ever reaches 1/δ with probability at most δ. So: if some prediction made
+beforehand is better than the best linear fit made afterwards, by ln(1/δ), features are not linear.
+
+The prediction draws the mean of a cell (s, a), cells of many states folded into 512, to the linear fit of the past:
+
+    p = (Σ_cell y + K·Mᵀφ)/(n_cell + K),     K ∈ {16, 64, 256, 1024}, the mean of the four products.
+
+Epoch j = 0, 1, … begins at episode 64·2^j and has the share 1/((j+1)(j+2)) of δ: what was learned before it is used and
+costs nothing in it.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from episafe.kernels.compilation import kernel
+from episafe.monitors.alarm import Alarm
+from episafe.types import Array, IntArray
+
+NUM_BOXES, NUM_CELLS, MOST_FEATURES = 16, 512, 100
+PULLS = 4.0 ** np.arange(2, 6)  # K
+FIRST_EPOCH, LOOK = 64, 0.05
+RIDGE = 1.0
+SEEN, EPOCH, BEGAN, NEXT, ALARM = range(5)
+
+
+class Residuals(NamedTuple):
+    """`visits` (H, C) and `tallies` (H, C, m) of cells; `gram` (H, d, d), `moments` (H, d, m) of all episodes, and of
+    the epoch; `fit` (H, d, m), the linear fit when last looked at; `losses` (4,): Σ‖y − p‖² of the epoch, one a K.
+
+    `counts` (5,): episodes, epoch (−1 before the first), its first episode, when to look again, the alarm, 0 if none.
+    """
+
+    visits: Array
+    tallies: Array
+    gram: Array
+    moments: Array
+    epoch_gram: Array
+    epoch_moments: Array
+    fit: Array
+    losses: Array
+    counts: IntArray
+
+
+class ResidualMonitor:
+    """The test above, for one task of horizon H with d features."""
+
+    def __init__(self, horizon: int, dim: int, share: float) -> None:
+        H, d, m = horizon, dim, NUM_BOXES
+        self.share = share
+        self.seen = Residuals(
+            np.zeros((H, NUM_CELLS)), np.zeros((H, NUM_CELLS, m)), np.zeros((H, d, d)), np.zeros((H, d, m)),
+            np.zeros((H, d, d)), np.zeros((H, d, m)), np.zeros((H, d, m)), np.zeros(len(PULLS)),
+            np.array([0, -1, 0, FIRST_EPOCH, 0]),
+        )  # fmt: skip
+
+    def watch(self, phi: Array, cells: IntArray, boxes: IntArray) -> list[Alarm]:
+        """Take in episodes: φ of what was done (n, H, d), its cell and the box of what came (n, H)."""
+        counts, start, raised = self.seen.counts, 0, []
+        while start < len(phi):
+            stop = min(len(phi), start + int(counts[NEXT] - counts[SEEN]))
+            _take_in(self.seen, phi, cells, boxes, start, stop)
+            start = stop
+            if counts[SEEN] == counts[NEXT]:
+                raised += self._look()
+        return raised
+
+    def _look(self) -> list[Alarm]:
+        """Compare, fit again, and begin the next epoch when it is time to."""
+        seen = self.seen
+        counts = seen.counts
+        now, raised = int(counts[SEEN]), []
+        if counts[EPOCH] >= 0 and counts[ALARM] == 0 and self.log_evidence() >= self._needed():
+            counts[ALARM] = now
+            raised = [Alarm("residual", self._says(now), now, halts=False)]
+        ridge = RIDGE * np.eye(seen.gram.shape[1])
+        seen.fit[...] = np.linalg.solve(seen.gram + ridge, seen.moments)
+        if now >= FIRST_EPOCH * 2 ** (counts[EPOCH] + 1):
+            counts[EPOCH] += 1
+            counts[BEGAN] = now
+            for array in (seen.epoch_gram, seen.epoch_moments, seen.losses):
+                array[...] = 0.0
+        counts[NEXT] = min(now + 1 + int(LOOK * now), FIRST_EPOCH * 2 ** int(counts[EPOCH] + 1))
+        return raised
+
+    def log_evidence(self) -> float:
+        """ln of the mean over K of exp(min_M Σ‖y − Mᵀφ‖² − Σ‖y − p‖²) in this epoch."""
+        seen, H = self.seen, len(self.seen.gram)
+        explained = 0.0
+        for h in range(H):
+            found = np.linalg.lstsq(seen.epoch_gram[h], seen.epoch_moments[h], rcond=None)[0]
+            explained += float((found * seen.epoch_moments[h]).sum())
+        num_y = H * int(seen.counts[SEEN] - seen.counts[BEGAN])
+        return float(np.logaddexp.reduce(num_y - explained - seen.losses)) - math.log(len(PULLS))
+
+    def _needed(self) -> float:
+        j = int(self.seen.counts[EPOCH])
+        return math.log((j + 1) * (j + 2) / self.share)
+
+    def _says(self, now: int) -> str:
+        return (
+            f"the transitions are not linear in the features, by {now} episodes: certificates that rest on features "
+            "(model, fresh-data) do not hold; that from observed utilities (observation) is not touched"
+        )
+
+    def status(self) -> dict[str, object]:
+        """Figures as plain values."""
+        evidence = self.log_evidence() if self.seen.counts[EPOCH] >= 0 else -math.inf
+        return {"episodes": int(self.seen.counts[SEEN]), "log_evidence": evidence,
+                "alarm_at": int(self.seen.counts[ALARM])}  # fmt: skip
+
+
+@kernel
+def _take_in(seen, phi, cells, boxes, start, stop):  # type: ignore[no-untyped-def]
+    """Predict, then learn, episode by episode."""
+    _, H, d = phi.shape
+    m = seen.fit.shape[2]
+    for k in range(start, stop):
+        for h in range(H):
+            cell, box = cells[k, h], boxes[k, h]
+            visits = seen.visits[h, cell]
+            for b in range(m):
+                linear, y = 0.0, 1.0 if b == box else 0.0
+                for i in range(d):
+                    linear += phi[k, h, i] * seen.fit[h, i, b]
+                linear = min(max(linear, 0.0), 1.0)
+                for j in range(PULLS.shape[0]):
+                    p = (seen.tallies[h, cell, b] + PULLS[j] * linear) / (visits + PULLS[j])
+                    seen.losses[j] += (y - p) ** 2
+            seen.visits[h, cell] += 1.0
+            seen.tallies[h, cell, box] += 1.0
+            for i in range(d):
+                seen.moments[h, i, box] += phi[k, h, i]
+                seen.epoch_moments[h, i, box] += phi[k, h, i]
+                for j in range(d):
+                    seen.gram[h, i, j] += phi[k, h, i] * phi[k, h, j]
+                    seen.epoch_gram[h, i, j] += phi[k, h, i] * phi[k, h, j]
+        seen.counts[SEEN] += 1

@@ -1,0 +1,139 @@
+"""A linear bandit with its parameters: what the world is, and the exact answers that learners are compared with."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from episafe.checks import TOLERANCE, as_finite, as_number
+from episafe.errors import Infeasible, InvalidProblem
+from episafe.kernels import arm_hull, ellipsoid
+from episafe.problems.bandit_actions import as_actions
+from episafe.problems.bandit_policy import Mixture, as_mixture, over_arms
+from episafe.problems.bandit_task import BanditTask
+
+
+class LinearBandit:
+    """Reward θ_rᵀa and utility θ_uᵀa of an action a, both seen with noise; policies must have expected utility ≥ b.
+
+    Args:
+        theta_r, theta_u: (d,), of norm at most `norm_bound`.
+        actions: arms (n, d), a Ball, an Ellipsoid, or a function k ↦ arms of round k (from 0).
+        threshold: b.
+        safe_policy: the incumbent: a distribution (n,), a point (d,) of a ball or ellipsoid, or a function of k.
+        noise: R of the sub-Gaussian noise; it is drawn as Gaussian with standard deviation R.
+        norm_bound: B.
+        slack: ξ; None for the incumbent's true slack, where the arms do not change.
+        clicks: whether the reward seen is 0 or 1 with mean θ_rᵀa, as a click is (then R ≥ 1/2).
+        origin: where the problem comes from, for records.
+
+    Example:
+        >>> arms = [[1.0, 0.0], [0.0, 1.0]]
+        >>> bandit = LinearBandit([0.9, 0.2], [0.0, 0.8], arms, 0.4, [0.0, 1.0], noise=0.1)
+        >>> [round(float(p), 3) for p in bandit.optimal_policy().probabilities], round(bandit.optimal_value(), 3)
+        ([0.5, 0.5], 0.55)
+    """
+
+    def __init__(
+        self,
+        theta_r: Any,
+        theta_u: Any,
+        actions: Any,
+        threshold: float,
+        safe_policy: Any,
+        *,
+        noise: float = 0.5,
+        norm_bound: float = 1.0,
+        slack: float | None = None,
+        clicks: bool = False,
+        origin: Mapping[str, str | int | float] | None = None,
+    ) -> None:
+        self.theta_r = as_finite("theta_r", theta_r, (None,))
+        if len(self.theta_r) == 0:
+            raise InvalidProblem("theta_r has dimension 0: give at least one feature")
+        self.theta_u = as_finite("theta_u", theta_u, self.theta_r.shape)
+        dim, bound = len(self.theta_r), as_number("norm_bound", norm_bound)
+        for name, theta in (("theta_r", self.theta_r), ("theta_u", self.theta_u)):
+            if np.linalg.norm(theta) > bound + TOLERANCE:
+                raise InvalidProblem(
+                    f"{name} has norm {np.linalg.norm(theta):.12g} > norm_bound {bound:g}: raise norm_bound, "
+                    "or the confidence bound does not hold"
+                )
+        actions = as_actions(actions, dim)
+        if slack is None and callable(actions):
+            raise InvalidProblem("slack must be given where the arms change: it must hold in every round")
+        self.task = BanditTask(dim, actions, threshold, safe_policy, slack, noise, bound)
+        if not callable(actions):
+            true = self._true_slack(0, "the incumbent")
+            if slack is None:
+                self.task = BanditTask(dim, actions, threshold, safe_policy, true, noise, bound)
+        if clicks and self.task.noise < 0.5:
+            raise InvalidProblem(f"clicks are 1/2-sub-Gaussian: noise must be >= 0.5, got {self.task.noise}")
+        if clicks and not self.task.is_finite:
+            raise InvalidProblem("clicks need arms: a ball or ellipsoid also holds −a, whose mean reward is negative")
+        self.clicks = clicks
+        if clicks and not callable(actions):
+            self._refuse_clicks(0, "actions")
+        self.origin = dict(origin or {})
+
+    def evaluate(self, policy: Any) -> tuple[float, float]:
+        """Exact expected reward and utility of a policy, or of one action."""
+        mean = as_mixture(policy, self.task.dim).mean()
+        return float(self.theta_r @ mean), float(self.theta_u @ mean)
+
+    def safe_policy(self, round: int = 0) -> Mixture:
+        """The incumbent of a round as a mixture."""
+        incumbent = self.task.incumbent(round)
+        if not self.task.is_finite:
+            return Mixture(incumbent[None, :], np.ones(1))
+        return over_arms(self.task.arms(round), incumbent)
+
+    def optimal_policy(self, round: int = 0) -> Mixture:
+        """The policy of largest expected reward among the safe ones: at most two atoms."""
+        threshold = self.task.threshold
+        if self.task.is_finite:
+            arms = self.task.arms(round)
+            probabilities = arm_hull.solve(arms @ self.theta_r, arms @ self.theta_u, threshold)
+            if probabilities is None:
+                raise Infeasible(f"no arm of round {round} has utility >= {threshold}: lower the threshold")
+            return over_arms(arms, probabilities)
+        found = ellipsoid.solve(self.theta_r, self.theta_u, self._frame(), ellipsoid.Scales(0.0, 0.0), threshold)
+        return Mixture(found.atoms, np.array([1 - found.share, found.share]))
+
+    def optimal_value(self, round: int = 0) -> float:
+        """Expected reward of the optimal safe policy."""
+        return self.evaluate(self.optimal_policy(round))[0]
+
+    def check_round(self, round: int) -> None:
+        """Refuse a round whose incumbent lacks the slack that the learner is told of, or whose clicks are none."""
+        self._true_slack(round, f"the incumbent of round {round}")
+        if self.clicks:
+            self._refuse_clicks(round, f"actions({round})")
+
+    def _true_slack(self, round: int, who: str) -> float:
+        """Of the incumbent; refused where it is not positive, or below what the task says."""
+        utility, threshold, slack = self.evaluate(self.safe_policy(round))[1], self.task.threshold, self.task.slack
+        true = utility - threshold
+        if true <= TOLERANCE:
+            raise Infeasible(
+                f"{who} has utility {utility:.12g}, not above the threshold {threshold:.12g}: lower the threshold, "
+                "or give an incumbent that is strictly safe"
+            )
+        if slack is not None and slack > true + TOLERANCE:
+            raise InvalidProblem(
+                f"slack {slack:.12g} exceeds the true one of {who}, {true:.12g}: pass slack={true:.12g}"
+            )
+        return true
+
+    def _refuse_clicks(self, round: int, name: str) -> None:
+        rates = self.task.arms(round) @ self.theta_r
+        outside = np.flatnonzero((rates < -TOLERANCE) | (rates > 1 + TOLERANCE))
+        if len(outside):
+            arm = int(outside[0])
+            raise InvalidProblem(
+                f"{name}[{arm}] has mean reward {rates[arm]:.12g}, outside [0, 1], and a click is 0 or 1: change "
+                "theta_r or the arm, or pass clicks=False"
+            )
+
+    def _frame(self) -> ellipsoid.Frame:
+        return ellipsoid.frame(self.task.convex_set.root, np.eye(self.task.dim))

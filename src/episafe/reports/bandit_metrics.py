@@ -1,0 +1,152 @@
+"""What only bandits are asked: when a learner beats the incumbent, how often it deploys it, what slack costs."""
+
+import base64
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from episafe.reports.groups import Group, is_bandit, shortest
+from episafe.reports.labels import name, place_title
+from episafe.reports.metrics import Interval
+from episafe.reports.page_frame import row, table, text
+from episafe.reports.paper_figures import DPI, METADATA
+from episafe.reports.tables import number, plus_minus
+from episafe.runs.record import Record, is_complete
+from episafe.storage.atomic_files import atomic, write_text
+from episafe.types import Array, IntArray
+
+SLACK, FIGURE = "slack", "figures/slack"
+HEADINGS = (
+    "Environment",
+    "Agent",
+    "Level",
+    "Runs",
+    "Beats the incumbent from round (median)",
+    "at the latest",
+    "Runs that never do",
+    "Incumbent deployments (largest)",
+    "Bound of the theorem",
+)
+NUM_WORDS = 3
+
+
+def break_even(regret: Array, incumbent: Array) -> int:
+    """The first round, from 1, from which on the regret stays below the incumbent's; one more than K where never."""
+    above = np.flatnonzero(regret >= incumbent)
+    return int(above[-1]) + 2 if len(above) else 1
+
+
+class Rounds:
+    """Gathers rows from groups of bandit records; records of other problems are passed over."""
+
+    def __init__(self) -> None:
+        self._regrets: dict[tuple[str, int], Array] = {}
+        self._waiting: list[tuple[Group, list[tuple[int, Array]], IntArray, float]] = []
+
+    def add(self, group: Group, records: Sequence[Record]) -> None:
+        """Take in the records of one group."""
+        if not is_bandit(records[0]):
+            return
+        seeds = [int(record.settings.get("seed", -1)) for record in records]
+        regrets = [record.regret() for record in records]
+        if group.agent == "incumbent":
+            self._regrets |= {(group.env, seed): regret for seed, regret in zip(seeds, regrets, strict=True)}
+            return
+        deployed = np.array([record.safe_deployments()[-1] for record in records])
+        bound = float(records[0].settings.get("deployment_bound", np.nan))
+        self._waiting.append((group, list(zip(seeds, regrets, strict=True)), deployed, bound))
+
+    def section(self, folder: Path) -> str:
+        """A section of the report, "" without bandits; also written as rounds.md beside it."""
+        rows = [cells for cells in map(self._cells, self._waiting) if cells]
+        if not rows:
+            return ""
+        slack = _slack_curve(folder / SLACK)
+        lines = ["| " + " | ".join(cells) + " |" for cells in (HEADINGS, ["---"] * len(HEADINGS), *rows)]
+        write_text(folder / "rounds.md", "\n".join([*lines, "", *_slack_lines(slack), ""]))
+        found = [
+            "<h2>Against the incumbent</h2>",
+            f'<p class="sub">{text(KEY)}</p>',
+            table(list(HEADINGS), [row(cells, NUM_WORDS) for cells in rows], NUM_WORDS),
+        ]
+        if slack:
+            found += [
+                "<h3>Regret as the slack shrinks</h3>",
+                f'<p class="sub">{text(SLACK_KEY)}</p>',
+                f'<img alt="Regret against slack" style="max-width:46rem;width:100%" src="{_drawn(slack, folder)}">',
+            ]
+        return "\n".join(found)
+
+    def _cells(self, waiting: tuple[Group, list[tuple[int, Array]], IntArray, float]) -> list[str]:
+        group, regrets, deployed, bound = waiting
+        pairs = [(regret, self._regrets.get((group.env, seed))) for seed, regret in regrets]
+        found = [(_first_below(regret, other), len(other)) for regret, other in pairs if other is not None]
+        if not found:
+            return []
+        at, never = [k for k, _ in found], sum(k > length for k, length in found)
+        latest = f"{max(at):,}" if not never else "–"
+        words = [place_title(group.place), name(group.agent), group.level]
+        ours = f"{number(float(deployed.mean()))} ({deployed.max():,})"
+        allowed = f"{bound:,.0f}" if np.isfinite(bound) else "–"
+        return [*words, str(len(at)), f"{np.median(at):,.0f}", latest, str(never), ours, allowed]
+
+
+KEY = (
+    "The regret of a learner falls below that of the incumbent, deployed for ever "
+    "on the same problem, at the round shown, and stays below to the end. The bound on incumbent deployments is that "
+    "of the theorem “Logarithmic |U| bound”, 32 d C_u² ξ⁻² ln(2K/δ), times e^growth under Doubling(growth). Where it "
+    "exceeds the number of rounds it says nothing."
+)
+SLACK_KEY = "OPLB-SP with the determinant radius on the finite sets, mean and 95 % interval over runs."
+
+
+def _first_below(regret: Array, incumbent: Array) -> int:
+    length = min(len(regret), len(incumbent))
+    return break_even(regret[:length], incumbent[:length])
+
+
+def _slack_curve(folder: Path) -> list[tuple[float, Interval, Interval]]:
+    """Slack, regret and incumbent deployments of the runs below `folder`, by slack."""
+    if not folder.is_dir():
+        return []
+    found: dict[float, list[tuple[float, float]]] = {}
+    for path in sorted(folder.iterdir()):
+        if is_complete(path):
+            record = Record.load(path)
+            shortest([record])
+            ends = (float(record.regret()[-1]), float(record.safe_deployments()[-1]))
+            found.setdefault(float(record.settings["slack"]), []).append(ends)
+    return [(slack, *(Interval.over(list(x)) for x in zip(*found[slack], strict=True))) for slack in sorted(found)]  # type: ignore[misc]
+
+
+def _slack_lines(slack: Sequence[tuple[float, Interval, Interval]]) -> list[str]:
+    if not slack:
+        return []
+    rows = [f"| {xi:g} | {plus_minus(regret)} | {plus_minus(used)} |" for xi, regret, used in slack]
+    return ["| Slack ξ | Regret | Incumbent deployments |", "|---|---:|---:|", *rows]
+
+
+def _drawn(slack: Sequence[tuple[float, Interval, Interval]], folder: Path) -> str:
+    """The figure as files, and as the address of an inline image."""
+    drawn = Figure(figsize=(9, 3.6), layout="constrained")
+    xi = [x for x, _, _ in slack]
+    panels = (("Regret", [r for _, r, _ in slack], -1.0), ("Incumbent deployments", [u for _, _, u in slack], -2.0))
+    for axes, (title, values, power) in zip(drawn.subplots(1, 2), panels, strict=True):
+        mean = np.array([value.mean for value in values])
+        axes.errorbar(xi, mean, [value.half_width for value in values], marker="o", capsize=3, color="#0072B2")
+        guide = mean[-1] * (np.array(xi) / xi[-1]) ** power
+        axes.plot(xi, guide, ":", color="#6B6B6B", label=f"slope {power:g}")
+        axes.set(xscale="log", yscale="log", xlabel="slack ξ", title=title)
+        axes.set_xticks(xi, [f"{x:g}" for x in xi])
+        axes.minorticks_off()
+        axes.legend(frameon=False)
+        axes.spines[["top", "right"]].set_visible(False)
+    for kind, metadata in METADATA.items():
+        with atomic(folder / f"{FIGURE}.{kind}") as file:
+            drawn.savefig(file, format=kind, dpi=DPI, metadata=metadata)
+    image = io.BytesIO()
+    drawn.savefig(image, format="png", dpi=DPI, metadata=METADATA["png"])
+    return "data:image/png;base64," + base64.b64encode(image.getvalue()).decode()

@@ -1,0 +1,116 @@
+"""Figures for papers: one a problem, as PNG and PDF, byte for byte the same for the same records."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, MaxNLocator
+
+from episafe.reports.panels import NUM_TICKS, Chart, Line, Panel
+from episafe.storage.atomic_files import atomic
+
+WIDTH, HEIGHT, DPI = 12.0, 4.2, 150
+LONG_NAME = 36  # characters; four names of this length fill the width
+# without them the files would say when and with what they were made
+METADATA = {"png": {"Software": None}, "pdf": {"Creator": None, "Producer": None, "CreationDate": None}}
+_DASHES = {
+    "solid": "-",
+    "dash": (0, (5, 2)),
+    "dashdot": (0, (6, 2, 1.2, 2)),
+    "dot": (0, (1.2, 1.6)),
+    "longdash": (0, (10, 3)),
+    "longdashdot": (0, (10, 2, 1.2, 2)),
+}
+_MARKERS = {"": "", "circle": "o", "square": "s", "triangle-up": "^", "diamond": "D"}
+
+
+def write_figures(charts: Sequence[Chart], folder: Path) -> list[Path]:
+    """Writes <env>-<variant>.png and .pdf a chart and, where a variant has several, all-<variant>: as in the paper."""
+    paths = [path for chart in charts for path in _write([chart], file_stem(chart.place), folder)]
+    for variant in dict.fromkeys(chart.place[1] for chart in charts):
+        rows = [chart for chart in charts if chart.place[1] == variant]
+        if len(rows) > 1:
+            paths += _write(rows, file_stem(("all", variant)), folder)
+    return paths
+
+
+def _write(rows: Sequence[Chart], stem: str, folder: Path) -> list[Path]:
+    drawn, paths = figure(rows), []
+    for kind, metadata in METADATA.items():
+        path = folder / f"{stem}.{kind}"
+        with atomic(path) as file:
+            drawn.savefig(file, format=kind, dpi=DPI, metadata=metadata)
+        paths.append(path)
+    return paths
+
+
+def file_stem(place: tuple[str, str]) -> str:
+    """The name of a place as a file name."""
+    return re.sub(r"[^\w.-]+", "-", "-".join(part for part in place if part)).strip("-.") or "problem"
+
+
+def figure(rows: Sequence[Chart]) -> Figure:
+    """A row a chart, its panels side by side over one legend."""
+    drawn = Figure(figsize=(WIDTH, HEIGHT * len(rows)), layout="constrained")
+    for row, chart in zip(drawn.subfigures(len(rows), 1, squeeze=False)[:, 0], rows, strict=True):
+        for axes, panel in zip(row.subplots(1, len(chart.panels)), chart.panels, strict=True):
+            _draw(axes, panel)
+        handles, labels = row.axes[0].get_legend_handles_labels()
+        row.legend(handles, labels, loc="outside lower center", ncols=_legend_columns(labels), frameon=False)
+        shown = "mean and 95 % interval over runs" if chart.has_intervals else "no interval from one run"
+        row.suptitle(f"{chart.title}, {shown}", fontsize=11)
+    return drawn
+
+
+def _draw(axes: Axes, panel: Panel) -> None:
+    axes.axhline(0.0, color="#999999", linewidth=0.8, zorder=1)
+    for line in panel.lines:
+        _draw_line(axes, panel, line)
+    axes.set_title(panel.title, fontsize=10.5)
+    axes.set_xlabel("round" if panel.rounds else "episode")
+    if panel.rounds:
+        axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.set_ylim(*panel.axis.ends)
+    if panel.axis.unit:
+        ticks = panel.axis.ticks()
+        axes.yaxis.set_major_locator(FixedLocator(panel.axis.position(ticks).tolist()))
+        axes.set_yticklabels([f"{tick:,g}" for tick in ticks])
+    else:
+        axes.yaxis.set_major_locator(MaxNLocator(NUM_TICKS, steps=[1, 2, 5, 10]))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,g}"))
+    axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    if panel.remark:
+        _write_remark(axes, panel.remark)
+
+
+def _write_remark(axes: Axes, remark: Sequence[str]) -> None:
+    text = axes.text(0.03, 0.02, "\n".join(remark), transform=axes.transAxes, fontsize=8.5, linespacing=1.1)
+    text.set_in_layout(False)  # a long remark must not squeeze the panels
+
+
+def _draw_line(axes: Axes, panel: Panel, line: Line) -> None:
+    curve, style = line.curve, line.style
+    axes.plot(
+        curve.episodes,
+        panel.axis.position(curve.mean),
+        label=line.label,
+        color=style.colour,
+        linestyle=_DASHES[style.dash],
+        linewidth=style.width,
+        marker=_MARKERS[style.marker],
+        markevery=0.12,
+        markersize=5,
+        zorder=3,
+    )
+    low, high = panel.axis.position(curve.low), panel.axis.position(curve.high)
+    axes.fill_between(curve.episodes, low, high, color=style.colour, alpha=0.15, linewidth=0, zorder=2)
+
+
+def _legend_columns(labels: list[str]) -> int:
+    """How many names fit beside each other: four short ones, three long ones."""
+    return min(len(labels), 4 if max(map(len, labels)) <= LONG_NAME else 3)

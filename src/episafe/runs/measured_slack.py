@@ -1,0 +1,91 @@
+"""How much the incumbent has to spare, from episodes of it: a proved lower bound, for problems without a kernel."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from episafe.agents.fixed import Fixed
+from episafe.certify.checks import as_probability
+from episafe.checks import as_count
+from episafe.errors import Infeasible
+from episafe.gym.adapter import GymCMDP
+from episafe.gym.vector import VectorGymCMDP
+from episafe.kernels.confidence_sequence import BETS, SUM_Q, SUM_QQ, SUM_QQX, SUM_QQXX, SUM_QX, lower_bounds
+from episafe.problems.sampled import SampledCMDP
+from episafe.runs.run import run
+from episafe.types import Array
+
+FIRST_EPISODES = 64
+OWN_LUCK = 0x51AC  # a run of the same seed must not draw the episodes that its slack was measured with once more
+
+
+@dataclass(frozen=True)
+class MeasuredSlack:
+    """What episodes of the incumbent say of its slack.
+
+    Attributes:
+        lower: the slack is at least this, with probability 1 − delta; to be given as slack=…, in its units.
+        mean: the slack as the mean of all episodes has it; nothing is proved of it.
+        num_episodes: how many were played.
+        delta: the probability with which the bound may fail.
+    """
+
+    lower: float
+    mean: float
+    num_episodes: int
+    delta: float
+
+
+def measure_slack(
+    problem: SampledCMDP | GymCMDP | VectorGymCMDP, delta: float = 0.05, most_episodes: int = 100_000, seed: int = 0
+) -> MeasuredSlack:
+    """Play the incumbent until half of its slack is proved: V̲ − b ≥ (mean − b)/2.
+
+    V̲ is the confidence sequence of `certify.Observation`: it needs utilities ≥ 0 and episodes alike and independent,
+    and holds at all numbers of episodes at once, so that one may stop when it suits. A certificate that rests on the
+    bound fails with its own probability plus this one. The incumbent is safe: playing it costs no more than time.
+
+    Example:
+        >>> import episafe as es
+        >>> from episafe.envs.huge import huge
+        >>> measured = es.measure_slack(huge(10_000))
+        >>> 0 < measured.lower <= measured.mean
+        True
+    """
+    if not isinstance(problem, SampledCMDP | GymCMDP | VectorGymCMDP):
+        raise TypeError("measure_slack is for problems without a kernel: LinearCMDP computes the slack from its own")
+    delta, most_episodes = as_probability("delta", delta), as_count("most_episodes", most_episodes)
+    agent, totals = Fixed(problem.task, "incumbent"), np.zeros(0)
+    b, H, unit = problem.task.threshold, problem.task.horizon, _unit(problem)
+    own = int(np.random.SeedSequence(seed, spawn_key=(OWN_LUCK,)).generate_state(1)[0])
+    while len(totals) < most_episodes:
+        ahead = min(max(FIRST_EPISODES, len(totals)), most_episodes - len(totals))
+        found = run(problem, agent, ahead, own).utility_totals
+        assert found is not None
+        totals = np.concatenate([totals, found])
+        slack, mean = _lower_bound(totals, delta) - b, float(totals.mean()) - b
+        if slack > 0 and slack >= mean / 2:
+            return MeasuredSlack(slack * unit, mean * unit, len(totals), delta)
+        if H - _lower_bound(H - totals, delta) < b:
+            break  # it has none
+    raise Infeasible(
+        f"after {len(totals)} episodes the incumbent's slack is {mean * unit:.4g} by the mean and only "
+        f"{slack * unit:.4g} proved: give more episodes, a safer incumbent or a looser limit"
+    )
+
+
+def _lower_bound(totals: Array, delta: float) -> float:
+    """V̲ of totals ≥ 0, alike and independent: below their mean at all times with probability 1 − delta."""
+    sums, n, first, second = np.zeros((1, 6)), float(len(totals)), totals.sum(), (totals**2).sum()
+    for column, value in ((SUM_QX, first), (SUM_Q, n), (SUM_QQXX, second), (SUM_QQX, first), (SUM_QQ, n)):
+        sums[0, column] = value
+    return float(lower_bounds(sums, math.log(len(BETS) / delta))[0])
+
+
+def _unit(problem: SampledCMDP | GymCMDP | VectorGymCMDP) -> float:
+    """How wide the range of the signal is that became [0, 1]."""
+    if isinstance(problem, SampledCMDP):
+        return 1.0
+    name = problem.origin["signal"]
+    return float(problem.origin[f"{name}_high"]) - float(problem.origin[f"{name}_low"])

@@ -1,0 +1,1 @@
+"""Files: atomic, sealed, chained; how values become bytes and come back, without trust."""

@@ -1,0 +1,84 @@
+"""Files: written whole or not at all, read without executing anything."""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from episafe.errors import DamagedFile
+from episafe.storage import sealed_npz
+
+NOTES = "notes"  # the .npz member that holds plain values as JSON
+
+
+@contextmanager
+def atomic(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes the place of `path` only when the block ends without error."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w+b") as file:
+            os.chmod(name, 0o666 & ~_umask())
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+        sync_folder(path.parent)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def remove_unfinished(path: Path) -> None:
+    """Delete what writers of `path` that were killed have left; nobody else may be writing it."""
+    for left in path.parent.glob(f".{path.name}.*"):
+        left.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in `folder` on disk: a file that was renamed is only then safe from a loss of power."""
+    if os.name != "posix":  # elsewhere folders cannot be opened, and renaming is safe by itself
+        return
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def _umask() -> int:
+    """The process's umask, which can only be read by setting it."""
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return umask
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` to `path`, atomically."""
+    with atomic(path) as file:
+        file.write(text.encode())
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Any], notes: Mapping[str, Any], *, compress: bool = True) -> None:
+    """Write arrays and JSON-like notes to one sealed .npz file, atomically."""
+    with atomic(path) as file:
+        sealed_npz.write(file, {NOTES: np.array(json.dumps(notes)), **arrays}, compress=compress)
+
+
+def read_arrays(path: Path, names: set[str] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arrays and notes of a file that `write_arrays` wrote; anything else is a DamagedFile. `names`: those allowed."""
+    arrays: dict[str, Any] = sealed_npz.read(path, None if names is None else names | {NOTES})
+    try:
+        notes = json.loads(str(arrays.pop(NOTES)))
+        if not isinstance(notes, dict):
+            raise ValueError("its notes are not a mapping")
+    except (KeyError, ValueError, RecursionError) as error:
+        raise DamagedFile(
+            f"{path} is damaged or no file of episafe ({type(error).__name__}: {error}): delete it and make it again"
+        ) from error
+    return arrays, notes

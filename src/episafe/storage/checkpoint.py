@@ -1,0 +1,78 @@
+"""Checkpoints: the state of an agent in a folder, in two generations, so that a damaged one has a predecessor."""
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from episafe.errors import DamagedFile
+from episafe.storage import sealed_npz
+from episafe.storage.atomic_files import read_arrays, write_arrays
+from episafe.storage.state_reader import State
+
+NAMES = ("checkpoint-0.npz", "checkpoint-1.npz")
+SEQUENCE = "sequence"  # counts the checkpoints of a folder
+
+
+class DamagedCheckpoint(UserWarning):
+    """The newest checkpoint could not be read, and the one before it was taken."""
+
+
+def write(folder: str | Path, state: Mapping[str, Any], notes: Mapping[str, Any]) -> Path:
+    """Write a state, and what else there is to say of it, in place of the older of two generations.
+
+    The file is on disk when this returns. Until then the newer generation is untouched, and the older one whole.
+
+    Args:
+        folder: where; made if it is not there.
+        state: as `agent.state()` gives it.
+        notes: plain values, as JSON has them.
+    """
+    sequences = [_sequence(path) for path in _paths(folder)]
+    path = _paths(folder)[int(sequences[1] < sequences[0])]
+    write_arrays(path, {**state, SEQUENCE: np.array(max(*sequences, 0) + 1)}, notes, compress=False)
+    return path
+
+
+def read(folder: str | Path) -> tuple[State, dict[str, Any]]:
+    """State and notes of the newest checkpoint that is whole; a `DamagedCheckpoint` warning says if it is not the last.
+
+    FileNotFoundError where there is none, DamagedFile where there is none that is whole.
+    """
+    present = [path for path in _paths(folder) if path.exists()]
+    if not present:
+        raise FileNotFoundError(f"{folder} has no checkpoint")
+    ranked = sorted(present, key=lambda path: _sequence(path) % 2**63, reverse=True)  # the unreadable, −1, first
+    damaged = []
+    for path in ranked:
+        try:
+            sequence, state, notes = _whole(path)
+        except DamagedFile as error:
+            damaged.append(str(error))
+            continue
+        if damaged:
+            warnings.warn(f"checkpoint {sequence} is used, because {damaged[0]}", DamagedCheckpoint, stacklevel=2)
+        return state, notes
+    raise DamagedFile(f"{folder} has no whole checkpoint: {'; '.join(damaged)}")
+
+
+def _paths(folder: str | Path) -> tuple[Path, Path]:
+    return Path(folder) / NAMES[0], Path(folder) / NAMES[1]
+
+
+def _sequence(path: Path) -> int:
+    """The number of a checkpoint, by a glance at it; −1 where there is none."""
+    found = sealed_npz.read_one(path, SEQUENCE)
+    is_one = found is not None and found.dtype == np.int64 and found.shape == () and 0 < found < 2**62
+    return int(found) if is_one and found is not None else -1
+
+
+def _whole(path: Path) -> tuple[int, State, dict[str, Any]]:
+    """Number, state and notes of one checkpoint."""
+    state, notes = read_arrays(path)
+    sequence = state.pop(SEQUENCE, None)
+    if sequence is None or sequence.dtype != np.int64 or sequence.shape != () or not 0 < sequence < 2**62:
+        raise DamagedFile(f"{path} is no checkpoint: it has no number; delete it")
+    return int(sequence), state, notes

@@ -1,0 +1,1 @@
+"""What the command line offers beside runs and reports: check, preflight, calibration, frontier, bench."""

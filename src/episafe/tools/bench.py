@@ -1,0 +1,209 @@
+"""How fast it is on this machine: agents on the paper's environments, and how time grows with K, S and d.
+
+Timings are medians of repeats in one process. Where the time goes: simulating and learning is a run that plans once;
+evaluating is the exact value of one policy, times the number of plans; planning is what remains. Counts (plans, bytes)
+do not depend on the machine. `benchmarks/released.py` measures the paper's released code in the same run.
+"""
+
+import os
+import platform
+import resource
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+
+import numpy as np
+
+from episafe.agents.base import Agent
+from episafe.agents.opse import OPSE
+from episafe.envs import PAPER, make
+from episafe.envs.huge import huge
+from episafe.learning.constants import Constants
+from episafe.learning.planner import SoftmaxPlanner
+from episafe.problems.cmdp import LinearCMDP
+from episafe.registry import build_agent, parse_replan
+from episafe.runs.record import Record
+from episafe.runs.run import run
+from episafe.storage.toml_settings import versions
+from episafe.tools.bandit_bench import bandit_speeds
+
+GIVEN_BY_FUNCTIONS = Constants(1, 1, 1, 1, kappa=0.1, lam_max=300, num_halvings=20)
+PER_MIB = 2**20 if sys.platform == "darwin" else 2**10  # ru_maxrss is in bytes there, in KiB elsewhere
+
+
+@dataclass(frozen=True)
+class Speed:
+    """One agent on one environment."""
+
+    env: str
+    agent: str
+    replan: str
+    num_episodes: int
+    seconds: float
+    episodes_per_second: float
+    planning: float
+    simulating: float
+    evaluating: float
+    plans: int
+    learner_kib: float
+    regret: float
+    violation: float
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Seconds against a size, and the exponent fitted on log axes."""
+
+    what: str
+    sizes: list[int]
+    seconds: list[float]
+    exponent: float
+
+
+def measure(quick: bool) -> dict[str, object]:
+    """Everything that `episafe bench` prints, as plain values."""
+    episodes, repeats = (1_000, 1) if quick else (10_000, 5)
+    speeds = [
+        _speed(env, agent, replan, _affordable(env, agent, replan, episodes), repeats)
+        for env in PAPER
+        for agent in ("opse", "ghosh", "dope")
+        for replan in ("every", "doubling:0.3")
+    ]
+    lengths = [1_000, 10_000] if quick else [10_000, 100_000, 1_000_000]
+    states = [30, 100] if quick else [30, 100, 300, 1_000]
+    dims = [3, 10] if quick else [5, 10, 20, 40]
+    large = [100, 10_000, 1_000_000]
+    wide = [50, 100] if quick else [100, 200, 400]
+    growths = [
+        _growth("episodes K (linear, doubling)", lengths, lambda K: _timed(make("linear"), K)),
+        _growth("states S (given by functions, doubling)", large, lambda S: _functions(S, 300 if quick else 3_000)),
+        _growth("states S (linear, seconds per λ)", states, lambda S: _per_lam("num_states", S)),
+        _growth("features d (linear, seconds per λ)", dims, lambda d: _per_lam("dim", d)),
+        _growth("features d (2000 states, A = 10, seconds per λ)", wide, lambda d: _wide(d, 1)),
+        _growth("features d (2000 states, A = 10, per λ, 16 at once)", wide, lambda d: _wide(d, 16)),
+    ]
+    return {
+        "speeds": [asdict(row) for row in speeds],
+        "bandit_speeds": bandit_speeds(quick),
+        "growths": [asdict(row) for row in growths],
+        "machine": {"cpu": _cpu(), "cores": os.cpu_count(), **versions()},
+        "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / PER_MIB,
+    }
+
+
+def _affordable(env: str, agent: str, replan: str, num_episodes: int) -> int:
+    """Fewer episodes where each plan takes milliseconds."""
+    return num_episodes // 20 if (env, agent, replan) == ("linear", "dope", "every") else num_episodes
+
+
+def _speed(env: str, agent: str, replan: str, num_episodes: int, repeats: int) -> Speed:
+    cmdp = make(env)
+
+    def once(rule: str, length: int, seed: int) -> tuple[float, Record, Agent]:
+        learner = build_agent(agent, cmdp, replan=parse_replan(rule))
+        start = time.perf_counter()
+        record = run(cmdp, learner, length, seed)
+        return time.perf_counter() - start, record, learner
+
+    once(replan, 2, 0)  # compiles, or loads what is compiled
+    runs = [once(replan, num_episodes, seed) for seed in range(repeats)]
+    seconds, record, learner = median(taken for taken, *_ in runs), runs[0][1], runs[0][2]
+    plans = int(record.plan_ids[-1]) + 1
+    simulating = min(once("doubling:1e9", num_episodes, seed)[0] for seed in range(repeats))
+    evaluating = plans * _shortest(lambda: cmdp.evaluate(learner.plan().policy))
+    return Speed(
+        env=env,
+        agent=agent,
+        replan=replan,
+        num_episodes=num_episodes,
+        seconds=seconds,
+        episodes_per_second=num_episodes / seconds,
+        planning=max(seconds - simulating - evaluating, 0.0),
+        simulating=simulating,
+        evaluating=evaluating,
+        plans=plans,
+        learner_kib=_bytes_of(learner) / 2**10,
+        regret=float(record.regret()[-1]),
+        violation=float(max(record.violation()[-1] for _, record, _ in runs)),
+    )
+
+
+def _growth(what: str, sizes: Sequence[int], seconds_at: Callable[[int], float]) -> Growth:
+    seconds = [seconds_at(size) for size in sizes]
+    exponent = float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
+    return Growth(what, list(sizes), seconds, exponent)
+
+
+def _timed(cmdp: LinearCMDP, num_episodes: int) -> float:
+    constants = Constants(1, 1, 1, 1, kappa=0.001, lam_max=300, num_halvings=30)
+    agent = build_agent("opse", cmdp, constants, parse_replan("doubling:0.3"))
+    start = time.perf_counter()
+    run(cmdp, agent, num_episodes)
+    return time.perf_counter() - start
+
+
+def _functions(num_states: int, num_episodes: int) -> float:
+    """Seconds for episodes of a problem given by functions, after as many that fill the visited sets."""
+    cmdp = huge(num_states)
+    agent = OPSE(cmdp.task, GIVEN_BY_FUNCTIONS, parse_replan("doubling:0.3"))
+    run(cmdp, agent, num_episodes)
+    start = time.perf_counter()
+    run(cmdp, agent, num_episodes, seed=1)
+    return time.perf_counter() - start
+
+
+def _per_lam(option: str, size: int) -> float:
+    """Seconds to evaluate one λ after 2000 episodes of the incumbent and of exploration."""
+    cmdp = make("linear", 0, "released", **{option: size})
+    agent = build_agent("opse", cmdp, replan=parse_replan("doubling:0.3"))
+    run(cmdp, agent, 2_000)
+    planner: SoftmaxPlanner = agent.planner  # type: ignore[attr-defined]  # OPSE has one
+    planner.decide()
+    return _shortest(lambda: planner.utility_bound(1.0))
+
+
+def _wide(dim: int, points: int) -> float:
+    """Seconds per λ with 2000 states seen at each of two steps, one λ at a time or `points` in one pass."""
+    rng = np.random.default_rng(0)
+    cmdp = huge(10**6, support=1, dim=dim, num_actions=10, horizon=2)
+    planner = SoftmaxPlanner(cmdp.task, GIVEN_BY_FUNCTIONS, pessimistic=True)
+    for _ in range(2_000):
+        planner.observe(rng.integers(10**6, size=3).tolist(), rng.integers(10, size=2))
+    planner.decide()
+    return (
+        _shortest(
+            lambda: planner.utility_bounds(np.linspace(0, 5, points)) if points > 1 else planner.utility_bound(1.0)
+        )
+        / points
+    )
+
+
+def _shortest(function: Callable[[], object], repeats: int = 30) -> float:
+    """Seconds of one call, the least of some."""
+    function()
+    taken = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        function()
+        taken.append(time.perf_counter() - start)
+    return min(taken)
+
+
+def _bytes_of(agent: Agent) -> int:
+    """Bytes of the arrays that an agent has learned and plans in."""
+    planner = getattr(agent, "planner", None)
+    if planner is None:
+        return sum(value.nbytes for value in vars(agent).values() if isinstance(value, np.ndarray))
+    known = planner.regression
+    arrays = [*known.support, *known.model, *known.work]
+    return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
+
+
+def _cpu() -> str:
+    try:
+        with open("/proc/cpuinfo") as lines:
+            return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

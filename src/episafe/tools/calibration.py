@@ -1,0 +1,161 @@
+"""The smallest constants that a family of problems bears: one multiplier, and an exact test of the violation rate."""
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from episafe.agents.opse import OPSE
+from episafe.envs import ENVIRONMENTS, make
+from episafe.learning.constants import Constants
+from episafe.problems.cmdp import LinearCMDP
+from episafe.problems.sampled import AnyTask, SampledCMDP
+from episafe.runs.run import run
+
+GRID = (4.0, 2.83, 2.0, 1.41, 1.0, 0.71, 0.5, 0.35, 0.25, 0.18, 0.125)  # factors of √2, from the safest down
+SCALED = ("C_r", "C_u", "C_dagger", "B_dagger")
+
+Family = Callable[[int], LinearCMDP | SampledCMDP]
+Shape = Callable[[AnyTask], Constants]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One multiplier on all problems: how many violated, and what rate that bounds."""
+
+    multiplier: float
+    num_violating: int
+    rate_bound: float
+    mean_regret: float
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was found: the multiplier, the statement that goes with it, and every trial on the way."""
+
+    multiplier: float
+    statement: str
+    trials: list[Trial]
+    shape: Shape
+
+    def constants(self, task: AnyTask) -> Constants:
+        """The calibrated constants for a problem of the family, stamped with the statement."""
+        return scaled(self.shape(task), self.multiplier)._stamped("calibrated", self.statement)
+
+
+def calibrate(
+    family: Family,
+    name: str,
+    *,
+    shape: Shape = Constants.tuned,
+    delta: float = 0.05,
+    confidence: float = 0.95,
+    num_problems: int = 100,
+    num_episodes: int = 10_000,
+    first_seed: int = 0,
+    grid: Sequence[float] = GRID,
+    on_trial: Callable[[Trial], None] = lambda trial: None,
+) -> Calibration:
+    """The smallest multiplier of C_r, C_u, C_†, B_† on the grid whose violation rate is below δ, with confidence.
+
+    A problem violates if any of its episodes does, by exact values. The grid is gone through from the safest down, all
+    on the same problems, and ends at the first multiplier whose Clopper-Pearson bound exceeds δ; the one before is
+    returned. Because the order is fixed beforehand, no correction for several tests is needed.
+
+    Args:
+        family: seed ↦ problem; seeds stand for draws from the family.
+        name: of the family, for the statement.
+        shape: task ↦ the constants to multiply.
+        delta: the violation rate to stay below.
+        confidence: of the test.
+        num_problems: seeds first_seed, first_seed + 1, …
+        num_episodes: of each run; the statement is about runs of that length.
+        first_seed: choose seeds that the shape was not tuned on.
+        grid: multipliers.
+        on_trial: called after each multiplier.
+    """
+    _refuse_too_few(num_problems, delta, confidence)
+    problems = {seed: _exact(family, seed) for seed in range(first_seed, first_seed + num_problems)}
+    trials: list[Trial] = []
+    for multiplier in sorted(grid, reverse=True):
+        records = [
+            run(cmdp, OPSE(cmdp.task, scaled(shape(cmdp.task), multiplier)), num_episodes, seed)
+            for seed, cmdp in problems.items()
+        ]
+        violating = sum(bool(record.violating().any()) for record in records)
+        regret = float(np.mean([record.regret()[-1] for record in records]))
+        trials.append(Trial(multiplier, violating, rate_bound(violating, num_problems, confidence), regret))
+        on_trial(trials[-1])
+        if trials[-1].rate_bound > delta:
+            break
+    passed = [trial for trial in trials if trial.rate_bound <= delta]
+    if not passed:
+        raise ValueError(
+            f"at the largest multiplier, {trials[0].multiplier:g}, {trials[0].num_violating} of {num_problems} "
+            "problems violate: give a grid with larger multipliers, or a larger delta"
+        )
+    best = passed[-1]
+    statement = (
+        f"on the family {name} at most {delta:g} of all problems violate in {num_episodes} episodes, with confidence "
+        f"{confidence:g}: {best.num_violating} of {num_problems} did (seeds {first_seed} to "
+        f"{first_seed + num_problems - 1}, Clopper-Pearson bound {best.rate_bound:.4f}), multiplier {best.multiplier:g}"
+    )
+    return Calibration(best.multiplier, statement, trials, shape)
+
+
+def table(found: Calibration) -> Table:
+    """Every trial, for people."""
+    shown = Table("multiplier", "violating", "rate at most", "mean regret", title="From the safest down")
+    for trial in found.trials:
+        shown.add_row(*(f"{value:.4g}" for value in asdict(trial).values()))
+    return shown
+
+
+def scaled(constants: Constants, multiplier: float) -> Constants:
+    """The constants with every bonus scale multiplied."""
+    return constants.replace(**{name: multiplier * getattr(constants, name) for name in SCALED})
+
+
+def rate_bound(num_violating: int, num_problems: int, confidence: float) -> float:
+    """Clopper-Pearson upper bound: the rate p at which so few violations have probability 1 − confidence."""
+    from scipy.stats import beta  # takes half a second to import
+
+    if num_violating == num_problems:
+        return 1.0
+    return float(beta.ppf(confidence, num_violating + 1, num_problems - num_violating))
+
+
+def family_of(text: str, options: dict[str, Any]) -> Family:
+    """The family that `NAME` (an environment, with options) or `module:function` (seed ↦ LinearCMDP) stands for."""
+    if text in ENVIRONMENTS:
+        return lambda seed: make(text, seed, **options)
+    module, colon, function = text.partition(":")
+    if not colon:
+        raise ValueError(f"no environment {text!r}; there are {', '.join(ENVIRONMENTS)}; or give MODULE:FUNCTION")
+    try:
+        found: Family = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"{text!r} cannot be imported: {error}") from error
+    return lambda seed: found(seed, **options)
+
+
+def _exact(family: Family, seed: int) -> LinearCMDP:
+    cmdp = family(seed)
+    if not isinstance(cmdp, LinearCMDP):
+        kind = type(cmdp).__name__
+        raise ValueError(f"seed {seed} gave a {kind}: exact violation needs problems with a kernel, es.LinearCMDP")
+    return cmdp
+
+
+def _refuse_too_few(num_problems: int, delta: float, confidence: float) -> None:
+    if not (0 < delta < 1 and 0 < confidence < 1):
+        raise ValueError(f"delta and confidence must be in (0, 1), got {delta!r} and {confidence!r}")
+    if num_problems < 1 or rate_bound(0, num_problems, confidence) > delta:
+        needed = int(np.ceil(np.log1p(-confidence) / np.log1p(-delta)))
+        raise ValueError(
+            f"{num_problems} problems cannot show a rate below {delta:g} with confidence {confidence:g}, even without "
+            f"one violation: use at least {needed}"
+        )

@@ -1,0 +1,303 @@
+"""`episafe check`: plays a live problem under its incumbent and says what is wrong and how to mend it."""
+
+import importlib
+import sys
+import warnings
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from episafe.agents.base import Episode
+from episafe.checks import TOLERANCE
+from episafe.errors import InvalidProblem
+from episafe.gym.adapter import GymCMDP, sub_environments
+from episafe.gym.vector import VectorGymCMDP
+from episafe.logs.logged_episode import steps_of
+from episafe.problems.boundary_states import ENDED, Outside
+from episafe.runs.live import play_some
+from episafe.stats import mean_interval
+from episafe.tools.told_signals import told_and_seen
+from episafe.types import Array
+
+DELTA = 0.01  # of the interval for the incumbent's utility
+FAR = 5.0  # standard errors beyond which two means are said to differ; a rule of thumb
+FEW = 0.05  # share of trials below which learning is slow; a rule of thumb
+SAME = 1e-6  # what is told and what is seen may differ by this, in [0, 1]
+CONFIRM = {"early-end": "early ends"}  # what the user may confirm, and the finding that asks for it
+
+AnyLive = GymCMDP | VectorGymCMDP
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at: what, a verdict, what was found, and what to do about it.
+
+    The verdict is "ok", "warning", "error", or "confirm" where only the user can know.
+    """
+
+    what: str
+    verdict: str
+    found: str
+
+
+def named(name: str) -> Any:
+    """What `module:name` stands for, from the current folder or installed."""
+    module, colon, attribute = name.partition(":")
+    if not (module and colon and attribute):
+        raise ValueError(f"give module:name, e.g. shop:problem for `problem` in shop.py, got {name!r}")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        raise ValueError(f"{error}: run from the folder of {module}.py, or install it") from error
+    except AttributeError as error:
+        raise ValueError(f"{module} has no {attribute!r}") from error
+    finally:
+        sys.path.pop(0)
+
+
+def load(name: str) -> AnyLive:
+    """The problem that `module:name` stands for: a problem of `from_gymnasium`, or a function that makes one."""
+    found = named(name)
+    if callable(found):
+        found = found()
+    if not isinstance(found, AnyLive):
+        raise ValueError(
+            f"{name} is a {type(found).__name__}: name what es.from_gymnasium returns, or a function of it"
+        )
+    return found
+
+
+def check(problem: AnyLive, num_episodes: int = 200, seed: int = 0, confirmed: Collection[str] = ()) -> list[Finding]:
+    """Gymnasium's own checker, then episodes of the incumbent: ranges, ends, repeats, features, its utility.
+
+    `confirmed` names what the user knows to be meant: "early-end", that to end early is as safe as it looks.
+    """
+    for name in confirmed:
+        if name not in CONFIRM:
+            raise ValueError(f"there is nothing to confirm of the name {name!r}: give {', '.join(CONFIRM)}")
+    findings = [_gymnasium(problem)]
+    problem.seed(seed)
+    rng = np.random.default_rng(seed)
+    try:
+        episodes = list(play_some(problem, [problem.task.safe_policy] * num_episodes, rng))
+    except InvalidProblem as error:
+        return [*findings, Finding("episodes", "error", str(error))]
+    findings.append(Finding("episodes", "ok", f"{num_episodes} of the incumbent, {steps_of(problem.task)} steps each"))
+    findings.append(_ends(problem, episodes, "early-end" in confirmed))
+    looks: list[Callable[[AnyLive, list[Episode]], Finding]] = [_start, _features, _repeats, _incumbent, _trials]
+    if problem.task.time_homogeneous:
+        looks.append(_steps_alike)
+    findings += [look(problem, episodes) for look in looks]
+    if isinstance(problem, VectorGymCMDP):
+        findings += [_copies(problem, episodes), _alike(problem, episodes)]
+    return findings + [_told(problem, name, rng) for name in problem.told]
+
+
+def _gymnasium(problem: AnyLive) -> Finding:
+    """What `gymnasium.utils.env_checker.check_env` says, of the first environment in a vector one."""
+    from gymnasium.utils.env_checker import check_env
+
+    if isinstance(problem, VectorGymCMDP) and not sub_environments(problem.env):
+        found = "not run, for the environments are out of sight: check one of them by itself"
+        return Finding("Gymnasium's checker", "warning", found)
+    env = (*sub_environments(problem.env), problem.env)[0]
+    with warnings.catch_warnings(record=True) as noted:
+        warnings.simplefilter("always")
+        try:
+            check_env(env.unwrapped, skip_render_check=True)
+        except Exception as error:  # its faults are of many kinds, and all are the environment's
+            return Finding("Gymnasium's checker", "error", f"{type(error).__name__}: {error}")
+    if noted:
+        return Finding("Gymnasium's checker", "warning", str(noted[0].message).replace("\x1b[33mWARN: ", "")[:200])
+    return Finding("Gymnasium's checker", "ok", "passed")
+
+
+def _ends(problem: AnyLive, episodes: list[Episode], confirmed: bool) -> Finding:
+    """Early ends: where what comes after is not the worst, they look safe, and only the user knows whether they are."""
+    share = float(np.mean([episode.states[-1] is ENDED for episode in episodes]))
+    found, after = f"{share:.0%} of the incumbent's episodes", problem.task.outside[ENDED][1]
+    if after <= 0:
+        return Finding("early ends", "ok", f"{found}; zero utility after, so they do not look safe")
+    if share == 0:
+        return Finding("early ends", "ok", f"{found}; if other actions end an episode, they cost nothing after it")
+    if confirmed:
+        return Finding("early ends", "ok", f"{found} cost nothing after; confirmed to be as safe as that")
+    return Finding(
+        "early ends",
+        "confirm",
+        f"{found} cost nothing after: ending early looks safe. If it is, say so with --confirm early-end; if not, "
+        "charge the rest of the episode in the cost of the last step",
+    )
+
+
+def _start(problem: AnyLive, episodes: list[Episode]) -> Finding:
+    """Whether a random start looks alike in both halves: each coordinate's means, within five standard errors."""
+    if not problem.task.random_start:
+        return Finding("start", "ok", "fixed")
+    starts = np.array([_coordinates(episode.states[1]) for episode in episodes])
+    first, second = np.array_split(starts, 2)
+    error = np.sqrt(first.var(axis=0) / len(first) + second.var(axis=0) / len(second)) + 1e-12
+    gap = np.abs(first.mean(axis=0) - second.mean(axis=0)) / error
+    if (gap > FAR).any():
+        found = f"coordinate {int(gap.argmax())} moved by {gap.max():.0f} standard errors between two halves"
+        return Finding("start", "error", f"{found}: the start must be drawn alike each time; drop what drifts")
+    return Finding("start", "ok", "random, no drift seen")
+
+
+def _features(problem: AnyLive, episodes: list[Episode]) -> Finding:
+    """The norms of the features at visited states; above 1 they are refused before this."""
+    task = problem.task
+    if task.one_hot:
+        return Finding("features", "ok", "one-hot")
+    norms = [np.linalg.norm(task.features(s), axis=1).max() for e in episodes for s in e.states if not _outside(s)]
+    largest = max(norms)
+    if largest > 1 + 1e-9:
+        return Finding("features", "error", f"norm {largest:.4g} > 1: divide all features by {largest:.6g}")
+    if largest < 0.3:
+        return Finding("features", "warning", f"largest norm {largest:.3g}: small features learn slowly; scale them up")
+    return Finding("features", "ok", f"dimension {task.dim}, largest norm {largest:.3g}")
+
+
+def _repeats(problem: AnyLive, episodes: list[Episode]) -> Finding:
+    """Whether reward and utility repeat at the same step, state and action."""
+    seen: dict[Any, list[Array]] = {}
+    for episode in episodes:
+        for h, (state, action) in enumerate(zip(episode.states, episode.actions, strict=False)):
+            value = np.array([episode.rewards[h], episode.utilities[h]])
+            seen.setdefault((h, problem.task.key(state), action), []).append(value)
+    repeated = [np.array(values) for values in seen.values() if len(values) > 1]
+    if not repeated:
+        return Finding("repeats", "ok", "no state was seen twice, so nothing can be said")
+    spread = np.max([np.ptp(values, axis=0) for values in repeated], axis=0)
+    if (spread > 1e-9).any():
+        found = f"at the same state and action they differ by up to {spread[0]:.3g} and {spread[1]:.3g}"
+        return Finding("reward and utility", "warning", f"{found}: what is kept is the expected utility; raise C_theta")
+    return Finding("reward and utility", "ok", f"no noise at {len(repeated)} states and actions")
+
+
+def _steps_alike(problem: AnyLive, episodes: list[Episode]) -> Finding:
+    """Whether reward and utility without noise are the same at every step, where the problem is said to be so.
+
+    Steps at which a state and an action were seen once say nothing: it might be noise.
+    """
+    seen: dict[Any, dict[int, list[tuple[float, float]]]] = {}
+    for episode in episodes:
+        for h, (state, action) in enumerate(zip(episode.states, episode.actions, strict=False)):
+            if not _outside(state):
+                values = round(float(episode.rewards[h]), 9), round(float(episode.utilities[h]), 9)
+                seen.setdefault((problem.task.key(state), action), {}).setdefault(h, []).append(values)
+    for (state, action), by_step in seen.items():
+        often = [set(values) for values in by_step.values() if len(values) > 1]
+        if all(len(values) == 1 for values in often) and len(set().union(*often)) > 1:
+            return Finding(
+                "time_homogeneous", "error",
+                f"at state {state!r} and action {action} reward and utility differ from step to step, and never within "
+                "one: leave out time_homogeneous=True, or let the observation tell the step",
+            )  # fmt: skip
+    return Finding("time_homogeneous", "ok", f"no sign of the step in reward and utility at {len(seen)} pairs")
+
+
+def _incumbent(problem: AnyLive, episodes: list[Episode]) -> Finding:
+    """The incumbent's utility with a 99 % interval, against threshold and slack."""
+    H = steps_of(problem.task)  # the dummy step of a random start has no utility
+    totals = np.array([np.sum(episode.utilities) for episode in episodes])
+    mean, (low, high) = float(totals.mean()), (H * end for end in mean_interval(totals / H, DELTA))
+    b, slack = problem.task.threshold, problem.task.slack
+    told = "slack not known" if slack is None else f"slack {slack:.3g}"
+    found = (
+        f"utility {mean:.4g}, {low:.4g} to {high:.4g} (99 %, betting interval, not normal), in [0, 1] a step; "
+        f"threshold {b:.4g}, {told}"
+    )
+    if b <= 0:
+        lost = f"no policy can break the limit {problem.origin['limit']:g} in {H} steps"
+        return Finding("incumbent", "warning", f"{found}: {lost}; is it a total of an episode, in the signal's units?")
+    if high < b:
+        return Finding("incumbent", "error", f"{found}: it is not safe; give a safer one or relax the limit")
+    if slack is None:
+        return Finding("incumbent", "ok", f"{found}; es.measure_slack gives a proved one")
+    if high < b + slack - TOLERANCE:  # the told slack is rounded too
+        return Finding("incumbent", "error", f"{found}: the slack is not there; give at most {max(low - b, 0):.3g}")
+    if low < b + slack - TOLERANCE:
+        shown = f"give the slack these episodes show, {low - b:.3g}" if low > b else "relax the limit"
+        return Finding("incumbent", "warning", f"{found}: not certain; play more with --episodes, or {shown}")
+    return Finding("incumbent", "ok", found)
+
+
+def _trials(problem: AnyLive, episodes: list[Episode]) -> Finding:
+    """How often `Observation` may try a candidate of which nothing is known: ξ/(b + ξ)."""
+    b, slack = problem.task.threshold, problem.task.slack
+    if slack is None:
+        return Finding("trials", "ok", "how often something new may be tried follows from the slack, not known yet")
+    if b <= 0:
+        return Finding("trials", "ok", "a policy without any utility is safe: anything may be tried at once")
+    share = slack / (b + slack)
+    found = f"Observation tries something new in {share:.1%} of its first episodes, slack/(threshold + slack)"
+    if share < FEW:
+        return Finding("trials", "warning", f"{found}: it will be slow; give a safer incumbent, or relax the limit")
+    return Finding("trials", "ok", found)
+
+
+def _copies(problem: VectorGymCMDP, episodes: list[Episode]) -> Finding:
+    """Whether the sub-environments draw their own luck: if not, N episodes are one that is counted N times."""
+    N = problem.num_envs
+    seen = [str([problem.task.key(state) for state in episode.states]) for episode in episodes]
+    batches = [seen[first : first + N] for first in range(0, len(seen) - N + 1, N)]
+    if N > 1 and len(set(seen)) > 1 and all(len(set(batch)) == 1 for batch in batches):
+        found = "at every moment all of them are in the same state, though episodes differ"
+        return Finding("sub-environments", "error", f"{found}: give each a seed of its own, as reset(seed=…) must")
+    return Finding("sub-environments", "ok", f"{N}, no copies of one another seen")
+
+
+def _alike(problem: VectorGymCMDP, episodes: list[Episode]) -> Finding:
+    """Whether the sub-environments have the same mean reward and utility, within five standard errors."""
+    N, gaps = problem.num_envs, np.zeros((problem.num_envs, 2))
+    totals = np.array([[np.sum(episode.rewards), np.sum(episode.utilities)] for episode in episodes])
+    for i in range(N):
+        own, others = totals[i::N], np.delete(totals, np.s_[i::N], axis=0)
+        if min(len(own), len(others)) > 1:
+            error = np.sqrt(own.var(axis=0) / len(own) + others.var(axis=0) / len(others)) + 1e-9
+            gaps[i] = np.abs(own.mean(axis=0) - others.mean(axis=0)) / error
+    if gaps.max() > FAR:
+        i, g = divmod(int(gaps.argmax()), 2)
+        found = f"the {('reward', 'utility')[g]} of number {i} is {gaps.max():.3g} standard errors from the others'"
+        return Finding("sub-environments alike", "error", f"{found}: make all of them the same system")
+    return Finding("sub-environments alike", "ok", "no difference seen")
+
+
+def _told(problem: AnyLive, name: str, rng: np.random.Generator) -> Finding:
+    """Whether a function given as reward= or utility= says what the environment says."""
+    what, mend = f"{name}= given", f"correct the function {name}=, or leave it out and let it be learned"
+    try:
+        pairs = told_and_seen(problem, name, rng)
+    except InvalidProblem as error:
+        if name == "utility" and 'has no "' in str(error):
+            return Finding(what, "ok", "the environment reports no signal to compare it with")
+        return Finding(what, "error", f"{error}; or leave out {name}=")
+    noisy = max(np.ptp(seen) for _, seen in pairs.values()) > SAME
+    for (h, state, action), (told, seen) in pairs.items():
+        low, high = min(seen) - SAME, max(seen) + SAME
+        if noisy:  # what is told must be the mean
+            low, high = mean_interval(np.array(seen), DELTA / len(pairs))
+        if not low <= told <= high:
+            place = f"at step {h}, state {state}, action {action} it is {told:.4g}"
+            says = (
+                f"the environment's mean lies in [{low:.4g}, {high:.4g}] (99 %)" if noisy else f"{seen[0]:.4g} is seen"
+            )
+            return Finding(what, "error", f"{place}, and {says}, both in [0, 1]: {mend}")
+    kind = "no contradiction, the environment is noisy," if noisy else "as the environment says,"
+    return Finding(what, "ok", f"{kind} at {len(pairs)} steps, states and actions")
+
+
+def _coordinates(state: Any) -> Array:
+    """The numbers of a state in a row, also of one that is a tuple of several."""
+    parts = state if isinstance(state, tuple) else (state,)
+    deep = [_coordinates(part) if isinstance(part, tuple) else np.ravel(np.asarray(part, float)) for part in parts]
+    return np.concatenate(deep)
+
+
+def _outside(state: Any) -> bool:
+    return isinstance(state, Outside)

@@ -1,0 +1,140 @@
+"""Before a run: the constants at each level, how long the incumbent will be deployed, and what would shorten that."""
+
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from episafe.learning import theorem_bounds, theory
+from episafe.learning.constants import Constants
+from episafe.learning.theory import Sizes, theorem
+from episafe.problems.cmdp import LinearCMDP
+from episafe.problems.exact import occupancy
+from episafe.problems.sampled import known_slack
+from episafe.problems.task import Task
+
+MOST_DOUBLINGS = 200
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One set of constants and what to expect of it.
+
+    Attributes:
+        name: "theory", "tuned" or "published".
+        level: what its certificate is worth.
+        constants: as plain values.
+        expected_incumbent_episodes: before the incumbent itself would pass the check, were every estimate exact.
+        most_incumbent_episodes: the theorem's bound for its C_u; it says something at level "theorem" only.
+        regret_bound: the theorem's, term by term; for level "theorem" only.
+    """
+
+    name: str
+    level: str
+    constants: dict[str, Any]
+    expected_incumbent_episodes: float
+    most_incumbent_episodes: float
+    regret_bound: dict[str, float]
+
+
+def preflight(cmdp: LinearCMDP, num_episodes: int, delta: float = 0.05) -> dict[str, Any]:
+    """Everything `episafe preflight` prints, as plain values."""
+    task = cmdp.task
+    slack, shared = known_slack(task), task.time_homogeneous
+    sizes = Sizes(task.horizon, task.num_actions, task.dim, slack, num_episodes, delta, shared)
+    chosen = {"theory": Constants.theory(task, num_episodes, delta), "tuned": Constants.tuned(task)}
+    if cmdp.origin.get("env") in ("tabular", "streaming", "linear"):
+        chosen["published"] = Constants.paper(str(cmdp.origin["env"]))
+    return {
+        "problem": {**asdict(sizes), "threshold": task.threshold, "worst_regret": num_episodes * task.horizon},
+        "choices": [asdict(_choice(cmdp, name, made, num_episodes, delta)) for name, made in chosen.items()],
+        "incumbent_phase": theorem_bounds.incumbent_phase(task, chosen["theory"].C_u, delta),
+        "notes": theory.notes(sizes, theorem(sizes)),
+        "would_shrink": [_shrunk(sizes, what, **change) for what, change in _changes(sizes).items()],
+    }
+
+
+def _choice(cmdp: LinearCMDP, name: str, constants: Constants, num_episodes: int, delta: float) -> Choice:
+    proved = constants.level == "theorem"
+    return Choice(
+        name,
+        constants.level,
+        constants.settings(),
+        expected_incumbent_episodes(cmdp, constants),
+        theorem_bounds.incumbent_deployments(cmdp.task, constants.C_u, delta),
+        theorem_bounds.regret_bound(cmdp.task, constants, num_episodes, delta) if proved else {},
+    )
+
+
+def expected_incumbent_episodes(cmdp: LinearCMDP, constants: Constants) -> float:
+    """The least N = 0, 1, 2, 4, … with C_u V^{π_sf,β}(s₁) ≤ ξ at Λ_h = ρI + N 𝔼_{π_sf}[φφᵀ], last step left out.
+
+    Where steps share their data, Λ = ρI + N Σ_h 𝔼_{π_sf}[φφᵀ]. A guide: estimates are taken for exact, and a bonus with
+    a spread for one without.
+    """
+    task = cmdp.task
+    visits = occupancy(cmdp.P, task.safe_policy.table(), task.initial_state)
+    weights = visits[:-1]
+    learned = visits.sum(axis=0, keepdims=True) if task.time_homogeneous else weights
+    count = 0.0
+    for _ in range(MOST_DOUBLINGS):
+        beta = _incumbent_bonus(task, learned, count, constants.ridge)
+        beta = beta + constants.curve * beta**2
+        if constants.C_u * float((weights * beta).sum()) <= known_slack(task):
+            return count
+        count = max(1.0, 2 * count)
+    return math.inf
+
+
+def _incumbent_bonus(task: Task, weights: Any, count: float, ridge: float) -> Any:
+    """β (·, S, A) after `count` episodes that went as the incumbent goes on average: weights (·, S, A) an episode."""
+    if task.phi is None:
+        return 1 / np.sqrt(ridge + count * weights)
+    phi = task.phi
+    gram = ridge * np.eye(task.dim) + count * np.einsum("hsa,sad,sae->hde", weights, phi, phi)
+    return np.sqrt(np.einsum("sad,hde,sae->hsa", phi, np.linalg.inv(gram), phi))
+
+
+def _changes(sizes: Sizes) -> dict[str, dict[str, Any]]:
+    return {
+        "as it is": {},
+        "twice the slack": {"slack": 2 * sizes.slack},
+        "half the features": {"dim": max(1, sizes.dim // 2)},
+        "delta ten times larger": {"delta": min(0.5, 10 * sizes.delta)},
+    }
+
+
+def _shrunk(sizes: Sizes, what: str, **change: Any) -> dict[str, Any]:
+    """The theorem's C_u and incumbent phase N₀ after a change; logged episodes of the incumbent count towards N₀."""
+    changed = replace(sizes, **change)
+    C_u = math.exp(theorem(changed).C_u)
+    return {"what": what, "C_u": C_u, "incumbent_phase": theorem_bounds.incumbent_phase(changed, C_u, changed.delta)}
+
+
+def tables(found: dict[str, Any]) -> list[Table]:
+    """What `preflight` returned, for people."""
+    problem = found["problem"]
+    names = ("C_r", "C_u", "C_dagger", "B_dagger", "kappa", "lam_max", "num_halvings")
+    choices = Table(
+        "constant", *(f"{choice['name']} ({choice['level']})" for choice in found["choices"]),
+        title=f"Constants for {problem['num_episodes']:,} episodes",
+    )  # fmt: skip
+    for name in names:
+        choices.add_row(name, *(f"{choice['constants'][name]:.3g}" for choice in found["choices"]))
+    lengths = Table("constants", "expected", "at most (if C_u holds)", title="Episodes of the incumbent")
+    for choice in found["choices"]:
+        expected, most = choice["expected_incumbent_episodes"], choice["most_incumbent_episodes"]
+        lengths.add_row(choice["name"], f"{expected:.3g}", f"{most:.3g}")
+    terms = found["choices"][0]["regret_bound"]
+    title = f"The theorem's regret bound (no run can have more than {problem['worst_regret']:,})"
+    regret = Table("term", "at most", title=title)
+    for name, value in {**terms, "in all": sum(terms.values())}.items():
+        regret.add_row(name, f"{value:.3g}")
+    help_ = Table(
+        "with", "the theorem's C_u", "incumbent phase, logged episodes included", title="What would shrink them"
+    )
+    for row in found["would_shrink"]:
+        help_.add_row(row["what"], f"{row['C_u']:.4g}", f"{row['incumbent_phase']:.3g}")
+    return [choices, lengths, regret, help_]
