@@ -29,10 +29,12 @@ import monitors
 import episafe as es
 import hostile
 import tampering
-from episafe.deployment import bandit_keeping, journalled
-from episafe.experiments import bandit as bandit_experiment
-from episafe.registry import AGENTS, build_agent
+from episafe.deployment.folder import read_head
+from episafe.experiments.agent_choice import build_agent, build_bandit_agent
+from episafe.registry import AGENTS, BANDIT_AGENTS
+from episafe.runs import kept_run
 from episafe.storage import checkpoint
+from episafe.storage.log import read
 
 FORK = multiprocessing.get_context("fork")  # a new interpreter would take longer than the runs
 CHAIN = es.make("streaming", seed=3)
@@ -83,13 +85,13 @@ def _bandit(name: str):
     from episafe.learning.replanning import Every
 
     bandit, rounds = es.bandits.make("finite", seed=0), 20_000
-    return bandit, bandit_experiment.AGENTS[name](bandit, rounds, 0.05, Every()), rounds
+    return bandit, build_bandit_agent(name, bandit, rounds, 0.05, Every()), rounds
 
 
 def kills(count: int) -> Outcome:
     """SIGKILL at random moments, several times a run, of every agent in turn; the record must be the same."""
     rng = np.random.default_rng(0)
-    jobs = [("run", name) for name in AGENTS] + [("bandit", name) for name in bandit_experiment.AGENTS]
+    jobs = [("run", name) for name in AGENTS] + [("bandit", name) for name in BANDIT_AGENTS]
     made = wrong = runs = 0
     with _often():
         while made < count:
@@ -110,17 +112,17 @@ def kills(count: int) -> Outcome:
                     if process.exitcode != -signal.SIGKILL:
                         break
                 whole = process.exitcode == 0 and same(es.Record.load(folder), expected)
-                wrong += not (whole and (kind == "bandit" or es.audit(folder).is_whole))
+                wrong += not (whole and es.audit(folder, None if kind == "run" else _bandit(name)[1]).is_whole)
     return Outcome(made, made - wrong, f"{runs} runs of {len(jobs)} agents; {wrong} records or audits differ")
 
 
 @contextmanager
 def _often() -> Iterator[None]:
     """Batches, syncs and checkpoints much more often than usual: more kinds of moments to be killed at."""
-    usual = journalled.SYNC_EVERY, journalled.CHECKPOINT_EVERY, bandit_keeping.KEEP_EVERY
-    journalled.SYNC_EVERY, journalled.CHECKPOINT_EVERY, bandit_keeping.KEEP_EVERY = 0.02, 0.1, 0.02
+    usual = kept_run.SYNC_EVERY, kept_run.CHECKPOINT_EVERY
+    kept_run.SYNC_EVERY, kept_run.CHECKPOINT_EVERY = 0.02, 0.1
     yield
-    journalled.SYNC_EVERY, journalled.CHECKPOINT_EVERY, bandit_keeping.KEEP_EVERY = usual
+    kept_run.SYNC_EVERY, kept_run.CHECKPOINT_EVERY = usual
 
 
 _KNOWN: dict[tuple[str, str], es.Record] = {}
@@ -273,20 +275,23 @@ def torn_tails(count: int) -> Outcome:
 
 
 def bit_flips(count: int) -> Outcome:
-    """One bit of the log flipped: refused, with the place, and nothing changed."""
+    """One bit of the log flipped: refused, with the place, and nothing changed; the last frame only says "closed"."""
     rng, survived = np.random.default_rng(5), 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         data = _journal(folder)
+        last = es_frames(folder)[-1].offset
         for bit in rng.integers(8 * len(data), size=count).tolist():
             flipped = bytearray(data)
             flipped[bit // 8] ^= 1 << bit % 8
             (folder / "journal.log").write_bytes(bytes(flipped))
             try:
-                es.open(folder, agent=tuned()).close()
+                with es.open(folder, agent=tuned()) as live:
+                    told = any("cut off" in fault for fault in live.status().faults)
+                    survived += bit // 8 >= last and told and live.status().reported == 12
             except es.DamagedFile:
                 survived += (folder / "journal.log").read_bytes() == bytes(flipped)
-    return Outcome(count, survived, "refused with the place, file untouched")
+    return Outcome(count, survived, "refused with the place, file untouched; in the last frame cut off and told")
 
 
 def tampered_trails(count: int) -> Outcome:
@@ -351,9 +356,7 @@ def misspecified_features(count: int) -> Outcome:
 
 
 def es_frames(folder: Path):
-    from episafe.storage.frames import Reader
-
-    return list(Reader(folder / "journal.log"))
+    return list(read(folder / "journal.log", read_head(folder)["genesis"]))
 
 
 ROWS: list[tuple[str, Callable[[int], Outcome], int]] = [

@@ -16,10 +16,12 @@ import sys
 import numpy as np
 
 import episafe as es
+from episafe.deployment.session import Session
 from episafe.problems import exact
 from episafe.problems.policy import TablePolicy
-from episafe.runs.columns import blank, no_coins
-from episafe.runs.run import forget, plain_loop
+from episafe.runs.columns import Columns
+from episafe.runs.loop import plain_loop
+from episafe.runs.worlds import ListedWorld
 
 FIRST_SEED = 20_000
 ENVS = ("tabular", "streaming", "linear")
@@ -117,15 +119,11 @@ def exploring(name, share, num_problems=10, num_episodes=2_000):
 def live(cmdp, task, num_episodes, seed, watched):
     """OPSE under `Observation` on a world that is not what its task says, which `es.run` would refuse to simulate."""
     agent, monitors = es.OPSE(task, es.Constants.proposing(), certifier=es.certify.Observation()), es.Monitors(task)
-
-    def watch(k, episode, agent):
-        for alarm in monitors.watch(agent.plan_in_force, episode):
-            if alarm.halts:
-                agent.halt(alarm.says)
-
-    facts, coins = blank(num_episodes), no_coins(num_episodes)
-    streams = [np.random.default_rng([seed, i]) for i in range(3)]
-    list(plain_loop(cmdp, agent, tuple(streams[:2]), facts, streams[2], coins, 0, watch if watched else forget))
+    world, session = ListedWorld(cmdp), Session(agent, monitors if watched else None)
+    world.begin(seed, 0)
+    columns = Columns(num_episodes, totals=False, changing=False, mixes=True)
+    list(plain_loop(world, session, columns))
+    facts = columns.facts
     first = min((alarm.after for alarm in monitors.alarms if alarm.halts), default=math.inf)
     explored = facts.sources != 0
     return first, int(((facts.values[:, 1] < task.threshold - 1e-9) & explored).sum())

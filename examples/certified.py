@@ -11,7 +11,7 @@ rng = np.random.default_rng(0)
 
 for _ in range(300):  # your own loop; es.run does the same, faster
     plan = agent.plan()
-    component, policy = plan.policy.draw(rng) if isinstance(plan.policy, es.MixturePolicy) else (None, plan.policy)
+    component, policy = plan.policy.draw(rng)  # of a mixture one policy acts, for the whole episode
     states, actions = [task.initial_state], []
     for h in range(task.horizon):
         actions.append(int(rng.choice(task.num_actions, p=policy.probabilities(h, states[-1]))))

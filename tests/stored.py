@@ -6,22 +6,18 @@ import numpy as np
 import episafe as es
 from broken import GOOD, Walk, psi
 from conftest import constants
+from episafe.testing.comparisons import require_same_arrays, require_same_records
 
 LINEAR = ("tabular", "streaming", "linear")
 
 
 def same_state(state, other):
     """Whether two states have the same names, and arrays of the same type, shape and bytes."""
-    assert state.keys() == other.keys()
-    for name, array in state.items():
-        assert array.dtype == other[name].dtype and array.shape == other[name].shape, name
-        assert array.tobytes() == other[name].tobytes(), name
+    require_same_arrays(state, other, "the states differ")
 
 
 def same_record(record, other):
-    assert record.columns() == other.columns()
-    for name in record.columns():
-        assert getattr(record, name).tobytes() == getattr(other, name).tobytes(), name
+    require_same_records(record, other, "the records differ")
 
 
 def same_plan(plan, other, task, states):

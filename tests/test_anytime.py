@@ -48,7 +48,7 @@ def test_an_agent_goes_on_to_the_next_epoch_and_keeps_its_data():
     assert record.settings["level"] == "theorem"
     assert "in any number of episodes" in record.settings["statement"]
     assert agent.num_learned == 1030
-    assert agent.constants_now.scope.epoch == 2
+    assert agent.planner.constants_now.scope.epoch == 2
     assert agent.planner.scales.utility_bonus == -first.reaching(1030).C_u < -first.C_u
     plan = agent.plan()
     assert plan.level == "theorem"

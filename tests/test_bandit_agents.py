@@ -7,10 +7,13 @@ import pytest
 from scipy.optimize import linprog
 
 import episafe as es
-from episafe.agents.bandits.base import BanditAgent
 from episafe.kernels.bandit_decision import REASONS
-from episafe.learning.bandit_radius import radius, radius_now
-from episafe.runs.bandit_run import blank_tally, compiled_loop, plain_loop, spans
+from episafe.kernels.confidence_radius import radius_now
+from episafe.learning.bandit_radius import radius
+from episafe.runs.fast import accelerated
+from episafe.runs.fast.bandit_loop import _spans
+from episafe.runs.loop import loop, plain_loop
+from episafe.runs.run import Simulation
 
 ENVS = ["finite", "ball", "ellipsoid", "contexts"]
 K = 20_000
@@ -132,9 +135,10 @@ def test_every_plan_is_the_incumbent_or_passed_the_check(env, kind):
         sources.add(plan.source)
         if plan.source == "search":
             assert plan.utility_bound >= bandit.task.threshold
-            C = radius_now(agent.radius, agent.model.log_det[0], agent.model.seen[0])
-            norms = np.sqrt(np.einsum("ni,ij,nj->n", plan.atoms, agent.model.gram_inv, plan.atoms))
-            theta = agent.model.gram_inv @ agent.model.sums[1]
+            model = agent.learner.model
+            C = radius_now(agent.learner.radius, model.log_det[0], model.seen[0])
+            norms = np.sqrt(np.einsum("ni,ij,nj->n", plan.atoms, model.gram_inv, plan.atoms))
+            theta = model.gram_inv @ model.sums[1]
             bound = plan.probabilities @ (plan.atoms @ theta - C * norms)
             by_slack = kind == "roful" or plan.reason  # a seed round: it relies on the incumbent's slack
             assert by_slack or bound == pytest.approx(plan.utility_bound, abs=1e-9)
@@ -152,18 +156,19 @@ CASES += [(env, "oplbsp", EVERY) for env in ENVS] + [("finite", "oplb", EVERY), 
 def test_the_compiled_loop_is_the_plain_one_bit_for_bit(env, kind, replan):
     bandit = es.bandits.make(env, seed=2)
     outcomes = []
-    for loop in (plain_loop, compiled_loop):
+    for played in (plain_loop, loop):
         agent = build(kind, bandit, 2_000, replan=replan, radius=0.6)  # by hand, so that the incumbent is left soon
-        tally = blank_tally(bandit, 600)
-        for _ in loop(bandit, agent, tally, spans(700, 600), 5):
-            pass
-        outcomes.append((*tally, agent))
+        made = Simulation(bandit, agent, 600, 5, first_round=700)
+        assert accelerated(made.world, build(kind, bandit, 2_000, replan=replan), made.columns, 0, None) is not None
+        list(played(made.world, made.session, made.columns))
+        best = [made.world.optimum()] if made.columns.optima is None else made.columns.optima
+        outcomes.append((made.columns.facts, made.world.reasons, best, agent))
     (facts, reasons, best, agent), (facts_2, reasons_2, best_2, agent_2) = outcomes
     for ours, theirs in zip(facts, facts_2, strict=True):
         np.testing.assert_array_equal(ours, theirs)
     np.testing.assert_array_equal(reasons, reasons_2)
     np.testing.assert_allclose(best, best_2, atol=1e-12)
-    for ours, theirs in zip(agent.model, agent_2.model, strict=True):
+    for ours, theirs in zip(agent.learner.model, agent_2.learner.model, strict=True):
         np.testing.assert_array_equal(ours, theirs)
     plan, plan_2 = agent.plan(1300), agent_2.plan(1300)
     np.testing.assert_array_equal(plan.atoms, plan_2.atoms)
@@ -210,7 +215,7 @@ def test_batches_are_their_observations_one_by_one():
     single = build("oplbsp", bandit)
     for row in zip(actions, rewards, utilities, strict=True):
         single.learn(*row)
-    for ours, theirs in zip(batch.model, single.model, strict=True):
+    for ours, theirs in zip(batch.learner.model, single.learner.model, strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
 
@@ -240,7 +245,7 @@ def test_bad_feedback_changes_nothing(seen, message):
     agent = build("oplbsp", es.bandits.make("finite", seed=0))
     with pytest.raises(es.InvalidEpisode, match=message):
         agent.learn(*seen)
-    assert agent.num_observations == 0
+    assert agent.num_learned == 0
 
 
 def test_radii_by_hand():
@@ -306,7 +311,7 @@ def test_any_failure_inside_deploys_the_incumbent_and_the_record_says_why(monkey
     def crash(*_):
         raise np.linalg.LinAlgError("eigenvalues did not converge")
 
-    monkeypatch.setattr("episafe.agents.bandits.rule_agent.estimates", crash)
+    monkeypatch.setattr("episafe.agents.bandits.regression_learner.estimates", crash)
     agent.learn(np.zeros(5), 0.0, 0.0)
     plan = agent.plan()
     assert plan.source == "safe" and "did not converge" in plan.reason
@@ -349,15 +354,22 @@ def test_an_agent_is_built_from_a_task():
 
 
 def test_a_learner_of_ones_own_runs():
-    class Uniform(BanditAgent):
-        name, certified = "uniform", False
+    class Uniform(es.bandits.BanditAgent):
+        name, certified, problem = "uniform", False, "bandit"
+        num_learned = 0
 
-        def _propose(self, round):
-            arms = self.task.arms(round)
+        def _propose(self):
+            arms = self.task.arms(self.round)
             return es.bandits.BanditPlan(arms, np.full(len(arms), 1 / len(arms)), "search")
 
+        def _observe(self, actions, rewards, utilities):
+            self.num_learned += len(actions)
+
+        def _information(self):
+            return np.zeros(1)
+
     bandit = es.bandits.make("finite", seed=0)
-    record = es.bandits.run(bandit, Uniform(bandit.task, radius=0.0), 50)
+    record = es.bandits.run(bandit, Uniform(bandit.task, es.Every()), 50)
     assert record.reward_values[0] == pytest.approx((bandit.task.arms(0) @ bandit.theta_r).mean())
 
 
@@ -377,6 +389,6 @@ def test_no_path_leads_from_an_agent_to_the_parameters():
 
 
 def test_spans_end_where_blocks_of_luck_do():
-    cut = spans(1000, 3000)
+    cut = list(_spans(1000, 0, 3000))
     assert [span.length for span in cut] == [24, 1024, 1024, 928]
     assert sum(span.length for span in cut) == 3000

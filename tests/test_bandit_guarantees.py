@@ -8,7 +8,8 @@ import pytest
 import episafe as es
 from episafe.agents.bandits.oplbsp import deployment_bound
 from episafe.kernels.bandit_regression import absorb, blank, estimates
-from episafe.learning.bandit_radius import radius, radius_now
+from episafe.kernels.confidence_radius import radius_now
+from episafe.learning.bandit_radius import radius
 
 SEEDS = range(300, 320)
 LENGTHS = {"finite": 20_000, "ball": 20_000, "ellipsoid": 20_000, "contexts": 5_000}

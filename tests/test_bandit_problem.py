@@ -103,7 +103,7 @@ def test_clicks_are_zero_or_one_with_their_mean():
     seen = []
 
     class Watched(es.bandits.Incumbent):
-        def learn(self, action, reward, utility):
+        def learn(self, action, reward, utility, plan_id=None):
             seen.append((float(action @ made.theta_r), reward))
             super().learn(action, reward, utility)
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import episafe as es
-from episafe.kernels.bandit_decision import REASONS, SEED, mixed, nudged
+from episafe.kernels.bandit_decision import REASONS, SEED
+from episafe.kernels.mixing import mixed, nudged
 
 B = es.bandits
 BANDIT = B.make("finite", seed=3)
@@ -32,7 +33,7 @@ def test_an_agent_of_other_arms_or_another_incumbent_is_neither_run_nor_restored
     with pytest.raises(ValueError, match=f"another problem, {what} differ: build it from bandit.task"):
         B.run(BANDIT, other, 5)
     other.save(tmp_path / "agent.npz")
-    with pytest.raises(ValueError, match=f"saved by another agent: .*{what}"):
+    with pytest.raises(ValueError, match=f"of another agent: .*{what}"):
         B.OPLBSP(BANDIT.task, 1000).restore(tmp_path / "agent.npz")
     assert B.run(BANDIT, B.OPLBSP(task(actions=ARMS.copy()), 1000), 5).violations().max() == 0
 
@@ -59,7 +60,7 @@ def test_oplb_must_be_told_the_truth(tmp_path):
     with pytest.raises(es.Infeasible, match="give the exact utility"):
         B.run(BANDIT, B.OPLB(BANDIT.task, 100, known_utility=known() + 0.5), 10)
     B.OPLB(BANDIT.task, 100, known_utility=known() + 0.5).save(tmp_path / "agent.npz")
-    with pytest.raises(ValueError, match="saved by another agent: known_utility"):
+    with pytest.raises(ValueError, match="of another agent: known_utility"):
         B.OPLB(BANDIT.task, 100, known_utility=known()).restore(tmp_path / "agent.npz")
 
 

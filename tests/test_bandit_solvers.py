@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import linprog
 
 from episafe.kernels import arm_hull, ellipsoid
-from episafe.kernels.bandit_decision import mixed, nudged
+from episafe.kernels.mixing import mixed, nudged
 from episafe.kernels.trust_region import maximise
 
 GAP = 1e-8

@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 
 import episafe as es
 from episafe.cli import app
-from episafe.tools.calibration import calibrate, family_of, rate_bound
+from episafe.stats import rate_bound
+from episafe.tools.calibration import calibrate, family_of
 
 GRID = (8.0, 4.0, 2.0, 1.0, 0.5, 0.0)
 

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 import episafe as es
+from episafe.certify.base import Deployment
 from episafe.certify.fold_evaluation import num_bounds, pessimistic_utility
 from episafe.kernels.confidence_sequence import blank_trials
 from episafe.kernels.mixture_choice import choose
-from episafe.runs.columns import blank, no_coins
-from episafe.runs.run import compiled_mixture_loop, plain_loop
+from episafe.runs.loop import loop, plain_loop
+from episafe.runs.run import Simulation
 
 NAMES = ("tabular", "streaming", "linear")
 DELTA = 0.05
@@ -45,7 +46,7 @@ def test_a_mixture_acts_through_a_drawn_component_and_is_worth_the_weighted_valu
     mixture = es.MixturePolicy(parts, (0.3, 0.7))
     rng = np.random.default_rng(0)
     drawn = [mixture.draw(rng) for _ in range(4000)]
-    assert all(policy is parts[index] for index, policy in drawn)
+    assert all(component.policy is parts[index] for index, component in drawn)
     assert abs(np.mean([index for index, _ in drawn]) - 0.7) < 0.03
     values = np.array([cmdp.evaluate(part) for part in parts])
     np.testing.assert_allclose(cmdp.evaluate(mixture), [0.3, 0.7] @ values, rtol=1e-14)
@@ -109,12 +110,12 @@ def test_observation_never_violates_and_costs_a_fraction_of_the_incumbent(name):
 def test_the_compiled_mixture_loop_is_the_plain_loop_bit_for_bit(name):
     cmdp = es.make(name, 7)
     made = []
-    for loop in (plain_loop, compiled_mixture_loop):
-        agent, facts, coins = observing(cmdp.task), blank(700), no_coins(700)
-        transitions, choices, coin = (np.random.default_rng(s) for s in np.random.SeedSequence(5).spawn(3))
-        for _ in loop(cmdp, agent, (choices, transitions), facts, coin, coins):
-            pass
-        made.append((*facts, *coins, *agent.certificate.trials, agent.planner.information))
+    for played in (plain_loop, loop):
+        agent = observing(cmdp.task)
+        run = Simulation(cmdp, agent, 700, 5)
+        list(played(run.world, run.session, run.columns))
+        facts, coins, names = run.columns.facts, run.columns.coins, np.array(list(run.columns.names))
+        made.append((*facts, *coins, names, *agent.certificate.trials, agent.planner.information))
         plan = agent.plan()
         made[-1] += (np.array([plan.id, plan.lam, plan.utility_bound]),)
     for plain, compiled in zip(*made, strict=True):
@@ -133,6 +134,47 @@ def test_records_keep_the_coins(tmp_path):
     np.testing.assert_array_equal(again.weights, record.weights)
     assert (again.settings["agent"], again.settings["level"]) == ("opse-observation", "theorem")
     assert (again.settings["certifier"], again.settings["delta"]) == ("observation", DELTA)
+
+
+class Halves:
+    """A certifier of somebody else's: half of the incumbent, half of a policy that is as safe."""
+
+    name = "halves"
+
+    def begin(self, task):
+        return HalvesCertificate(task)
+
+    def settings(self):
+        return {}
+
+
+class HalvesCertificate:
+    def __init__(self, task):
+        self.task, self.seen = task, []
+        self.mixture = es.MixturePolicy([task.safe_policy, es.TablePolicy(task.safe_policy.table())], [0.5, 0.5])
+
+    def is_due(self):
+        return False
+
+    wants_candidate = is_due
+
+    def deployment(self):
+        return Deployment(self.mixture, "search", 0.0, self.task.threshold)
+
+    def weigh(self, policy, states, actions, utility, reward):
+        return policy
+
+    def take_in(self, weighed):
+        self.seen.append(weighed)
+
+
+def test_a_certifier_of_somebody_else_may_deploy_mixtures():
+    cmdp = es.make("tabular", seed=3)
+    agent = es.OPSE(cmdp.task, es.Constants.proposing(), certifier=Halves())
+    record = es.run(cmdp, agent, 40)
+    assert agent.certificate.seen == [agent.certificate.mixture] * 40
+    assert set(record.components.tolist()) == {0, 1}
+    np.testing.assert_allclose(record.weights, 0.5)
 
 
 def test_states_need_not_be_listed():

@@ -195,3 +195,11 @@ def test_a_problem_with_wrong_numbers_is_a_damaged_file(tmp_path):
             sealed_npz.write(file, {**good, **change}, compress=True)
         with pytest.raises(es.DamagedFile, match=r"problem\.npz"):
             es.LinearCMDP.load(tmp_path / "problem.npz")
+
+
+def test_the_old_name_still_works_and_says_where_it_went():
+    import importlib
+
+    with pytest.warns(DeprecationWarning, match=r"episafe\.storage\.checkpoint"):
+        moved = importlib.import_module("episafe.runs.checkpoint")
+    assert moved.read is checkpoint.read and moved.write is checkpoint.write

@@ -12,9 +12,8 @@ from typer.testing import CliRunner
 import episafe as es
 from episafe.cli import app
 from episafe.experiments import specification
-from episafe.experiments.bandit import AGENTS as BANDIT_AGENTS
-from episafe.experiments.bandit import SUMMARIES
-from episafe.registry import AGENTS, parse_replan
+from episafe.learning.replanning import parse_replan
+from episafe.registry import AGENTS, BANDIT_AGENTS
 
 runner = CliRunner()
 
@@ -28,7 +27,7 @@ def test_list_names_every_environment_and_agent():
     assert shown["environments"]["tabular"]["num_states"] == 5
     assert set(shown["agents"]) == set(AGENTS)
     assert set(shown["certifiers"]) == {"model", "observation", "fresh-data"}
-    assert set(shown["bandit_agents"]) == set(BANDIT_AGENTS) == set(SUMMARIES)
+    assert set(shown["bandit_agents"]) == set(BANDIT_AGENTS)
     assert shown["bandit_environments"]["finite"]["num_arms"] == 50
     plain = invoke("list")
     assert plain.exit_code == 0

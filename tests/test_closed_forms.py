@@ -66,8 +66,9 @@ def test_one_hot_bonus_is_one_over_the_root_of_n_plus_rho(ridge):
     cmdp = es.make("tabular", seed=1)
     raw = {"P": cmdp.P, "initial_state": cmdp.task.initial_state}
     episodes = oracles.random_episodes(rng, raw, np.full((4, 5, 3), 1 / 3), 200)
+    rotation = np.linalg.qr(rng.normal(size=(15, 15)))[0]  # the identity itself would be counted
     full = es.LinearCMDP(
-        cmdp.P, cmdp.task.reward, cmdp.task.utility, np.eye(15).reshape(5, 3, 15), cmdp.task.initial_state,
+        cmdp.P, cmdp.task.reward, cmdp.task.utility, rotation.reshape(5, 3, 15), cmdp.task.initial_state,
         threshold=cmdp.task.threshold,
     )  # fmt: skip
     counts = np.zeros((4, 5, 3))
@@ -93,7 +94,7 @@ def test_one_hot_estimate_is_the_shrunken_frequency():
     known = made.regression
     known.work.V[1, :2] = np.array([1, 10])[:, None, None]  # slots of step 1 in order of first sight: states 0, 1
     bonus, Q = np.zeros_like(known.work.bonus), np.zeros((2, 3, 2, known.state_of.shape[1]))
-    softmax_actions.count_values(known.model, known.support.size, known.work, made.scales, bonus, Q)
+    softmax_actions.count_values(known.support.size, known.work, made.scales, bonus, Q)
     np.testing.assert_allclose(Q[0, :, 1, 0], 13 / 5)
     np.testing.assert_allclose(Q[0, :, 0, 0], 0)
     # β = 1/√5 and σ² = (3·1 + 1·100)/5 − (13/5)² = 13.84: βσ + 2β²; where nothing was seen, σ = 0 and β = 1

@@ -161,3 +161,36 @@ def test_linearity_gap_is_zero_exactly_for_linear_kernels(draw_cmdp):
     assert bent.linearity_gap() > 0.1
     one_hot, _ = draw_cmdp(rng)
     assert one_hot.linearity_gap() == 0
+
+
+def identity(cmdp, order=None):
+    """One-hot features in full, their columns in any order."""
+    S, A = cmdp.task.num_states, cmdp.task.num_actions
+    return np.eye(S * A)[:, np.arange(S * A) if order is None else order].reshape(S, A, S * A)
+
+
+def given(cmdp, phi):
+    task = cmdp.task
+    return es.LinearCMDP(cmdp.P, task.reward, task.utility, phi, task.initial_state, task.threshold)
+
+
+@pytest.mark.parametrize("order", [None, np.random.default_rng(0).permutation(15)])
+def test_one_hot_features_given_in_full_are_recognised(order):
+    cmdp = es.make("tabular", seed=2)
+    full = given(cmdp, identity(cmdp, order))
+    assert full.task.phi is None and full.task.one_hot
+    made = [es.Constants.tuned(each.task) for each in (cmdp, full)]
+    assert made[0] == made[1]
+    ours, theirs = (es.run(each, es.OPSE(each.task, made[0]), 300, seed=1) for each in (cmdp, full))
+    for name in ours.columns():
+        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
+
+
+def test_features_that_are_almost_one_hot_are_taken_as_given():
+    cmdp = es.make("tabular", seed=2)
+    phi = identity(cmdp)
+    shared = phi.copy()
+    shared[0, 1] = shared[0, 0]
+    wide = np.concatenate([phi, np.zeros((5, 3, 1))], axis=2)
+    for features in (shared, 0.5 * phi, phi - 1e-12 * phi, wide):
+        np.testing.assert_array_equal(given(cmdp, features).task.phi, features)

@@ -1,173 +1,236 @@
-"""One battery for every agent, whatever its algorithm."""
+"""Every registered agent, certifier and environment under the batteries of `episafe.testing`."""
 
-import gc
+import subprocess
+import sys
+from functools import partial
 
 import numpy as np
 import pytest
 
 import episafe as es
+import mutant_agents as mutants
+import stored
 from conftest import constants
-from episafe.problems.policy import components_of
+from episafe import testing
+from episafe.envs import ENVIRONMENTS
+from episafe.registry import AGENTS as NAMES
+from episafe.registry import BANDIT_AGENTS as BANDIT_NAMES
+from episafe.registry import CERTIFIERS, make_certifier
+from mutant_certifiers import CERTIFIERS as BROKEN_CERTIFIERS
+from mutant_certifiers import Certifier
+from mutant_environments import ENVIRONMENTS as BROKEN_ENVIRONMENTS
 
 AGENTS = {
     "opse": lambda task: es.OPSE(task, constants()),
     "opse-doubling": lambda task: es.OPSE(task, constants(), es.Doubling(0.5)),
+    "opse-observation": lambda task: es.OPSE(task, es.Constants.proposing(), certifier=es.certify.Observation()),
+    "opse-fresh-data": lambda task: es.OPSE(task, es.Constants.proposing(), certifier=es.certify.FreshData()),
     "ghosh": lambda task: es.Ghosh2024(task, constants()),
     "dope": lambda task: es.DOPE(task, constants(C_u=0.02)),
     "dope-doubling": lambda task: es.DOPE(task, constants(C_u=0.02), es.Doubling(0.5)),
-    "opse-observation": lambda task: es.OPSE(task, constants(), certifier=es.certify.Observation()),
-    "opse-fresh-data": lambda task: es.OPSE(task, constants(), certifier=es.certify.FreshData()),
     "uniform": lambda task: es.Fixed(task, "uniform"),
     "incumbent": lambda task: es.Fixed(task, "incumbent"),
+    "optimum": lambda task: es.Fixed(task, _any_policy(task), "optimum"),
 }
-PROBLEMS = {
-    "tabular": lambda: es.make("tabular", seed=3),
-    "streaming": lambda: es.make("streaming", seed=3),
-    "linear": lambda: es.make("linear", seed=3, num_states=12),
+BANDIT_AGENTS = {
+    "oplbsp": lambda task: es.bandits.OPLBSP(task, 10_000, radius=0.3),
+    "oplbsp-determinant": lambda task: es.bandits.OPLBSP(task, 10_000, radius="determinant", replan=es.Doubling(0.3)),
+    "oplb": lambda task: es.bandits.OPLB(task, 10_000, known_utility=task.threshold + task.slack, radius="determinant"),
+    "safe-lucb": lambda task: es.bandits.SafeLUCB(task, 10_000, radius="determinant"),
+    "roful": lambda task: es.bandits.ROFUL(task, 10_000, radius="determinant"),
+    "oful": lambda task: es.bandits.OFUL(task, 10_000, radius="determinant"),
+    "incumbent": lambda task: es.bandits.Incumbent(task),
 }
+PROBLEMS, BANDITS = testing.small_problems(), testing.small_bandits()
+LISTED_ONLY = ("opse-fresh-data", "dope", "dope-doubling", "optimum")
 
 
-def table_of(plan):
-    """The table of the policy, or of the first component of a mixture."""
-    return components_of(plan.policy)[0][0].table()
+def _any_policy(task):
+    """Where the optimum is not known, a policy by a table as it is."""
+    return np.full(task.reward.shape, 1 / task.num_actions)
 
 
-@pytest.fixture(params=AGENTS)
-def build(request):
-    return AGENTS[request.param]
+def cases(agents, problems, refused):
+    """(check, agent, problem) for all that go together."""
+    return [
+        pytest.param(
+            check,
+            name,
+            problem,
+            id=f"{check.__name__.removeprefix('check_')}-{name}-{problem}",
+        )
+        for name in agents
+        for problem in problems
+        for check in testing.agent_checks()
+        if not refused(name, problem)
+    ]
 
 
-@pytest.fixture(params=PROBLEMS)
-def cmdp(request):
-    return PROBLEMS[request.param]()
+@pytest.mark.parametrize(
+    ("check", "name", "problem"),
+    cases(
+        AGENTS,
+        PROBLEMS,
+        refused=lambda name, problem: name in LISTED_ONLY and problem == "functions",
+    ),
+)
+def test_every_agent_conforms(check, name, problem):
+    check(AGENTS[name], PROBLEMS[problem])
 
 
-def test_every_plan_is_a_policy_and_every_certified_one_passed_the_check(build, cmdp):
-    agent = build(cmdp.task)
-    record = es.run(cmdp, agent, num_episodes=150)
-    table = table_of(agent.plan())
-    assert table.shape == cmdp.task.reward.shape
-    assert (table >= 0).all()
-    np.testing.assert_allclose(table.sum(axis=-1), 1, atol=1e-12)
-    if agent.certified:
-        passed = record.utility_bounds >= cmdp.task.threshold
-        assert ((record.sources == "safe") | passed).all()
-        assert not (passed & (record.sources == "safe")).any()
+@pytest.mark.parametrize(
+    ("check", "name", "problem"),
+    cases(BANDIT_AGENTS, BANDITS, lambda name, problem: (name, problem) == ("oplb", "ball")),
+)
+def test_every_bandit_agent_conforms(check, name, problem):
+    check(BANDIT_AGENTS[name], BANDITS[problem])
 
 
-def test_plans_are_deterministic_and_planning_changes_nothing(build, cmdp):
-    agents = build(cmdp.task), build(cmdp.task)
-    rng = np.random.default_rng(0)
-    for _ in range(40):
-        first, again, other = agents[0].plan(), agents[0].plan(), agents[1].plan()
-        assert first is again
-        np.testing.assert_array_equal(table_of(first), table_of(other))
-        np.testing.assert_array_equal([first.lam, first.utility_bound], [other.lam, other.utility_bound])
-        states = rng.integers(cmdp.task.num_states, size=cmdp.task.horizon + 1)
-        states[0] = cmdp.task.initial_state
-        actions = rng.integers(cmdp.task.num_actions, size=cmdp.task.horizon)
-        if first.level == "theorem":  # an episode that the deployed policy never has is refused
-            actions = [rng.choice(len(row), p=row) for row in table_of(first)[np.arange(len(actions)), states[:-1]]]
-        for agent in agents:
-            agent.learn(es.Episode(states, actions, component=0), plan_id=first.id)
+@pytest.mark.parametrize("check", testing.certifier_checks(), ids=lambda check: check.__name__[6:])
+@pytest.mark.parametrize("name", CERTIFIERS)
+def test_every_certifier_conforms(check, name):
+    check(partial(make_certifier, name), constants(C_u=1.0) if name == "model" else None)
 
 
-def test_the_same_seed_gives_the_same_record_bit_for_bit(build, cmdp):
-    records = [es.run(cmdp, build(cmdp.task), num_episodes=60, seed=5) for _ in range(2)]
-    for name in ("reward_values", "utility_values", "sources", "lams", "utility_bounds", "plan_ids"):
-        np.testing.assert_array_equal(getattr(records[0], name), getattr(records[1], name))
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_every_environment_conforms(name):
+    testing.check_environment(es.make(name, seed=3))
+
+
+@pytest.mark.parametrize("name", ["walk features", "drift cells"])
+def test_the_batteries_know_gymnasium_too(name):
+    testing.check_environment(stored.WORLDS[name]())
+    testing.check_agent(stored.AGENTS["opse"], {name: stored.WORLDS[name]()})
+
+
+def test_bandits_whose_incumbent_changes_with_the_round_conform():
+    problem = {"contexts": es.bandits.make("contexts", seed=0)}
+    testing.check_bandit_agent(BANDIT_AGENTS["oplbsp"], problem)
+
+
+def test_agents_of_this_package_are_known_to_have_a_whole_state():
+    """So that sessions and runs keep checkpoints of them."""
+    assert all(make(PROBLEMS["one-hot"].task).is_stored for make in AGENTS.values())
+    assert all(make(BANDITS["arms"].task).is_stored for make in BANDIT_AGENTS.values())
+    assert not mutants.Right(PROBLEMS["one-hot"].task).is_stored
+
+
+def test_every_registered_name_is_tested():
+    assert NAMES.keys() <= AGENTS.keys()
+    assert BANDIT_NAMES.keys() <= BANDIT_AGENTS.keys()
+
+
+@pytest.mark.parametrize("name", LISTED_ONLY)
+def test_an_agent_for_listed_states_refuses_others(name):
+    with pytest.raises((TypeError, ValueError, AttributeError)):
+        AGENTS[name](PROBLEMS["functions"].task)
+
+
+def test_the_agents_above_leave_the_incumbent():
+    """Else the batteries would see little of them."""
+    for name in ("opse", "opse-doubling", "opse-observation", "opse-fresh-data", "dope"):
+        record = es.run(PROBLEMS["one-hot"], AGENTS[name](PROBLEMS["one-hot"].task), 200)
+        assert "search" in record.sources or "zero" in record.sources, name
+    for name in ("oplbsp", "oplb", "safe-lucb", "roful"):
+        record = es.bandits.run(BANDITS["arms"], BANDIT_AGENTS[name](BANDITS["arms"].task), 200)
+        assert "search" in record.sources, name
 
 
 @pytest.mark.parametrize("name", ["opse", "ghosh", "dope"])
 def test_another_seed_gives_another_run(name):
-    cmdp = PROBLEMS["streaming"]()
+    cmdp = es.make("streaming", seed=3)
     first, second = (es.run(cmdp, AGENTS[name](cmdp.task), num_episodes=200, seed=seed) for seed in (5, 6))
     assert (first.reward_values != second.reward_values).any()
 
 
-def test_no_path_leads_from_an_agent_to_the_kernel(build, cmdp):
-    """Nothing that an agent refers to, however indirectly, is the problem or its kernel."""
-    agent = build(cmdp.task)
-    seen, waiting = set(), [agent]
-    while waiting:
-        thing = waiting.pop()
-        if id(thing) in seen or isinstance(thing, type) or type(thing).__name__ in ("module", "function"):
-            continue
-        seen.add(id(thing))
-        assert thing is not cmdp
-        assert thing is not cmdp.P
-        assert not np.shares_memory(thing, cmdp.P) if isinstance(thing, np.ndarray) else True
-        waiting.extend(gc.get_referents(thing))
-    assert len(seen) > 10
+@pytest.mark.parametrize("name", [name for name in AGENTS if name not in LISTED_ONLY[1:]])
+def test_a_safe_plan_never_has_a_bound_that_passed(name):
+    """Whoever sees a bound of at least b sees it deployed."""
+    cmdp = PROBLEMS["one-hot"]
+    record = es.run(cmdp, AGENTS[name](cmdp.task), 150)
+    assert not ((record.utility_bounds >= cmdp.task.threshold) & (record.sources == "safe")).any()
 
 
-@pytest.mark.parametrize(
-    ("states", "actions", "message"),
-    [
-        ([0, 0, 0, 0], [0, 0, 0, 0], "states must have length 5"),
-        ([0, 0, 0, 0, 0], [0, 0, 0], "actions must have length 4"),
-        ([0, 0, 99999, 0, 0], [0, 0, 0, 0], r"states must be in \[0, "),
-        ([0, 0, 0, 0, 0], [0, -1, 0, 0], r"actions must be in \[0, "),
-        ([0.5, 0, 0, 0, 0], [0, 0, 0, 0], "states must be whole numbers"),
-    ],
-)
-def test_an_episode_that_does_not_fit_is_refused_and_changes_nothing(build, cmdp, states, actions, message):
-    agent = build(cmdp.task)
-    good = es.Episode([cmdp.task.initial_state, 0, 1, 0, 1], [0, 1, 0, 1])
-    agent.learn(good)
-    before = agent.plan()
-    with pytest.raises(es.InvalidEpisode, match=message):
-        agent.learn(es.Episode(states, actions))
-    assert agent.plan() is before
-    for plan_id in (7, -1, "a"):
-        with pytest.raises(es.InvalidEpisode, match="was not issued"):
-            agent.learn(good, plan_id=plan_id)
-    for rewards in ([float("nan")] * 4, "abcd", [0.1]):
-        with pytest.raises(es.InvalidEpisode, match="rewards"):
-            agent.learn(es.Episode(good.states, good.actions, rewards=rewards))
-    with pytest.raises(es.InvalidEpisode, match="states"):
-        agent.learn(es.Episode([[0], [0, 1]], good.actions))
-    agent.learn(es.Episode(good.states, good.actions, rewards=[0.0] * 4, utilities=[1.0] * 4))
-
-
-def test_a_problem_in_place_of_its_task_is_refused_with_the_remedy(build, cmdp):
-    with pytest.raises(TypeError, match=r"got LinearCMDP: pass its \.task"):
-        build(cmdp)
-
-
-def test_learning_may_come_before_any_plan_and_many_times(build, cmdp):
-    agent = build(cmdp.task)
-    for _ in range(3):
-        agent.learn(es.Episode([cmdp.task.initial_state, 0, 1, 0, 1], [0, 1, 0, 1]))
+@pytest.mark.parametrize("name", AGENTS)
+def test_logs_from_another_start_are_learned_too(name):
+    cmdp = PROBLEMS["one-hot"]
+    agent = AGENTS[name](cmdp.task)
+    agent.learn(es.Episode([1, 0, 1, 0], [0, 1, 0]))
     assert agent.plan().source in ("safe", "zero", "search", "fixed")
 
 
-def test_logs_from_another_start_are_learned_too(build, cmdp):
-    agent = build(cmdp.task)
-    start = (cmdp.task.initial_state + 1) % cmdp.task.num_states
-    agent.learn(es.Episode([start, 0, 1, 0, 1], [0, 1, 0, 1]))
-    assert table_of(agent.plan()).shape == cmdp.task.reward.shape
-
-
-@pytest.mark.parametrize("name", ["opse", "opse-observation", "opse-fresh-data", "dope"])
-def test_any_failure_inside_deploys_the_incumbent_and_says_why(name, cmdp, monkeypatch):
-    agent = AGENTS[name](cmdp.task)
-
-    def broken(*_):
-        raise FloatingPointError("overflow in a bonus")
-
-    monkeypatch.setattr(agent, "_propose", broken)
-    plan = agent.plan()
-    assert plan.source == "safe"
-    assert plan.policy is cmdp.task.safe_policy
-    assert "FloatingPointError: overflow in a bonus" in plan.reason
-
-
 @pytest.mark.parametrize("name", ["opse", "opse-observation", "opse-fresh-data"])
-def test_a_bound_that_is_not_a_number_never_passes(name, cmdp):
-    agent = AGENTS[name](cmdp.task)
-    known = agent.planner.regression
-    known.support.reward[0, 0, 0] = np.nan
+def test_a_bound_that_is_not_a_number_never_passes(name):
+    agent = AGENTS[name](PROBLEMS["one-hot"].task)
+    agent.planner.regression.support.reward[0, 0, 0] = np.nan
     plan = agent.plan()
     assert plan.source == "safe"
     assert np.isnan(plan.utility_bound)
+
+
+def test_importing_episafe_imports_neither_the_batteries_nor_pytest():
+    script = "import sys, episafe; assert not {'episafe.testing', 'pytest'} & sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", script], check=True)
+    script = "import sys, episafe.testing; assert 'pytest' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+# ---- the batteries themselves
+
+
+def only(checks, name):
+    """All checks but one, to skip."""
+    return [check.__name__ for check in checks if check.__name__ != name]
+
+
+def named(mutants):
+    return [pytest.param(*mutant, id=f"{getattr(mutant[0], '__name__', '')}-{mutant[1]}") for mutant in mutants]
+
+
+@pytest.mark.parametrize(("make", "check"), named(mutants.AGENTS))
+def test_the_battery_finds_a_broken_agent(make, check):
+    with pytest.raises(AssertionError, match=rf"1 of 1 checks failed\n{check}\[one-hot\]: "):
+        testing.check_agent(make, {"one-hot": PROBLEMS["one-hot"]}, skip=only(testing.agent_checks(), check))
+
+
+@pytest.mark.parametrize(("make", "check"), named(mutants.BANDIT_AGENTS))
+def test_the_battery_finds_a_broken_bandit_agent(make, check):
+    with pytest.raises(AssertionError, match=rf"1 of 1 checks failed\n{check}\[arms\]: "):
+        testing.check_bandit_agent(make, {"arms": BANDITS["arms"]}, skip=only(testing.agent_checks(), check))
+
+
+@pytest.mark.parametrize(("make", "check"), named(BROKEN_CERTIFIERS))
+def test_the_battery_finds_a_broken_certifier(make, check):
+    with pytest.raises(AssertionError, match=rf"1 of 1 checks failed\n{check}\[opse\]: "):
+        testing.check_certifier(make, skip=only(testing.certifier_checks(), check))
+
+
+@pytest.mark.parametrize(("make", "check"), named(BROKEN_ENVIRONMENTS))
+def test_the_battery_finds_a_broken_environment(make, check):
+    with pytest.raises(AssertionError, match=rf"1 of 1 checks failed\n{check}\["):
+        testing.check_environment(make(), skip=only(testing.environment_checks(), check))
+
+
+def test_every_check_has_something_that_it_finds():
+    """And what is right passes: the agents of which the broken ones are made."""
+    for checks, broken in (
+        (testing.agent_checks(), mutants.AGENTS),
+        (testing.certifier_checks(), BROKEN_CERTIFIERS),
+        (testing.environment_checks(), BROKEN_ENVIRONMENTS),
+    ):
+        assert {check.__name__ for check in checks} == {check for _, check in broken}
+    assert testing.check_agent(mutants.Right, {"one-hot": PROBLEMS["one-hot"]})
+    assert testing.check_bandit_agent(mutants.RightBandit, {"arms": BANDITS["arms"]})
+
+
+def test_a_certifier_of_ones_own_may_deploy_mixtures():
+    testing.check_certifier(Certifier)
+
+
+def test_a_battery_runs_to_its_end_and_lists_all_that_failed():
+    with pytest.raises(AssertionError, match=r"(?s)6 of 18 checks failed.*same_seed.*session_goes_on"):
+        testing.check_agent(mutants.Fickle, {"one-hot": PROBLEMS["one-hot"]})
+    with pytest.raises(ValueError, match="no check check_spelling; there are check_policies"):
+        testing.check_agent(mutants.Right, skip=["check_spelling"])
+    with pytest.raises(AssertionError, match="builds no agent for any problem"):
+        testing.check_agent(lambda task: es.Fixed(task, "the best"))

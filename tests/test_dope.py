@@ -10,8 +10,8 @@ from episafe.kernels.extended_value_iteration import (
     confidence_box,
     extended_greedy,
     extended_occupancy,
-    optimistic_pessimistic,
 )
+from episafe.learning.optimistic_pessimistic import optimistic_pessimistic
 
 SMALL = es.Constants(0.3, 0.3, 0, 0, kappa=1, lam_max=0, num_halvings=0)
 

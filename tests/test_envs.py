@@ -6,6 +6,9 @@ import pytest
 import episafe as es
 from episafe.envs import ENVIRONMENTS, PAPER, options_of
 from episafe.envs.streaming import buffer_kernel
+from episafe.reports.labels import place_title
+from episafe.reports.metrics import summarise
+from episafe.reports.tables import to_markdown
 
 
 @pytest.mark.parametrize("name", PAPER)
@@ -118,3 +121,23 @@ def test_environment_and_run_do_not_share_a_stream():
     for i, first in enumerate([problem, *streams]):
         for second in [problem, *streams][i + 1 :]:
             assert (first != second).all()
+
+
+def test_options_and_sizes_are_part_of_what_a_record_says():
+    plain, longer = es.make("tabular", seed=1), es.make("tabular", seed=1, horizon=6, num_states=np.int64(5))
+    assert "options" not in plain.origin
+    assert longer.origin["options"] == "horizon=6"
+    assert [longer.origin[name] for name in "HSA"] == [6, 5, 3]
+    assert es.make("streaming", fast_rate=[0.5, 0.9]).origin.get("options") is None
+    assert es.bandits.make("ball", dim=3).origin["options"] == "dim=3"
+
+
+def test_two_horizons_are_two_rows_of_a_report():
+    problems = [es.make("tabular", seed, **options) for seed in range(2) for options in ({}, {"horizon": 6})]
+    rows = summarise([es.run(cmdp, es.Fixed(cmdp.task, "uniform"), 3) for cmdp in problems])
+    assert [(row.group.where, row.num_runs) for row in rows] == [("tabular", 2), ("tabular (horizon=6)", 2)]
+    assert [place_title(row.group.place) for row in rows] == [
+        "Tabular, released variant",
+        "Tabular (horizon=6), released variant",
+    ]
+    assert "tabular (horizon=6)" in to_markdown(rows)

@@ -15,7 +15,8 @@ import episafe
 REAL = ("inventory", "battery", "cloud", "continuous")
 PAGES = ("README.md", "CONTRIBUTING.md", "docs/bandits.md", "docs/loop.md", "docs/examples/README.md")
 ROOT = Path(__file__).parent.parent
-MODULES = [m.name for m in pkgutil.walk_packages(episafe.__path__, "episafe.") if not m.name.endswith("__main__")]
+MOVED = ("__main__", "runs.checkpoint")  # the second warns that it has moved
+MODULES = [m.name for m in pkgutil.walk_packages(episafe.__path__, "episafe.") if not m.name.endswith(MOVED)]
 
 
 @pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
@@ -58,7 +59,8 @@ def test_every_public_name_is_documented():
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "CONTRIBUTING.md", "docs/bandits.md", "docs/loop.md", "docs/examples/README.md"]
+    "page",
+    ["README.md", "CONTRIBUTING.md", "docs/bandits.md", "docs/loop.md", "docs/testing.md", "docs/examples/README.md"],
 )
 def test_python_on_the_page_runs_as_it_stands(page, tmp_path):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)

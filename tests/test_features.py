@@ -57,3 +57,15 @@ def test_beyond_the_bounds_is_the_edge():
 def test_bad_maps_are_refused(build, message):
     with pytest.raises(es.InvalidProblem, match=message):
         build()
+
+
+def test_cells_of_floats_are_those_of_any_other_observation():
+    """The short way in plain numbers and the long one agree, on edges and beyond the bounds too."""
+    cells, rng = es.features.Cells([-1.0, 0.1], [2.0, 0.7], bins=7), np.random.default_rng(0)
+    edges = [[-1.0, 0.1], [2.0, 0.7], [-9.0, 9.0], [-1.0 + 3 / 7, 0.1 + 0.6 / 7], [1e30, -1e30]]
+    for x in [*edges, *rng.uniform([-1.5, 0.0], [2.5, 0.8], (2_000, 2)).tolist()]:
+        assert cells(np.array(x)) == cells(x)
+        assert cells(np.array(x, np.float32)) == cells(np.array(x, np.float32).tolist())
+    for wrong in (np.nan, np.inf, -np.inf):
+        with pytest.raises(es.InvalidProblem, match="finite"):
+            cells(np.array([0.0, wrong]))

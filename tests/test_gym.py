@@ -12,6 +12,7 @@ import pytest
 import episafe as es
 from broken import BROKEN, BROKEN_VECTORS, GOOD, UTILITY, H, Walk, psi, returning
 from conftest import constants
+from episafe.gym.spaces import quick_test
 from episafe.problems.boundary_states import ENDED, START
 from episafe.runs.live import play_some
 
@@ -188,3 +189,40 @@ def test_a_reported_state_must_be_an_observation():
     assert agent.num_learned == 0
     agent.learn(good)
     assert agent.num_learned == 1
+
+
+def test_what_passes_the_quick_test_is_in_the_space_and_finite():
+    spaces = [
+        gym.spaces.Discrete(3, start=5),
+        gym.spaces.Box(np.array([-1, -np.inf], np.float32), np.array([1, np.inf], np.float32)),
+        gym.spaces.Box(0, 9, (2,), np.int64),
+        gym.spaces.MultiDiscrete([2, 3], start=[0, 4]),
+        gym.spaces.MultiBinary(2),
+        gym.spaces.Tuple([gym.spaces.Discrete(2)]),
+        type("Odd", (gym.spaces.Discrete,), {"contains": lambda self, x: x == 1})(4),
+    ]
+    numbers = [0, 1, 5, 7, 8, -1, True, 5.0, np.int64(5), np.int32(5), "5", None, (1,)]
+    pairs = [[0, 0], [1, 4], [1, 6], [2, 7], [-2, 0], [np.nan, 0], [0, np.inf], [0.5, 1e30]]
+    kinds = (np.float32, np.float64, np.int64, np.int8)
+    with np.errstate(invalid="ignore"):
+        arrays = [np.array(pair).astype(kind) for pair in pairs for kind in kinds]
+    others = [
+        np.zeros(3, np.float32),
+        np.zeros((1, 2), np.float32),
+        np.ma.masked_array(np.zeros(2, np.float32), [1, 0]),
+    ]
+    for space in spaces:
+        passes, passed = quick_test(space), 0
+        for value in [*numbers, *arrays, *others, *(space.sample() for _ in range(20))]:
+            if passes(value):
+                passed += 1
+                assert space.contains(value)
+                assert np.isfinite(value).all()
+        assert passed == 0 if type(space).__name__ in ("Tuple", "Odd") else passed >= 20
+
+
+def test_a_problem_is_shown_in_one_line():
+    shown = repr(problem(Walk()))
+    assert shown.startswith("GymCMDP(Walk, ")
+    assert len(shown) < 120
+    assert "\n" not in shown

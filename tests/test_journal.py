@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import struct
 import threading
 import zlib
 from dataclasses import replace
@@ -14,14 +13,19 @@ import pytest
 
 import episafe as es
 import gym_problems
-from episafe.deployment import journalled, session
-from episafe.deployment.folder import beginning
+from episafe.deployment import session
+from episafe.deployment.book import HELD
+from episafe.deployment.folder import beginning, read_head
+from episafe.deployment.journal import Journal, Kind
 from episafe.errors import DamagedFile
+from episafe.experiments.agent_choice import build_agent
 from episafe.problems.boundary_states import ENDED
-from episafe.registry import AGENTS, build_agent
+from episafe.registry import AGENTS
 from episafe.reports import audit_page
-from episafe.storage.frames import MAGIC, Kind, Reader, encode
+from episafe.runs import kept_run
+from episafe.storage.frames import encode, link
 from episafe.storage.json_values import as_text, from_text
+from episafe.storage.log import CHECK, HEADER, MAGIC, MARKER, Log, read
 
 CHAIN = es.make("streaming", seed=3)
 
@@ -51,6 +55,20 @@ def observing():
     return es.OPSE(CHAIN.task, es.Constants.proposing(), certifier=es.certify.Observation())
 
 
+def frames_of(folder):
+    return list(read(folder / "journal.log", read_head(folder)["genesis"]))
+
+
+def write_frames(folder, frames):
+    """A log with these frames, numbered and chained anew."""
+    (folder / "journal.log").unlink()
+    log = Log(folder / "journal.log", read_head(folder)["genesis"])
+    log.begin()
+    for frame in frames:
+        log.append(frame.kind, frame.notes, frame.arrays)
+    log.close()
+
+
 def without_checkpoints(folder):
     for path in folder.glob("checkpoint*"):
         path.unlink()
@@ -70,8 +88,8 @@ def test_a_run_made_longer_is_the_longer_run_bit_for_bit(tmp_path, env, name):
 
 @pytest.mark.parametrize("certifier", [es.certify.Model(), es.certify.Observation()])
 def test_many_batches_and_checkpoints_change_nothing(tmp_path, monkeypatch, certifier):
-    monkeypatch.setattr(journalled, "SYNC_EVERY", 0.0)
-    monkeypatch.setattr(journalled, "CHECKPOINT_EVERY", 0.0)
+    monkeypatch.setattr(kept_run, "SYNC_EVERY", 0.0)
+    monkeypatch.setattr(kept_run, "CHECKPOINT_EVERY", 0.0)
     constants = es.Constants.proposing() if certifier.name == "observation" else es.Constants.tuned(CHAIN.task)
     build = lambda: es.OPSE(CHAIN.task, constants, certifier=certifier)  # noqa: E731
     es.run(CHAIN, build(), 13_000, seed=2, folder=tmp_path)
@@ -229,13 +247,14 @@ def test_the_monitors_of_bandits_halt_too(tmp_path):
             plan = live.plan()
             action = plan.atoms[0]
             live.learn([action] * 5, [0.0] * 5, [-0.9] * 5, plan_id=plan.id)
-        assert plan.source == "safe" and plan.reason.startswith("halted: ") and plan.id == session.HELD
+        assert plan.source == "safe" and plan.reason.startswith("halted: ") and plan.id == HELD
     with es.open(tmp_path, agent=build()) as live:
         assert live.plan().reason == plan.reason
 
 
 def test_a_bandit_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr("episafe.deployment.bandit_keeping.KEEP_EVERY", 0.0)
+    monkeypatch.setattr(kept_run, "SYNC_EVERY", 0.0)
+    monkeypatch.setattr(kept_run, "CHECKPOINT_EVERY", 0.0)
     for env in ("finite", "contexts", "ball"):
         bandit = es.bandits.make(env, seed=0)
         build = lambda b=bandit: es.bandits.OPLBSP(b.task, radius="determinant", replan=es.Doubling(0.3))  # noqa: E731
@@ -276,7 +295,7 @@ def report_losses(live, num_episodes, rng):
         plan = live.plan()
         seen = episode(plan, rng)
         live.learn(replace(seen, utilities=np.zeros(len(seen.actions))), plan_id=plan.id)
-        if plan.id == session.HELD:
+        if plan.id == HELD:
             return plan
     raise AssertionError("no alarm")
 
@@ -307,12 +326,12 @@ def test_a_crash_between_an_alarm_and_its_halt_halts_when_opened_again(tmp_path)
     with es.open(tmp_path, agent=tuned()) as live:
         report_losses(live, 200, rng)
     log = tmp_path / "journal.log"
-    halt = next(frame for frame in Reader(log) if frame.kind == Kind.FAULT)
+    halt = next(frame for frame in frames_of(tmp_path) if frame.kind == Kind.FAULT)
     log.write_bytes(log.read_bytes()[: halt.offset])
     for checkpoint in tmp_path.glob("checkpoint*"):
         checkpoint.unlink()
     lines = (tmp_path / "audit.jsonl").read_text().splitlines(keepends=True)
-    (tmp_path / "audit.jsonl").write_text("".join(lines[:-1]))  # that of the halt
+    (tmp_path / "audit.jsonl").write_text("".join(lines[:-2]))  # those of the halt and of the incumbent after it
     with es.open(tmp_path, agent=tuned()) as live:
         assert live.plan().reason.startswith("halted: ")
     with es.open(tmp_path, agent=tuned(), false_alarm=0) as live:
@@ -328,7 +347,7 @@ def test_monitors_go_on_from_a_checkpoint_as_if_never_stopped(tmp_path):
                 for _ in range(length):
                     plan = live.plan()
                     live.learn(episode(plan, rng), plan_id=plan.id)
-                live._checkpoint(0.0)
+                live._journal.checkpoint(live.parts, 0.0)
                 figures.append(live.status().monitors)
     assert figures[0] == figures[-1] and figures[0]["episodes"] == 60
 
@@ -364,13 +383,11 @@ def test_an_error_that_has_passed_does_not_keep_the_folder_shut(tmp_path, monkey
     assert es.audit(tmp_path).is_whole
 
 
-def test_an_agent_that_is_halted_by_itself_stays_halted(tmp_path):
-    agent, rng = tuned(), np.random.default_rng(0)
-    with es.open(tmp_path, agent=agent) as live:
+def test_a_session_that_is_halted_stays_halted(tmp_path):
+    rng = np.random.default_rng(0)
+    with es.open(tmp_path, agent=tuned()) as live:
         live.learn(episode(live.plan(), rng), plan_id=0)
-        agent.halt("somebody said so")
-        assert live.plan().reason == "halted: somebody said so"
-        agent.resume_exploring()
+        live.halt("somebody said so")
         assert live.plan().reason == "halted: somebody said so"
     without_checkpoints(tmp_path)
     with es.open(tmp_path, agent=tuned()) as live:
@@ -405,7 +422,7 @@ def test_an_interruption_leaves_no_agent_that_knows_more_than_the_disk(tmp_path,
     with es.open(tmp_path, agent=agent) as live:
         plan = live.plan()
         live.learn(episode(plan, rng), plan_id=plan.id)
-        monkeypatch.setattr(live._journal.log if where == "append" else agent, where, stop)
+        monkeypatch.setattr(live._journal if where == "append" else agent, where, stop)
         with pytest.raises(KeyboardInterrupt):
             live.plan() if where == "plan" else live.learn(episode(plan, rng), plan_id=plan.id)
         monkeypatch.undo()
@@ -414,7 +431,6 @@ def test_an_interruption_leaves_no_agent_that_knows_more_than_the_disk(tmp_path,
             live.learn(episode(plan, rng), plan_id=plan.id)
     with es.open(tmp_path, agent=tuned()) as live:
         assert live.status().reported == 1 and live.status().stopped == ""
-        assert live._journal.log.frames == []  # nothing that grows with the journal is kept
 
 
 def test_a_forked_process_deploys_the_incumbent_and_writes_nothing(tmp_path):
@@ -505,7 +521,7 @@ def test_only_one_may_begin_it(tmp_path):
 
 
 def test_a_torn_tail_is_cut_and_recorded_and_a_flipped_bit_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(session, "write_checkpoint", lambda *_: None)  # one would have seen the cut tail
+    monkeypatch.setattr(Journal, "checkpoint", lambda *_: None)  # one would have seen the cut tail
     rng = np.random.default_rng(0)
     with es.open(tmp_path, agent=tuned()) as live:
         for _ in range(3):
@@ -513,7 +529,7 @@ def test_a_torn_tail_is_cut_and_recorded_and_a_flipped_bit_refused(tmp_path, mon
             live.learn(episode(plan, rng), plan_id=plan.id)
     log = tmp_path / "journal.log"
     whole = log.read_bytes()
-    frames = list(Reader(log))
+    frames = frames_of(tmp_path)
     last = next(frame for frame in reversed(frames) if frame.kind == Kind.REPORT)
     for cut in (last.offset + 1, last.offset + 15, last.offset + 40):
         log.write_bytes(whole[:cut])
@@ -524,6 +540,10 @@ def test_a_torn_tail_is_cut_and_recorded_and_a_flipped_bit_refused(tmp_path, mon
         flipped = bytearray(whole)
         flipped[bit // 8] ^= 1 << bit % 8
         log.write_bytes(bytes(flipped))
+        if bit // 8 >= frames[-1].offset:  # the last frame, CLOSE, may be a write that never ended
+            with es.open(tmp_path, agent=tuned()) as live:
+                assert live.status().reported == 3
+            continue
         with pytest.raises(DamagedFile):
             es.open(tmp_path, agent=tuned())
         assert log.read_bytes() == bytes(flipped)
@@ -543,9 +563,8 @@ def test_frames_that_cannot_have_been_written_are_refused(tmp_path):
         live.plan()
     without_checkpoints(live_folder)
     es.run(CHAIN, tuned(), 20, folder=run_folder)
-    log = live_folder / "journal.log"
-    frames = list(Reader(log))
-    again = next(frame for frame in frames if frame.kind == Kind.START)
+    frames = frames_of(live_folder)
+    again = [frame for frame in frames if frame.kind == Kind.DEPLOY][1]
     resumed = next(frame for frame in frames if frame.kind == Kind.RESUME)
     report = next(frame for frame in frames if frame.kind == Kind.REPORT)
     broken = report._replace(notes={**report.notes, "values": "[["})
@@ -557,13 +576,14 @@ def test_frames_that_cannot_have_been_written_are_refused(tmp_path):
         [broken if frame is report else frame for frame in frames],
         [elsewhere if frame is again else frame for frame in frames],
     ):
-        log.write_bytes(MAGIC + b"".join(encode(*frame[:3]) for frame in changed))
+        write_frames(live_folder, changed)
         with pytest.raises(DamagedFile):
             es.open(live_folder, agent=tuned())
         assert not es.audit(live_folder).is_whole
-    whole = (run_folder / "journal.log").read_bytes()
-    for frame in (encode(*report[:3]), encode(Kind.BATCH, {"episode": 20}), encode(Kind.AIM, {})):
-        (run_folder / "journal.log").write_bytes(whole + frame)
+    without_checkpoints(run_folder)
+    whole = frames_of(run_folder)
+    for kind, notes in ((report.kind, report.notes), (Kind.BATCH, {"episode": 20}), (Kind.AIM, {}), (15, {})):
+        write_frames(run_folder, [*whole, report._replace(kind=kind, notes=notes)])
         with pytest.raises(DamagedFile):
             es.resume(run_folder, 30)
         assert not es.audit(run_folder).is_whole
@@ -579,7 +599,7 @@ def test_a_journal_shorter_than_its_trail_or_checkpoint_is_refused(tmp_path, mon
         for _ in range(4):
             plan = live.plan()
             live.learn(episode(plan, rng), plan_id=plan.id)
-    frames = list(Reader(tmp_path / "journal.log"))
+    frames = frames_of(tmp_path)
     data = (tmp_path / "journal.log").read_bytes()
     (tmp_path / "journal.log").write_bytes(data[: frames[3].offset])
     with pytest.raises(DamagedFile, match="cut short"):
@@ -601,14 +621,19 @@ def test_values_come_back_as_they_were():
 
 
 def test_frames_hold_numbers_only(tmp_path):
-    path = tmp_path / "log"
-    frame = encode(Kind.BATCH, {"a": 1}, {"x": np.arange(3.0)})
-    path.write_bytes(b"episafe journal 1\n" + frame)
-    (read,) = Reader(path)
-    assert read.notes == {"a": 1} and read.arrays["x"].tolist() == [0.0, 1.0, 2.0]
-    payload = json.dumps([{}, [["x", "|O", [3]]]]).encode()
-    payload = len(payload).to_bytes(4, "little") + payload + bytes(24)
-    header = struct.pack("<2sBBII", b"eF", Kind.BATCH, 0, len(payload), zlib.crc32(payload))
-    path.write_bytes(b"episafe journal 1\n" + header + zlib.crc32(header).to_bytes(4, "little") + payload)
+    path, genesis = tmp_path / "log", "00" * 32
+    log = Log(path, genesis)
+    log.begin()
+    log.append(Kind.BATCH, {"a": 1}, {"x": np.arange(3.0)})
+    log.close()
+    (frame,) = read(path, genesis)
+    assert frame.notes == {"a": 1} and frame.arrays["x"].tolist() == [0.0, 1.0, 2.0]
+    with pytest.raises(TypeError, match="plain numbers only"):
+        encode({}, {"x": np.array([object()])})
+    text = json.dumps([{}, [["x", "|O", [3]]]]).encode()
+    payload = len(text).to_bytes(4, "little") + text + bytes(24)
+    own = link(bytes(32), 0, Kind.BATCH, payload)
+    header = HEADER.pack(MARKER, Kind.BATCH, len(payload), 0, zlib.crc32(payload + own))
+    path.write_bytes(MAGIC + header + CHECK.pack(zlib.crc32(header)) + payload + own)
     with pytest.raises(DamagedFile, match="type"):
-        list(Reader(path))
+        list(read(path, genesis))

@@ -10,9 +10,10 @@ from typer.testing import CliRunner
 import episafe as es
 from conftest import constants
 from episafe.cli import app
+from episafe.deployment.session import Session
+from episafe.kernels.claim_wealth import new_claim, weigh
 from episafe.kernels.confidence_sequence import BETS
-from episafe.monitors.claims import new_claim, weigh
-from episafe.monitors.mean_intervals import interval
+from episafe.kernels.mean_intervals import interval
 from episafe.monitors.residual_test import ResidualMonitor
 from episafe.problems.policy import TablePolicy
 from episafe.reports.run_notes import notes
@@ -339,21 +340,28 @@ def test_a_halted_agent_deploys_the_incumbent_until_a_person_says_otherwise():
     cmdp = es.make("tabular", seed=3)
     agent = es.OPSE(cmdp.task, constants())
     es.run(cmdp, agent, num_episodes=200)
-    explored = agent.plan()
-    assert explored.source != "safe"
-    agent.halt("the pump is broken")
-    plan = agent.plan()
-    assert (plan.source, plan.reason, plan.id) == ("safe", "halted: the pump is broken", explored.id + 1)
-    assert plan.policy is cmdp.task.safe_policy
-    assert agent.plan() is plan
-    record = es.run(cmdp, agent, num_episodes=30)
-    assert set(record.sources) == {"safe"} and agent.plan() is plan
-    agent.halt("and the valve")
-    assert agent.plan().reason == "halted: and the valve"
-    agent.resume_exploring()
     assert agent.plan().source != "safe"
+    session = Session(agent)
+    session.halt("the pump is broken")
+    plan = session.plan()
+    assert (plan.source, plan.reason, plan.id) == ("safe", "halted: the pump is broken", -1)
+    assert plan.policy is cmdp.task.safe_policy
+    session.halt("and the valve")
+    assert session.plan().reason == "halted: and the valve"
+    session.resume_exploring("mended")
+    assert session.decide().source != "safe"
     with pytest.raises(ValueError, match="reason in words"):
-        agent.halt("")
+        session.halt("")
+
+
+def test_alarms_that_were_raised_halt_the_next_run_too():
+    cmdp = es.make("streaming", seed=1)
+    task = told(cmdp, safe=half_as_useful(cmdp, 0.3))
+    monitors, build = es.Monitors(task), es.Constants.paper("streaming").replace(C_u=20.0)
+    es.run(cmdp, es.OPSE(task, build, es.Doubling(0.3)), 1000, monitors=monitors)
+    assert monitors.alarms
+    again = es.run(cmdp, es.OPSE(task, build, es.Doubling(0.3)), 20, monitors=monitors)
+    assert set(again.plan_ids) == {-1}
 
 
 @pytest.mark.parametrize("certifier", [es.certify.Model(), es.certify.Observation(), es.certify.FreshData()])
@@ -361,10 +369,11 @@ def test_halting_works_under_every_certifier(certifier):
     cmdp = es.make("streaming", seed=3)
     agent = es.OPSE(cmdp.task, constants(), certifier=certifier)
     es.run(cmdp, agent, num_episodes=100)
-    agent.halt("stop")
-    assert set(es.run(cmdp, agent, num_episodes=20).sources) == {"safe"}
-    agent.resume_exploring()
-    assert len(es.run(cmdp, agent, num_episodes=20).sources) == 20
+    session = Session(agent)
+    session.halt("stop")
+    assert {session.plan().source for _ in range(20)} == {"safe"}
+    session.resume_exploring("go on")
+    assert session.decide().id == agent.plan().id
 
 
 @pytest.mark.parametrize("name", ENVS)
@@ -388,7 +397,7 @@ def test_a_lying_incumbent_halts_the_run_and_the_record_and_report_say_so():
     record = es.run(cmdp, agent, 1000, monitors=monitors)
     assert monitors.alarms[0].what == "incumbent"
     after = monitors.alarms[0].after
-    assert set(record.sources[after:]) == {"safe"} and agent.plan().reason.startswith("halted: the incumbent is not")
+    assert set(record.sources[after:]) == {"safe"} and set(record.plan_ids[after:]) == {-1}
     assert "the incumbent is not as safe as stated" in record.settings["alarms"]
     assert "monitors raised an alarm in 1 of 1 runs" in notes([record])[0]
 
@@ -427,9 +436,9 @@ def test_states_that_are_not_listed_are_watched_too():
     )  # fmt: skip
     agent = es.Fixed(cmdp.task, "incumbent")
     monitors = es.Monitors(cmdp.task)
-    es.run(cmdp, agent, 400, monitors=monitors)  # the incumbent has 1.8, and is said to have 2.1
+    record = es.run(cmdp, agent, 400, monitors=monitors)  # the incumbent has 1.8, and is said to have 2.1
     assert [alarm.what for alarm in monitors.alarms] == ["incumbent"]
-    assert agent.halted and agent.plan().source == "safe"
+    assert record.sources[-1] == "safe" and record.plan_ids[-1] == -1
     assert monitors.status()["residual"]["episodes"] == 400
 
 
@@ -464,14 +473,13 @@ def test_a_watched_bandit_run_is_the_same_run_and_can_be_halted(tmp_path):
         records.append(es.bandits.run(bandit, agent, 1500, 1, monitors=monitors))
     np.testing.assert_array_equal(records[0].utility_values, records[1].utility_values)
     assert records[1].settings["alarms"] == "none" and agent.plan().source == "search"
-    agent.halt("stop")
     agent.save(tmp_path / "agent.npz")
     again = es.bandits.OPLBSP(bandit.task, radius=0.3)
     again.restore(tmp_path / "agent.npz")
-    record = es.bandits.run(bandit, again, 50, 1, first_round=1500)
-    assert set(record.sources) == {"safe"} and record.settings["reasons"] == "50 x halted"
-    again.resume_exploring()
     assert again.plan().source == "search"
+    monitors.alarms.append(es.Alarm("incumbent", "stop", 1, True))
+    record = es.bandits.run(bandit, again, 50, 1, first_round=1500, monitors=monitors)
+    assert set(record.sources) == {"safe"} and record.settings["reasons"] == "50 x halted"
 
 
 def test_bandit_policies_below_their_bound_alarm():

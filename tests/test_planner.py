@@ -102,14 +102,16 @@ def test_a_plan_is_not_changed_by_what_is_learned_later(draw_cmdp):
         np.testing.assert_array_equal(policy.table(), untouched)
 
 
-def test_one_hot_features_given_in_full_plan_alike(draw_cmdp):
-    """phi=None and phi=identity are the same problem by two code paths: counts, and d×d matrices."""
+def test_rotated_one_hot_features_plan_alike(draw_cmdp):
+    """phi=None and a rotation of the identity are the same problem by two code paths: counts, and d×d matrices."""
     rng = np.random.default_rng(5)
     cmdp, raw = draw_cmdp(rng, S=5, scale=0.8)
     task = cmdp.task
+    rotation = np.linalg.qr(np.random.default_rng(6).normal(size=(15, 15)))[0]
     full = es.LinearCMDP(
-        raw["P"], raw["reward"], raw["utility"], raw["phi"], raw["initial_state"], threshold=task.threshold
+        raw["P"], raw["reward"], raw["utility"], raw["phi"] @ rotation, raw["initial_state"], threshold=task.threshold
     )
+    assert full.task.phi is not None
     episodes = oracles.random_episodes(rng, raw, np.full((3, 5, 3), 1 / 3), 2500)  # past the refactoring
     plans = [learned(es.OPSE(t, constants(kappa=0.02)), episodes).plan() for t in (task, full.task)]
     assert plans[0].source == plans[1].source == "search"

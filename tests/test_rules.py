@@ -86,7 +86,7 @@ def test_a_step_too_many_is_refused():
 
 
 def test_a_day_in_the_shop_by_hand():
-    """Shelf 1, 2 come in, level 9 orders 6; demand 5 finds 3: three fifths served, nothing left."""
+    """PolicyArrays 1, 2 come in, level 9 orders 6; demand 5 finds 3: three fifths served, nothing left."""
     state, reward, served = Inventory().move(0, (1, 2), 3, (5,))
     assert state == (0, 6)
     assert served == pytest.approx(3 / 5)

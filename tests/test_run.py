@@ -7,8 +7,8 @@ import pytest
 
 import episafe as es
 from episafe.kernels.simulation import draw, running_sums, simulate
-from episafe.runs.columns import blank
-from episafe.runs.run import compiled_loop, plain_loop
+from episafe.runs.loop import loop, plain_loop
+from episafe.runs.run import Simulation
 
 
 def record(**changes):
@@ -129,18 +129,12 @@ def test_exact_values_are_computed_only_when_the_policy_changed(monkeypatch):
     assert len(calls) == made.plan_ids[-1] + 1 < 300
 
 
-def test_actions_and_transitions_have_streams_of_their_own(monkeypatch):
-    """Both loops are handed two streams that differ, and each draw takes one number from each."""
-    given = []
-
-    def spy(cmdp, agent, drawn, facts, *_):
-        given.append(drawn)
-        return plain_loop(cmdp, agent, drawn, facts)
-
-    monkeypatch.setattr("episafe.runs.run._loop", spy)
+def test_actions_and_transitions_have_streams_of_their_own():
+    """A world has two streams that differ, and each draw takes one number from each."""
     cmdp = es.make("streaming", seed=1)
-    es.run(cmdp, es.Fixed(cmdp.task, "uniform"), num_episodes=3, seed=11)
-    choices, transitions = given[0]
+    made = Simulation(cmdp, es.Fixed(cmdp.task, "uniform"), 3, 11)
+    made.play()
+    choices, transitions = made.world.luck.choices, made.world.luck.transitions
     fresh = [np.random.default_rng(s) for s in np.random.SeedSequence(11).spawn(2)]
     for stream in fresh:
         stream.random(3 * 4)
@@ -155,15 +149,15 @@ def test_an_agent_of_another_problem_is_refused():
         es.run(cmdp, es.OPSE(other.task, es.Constants.paper("tabular")), 5)
 
 
-@pytest.mark.parametrize("loop", [plain_loop, compiled_loop])
-def test_the_agents_own_incumbent_is_what_is_deployed(loop):
+@pytest.mark.parametrize("played", [plain_loop, loop])
+def test_the_agents_own_incumbent_is_what_is_deployed(played):
     cmdp = es.make("streaming", seed=1)
     cautious = np.zeros((4, 6, 2))
     cautious[..., 0], cautious[..., 1] = 0.05, 0.95
     task = replace(cmdp.task, safe_policy=es.TablePolicy(cautious))
-    facts = blank(10)
-    list(loop(cmdp, es.OPSE(task, es.Constants.paper("streaming")), streams(0), facts))
-    np.testing.assert_allclose(facts.values[:, 1], 3.8)
+    made = Simulation(cmdp, es.OPSE(task, es.Constants.paper("streaming")), 10, 0)
+    list(played(made.world, made.session, made.columns))
+    np.testing.assert_allclose(made.columns.facts.values[:, 1], 3.8)
 
 
 def test_an_interrupted_run_keeps_what_was_learned():
@@ -197,10 +191,6 @@ def test_numpy_numbers_are_saved_like_plain_ones(tmp_path):
     assert es.Record.load(tmp_path / "run").settings["kappa"] == 0.1
 
 
-def streams(seed):
-    return tuple(np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(2))
-
-
 @pytest.mark.parametrize("name", ["tabular", "streaming", "linear"])
 @pytest.mark.parametrize("build", [es.OPSE, es.Ghosh2024])
 @pytest.mark.parametrize("replan", [es.Every(), es.Doubling(0.3)])
@@ -208,11 +198,12 @@ def test_the_compiled_loop_is_the_plain_loop_bit_for_bit(name, build, replan):
     """Facts, what was learned, and the plan in force afterwards; in two calls, so that resuming is covered too."""
     cmdp = es.make(name, seed=2)
     agents, facts = [], []
-    for loop in (plain_loop, compiled_loop):
-        agent, drawn = build(cmdp.task, es.Constants.paper(name), replan), streams(7)
+    for played in (plain_loop, loop):
+        agent = build(cmdp.task, es.Constants.paper(name), replan)
         for num_episodes in (1, 260):
-            facts.append(blank(num_episodes))
-            list(loop(cmdp, agent, drawn, facts[-1]))
+            made = Simulation(cmdp, agent, num_episodes, 7)
+            list(played(made.world, made.session, made.columns))
+            facts.append(made.columns.facts)
         agents.append(agent)
     for plain, compiled in zip(facts[:2], facts[2:], strict=True):
         for column, other in zip(plain, compiled, strict=True):

@@ -8,7 +8,6 @@ import pytest
 
 import episafe as es
 from episafe.kernels import decision
-from episafe.kernels.compilation import kernel
 
 CONSTANTS = es.Constants(1, 1, 1, 1, kappa=0.05, lam_max=100, num_halvings=25)
 
@@ -68,28 +67,19 @@ def test_with_counts_a_pass_over_the_states_serves_three_halvings() -> None:
     assert _evaluations(agent) <= 1 + math.ceil((CONSTANTS.num_halvings - 1) / 3)
 
 
-@kernel
-def _evaluate(model, support, work, scales):  # type: ignore[no-untyped-def]
-    decision.evaluate(model, support, work, scales)
-
-
 def _evaluations(agent: es.OPSE) -> int:
     """How often one decision goes through the states, counted in the uncompiled twin of `decide`."""
     count: Counter[str] = Counter()
+    evaluate = decision.evaluate
 
     def counting(*arguments: object) -> None:
         count["evaluate"] += 1
-        _evaluate(*arguments)
+        evaluate(*arguments)
 
     planner, known = agent.planner, agent.planner.regression
     arguments = known.model, known.support, known.work, planner.scales
-    _evaluate(*arguments)  # compiled before anything is patched
-    decision.refresh_once(known.model, known.support.size, known.work, planner.scales)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decision, "evaluate", counting)
-        patch.setattr(decision, "refresh", decision.refresh_once)
-        for name in ("set_all", "look_ahead", "position"):  # only kernels can call them
-            patch.setattr(decision, name, getattr(decision, name).py_func)
         decision.decide.py_func(*arguments, planner.search)
     return count["evaluate"]
 

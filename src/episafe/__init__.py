@@ -5,13 +5,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from episafe import certify
-from episafe.agents.base import Agent, Episode, Plan
+from episafe.agents.base import Agent
 from episafe.agents.dope import DOPE, Radius
 from episafe.agents.fixed import Fixed
 from episafe.agents.ghosh2024 import Ghosh2024
 from episafe.agents.opse import OPSE
-from episafe.deployment.journalled import resume
-from episafe.deployment.opening import audit, open  # es.open, never imported by itself
+from episafe.deployment.audit import audit
+from episafe.deployment.opening import open  # es.open, never imported by itself
+from episafe.deployment.session import Deployment
 from episafe.envs import make
 from episafe.errors import DamagedFile, Infeasible, InUse, InvalidEpisode, InvalidProblem, NotKept
 from episafe.gym.adapter import GymCMDP, from_gymnasium
@@ -27,10 +28,13 @@ from episafe.problems.policy import MixturePolicy, Policy, TablePolicy
 from episafe.problems.sampled import SampledCMDP, SampledTask
 from episafe.problems.task import Constraint, Task
 from episafe.runs.estimate import estimate
+from episafe.runs.kept_run import resume
 from episafe.runs.live import play, play_batch
 from episafe.runs.measured_slack import measure_slack
 from episafe.runs.record import Record
 from episafe.runs.run import run
+from episafe.storage.toml_settings import versions
+from episafe.types import Episode, Plan
 
 if TYPE_CHECKING:
     from episafe import bandits
@@ -44,6 +48,7 @@ __all__ = [
     "Constants",
     "Constraint",
     "DamagedFile",
+    "Deployment",
     "Doubling",
     "Episode",
     "Every",
@@ -86,8 +91,10 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> ModuleType:
-    """`es.bandits`, imported when it is first asked for."""
+def __getattr__(name: str) -> ModuleType | str:
+    """`es.bandits` and `es.__version__`, made when they are first asked for."""
     if name == "bandits":
         return importlib.import_module("episafe.bandits")
+    if name == "__version__":
+        return str(versions()["episafe_version"])
     raise AttributeError(f"module 'episafe' has no attribute {name!r}")

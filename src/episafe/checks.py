@@ -1,13 +1,16 @@
 """Border checks: each returns its input as float64, unchanged, or says where it is wrong and what to do."""
 
+import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from episafe.errors import InvalidProblem
-from episafe.types import Array
+from episafe.errors import InvalidEpisode, InvalidProblem
+from episafe.types import Array, IntArray
 
 TOLERANCE = 1e-9  # what is within this is accepted as given; nothing is ever renormalised
+NUMBERS = (int, float, np.integer, np.floating)
 
 
 def as_finite(name: str, value: Any, shape: tuple[int | None, ...]) -> Array:
@@ -91,9 +94,9 @@ def as_number(name: str, value: Any) -> float:
     """A finite real number, or an array of one; a masked one is none."""
     if isinstance(value, np.ndarray) and value.ndim == 0 and not isinstance(value, np.ma.MaskedArray):
         value = value.item()
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+    if not is_number(value):
         raise InvalidProblem(f"{name} must be a number, got {value!r}: give a real number")
-    if not np.isfinite(value):
+    if not math.isfinite(value):
         raise InvalidProblem(f"{name} must be finite, got {value}: give a finite number")
     return float(value)
 
@@ -120,6 +123,54 @@ def as_flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool | np.bool_):
         raise InvalidProblem(f"{name} must be True or False, got {value!r}: give one of them")
     return bool(value)
+
+
+def as_whole_numbers(name: str, value: Any, length: int, below: int) -> IntArray:
+    """Entries of an episode: `length` whole numbers in [0, below), or an InvalidEpisode."""
+    array = as_listed(name, value, length)
+    if array.dtype.kind not in "iu":
+        raise InvalidEpisode(f"{name} must be whole numbers, got {array.dtype}")
+    low, high = array.min(), array.max()
+    if low < 0 or high >= below:
+        raise InvalidEpisode(f"{name} must be in [0, {below}), got values from {low} to {high}")
+    return array.astype(np.int64)
+
+
+def as_listed(name: str, value: Any, length: int) -> NDArray[Any]:
+    """Entries of an episode: an array (length,) of whatever kind, or an InvalidEpisode."""
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise InvalidEpisode(f"{name} must have length {length}: {error}") from error
+    if array.shape != (length,):
+        raise InvalidEpisode(f"{name} must have length {length}, got shape {array.shape}")
+    return array
+
+
+def as_probability(name: str, value: Any) -> float:
+    """A number strictly between 0 and 1."""
+    if not is_number(value) or not 0 < value < 1:
+        raise ValueError(f"{name} must be a number in (0, 1), e.g. 0.05, got {value!r}")
+    return float(value)
+
+
+def as_whole(name: str, value: Any, least: int) -> int:
+    """A setting that is a whole number ≥ `least`; as_count is the same for what belongs to a problem."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}")
+    return int(value)
+
+
+def as_scale(name: str, value: Any, *, positive: bool = False) -> float:
+    """A setting that is a finite number ≥ 0, or > 0."""
+    if not is_number(value) or not np.isfinite(value) or value < 0 or (positive and value == 0):
+        raise ValueError(f"{name} must be a finite number {'> 0' if positive else '>= 0'}, got {value!r}")
+    return float(value)
+
+
+def is_number(value: Any) -> bool:
+    """Whether `value` is a real number; True and False are none."""
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
 def _first(mask: Any) -> list[int]:

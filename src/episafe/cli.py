@@ -14,14 +14,16 @@ from rich.table import Table
 
 from episafe import envs
 from episafe.deployment.folder import holds_journal
-from episafe.deployment.journalled import resume as resume_run
 from episafe.envs import bandits
 from episafe.errors import DamagedFile, InvalidProblem
 from episafe.experiments import progress
+from episafe.experiments.agent_choice import build_agent, choose
 from episafe.experiments.paper import reproduce
 from episafe.learning.constants import Constants
+from episafe.learning.replanning import parse_replan
 from episafe.monitors import Monitors
-from episafe.registry import AGENTS, CERTIFIERS, build_agent, choose, parse_replan
+from episafe.registry import AGENTS, BANDIT_AGENTS, CERTIFIERS
+from episafe.runs.kept_run import resume as resume_run
 from episafe.runs.record import SETTINGS, Record
 from episafe.runs.run import run as run_agent
 from episafe.tools import check as own_problem
@@ -66,15 +68,14 @@ def _fail(error: Exception, code: int) -> None:
 @app.command("list", epilog="Example: `episafe list --json`")
 def list_(as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False) -> None:
     """Show the environments with their options, the agents and the certifiers; the same of bandits."""
-    from episafe.experiments.bandit import SUMMARIES
-
     environments = {name: envs.options_of(name) for name in envs.ENVIRONMENTS}
     bandit_environments = {name: bandits.options_of(name) for name in bandits.ENVIRONMENTS}
     agents = {name: entry.summary for name, entry in AGENTS.items()}
+    bandit_agents = {name: entry.summary for name, entry in BANDIT_AGENTS.items()}
     certifiers = {name: summary for name, (_, summary) in CERTIFIERS.items()}
     if as_json:
         found = {"environments": environments, "agents": agents, "certifiers": certifiers}
-        found |= {"bandit_environments": bandit_environments, "bandit_agents": SUMMARIES}
+        found |= {"bandit_environments": bandit_environments, "bandit_agents": bandit_agents}
         typer.echo(json.dumps(found, indent=2))
         return
     _print_table("Environments (variants: released, text)", "environment", "options and defaults", environments)
@@ -83,7 +84,7 @@ def list_(as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a
     _print_table(
         "Bandits (es.bandits.make, episafe bandit)", "environment", "options and defaults", bandit_environments
     )
-    _print_table("Agents of bandits", "agent", "what it is", SUMMARIES)
+    _print_table("Agents of bandits", "agent", "what it is", bandit_agents)
 
 
 def _print_table(title: str, name: str, what: str, rows: Mapping[str, Any]) -> None:
@@ -107,9 +108,7 @@ def run(
     changes: Annotated[
         list[str] | None, typer.Option("--set", help="A constant or an option of the environment, NAME=VALUE.")
     ] = None,
-    watch: Annotated[
-        bool, typer.Option("--monitors", help="Watch what is assumed; an alarm halts. Slower, no journal.")
-    ] = False,
+    watch: Annotated[bool, typer.Option("--monitors", help="Watch what is assumed; an alarm halts. Slower.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for journal, audit trail and record; see resume.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
 ) -> None:
@@ -123,18 +122,15 @@ def run(
         if out is not None and holds_journal(out):
             raise ValueError(f"{out} holds a run that was stopped: go on with `episafe resume {out}`, or delete it")
         constants, options = _split(env, _parse(changes or []))
-        if constants and not AGENTS[agent].learns:
+        if constants and not AGENTS[agent].reads_constants:
             raise ValueError(f"{agent} reads no constants: leave out --set {', '.join(constants)}")
         cmdp = envs.make(env, seed, variant, **options)  # type: ignore[arg-type]  # make checks the variant
-        settings = choose(which, cmdp, agent, episodes, **constants) if AGENTS[agent].learns else None
+        settings = choose(which, cmdp, agent, episodes, **constants) if AGENTS[agent].reads_constants else None
         rule = parse_replan(replan) if replan else None
         with progress.bar(f"{agent} on {env}", episodes, errors) as advance:
             built = build_agent(agent, cmdp, settings, rule)
             monitors = Monitors(built.task) if watch else None
-            record = run_agent(cmdp, built, episodes, seed, monitors=monitors, folder=None if watch else out,
-                               on_progress=advance)  # fmt: skip
-        if watch and out is not None:
-            record.save(out)
+            record = run_agent(cmdp, built, episodes, seed, monitors=monitors, folder=out, on_progress=advance)
     _show(record, as_json)
 
 
@@ -164,7 +160,7 @@ def audit(
 
     Exit code 4 if something is damaged, 1 if no certificate could be recomputed.
     """
-    from episafe.deployment.opening import audit as audit_folder
+    from episafe.deployment.audit import audit as audit_folder
     from episafe.reports import audit_page
     from episafe.storage.atomic_files import write_text
 
@@ -298,6 +294,13 @@ def bench(
     for row in found["bandit_speeds"]:
         rate, plans, violation = f"{row['rounds_per_second']:,.0f}", f"{row['plans']:,}", f"{row['violation']:.3g}"
         table.add_row(row["env"], row["replan"], rate, plans, violation)
+    console.print(table)
+    none = "" if found["live_speeds"] else "not measured: Gymnasium is not installed (pip install episafe[gym])"
+    title = "Live step: ours and the bare environment, µs"
+    table = Table("environment", "agent", "steps", "plans", "ours", "bare", title=title, caption=none)
+    for row in found["live_speeds"]:
+        own, bare = f"{row['ours']:.1f}", f"{row['bare']:.1f}"
+        table.add_row(row["env"], row["agent"], f"{row['num_steps']:,}", f"{row['plans']:,}", own, bare)
     console.print(table)
     table = Table("time against", "sizes", "seconds", "exponent", title="Growth")
     for row in found["growths"]:

@@ -1,131 +1,257 @@
-"""The agents by name, as experiments and the command line build them. To add one, name its builder here."""
+"""All that is known about agents by name: how they are built, what they are, how reports show them.
 
-from collections.abc import Callable
+To add an agent, name it here. This module is data: it imports no agent, and names classes as "module:class".
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pkgutil import resolve_name
 from typing import Any
 
-from episafe.agents.base import Agent
-from episafe.agents.dope import DOPE
-from episafe.agents.fixed import Fixed
-from episafe.agents.ghosh2024 import Ghosh2024
-from episafe.agents.opse import OPSE
-from episafe.certify import Certifier, FreshData, Model, Observation
-from episafe.envs import ENVIRONMENTS, PAPER
-from episafe.learning.constants import Constants
-from episafe.learning.replanning import Doubling, Every, Replanning
-from episafe.problems.cmdp import LinearCMDP
+EPISODES = ("constants", "replan")  # what a constructor takes beside the task, of agents that play episodes
+ROUNDS = ("num_rounds", "delta", "replan")  # and rounds
+DETERMINANT = {"radius": "determinant"}
+
+
+@dataclass(frozen=True)
+class Build:
+    """How an agent is made for a problem.
+
+    Attributes:
+        agent: its class, as "module:class".
+        takes: which of what is asked for its constructor is given, by name.
+        arguments: what it is given besides: problem ↦ arguments. All that it is told beyond the task stands here.
+        finite_only: whether it needs listed arms that do not change.
+    """
+
+    agent: str
+    takes: tuple[str, ...] = EPISODES
+    arguments: Callable[[Any], Mapping[str, Any]] = lambda problem: {}
+    finite_only: bool = False
+
+    def make(self, problem: Any, **asked: Any) -> Any:
+        """The agent, new, for the task of a problem."""
+        given = {name: asked[name] for name in self.takes}
+        return resolve_name(self.agent)(problem.task, **given, **self.arguments(problem))
 
 
 @dataclass(frozen=True)
 class Entry:
-    """An agent's builder, one line about it, whether it reads constants, and whether they only serve to propose."""
+    """The facts about one agent.
 
-    build: Callable[[LinearCMDP, Constants, Replanning], Agent]
+    Attributes:
+        summary: one line, for `episafe list`.
+        label: what reports call it.
+        colour, dash: how reports draw it: a colour of Okabe and Ito's colour-blind-safe set, the dash as plotly names
+            it; "" for whatever is left. Those with a colour come first, in the order of this registry.
+        story: what reports say it does, after its name.
+        mdp, bandit: how it is built for either kind of problem; None where it is not for that kind.
+        only_proposes: whether its constants only serve to propose.
+        plans: whether it decides anything.
+        frontier: the constants that `episafe frontier` multiplies for it: "tuned", "published".
+        published_as: whose published constants it takes where none are given.
+    """
+
     summary: str
-    learns: bool = True
+    label: str
+    colour: str = ""
+    dash: str = "solid"
+    story: str = ""
+    mdp: Build | None = None
+    bandit: Build | None = None
     only_proposes: bool = False
+    plans: bool = True
+    frontier: tuple[str, ...] = ()
+    published_as: str = "opse"
+
+    @property
+    def reads_constants(self) -> bool:
+        """Whether it can be built with an `es.Constants`."""
+        return self.mdp is not None and "constants" in self.mdp.takes
 
 
-CERTIFIERS: dict[str, tuple[Callable[[], Certifier], str]] = {
+CERTIFIERS = {
     "model": (
-        Model,
+        "episafe.certify:Model",
         "the paper's: the model's pessimistic value; assumes linear features and a large enough C_u",
     ),
     "observation": (
-        Observation,
+        "episafe.certify:Observation",
         "observed utilities of mixtures; assumes episodes without drift and the slack of the incumbent, no model",
     ),
     "fresh-data": (
-        FreshData,
+        "episafe.certify:FreshData",
         "regression on data that a policy was fixed before; assumes linear features, listed states; no mixtures",
     ),
 }
+PARTS = (  # other classes that an agent may be given an instance of, and be built with again
+    "episafe.learning.constants:Constants",
+    "episafe.learning.theory:Sizes",
+    "episafe.learning.replanning:Every",
+    "episafe.learning.replanning:Doubling",
+    "episafe.learning.multiplier_search:Bisection",
+    "episafe.learning.multiplier_search:WarmStart",
+    "episafe.learning.multiplier_search:Sections",
+    "episafe.agents.dope:Radius",
+)
 
 
-def _certified_opse(certifier: str) -> Callable[[LinearCMDP, Constants, Replanning], Agent]:
-    make, _ = CERTIFIERS[certifier]
-    return lambda cmdp, constants, replan: OPSE(cmdp.task, constants, replan, certifier=make())
+def make_certifier(name: str) -> Any:
+    """The certifier of that name, as it is by default."""
+    return resolve_name(CERTIFIERS[name][0])()
 
 
-AGENTS: dict[str, Entry] = {
+def known_class(name: str) -> Any:
+    """The class of an agent or of a part of one, by its own name; None where it is not known here."""
+    builds = [build for entry in REGISTRY.values() for build in (entry.mdp, entry.bandit) if build is not None]
+    paths = (*(build.agent for build in builds), *(path for path, _ in CERTIFIERS.values()), *PARTS)
+    return next((resolve_name(path) for path in paths if path.partition(":")[2] == name), None)
+
+
+REGISTRY: dict[str, Entry] = {
     "opse": Entry(
-        lambda cmdp, constants, replan: OPSE(cmdp.task, constants, replan),
         "OPSE-LCMDP (Alg. 2 of the paper): every policy is the incumbent or passed the pessimistic check",
+        "OPSE-LCMDP",
+        "#0072B2",
+        story="explores with softmax policies and deploys one only if a pessimistic estimate of its utility reaches"
+        " the threshold; otherwise it deploys the incumbent, a policy known to be safe.",
+        mdp=Build("episafe.agents.opse:OPSE"),
+        frontier=("tuned", "published"),
     ),
     "opse-observation": Entry(
-        _certified_opse("observation"),
         "OPSE as a proposer; every deployed mixture is certified by observed utilities, proved at 95 %",
+        "OPSE, certified by observation",
+        "#000000",
+        story="takes OPSE’s planner as a proposer only. It deploys a mixture, drawn before the episode, whose "
+        "expected utility is proved to reach the threshold from the utilities observed so far; before "
+        "anything is proved of a candidate, the incumbent’s slack pays for trying it. What a component on "
+        "trial does by itself is not bounded.",
+        mdp=Build("episafe.agents.opse:OPSE", arguments=lambda _: {"certifier": make_certifier("observation")}),
         only_proposes=True,
     ),
     "opse-fresh-data": Entry(
-        _certified_opse("fresh-data"),
         "OPSE as a proposer; every deployed Markov policy is certified by data fresh to it, proved at 95 %",
+        "OPSE, certified by fresh data",
+        "#56B4E9",
+        "longdash",
+        story="takes OPSE’s planner as a proposer only. It deploys Markov policies, at first the incumbent with "
+        "rare deviations, whose utility is bounded below from data that they were fixed before.",
+        mdp=Build("episafe.agents.opse:OPSE", arguments=lambda _: {"certifier": make_certifier("fresh-data")}),
         only_proposes=True,
     ),
     "ghosh": Entry(
-        lambda cmdp, constants, replan: Ghosh2024(cmdp.task, constants, replan),
         "Ghosh et al. 2024: optimistic in the utility too, violates while it learns",
+        "Ghosh et al. 2024",
+        "#D55E00",
+        "dash",
+        story="is the same softmax planner with an optimistic utility and no incumbent, as the paper implements its"
+        " baseline. It does not promise that every episode is safe.",
+        mdp=Build("episafe.agents.ghosh2024:Ghosh2024"),
+        frontier=("published",),
+        published_as="ghosh",
     ),
     "dope": Entry(
-        lambda cmdp, constants, replan: DOPE(cmdp.task, constants, replan),
         "DOPE (Bura et al. 2022): tabular, optimistic kernel and reward, pessimistic utility",
+        "DOPE",
+        "#009E73",
+        "dashdot",
+        story="solves the optimistic-pessimistic problem of Bura et al. 2022 over a box of transition kernels, "
+        "without features; it deploys the incumbent while that problem is infeasible.",
+        mdp=Build("episafe.agents.dope:DOPE"),
+        frontier=("published",),
+        published_as="dope",
     ),
-    "uniform": Entry(lambda cmdp, *_: Fixed(cmdp.task, "uniform"), "every action alike", learns=False),
-    "incumbent": Entry(lambda cmdp, *_: Fixed(cmdp.task, "incumbent"), "the safe policy for ever", learns=False),
+    "uniform": Entry(
+        "every action alike",
+        "Uniform policy",
+        "#6B6B6B",
+        "dot",
+        story="takes every action with equal probability and learns nothing.",
+        mdp=Build("episafe.agents.fixed:Fixed", (), lambda _: {"policy": "uniform"}),
+        plans=False,
+    ),
+    "oplbsp": Entry(
+        "OPLB-SP (Alg. 1 of the paper) with the paper's radius: zero violation proved at 1 − δ",
+        "OPLB-SP, paper's radius",
+        "#0072B2",
+        story="is Algorithm 1 of the paper with its own radius, B + R√(d ln(4K/δ)): the incumbent while it is not "
+        "yet confident of it, then the best optimistic policy among those whose pessimistic utility reaches "
+        "the threshold.",
+        bandit=Build("episafe.agents.bandits.oplbsp:OPLBSP", ROUNDS),
+    ),
+    "oplbsp-determinant": Entry(
+        "the same with the determinant radius: as valid, tighter, needs no number of rounds",
+        "OPLB-SP, determinant",
+        "#56B4E9",
+        story="is the same algorithm with the determinant form of the radius: as valid, tighter, and in need of no "
+        "number of rounds.",
+        bandit=Build(
+            "episafe.agents.bandits.oplbsp:OPLBSP",
+            ROUNDS,
+            lambda _: {"radius": "determinant", "label": "oplbsp-determinant"},
+        ),
+    ),
+    "oplb": Entry(
+        "OPLB (Pacchiano et al. 2021), from memory: listed arms only, told the incumbent's exact utility",
+        "OPLB",
+        "#009E73",
+        "dashdot",
+        story="(Pacchiano et al. 2021) is told the incumbent’s exact utility, which the others are not, and learns "
+        "only what is orthogonal to it. From memory of the paper: likely, not checked against its text.",
+        bandit=Build(
+            "episafe.agents.bandits.oplb:OPLB",
+            ROUNDS,
+            lambda bandit: DETERMINANT | {"known_utility": bandit.evaluate(bandit.safe_policy())[1]},
+            finite_only=True,
+        ),
+    ),
+    "safe-lucb": Entry(
+        "Safe-LUCB (Amani et al. 2019), from memory: seed rounds, then optimism without inflation",
+        "Safe-LUCB",
+        "#E69F00",
+        "longdashdot",
+        story="(Amani et al. 2019) plays safe seed rounds, K^(2/3) of them, then optimism without inflation under "
+        "the pessimistic constraint. From memory of the paper: likely, not checked against its text.",
+        bandit=Build("episafe.agents.bandits.safe_lucb:SafeLUCB", ROUNDS, lambda _: DETERMINANT),
+    ),
+    "roful": Entry(
+        "ROFUL (Hutchinson et al. 2024), from summaries: optimistic, then drawn back to the incumbent",
+        "ROFUL",
+        "#000000",
+        "dot",
+        story="(Hutchinson et al. 2024) is optimistic in the constraint too and is drawn back to the incumbent "
+        "until the check passes. From summaries of the paper: likely, not checked against its text.",
+        bandit=Build("episafe.agents.bandits.roful:ROFUL", ROUNDS, lambda _: DETERMINANT),
+    ),
+    "oful": Entry(
+        "OFUL (Abbasi-Yadkori et al. 2011): knows of no constraint, violates",
+        "OFUL",
+        "#D55E00",
+        "dash",
+        story="(Abbasi-Yadkori et al. 2011) knows of no constraint: the reference that violates.",
+        bandit=Build("episafe.agents.bandits.oful:OFUL", ROUNDS, lambda _: DETERMINANT),
+    ),
+    "incumbent": Entry(
+        "the safe policy for ever",
+        "Incumbent",
+        "#CC79A7",
+        "longdash",
+        story="deploys the policy known to be safe for ever and learns nothing.",
+        mdp=Build("episafe.agents.fixed:Fixed", (), lambda _: {"policy": "incumbent"}),
+        bandit=Build("episafe.agents.bandits.incumbent:Incumbent", ()),
+        plans=False,
+    ),
     "optimum": Entry(
-        lambda cmdp, *_: Fixed(cmdp.task, cmdp.optimal_policy(), "optimum"), "the exact optimum", learns=False
+        "the exact optimum",
+        "Exact optimum",
+        mdp=Build("episafe.agents.fixed:Fixed", (), lambda cmdp: {"policy": cmdp.optimal_policy(), "label": "optimum"}),
+        plans=False,
+    ),
+    "fixed": Entry(
+        "a policy of your own for ever",
+        "Fixed policy",
+        plans=False,
     ),
 }
-
-
-def build_agent(
-    name: str, cmdp: LinearCMDP, constants: Constants | None = None, replan: Replanning | None = None
-) -> Agent:
-    """The agent `name` for `cmdp`; constants default to `default_constants`."""
-    if name not in AGENTS:
-        raise ValueError(f"no agent {name!r}; there are {', '.join(AGENTS)}")
-    entry = AGENTS[name]
-    if constants is None:
-        constants = default_constants(cmdp, name)
-    return entry.build(cmdp, constants, replan or constants.replan)
-
-
-def choose(which: str, cmdp: LinearCMDP, agent: str, num_episodes: int, **changes: Any) -> Constants:
-    """The published, the tuned or the theorem's constants for a problem, with some changed."""
-    if which == "published":
-        return default_constants(cmdp, agent, **changes)
-    if which not in ("tuned", "theory"):
-        raise ValueError(f'constants must be "published", "tuned" or "theory", got {which!r}')
-    if agent != "opse":
-        raise ValueError(f"{which} constants are for opse, not for {agent}: use published ones")
-    task = cmdp.task
-    made = Constants.tuned(task) if which == "tuned" else Constants.theory(task, num_episodes)
-    return made.replace(**changes) if changes else made
-
-
-def default_constants(cmdp: LinearCMDP, agent: str, **changes: Any) -> Constants:
-    """The published constants of the problem's environment, tuned ones where none are, or those that only propose."""
-    if AGENTS[agent].only_proposes:
-        return Constants.proposing().replace(**changes)
-    if cmdp.origin.get("env") in ENVIRONMENTS.keys() - PAPER.keys():
-        return Constants.tuned(cmdp.task).replace(**changes)
-    return published(cmdp, agent if AGENTS[agent].learns else "opse", **changes)
-
-
-def published(cmdp: LinearCMDP, agent: str, **changes: Any) -> Constants:
-    """The published constants for the environment that `cmdp` came from, with some changed."""
-    constants = Constants.paper(str(cmdp.origin.get("env", "")), agent)
-    return constants.replace(**changes)
-
-
-def parse_replan(text: str) -> Replanning:
-    """ "every" or "doubling:GROWTH" as a replanning rule."""
-    kind, _, growth = text.partition(":")
-    if kind == "every" and not growth:
-        return Every()
-    if kind == "doubling":
-        try:
-            return Doubling(float(growth)) if growth else Doubling()
-        except ValueError as error:
-            raise ValueError(f"replan {text!r}: {error}") from error
-    raise ValueError(f'replan must be "every" or "doubling:GROWTH", e.g. "doubling:0.3", got {text!r}')
+AGENTS = {name: entry for name, entry in REGISTRY.items() if entry.mdp is not None}
+BANDIT_AGENTS = {name: entry for name, entry in REGISTRY.items() if entry.bandit is not None}

@@ -1,11 +1,40 @@
-"""An interval for a mean of bounded numbers that holds for every number of them, whatever their distribution."""
+"""Every interval that is not part of a certificate or a monitor: for means, by three assumptions, and for a rate."""
+
+import math
 
 import numpy as np
 
 from episafe.types import Array
 
+Z_95, Z_99 = 1.96, 2.5758  # quantiles of two-sided normal intervals
 BOLDEST = 0.9  # of the largest bet at which no capital can be lost in full
 HALVINGS = 50
+
+
+def normal_interval(values: Array, z: float = Z_95) -> tuple[Array, Array]:
+    """Mean and half-width z·s/√n along the first axis, (n, …) to (…); asymptotic, for n ≥ 2."""
+    half_width: Array = z * values.std(axis=0, ddof=1) / len(values) ** 0.5
+    return values.mean(axis=0), half_width
+
+
+def t_interval(values: Array, confidence: float = 0.95) -> tuple[Array, Array]:
+    """Mean and t_{n−1}((1 + confidence)/2)·s/√n along the first axis; exact for normal values, NaN for n = 1."""
+    from scipy.special import stdtrit  # here, since few need it
+
+    n, mean = len(values), values.mean(axis=0)
+    if n == 1:
+        return mean, np.full_like(mean, np.nan)
+    half_width: Array = stdtrit(n - 1, (1 + confidence) / 2) * values.std(axis=0, ddof=1) / math.sqrt(n)
+    return mean, half_width
+
+
+def rate_bound(num_hits: int, num_trials: int, confidence: float) -> float:
+    """Clopper-Pearson upper bound: the p with ℙ(Binomial(n, p) ≤ hits) = 1 − confidence; 1 where all are hits."""
+    from scipy.stats import beta  # takes half a second to import
+
+    if num_hits == num_trials:
+        return 1.0
+    return float(beta.ppf(confidence, num_hits + 1, num_trials - num_hits))
 
 
 def mean_interval(values: Array, delta: float) -> tuple[float, float]:

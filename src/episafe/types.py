@@ -1,7 +1,64 @@
-"""The two array types of the library. Shapes are written in docstrings: H steps, S states, A actions, d features."""
+"""The words that every room shares: arrays, sources, levels, episodes and plans. This module imports nothing of ours.
+
+Shapes are written in docstrings: H steps, S states, A actions, d features.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+
+Source = Literal["safe", "zero", "search", "fixed"]
+SOURCES: tuple[Source, ...] = get_args(Source)
+SAFE, ZERO, SEARCH, FIXED = range(4)  # the sources as kernels and columns number them: positions in SOURCES
+Level = Literal["theorem", "calibrated", "heuristic"]
+
+
+@dataclass(frozen=True)
+class Episode:
+    """What was seen in one episode.
+
+    Attributes:
+        states: s_1..s_{H+1}, length H+1.
+        actions: a_1..a_H, length H.
+        rewards, utilities: observed ones, length H, for learners that do not know them.
+        component: which policy of a mixture acted.
+    """
+
+    states: Any
+    actions: Any
+    rewards: Any = None
+    utilities: Any = None
+    component: int | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A policy to deploy and why it may be.
+
+    Attributes:
+        policy: what to deploy, an `es.Policy`.
+        source: "safe" (the incumbent), "zero" (λ = 0), "search" (found by search) or "fixed".
+        lam: the multiplier; NaN where there is none.
+        utility_bound: the bound that was checked against the threshold; for "safe" the one that failed.
+        level: what the bound is worth: "theorem", "calibrated" or "heuristic".
+        reason: why the incumbent is deployed, where it is.
+        id: counts the plans of one agent from 0; −1 for one that is not the agent's own decision.
+        failed: whether planning raised an error; `reason` says which.
+        deployment: the number of its deployment, given by a session.
+    """
+
+    policy: Any
+    source: Source
+    lam: float = math.nan
+    utility_bound: float = math.nan
+    level: Level = "heuristic"
+    reason: str = ""
+    id: int = 0
+    failed: bool = False
+    deployment: int | None = None

@@ -1,99 +1,135 @@
-"""The interface of every agent: plan, learn. The base owns caching, replanning, validation and the last resort."""
+"""The one interface of every agent, of episodes and of rounds: plan, learn. What differs is said by the task.
 
-import copy
-import json
+The base owns which plan is in force, when to plan again, the last resort, and how all of it is kept.
+"""
+
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from episafe.agents import plan_arrays
-from episafe.agents.plan import Plan, Source
 from episafe.agents.plan_arrays import Issued
-from episafe.checks import TOLERANCE
 from episafe.errors import InvalidEpisode
-from episafe.learning.constants import Level
-from episafe.learning.policy_arrays import Shelf, taken_down
+from episafe.learning.policy_arrays import PolicyArrays, restored_policies
 from episafe.learning.regression import Regression
-from episafe.learning.replanning import Replanning
+from episafe.learning.replanning import Every, Replanning
 from episafe.problems.policy import Policy
-from episafe.problems.sampled import AnyTask, SampledTask
+from episafe.storage.atomic_files import read_arrays, write_arrays
 from episafe.storage.state_reader import Saved, State, under
-from episafe.types import Array, IntArray
+from episafe.types import Array, Level, Plan
 
-__all__ = ["Agent", "Episode", "Plan", "Source", "unknown_signals"]
-
-VERSION = 1  # of the names and meanings of the entries of a state
+VERSION = 2  # of the names and meanings of the entries of a state
 STORABLE = "give it the methods _learned_state and _restore_learned (see agents/dope.py)"
-HALTED = "halted: "  # how the reason of every plan of a halted agent begins
-FAILED = "planning failed: "  # and of a plan that an error left
-
-
-@dataclass(frozen=True)
-class Episode:
-    """What was seen in one episode.
-
-    Attributes:
-        states: s_1..s_{H+1}, length H+1.
-        actions: a_1..a_H, length H.
-        rewards, utilities: observed ones, length H, for learners that do not know them.
-        component: which policy of a mixture acted.
-    """
-
-    states: Any
-    actions: Any
-    rewards: Any = None
-    utilities: Any = None
-    component: int | None = None
+TASKS = {"mdp": "an es.Task or es.SampledTask", "bandit": "an es.bandits.BanditTask"}
+Problem = Literal["mdp", "bandit"]
+HELD = -1  # the number of a plan that is not the agent's decision
 
 
 class Agent(ABC):
-    """Plans, and learns from episodes. Subclasses say what to propose and what to observe, nothing else.
+    """Plans, and learns from reports. An agent says what to propose, and by what it learns.
 
-    Any failure inside a certified agent's planning deploys the incumbent, with the reason in the plan.
+    Any failure inside a certified agent's planning deploys the incumbent, with `failed` and the reason in the plan.
+
+    Args:
+        task: what the learner is told.
+        replan: when to plan again.
+
+    Attributes:
+        learner: what it learns by, where it does not write `_observe` and `_information` itself: an object with
+            `observe`, `observe_signals`, `information`, `num_learned`, `check_length`, `state`, `restored`, `settings`
+            and `arguments`, such as a `SoftmaxPlanner` or the `RegressionLearner` of bandits.
+        round: that the plan in force was, or the next one is, made for; 0 unless arms change.
     """
 
     name: ClassVar[str]
     certified: ClassVar[bool]  # whether every plan is the incumbent or passed the check
+    problem: ClassVar[Problem] = "mdp"  # what it plays: episodes, or single rounds
     level: Level = "heuristic"
+    learner: Any = None
+    round: int = 0
 
-    def __init__(self, task: AnyTask, replan: Replanning) -> None:
-        _refuse_what_is_no_task(task)
+    def __init__(self, task: Any, replan: Replanning) -> None:
+        if getattr(task, "kind", "") != self.problem:
+            hint = ": pass its .task" if hasattr(task, "task") else ""
+            raise TypeError(f"{self.name} is built from {TASKS[self.problem]}, got {type(task).__name__}{hint}")
         if isinstance(replan, type) or not hasattr(replan, "due"):
             raise TypeError(f"replan must be a rule such as es.Every() or es.Doubling(0.3), got {replan!r}")
-        self.task = task
-        self.replan = replan
-        self._plan: Plan | None = None
+        self.task, self.replan, self.label = task, replan, self.name
+        self._plan: Any = None
+        self._learned = False  # anything since the plan in force was made
         self.information_then: Array = np.zeros(0)
-        self._learned = False
-        self.halted = ""  # why exploration was stopped; "" while it goes on
-        self.failed = ""  # why planning is known to fail, where it is made again: it is then not tried
         self.num_runs = 0  # by `run`, which draws other random numbers in each
         self.logs: list[str] = []  # SHA-256 of those learned: one that is learned twice would count twice
 
-    def plan(self) -> Plan:
-        """The plan for the next episode: the last one, unless it is time for a new one. Deterministic."""
-        if self._plan is None:
-            self._plan = replace(self._attempt(), id=0)
-        elif halt_of(self._plan.reason) != self.halted or (not self.halted and self._learned and self._due()):
-            self._plan = replace(self._attempt(), id=self._plan.id + 1)
-        else:
-            return self._plan
-        self.information_then, self._learned = self._information().copy(), False
+    def plan(self, round: int | None = None) -> Any:
+        """The plan for what comes next: the last one, unless it is time for a new one. Deterministic.
+
+        Args:
+            round: k, counted from 0, where the arms change with the round; by default the number of observations,
+                which is k unless feedback is late.
+        """
+        k = self._as_round(round)
+        if self._plan is None or self._is_stale(k):
+            self.round = k
+            self._put_in_force(self._attempt())
         return self._plan
 
+    def learn(self, *report: Any, plan_id: int | None = None) -> None:
+        """Take in a report, of whatever policy: an `es.Episode`, or the action, reward and utility of a round.
+
+        Rounds may come as a batch: actions (m, d), rewards (m,), utilities (m,). Late and in any order is fine, as
+        long as what comes, and when, does not depend on its noise. What does not fit the task changes nothing.
+        """
+        if len(report) > self.task.report_length:  # plan_id, given by its place
+            *report, plan_id = report  # type: ignore[assignment]
+        observed, signals = self.task.read_report(*report)
+        if plan_id is not None and (self._plan is None or plan_id not in range(self._plan.id + 1)):
+            raise InvalidEpisode(f"plan_id {plan_id!r} was not issued by this agent")
+        take_in = self._weigh(tuple(report), observed, plan_id)
+        self._observe(*observed)
+        if signals is not None:
+            self._observe_signals(observed, signals)
+        take_in()
+        self._learned = True
+
+    def check(self, *report: Any) -> None:
+        """Refuse a report that does not fit the task, as `learn` would, and learn nothing."""
+        self.task.check_report(*report)
+
+    def check_length(self, num_episodes: int) -> None:
+        """Refuse to learn from so many episodes more, where its guarantee does not hold for them."""
+        if self.learner is not None:
+            self.learner.check_length(self.num_learned + num_episodes)
+
+    def fall_back(self, reason: str, round: int | None = None) -> Any:
+        """Put the incumbent in force as the next plan, as if planning had failed for this reason."""
+        self.round = self._as_round(round)
+        self._put_in_force(self._incumbent(reason, failed=True))
+        return self.plan(round)
+
+    def incumbent_plan(self, reason: str, round: int | None = None) -> Any:
+        """The incumbent as a plan that is not put in force, number −1: what is deployed when nothing else may be."""
+        policy = self.task.incumbent_policy(self._as_round(round))
+        return self.task.as_plan(policy, "safe", np.nan, np.nan, self.level, reason, HELD)
+
     @property
-    def plan_in_force(self) -> Plan:
+    def plan_in_force(self) -> Any:
         """The last plan that was made."""
         assert self._plan is not None
         return self._plan
 
-    def recent_plans(self) -> list[Plan]:
+    def recent_plans(self) -> list[Any]:
         """The plan in force and, where they count for a certificate, those that may still be reported."""
         return self._issued_plans().plans
+
+    @property
+    def num_learned(self) -> int:
+        """How many episodes or observations were learned from, logged ones included."""
+        return int(self._own_learner().num_learned)
 
     @property
     def is_used(self) -> bool:
@@ -102,243 +138,189 @@ class Agent(ABC):
 
     @property
     def is_stored(self) -> bool:
-        """Whether `state` is known to hold all of it: so for the agents of this package, not for those of others."""
-        return type(self).__module__.startswith("episafe.agents.")
+        """Whether `state` is known to hold all of it: its own class, and not one that it inherits from, says how."""
+        return "_learned_state" in vars(type(self))
 
-    def halt(self, reason: str) -> None:
-        """Stop exploring: from now on every plan is the incumbent, with this reason. Learning goes on."""
-        self.halted = as_reason(reason)
-
-    def resume_exploring(self) -> None:
-        """Plan again as if never halted. Nothing in episafe calls this: it is for a person who knows why."""
-        self.halted = ""
-
-    def _due(self) -> bool:
-        """Whether to plan again, now that something was learned."""
-        return self.replan.due(self.information_then, self._information())
-
-    def adopt(self, plan: Plan, information_then: Array) -> None:
+    def adopt(self, plan: Any, information_then: Array, round: int = 0) -> None:
         """Go on from a plan that a compiled loop made for this agent, and that was learned from since."""
-        self._plan, self.information_then, self._learned = plan, information_then, True
-
-    def learn(self, episode: Episode, plan_id: int | None = None) -> None:
-        """Take in one episode, of whatever policy; an episode that does not fit the task changes nothing."""
-        states, actions = self._checked(episode)
-        if plan_id is not None and (self._plan is None or plan_id not in range(self._plan.id + 1)):
-            raise InvalidEpisode(f"plan_id {plan_id!r} was not issued by this agent")
-        seen = self._seen(episode)
-        weighed = self._weigh(episode, states, actions, plan_id)
-        self._observe(states, actions)
-        if seen is not None:
-            self._observe_signals(states, actions, seen)
-        self._take_in(weighed)
-        self._learned = True
-
-    def check(self, episode: Episode) -> None:
-        """Refuse an episode that does not fit the task, as `learn` would, and learn nothing."""
-        states, _ = self._checked(episode)
-        self._seen(episode)
-        if isinstance(self.task, SampledTask):
-            for h, state in enumerate(states[:-1]):
-                self.task.described(h, state)
-
-    def _attempt(self) -> Plan:
-        if self.halted:
-            return self._incumbent(HALTED + self.halted)
-        if self.failed:
-            return self._incumbent(self.failed)
-        if not self.certified:
-            return self._propose()
-        try:
-            return self._propose()
-        except Exception as error:  # the last resort: whatever went wrong, the incumbent is safe
-            return self._incumbent(f"{FAILED}{type(error).__name__}: {error}")
-
-    def _incumbent(self, reason: str, utility_bound: float = np.nan) -> Plan:
-        return Plan(self.task.safe_policy, "safe", utility_bound=utility_bound, level=self.level, reason=reason)
-
-    @abstractmethod
-    def _propose(self) -> Plan:
-        """A plan from all that was learned."""
-
-    @abstractmethod
-    def _observe(self, states: Any, actions: IntArray) -> None:
-        """Take in a checked episode: states (H+1,), actions (H,)."""
-
-    def _observe_signals(self, states: Any, actions: IntArray, seen: Array) -> None:  # noqa: B027  # most need none
-        """Take in the rewards and utilities `seen` (H, 2) of that episode, where the task does not tell them."""
-
-    def _weigh(self, episode: Episode, states: Any, actions: IntArray, plan_id: int | None) -> Any:
-        """What the episode says of the policy that was deployed, for agents that certify by that; may refuse it."""
-        return None
-
-    def _take_in(self, weighed: Any) -> None:
-        """Add what `_weigh` returned."""
-        return None
-
-    @abstractmethod
-    def _information(self) -> Array:
-        """How much is known, for the replanning rule."""
+        self._plan, self.round, self._learned = plan, round, True
+        self.information_then = information_then.copy()
 
     def settings(self) -> dict[str, str | int | float]:
         """What a record should say of this agent, as plain values."""
-        return {"agent": self.name, "replan": repr(self.replan), "level": self.level}
+        replan = Every() if self.task.changes else self.replan
+        said = {} if self.learner is None else self.learner.settings()
+        return {"agent": self.label, "replan": repr(replan), "level": self.level, **said}
+
+    def arguments(self) -> dict[str, Any]:
+        """What its constructor was given, beyond the task."""
+        said = {} if self.learner is None else self.learner.arguments()
+        return {"replan": self.replan, **said}
+
+    def fingerprint(self) -> str:
+        """SHA-256 over the settings and what the task tells; of functions, what they say of the initial state."""
+        said = [type(self).__name__, self._identity()]
+        return plan_arrays.fingerprint(said, self.task.numbers(self._own_policy()))
+
+    def save(self, path: str | Path) -> None:
+        """Write the `state` to one .npz file, atomically, without pickle."""
+        write_arrays(Path(path), self.state(), {})
 
     def state(self) -> State:
         """All that decides later plans, as named arrays: plain numbers and text, copied.
 
         An agent that was built alike, for the same task, goes on from it bit for bit: see `restore`.
         """
-        shelf = Shelf(self.task, self._own_policy())
-        learned = self._learned_state(shelf)
-        plans = plan_arrays.stored(self._issued_plans(), shelf)
-        said = {"version": VERSION, "fingerprint": self.fingerprint(), "settings": _as_json(self.settings())}
-        then = {"information_then": self.information_then, "learned": self._learned}
-        own = {"num_runs": self.num_runs, "halted": self.halted, "logs": np.array(self.logs, dtype=np.str_)}
-        return under("agent", {**said, **then, **own}) | learned | plans | shelf.state()
+        policies = PolicyArrays(self.task, self._own_policy())
+        learned = self._learned_state(policies)
+        plans = plan_arrays.stored(self._issued_plans(), policies)
+        said = {
+            "version": VERSION,
+            "fingerprint": self.fingerprint(),
+            "settings": plan_arrays.as_json(self._identity()),
+        }
+        then = {"information_then": self.information_then, "learned": self._learned, "round": self.round}
+        own = {"num_runs": self.num_runs, "logs": np.array(self.logs, dtype=np.str_)}
+        return under("agent", {**said, **then, **own}) | learned | plans | policies.state()
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on, bit for bit, from what `state` gave; the agent must have been built alike, for the same task.
+    def restore(self, state: Mapping[str, Any] | str | Path) -> None:
+        """Go on, bit for bit, from what `state` gave or `save` wrote; it must have been built alike, for the same task.
 
         What does not fit is a DamagedFile or, if it is of another agent, a ValueError; the agent is then unchanged.
         """
-        saved = Saved(state)
+        saved = Saved(state if isinstance(state, Mapping) else read_arrays(Path(state))[0])
+        self._require_own(saved.under("agent"), "the state" if isinstance(state, Mapping) else str(state))
+        before = vars(self).copy()
+        try:
+            self._restore(saved)
+        except BaseException:
+            vars(self).clear()
+            vars(self).update(before)  # nothing was changed in place
+            raise
+
+    def _restore(self, saved: Saved) -> None:
         agent = saved.under("agent")
-        self._refuse_others(agent)
-        twin = copy.copy(self)  # it takes over only when everything fits
-        twin._learned, twin.num_runs = bool(agent.flags("learned", ())), agent.whole("num_runs")
-        twin.halted, twin.logs = agent.text("halted"), agent.texts("logs", (None,)).tolist()
-        regression = twin._restore_learned(saved)
-        policies = taken_down(saved, self.task, regression, self._own_policy())
-        twin._restore_certificate(saved, policies)
-        twin._restore_plans(saved, plan_arrays.restored(saved, policies))
-        shape = (0,) if twin._plan is None else twin._information().shape
-        twin.information_then = agent.numbers("information_then", shape)
+        regression = self._restore_learned(saved)
+        policies = restored_policies(saved, self.task, regression, self._own_policy())
+        self._restore_plans(saved, policies, plan_arrays.restored(saved, policies, self.task))
+        shape = (0,) if self._plan is None else self._information().shape
+        self.information_then = agent.numbers("information_then", shape)
+        self._learned, self.round = bool(agent.flags("learned", ())), agent.whole("round")
+        self.num_runs, self.logs = agent.whole("num_runs"), agent.texts("logs", (None,)).tolist()
         saved.end()
-        self.__dict__.update(twin.__dict__)
 
-    def fingerprint(self) -> str:
-        """SHA-256 over the settings and what the task tells; of functions, what they say of the initial state."""
-        return plan_arrays.fingerprint(type(self).__name__, self.settings(), self.task, self._own_policy())
-
-    def _refuse_others(self, saved: Saved) -> None:
+    def _require_own(self, saved: Saved, place: str) -> None:
         version = saved.whole("version", 1)
-        if version > VERSION:
-            saved.refuse("version", f"is {version}, and this episafe knows {VERSION}: update it")
-        said, settings = saved.text("settings"), self.settings()
+        if version != VERSION:
+            remedy = "update it" if version > VERSION else "learn what it knew again"
+            saved.refuse("version", f"is {version}, and this episafe knows {VERSION}: {remedy}")
+        said, ours = saved.text("settings"), self._identity()
         if saved.text("fingerprint") == self.fingerprint():
             return
-        theirs = _from_json(said)
-        names = sorted(name for name in settings.keys() | theirs.keys() if settings.get(name) != theirs.get(name))
-        raise ValueError(
-            f"the state is of another agent: {', '.join(names) or 'what the task tells'} differs; build it as it was"
-        )
+        names = ", ".join(plan_arrays.differing(said, ours)) or "what the task tells"
+        raise ValueError(f"{place} is of another agent: {names} differ; build it as it was")
+
+    def _as_round(self, round: int | None) -> int:
+        """The round to plan for; 0 where every round is like the others."""
+        if round is not None and (isinstance(round, bool) or not isinstance(round, int | np.integer) or round < 0):
+            raise ValueError(f"round must be a whole number >= 0, got {round!r}: rounds are counted from 0")
+        if not self.task.changes:
+            return 0
+        return self.num_learned if round is None else int(round)
+
+    def _is_stale(self, round: int) -> bool:
+        """Whether the plan in force is no plan for this round."""
+        if self.task.changes and round != self.round:
+            return True
+        return self._learned and (self.task.changes or self._due())
+
+    def _put_in_force(self, plan: Any) -> None:
+        self._plan = replace(plan, id=0 if self._plan is None else self._plan.id + 1)
+        self.information_then, self._learned = self._information().copy(), False
+
+    def _attempt(self) -> Any:
+        if not self.certified:
+            return self._propose()
+        try:
+            return self._propose()
+        except Exception as error:  # the last resort: whatever went wrong, the incumbent is safe
+            return self._incumbent(f"planning failed: {type(error).__name__}: {error}", failed=True)
+
+    def _incumbent(self, reason: str, utility_bound: float = np.nan, failed: bool = False) -> Plan:
+        facts = ("safe", np.nan, utility_bound, self.level, reason, 0, failed)
+        made: Plan = self.task.as_plan(self.task.incumbent_policy(self.round), *facts)
+        return made
+
+    @abstractmethod
+    def _propose(self) -> Any:
+        """A plan from all that was learned; of round `self.round`, where the arms change."""
+
+    def _observe(self, *observed: Any) -> None:
+        """Take in a checked report: states (H+1,) and actions (H,); or actions (m, d), rewards and utilities (m,)."""
+        self._own_learner().observe(*observed)
+
+    def _observe_signals(self, observed: tuple[Any, ...], signals: Array) -> None:
+        """Take in the rewards and utilities (H, 2) of an observed episode, where the task does not tell them."""
+        if self.learner is not None:
+            self.learner.observe_signals(*observed, signals)
+
+    def _information(self) -> Array:
+        """How much is known, for the replanning rule."""
+        found: Array = self._own_learner().information
+        return found
+
+    def _weigh(self, report: tuple[Any, ...], observed: tuple[Any, ...], plan_id: int | None) -> Callable[[], None]:
+        """What a report says of the policy that was deployed, for agents that certify by that; may refuse it.
+
+        Nothing is changed before what this returns is called, once the report is observed.
+        """
+        return _do_nothing
+
+    def _due(self) -> bool:
+        """Whether to plan again, now that something was learned."""
+        return self.replan.due(self.information_then, self._information())
+
+    def _identity(self) -> dict[str, Any]:
+        """What must be the same for a stored state to make sense, beside the numbers of the task."""
+        return {**self.settings(), **self.task.identity()}
 
     def _own_policy(self) -> Policy | None:
         """A policy that the agent was built with, beside the incumbent."""
         return None
 
-    def _learned_state(self, shelf: Shelf) -> State:
-        """What was learned, as named arrays; policies are put on the shelf."""
+    def _learned_state(self, policies: PolicyArrays) -> State:
+        """What was learned, as named arrays; policies are numbered by `policies`."""
         raise NotImplementedError(f"{type(self).__name__} cannot be stored: {STORABLE}")
 
     def _restore_learned(self, saved: Saved) -> Regression | None:
         """Replace what was learned, and return the regression, where there is one; nothing may be changed in place."""
         raise NotImplementedError(f"{type(self).__name__} cannot be restored: {STORABLE}")
 
-    def _restore_certificate(self, saved: Saved, policies: list[Policy]) -> None:  # noqa: B027  # most have none
-        """Replace the certificate; nothing may be changed in place."""
+    def _learner_state(self, policies: PolicyArrays) -> State:
+        """That of the learner: `_learned_state` of agents that have learned nothing beside it."""
+        found: State = self._own_learner().state()
+        return found
+
+    def _restore_learner(self, saved: Saved) -> Regression | None:
+        """`_restore_learned` of the same agents."""
+        self.learner = self._own_learner().restored(saved)
+        return getattr(self.learner, "regression", None)
+
+    def _own_learner(self) -> Any:
+        if self.learner is None:
+            raise NotImplementedError(
+                f"{type(self).__name__} learns by nothing: give it a learner, or the methods _observe, _information "
+                "and, where arms change, num_learned"
+            )
+        return self.learner
 
     def _issued_plans(self) -> Issued:
         return Issued([], -1) if self._plan is None else Issued([self._plan], 0)
 
-    def _restore_plans(self, saved: Saved, issued: Issued) -> None:
+    def _restore_plans(self, saved: Saved, policies: list[Policy], issued: Issued) -> None:
+        """Replace the plans, and what else refers to the stored `policies`; nothing may be changed in place."""
         self._plan = None if issued.current < 0 else issued.plans[issued.current]
 
-    def _seen(self, episode: Episode) -> Array | None:
-        """Rewards and utilities (H, 2), 0 for what the task tells; None where it tells both."""
-        unknown = unknown_signals(self.task)
-        if not unknown:
-            return None
-        seen = np.zeros((self.task.horizon, 2))
-        for g, (name, plural) in enumerate((("reward", "rewards"), ("utility", "utilities"))):
-            values = getattr(episode, plural)
-            if name in unknown:
-                if values is None:
-                    raise InvalidEpisode(f"{plural} are missing: the task does not tell the {name}, so episodes must")
-                seen[:, g] = values
-        if seen.min() < -TOLERANCE or seen.max() > 1 + TOLERANCE:
-            raise InvalidEpisode(f"rewards and utilities must lie in [0, 1], got {seen.min():.6g} to {seen.max():.6g}")
-        return seen
 
-    def _checked(self, episode: Episode) -> tuple[Any, IntArray]:
-        task = self.task
-        for name in ("rewards", "utilities"):
-            if getattr(episode, name) is not None:
-                values = _listed(name, getattr(episode, name), task.horizon)
-                if values.dtype.kind not in "biuf" or not np.isfinite(values).all():
-                    raise InvalidEpisode(f"{name} must be finite numbers, got {getattr(episode, name)!r}")
-        actions = _whole_numbers("actions", episode.actions, task.horizon, task.num_actions)
-        if isinstance(task, SampledTask):
-            if len(episode.states) != task.horizon + 1:
-                raise InvalidEpisode(f"states must have length {task.horizon + 1}, got {len(episode.states)}")
-            if task.reading is not None:
-                task.reading.refuse_foreign(episode.states)
-            return episode.states, actions  # each state is checked when it is first seen, before anything is learned
-        return _whole_numbers("states", episode.states, task.horizon + 1, task.num_states), actions
-
-
-def as_reason(value: Any) -> str:
-    """Words: nobody halts an agent, or lets it go on, without saying why."""
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"give a reason in words, got {value!r}")
-    return value
-
-
-def halt_of(reason: str) -> str:
-    """Why the agent was halted when it gave a plan this reason; "" if it was not."""
-    return reason.removeprefix(HALTED) if reason.startswith(HALTED) else ""
-
-
-def unknown_signals(task: AnyTask) -> tuple[str, ...]:
-    """Which of "reward" and "utility" the task does not tell."""
-    return task.unknown if isinstance(task, SampledTask) else ()
-
-
-def _refuse_what_is_no_task(task: Any) -> None:
-    if not isinstance(task, AnyTask):
-        hint = ": pass its .task" if hasattr(task, "task") else ""
-        raise TypeError(f"an agent is built from an es.Task or es.SampledTask, got {type(task).__name__}{hint}")
-
-
-def _as_json(settings: dict[str, Any]) -> str:
-    return json.dumps(settings, sort_keys=True)
-
-
-def _from_json(text: str) -> dict[str, Any]:
-    """What the settings were, for a message; nothing where they cannot be read."""
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _listed(name: str, value: Any, length: int) -> NDArray[Any]:
-    try:
-        array = np.asarray(value)
-    except ValueError as error:
-        raise InvalidEpisode(f"{name} must have length {length}: {error}") from error
-    if array.shape != (length,):
-        raise InvalidEpisode(f"{name} must have length {length}, got shape {array.shape}")
-    return array
-
-
-def _whole_numbers(name: str, value: Any, length: int, below: int) -> IntArray:
-    array = _listed(name, value, length)
-    if array.dtype.kind not in "iu":
-        raise InvalidEpisode(f"{name} must be whole numbers, got {array.dtype}")
-    low, high = array.min(), array.max()
-    if low < 0 or high >= below:
-        raise InvalidEpisode(f"{name} must be in [0, {below}), got values from {low} to {high}")
-    return array.astype(np.int64)
+def _do_nothing() -> None:
+    """What most agents do with a report beside observing it."""

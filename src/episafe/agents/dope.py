@@ -6,24 +6,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from episafe.agents.base import Agent, Plan
-from episafe.kernels.decision import admits
-from episafe.kernels.extended_value_iteration import (
-    Box,
-    Greedy,
-    confidence_box,
-    extended_occupancy,
-    optimistic_pessimistic,
-)
+from episafe.agents.base import Agent
+from episafe.kernels.extended_value_iteration import Box, Greedy, confidence_box, extended_occupancy
+from episafe.kernels.mixing import admits
 from episafe.learning.constants import Constants
-from episafe.learning.policy_arrays import Shelf
+from episafe.learning.optimistic_pessimistic import optimistic_pessimistic
+from episafe.learning.policy_arrays import PolicyArrays
 from episafe.learning.replanning import Every, Replanning
 from episafe.problems.dual import Mixture
 from episafe.problems.policy import TablePolicy
 from episafe.problems.sampled import known_slack
 from episafe.problems.task import Task
 from episafe.storage.state_reader import Saved, State, under
-from episafe.types import Array, IntArray
+from episafe.types import Array, IntArray, Plan
 
 
 @dataclass(frozen=True)
@@ -107,6 +102,11 @@ class DOPE(Agent):
         radius = Radius.authors(task, num_episodes, delta, scale)
         return cls(task, constants, replan, radius=radius, num_safe_episodes=first)
 
+    @property
+    def num_learned(self) -> int:
+        """How many episodes were learned from, logged ones included."""
+        return self._num_episodes
+
     def _propose(self) -> Plan:
         if self._num_episodes < self.num_safe_episodes:
             return self._incumbent(f"one of the first {self.num_safe_episodes} episodes")
@@ -128,7 +128,7 @@ class DOPE(Agent):
         log_counts: Array = np.log(np.maximum(self._counts.sum(axis=-1), 1))
         return log_counts
 
-    def _learned_state(self, shelf: Shelf) -> State:
+    def _learned_state(self, policies: PolicyArrays) -> State:
         return under("counts", {"times": self._counts, "num_episodes": self._num_episodes})
 
     def _restore_learned(self, saved: Saved) -> None:
@@ -144,6 +144,11 @@ class DOPE(Agent):
             "radius": repr(self.radius),
             "num_safe_episodes": self.num_safe_episodes,
         }
+
+    def arguments(self) -> dict[str, Any]:
+        """Constants, replanning rule, radius and the incumbent's first episodes."""
+        names = ("constants", "replan", "radius", "num_safe_episodes")
+        return {name: getattr(self, name) for name in names}
 
 
 def _markov(task: Task, box: Box, mixture: Mixture[Greedy]) -> Array:

@@ -5,15 +5,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from episafe.agents.base import Agent, Plan
-from episafe.checks import as_distributions
+from episafe.agents.base import Agent
 from episafe.errors import InvalidProblem
-from episafe.learning.policy_arrays import Shelf
+from episafe.learning.policy_arrays import PolicyArrays
 from episafe.learning.replanning import Doubling
 from episafe.problems.policy import Policy, TablePolicy, uniform_table
-from episafe.problems.sampled import AnyTask, FunctionPolicy, SampledTask
+from episafe.problems.sampled import AnyTask, FunctionPolicy
 from episafe.storage.state_reader import Saved, State
-from episafe.types import Array, IntArray
+from episafe.types import Array, IntArray, Plan
 
 
 class Fixed(Agent):
@@ -46,7 +45,7 @@ class Fixed(Agent):
     def _own_policy(self) -> Policy:
         return self.policy
 
-    def _learned_state(self, shelf: Shelf) -> State:
+    def _learned_state(self, policies: PolicyArrays) -> State:
         return {}
 
     def _restore_learned(self, saved: Saved) -> None:
@@ -56,23 +55,19 @@ class Fixed(Agent):
         """The name of the policy."""
         return {"agent": self.label, "level": self.level}
 
+    def arguments(self) -> dict[str, Any]:
+        """The policy and its name."""
+        return {"policy": self.policy, "label": self.label}
+
 
 def _policy(task: AnyTask, policy: Any) -> Policy:
-    if isinstance(policy, str):
-        if policy not in ("uniform", "incumbent"):
-            raise InvalidProblem(f'policy must be a table, a policy, "uniform" or "incumbent", got {policy!r}')
-        if policy == "incumbent":
-            return task.safe_policy
-        policy = _uniform(task)
-    if isinstance(task, SampledTask):
-        found: Policy = policy if hasattr(policy, "probabilities") else FunctionPolicy(policy, task.num_actions)
-        return found
-    table = policy.table() if hasattr(policy, "table") else policy
-    return TablePolicy(as_distributions("policy", table, task.reward.shape))
-
-
-def _uniform(task: AnyTask) -> Policy:
-    if isinstance(task, SampledTask):
-        row = np.full(task.num_actions, 1 / task.num_actions)
-        return FunctionPolicy(lambda h, state: row, task.num_actions)
-    return TablePolicy(uniform_table(*task.reward.shape))
+    if not isinstance(policy, str):
+        return task.as_policy(policy)
+    if policy == "incumbent":
+        return task.safe_policy
+    if policy != "uniform":
+        raise InvalidProblem(f'policy must be a table, a policy, "uniform" or "incumbent", got {policy!r}')
+    if task.num_states is not None:
+        return TablePolicy(uniform_table(task.horizon, task.num_states, task.num_actions))
+    row = np.full(task.num_actions, 1 / task.num_actions)
+    return FunctionPolicy(lambda h, state: row, task.num_actions)

@@ -2,14 +2,17 @@
 
 from typing import ClassVar
 
-from episafe.agents.softmax_agent import SoftmaxAgent
+from episafe.agents.base import Agent
 from episafe.learning.constants import Constants
 from episafe.learning.multiplier_search import Bisection, LamSearch
+from episafe.learning.planner import Decision, SoftmaxPlanner
 from episafe.learning.replanning import Replanning
+from episafe.problems.policy import Policy
 from episafe.problems.sampled import AnyTask
+from episafe.types import SOURCES, Plan
 
 
-class Ghosh2024(SoftmaxAgent):
+class Ghosh2024(Agent):
     """The softmax policy of the smallest λ whose *optimistic* utility reaches the threshold. Not episode-wise safe.
 
     No incumbent, no compensation bonus (C_† = B_† = 0), +C_u in place of −C_u; deploys λ_max when even that fails.
@@ -20,7 +23,8 @@ class Ghosh2024(SoftmaxAgent):
 
     name: ClassVar[str] = "ghosh"
     certified: ClassVar[bool] = False
-    pessimistic: ClassVar[bool] = False
+    learner: SoftmaxPlanner
+    _learned_state, _restore_learned = Agent._learner_state, Agent._restore_learner
 
     def __init__(
         self,
@@ -30,4 +34,24 @@ class Ghosh2024(SoftmaxAgent):
         *,
         search: LamSearch = Bisection(),
     ) -> None:
-        super().__init__(task, constants, replan, search)
+        super().__init__(task, constants.replan if replan is None else replan)
+        self.constants, self.search = constants, search
+        self.learner = SoftmaxPlanner(task, constants, pessimistic=False, search=search)
+
+    @property
+    def planner(self) -> SoftmaxPlanner:
+        """What it learns and plans by."""
+        return self.learner
+
+    def as_plan(self, decision: Decision, policy: Policy | None = None) -> Plan:
+        """The plan that a decision stands for; without a policy, the one that the planner has just evaluated."""
+        policy = policy or self.planner.policy(decision.lam)
+        return Plan(policy, SOURCES[decision.source], decision.lam, decision.utility_bound, self.level)
+
+    def _propose(self) -> Plan:
+        self.planner.reach(self.num_learned + 1)
+        return self.as_plan(self.planner.decide())
+
+    def settings(self) -> dict[str, str | int | float]:
+        """Agent, replanning rule, search and every constant; nothing is claimed of what is not certified."""
+        return super().settings() | {"level": self.level, "statement": ""}

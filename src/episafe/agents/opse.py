@@ -1,30 +1,32 @@
 """OPSE-LCMDP, Algorithm 2 of the paper: optimistic-pessimistic softmax exploration."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
-from episafe.agents.base import Episode, Plan
+from episafe.agents.base import Agent
 from episafe.agents.plan_arrays import Issued
-from episafe.agents.softmax_agent import SoftmaxAgent
 from episafe.certify import Certifier, Model
 from episafe.certify.base import Deployment
 from episafe.errors import InvalidEpisode
-from episafe.kernels.decision import admits
+from episafe.kernels.mixing import admits
 from episafe.learning.constants import Constants
 from episafe.learning.multiplier_search import Bisection, LamSearch
-from episafe.learning.policy_arrays import Shelf
+from episafe.learning.planner import Decision, SoftmaxPlanner
+from episafe.learning.policy_arrays import PolicyArrays
 from episafe.learning.proposal import propose
 from episafe.learning.replanning import Every, Replanning
-from episafe.problems.policy import MixturePolicy, Policy
+from episafe.problems.policy import MixturePolicy, Policy, as_policy
 from episafe.problems.sampled import AnyTask, known_slack
 from episafe.storage.state_reader import Saved, State, under
-from episafe.types import IntArray
+from episafe.types import SAFE, SOURCES, Episode, IntArray, Plan
 
 PLANS_REMEMBERED = 1000  # an episode of an older plan is learned from, and counts for no certificate
 
 
-class OPSE(SoftmaxAgent):
+class OPSE(Agent):
     """Explores with the composite softmax policy of the smallest λ whose pessimistic utility reaches the threshold.
 
     Algorithm 2 itself is `episafe.kernels.decision.decide`. With another certifier the planner only proposes: its
@@ -50,7 +52,8 @@ class OPSE(SoftmaxAgent):
 
     name: ClassVar[str] = "opse"
     certified: ClassVar[bool] = True
-    pessimistic: ClassVar[bool] = True
+    learner: SoftmaxPlanner
+    _restore_learned = Agent._restore_learner
 
     def __init__(
         self,
@@ -62,7 +65,10 @@ class OPSE(SoftmaxAgent):
         certifier: Certifier = Model(),
         num_safe_episodes: int = 0,
     ) -> None:
-        super().__init__(task, constants, replan, search)
+        super().__init__(task, constants.replan if replan is None else replan)
+        self.constants, self.search = constants, search
+        self.level = "heuristic" if task.unknown else constants.level  # nobody has derived C_θ with the rest
+        self.learner = SoftmaxPlanner(task, constants, pessimistic=True, search=search)
         if isinstance(num_safe_episodes, bool) or not isinstance(num_safe_episodes, int) or num_safe_episodes < 0:
             raise ValueError(f"num_safe_episodes must be a whole number >= 0, got {num_safe_episodes!r}")
         self.num_safe_episodes = num_safe_episodes
@@ -74,14 +80,20 @@ class OPSE(SoftmaxAgent):
         self._reports_utilities: bool | None = None
         if self.certificate is not None:
             self.level = getattr(certifier, "level", "heuristic")
+            self.label = f"{self.name}-{certifier.name}"
             if replan is not None and replan != Every():
                 raise ValueError(f"{certifier!r} decides itself when to ask for a plan: leave out replan={replan!r}")
             if num_safe_episodes:
                 raise ValueError(f"{certifier!r} begins with the incumbent by itself: leave out num_safe_episodes")
 
-    def plan(self) -> Plan:
+    @property
+    def planner(self) -> SoftmaxPlanner:
+        """What it learns and plans by."""
+        return self.learner
+
+    def plan(self, round: int | None = None) -> Plan:
         """The plan for the next episode: the last one, unless it is time for a new one. Deterministic."""
-        plan = super().plan()
+        plan: Plan = super().plan(round)
         if self.certificate is not None and plan.id not in self._issued:
             self._issued[plan.id] = plan
             self._issued.pop(plan.id - PLANS_REMEMBERED, None)
@@ -99,22 +111,32 @@ class OPSE(SoftmaxAgent):
         if self.num_learned < self.num_safe_episodes:
             return self._incumbent(f"one of the first {self.num_safe_episodes} episodes")
         if self.certificate is None:
-            return super()._propose()
+            self.planner.reach(self.num_learned + 1)
+            return self.as_plan(self.planner.decide())
         self.consider_candidate()
         return self.as_certified(self.certificate.deployment())
+
+    def as_plan(self, decision: Decision, policy: Policy | None = None) -> Plan:
+        """The plan that a decision stands for; without a policy, the one that the planner has just evaluated."""
+        if decision.source == SAFE:
+            return self._incumbent("no λ up to lam_max is known to be safe yet", decision.utility_bound)
+        policy = policy or self.planner.policy(decision.lam)
+        return Plan(policy, SOURCES[decision.source], decision.lam, decision.utility_bound, self.level)
 
     def as_certified(self, found: Deployment) -> Plan:
         """The plan that a certificate allows; the check is made here once more."""
         if found.source != "safe" and not admits(found.utility_bound, self.task.threshold):
             return self._incumbent("the certificate does not reach the threshold", found.utility_bound)
-        return Plan(found.policy, found.source, found.lam, found.utility_bound, self.level, found.reason)
+        policy = as_policy(found.policy)  # a certifier of somebody else may deploy any
+        return Plan(policy, found.source, found.lam, found.utility_bound, self.level, found.reason)
 
     def _due(self) -> bool:
         return super()._due() if self.certificate is None else self.certificate.is_due()
 
-    def _weigh(self, episode: Episode, states: Any, actions: IntArray, plan_id: int | None) -> Any:
+    def _weigh(self, report: tuple[Any, ...], observed: tuple[Any, ...], plan_id: int | None) -> Callable[[], None]:
         if self.certificate is None or plan_id not in self._issued:
-            return None
+            return super()._weigh(report, observed, plan_id)
+        (episode,), (states, actions) = report, observed
         self._refuse_mixed_reports(episode)
         policy, component = self._issued[plan_id].policy, episode.component
         known = isinstance(component, int | np.integer) and not isinstance(component, bool)
@@ -126,7 +148,7 @@ class OPSE(SoftmaxAgent):
         utility, reward = self._totals(episode, states, actions)
         weighed = self.certificate.weigh(policy, states, actions, utility, reward)
         self._reports_utilities = episode.utilities is not None
-        return weighed
+        return partial(self.certificate.take_in, weighed)
 
     def _refuse_mixed_reports(self, episode: Episode) -> None:
         """Utilities are reported with every episode or with none: to leave out some would bias what is certified."""
@@ -137,11 +159,6 @@ class OPSE(SoftmaxAgent):
                 "the task's are true"
             )
 
-    def _take_in(self, weighed: Any) -> None:
-        if weighed is not None:
-            assert self.certificate is not None
-            self.certificate.take_in(weighed)
-
     def _totals(self, episode: Episode, states: Any, actions: IntArray) -> tuple[float, float]:
         """Total utility and reward of an episode: as observed where it says so, else as the task knows them."""
         utility = reward = 0.0
@@ -151,21 +168,15 @@ class OPSE(SoftmaxAgent):
             reward += float(self.task.reward_at(h, states[h])[action] if known[1] else episode.rewards[h])
         return utility, reward
 
-    def _learned_state(self, shelf: Shelf) -> State:
+    def _learned_state(self, policies: PolicyArrays) -> State:
         if self.certificate is None:
-            return super()._learned_state(shelf)
+            return self.planner.state()
         if not hasattr(self.certificate, "state"):
             raise TypeError(f"{self.certifier!r} cannot be stored: give its certificate the methods state and restore")
         reports = -1 if self._reports_utilities is None else int(self._reports_utilities)
         issued = self._plan is not None and self._plan.id in self._issued
         own = under("reports", {"with_utilities": reports, "current_is_issued": issued})
-        return super()._learned_state(shelf) | own | self.certificate.state(shelf)
-
-    def _restore_certificate(self, saved: Saved, policies: list[Policy]) -> None:
-        if self.certificate is not None:
-            self.certificate = self.certifier.begin(self.task)
-            assert self.certificate is not None
-            self.certificate.restore(saved.under("certificate"), policies)
+        return self.planner.state() | own | self.certificate.state(policies)
 
     def _issued_plans(self) -> Issued:
         if self._plan is None or self.certificate is None:
@@ -173,10 +184,13 @@ class OPSE(SoftmaxAgent):
         plans = [plan for plan in self._issued.values() if plan.id != self._plan.id]
         return Issued([*plans, self._plan], len(plans))
 
-    def _restore_plans(self, saved: Saved, issued: Issued) -> None:
-        super()._restore_plans(saved, issued)
+    def _restore_plans(self, saved: Saved, policies: list[Policy], issued: Issued) -> None:
+        super()._restore_plans(saved, policies, issued)
         if self.certificate is None:
             return
+        self.certificate = self.certifier.begin(self.task)
+        assert self.certificate is not None
+        self.certificate.restore(saved.under("certificate"), policies)
         reports = saved.under("reports")
         said = reports.whole("with_utilities", -1, 2)
         self._reports_utilities = None if said < 0 else bool(said)
@@ -186,8 +200,15 @@ class OPSE(SoftmaxAgent):
         self._issued = {p.id: p for p in issued.plans if current_is_issued or p is not self._plan}
 
     def settings(self) -> dict[str, str | int | float]:
-        """Those of a softmax agent, the incumbent's first episodes and, but for the paper's own, the certifier."""
+        """Those of the planner, the incumbent's first episodes and, but for the paper's own, the certifier."""
+        said = super().settings()
         if self.certificate is None:
-            return super().settings() | {"num_safe_episodes": self.num_safe_episodes}
-        own: dict[str, str | int | float] = {"agent": f"{self.name}-{self.certifier.name}", "level": self.level}
-        return super().settings() | own | {"slack": known_slack(self.task)} | self.certifier.settings()
+            return said | {"num_safe_episodes": self.num_safe_episodes}
+        own: dict[str, str | int | float] = {"level": self.level, "slack": known_slack(self.task)}
+        return said | own | self.certifier.settings()
+
+    def arguments(self) -> dict[str, Any]:
+        """Those of the planner; and the certifier or, with the paper's own, the rule and the first episodes."""
+        if self.certificate is not None:
+            return self.planner.arguments() | {"certifier": self.certifier}
+        return super().arguments() | {"num_safe_episodes": self.num_safe_episodes}

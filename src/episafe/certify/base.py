@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
-from episafe.learning.policy_arrays import Shelf
+from episafe.learning.policy_arrays import PolicyArrays
 from episafe.learning.proposal import Aim, Proposal
 from episafe.problems.policy import Policy
 from episafe.problems.sampled import AnyTask
@@ -52,8 +52,8 @@ class Certificate(Protocol):
         """Add what `weigh` returned."""
         ...
 
-    def state(self, shelf: Shelf) -> State:
-        """All of it as arrays, their names below "certificate"; policies go on the shelf."""
+    def state(self, policies: PolicyArrays) -> State:
+        """All of it as arrays, their names below "certificate"; policies are numbered by `policies`."""
         ...
 
     def restore(self, saved: Saved, policies: Sequence[Policy]) -> None:

@@ -47,8 +47,8 @@ def _bound_by_counts(task: Task, fold: IntArray, V: Array, log_term: float) -> A
     np.add.at(first, (states, actions), values)
     np.add.at(second, (states, actions), values**2)
     sums = np.stack([first, n, second, first, n, np.zeros_like(n)], axis=-1).reshape(-1, 6)
-    found: Array = V.min() + lower_bounds(sums, log_term).reshape(n.shape)
-    return found
+    bounds: Array = V.min() + lower_bounds(sums, log_term).reshape(n.shape)
+    return bounds
 
 
 def _bound_by_features(task: Task, fold: IntArray, V: Array, log_term: float) -> Array:
@@ -61,8 +61,8 @@ def _bound_by_features(task: Task, fold: IntArray, V: Array, log_term: float) ->
     gram = RIDGE * np.eye(d) + phi.T @ phi
     inverse = np.linalg.inv(gram)
     information = np.linalg.slogdet(gram)[1] - d * np.log(RIDGE)
-    spread = (V.max() - V.min()) / 2
-    radius = np.sqrt(RIDGE * d) * V.max() + spread * np.sqrt(information + 2 * log_term)
+    half_range = (V.max() - V.min()) / 2
+    radius = np.sqrt(RIDGE * d) * V.max() + half_range * np.sqrt(information + 2 * log_term)
     width = np.sqrt(np.maximum(np.einsum("sad,de,sae->sa", task.phi, inverse, task.phi), 0))
-    found: Array = task.phi @ (inverse @ (phi.T @ V[fold[:, 2]])) - radius * width
-    return found
+    bounds: Array = task.phi @ (inverse @ (phi.T @ V[fold[:, 2]])) - radius * width
+    return bounds

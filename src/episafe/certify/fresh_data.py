@@ -8,25 +8,22 @@ from typing import Any, ClassVar
 import numpy as np
 
 from episafe.certify.base import Deployment
-from episafe.certify.checks import as_probability
 from episafe.certify.fold_evaluation import num_bounds, pessimistic_utility
-from episafe.checks import TOLERANCE, as_distributions
+from episafe.checks import TOLERANCE, as_distributions, as_probability
 from episafe.errors import InvalidEpisode, InvalidProblem
 from episafe.kernels.confidence_sequence import BETS
-from episafe.learning.constants import Level
-from episafe.learning.planner import SoftmaxPolicy
-from episafe.learning.policy_arrays import Shelf
+from episafe.kernels.mixing import admits, nudged_until
+from episafe.learning.policy_arrays import PolicyArrays
 from episafe.learning.proposal import Aim, Proposal
 from episafe.problems.policy import Policy, TablePolicy
 from episafe.problems.sampled import AnyTask, known_slack
 from episafe.problems.task import Task
 from episafe.storage.state_reader import Saved, State, under
-from episafe.types import Array, IntArray
+from episafe.types import Array, IntArray, Level
 
 FIRST_EPOCH, EPOCH_GROWTH = 500, 1.5  # episodes; fixed in advance, as the proof needs
 STEPS = (1.0, 0.7, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05, 0.0)  # how far candidates go towards the proposal, boldest first
 LEAST_DEVIATION = 0.01  # room for exploring that a certified policy must leave
-INSIDE, ROUNDING = 1 - 1e-12, 1e-15  # keep the deployed bound above b in spite of rounding, also for small deviations
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ class FreshData:
 
     def begin(self, task: AnyTask) -> "FreshDataCertificate":
         """A certificate for this task: the incumbent, and small deviations from it."""
-        if not isinstance(task, Task):
+        if not task.is_listed:
             raise TypeError("FreshData bounds values at every state: it needs listed states; else use Observation")
         return FreshDataCertificate(task, self.delta)
 
@@ -138,7 +135,7 @@ class FreshDataCertificate:
         self._folds[h].append((int(states[h]), int(actions[h]), int(states[h + 1])))
         self._num_seen += 1
 
-    def state(self, shelf: Shelf) -> State:
+    def state(self, policies: PolicyArrays) -> State:
         """The certified policy, the epoch and its data."""
         proposal, deployed = self._proposal, self._deployed
         folds = [row for fold in self._folds for row in fold]
@@ -148,9 +145,9 @@ class FreshDataCertificate:
             "lam": self.lam,
             "num_epochs": self.num_epochs,
             "num_certified": self.num_certified,
-            "proposal": shelf.number(None if proposal is None else proposal.policy),
+            "proposal": policies.number(None if proposal is None else proposal.policy),
             "promised": np.array([math.nan, math.nan] if proposal is None else [proposal.lam, proposal.reward]),
-            "deployed": shelf.number(None if deployed is None else deployed.policy),
+            "deployed": policies.number(None if deployed is None else deployed.policy),
             "deployed_bounds": np.array([math.nan] * 2 if deployed is None else [deployed.lam, deployed.utility_bound]),
             "transitions": np.array(folds, dtype=np.int64).reshape(-1, 3),
             "fold_sizes": np.array([len(fold) for fold in self._folds], dtype=np.int64),
@@ -172,10 +169,7 @@ class FreshDataCertificate:
         if (proposed < 0) != (self.num_epochs == 0) or (deployed < 0) != (self.num_epochs == 0):
             saved.refuse("proposal", f"does not fit {self.num_epochs} epochs")
         if self.num_epochs:
-            policy = policies[proposed]
-            if not isinstance(policy, SoftmaxPolicy):
-                saved.refuse("proposal", "is no softmax policy")
-            self._proposal = Proposal(policy, lam, reward)
+            self._proposal = Proposal(policies[proposed], lam, reward)
             self._deployed = Deployment(policies[deployed], "search", deployed_lam, bound)
 
     def _restore_folds(self, saved: Saved) -> None:
@@ -212,10 +206,9 @@ class FreshDataCertificate:
 
     def _deviating(self, proposal: Proposal) -> Deployment:
         b, H = self.task.threshold, self.task.horizon
-        deviation = max((1 - (max(b, 0.0) / self.bound) ** (1 / H)) * INSIDE - ROUNDING, 0.0)
-        table = (1 - deviation) * self.certified + deviation * proposal.policy.table()
-        bound = (1 - deviation) ** H * self.bound
-        return Deployment(TablePolicy(table), "search", self.lam, bound)
+        kept = nudged_until(lambda kept: admits(kept**H * self.bound, b), (max(b, 0.0) / self.bound) ** (1 / H))
+        table = kept * self.certified + (1 - kept) * proposal.policy.table()
+        return Deployment(TablePolicy(table), "search", self.lam, kept**H * self.bound)
 
 
 def _as_table(saved: Saved, shape: tuple[int, ...]) -> Array:

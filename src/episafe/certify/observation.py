@@ -8,18 +8,18 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from episafe.certify.base import Deployment
-from episafe.certify.checks import as_probability
-from episafe.checks import TOLERANCE
+from episafe.checks import TOLERANCE, as_probability
 from episafe.errors import InvalidEpisode
 from episafe.kernels.confidence_sequence import BETS, blank_trials, credit
 from episafe.kernels.mixture_choice import choose, score
-from episafe.learning.constants import Level
-from episafe.learning.policy_arrays import Shelf
+from episafe.learning.policy_arrays import PolicyArrays
 from episafe.learning.proposal import Aim, Proposal
-from episafe.problems.policy import MixturePolicy, Policy, components_of
-from episafe.problems.sampled import AnyTask, SampledTask, known_slack
+from episafe.problems.policy import MixturePolicy, Policy
+from episafe.problems.sampled import AnyTask, known_slack
 from episafe.storage.state_reader import Saved, State, under
-from episafe.types import IntArray
+from episafe.types import IntArray, Level
+
+INCUMBENT = "incumbent"  # what mixtures call row 0; candidate j is "proposal-j"
 
 # These touch the regret and never the guarantee; set on the released problems of seeds 1000 to 1033.
 NUM_ROWS = 6  # policies on trial at once, with the incumbent
@@ -47,6 +47,7 @@ class Observation:
 
     delta: float = 0.05
     name: ClassVar[str] = "observation"
+    mixes: ClassVar[bool] = True  # it deploys mixtures
     level: ClassVar[Level] = "theorem"
 
     def __post_init__(self) -> None:
@@ -111,6 +112,7 @@ class ObservationCertificate:
         self.num_candidates += 1
         j = self.num_candidates
         self.policies[i], self.lams[i] = proposal.policy, proposal.lam
+        proposal.policy.name = f"proposal-{j}"
         trials.sums[i], trials.lower[i], trials.guess[i], trials.in_use[i] = 0, 0, proposal.reward, 1
         trials.log_term[i] = math.log(len(BETS) * j * (j + 1) / self.delta)
         trials.newest[0] = i
@@ -129,15 +131,16 @@ class ObservationCertificate:
             return Deployment(candidate, "safe", math.nan, math.nan, "no mixture with a candidate seems better")
         if first == second:
             return Deployment(candidate, "search", self.lams[first], bound)
-        return Deployment(MixturePolicy((candidate, payer), (weight, 1 - weight)), "search", self.lams[first], bound)
+        names = [INCUMBENT if i == 0 else policy.name for i, policy in ((first, candidate), (second, payer))]
+        mixture = MixturePolicy((candidate, payer), (weight, 1 - weight), names)
+        return Deployment(mixture, "search", self.lams[first], bound)
 
     def weigh(self, policy: Policy, states: Any, actions: IntArray, utility: float, reward: float) -> Weighed:
         """The shares of the components in an episode; what they cannot have done is refused."""
         if not utility >= -TOLERANCE * self.task.horizon:
             raise InvalidEpisode(f"the utilities of an episode must sum to 0 or more, got {utility}: shift and rescale")
-        components, weights = components_of(policy)
-        shares = self._shares(components, weights, states, actions)
-        rows = [self._row_of(component) for component in components]
+        shares = self._shares(policy, states, actions)
+        rows = [self._row_of(component) for component in policy.components]
         return Weighed(rows, shares, max(utility, 0.0), reward)
 
     def take_in(self, weighed: Weighed) -> None:
@@ -147,10 +150,10 @@ class ObservationCertificate:
                 credit(self.trials, i, share, weighed.utility, weighed.reward)
         self.num_episodes += 1
 
-    def state(self, shelf: Shelf) -> State:
+    def state(self, policies: PolicyArrays) -> State:
         """The trials, and which policies they are of."""
         own = {
-            "policies": np.array([shelf.number(policy) for policy in self.policies], dtype=np.int64),
+            "policies": np.array([policies.number(policy) for policy in self.policies], dtype=np.int64),
             "lams": np.array(self.lams),
             "num_candidates": self.num_candidates,
             "num_episodes": self.num_episodes,
@@ -176,13 +179,12 @@ class ObservationCertificate:
         if self.policies[0] is not self.task.safe_policy or trials.lower[0] != known:
             saved.refuse("lower", "does not begin with the incumbent and its b + ξ")
 
-    def _shares(self, components: Any, weights: Any, states: Any, actions: IntArray) -> list[float]:
+    def _shares(self, mixture: Policy, states: Any, actions: IntArray) -> list[float]:
         """q_i ∝ w_i Π_h π_i(a_h|s_h), the largest kept at 1 from step to step: long products would come out as 0."""
-        listed = not isinstance(self.task, SampledTask)
-        chances = list(weights)
+        chances = [float(weight) for weight in mixture.weights]
         for h, (state, action) in enumerate(zip(states, actions, strict=False)):  # the last state has no action
-            for i, policy in enumerate(components):
-                row = policy.table()[h, state] if listed else policy.probabilities(h, state)
+            for i, policy in enumerate(mixture.components):
+                row = policy.table()[h, state] if self.task.is_listed else policy.probabilities(h, state)
                 chances[i] *= float(row[action])
             largest = max(chances)
             if not largest > 0:

@@ -1,6 +1,7 @@
 """How an agent was built, as plain values, so that it can be built again for the same problem. Nothing is executed.
 
-Agents of your own, and policies by functions, have no recipe: hand them over once more where one is needed.
+Agents that the registry does not know, policies by functions and tasks by functions have no recipe: hand them over once
+more where one is needed.
 """
 
 import dataclasses
@@ -10,45 +11,33 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from episafe.agents.base import Agent
-from episafe.agents.dope import DOPE, Radius
-from episafe.agents.fixed import Fixed
-from episafe.agents.ghosh2024 import Ghosh2024
-from episafe.agents.opse import OPSE
-from episafe.certify import FreshData, Model, Observation
 from episafe.deployment.folder import TOLD, check_file, file_hash
 from episafe.errors import DamagedFile
 from episafe.learning.constants import DERIVED, Constants
-from episafe.learning.multiplier_search import Bisection, Sections, WarmStart
-from episafe.learning.replanning import Doubling, Every
-from episafe.learning.theory import Sizes
+from episafe.problems.bandit_task import BanditTask
 from episafe.problems.policy import TablePolicy
-from episafe.problems.task import Constraint, Task
+from episafe.problems.task import Task
+from episafe.registry import known_class
 from episafe.storage.atomic_files import read_arrays, write_arrays
 
-AGENTS = {kind.__name__: kind for kind in (OPSE, Ghosh2024, DOPE, Fixed)}
-SETTINGS = {
-    kind.__name__: kind
-    for kind in (Every, Doubling, Bisection, WarmStart, Sections, Model, Observation, FreshData, Radius, Sizes)
-}
 Arrays = dict[str, NDArray[Any]]
 
 
-def recipe(agent: Agent, own: Task | None) -> tuple[str, Arrays] | None:
+def recipe(agent: Agent, own: Any = None) -> tuple[str, Arrays] | None:
     """The agent as JSON and arrays; None if it cannot be built again from these and the task `own`, if there is one."""
-    if AGENTS.get(type(agent).__name__) is not type(agent) or not isinstance(agent.task, Task):
+    told = {} if agent.task is own else agent.task.as_arrays()
+    if told is None or known_class(type(agent).__name__) is not type(agent):
         return None
-    arrays = {} if agent.task is own else _told(agent.task)
-    if isinstance(agent, Fixed):
-        arrays["policy"] = agent.policy.table()
+    given = agent.arguments()
+    policies = {name: value.table() for name, value in given.items() if hasattr(value, "table")}
     try:
-        said = {name: _said(value) for name, value in _arguments(agent).items()}
+        said = {name: _said(value) for name, value in given.items() if name not in policies}
     except TypeError:
         return None
-    return json.dumps({"agent": type(agent).__name__, **said}), arrays
+    return json.dumps({"agent": type(agent).__name__, **said}), told | policies
 
 
 def write_recipe(folder: Path, made: tuple[str, Arrays] | None) -> dict[str, str | int | float]:
@@ -74,47 +63,22 @@ def rebuilt(text: str, arrays: Mapping[str, NDArray[Any]], own: Any) -> Agent:
     """The agent of a recipe, new."""
     try:
         said = json.loads(text)
-        kind = AGENTS[said.pop("agent")]
-        task = _task(arrays) if "reward" in arrays else own
+        kind = known_class(said.pop("agent"))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # who built it was warned
-            arguments = {name: _read(value) for name, value in said.items()}
-            if kind is Fixed:
-                return Fixed(task, TablePolicy(arrays["policy"]), **arguments)
-            return kind(task, **arguments)
+            task = _task(arrays, own)
+            told = {} if task is own else task.as_arrays()
+            policies = {name: TablePolicy(table) for name, table in arrays.items() if name not in told}
+            made: Agent = kind(task, **policies, **{name: _read(value) for name, value in said.items()})
+            return made
     except (KeyError, TypeError, ValueError) as error:
         raise DamagedFile(f"the journal does not say how to build its agent ({error}): hand it over") from error
 
 
-def _arguments(agent: Agent) -> dict[str, Any]:
-    """What the agent's constructor was given, beyond the task."""
-    names: tuple[str, ...]
-    if isinstance(agent, Fixed):
-        return {"label": agent.label}
-    if isinstance(agent, DOPE):
-        names = ("constants", "replan", "radius", "num_safe_episodes")
-    elif isinstance(agent, OPSE):
-        own = ("certifier",) if agent.certificate is not None else ("replan", "num_safe_episodes")
-        names = ("constants", "search", *own)
-    else:
-        names = ("constants", "replan", "search")
-    return {name: getattr(agent, name) for name in names}
-
-
-def _told(task: Task) -> Arrays:
-    names = ("reward", "utility", "initial_state", "threshold", "slack", "phi", "time_homogeneous")
-    told = {name: np.asarray(getattr(task, name)) for name in names if getattr(task, name) is not None}
-    return {**told, "safe_policy": task.safe_policy.table()}
-
-
-def _task(arrays: Mapping[str, NDArray[Any]]) -> Task:
-    H, S, A = arrays["reward"].shape
-    slack = float(arrays["slack"]) if "slack" in arrays else None
-    constraint = Constraint(arrays["utility"], float(arrays["threshold"]), slack)
-    policy = TablePolicy(arrays["safe_policy"])
-    start = int(arrays["initial_state"])
-    homogeneous = bool(arrays["time_homogeneous"])
-    return Task(H, S, A, arrays["reward"], arrays.get("phi"), start, constraint, policy, homogeneous)
+def _task(arrays: Mapping[str, NDArray[Any]], own: Any) -> Any:
+    if "norm_bound" in arrays:
+        return BanditTask.from_arrays(arrays)
+    return Task.from_arrays(arrays) if "reward" in arrays else own
 
 
 def _said(value: Any) -> Any:
@@ -122,7 +86,7 @@ def _said(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     name = type(value).__name__
-    if isinstance(value, Constants) or SETTINGS.get(name) is type(value):
+    if known_class(name) is type(value):
         return {"is": name} | {f.name: _said(getattr(value, f.name)) for f in dataclasses.fields(value)}
     raise TypeError(f"{value!r} cannot be written down")
 
@@ -132,6 +96,6 @@ def _read(value: Any) -> Any:
         return value
     fields = {name: _read(field) for name, field in value.items() if name != "is"}
     if value["is"] != "Constants":
-        return SETTINGS[value["is"]](**fields)
+        return known_class(value["is"])(**fields)
     derived = [fields.pop(name) for name in DERIVED]
     return Constants(**fields)._stamped(*derived)

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 
 from episafe.deployment.agent_recipe import agent_of
-from episafe.deployment.batches import deployments
-from episafe.deployment.folder import LOG, PROBLEM, check_begin, check_file, head_of, read_head
-from episafe.deployment.journalled import batches, problem_of
-from episafe.deployment.replay import replay
-from episafe.deployment.session import HELD, Opened
-from episafe.deployment.tally import Tally
+from episafe.deployment.batches import num_episodes
+from episafe.deployment.book import Book
+from episafe.deployment.folder import LOG, PROBLEM, check_file, read_head
+from episafe.deployment.journal import Kind, check_begin
+from episafe.deployment.replay import Replay
 from episafe.errors import DamagedFile
+from episafe.problems.cmdp import LinearCMDP
 from episafe.runs.record import EPISODES, Record, is_complete
-from episafe.runs.run import SOURCES
-from episafe.runs.tape import StateHash
 from episafe.storage.audit_trail import TRAIL, Trail, broken_at, hash_of, read_trail
-from episafe.storage.frames import Frame, Kind, Reader
+from episafe.storage.frames import Frame
+from episafe.storage.log import Reader
+from episafe.types import SOURCES
 
 MADE = ("plans", "sources", "bounds", "values")  # what a batch says of each plan
 
@@ -66,63 +66,49 @@ class Audit:
         return {**asdict(self), "lines": len(self.lines), "whole": self.is_whole}
 
 
-def audit(folder: str | Path, agent: Any = None, head: str | None = None, *, opened: type[Opened] = Opened) -> Audit:
-    """Verify a journal's audit trail, and recompute every certificate from the recorded episodes.
+def audit(folder: str | Path, agent: Any = None, head: str | None = None) -> Audit:
+    """Verify the audit trail of a journal, and recompute every certificate from what was recorded.
 
     Args:
         folder: of a journal; nothing in it is changed.
-        agent: a new one, built as the first was; only needed where the journal cannot build it.
+        agent: a new one, built as the first was; needed only where the journal cannot build it: tasks by functions,
+            agents of your own.
         head: the hash of the last line as it was kept elsewhere; it must still be in the trail.
-        opened: what takes up the frames of a live journal.
     """
     folder = Path(folder)
-    found = Audit(str(folder))
+    result = Audit(str(folder))
     told = read_head(folder)
-    found.kind, found.fingerprint = told["kind"], told["fingerprint"]
-    found.versions = {name: value for name, value in told.items() if name.endswith("_version")}
-    _guarded(found, lambda: _chain(folder, told, found))
-    _check_kept(found, head)
-    frames = _guarded(found, lambda: _frames(folder, told))
+    result.kind, result.fingerprint = told["kind"], told["fingerprint"]
+    result.versions = {name: value for name, value in told.items() if name.endswith("_version")}
+    _guarded(result, lambda: _read_chain(folder, told, result))
+    _check_kept(result, head)
+    frames = _guarded(result, lambda: _frames(folder, told))
     if frames is None:
-        return found
-    found.faults = [frame.notes.get("reason", "") for frame in frames if frame.kind in (Kind.FAULT, Kind.HALT)]
-    _count(frames, found)
+        return result
+    _guarded(result, lambda: _count(frames, result))
     if agent is None:
-        agent = _guarded(found, lambda: _agent(folder, told))
+        agent = _guarded(result, lambda: _agent(folder, told))
     if agent is not None:
         if agent.is_used:
             raise ValueError("the agent has planned or learned already: hand over a new one, built as it was")
-        found.settings = agent.settings()
-        _guarded(found, lambda: _recompute(folder, told, frames, agent, found, opened))
-    return found
+        result.settings = agent.settings()
+        _guarded(result, lambda: _recompute(folder, told, frames, agent, result))
+    return result
 
 
-def _count(frames: list[Frame], found: Audit) -> None:
-    """Deployments and reports, as the journal has them: nobody need build the agent for that."""
-    tally = Tally()
-    for frame in frames:
-        if frame.kind in (Kind.PLAN, Kind.START):
-            tally.start(frame.notes.get("plan", HELD), frame.notes.get("time", ""))
-        elif frame.kind == Kind.REPORT:
-            tally.report(frame.notes.get("plan"), frame.notes.get("id"))
-        elif frame.kind == Kind.BATCH:
-            tally.reported += len(frame.arrays.get("rows", frame.arrays.get("ends", ())))
-    found.episodes, found.missing, found.oldest_missing = tally.reported, tally.missing, tally.oldest
-
-
-def _guarded(found: Audit, step: Callable[[], Any]) -> Any:
+def _guarded(result: Audit, step: Callable[[], Any]) -> Any:
     """A step of the audit; damage is noted, and None returned."""
     try:
         return step()
     except DamagedFile as error:
-        found.damage.append(str(error))
+        result.damage.append(str(error))
     return None
 
 
-def _chain(folder: Path, told: dict[str, Any], found: Audit) -> None:
-    found.lines, torn = read_trail(folder / TRAIL)
-    found.head = head_of(found.lines, told["genesis"])
-    broken = broken_at(found.lines, told["genesis"])
+def _read_chain(folder: Path, told: dict[str, Any], result: Audit) -> None:
+    result.lines, torn = read_trail(folder / TRAIL)
+    result.head = hash_of(result.lines[-1]) if result.lines else told["genesis"]
+    broken = broken_at(result.lines, told["genesis"])
     if broken is not None:
         raise DamagedFile(
             f"{TRAIL}: line {broken + 1} does not follow from the one before it: it, or a line around it, was edited, "
@@ -132,20 +118,20 @@ def _chain(folder: Path, told: dict[str, Any], found: Audit) -> None:
         raise DamagedFile(f"{TRAIL}: the last line is cut short")
 
 
-def _check_kept(found: Audit, head: str | None) -> None:
+def _check_kept(result: Audit, head: str | None) -> None:
     if head is None:
         return
-    hashes = [hash_of(line) for line in found.lines]
+    hashes = [hash_of(line) for line in result.lines]
     if head in hashes:
-        found.head_at = hashes.index(head)
+        result.head_at = hashes.index(head)
     else:
-        found.damage.append(
+        result.damage.append(
             f"{TRAIL}: the hash that was kept elsewhere, {head}, is not in the trail: it was written anew or cut short"
         )
 
 
 def _frames(folder: Path, told: dict[str, Any]) -> list[Frame]:
-    reader = Reader(folder / LOG)
+    reader = Reader(folder / LOG, told["genesis"])
     try:
         frames = list(reader)
     except FileNotFoundError:
@@ -155,75 +141,80 @@ def _frames(folder: Path, told: dict[str, Any]) -> list[Frame]:
             f"{LOG}: its last {reader.torn} bytes are no whole frame: the process was stopped while it wrote, or the "
             "file was cut; open or resume the folder once, which records that, and audit again"
         )
-    check_begin(frames, told, folder)
+    check_begin(frames, told["genesis"], folder / LOG)
     if not frames:
         raise DamagedFile(f"{LOG} is empty")
     return frames
 
 
+def _count(frames: list[Frame], result: Audit) -> None:
+    """Deployments and reports, as the journal has them: nobody need build the agent for that."""
+    book = Book("")
+    for frame in frames:
+        notes = frame.notes
+        try:
+            if frame.kind == Kind.DEPLOY:
+                book.deploy(notes["plan"], notes["component"], notes["time"])
+            elif frame.kind == Kind.REPORT:
+                book.report(notes["deployment"], notes["id"])
+            elif frame.kind == Kind.ABANDON:
+                book.abandon(notes["deployment"])
+            elif frame.kind == Kind.BATCH:
+                book.reported += num_episodes(frame.arrays)
+            elif frame.kind in (Kind.FAULT, Kind.HALT):
+                book.faults.append(str(notes.get("reason", "")))
+        except (LookupError, TypeError, ValueError) as error:
+            raise DamagedFile(f"{LOG}: frame {frame.number} says what cannot have happened ({error!r})") from error
+    result.episodes, result.missing, result.oldest_missing = book.reported, book.missing, book.oldest
+    result.faults = book.faults
+
+
 def _agent(folder: Path, told: dict[str, Any]) -> Any:
     """The agent, if the journal can build it."""
-    if "problem_sha256" in told:
-        check_file(folder, PROBLEM, told)
-    if "recipe" not in told:
-        return None
-    own = problem_of(folder, told).task if "problem_sha256" in told else None
-    return agent_of(folder, told, own)
+    own = LinearCMDP.load(check_file(folder, PROBLEM, told)).task if "problem_sha256" in told else None
+    return agent_of(folder, told, own) if "recipe" in told else None
 
 
-def _recompute(
-    folder: Path, told: dict[str, Any], frames: list[Frame], agent: Any, found: Audit, opened: type[Opened]
-) -> None:
+def _recompute(folder: Path, told: dict[str, Any], frames: list[Frame], agent: Any, result: Audit) -> None:
     if agent.fingerprint() != told["fingerprint"]:
         raise DamagedFile(
             "journal.toml names another agent or problem than the files beside it, or than was handed over"
         )
     trail = Trail(agent.task.threshold, agent.settings(), told["genesis"])
-    if told["kind"].startswith("live"):
-        replayed = opened.for_audit(folder / LOG, agent, trail)
-        lines = [line for frame in frames for line in replayed.taken_up(frame)]
-        _compare(found, lines)
-        found.recomputed = len(lines)
-        return
-    lines = _run_lines(folder, told, frames, trail)
-    _compare(found, lines)
+    book = Book(told["fingerprint"])
+    known = {"kind": told["kind"], "path": folder / LOG, "num_parallel": told.get("num_parallel", 1)}
+    replay = Replay(agent, book, trail, **known)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found.recomputed = replay(agent, frames, told.get("num_envs", 1))
-    _compare_record(folder, found, frames)
+        warnings.simplefilter("ignore")  # who built the agent was warned
+        lines = replay.take(frames)
+    _compare(result, lines)
+    result.recomputed = sum('"event":' not in line for line in lines)
+    _compare_record(folder, result, frames)
 
 
-def _run_lines(folder: Path, told: dict[str, Any], frames: list[Frame], trail: Trail) -> list[str]:
-    state, lines = StateHash(told["fingerprint"]), []
-    for frame in batches(frames, folder):
-        lines += [trail.line(one) for one in deployments(frame.arrays, frame.notes["episode"], state)]
-        if [trail.count, trail.head] != frame.notes["trail"]:
-            raise DamagedFile(f"{LOG}: the batch at byte {frame.offset} does not match the hash that it carries")
-    return lines
-
-
-def _compare(found: Audit, lines: list[str]) -> None:
-    if found.lines == lines or found.damage:
+def _compare(result: Audit, lines: list[str]) -> None:
+    if result.lines == lines or result.damage:
         return
-    n = next((n for n, (a, b) in enumerate(zip(found.lines, lines, strict=False)) if a != b), None)
+    n = next((n for n, (a, b) in enumerate(zip(result.lines, lines, strict=False)) if a != b), None)
     if n is not None:
         raise DamagedFile(f"{TRAIL}: line {n + 1} is not what {LOG} says")
-    short = TRAIL if len(found.lines) < len(lines) else LOG
+    short = TRAIL if len(result.lines) < len(lines) else LOG
+    remedy = "; if the process was stopped just then, opening or resuming the folder completes it"
     raise DamagedFile(
-        f"{TRAIL} has {len(found.lines)} lines and {LOG} the plans of {len(lines)}: {short} was cut short"
-        + ("; if the process was stopped just then, opening or resuming the folder completes it" * (short == TRAIL))
+        f"{TRAIL} has {len(result.lines)} lines and {LOG} those of {len(lines)}: {short} was cut short"
+        + (remedy if short == TRAIL else "")
     )
 
 
-def _compare_record(folder: Path, found: Audit, frames: list[Frame]) -> None:
+def _compare_record(folder: Path, result: Audit, frames: list[Frame]) -> None:
     """The record of a finished run says the same as its log; the log may have more, if the run was made longer."""
-    if not is_complete(folder):
+    played = [frame for frame in frames if frame.kind == Kind.BATCH]
+    if not played or not is_complete(folder):
         return
     record = Record.load(folder)
     K = len(record.plan_ids)
-    if K > found.episodes:
-        raise DamagedFile(f"{EPISODES} has {K} episodes, and {LOG} has {found.episodes}: it was cut short")
-    played = [frame for frame in frames if frame.kind == Kind.BATCH]
+    if K > result.episodes:
+        raise DamagedFile(f"{EPISODES} has {K} episodes, and {LOG} has {result.episodes}: it was cut short")
     begins = np.concatenate([frame.notes["episode"] + frame.arrays["begins"] for frame in played])
     which = np.searchsorted(begins, np.arange(K), side="right") - 1
     made = {name: np.concatenate([frame.arrays[name] for frame in played])[which] for name in MADE}

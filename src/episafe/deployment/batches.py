@@ -1,92 +1,50 @@
-"""Batches of a simulated run: episodes, the plans they began with, and what the run needs to go on from there."""
+"""Batches of a simulation as arrays of a frame: episodes, the plans they began with, and the columns of its record."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from episafe.agents.base import Episode
-from episafe.problems.sampled import AnyTask
-from episafe.problems.task import Task
-from episafe.runs.run import SOURCES, Run
-from episafe.runs.tape import SampledTape, StateHash, Tape, num_bytes, numbers, rows_of
+from episafe.deployment.book import Book
+from episafe.deployment.tapes import TAPES, Arrays, ReportOf, Tape, episode_bytes, num_episodes, tape_of
+from episafe.runs.columns import Columns
 from episafe.storage.audit_trail import Deployed
-from episafe.storage.frames import Frame
-from episafe.storage.json_values import from_text
+from episafe.types import SOURCES
 
-GENERATORS = ("choices", "transitions", "coin")
+__all__ = ["batch_arrays", "fill", "is_batch", "num_episodes", "recorded_episodes", "trail_entries"]
+
+NOTES = {"episode", "round", "streams", "seconds", "halts", "names", "trail"}
+ARRAYS = {"begins", "plans", "sources", "bounds", "values", "log_dets"}
+NONE_BEFORE = -2  # the plan before the first: no plan has this number
 
 
-def batch_of(run: Run, tape: Tape | SampledTape, start: int, stop: int, num_log_dets: int) -> dict[str, NDArray[Any]]:
-    """Episodes `start` to `stop` of a run as arrays; of each new plan, one row with where it `begins`."""
-    facts = run.facts
-    before = facts.plan_ids[start - 1 : stop - 1] if start else np.r_[-1, facts.plan_ids[: stop - 1]]
+def batch_arrays(columns: Columns, tape: Tape, start: int, stop: int, num_known: int) -> Arrays:
+    """Episodes `start` to `stop`; of each new plan, one row with where it `begins`."""
+    facts = columns.facts
+    before = facts.plan_ids[start - 1 : stop - 1] if start else np.r_[NONE_BEFORE, facts.plan_ids[: stop - 1]]
     begins = np.flatnonzero(facts.plan_ids[start:stop] != before)
     at = start + begins
+    known = np.array([tape.known(k, num_known) for k in at.tolist()]).reshape(len(at), num_known)
     arrays = {
-        **tape.episodes(start, stop),
+        **tape.arrays(start, stop),
         "begins": begins,
         "plans": facts.plan_ids[at],
         "sources": facts.sources[at],
         "bounds": facts.bounds[at],
         "values": facts.values[at],
-        "log_dets": np.array([tape.log_dets(k, num_log_dets) for k in at.tolist()]).reshape(len(at), num_log_dets),
+        "log_dets": known,
     }
-    if run.totals is not None:
-        arrays["totals"] = run.totals[start:stop]
-    if run.coins is not None:
-        arrays["components"] = run.coins.components[start:stop].astype(np.uint8)
-        arrays["weights"] = run.coins.weights[at]
-    return arrays
+    if columns.coins is not None:
+        arrays["components"] = columns.coins.components[start:stop].astype(np.uint8)
+        arrays["acting"] = columns.coins.acting[start:stop]
+        arrays["weights"] = columns.coins.weights[at]
+    return arrays | {name: column[start:stop] for name, column in columns.others().items()}
 
 
-def deployments(arrays: dict[str, NDArray[Any]], start: int, state: StateHash) -> Iterator[Deployed]:
-    """What the trail says of the plans of a batch; `state` goes on by its episodes."""
-    rows, position = rows_of(arrays), 0
-    columns = [arrays[name].tolist() for name in ("begins", "plans", "sources", "bounds", "log_dets")]
-    for i, (begin, plan, source, (lam, bound), known) in enumerate(zip(*columns, strict=True)):
-        _add(state, rows, position, begin)
-        position = begin
-        besides = {"weights": arrays["weights"][i].tolist()} if "weights" in arrays else {}
-        yield Deployed(plan, start + begin, SOURCES[source], lam, bound, start + begin, known, state.now(), besides)
-    _add(state, rows, position, len(rows))
-
-
-def _add(state: StateHash, rows: list[bytes] | NDArray[np.uint8], start: int, stop: int) -> None:
-    if start < stop:
-        state.add(b"".join(rows[start:stop]) if isinstance(rows, list) else rows[start:stop])
-
-
-def length(frame: Frame) -> int:
-    """How many episodes a batch has."""
-    return len(frame.arrays["ends" if "ends" in frame.arrays else "rows"])
-
-
-def episodes_of(frame: Frame, task: AnyTask) -> Iterator[Episode]:
-    """The episodes of a batch, as the agent saw them."""
-    arrays = frame.arrays
-    if "ends" in arrays:
-        for text in rows_of(arrays):
-            states, actions, rewards, utilities, component = from_text(bytes(text).decode())
-            yield Episode(states, actions, rewards, utilities, component)
-        return
-    mixed = arrays["components"].tolist() if "components" in arrays else None
-    assert isinstance(task, Task)
-    H, wide, narrow = task.horizon, num_bytes(task.num_states), num_bytes(task.num_actions)
-    if arrays["rows"].shape[1] != (H + 1) * wide + H * narrow:
-        raise ValueError("its episodes are of another length")
-    states = numbers(arrays["rows"], 0, H + 1, wide)
-    actions = numbers(arrays["rows"], (H + 1) * wide, H, narrow)
-    for k in range(len(states)):
-        yield Episode(states[k], actions[k], component=None if mixed is None else mixed[k])
-
-
-def fill(run: Run, frame: Frame) -> None:
-    """Write the rows of a batch into the columns of a run."""
-    arrays, start = frame.arrays, frame.notes["episode"]
-    stop = start + length(frame)
-    facts, which = run.facts, np.zeros(stop - start, dtype=np.int64)
+def fill(columns: Columns, arrays: Arrays, start: int, names: Sequence[str]) -> None:
+    """Write the rows of a batch into the columns of a run; `names` are those of what has acted so far."""
+    stop = start + num_episodes(arrays)
+    facts, which = columns.facts, np.zeros(stop - start, dtype=np.int64)
     which[arrays["begins"]] = 1
     which = np.cumsum(which) - 1  # −1: the plan of the batch before
     for column, name in ((facts.plan_ids, "plans"), (facts.sources, "sources"), (facts.bounds, "bounds"),
@@ -94,19 +52,51 @@ def fill(run: Run, frame: Frame) -> None:
         rows = arrays[name]
         carried = column[start - 1 : start] if start else rows[:1]
         column[start:stop] = np.concatenate([carried, rows])[which + 1]
-    if run.totals is not None:
-        run.totals[start:stop] = arrays["totals"]
-    if run.coins is not None:
-        run.coins.components[start:stop] = arrays["components"]
-        run.coins.weights[start:stop] = arrays["weights"][which]
+    columns.names = {name: number for number, name in enumerate(names)}
+    if "weights" in arrays:
+        columns.widen(arrays["weights"].shape[1])
+        assert columns.coins is not None
+        columns.coins.components[start:stop] = arrays["components"]
+        columns.coins.acting[start:stop] = arrays["acting"]
+        columns.coins.weights[start:stop, : arrays["weights"].shape[1]] = arrays["weights"][which]
+    for name, column in columns.others().items():
+        column[start:stop] = arrays[name]
 
 
-def generators(run: Run) -> dict[str, Any]:
-    """The states of the run's streams."""
-    return {name: getattr(run, name).bit_generator.state for name in GENERATORS}
+def is_batch(notes: Mapping[str, Any], arrays: Arrays) -> bool:
+    """Whether a frame has all that a batch needs."""
+    return NOTES <= notes.keys() and ARRAYS <= arrays.keys() and any(kind in arrays for kind in TAPES)
 
 
-def set_generators(run: Run, states: dict[str, Any]) -> None:
-    """Put the run's streams where they were."""
-    for name in GENERATORS:
-        getattr(run, name).bit_generator.state = states[name]
+def planned(arrays: Arrays, i: int) -> dict[str, Any]:
+    """What a batch says of its plan i."""
+    lam, bound = arrays["bounds"][i].tolist()
+    figures = {"plan": int(arrays["plans"][i]), "source": SOURCES[arrays["sources"][i]], "lam": lam, "bounds": [bound]}
+    return {**figures, "log_dets": arrays["log_dets"][i].tolist()}
+
+
+def trail_entries(arrays: Arrays, start: int, book: Book, halts: Mapping[int, str]) -> Iterator[Deployed | str]:
+    """What the trail says of a batch: plans, and why it was halted; the book goes on by its episodes."""
+    rows, done = episode_bytes(arrays), 0
+    begins = {begin: i for i, begin in enumerate(arrays["begins"].tolist())}
+    halted = {k - start + 1: reason for k, reason in halts.items()}
+    for position in sorted(begins.keys() | halted.keys() | {num_episodes(arrays)}):
+        if done < position:
+            part = rows[done:position]
+            book.learn(b"".join(part) if isinstance(part, list) else np.ascontiguousarray(part))
+            done = position
+        book.started = book.reported = start + position
+        if position in halted:
+            yield halted[position]
+        if position in begins:
+            i = begins[position]
+            weights = {"weights": arrays["weights"][i].tolist()} if "weights" in arrays else {}
+            yield book.deployed(planned(arrays, i) | weights)
+
+
+def recorded_episodes(arrays: Arrays, task: Any) -> Iterator[tuple[dict[str, Any] | None, ReportOf]]:
+    """Of each episode the plan that begins with it, None if it is the last one's, and its report."""
+    begins = {begin: i for i, begin in enumerate(arrays["begins"].tolist())}
+    for k, report_of in enumerate(tape_of(arrays).read(arrays, task)):
+        plan = planned(arrays, begins[k]) if k in begins else None
+        yield plan, report_of

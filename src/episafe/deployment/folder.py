@@ -1,23 +1,21 @@
-"""The folder of a journal: which files, and how it begins and is opened."""
+"""The folder of a journal: which files belong to it, how it begins, and whether they are still those it began with."""
 
 import hashlib
 import os
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from episafe.errors import DamagedFile
 from episafe.storage import checkpoint
-from episafe.storage.atomic_files import remove_unfinished, write_text
-from episafe.storage.audit_trail import TRAIL, Trail, TrailFile, broken_at, hash_of, read_trail
-from episafe.storage.frames import Frame, Kind
-from episafe.storage.log import Log, lock
+from episafe.storage.atomic_files import lock, write_text
+from episafe.storage.audit_trail import TRAIL
 from episafe.storage.toml_settings import to_toml
 
 HEAD, LOG, PROBLEM, TOLD = "journal.toml", "journal.log", "problem.npz", "told.npz"
-FORMAT = 1
+FORMAT = 2
 
 
 def holds_journal(folder: Path) -> bool:
@@ -51,16 +49,16 @@ def read_head(folder: Path) -> dict[str, Any]:
     path = folder / HEAD
     try:
         data = path.read_bytes()
-        found = tomllib.loads(data.decode())
-        if found["format"] != FORMAT:
-            raise ValueError(f"its format is {found['format']}, and this version of episafe reads {FORMAT}")
+        head = tomllib.loads(data.decode())
+        if head["format"] != FORMAT:
+            raise ValueError(f"its format is {head['format']}, and this version of episafe reads {FORMAT}")
         for name in ("kind", "fingerprint"):
-            found[name]
+            head[name]
     except FileNotFoundError:
         raise FileNotFoundError(f"{folder} holds no journal: there is no {HEAD}") from None
     except (KeyError, ValueError, RecursionError) as error:
         raise DamagedFile(f"{path} is damaged or of another version ({error}): restore it from a copy") from error
-    return {**found, "genesis": hashlib.sha256(data).hexdigest()}
+    return {**head, "genesis": hashlib.sha256(data).hexdigest()}
 
 
 def check_file(folder: Path, name: str, head: Mapping[str, Any]) -> Path:
@@ -76,99 +74,7 @@ def file_hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def refuse_used(agent: Any) -> None:
-    """A journal begins with an agent that knows nothing: what it learned elsewhere could not be learned again."""
-    if agent.is_used:
-        raise ValueError(
-            "the agent has planned or learned already: open a journal with a new agent, built as it was; logs are "
-            "learned afterwards, by es.learn_log(live, …)"
-        )
-
-
-class Journal:
-    """An open journal: its head, its log, and its trail, which says the same as the log's plans.
-
-    Frames go to the log first. A line of the trail is written when its frame is on the disk, so that the trail never
-    says more than the log.
-
-    Args:
-        folder: where it was begun.
-        settings: of the agent, as its trail says them.
-        threshold: b.
-    """
-
-    def __init__(self, folder: Path, settings: Mapping[str, Any], threshold: float) -> None:
-        self.folder, self.head = folder, read_head(folder)
-        self.log = Log(folder / LOG)
-        self.trail = Trail(threshold, settings, self.head["genesis"])
-        self._file: TrailFile | None = None
-        self._pending: list[str] = []
-        try:
-            check_begin(self.log.frames, self.head, folder)
-            for name in (HEAD, PROBLEM, TOLD, *checkpoint.NAMES):
-                remove_unfinished(folder / name)
-            if not self.log.frames:
-                self.log.append(Kind.BEGIN, {"genesis": self.head["genesis"]})
-        except BaseException:
-            self.log.close()
-            raise
-
-    def continue_trail(self, lines: Iterable[str]) -> None:
-        """Open the trail, which must be the first of `lines`, those of the log; what it lacks of them is added."""
-        due = list(lines)
-        path = self.folder / TRAIL
-        found, torn = read_trail(path)
-        if found != due[: len(found)]:
-            n = next((n for n, (a, b) in enumerate(zip(found, due, strict=False)) if a != b), len(due))
-            if n < len(found) and n == broken_at(found, self.head["genesis"]):
-                raise DamagedFile(f"{path}: line {n} was changed; restore it from a copy, or audit the folder")
-            raise DamagedFile(f"{path}: line {n} is not what {LOG} says: one of them was cut short or changed")
-        missing = due[len(found) :]
-        self._file = TrailFile(path, sum(len(line.encode()) + 1 for line in found))
-        if missing or torn:
-            self._file.append(missing)
-        if self.log.cut:
-            self.fault(f"cut off {self.log.cut} bytes of an unfinished frame, which nobody was told is kept")
-        if missing or torn:
-            self.fault(f"completed the audit trail by {len(missing)} lines that the journal has")
-        self.sync()
-
-    def fault(self, reason: str) -> None:
-        """Record what went wrong."""
-        self.log.append(Kind.FAULT, {"reason": reason})
-
-    def add_lines(self, lines: Iterable[str]) -> None:
-        """Lines of frames that were appended; they are written with the next `sync`."""
-        self._pending += lines
-
-    def sync(self) -> None:
-        """Return when frames, then lines, are on the disk."""
-        self.log.sync()
-        if self._file is not None and self._pending:
-            self._file.append(self._pending)
-            self._pending = []
-            self._file.sync()
-
-    def close(self) -> None:
-        """Give files and lock back; what was not synced is."""
-        try:
-            self.sync()
-        finally:
-            self.release()
-
-    def release(self) -> None:
-        """Give files and lock back as they are."""
-        self.log.close()
-        if self._file is not None:
-            self._file.close()
-
-
-def check_begin(frames: list[Frame], head: Mapping[str, Any], folder: Path) -> None:
-    """The log belongs to this head."""
-    if frames and (frames[0].kind != Kind.BEGIN or frames[0].notes.get("genesis") != head["genesis"]):
-        raise DamagedFile(f"{folder / LOG} does not belong to {folder / HEAD}: restore both from one copy")
-
-
-def head_of(lines: list[str], genesis: str) -> str:
-    """The hash of the last line."""
-    return hash_of(lines[-1]) if lines else genesis
+def remove_journal(folder: Path) -> None:
+    """Delete a journal and what belongs to it, its head last; a record stays."""
+    for name in (LOG, TRAIL, PROBLEM, TOLD, *checkpoint.NAMES, HEAD):
+        (folder / name).unlink(missing_ok=True)

@@ -1,20 +1,25 @@
-"""`es.open` and `es.audit`: any agent with a journal."""
+"""`es.open`: an agent in a session, kept in a folder or not; and how a session catches up with its journal."""
 
+import json
 from pathlib import Path
 from typing import Any
 
-from episafe.agents.base import Agent
-from episafe.deployment.audit import Audit
-from episafe.deployment.audit import audit as audit_with
-from episafe.deployment.session import Opened, Sync
-from episafe.monitors import Monitors
+from episafe.deployment.agent_recipe import recipe, write_recipe
+from episafe.deployment.book import now
+from episafe.deployment.folder import PROBLEM, beginning, file_hash, holds_journal, read_head, write_head
+from episafe.deployment.journal import Journal
+from episafe.deployment.replay import Replay
+from episafe.deployment.session import Session, Sync
+from episafe.monitors import monitors_for
+from episafe.storage.frames import Frame
+from episafe.storage.toml_settings import versions
 
 
-def open(folder: str | Path, agent: Any, *, sync: Sync = "each", false_alarm: float = 0.01) -> Any:
+def open(folder: str | Path | None, agent: Any, *, sync: Sync = "each", false_alarm: float = 0.01) -> Session:
     """Keep the plans and episodes of an agent in `folder`, or go on with those that are there.
 
     Args:
-        folder: of the journal; made if there is none. One process may have it open.
+        folder: of the journal; made if there is none. One process may have it open. None for a session in memory.
         agent: new, built as it was when the journal was begun: what the folder holds is learned again first. Any
             agent, of bandits too.
         sync: "each": plans and reports are on the disk when `plan` and `learn` return. "plans": reports survive the
@@ -23,41 +28,94 @@ def open(folder: str | Path, agent: Any, *, sync: Sync = "each", false_alarm: fl
             for no monitors. After an alarm that halts only the incumbent is deployed, until a person calls
             `resume_exploring(reason)`.
 
-    Returns:
-        An object with `plan`, `learn`, `status`, `halt`, `resume_exploring`, `close`; a context manager. `plan` and
-        `learn` are called as those of the agent, with `episode_id=` for a name of yours that is taken once.
-
     Example:
         >>> import episafe as es
         >>> cmdp = es.make("streaming")
-        >>> with es.open("shop", agent=es.OPSE(cmdp.task, es.Constants.tuned(cmdp.task))) as live:  # doctest: +SKIP
-        ...     plan = live.plan()
-        ...     live.learn(es.Episode(states, actions), plan_id=plan.id, episode_id="order 1")
-        ...     print(live.status().num_missing)
+        >>> agent = es.OPSE(cmdp.task, es.Constants.tuned(cmdp.task))
+        >>> rng = np.random.default_rng(0)  # doctest: +SKIP
+        >>> with es.open("shop", agent=agent) as session:  # doctest: +SKIP
+        ...     deployed = session.deploy(rng)
+        ...     session.learn(es.Episode(states, actions), deployment=deployed.id, episode_id="order 1")
+        ...     print(session.status().num_missing)
     """
-    from episafe.agents.bandits.base import BanditAgent
-    from episafe.deployment.bandit_session import OpenedBandit
-    from episafe.monitors import round_monitors as bandits
+    require_agent(agent)
+    require_unused(agent)
+    monitors = monitors_for(agent.task, false_alarm) if false_alarm else None
+    if folder is None:
+        return Session(agent, monitors, None, sync)
+    folder = Path(folder)
+    if not holds_journal(folder):
+        begin_journal(folder, agent, {"kind": "live", "created": now()})
+    head = read_head(folder)
+    require_kind(folder, head, "live")
+    require_same_agent(folder, head, agent)
+    journal = Journal(folder, agent.settings(), agent.task.threshold)
+    try:
+        session = Session(agent, monitors, journal, sync)
+        catch_up(session, journal)
+    except BaseException:
+        journal.release()
+        raise
+    return session
 
-    if isinstance(agent, Agent):
-        return Opened(Path(folder), agent, sync, Monitors(agent.task, false_alarm) if false_alarm else None)
-    if isinstance(agent, BanditAgent):
-        watching = bandits.Monitors(agent.task, false_alarm) if false_alarm else None
-        return OpenedBandit(Path(folder), agent, sync, watching)
-    hint = ": build it first" if isinstance(agent, type) else ""
-    raise TypeError(f"open needs an agent, got {agent!r}{hint}")
 
-
-def audit(folder: str | Path, agent: Any = None, head: str | None = None) -> Audit:
-    """Verify the audit trail of a journal, and recompute every certificate from what was recorded.
+def catch_up(session: Session, journal: Journal, num_parallel: int = 1) -> list[Frame]:
+    """Bring a new session to where its journal ends; the frames that were lived through again.
 
     Args:
-        folder: of a journal; nothing in it is changed.
-        agent: a new one, built as the first was; needed only where the journal cannot build it: bandits, tasks by
-            functions, agents of your own.
-        head: the hash of the last line as it was kept elsewhere; it must still be in the trail.
+        session: new.
+        journal: of it.
+        num_parallel: how many episodes of one plan a simulation played before the next.
     """
-    from episafe.agents.bandits.base import BanditAgent
-    from episafe.deployment.bandit_session import OpenedBandit
+    frames = journal.begin(session.parts)
+    known = {"kind": journal.head["kind"], "path": journal.log.path, "num_parallel": num_parallel}
+    replay = Replay(session.agent, session.book, journal.trail, session.monitors, **known)
+    journal.continue_trail(replay.take(frames))
+    session.remember(replay.plans.values())
+    session.book.faults += journal.noted
+    if replay.alarm:  # the process ended between an alarm and its halt
+        session.halt(replay.alarm)
+    return frames
 
-    return audit_with(folder, agent, head, opened=OpenedBandit if isinstance(agent, BanditAgent) else Opened)
+
+def begin_journal(folder: Path, agent: Any, settings: dict[str, str | int | float], problem: Any = None) -> None:
+    """Write what a journal begins with; a problem that can be saved is kept beside it."""
+    said = {**settings, "fingerprint": agent.fingerprint(), "agent_settings": json.dumps(agent.settings())}
+    own = None
+    with beginning(folder):
+        if hasattr(problem, "save"):
+            problem.save(folder / PROBLEM)
+            said["problem_sha256"], own = file_hash(folder / PROBLEM), problem.task
+        write_head(folder, {**said, **versions(), **write_recipe(folder, recipe(agent, own))})
+
+
+def require_agent(agent: Any) -> None:
+    """An error that says what to pass in place of what is no agent."""
+    if isinstance(agent, type) or not hasattr(agent, "incumbent_plan"):
+        hint = ": build it first" if isinstance(agent, type) else ""
+        raise TypeError(f"open needs an agent, got {agent!r}{hint}")
+
+
+def require_unused(agent: Any) -> None:
+    """A journal begins with an agent that knows nothing: what it learned elsewhere could not be learned again."""
+    if agent.is_used:
+        raise ValueError(
+            "the agent has planned or learned already: open a journal with a new agent, built as it was; logs are "
+            "learned afterwards, by es.learn_log(session, …)"
+        )
+
+
+def require_kind(folder: Path, head: dict[str, Any], kind: str) -> None:
+    """A live journal is opened, that of a run is resumed."""
+    if head["kind"] != kind:
+        raise ValueError(f"{folder} is a journal of kind {head['kind']!r}, not {kind!r}: choose another folder")
+
+
+def require_same_agent(folder: Path, head: dict[str, Any], agent: Any) -> None:
+    """The agent is built as the one that the journal was begun with."""
+    if head["fingerprint"] != agent.fingerprint():
+        was, now = json.loads(head.get("agent_settings", "{}")), agent.settings()
+        names = ", ".join(name for name in now if was.get(name) != now[name]) or "what the task tells"
+        raise ValueError(
+            f"{folder} was begun with another agent or task ({names}): build both as they were, or begin a new folder"
+        )

@@ -1,63 +1,251 @@
-"""Recorded episodes, learned again by a new agent: its plans must come out as they were, to the last bit."""
+"""Recorded frames, lived through again by a new agent: its plans must come out as they were, to the last bit.
+
+Opening, resuming and auditing a folder are this, and nothing else.
+"""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
 
-from episafe.agents.base import Agent, Plan
-from episafe.deployment.batches import episodes_of
+import numpy as np
+
+from episafe.deployment.batches import num_episodes, recorded_episodes, trail_entries
+from episafe.deployment.book import HELD, Book
+from episafe.deployment.journal import Kind
 from episafe.errors import DamagedFile
-from episafe.runs.run import SOURCES
-from episafe.runs.tape import log_dets
-from episafe.storage.frames import Frame, Kind
+from episafe.storage.audit_trail import Trail
+from episafe.storage.frames import Frame
+from episafe.storage.json_values import from_text
+from episafe.types import Array
+
+KINDS = {
+    "live": set(Kind) - {Kind.BATCH, Kind.AIM},
+    "run": {Kind.BEGIN, Kind.BATCH, Kind.AIM, Kind.FAULT, Kind.CLOSE},
+}  # what may be in a journal of which kind
+FIGURES = ("plan", "source", "lam", "bounds", "reason", "log_dets", "weights", "names")
+UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
 
 
 class Differs(DamagedFile):
     """A plan that does not come out of the recorded episodes as it was recorded."""
 
 
-def replay(agent: Agent, frames: Iterable[Frame], num_envs: int = 1) -> int:
-    """Let `agent` plan and learn the batches among `frames`; returns how many plans were compared.
-
-    A vector environment with `num_envs` sub-environments played as many episodes of each plan before the next.
-    """
-    compared = 0
-    for frame in frames:
-        start = frame.notes.get("episode", 0)
-        if frame.kind != Kind.BATCH:
-            continue
-        new = {start + begin: i for i, begin in enumerate(frame.arrays["begins"].tolist())}
-        for k, episode in enumerate(episodes_of(frame, agent.task), start):
-            plan = agent.plan_in_force if k % num_envs else agent.plan()
-            if k in new:
-                compare(agent, plan, frame, new[k], k)
-                compared += 1
-            agent.learn(episode, plan_id=plan.id)
-    return compared
+def figures(agent: Any, plan: Any) -> dict[str, Any]:
+    """What a frame says of a plan: all that must come out again."""
+    policy = plan.policy
+    mixed = len(policy.components) > 1
+    return {
+        "plan": plan.id,
+        "source": plan.source,
+        "lam": float(plan.lam),
+        "bounds": [float(plan.utility_bound)],
+        "reason": plan.reason,
+        "log_dets": log_dets(agent).tolist(),
+        "weights": np.asarray(policy.weights).tolist() if mixed else [],
+        "names": list(policy.names) if mixed else [],
+    }
 
 
-def compare(agent: Agent, plan: Plan, frame: Frame, i: int, k: int) -> None:
-    """Plan i of a batch, of episode k, against the one that was made again."""
-    arrays = frame.arrays
-    lam, bound = arrays["bounds"][i].tolist()
-    recorded = (int(arrays["plans"][i]), SOURCES[arrays["sources"][i]], lam, bound, *arrays["log_dets"][i].tolist())
-    found = (plan.id, plan.source, plan.lam, plan.utility_bound, *log_dets(agent).tolist())
-    names = ("plan", "source", "lam", "bound", *(f"log_dets[{h}]" for h in range(len(found) - 4)))
-    differing(k, names, recorded, found)
+def log_dets(agent: Any) -> Array:
+    """ln det Λ_h of each step when the plan in force was made; for agents that count, Σ_{s,a} ln(n ∨ 1)."""
+    known: Array = agent.information_then
+    return known if known.ndim == 1 else known.reshape(len(known), -1).sum(axis=1)
 
 
-def differing(k: int, names: tuple[str, ...], recorded: tuple[object, ...], found: tuple[object, ...]) -> None:
-    """Refuse the first entry that differs; two NaN are alike."""
-    if len(recorded) != len(found):
-        raise Differs(
-            f"the plan of episode {k} has {len(recorded)} figures in the journal, and {len(found)} made again"
-        )
-    for name, was, now in zip(names, recorded, found, strict=True):
-        if was != now and not (_is_nan(was) and _is_nan(now)):
+def compare(k: int, recorded: Mapping[str, Any], made: Mapping[str, Any]) -> None:
+    """Refuse the first figure of the plan of episode k that differs; two NaN are alike."""
+    for name in (name for name in FIGURES if name in recorded):
+        was, now = recorded[name], made[name]
+        if not _alike(was, now):
             raise Differs(
                 f"{name} of the plan of episode {k} is {was!r} in the journal, and {now!r} when it is made again from "
                 "the recorded episodes: the files were changed, or made by other versions of episafe, numpy or numba"
             )
 
 
-def _is_nan(value: object) -> bool:
-    return isinstance(value, float) and math.isnan(value)
+def _alike(one: Any, other: Any) -> bool:
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_alike, one, other))
+    both_nan = isinstance(one, float) and isinstance(other, float) and math.isnan(one) and math.isnan(other)
+    return bool(one == other) or both_nan
+
+
+class Replay:
+    """A history that is lived through again.
+
+    Args:
+        agent: new, or restored from a checkpoint.
+        book: of the same moment.
+        trail: of the same moment.
+        monitors: of the same moment; None for none.
+        kind: of the journal: "live" or "run".
+        path: of the log, for messages.
+        num_parallel: how many episodes of one plan a simulation played before the next.
+
+    Attributes:
+        compared: how many plans came out again.
+        alarm: why monitors asked for a halt that the log does not have; "" if it has them all.
+    """
+
+    def __init__(
+        self,
+        agent: Any,
+        book: Book,
+        trail: Trail,
+        monitors: Any = None,
+        *,
+        kind: str,
+        path: Path,
+        num_parallel: int = 1,
+    ) -> None:
+        self.agent, self.book, self.trail, self.monitors = agent, book, trail, monitors
+        self.plans: dict[int, Any] = {plan.id: plan for plan in agent.recent_plans()}
+        self.compared, self.alarm = 0, ""
+        self._path, self._kind, self._num_parallel = path, kind, num_parallel
+        self._steps = {
+            Kind.BEGIN: self._nothing, Kind.CLOSE: self._nothing, Kind.AIM: self._aim, Kind.PLAN: self._plan,
+            Kind.DEPLOY: self._deploy, Kind.REPORT: self._report, Kind.ABANDON: self._abandon, Kind.BATCH: self._batch,
+            Kind.FAULT: self._fault, Kind.HALT: self._halt, Kind.RESUME: self._resume,
+        }  # fmt: skip
+
+    def take(self, frames: Iterable[Frame]) -> list[str]:
+        """Live through the frames; the lines of the trail that they stand for."""
+        return [line for frame in frames for line in self._take(frame)]
+
+    def _take(self, frame: Frame) -> Sequence[str]:
+        try:
+            if frame.kind not in KINDS[self._kind]:
+                raise ValueError(f"a journal of kind {self._kind!r} has no frame of kind {frame.kind}")
+            return self._steps[Kind(frame.kind)](frame)
+        except DamagedFile:
+            raise
+        except UNREADABLE as error:
+            raise DamagedFile(f"{self._path}: frame {frame.number} at byte {frame.offset} says what cannot have "
+                              f"happened ({error}): restore the folder from a copy") from error  # fmt: skip
+
+    def _nothing(self, frame: Frame) -> Sequence[str]:
+        return ()
+
+    def _aim(self, frame: Frame) -> Sequence[str]:
+        if type(frame.notes["num_episodes"]) is not int:
+            raise ValueError("it asks for no number of episodes")
+        return ()
+
+    def _fault(self, frame: Frame) -> Sequence[str]:
+        self.book.faults.append(frame.notes["reason"])
+        return ()
+
+    def _halt(self, frame: Frame) -> Sequence[str]:
+        self.book.halted, self.alarm = frame.notes["reason"], ""
+        return [self.trail.event("halt", reason=frame.notes["reason"], time=frame.notes["time"])]
+
+    def _resume(self, frame: Frame) -> Sequence[str]:
+        if not self.book.halted:
+            raise ValueError("it resumes what was not halted")
+        self.book.halted = ""
+        return [self.trail.event("resume", reason=frame.notes["reason"], time=frame.notes["time"])]
+
+    def _plan(self, frame: Frame) -> Sequence[str]:
+        notes, book = frame.notes, self.book
+        self._make(book.started, notes, notes["round"])
+        line = self.trail.line(book.deployed(notes))
+        if self.trail.head != notes["trail"]:
+            raise DamagedFile(f"{self._path}: the plan of deployment {book.started} does not follow from what was "
+                              "recorded before it: restore the folder from a copy")  # fmt: skip
+        book.in_force = (notes["plan"], notes["reason"])
+        return [line]
+
+    def _make(self, k: int, notes: Mapping[str, Any], round: int | None) -> Any:
+        """The plan of episode k, made again and compared."""
+        plan_id, reason, agent = notes["plan"], notes.get("reason", ""), self.agent
+        if plan_id == HELD:
+            plan = agent.incumbent_plan(reason, round)
+        elif self.book.halted:
+            raise ValueError(f"plan {plan_id} was made by an agent that was halted: {self.book.halted}")
+        else:
+            plan = self._again(reason, bool(notes.get("failed")), round)
+            compare(k, notes, figures(agent, plan))
+            self.compared += 1
+        self.plans[plan_id] = plan
+        return plan
+
+    def _again(self, reason: str, failed: bool, round: int | None) -> Any:
+        """The agent's plan. If it failed then, and would not now, as when memory was short, it fails again."""
+        agent = self.agent
+        planned = agent.plan if round is None else partial(agent.plan, round)
+        if not failed:
+            return planned()
+        if agent.is_stored:
+            before = agent.state()
+            plan = planned()
+            if plan.reason == reason:
+                return plan
+            agent.restore(before)
+        return agent.fall_back(reason, round)
+
+    def _deploy(self, frame: Frame) -> Sequence[str]:
+        notes, book = frame.notes, self.book
+        if book.in_force is None or notes["plan"] != book.in_force[0]:
+            raise ValueError(f"plan {notes['plan']} was deployed and not in force")
+        if notes["id"] != book.started:
+            raise ValueError(f"{book.started} deployments stand before the one that is called number {notes['id']}")
+        book.deploy(notes["plan"], notes["component"], notes["time"])
+        return ()
+
+    def _abandon(self, frame: Frame) -> Sequence[str]:
+        self.book.abandon(frame.notes["deployment"])
+        return ()
+
+    def _report(self, frame: Frame) -> Sequence[str]:
+        notes, book = frame.notes, self.book
+        plan_id, text = notes["plan"], notes["values"]
+        if notes["id"] in book.names:
+            raise ValueError(f"episode {notes['id']!r} was reported before")
+        self.learn(self.agent.task.report_from(from_text(text)), plan_id)
+        book.learn(f"{plan_id} {text}\n".encode())
+        book.report(notes["deployment"], notes["id"])
+        return ()
+
+    def learn(self, report: tuple[Any, ...], plan_id: int | None) -> None:
+        """Let agent and monitors see a report."""
+        self.agent.learn(*report, plan_id=None if plan_id == HELD else plan_id)
+        plan = None if plan_id is None else self.plans.get(plan_id)
+        if self.monitors is not None and plan is not None:
+            asked = "; ".join(alarm.says for alarm in self.monitors.watch_report(plan, *report) if alarm.halts)
+            self.alarm = asked or self.alarm
+
+    def _batch(self, frame: Frame) -> list[str]:
+        """A batch of a simulation: its plans, its episodes, and the halts in between."""
+        notes, arrays, book = frame.notes, frame.arrays, self.book
+        start, stop = notes["episode"], notes["episode"] + num_episodes(arrays)
+        if start != book.started:
+            raise ValueError(f"a batch begins at episode {start} and not at {book.started}")
+        halts = dict(notes["halts"])
+        lines = [
+            self.trail.event("halt", reason=made, time="") if isinstance(made, str) else self.trail.line(made)
+            for made in trail_entries(arrays, start, book, halts)
+        ]
+        if [self.trail.count, self.trail.head] != notes["trail"]:
+            raise DamagedFile(f"{self._path}: the batch at byte {frame.offset} does not match the hash that it carries")
+        self._play_again(frame, halts)
+        book.started = book.reported = stop
+        return lines
+
+    def _play_again(self, frame: Frame, halts: Mapping[int, str]) -> None:
+        """Plan and learn the episodes of a batch; a plan that is not in the batch must not be made."""
+        book, (start, round) = self.book, (frame.notes["episode"], frame.notes["round"])
+        plan: Any = self.plans.get(book.newest)
+        for k, (planned, report_of) in enumerate(recorded_episodes(frame.arrays, self.agent.task), start):
+            now = None if round is None else round + k - start
+            if planned is not None:
+                plan = self._make(k, planned, now)
+            elif not book.halted and k % self._num_parallel == 0:
+                plan = self.agent.plan() if now is None else self.agent.plan(now)
+                if plan.id != book.newest:
+                    raise Differs(f"plan {plan.id} is made again before episode {k}, and was not made then")
+            book.newest = plan.id
+            self.learn(report_of(plan), plan.id)
+            if k in halts:
+                book.halted, self.alarm = halts[k], ""

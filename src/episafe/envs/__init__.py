@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from episafe.checks import as_whole
 from episafe.envs.battery import battery
 from episafe.envs.cloud import cloud
 from episafe.envs.inventory import inventory
 from episafe.envs.linear import linear
+from episafe.envs.options import said_options
 from episafe.envs.streaming import streaming
 from episafe.envs.tabular import tabular
 from episafe.envs.threshold_draw import Variant
@@ -47,18 +49,14 @@ def make(name: str, seed: int = 0, variant: Variant = "released", **options: Any
         raise ValueError(f"no environment {name!r}; there are {', '.join(ENVIRONMENTS)}")
     if variant not in ("released", "text"):
         raise ValueError(f'variant must be "released" or "text", got {variant!r}')
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ValueError(f"seed must be a whole number >= 0, got {seed!r}")
-    known = options_of(name)
+    seed, known = as_whole("seed", seed, 0), options_of(name)
     for option in options:
         if option not in known:
             raise ValueError(f"{name} has no option {option!r}; it has {', '.join(known)}")
-    return ENVIRONMENTS[name](
-        np.random.default_rng(seed),
-        variant,
-        origin={"env": name, "seed": int(seed), "variant": variant},
-        **options,
-    )
+    origin = {"env": name, "seed": seed, "variant": variant, **said_options(options, known)}
+    made = ENVIRONMENTS[name](np.random.default_rng(seed), variant, origin=origin, **options)
+    made.origin |= {"H": made.task.horizon, "S": made.task.num_states, "A": made.task.num_actions}
+    return made
 
 
 def options_of(name: str) -> dict[str, Any]:

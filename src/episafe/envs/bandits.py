@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from episafe.checks import as_count
+from episafe.checks import as_count, as_whole
+from episafe.envs.options import said_options
 from episafe.errors import InvalidProblem
 from episafe.problems.bandit import LinearBandit
 from episafe.problems.bandit_actions import Ball, Ellipsoid
@@ -29,8 +30,7 @@ def make(name: str, seed: int = 0, **options: Any) -> LinearBandit:
     for option in options:
         if option not in known:
             raise ValueError(f"{name} has no option {option!r}; it has {', '.join(known)}")
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ValueError(f"seed must be a whole number >= 0, got {seed!r}")
+    seed = as_whole("seed", seed, 0)
     rng = np.random.default_rng(np.random.SeedSequence([list(ENVIRONMENTS).index(name), int(seed)]))
     return _drawn(name, rng, int(seed), options)
 
@@ -48,6 +48,7 @@ def _drawn(name: str, rng: np.random.Generator, seed: int, options: dict[str, An
         value, utility = bandit.evaluate(bandit.optimal_policy())
         if utility <= bandit.task.threshold + 1e-9 and value > bandit.evaluate(bandit.safe_policy())[0]:
             bandit.origin |= {"env": name, "variant": "", "seed": seed, "redraws": redraws, **options}
+            bandit.origin |= said_options(options, options_of(name))
             return bandit
     raise ValueError(f"{name}: no binding constraint in {MAX_REDRAWS} draws: lower slack")
 
@@ -56,7 +57,7 @@ def finite(
     rng: np.random.Generator, *, dim: int = 5, num_arms: int = 50, slack: float = 0.3, noise: float = 0.5
 ) -> LinearBandit:
     """Arms of norm 1/2 to 1 in random directions, unit θ; the incumbent plays the three of largest utility alike."""
-    _refuse_fewer("num_arms", num_arms, 3)
+    _require_at_least("num_arms", num_arms, 3)
     arms = _directions(rng, num_arms, dim) * rng.uniform(0.5, 1, size=(num_arms, 1))
     theta_r, theta_u = _directions(rng, 2, dim)
     incumbent = np.zeros(num_arms)
@@ -79,7 +80,7 @@ def ellipsoid(rng: np.random.Generator, *, dim: int = 10, slack: float = 0.3, no
 
 def _round(rng: np.random.Generator, actions: Ball | Ellipsoid, dim: int, slack: float, noise: float) -> LinearBandit:
     theta_r, theta_u = _directions(rng, 2, dim)
-    root = actions.root if isinstance(actions, Ellipsoid) else np.eye(dim)
+    root = actions.root
     best = root @ root.T @ theta_u  # the action of largest utility, up to its length
     best /= np.linalg.norm(np.linalg.solve(root, best))
     aside = root @ _directions(rng, 1, dim)[0]
@@ -111,7 +112,7 @@ def catalogue(rng: np.random.Generator, *, num_items: int = 40, slack: float = 0
     What sells by clicks (cheap, popular) earns little: the incumbent shows the items of best margin. Made up, with the
     shape of logged data: features in [0, 1], click rates of 5 to 45 %, margins with noise.
     """
-    _refuse_fewer("num_items", num_items, 4)
+    _require_at_least("num_items", num_items, 4)
     popularity, price, novelty = rng.beta(2, 3, size=(3, num_items))
     department = np.eye(4)[rng.integers(4, size=num_items)]
     arms = np.column_stack([popularity, price, novelty, department]) / 2
@@ -125,7 +126,7 @@ def catalogue(rng: np.random.Generator, *, num_items: int = 40, slack: float = 0
     )
 
 
-def _refuse_fewer(name: str, value: int, least: int) -> None:
+def _require_at_least(name: str, value: int, least: int) -> None:
     if as_count(name, value) < least:
         raise InvalidProblem(f"{name} must be at least {least}, got {value}: the incumbent plays {least} of them")
 
@@ -133,8 +134,8 @@ def _refuse_fewer(name: str, value: int, least: int) -> None:
 def _directions(rng: np.random.Generator, number: int, dim: int) -> Array:
     """Uniform on the unit sphere, (number, d)."""
     drawn = rng.normal(size=(number, dim))
-    found: Array = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
-    return found
+    directions: Array = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+    return directions
 
 
 ENVIRONMENTS: dict[str, Callable[..., LinearBandit]] = {

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from episafe.envs.threshold_draw import Origin, Variant, check_range
+from episafe.envs.options import check_range
+from episafe.envs.threshold_draw import Origin, Variant
 from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.rules import Chance, Rules, State, listed, mostly
 from episafe.types import Array

@@ -3,7 +3,7 @@
 import numpy as np
 
 from episafe.problems.sampled import SampledCMDP
-from episafe.types import Array
+from episafe.types import Array, IntArray
 
 
 def huge(
@@ -16,24 +16,48 @@ def huge(
     """
     rng = np.random.default_rng(seed)
     targets = rng.integers(num_states, size=(horizon, dim, support))
-    theta = rng.random((2, horizon, dim))
-
-    def features(state: int) -> Array:
-        return np.random.default_rng(int(state)).dirichlet(np.full(dim, 0.3), num_actions)
-
-    def sample(h: int, state: int, action: int, stream: np.random.Generator) -> int:
-        i = stream.choice(dim, p=features(state)[action])
-        return int(targets[h, i, stream.integers(support)])
-
+    drawn = Drawn(num_actions, targets, rng.random((2, horizon, dim)))
     return SampledCMDP(
-        features=features,
-        reward=lambda h, s: features(s) @ theta[0, h],
-        utility=lambda h, s: features(s) @ theta[1, h],
-        sample=sample,
+        features=drawn.features,
+        reward=drawn.reward,
+        utility=drawn.utility,
+        sample=drawn.sample,
         horizon=horizon,
         num_actions=num_actions,
         initial_state=0,
         threshold=0.5,
-        safe_policy=lambda h, s: np.eye(num_actions)[np.argmax(features(s) @ theta[1, h])],
+        safe_policy=drawn.largest_utility,
         slack=0.5,
     )
+
+
+class Drawn:
+    """The functions of the problem: next states `targets` (H, d, support), θ of reward and utility (2, H, d)."""
+
+    def __init__(self, num_actions: int, targets: IntArray, theta: Array) -> None:
+        self.num_actions, self.targets, self.theta = num_actions, targets, theta
+
+    def features(self, state: int) -> Array:
+        """φ(state, ·), (A, d)."""
+        return np.random.default_rng(int(state)).dirichlet(np.full(self.theta.shape[2], 0.3), self.num_actions)
+
+    def reward(self, h: int, state: int) -> Array:
+        """r_h(state, ·), (A,)."""
+        means: Array = self.features(state) @ self.theta[0, h]
+        return means
+
+    def utility(self, h: int, state: int) -> Array:
+        """u_h(state, ·), (A,)."""
+        means: Array = self.features(state) @ self.theta[1, h]
+        return means
+
+    def largest_utility(self, h: int, state: int) -> Array:
+        """The policy that takes the action of largest utility, (A,)."""
+        row: Array = np.eye(self.num_actions)[np.argmax(self.utility(h, state))]
+        return row
+
+    def sample(self, h: int, state: int, action: int, rng: np.random.Generator) -> int:
+        """A next state."""
+        _, dim, support = self.targets.shape
+        i = rng.choice(dim, p=self.features(state)[action])
+        return int(self.targets[h, i, rng.integers(support)])

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from episafe.envs.threshold_draw import Origin, Variant, check_range, check_sizes
+from episafe.envs.options import check_range, check_sizes
+from episafe.envs.threshold_draw import Origin, Variant
 from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.rules import Chance, Rules, State, listed, mostly
 from episafe.types import Array

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from episafe.envs.threshold_draw import Origin, Variant, check_range, check_sizes, draw_feasible
+from episafe.envs.options import check_range, check_sizes
+from episafe.envs.threshold_draw import Origin, Variant, draw_feasible
 from episafe.problems.cmdp import LinearCMDP
 
 

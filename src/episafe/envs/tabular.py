@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from episafe.envs.threshold_draw import Origin, Variant, check_range, check_sizes, draw_feasible
+from episafe.envs.options import check_range, check_sizes
+from episafe.envs.threshold_draw import Origin, Variant, draw_feasible
 from episafe.problems.cmdp import LinearCMDP
 
 # ℙ(r = 1): the text says 0 with probability 0.1 and 1 otherwise, the released code draws 1 with probability 0.1

@@ -1,7 +1,6 @@
 """The bandit experiments, end to end: jobs, records, report."""
 
 import tomllib
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -10,49 +9,17 @@ from typing import Any
 from rich.console import Console
 
 from episafe import bandits
-from episafe.agents.bandits.base import BanditAgent
+from episafe.deployment.folder import remove_journal
 from episafe.experiments import progress
+from episafe.experiments.agent_choice import build_bandit_agent
 from episafe.experiments.paper import claim
 from episafe.experiments.worker_pool import Outcome, run_jobs
-from episafe.learning.replanning import Replanning
-from episafe.registry import parse_replan
+from episafe.learning.replanning import parse_replan
+from episafe.registry import BANDIT_AGENTS
 from episafe.reports.report import write_report
 from episafe.runs.record import Record, is_complete
-from episafe.storage.checkpoint import NAMES
 
 SLACK = "slack"  # the folder of the runs with other slacks
-
-Build = Callable[[bandits.LinearBandit, int, float, Replanning], BanditAgent]
-AGENTS: dict[str, Build] = {
-    "oplbsp": lambda bandit, K, delta, replan: bandits.OPLBSP(bandit.task, K, delta, replan=replan),
-    "oplbsp-determinant": lambda bandit, K, delta, replan: bandits.OPLBSP(
-        bandit.task, K, delta, radius="determinant", replan=replan, label="oplbsp-determinant"
-    ),
-    "oplb": lambda bandit, K, delta, replan: bandits.OPLB(
-        bandit.task,
-        K,
-        delta,
-        known_utility=bandit.evaluate(bandit.safe_policy())[1],
-        radius="determinant",
-        replan=replan,
-    ),
-    "safe-lucb": lambda bandit, K, delta, replan: bandits.SafeLUCB(
-        bandit.task, K, delta, radius="determinant", replan=replan
-    ),
-    "roful": lambda bandit, K, delta, replan: bandits.ROFUL(bandit.task, K, delta, radius="determinant", replan=replan),
-    "oful": lambda bandit, K, delta, replan: bandits.OFUL(bandit.task, K, delta, radius="determinant", replan=replan),
-    "incumbent": lambda bandit, *_: bandits.Incumbent(bandit.task),
-}
-SUMMARIES = {
-    "oplbsp": "OPLB-SP (Alg. 1 of the paper) with the paper's radius: zero violation proved at 1 − δ",
-    "oplbsp-determinant": "the same with the determinant radius: as valid, tighter, needs no number of rounds",
-    "oplb": "OPLB (Pacchiano et al. 2021), from memory: listed arms only, told the incumbent's exact utility",
-    "safe-lucb": "Safe-LUCB (Amani et al. 2019), from memory: seed rounds, then optimism without inflation",
-    "roful": "ROFUL (Hutchinson et al. 2024), from summaries: optimistic, then drawn back to the incumbent",
-    "oful": "OFUL (Abbasi-Yadkori et al. 2011): knows of no constraint, violates",
-    "incumbent": "the safe policy for ever",
-}
-FINITE_ONLY = ("oplb",)
 
 
 @dataclass(frozen=True)
@@ -99,12 +66,11 @@ class BanditJob:
         """Run the job, from where it was stopped if it was, and save its record."""
         folder = records / self.name
         self._record(folder).save(folder)
-        for name in (*NAMES, "run.lock"):
-            (folder / name).unlink(missing_ok=True)
+        remove_journal(folder)
 
     def _record(self, folder: Path | None) -> Record:
         bandit = bandits.make(self.env, self.seed, slack=self.slack, noise=self.noise)
-        agent = AGENTS[self.agent](bandit, self.num_rounds, self.delta, parse_replan(self.replan))
+        agent = build_bandit_agent(self.agent, bandit, self.num_rounds, self.delta, parse_replan(self.replan))
         return bandits.run(bandit, agent, self.num_rounds, self.seed, folder=folder).noting(job=str(self))
 
 
@@ -130,7 +96,7 @@ class BanditExperiment:
             for env in self.environments
             for agent in self.agents
             for seed in range(self.num_seeds)
-            if env == "finite" or agent not in FINITE_ONLY
+            if env == "finite" or not BANDIT_AGENTS[agent].bandit.finite_only  # type: ignore[union-attr]
         ]
         return sorted(jobs, key=lambda job: -job.cost)
 

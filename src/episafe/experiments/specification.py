@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from episafe.agents.base import Agent
-from episafe.deployment import journalled
+from episafe.deployment.folder import remove_journal
 from episafe.envs import ENVIRONMENTS, make
+from episafe.experiments.agent_choice import build_agent
+from episafe.learning.replanning import parse_replan
 from episafe.problems.cmdp import LinearCMDP
-from episafe.registry import AGENTS, build_agent, parse_replan
+from episafe.registry import AGENTS
+from episafe.runs.kept_run import run_or_resume
 from episafe.runs.record import Record, is_complete
-from episafe.runs.run import run
+from episafe.runs.run import Simulation, run
 
 
 @dataclass(frozen=True)
@@ -57,8 +60,9 @@ class Job:
     def run(self, records: Path) -> None:
         """Run the job, from where it was stopped if it was, and save its record; the journal has then served."""
         cmdp, agent = self._made()
-        journalled.run_or_resume(cmdp, agent, self.num_episodes, self.seed, records / self.name, job=self.identity)
-        journalled.remove_journal(records / self.name)
+        simulation = Simulation(cmdp, agent, self.num_episodes, self.seed)
+        run_or_resume(simulation, records / self.name, job=self.identity)
+        remove_journal(records / self.name)
 
     def _made(self) -> tuple[LinearCMDP, Agent]:
         cmdp = make(self.env, self.seed, self.variant)

@@ -1,26 +1,31 @@
-"""A Gymnasium environment as a problem: its episodes come from `reset` and `step`, its kernel is known to nobody."""
+"""A Gymnasium environment as a problem: its episodes come from `reset` and `step`, how it moves is known to nobody."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from episafe.checks import TOLERANCE, as_count, as_finite, as_flag, as_number, as_slack
-from episafe.errors import Infeasible, InvalidProblem
+from episafe.checks import as_count, as_flag, as_slack
+from episafe.errors import InvalidProblem
+from episafe.gym.limit import Limit, read_limit
 from episafe.gym.observation_reader import Reading
-from episafe.gym.spaces import Actions, num_values, refuse_unreadable
-from episafe.gym.step_reader import Range, Step, read_range, read_reset, read_step
-from episafe.problems.boundary_states import ENDED, START, Outside
-from episafe.problems.features import OneHot, blocks
-from episafe.problems.sampled import FunctionPolicy, SampledTask, Signal, key
-from episafe.types import Array
+from episafe.gym.spaces import Actions, refuse_unreadable
+from episafe.gym.state_features import describe_states
+from episafe.gym.step_reader import Step, read_reset, read_step
+from episafe.gym.time_limit import check_time_limit, sub_environments
+from episafe.problems.boundary_states import ENDED, START
+from episafe.problems.policy import Policy
+from episafe.problems.sampled import FunctionPolicy, SampledTask, Signal, is_sealed, key
 
 if TYPE_CHECKING:
     from episafe.gym.vector import VectorGymCMDP
 
+REMEMBERED = 10_000  # rows of policies whose running sums are kept
+NO_SUMS: tuple[Any, list[float]] = None, []
 STARTS_COMPARED = 8  # resets with different seeds, to see whether the start is fixed
 
 
@@ -77,30 +82,19 @@ def from_gymnasium(
             "gymnasium.make"
         )
     H = as_count("horizon", horizon)
-    _check_time_limit(env, H)
-    signal, kept = _constraint(threshold, cost_limit)
-    ranges = {"utility": utility_range, "cost": cost_range}
-    other = "cost" if signal == "utility" else "utility"
-    if ranges[other] is not None:
-        raise InvalidProblem(f"{other}_range is given, but the limit is on the {signal}: give {signal}_range")
-    scales = (
-        read_range("reward", reward_range),
-        read_range(signal, (0.0, 1.0) if ranges[signal] is None else ranges[signal]),
-    )
+    check_time_limit(env, H)
+    limit = read_limit(threshold, cost_limit, as_slack(slack), reward_range, utility_range, cost_range)
+    shared = as_flag("time_homogeneous", time_homogeneous)
     kind = VectorGymCMDP if hasattr(env, "num_envs") else GymCMDP
-    return kind(
-        env,
-        features,
-        H,
-        safe_policy,
-        as_slack(slack),
-        kept,
-        scales,
-        random_start,
-        reward,
-        utility,
-        as_flag("time_homogeneous", time_homogeneous),
-    )
+    return kind(env, features, H, safe_policy, limit, as_flag("random_start", random_start), (reward, utility), shared)
+
+
+class Played(NamedTuple):
+    """One episode as it was played: states (H+1), actions (H), and the reward and utility of each step, NaN if told."""
+
+    states: list[Any]
+    actions: list[int]
+    seen: list[tuple[float, float]]
 
 
 class LiveCMDP(ABC):
@@ -109,7 +103,13 @@ class LiveCMDP(ABC):
     Attributes:
         task: what a learner is told.
         origin: environment, ranges and limit, as plain values; kept with every record.
+        num_envs: episodes that are played at a time.
+        is_vector: whether `reset` and `step` are of several episodes.
+        ended, after_the_end: the state after an early end, and reward and utility of each step there.
     """
+
+    is_vector: ClassVar[bool]
+    num_envs: int
 
     def __init__(
         self,
@@ -117,49 +117,52 @@ class LiveCMDP(ABC):
         features: Any,
         horizon: int,
         safe_policy: Any,
-        slack: float | None,
-        kept: float,
-        scales: tuple[Range, Range],
+        limit: Limit,
         random_start: bool,
-        reward: Signal | None,
-        utility: Signal | None,
+        told: tuple[Signal | None, Signal | None],
         time_homogeneous: bool,
     ) -> None:
-        self.env, self._H, self._scales = env, horizon, scales
+        self.env, self._H, self._random_start = env, horizon, random_start
         action_space, observation_space = self._spaces()
         refuse_unreadable(observation_space)
-        told = (reward is not None, utility is not None)
-        self._reading = Reading(observation_space, Actions(action_space), scales, told)
-        self._random_start = as_flag("random_start", random_start)
+        known, outside = (told[0] is not None, told[1] is not None), (ENDED, START) if random_start else (ENDED,)
+        self._reading = Reading(observation_space, Actions(action_space), limit.scales, known, outside)
         self._seed: int | None = None
+        self._sums: dict[int, tuple[Any, list[float]]] = {}  # of sealed rows, by their identity
         self._first = self._fixed_start()
         self._h, self._episode = horizon, 0
         A, steps_before = self._reading.actions.count, int(random_start)
-        threshold, scaled_slack = _scaled(kept, slack, scales[1], horizon)
-        if threshold + (scaled_slack or 0.0) > horizon + TOLERANCE:
-            raise Infeasible(
-                f"the limit {kept:g} with slack {slack or 0:g} cannot be kept in {horizon} steps: relax one"
-            )
-        wide, dim, cell = _features(features, self._first, A, observation_space, random_start)
+        threshold, slack = limit.scaled(horizon)
+        wide, dim, cell = describe_states(features, self._first, A, observation_space, outside)
         self.task = SampledTask(
             horizon=horizon + steps_before,
             num_actions=A,
             dim=dim,
             initial_state=START if random_start else self._first,
             threshold=threshold,
-            slack=scaled_slack,
+            slack=slack,
             safe_policy=FunctionPolicy(_inside(_probabilities(safe_policy), steps_before, A), A),
             feature_function=wide,
-            reward_function=_later(reward, steps_before),
-            utility_function=_later(utility, steps_before),
-            outside={ENDED: self._after_the_end()} | ({START: (0.0, 0.0)} if random_start else {}),
+            reward_function=_later(told[0], steps_before),
+            utility_function=_later(told[1], steps_before),
+            outside=dict(zip(outside, (limit.after_the_end(), (0.0, 0.0)), strict=False)),
             cell_function=cell,
             time_homogeneous=time_homogeneous,
             reading=self._reading,
         )
+        self.ended, self.after_the_end = ENDED, self.task.outside[ENDED]
         self.task.described(steps_before, self._first)
         self.task.safe_policy.probabilities(steps_before, self._first)
-        self.origin: dict[str, str | int | float] = _origin(env, kept, scales, random_start)
+        self.origin: dict[str, str | int | float] = _origin(env, limit, random_start)
+
+    def __repr__(self) -> str:
+        task, origin = self.task, self.origin
+        states = "one-hot states" if task.one_hot else f"{task.dim} features"
+        several = f", {self.num_envs} at a time" if self.is_vector else ""
+        return (
+            f"{type(self).__name__}({origin['env']}, {self._H} steps, {task.num_actions} actions, {states}, "
+            f"limit {origin['limit']:g} on the {origin['signal']}{several})"
+        )
 
     def seed(self, seed: int) -> None:
         """Begin the next episode with `env.reset(seed=seed)`."""
@@ -180,6 +183,25 @@ class LiveCMDP(ABC):
     def _spaces(self) -> tuple[Any, Any]:
         """The spaces of one action and one observation."""
         return self.env.action_space, self.env.observation_space
+
+    @abstractmethod
+    def replay(self, actions: Sequence[Sequence[int]]) -> list[list[Any]]:
+        """The states of episodes side by side in which these actions are taken, those of one episode each."""
+
+    @abstractmethod
+    def play(self, policies: Sequence[Policy], rng: np.random.Generator) -> Iterator[Played]:
+        """One episode of each policy, as many at a time as the environment plays; actions are drawn with `rng`."""
+
+    def draw(self, probabilities: Any, uniform: float) -> int:
+        """The first action whose running sum exceeds uniform·total, so never one of probability 0."""
+        row, sums = self._sums.get(id(probabilities), NO_SUMS)
+        if row is not probabilities:
+            sums = np.add.accumulate(probabilities).tolist()
+            if is_sealed(probabilities):
+                if len(self._sums) >= REMEMBERED:
+                    self._sums.clear()
+                self._sums[id(probabilities)] = probabilities, sums
+        return bisect_right(sums, uniform * sums[-1], 0, len(sums) - 1)
 
     @abstractmethod
     def _begin(self) -> list[Any]:
@@ -236,23 +258,11 @@ class LiveCMDP(ABC):
         state = ENDED if found.terminated else self._reading.state(found.observation, place)
         return state, *self._reading.values(found, place)
 
-    def _after_the_end(self) -> tuple[float, float]:
-        """Reward and utility a step in the absorbing state: raw zeros, scaled."""
-        found = []
-        for scale in self._scales:
-            zero = (0.0 - scale.low) / (scale.high - scale.low)
-            if not 0 <= zero <= 1:
-                raise InvalidProblem(
-                    f"{scale.name}_range [{scale.low:g}, {scale.high:g}] leaves out 0, which is what an episode gets "
-                    "after it has ended: widen it"
-                )
-            found.append(1.0 - zero if scale.name == "cost" else zero)
-        return found[0], found[1]
-
 
 class GymCMDP(LiveCMDP):
     """What `from_gymnasium` makes of an environment: its episodes are played one after the other."""
 
+    is_vector = False
     num_envs = 1
 
     def reset(self) -> Any:
@@ -273,97 +283,38 @@ class GymCMDP(LiveCMDP):
         if self._h == 0:
             return self._waiting, 0.0, 0.0
         if self._ended:
-            return ENDED, *self.task.outside[ENDED]
+            return ENDED, *self.after_the_end
+        reading = self._reading
+        returned = self.env.step(reading.actions[action])
+        quickly = reading.quick_step(returned)
+        if quickly is not None:
+            return quickly
         place = f"at step {self._h} of episode {self._episode}"
-        found = read_step(self.env.step(self._reading.actions[action]), self._reading.signal, place)
+        found = read_step(returned, reading.signal, place)
         self._ended = found.terminated
         return self._followed(found, place)
 
+    def replay(self, actions: Sequence[Sequence[int]]) -> list[list[Any]]:
+        """The states that an episode has if these actions are taken."""
+        (taken,) = actions
+        return [[self.reset(), *(self.step(action)[0] for action in taken)]]
+
+    def play(self, policies: Sequence[Policy], rng: np.random.Generator) -> Iterator[Played]:
+        """One episode of each policy, one after the other."""
+        draw, step, uniform = self.draw, self.step, rng.random
+        for policy in policies:
+            state, probabilities = self.reset(), policy.probabilities
+            states, actions, seen = played = Played([state], [], [])
+            for h in range(self.task.horizon):
+                action = draw(probabilities(h, state), uniform())
+                state, reward, utility = step(action)
+                states.append(state)
+                actions.append(action)
+                seen.append((reward, utility))
+            yield played
+
     def _begin(self) -> list[Any]:
         return [self._reading.state(self._reset_env(), "at reset")]
-
-
-def _check_time_limit(env: Any, horizon: int) -> None:
-    for one in sub_environments(env) or (env,):
-        limit = _time_limit(one)
-        if limit is not None and limit != horizon:
-            raise InvalidProblem(
-                f"the environment's own time limit is {limit} steps and the horizon {horizon}: the constraint is on "
-                f"whole episodes, so make it with gymnasium.make(…, max_episode_steps={horizon}), or give "
-                f"horizon={limit}; if a wrapper of yours repeats steps, wrap env.unwrapped, which has no limit"
-            )
-
-
-def _time_limit(env: Any) -> Any:
-    """That of `gymnasium.make`, which `make_vec` leaves in the arguments of the spec; else of the wrapper TimeLimit."""
-    spec = getattr(env, "spec", None)
-    given = (getattr(spec, "kwargs", None) or {}).get("max_episode_steps")
-    limit = getattr(spec, "max_episode_steps", None) if given is None else given
-    while limit is None and env is not None:
-        limit = getattr(env, "_max_episode_steps", None) if type(env).__name__ == "TimeLimit" else None
-        env = getattr(env, "env", None)
-    return limit
-
-
-def sub_environments(env: Any) -> tuple[Any, ...]:
-    """The environments in a vector environment, where they are in this process."""
-    return tuple(getattr(env.unwrapped, "envs", ())) if hasattr(env, "num_envs") else ()
-
-
-def _constraint(threshold: float | None, cost_limit: float | None) -> tuple[str, float]:
-    if (threshold is None) == (cost_limit is None):
-        raise InvalidProblem(
-            'give exactly one of threshold (a lower limit on info["utility"]) and cost_limit (an upper limit on '
-            'info["cost"])'
-        )
-    if threshold is not None:
-        return "utility", as_number("threshold", threshold)
-    return "cost", as_number("cost_limit", cost_limit)
-
-
-def _scaled(kept: float, slack: float | None, scale: Range, horizon: int) -> tuple[float, float | None]:
-    """b and ξ for utilities in [0, 1]: Σ(u − low)/width ≥ (b − H·low)/width, and H − (c − H·low)/width for costs."""
-    width = scale.high - scale.low
-    share = (kept - horizon * scale.low) / width
-    return (horizon - share if scale.name == "cost" else share), None if slack is None else slack / width
-
-
-def _features(
-    features: Any, first: Any, A: int, space: Any, random_start: bool
-) -> tuple[Callable[[Any], Array] | None, int, Callable[[Any], Any] | None]:
-    """φ with one more dimension for each state outside; d; and what one-hot features tell apart.
-
-    START and ENDED must not share one: in a model of all steps START would then lead where ENDED is known to lead.
-    """
-    if isinstance(features, OneHot):
-        size = features.size or num_values(space)
-        if size is None:
-            raise InvalidProblem(
-                f"one-hot features need countable observations, and {space} has not: use Tiles, Fourier, RBF, "
-                "Polynomial, or OneHot(cells, cells.size) with Cells"
-            )
-        return None, (size + 1 + int(random_start)) * A, features.cell
-    if not callable(features) or isinstance(features, type):
-        raise InvalidProblem(f"features must be OneHot() or a function of an observation: give one, not {features!r}")
-    given = np.asarray(features(first))
-    if given.ndim not in (1, 2) or given.size == 0:
-        raise InvalidProblem(
-            f"features at the start have shape {given.shape}: return ψ (k,), or φ (A, d) with A = {A} rows"
-        )
-    d = A * given.shape[0] if given.ndim == 1 else given.shape[1]
-
-    def wide(state: Any) -> Array:
-        phi = np.zeros((A, d + 1 + int(random_start)))
-        if isinstance(state, Outside):
-            phi[:, d if state is ENDED else d + 1] = 1.0
-            return phi
-        found = as_finite(f"features at {state!r}", features(state), given.shape)
-        phi[:, :d] = blocks(found, A) if found.ndim == 1 else found
-        return phi
-
-    if given.ndim == 2 and given.shape[0] != A:
-        raise InvalidProblem(f"features at the start have shape {given.shape}: give one row for each of {A} actions")
-    return wide, d + 1 + int(random_start), None
 
 
 def _probabilities(policy: Any) -> Signal:
@@ -379,20 +330,21 @@ def _probabilities(policy: Any) -> Signal:
 
 def _inside(policy: Signal, steps_before: int, A: int) -> Signal:
     """The policy by steps of the task; uniform outside, where actions are alike."""
-    return lambda h, state: np.full(A, 1 / A) if isinstance(state, Outside) else policy(h - steps_before, state)
+    alike = np.full(A, 1 / A)
+    return lambda h, state: alike if state is ENDED or state is START else policy(h - steps_before, state)
 
 
 def _later(function: Signal | None, steps_before: int) -> Signal | None:
     return None if function is None else lambda h, state: function(h - steps_before, state)
 
 
-def _origin(env: Any, kept: float, scales: tuple[Range, Range], random_start: bool) -> dict[str, str | int | float]:
+def _origin(env: Any, limit: Limit, random_start: bool) -> dict[str, str | int | float]:
     one = (*sub_environments(env), env)[0]
     spec = getattr(env, "spec", None) or getattr(one, "spec", None)
     return {
         "env": getattr(spec, "id", None) or type(one).__name__,
-        "signal": scales[1].name,
-        "limit": kept,
-        **{f"{scale.name}_{end}": getattr(scale, end) for scale in scales for end in ("low", "high")},
+        "signal": limit.scales[1].name,
+        "limit": limit.kept,
+        **{f"{scale.name}_{end}": getattr(scale, end) for scale in limit.scales for end in ("low", "high")},
         "random_start": int(random_start),
     }

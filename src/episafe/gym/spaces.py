@@ -1,6 +1,9 @@
 """Gymnasium's spaces as the library reads them: finite actions by number, observations as states."""
 
 import math
+import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,6 +11,8 @@ import numpy as np
 from episafe.errors import InvalidProblem
 
 MOST_ACTIONS = 4096
+WHOLE = (int, np.int64)
+SMALL = 64  # numbers in an array up to which plain comparisons are the faster ones
 
 
 class Actions:
@@ -68,10 +73,51 @@ def num_values(space: Any) -> int | None:
     return None
 
 
+def quick_test(space: Any) -> Callable[[Any], bool]:
+    """A test that only finite values of the space pass, and most of them do: what fails it is looked at in full.
+
+    It asks for the exact type, shape and bounds of Gymnasium's own spaces; of other spaces nothing passes.
+    """
+    import gymnasium.spaces as spaces
+
+    low: Any = None
+    if type(space) is spaces.Discrete:
+        return partial(_is_whole, int(space.start), int(space.start + space.n))
+    if type(space) is spaces.Box:
+        low, high = space.low, space.high
+    elif type(space) is spaces.MultiDiscrete:
+        low, high = space.start, space.start + space.nvec - 1
+    elif type(space) is spaces.MultiBinary:
+        low, high = np.zeros(space.shape, dtype=int), np.ones(space.shape, dtype=int)
+    if low is None or low.size > SMALL:
+        return _is_nothing
+    lows, highs = np.ravel(low).tolist(), np.ravel(high).tolist()
+    most = sys.float_info.max
+    ends = [(max(low, -most), min(high, most)) for low, high in zip(lows, highs, strict=True)]
+    return partial(_is_array, space.dtype, space.shape, ends)
+
+
+def _is_whole(least: int, beyond: int, value: Any) -> bool:
+    return type(value) in WHOLE and least <= value < beyond
+
+
+def _is_array(dtype: Any, shape: tuple[int, ...], ends: list[tuple[float, float]], value: Any) -> bool:
+    if type(value) is not np.ndarray or value.dtype != dtype or value.shape != shape:
+        return False
+    for number, (low, high) in zip((value if value.ndim == 1 else value.ravel()).tolist(), ends, strict=True):
+        if not low <= number <= high:
+            return False
+    return True
+
+
+def _is_nothing(value: Any) -> bool:
+    return False
+
+
 def as_state(observation: Any) -> Any:
     """An observation as a state: whole numbers as int, tuples as such, arrays copied and sealed."""
     if isinstance(observation, np.ndarray):
-        state = np.array(observation)
+        state = np.array(observation)  # not .copy(), which keeps a subclass
         state.setflags(write=False)
         return state
     if isinstance(observation, np.generic):

@@ -9,6 +9,7 @@ from episafe.errors import InvalidProblem
 
 OTHER = {"utility": "cost", "cost": "utility"}
 LIMIT = {"utility": "threshold", "cost": "cost_limit"}
+FLAGS = (bool, np.bool_)
 
 
 class Range(NamedTuple):
@@ -20,6 +21,10 @@ class Range(NamedTuple):
 
     def unit(self, value: Any, place: str) -> float:
         """The value scaled to [0, 1]."""
+        if type(value) is float:
+            scaled = (value - self.low) / (self.high - self.low)
+            if 0.0 <= scaled <= 1.0:
+                return scaled
         number = as_number(f"{self.name} {place}", value)
         scaled = (number - self.low) / (self.high - self.low)
         if not -TOLERANCE <= scaled <= 1 + TOLERANCE:
@@ -71,16 +76,16 @@ def read_step(returned: Any, signal: str | None, place: str) -> Step:
             f"step {place} must return (observation, reward, terminated, truncated, info), or six values with the cost "
             f"third, got {_shown(returned)}: {hint}"
         )
-    observation, reward, terminated, truncated, info = returned[:2] + returned[-3:]
+    terminated, truncated, info = returned[-3:]
     if not isinstance(info, dict):
         raise InvalidProblem(f"info {place} must be a dict, got {type(info).__name__}: return it last")
-    for name, flag in (("terminated", terminated), ("truncated", truncated)):
-        if not isinstance(flag, bool | np.bool_):
-            raise InvalidProblem(f"{name} {place} must be True or False, got {flag!r}: convert it with bool()")
+    if not (isinstance(terminated, FLAGS) and isinstance(truncated, FLAGS)):
+        name, flag = ("truncated", truncated) if isinstance(terminated, FLAGS) else ("terminated", terminated)
+        raise InvalidProblem(f"{name} {place} must be True or False, got {flag!r}: convert it with bool()")
     found = None
     if signal is not None:
         found = _third(returned[2], info, signal, place) if size == 6 else _in_info(info, signal, place)
-    return Step(observation, reward, found, bool(terminated), bool(truncated))
+    return Step(returned[0], returned[1], found, bool(terminated), bool(truncated))
 
 
 def _in_info(info: dict[str, Any], signal: str, place: str) -> Any:

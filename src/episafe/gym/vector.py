@@ -1,14 +1,15 @@
 """A Gymnasium vector environment as a problem: N episodes of one policy side by side, each whole, each learned from."""
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from episafe.errors import InvalidProblem
-from episafe.gym.adapter import LiveCMDP
+from episafe.gym.adapter import LiveCMDP, Played
 from episafe.gym.autoreset import DISABLED, NEXT_STEP, SAME_STEP, observations_of, read_mode, split
 from episafe.gym.step_reader import read_reset, read_step
-from episafe.problems.boundary_states import ENDED, START
+from episafe.problems.policy import Policy
 from episafe.problems.sampled import key
 from episafe.types import Array
 
@@ -23,6 +24,8 @@ class VectorGymCMDP(LiveCMDP):
     Attributes:
         num_envs: N, episodes at a time.
     """
+
+    is_vector = True
 
     def __init__(self, env: Any, *settings: Any) -> None:
         self.num_envs = int(env.num_envs)
@@ -52,7 +55,7 @@ class VectorGymCMDP(LiveCMDP):
         self._before, self._episode = self._episode, self._episode + n
         if self._random_start:
             self._h = -1
-            return [START] * n
+            return [self.task.initial_state] * n
         return self._observations[:n]
 
     def step(self, actions: Any) -> tuple[list[Any], Array, Array]:
@@ -68,8 +71,8 @@ class VectorGymCMDP(LiveCMDP):
         place = f"at step {self._h} of episodes {self._before + 1} to {self._episode}"
         returned = self.env.step(self._batch(actions))
         tuples = split(returned, self.env, self._mode, self._reading.signal, place)
-        following: list[Any] = [ENDED] * self._count
-        signals = np.tile(self.task.outside[ENDED], (self._count, 1))
+        following: list[Any] = [self.ended] * self._count
+        signals = np.tile(self.after_the_end, (self._count, 1))
         for i in np.flatnonzero(self._playing):
             where = f"at step {self._h} of episode {self._before + i + 1}, sub-environment {i}"
             found = read_step(tuples[i], self._reading.signal, where)
@@ -77,6 +80,25 @@ class VectorGymCMDP(LiveCMDP):
             self._playing[i] = not found.terminated
         self._follow(returned, place)
         return following, signals[:, 0], signals[:, 1]
+
+    def replay(self, actions: Sequence[Sequence[int]]) -> list[list[Any]]:
+        """The states of episodes side by side in which these actions are taken, those of one episode each."""
+        columns = [self.reset(len(actions)), *(self.step(list(taken))[0] for taken in zip(*actions, strict=True))]
+        return [list(states) for states in zip(*columns, strict=True)]
+
+    def play(self, policies: Sequence[Policy], rng: np.random.Generator) -> Iterator[Played]:
+        """One episode of each policy, N at a time side by side; sub-environments without one are idle."""
+        for first in range(0, len(policies), self.num_envs):
+            acting = policies[first : first + self.num_envs]
+            batch = [Played([state], [], []) for state in self.reset(len(acting))]
+            for h in range(self.task.horizon):
+                for policy, one in zip(acting, batch, strict=True):
+                    one.actions.append(self.draw(policy.probabilities(h, one.states[-1]), rng.random()))
+                following, rewards, utilities = self.step([one.actions[-1] for one in batch])
+                for i, one in enumerate(batch):
+                    one.states.append(following[i])
+                    one.seen.append((float(rewards[i]), float(utilities[i])))
+            yield from batch
 
     def _spaces(self) -> tuple[Any, Any]:
         return self.env.single_action_space, self.env.single_observation_space

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from episafe.kernels.compilation import kernel
+from episafe.kernels.mixing import share_reaching
 from episafe.types import Array
 
 INFEASIBLE = -1
@@ -55,9 +56,7 @@ def envelope(f, g, threshold, order):  # type: ignore[no-untyped-def]
         edge += 1
     low, high = order[edge - 1], order[edge]
     assert size > edge
-    width = g[high] - g[low]
-    share = (threshold - g[low]) / width
-    return low, high, min(max(share, 0.0), 1.0), (f[low] - f[high]) / width
+    return low, high, share_reaching(g[low], g[high], threshold), (f[low] - f[high]) / (g[high] - g[low])
 
 
 @kernel

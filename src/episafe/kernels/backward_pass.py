@@ -1,4 +1,4 @@
-"""One step of the backward recursion, compiled: values, bonuses and the composite softmax (see model.py).
+"""One step of the backward recursion, compiled: values, bonuses and the composite softmax (see model_arrays.py).
 
 With features eight states go side by side, with counts eight λ. The slow twin is tests/oracles.py.
 """
@@ -13,20 +13,25 @@ NEGLIGIBLE = -40.0  # e^-40 is below half a rounding of a sum that is at least 1
 
 
 @inlined_kernel
-def action_values(reward, utility, beta_r, beta, r, dagger, u, ceiling_r, ceiling_u, scales):  # type: ignore[no-untyped-def]
-    """Q̄ʳ, Q̄†, Q̲ᵘ from r, u, β (of the reward, and of the rest) and P̂V (Def. "Clipped value functions").
+def action_values(told, betas, PV, limits, scales):  # type: ignore[no-untyped-def]
+    """Q̄ʳ, Q̄†, Q̲ᵘ from (r, u), β (of the reward, and of the rest) and P̂V (Def. "Clipped value functions").
 
         Q̄ʳ = r   + clip{ C_r β + P̂V̄ʳ, 0, (H−h)(1+κ ln A)}
         Q̄† = B†β + clip{ C_† β + P̂V̄†, 0, B†(H−h)}
         Q̲ᵘ = u   + clip{−C_u β + P̂V̲ᵘ, 0, H−h}
 
-    The paper counts h from 1 and the code from 0: its H−h is the number of steps left, `ceiling_u`.
+    `limits` are the `ceilings`. The paper counts h from 1 and the code from 0: its H−h is the number of steps left.
+    −C_u is `scales.utility_bonus`.
     """
-    C_r, C_u, C_dagger, B_dagger, _, _, _ = scales
+    reward, utility = told
+    beta_r, beta = betas
+    r, dagger, u = PV
+    ceiling_r, ceiling_u = limits
+    C_r, utility_bonus, C_dagger, B_dagger, _, _, _ = scales
     return (
         reward + smallest(largest(fma(C_r, beta_r, r), 0.0), ceiling_r),
         fma(B_dagger, beta, smallest(largest(fma(C_dagger, beta, dagger), 0.0), B_dagger * ceiling_u)),
-        utility + smallest(largest(fma(C_u, beta, u), 0.0), ceiling_u),
+        utility + smallest(largest(fma(utility_bonus, beta, u), 0.0), ceiling_u),
     )
 
 
@@ -43,25 +48,26 @@ def weight(log_weight):  # type: ignore[no-untyped-def]
 
 
 @inlined_kernel
-def softmax_step(h, n, steps_left, reward, utility, bonus, scales, lam, Q, pi, share, V):  # type: ignore[no-untyped-def]
+def softmax_step(h, n, steps_left, terms, scales, lam, room):  # type: ignore[no-untyped-def]
     """Composite softmax at n states of step h, eight at a time (Def. "Composite softmax policy").
 
         π  = softmax((Q̄† + Q̄ʳ + λQ̲ᵘ)/κ)     V̄ʳ = π(Q̄ʳ − κ ln π)     V̄† = π Q̄†     V̲ᵘ = π Q̲ᵘ
 
-    reward, utility, bonus (H, A, n); `Q` (3, A, n) holds P̂V on entry and Q on exit, and row h of `V` (H, 3, n) is
-    written. With w = e^(logit − largest) and W = Σ_a w: π = w/W and −Σ π ln π = ln W − Σ w ln w / W. w is left in `pi`
-    (A, n) and 1/W in `share` (n,). There is room for n up to a multiple of eight.
+    See `Terms` and `Room`: `Q` holds P̂V on entry and Q on exit, and row h of `V` is written. With w = e^(logit −
+    largest) and W = Σ_a w: π = w/W and −Σ π ln π = ln W − Σ w ln w / W. w is left in `pi` and 1/W in `norm`. There is
+    room for n up to a multiple of eight.
     """
+    reward, utility, bonus = terms
+    Q, pi, norm, V = room
     A, kappa = pi.shape[0], scales.kappa
-    ceiling_r, ceiling_u = ceilings(steps_left, A, scales)
+    limits = ceilings(steps_left, A, scales)
     for i in range(0, n, LANES):
         top = spread(-np.inf)
         for a in range(A):
             beta = load(bonus, (h, a, i))
-            r, dagger, u = action_values(
-                load(reward, (h, a, i)), load(utility, (h, a, i)), beta, beta,
-                load(Q, (0, a, i)), load(Q, (1, a, i)), load(Q, (2, a, i)), ceiling_r, ceiling_u, scales,
-            )  # fmt: skip
+            told = load(reward, (h, a, i)), load(utility, (h, a, i))
+            PV = load(Q, (0, a, i)), load(Q, (1, a, i)), load(Q, (2, a, i))
+            r, dagger, u = action_values(told, (beta, beta), PV, limits, scales)
             logit = fma(lam, u, dagger + r) * (1.0 / kappa)
             store(Q, (0, a, i), r)
             store(Q, (1, a, i), dagger)
@@ -79,7 +85,7 @@ def softmax_step(h, n, steps_left, reward, utility, bonus, scales, lam, Q, pi, s
             V_dagger = fma(w, load(Q, (1, a, i)), V_dagger)
             V_u = fma(w, load(Q, (2, a, i)), V_u)
         per_W = 1.0 / W
-        store(share, (i,), per_W)
+        store(norm, (i,), per_W)
         store(V, (h, 0, i), fma(V_r, per_W, kappa * (log(W) - w_ln_w * per_W)))
         store(V, (h, 1, i), V_dagger * per_W)
         store(V, (h, 2, i), V_u * per_W)
@@ -157,8 +163,9 @@ def feature_bonus(h, n, p, phi, gram_inv, scales, bonus):  # type: ignore[no-unt
 
 
 @inlined_kernel
-def average(h, a, i, start, column, share, V):  # type: ignore[no-untyped-def]
-    """P̂_hV of r, †, u at slot i and action a, from P̂ row by row (see Work) and V (H+1, n, 3, 8), eight λ at once."""
+def average(h, a, i, rows, V):  # type: ignore[no-untyped-def]
+    """P̂_hV of r, †, u at slot i and action a, from the `Rows` of P̂ and V (H+1, n, 3, 8), eight λ at once."""
+    start, column, share = rows
     r = dagger = u = spread(0.0)
     for entry in range(start[h, a, i], start[h, a, i + 1]):
         p, j = share[h, entry], column[h, entry]
@@ -169,8 +176,9 @@ def average(h, a, i, start, column, share, V):  # type: ignore[no-untyped-def]
 
 
 @inlined_kernel
-def deviation(h, a, i, g, start, column, share, V):  # type: ignore[no-untyped-def]
+def deviation(h, a, i, g, rows, V):  # type: ignore[no-untyped-def]
     """σ = √(P̂V² − (P̂V)²) of value g at slot i and action a: how far the next value strays; eight λ at once."""
+    start, column, share = rows
     mean = square = spread(0.0)
     for entry in range(start[h, a, i], start[h, a, i + 1]):
         value = load(V, (h + 1, column[h, entry], g, 0))
@@ -180,31 +188,29 @@ def deviation(h, a, i, g, start, column, share, V):  # type: ignore[no-untyped-d
 
 
 @inlined_kernel
-def bonuses(h, a, i, start, column, share, V, bonus, scales):  # type: ignore[no-untyped-def]
+def bonuses(h, a, i, rows, V, bonus, scales):  # type: ignore[no-untyped-def]
     """The bonuses in use for r and for u at slot i and action a, eight λ at once: β (H, A, n), or as it is shaped."""
     beta_r = beta_u = spread(bonus[h, a, i])
     if scales.curve != 0.0 or scales.spread != 0.0:
-        beta_r = shaped(beta_r, deviation(h, a, i, 0, start, column, share, V), scales)
-        beta_u = shaped(beta_u, deviation(h, a, i, 2, start, column, share, V), scales)
+        beta_r = shaped(beta_r, deviation(h, a, i, 0, rows, V), scales)
+        beta_u = shaped(beta_u, deviation(h, a, i, 2, rows, V), scales)
     return beta_r, beta_u
 
 
 @inlined_kernel
-def count_step(h, n, steps_left, start, column, share, reward, utility, bonus, scales, lams, Q, V):  # type: ignore[no-untyped-def]
+def count_step(h, n, rows, terms, scales, lams, Q, V):  # type: ignore[no-untyped-def]
     """`softmax_step` for counts: at n slots, one by one, with eight λ at once, `lams` (8,).
 
     Writes row h of V (H+1, n, 3, 8) from row h + 1. `Q` (4, A, 8) is room for Q and logits; the rest is as there.
     """
+    reward, utility, bonus = terms
     A, kappa, lam = Q.shape[1], scales.kappa, load(lams, (0,))
-    ceiling_r, ceiling_u = ceilings(steps_left, A, scales)
+    limits = ceilings(V.shape[0] - 2 - h, A, scales)
     for i in range(n):
         top = spread(-np.inf)
         for a in range(A):
-            r, dagger, u = average(h, a, i, start, column, share, V)
-            beta_r, beta_u = bonuses(h, a, i, start, column, share, V, bonus, scales)
-            r, dagger, u = action_values(
-                reward[h, a, i], utility[h, a, i], beta_r, beta_u, r, dagger, u, ceiling_r, ceiling_u, scales
-            )
+            PV, betas = average(h, a, i, rows, V), bonuses(h, a, i, rows, V, bonus, scales)
+            r, dagger, u = action_values((reward[h, a, i], utility[h, a, i]), betas, PV, limits, scales)
             logit = fma(lam, u, dagger + r) * (1.0 / kappa)
             store(Q, (0, a, 0), r)
             store(Q, (1, a, 0), dagger)

@@ -1,4 +1,4 @@
-"""Decisions over finitely many arms, compiled. Algorithm 1 of the paper and its peers differ in a `Rule` only.
+"""Decisions over finitely many arms. Algorithm 1 of the paper and its peers differ in a `Rule` only.
 
 With θ̂ and β = ‖·‖_{Λ⁻¹} from the regression and the radius C,
 
@@ -15,10 +15,10 @@ import numpy as np
 from episafe.kernels.arm_hull import INFEASIBLE, envelope
 from episafe.kernels.bandit_regression import estimates, norm
 from episafe.kernels.compilation import kernel
-from episafe.learning.bandit_radius import radius_now
-from episafe.types import Array, IntArray
+from episafe.kernels.confidence_radius import radius_now
+from episafe.kernels.mixing import admits, mixed, nudged
+from episafe.types import SAFE, SEARCH, Array, IntArray
 
-SAFE, SEARCH = 0, 1
 ADMITTED, UNCONFIDENT, NO_POLICY, FAILED, BEYOND, SEED, ALWAYS = range(7)
 REASONS = (
     "",
@@ -111,7 +111,7 @@ def decide(arms, first, safe, model, rule, radius, room, policy):  # type: ignor
         _mix(safe, first, policy, 1.0, n)
         return SAFE, np.nan, bound_safe, NO_POLICY
     if rule.shrink:
-        share, bound = _shrunk(rule, slack, low, high, share, room, safe, first, policy)
+        share, bound = _shrunk(rule, slack, (low, high, share), room, safe, first, policy)
         if math.isnan(share):
             _mix(safe, first, policy, 1.0, n)
             return SAFE, np.nan, bound_safe, FAILED
@@ -162,27 +162,6 @@ def _why_not(rule, radius, count, width, slack):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def mixed(low, high, share):  # type: ignore[no-untyped-def]
-    """(1 − share)·low + share·high: the number that certifies, always computed in this one way."""
-    return (1.0 - share) * low + share * high
-
-
-@kernel
-def nudged(low, high, share, threshold):  # type: ignore[no-untyped-def]
-    """The smallest tried share ≥ `share` whose mixture passes the check in float64; NaN where even `high` fails.
-
-    An optimum lies on the boundary, where rounding decides: steps of 2⁻⁵², doubled, end that.
-    """
-    step = 2.0**-52
-    while not mixed(low, high, share) >= threshold:  # not <, which NaN would pass
-        if not share < 1.0:
-            return np.nan
-        share = min(share + step, 1.0)
-        step *= 2.0
-    return share
-
-
-@kernel
 def _mix(safe, first, policy, kept, n):  # type: ignore[no-untyped-def]
     """The incumbent with probability `kept`, else every arm alike."""
     for i in range(n):
@@ -190,10 +169,14 @@ def _mix(safe, first, policy, kept, n):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _shrunk(rule, slack, low, high, share, room, safe, first, policy):  # type: ignore[no-untyped-def]
-    """γ·proposal + (1 − γ)·incumbent with the largest γ that γ·bound + (1 − γ)(b + ξ) ≥ b allows; γ and that bound."""
+def _shrunk(rule, slack, proposal, room, safe, first, policy):  # type: ignore[no-untyped-def]
+    """γ·proposal + (1 − γ)·incumbent with the largest γ that γ·bound + (1 − γ)(b + ξ) ≥ b allows; γ and that bound.
+
+    `proposal` is two arms and the share of the second.
+    """
+    low, high, share = proposal
     bound, known = mixed(room.bound[low], room.bound[high], share), rule.threshold + slack
-    kept = 0.0 if bound >= rule.threshold else (rule.threshold - bound) / (known - bound)
+    kept = 0.0 if admits(bound, rule.threshold) else (rule.threshold - bound) / (known - bound)
     kept = nudged(bound, known, kept, rule.threshold)
     for i in range(policy.shape[0]):
         policy[i] = kept * safe[first + i]

@@ -1,4 +1,4 @@
-"""The world as the run loop sees it: one round of a bandit, compiled; both loops call it."""
+"""The world as the run loop sees it: one round of a bandit, for the plain loop and the compiled one."""
 
 import math
 from typing import NamedTuple
@@ -7,6 +7,7 @@ import numpy as np
 
 from episafe.kernels.arm_hull import envelope
 from episafe.kernels.compilation import kernel
+from episafe.kernels.mixing import mixed
 from episafe.types import Array
 
 BLOCK = 1_024  # rounds whose noise is drawn together: a run can then begin at any round
@@ -71,4 +72,4 @@ def optima(theta, threshold, arms, num_arms, found):  # type: ignore[no-untyped-
         for i in range(num_arms):
             f[i], g[i] = mean(theta, 0, arms, k * num_arms + i), mean(theta, 1, arms, k * num_arms + i)
         low, high, share, _ = envelope(f, g, threshold, order)
-        found[k] = np.nan if high < 0 else (1.0 - share) * f[low] + share * f[high]
+        found[k] = np.nan if high < 0 else mixed(f[low], f[high], share)

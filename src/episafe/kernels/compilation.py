@@ -1,4 +1,4 @@
-"""How kernels are compiled and cached.
+"""How kernels are compiled and cached, and how Python calls them.
 
 numba caches machine code by the file of the function alone. A kernel that calls one in another file would go on running
 the old code of that file after a change to it, silently. So each kernel's cache is tied to a hash of all their sources.
@@ -6,38 +6,89 @@ the old code of that file after a change to it, silently. So each kernel's cache
 
 import hashlib
 from collections.abc import Callable
-from functools import cache
+from functools import cache, update_wrapper
 from pathlib import Path
 from typing import Any
 
-from numba import njit
+from numba import njit, types
 from numba.core.caching import IndexDataCacheFile
+from numba.extending import overload
+
+Function = Callable[..., Any]
 
 
-def kernel(function: Callable[..., Any]) -> Any:
+def kernel(function: Function) -> Any:
     """A compiled function on plain arrays. Slices inside kernels are avoided: they triple the time to compile."""
     return _compiled(function)
 
 
-def lean_kernel(function: Callable[..., Any]) -> Any:
+def lean_kernel(function: Function) -> Any:
     """A kernel that makes no arrays: references to them need not be counted, which costs as much as small loops do."""
     return _compiled(function, _nrt=False)
 
 
-def inlined_kernel(function: Callable[..., Any]) -> Any:
-    """A lean kernel that becomes part of the kernels that call it. Python cannot call it: that saves an eighth of the
-    time to compile."""
-    return _compiled(function, _nrt=False, forceinline=True, no_cpython_wrapper=True)
+def inlined_kernel(function: Function) -> Any:
+    """A lean kernel that becomes part of the kernels that call it.
+
+    For Python it is compiled when Python calls it, with checks that arrays have the room that it needs.
+    """
+    return Formula(function, lambda: _compiled(function, "python", _nrt=False, boundscheck=True))
 
 
-def _compiled(function: Callable[..., Any], **options: Any) -> Any:
+def plain_kernel(function: Function) -> Any:
+    """An inlined kernel on a few numbers, which Python runs as it is written, on floats."""
+    return Formula(function, lambda: lambda *numbers: function(*map(float, numbers)))
+
+
+class Formula:
+    """What kernels take into themselves and Python can call.
+
+    Kernels see machine code without an entry for Python, which saves an eighth of the time to compile.
+    """
+
+    def __init__(self, function: Function, make_entry: Callable[[], Function]) -> None:
+        update_wrapper(self, function)
+        self.py_func, self._make_entry = function, cache(make_entry)
+        self.in_kernels = _compiled(function, _nrt=False, forceinline=True, no_cpython_wrapper=True)
+        self._numba_type_ = types.Dispatcher(self.in_kernels)  # what numba takes it for
+
+    def __call__(self, *arguments: Any) -> Any:
+        """The formula, from Python."""
+        return self._make_entry()(*arguments)
+
+
+def by_model(compiled: Callable[[Function], Any], forms: dict[type, Function]) -> Callable[[Function], Any]:
+    """A kernel with one form for each kind of model, its first argument. A caller is compiled with the form it needs.
+
+    Args:
+        compiled: how a form is compiled for Python, e.g. `kernel`.
+        forms: by the kind of model; functions of the same arguments, written for kernels.
+    """
+    return lambda said: ByModel(said, compiled, forms)
+
+
+class ByModel:
+    """The forms of a kernel, for kernels and for Python; `said` is what they have in common: a name and a docstring."""
+
+    def __init__(self, said: Function, compiled: Callable[[Function], Any], forms: dict[type, Function]) -> None:
+        update_wrapper(self, said)
+        self._entries = {kind: cache(lambda form=form: compiled(form)) for kind, form in forms.items()}
+        overload(self, strict=False)(lambda model, *_: forms[model.instance_class])
+
+    def __call__(self, *arguments: Any) -> Any:
+        """The form for this model, from Python."""
+        return self._entries[type(arguments[0])]()(*arguments)
+
+
+def _compiled(function: Function, entry: str = "", **options: Any) -> Any:
+    """`function` with a cache of its own by the name of the entry, since numba does not tell options apart."""
     options |= {"error_model": "numpy", "no_cfunc_wrapper": True}  # nobody calls them from C
     try:
         made = njit(cache=True, **options)(function)
         # Files of another version are not even opened: their index may name classes that are gone.
         store = made._cache
-        base = f"{store._impl.filename_base}.{source_stamp()[:16]}"
-        store._cache_file = IndexDataCacheFile(store._cache_path, base, source_stamp())  # type: ignore[no-untyped-call]
+        base = f"{store._impl.filename_base}{entry}.{source_stamp()[:16]}"
+        store._cache_file = IndexDataCacheFile(store._cache_path, base, source_stamp())
     except (RuntimeError, AttributeError, TypeError):
         # no folder to write a cache to, or a numba that keeps its cache otherwise: better none than a stale one
         return njit(**options)(function)
@@ -46,10 +97,8 @@ def _compiled(function: Callable[..., Any], **options: Any) -> Any:
 
 @cache
 def source_stamp() -> str:
-    """A hash of all source files of the package that have to do with kernels: that so much as name them."""
+    """A hash of the source files of this folder, which holds all kernels."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
-        text = path.read_bytes()
-        if b"kernel" in text:
-            digest.update(text)
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from episafe.kernels.compilation import kernel
+from episafe.kernels.compilation import kernel, lean_kernel
 from episafe.types import Array, IntArray
 
 BETS = 0.9 * 2.0 ** (-0.75 * np.arange(14))  # from bold to 0.001: the best bet is about √(ln(1/δ)/n)
@@ -48,7 +48,7 @@ def blank_trials(num_rows: int) -> Trials:
     return Trials(np.zeros((num_rows, 6)), lower, log_term, guess, in_use, newest)
 
 
-@kernel
+@lean_kernel
 def lower_bound(sums, i, log_term):  # type: ignore[no-untyped-def]
     """The largest m that some bet refutes, 0 if there is none: 1/x for the smaller root x of the quadratic."""
     best = 0.0
@@ -72,7 +72,7 @@ def lower_bounds(sums, log_term):  # type: ignore[no-untyped-def]
     return found
 
 
-@kernel
+@lean_kernel
 def credit(trials, i, share, utility, reward):  # type: ignore[no-untyped-def]
     """Add an episode with total `utility` X and total `reward` R to policy i, whose share in it was q."""
     weighted = share * utility

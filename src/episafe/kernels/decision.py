@@ -1,31 +1,15 @@
-"""Algorithm 2, compiled: plain arrays in, plain arrays out (see model.py). The slow twin is tests/oracles.py."""
+"""Algorithm 2: plain arrays in, plain arrays out (see model_arrays.py). The slow twin is tests/oracles.py."""
 
 import numpy as np
-from numba.extending import overload
 
 from episafe.kernels.backward_pass import clear, count_step, feature_bonus, predict, regress, softmax_step
-from episafe.kernels.compilation import inlined_kernel, lean_kernel
+from episafe.kernels.compilation import by_model, inlined_kernel, lean_kernel
 from episafe.kernels.lanes import load, store
-from episafe.kernels.model_arrays import CountModel, DenseModel, Scales, Support, Work
-from episafe.types import IntArray
+from episafe.kernels.mixing import admits
+from episafe.kernels.model_arrays import CountModel, DenseModel, Room, Rows, Terms
+from episafe.types import SAFE, SEARCH, ZERO
 
-SAFE, ZERO, SEARCH = 0, 1, 2  # where a decision comes from
 ABOVE, BELOW, TOP, BOTTOM, HALVE, LAST = range(6)  # stages of the search
-
-
-@lean_kernel
-def admits(utility_bound, threshold):  # type: ignore[no-untyped-def]
-    """The certified check: a policy may be deployed if its pessimistic utility is at least b. NaN never passes."""
-    return utility_bound >= threshold
-
-
-def refresh(model: DenseModel | CountModel, size: IntArray, work: Work, scales: Scales) -> None:
-    """Compute what the evaluations of one plan share: the bonuses and, for counts, P̂ row by row."""
-
-
-@overload(refresh)
-def _refresh(model, size, work, scales):  # type: ignore[no-untyped-def]
-    return _refresh_dense if model.instance_class is DenseModel else _refresh_counts
 
 
 def _refresh_dense(model, size, work, scales):  # type: ignore[no-untyped-def]
@@ -50,20 +34,16 @@ def _refresh_counts(model, size, work, scales):  # type: ignore[no-untyped-def]
             work.start[h, a, size[h]] = entry
 
 
-def evaluate(model: DenseModel | CountModel, support: Support, work: Work, scales: Scales) -> None:
-    """V̲ᵘ(s₁) of π^λ for each λ of `work.lams`, into `work.bounds`; the values at all slots are left in `work.V`."""
-
-
-@overload(evaluate)
-def _evaluate(model, support, work, scales):  # type: ignore[no-untyped-def]
-    return _evaluate_dense if model.instance_class is DenseModel else _evaluate_counts
+@by_model(lean_kernel, {DenseModel: _refresh_dense, CountModel: _refresh_counts})
+def refresh(model, size, work, scales):  # type: ignore[no-untyped-def]
+    """Compute what the evaluations of one plan share: the bonuses and, for counts, P̂ row by row."""
 
 
 # Both forms unpack their arrays once: taking them from a tuple in the loop costs as much as the arithmetic.
 def _evaluate_dense(model, support, work, scales):  # type: ignore[no-untyped-def]
     phi, gram_inv, moments, projected, weights = model.phi, model.gram_inv, model.moments, work.projected, work.weights
-    size, reward, utility = support.size, support.reward, support.utility
-    bonus, V, Q, pi, norm = work.bonus, work.V, work.Q, work.pi, work.norm
+    size, terms = support.size, Terms(support.reward, support.utility, work.bonus)
+    V, Q, room = work.V, work.Q, Room(work.Q, work.pi, work.norm, work.V)
     last, lam = size.shape[0] - 1, work.lams[0]
     for h in range(last, -1, -1):
         if h == last:
@@ -71,18 +51,21 @@ def _evaluate_dense(model, support, work, scales):  # type: ignore[no-untyped-de
         else:
             regress(h, size[h + 1], moments, gram_inv, V, projected, weights)
             predict(h, size[h], h, phi, weights, Q)
-        softmax_step(h, size[h], last - h, reward, utility, bonus, scales, lam, Q, pi, norm, V)
+        softmax_step(h, size[h], last - h, terms, scales, lam, room)
     work.bounds[0] = V[0, 2, 0]
 
 
 def _evaluate_counts(model, support, work, scales):  # type: ignore[no-untyped-def]
-    start, column, share = work.start, work.column, work.share
-    size, reward, utility = support.size, support.reward, support.utility
-    bonus, V, Q, lams = work.bonus, work.V, work.Q, work.lams
-    last = size.shape[0] - 1
-    for h in range(last, -1, -1):
-        count_step(h, size[h], last - h, start, column, share, reward, utility, bonus, scales, lams, Q, V)
+    size, terms = support.size, Terms(support.reward, support.utility, work.bonus)
+    rows, V, Q, lams = Rows(work.start, work.column, work.share), work.V, work.Q, work.lams
+    for h in range(size.shape[0] - 1, -1, -1):
+        count_step(h, size[h], rows, terms, scales, lams, Q, V)
     store(work.bounds, (0,), load(V, (0, 0, 2, 0)))
+
+
+@by_model(lean_kernel, {DenseModel: _evaluate_dense, CountModel: _evaluate_counts})
+def evaluate(model, support, work, scales):  # type: ignore[no-untyped-def]
+    """V̲ᵘ(s₁) of π^λ for each λ of `work.lams`, into `work.bounds`; the values at all slots are left in `work.V`."""
 
 
 @inlined_kernel
@@ -93,14 +76,8 @@ def set_all(lams, lam):  # type: ignore[no-untyped-def]
 
 
 @lean_kernel
-def refresh_once(model, size, work, scales):  # type: ignore[no-untyped-def]
-    """`refresh` as Python calls it."""
-    refresh(model, size, work, scales)
-
-
-@lean_kernel
-def evaluate_once(model, support, work, scales, lam):  # type: ignore[no-untyped-def]
-    """`evaluate` at one λ, as Python calls it: V̲ᵘ(s₁)."""
+def evaluate_at(model, support, work, scales, lam):  # type: ignore[no-untyped-def]
+    """V̲ᵘ(s₁) of π^λ at one λ, by `evaluate`."""
     set_all(work.lams, lam)
     work.lane[0] = 0
     evaluate(model, support, work, scales)

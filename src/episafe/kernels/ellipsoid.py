@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from episafe.kernels.compilation import kernel
+from episafe.kernels.mixing import share_reaching
 from episafe.kernels.trust_region import maximise
 from episafe.types import Array
 
@@ -97,8 +98,8 @@ def chords(p, q, w, c_f, c_g, threshold, atoms):  # type: ignore[no-untyped-def]
             elif threshold <= g < g_high:
                 _copy(ends, end, atoms, 1)
                 f_high, g_high = f, g
-    share = (threshold - g_low) / (g_high - g_low) if g_high > g_low else 1.0
-    return min(max(share, 0.0), 1.0), lam, max(gap, 0.0), True
+    share = share_reaching(g_low, g_high, threshold) if g_high > g_low else 1.0
+    return share, lam, max(gap, 0.0), True
 
 
 @kernel

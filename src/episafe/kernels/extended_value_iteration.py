@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 
 from episafe.kernels.compilation import kernel
-from episafe.problems.dual import Mixture, Point, best_mixture
 from episafe.types import Array, IntArray
 
 
@@ -108,19 +107,3 @@ def extended_occupancy(lower, upper, actions, order, initial_state):  # type: ig
                 for t in range(S):
                     mass[h + 1, t] += mass[h, s] * row[t]
     return mass
-
-
-def optimistic_pessimistic(
-    reward: Array, utility: Array, box: Box, threshold: float, initial_state: int
-) -> Mixture[Greedy]:
-    """max over π and P' in the box of V^r_{P'}(s₁) s.t. V^u_{P'}(s₁) ≥ b: a mixture of two (π, P') pairs.
-
-    The pairs are the vertices of the extended occupancies z_h(s,a,s'), a convex set, so the one-dimensional dual is
-    exact. Without a feasible pair, the one of largest utility.
-    """
-
-    def best(reward_weight: float, utility_weight: float) -> Point[Greedy]:
-        actions, order, V = extended_greedy(reward, utility, box.lower, box.upper, reward_weight, utility_weight)
-        return Point(float(V[initial_state, 0]), float(V[initial_state, 1]), Greedy(actions, order))
-
-    return best_mixture(best, threshold)

@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.core.typeconv.castgraph import Conversion
-from numba.extending import intrinsic, lower_builtin, lower_cast, models, register_model, type_callable
+from numba.extending import box, intrinsic, lower_builtin, lower_cast, models, register_model, type_callable
 
 LANES = 8
 VECTOR = ir.VectorType(ir.DoubleType(), LANES)
@@ -61,6 +61,13 @@ def _eight_times(context: Any, builder: Any, number_type: Any, lanes_type: Any, 
     number = context.cast(builder, number, number_type, types.float64)
     nothing, first_everywhere = ir.Constant(VECTOR, ir.Undefined), ir.VectorType(ir.IntType(32), LANES)([0] * LANES)
     return builder.shuffle_vector(builder.insert_element(nothing, number, ir.IntType(32)(0)), nothing, first_everywhere)
+
+
+@box(Lanes)
+def _as_tuple(lanes_type: Any, x: Any, c: Any) -> Any:
+    """Python sees eight numbers."""
+    numbers = [c.builder.extract_element(x, ir.IntType(32)(i)) for i in range(LANES)]
+    return c.pyapi.tuple_pack([c.pyapi.float_from_double(number) for number in numbers])
 
 
 def _together(*given: Any) -> Any:
@@ -202,7 +209,13 @@ def _place(context: Any, builder: Any, signature: Any, values: Any) -> Any:
     array = context.make_array(array_type)(context, builder, values[0])
     index = zip(cgutils.unpack_tuple(builder, values[1], len(index_type)), index_type, strict=True)
     whole = [context.cast(builder, i, i_type, types.intp) for i, i_type in index]
-    pointer = cgutils.get_item_pointer(context, builder, array_type, array, whole, wraparound=False)
+    checked = context.enable_boundscheck  # where Python calls; kernels are given room
+    if checked:
+        last = builder.add(whole[-1], whole[-1].type(LANES - 1))
+        cgutils.do_boundscheck(context, builder, last, cgutils.unpack_tuple(builder, array.shape)[-1])
+    pointer = cgutils.get_item_pointer(
+        context, builder, array_type, array, whole, wraparound=False, boundscheck=checked
+    )
     return builder.bitcast(pointer, VECTOR.as_pointer())
 
 

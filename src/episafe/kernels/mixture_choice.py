@@ -1,23 +1,22 @@
 """Which policies on trial to mix, and how: the largest score among the mixtures whose bound reaches the threshold."""
 
-from episafe.kernels.compilation import kernel
+from episafe.kernels.compilation import lean_kernel
 from episafe.kernels.confidence_sequence import SUM_Q, SUM_QR
-from episafe.kernels.decision import admits
+from episafe.kernels.mixing import admits, mixed, nudged, share_reaching
 
-INSIDE = 1.0 - 1e-12  # keeps the mixture's bound above b in spite of rounding
 # These touch the regret and never the guarantee; set on the released problems of seeds 1000 to 1033.
 TRUST = 30.0  # episodes that the promise made for the newest policy counts for; for the others 1
 EPISODES_TO_CERTIFY = 1000.0  # of one policy, in round numbers
 
 
-@kernel
+@lean_kernel
 def score(trials, i):  # type: ignore[no-untyped-def]
     """How good policy i seems: its mean reward, with the reward promised as so many more episodes."""
     trust = TRUST if i == trials.newest[0] else 1.0
     return (trials.sums[i, SUM_QR] + trust * trials.guess[i]) / (trials.sums[i, SUM_Q] + trust)
 
 
-@kernel
+@lean_kernel
 def choose(trials, threshold, num_episodes):  # type: ignore[no-untyped-def]
     """(i, j, p, bound) of the mixture p·i + (1−p)·j to deploy; i = j and p = 1 for one policy alone.
 
@@ -31,7 +30,7 @@ def choose(trials, threshold, num_episodes):  # type: ignore[no-untyped-def]
     return i, j, p, bound
 
 
-@kernel
+@lean_kernel
 def best_mixture(trials, threshold, bonus):  # type: ignore[no-untyped-def]
     """(i, j, p, bound, value) of the mixture that solves, with `bonus` added to the score of the newest policy,
 
@@ -55,9 +54,9 @@ def best_mixture(trials, threshold, bonus):  # type: ignore[no-untyped-def]
             L_j = trials.lower[j]
             if trials.in_use[j] == 0 or L_j <= threshold:
                 continue
-            p = (L_j - threshold) / (L_j - L_i) * INSIDE
-            mixed = p * L_i + (1.0 - p) * L_j
-            value = p * score_i + (1.0 - p) * score(trials, j)
-            if value > best and admits(mixed, threshold):
-                first, second, weight, bound, best = i, j, p, mixed, value
+            share = 1.0 - (1.0 - share_reaching(L_i, L_j, threshold))  # p = 1 − share, and share = 1 − p to the bit
+            share = nudged(L_i, L_j, share, threshold)
+            value = mixed(score_i, score(trials, j), share)
+            if value > best and share < 1.0:
+                first, second, weight, bound, best = i, j, 1.0 - share, mixed(L_i, L_j, share), value
     return first, second, weight, bound, best

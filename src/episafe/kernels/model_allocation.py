@@ -1,4 +1,4 @@
-"""The arrays of model.py, made and widened."""
+"""The arrays of model_arrays.py, made and widened."""
 
 from typing import TypeVar
 
@@ -6,9 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from episafe.kernels.lanes import LANES, padded
-from episafe.kernels.model_arrays import CountModel, DenseModel, Known, Work
-from episafe.problems.sampled import AnyTask
-from episafe.problems.task import Task
+from episafe.kernels.model_arrays import CountModel, CountWork, DenseModel, FeatureWork, Known, Model, Work
 from episafe.types import Array
 
 FIRST_SLOTS, FIRST_TRANSITIONS = 16, 32  # room to begin with; it doubles when it is used up (see lanes.padded)
@@ -16,11 +14,12 @@ FIRST_SLOTS, FIRST_TRANSITIONS = 16, 32  # room to begin with; it doubles when i
 Entry = TypeVar("Entry", bound=np.generic)
 
 
-def known_arrays(task: Task) -> Known:
-    """The task's arrays with states last, as the kernels read them, with room for whole lanes."""
-    phi = np.zeros((task.num_states, task.num_actions, 0)) if task.phi is None else task.phi
-    arrays = [np.ascontiguousarray(np.moveaxis(given, 1, -1)) for given in (task.reward, task.utility, phi[None])]
-    return Known(*[widened(array, padded(task.num_states)) for array in arrays])
+def known_arrays(reward: Array, utility: Array, phi: Array | None) -> Known:
+    """A task's arrays, reward and utility (H, S, A), phi (S, A, d), with states last and room for whole lanes."""
+    _, S, A = reward.shape
+    phi = np.zeros((S, A, 0)) if phi is None else phi
+    arrays = [np.ascontiguousarray(np.moveaxis(given, 1, -1)) for given in (reward, utility, phi[None])]
+    return Known(*[widened(array, padded(S)) for array in arrays])
 
 
 def dense_model(phi: Array, ridge: float) -> DenseModel:
@@ -30,9 +29,9 @@ def dense_model(phi: Array, ridge: float) -> DenseModel:
     return DenseModel(phi, gram, gram_inv, np.zeros(H), np.zeros((H, d, n)))
 
 
-def count_model(task: AnyTask, ridge: float, n: int) -> CountModel:
-    """Nothing counted yet, with room for n slots a step."""
-    H, A, m = task.horizon, task.num_actions, FIRST_TRANSITIONS
+def count_model(shape: tuple[int, int, int], ridge: float) -> CountModel:
+    """Nothing counted yet, with room for n slots a step: `shape` is (H, A, n)."""
+    (H, A, n), m = shape, FIRST_TRANSITIONS
     following, target = (np.zeros((H, m), dtype=np.int64) for _ in range(2))
     return CountModel(
         visits=np.zeros((H, A, n)),
@@ -46,29 +45,41 @@ def count_model(task: AnyTask, ridge: float, n: int) -> CountModel:
     )
 
 
-def room_to_plan(model: DenseModel | CountModel, n: int, found: Array) -> Work:
+def room_to_plan(model: Model, n: int, found: Array) -> Work:
     """Room to plan in, for n slots a step."""
-    if isinstance(model, DenseModel):
-        (H, A, d, _), m, rows, side_by_side, states = model.phi.shape, 0, 0, 1, n
-        V, Q = np.zeros((H + 1, 3, n)), np.zeros((3, A, n))
-    else:
-        (H, A, _), m, rows, side_by_side, states, d = model.visits.shape, model.times.shape[1], n + 1, LANES, 0, 0
-        V, Q = np.zeros((H + 1, n, 3, LANES)), np.zeros((4, A, LANES))
-    return Work(
+    return _feature_work(model, n, found) if isinstance(model, DenseModel) else _count_work(model, n, found)
+
+
+def _feature_work(model: DenseModel, n: int, found: Array) -> FeatureWork:
+    H, A, d, _ = model.phi.shape
+    return FeatureWork(
         bonus=np.zeros((H, A, n)),
-        lams=np.full(side_by_side, np.nan),
-        bounds=np.full(side_by_side, np.nan),
+        lams=np.full(1, np.nan),
+        bounds=np.full(1, np.nan),
         lane=np.zeros(1, dtype=np.int64),
-        V=V,
-        Q=Q,
-        pi=np.zeros((A, states)),
-        norm=np.zeros(states),
+        found=found,
+        V=np.zeros((H + 1, 3, n)),
+        Q=np.zeros((3, A, n)),
+        pi=np.zeros((A, n)),
+        norm=np.zeros(n),
         projected=np.zeros((3, d)),
         weights=np.zeros((H, 3, d)),
-        start=np.zeros((H, A, rows), dtype=np.int64),
+    )
+
+
+def _count_work(model: CountModel, n: int, found: Array) -> CountWork:
+    (H, A, _), m = model.visits.shape, model.times.shape[1]
+    return CountWork(
+        bonus=np.zeros((H, A, n)),
+        lams=np.full(LANES, np.nan),
+        bounds=np.full(LANES, np.nan),
+        lane=np.zeros(1, dtype=np.int64),
+        found=found,
+        V=np.zeros((H + 1, n, 3, LANES)),
+        Q=np.zeros((4, A, LANES)),
+        start=np.zeros((H, A, n + 1), dtype=np.int64),
         column=np.zeros((H, m), dtype=np.int64),
         share=np.zeros((H, m)),
-        found=found,
     )
 
 

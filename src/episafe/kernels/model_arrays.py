@@ -5,7 +5,7 @@ has the size of the state space. Slot 0 of step 0 is the initial state. Slots ar
 loops over them vectorise. Values come in threes, in the order r, †, u.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from episafe.types import Array, IntArray
 
@@ -49,6 +49,19 @@ class Support(NamedTuple):
     utility: Array
 
 
+class Visited(NamedTuple):
+    """The visited states of a finite task and what is known of them.
+
+    `slot_of` (H, S), −1 for unseen; `state_of` (H, n); `phi` (H, A, d, n), d = 0 for counts.
+    """
+
+    known: Known
+    slot_of: IntArray
+    state_of: IntArray
+    support: Support
+    phi: Array
+
+
 class DenseModel(NamedTuple):
     """P̂V(s,a) = φ(s,a)ᵀ Λ_h⁻¹ Σ_j m_j V(s_j), β = ‖φ‖_{Λ⁻¹}.
 
@@ -61,6 +74,11 @@ class DenseModel(NamedTuple):
     gram_inv: Array
     log_det: Array
     moments: Array
+
+    @property
+    def is_dense(self) -> Literal[True]:
+        """Whether Λ is a matrix."""
+        return True
 
 
 class CountModel(NamedTuple):
@@ -79,28 +97,76 @@ class CountModel(NamedTuple):
     num_transitions: IntArray
     ridge: float
 
+    @property
+    def is_dense(self) -> Literal[False]:
+        """Whether Λ is a matrix."""
+        return False
 
-class Work(NamedTuple):
-    """Room for one plan: what is computed once a plan and used at every λ, and the values of the λ evaluated last.
 
-    `bonus` (H, A, n) is β. `lams` are the λ evaluated together, eight for counts and one for features, with their
-    `bounds`; `lane` (1,) is the place among them of the λ asked for last. For features `V` (H+1, 3, n), `Q` (3, A, n),
-    `pi` (A, n), `norm` (n,), `projected` (3, d), `weights` (H, 3, d). For counts `V` (H+1, n, 3, 8), `Q` (4, A, 8), and
-    P̂ row by row: entries `start[h, a, i]` to `start[h, a, i+1]` of `column`, `share` (H, m). `found` (1,) is the λ
-    found last, NaN if none.
+class Terms(NamedTuple):
+    """What a step brings by itself: `reward`, `utility` and `bonus` β, all (H, A, n)."""
+
+    reward: Array
+    utility: Array
+    bonus: Array
+
+
+class Room(NamedTuple):
+    """Room for the softmax at n states: `Q` (3, A, n), weights `pi` (A, n), `norm` (n,) and values `V` (H, 3, n)."""
+
+    Q: Array
+    pi: Array
+    norm: Array
+    V: Array
+
+
+class Rows(NamedTuple):
+    """P̂ row by row: entries `start[h, a, i]` to `start[h, a, i+1]` of `column`, `share` (H, m)."""
+
+    start: IntArray
+    column: IntArray
+    share: Array
+
+
+class FeatureWork(NamedTuple):
+    """Room for one plan with features: what is computed once a plan and used at every λ, and the values of the last λ.
+
+    `bonus` (H, A, n) is β. `lams` (1,) is the λ evaluated last, with its bound in `bounds`; `lane` (1,) is 0. `found`
+    (1,) is the λ found last, NaN if none. `V` (H+1, 3, n), `Q` (3, A, n), `pi` (A, n), `norm` (n,), `projected` (3, d),
+    `weights` (H, 3, d).
     """
 
     bonus: Array
     lams: Array
     bounds: Array
     lane: IntArray
+    found: Array
     V: Array
     Q: Array
     pi: Array
     norm: Array
     projected: Array
     weights: Array
+
+
+class CountWork(NamedTuple):
+    """Room for one plan with counts, as `FeatureWork`.
+
+    `lams` (8,) are the λ evaluated together; `lane` (1,) is the place among them of the λ asked for last. `V`
+    (H+1, n, 3, 8), `Q` (4, A, 8); `start` (H, A, n+1), `column` and `share` (H, m) are those of `Rows`.
+    """
+
+    bonus: Array
+    lams: Array
+    bounds: Array
+    lane: IntArray
+    found: Array
+    V: Array
+    Q: Array
     start: IntArray
     column: IntArray
     share: Array
-    found: Array
+
+
+Model = DenseModel | CountModel
+Work = FeatureWork | CountWork

@@ -1,19 +1,18 @@
-"""Taking in episodes, compiled: slots for states, then the regression (see model.py)."""
+"""Taking in episodes: slots for states, then the regression (see model_arrays.py).
+
+Where steps share their data (see learning/shared_steps.py) a state has one slot at all steps and row 0 learns.
+"""
 
 import numpy as np
-from numba.extending import overload
 
-from episafe.kernels.compilation import kernel
+from episafe.kernels.compilation import by_model, kernel, lean_kernel
 from episafe.kernels.model_arrays import CountModel, DenseModel
-from episafe.types import IntArray
 
 
-@kernel
-def enter(known, slot_of, state_of, support, phi, states, slots):  # type: ignore[no-untyped-def]
-    """Slots (H,) of the states of one episode; a state new to its step gets the next slot and is described there.
-
-    slot_of (H, S), −1 for unseen; state_of (H, n); phi (H, A, d, n), d = 0 for counts.
-    """
+@lean_kernel
+def enter(visited, states, slots):  # type: ignore[no-untyped-def]
+    """Slots (H,) of the states of one episode; a state new to its step gets the next slot and is described there."""
+    known, slot_of, state_of, support, phi = visited
     H, A, d, _ = phi.shape
     for h in range(H):
         s = states[h]
@@ -28,13 +27,23 @@ def enter(known, slot_of, state_of, support, phi, states, slots):  # type: ignor
         slots[h] = slot_of[h, s]
 
 
-def absorb(model: DenseModel | CountModel, slots: IntArray, actions: IntArray) -> None:
-    """Add one episode, slots and actions (H,): Λ ← Λ + φφᵀ with inverse and ln det, m_j ← m_j + φ; or the counts."""
-
-
-@overload(absorb)
-def _absorb(model, slots, actions):  # type: ignore[no-untyped-def]
-    return _absorb_dense if model.instance_class is DenseModel else _absorb_counts
+@lean_kernel
+def enter_all_steps(visited, states, slots):  # type: ignore[no-untyped-def]
+    """Slots (H+1,) of the states of one episode; a new state gets the next slot, and is described, at every step."""
+    known, slot_of, state_of, support, phi = visited
+    H, A, d, _ = phi.shape
+    for t in range(H + 1):
+        s = states[t]
+        if slot_of[0, s] < 0:
+            i = support.size[0]
+            for h in range(H):
+                support.size[h] += 1
+                slot_of[h, s], state_of[h, i] = i, s
+                for a in range(A):
+                    support.reward[h, a, i], support.utility[h, a, i] = known.reward[h, a, s], known.utility[h, a, s]
+                    for k in range(d):
+                        phi[h, a, k, i] = known.phi[0, a, k, s]
+        slots[t] = slot_of[0, s]
 
 
 def _absorb_dense(model, slots, actions):  # type: ignore[no-untyped-def]
@@ -60,7 +69,7 @@ def _absorb_dense(model, slots, actions):  # type: ignore[no-untyped-def]
                 model.moments[h, k, slots[h + 1]] += x[k]
 
 
-@kernel
+@lean_kernel
 def count_transition(model, h, a, i, j, times):  # type: ignore[no-untyped-def]
     """Count that action a at slot i of step h led to slot j of the next, −1 for none, `times` times.
 
@@ -101,13 +110,19 @@ def _absorb_counts(model, slots, actions):  # type: ignore[no-untyped-def]
             model.times[h, t] += 1.0
 
 
-def is_full(model: DenseModel | CountModel, size: IntArray, n: int) -> bool:
-    """Whether one more episode might not fit."""
-    transitions_full = isinstance(model, CountModel) and bool(model.num_transitions.max() == model.times.shape[1])
-    return transitions_full or bool(size.max() == n)
+@lean_kernel
+def count_in_one(model, slots, actions):  # type: ignore[no-untyped-def]
+    """Count one episode in row 0, for all steps: slots (H+1,), actions (H,)."""
+    for h in range(actions.shape[0]):
+        count_transition(model, 0, actions[h], slots[h], slots[h + 1], 1.0)
 
 
-@kernel
+@by_model(kernel, {DenseModel: _absorb_dense, CountModel: _absorb_counts})
+def absorb(model, slots, actions):  # type: ignore[no-untyped-def]
+    """Add one episode, slots and actions (H,): Λ ← Λ + φφᵀ with inverse and ln det, m_j ← m_j + φ; or the counts."""
+
+
+@lean_kernel
 def _any_equal(lengths, room):  # type: ignore[no-untyped-def]
     found = False
     for length in lengths:
@@ -115,14 +130,14 @@ def _any_equal(lengths, room):  # type: ignore[no-untyped-def]
     return found
 
 
-@overload(is_full)
-def _is_full(model, size, n):  # type: ignore[no-untyped-def]
-    if model.instance_class is DenseModel:
-        return lambda model, size, n: _any_equal(size, n)
-    return lambda model, size, n: _any_equal(size, n) or _any_equal(model.num_transitions, model.times.shape[1])
+def _is_full_dense(model, size, n):  # type: ignore[no-untyped-def]
+    return _any_equal(size, n)
 
 
-@kernel
-def absorb_episode(model, slots, actions):  # type: ignore[no-untyped-def]
-    """`absorb` as Python calls it."""
-    absorb(model, slots, actions)
+def _is_full_counts(model, size, n):  # type: ignore[no-untyped-def]
+    return _any_equal(size, n) or _any_equal(model.num_transitions, model.times.shape[1])
+
+
+@by_model(kernel, {DenseModel: _is_full_dense, CountModel: _is_full_counts})
+def is_full(model, size, n):  # type: ignore[no-untyped-def]
+    """Whether one more episode might not fit into n slots a step."""

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from episafe.kernels import decision
 from episafe.kernels.backward_pass import softmax_step
 from episafe.kernels.compilation import kernel
-from episafe.kernels.decision import SAFE, SEARCH, ZERO
 from episafe.kernels.lanes import padded
-from episafe.kernels.model_arrays import DenseModel, Scales, Search, Support, Work
-from episafe.types import Array
+from episafe.kernels.mixing import admits
+from episafe.kernels.model_arrays import DenseModel, Room, Scales, Search, Support, Terms, Work
+from episafe.types import SAFE, SEARCH, ZERO, Array
 
 BoolArray = NDArray[np.bool_]
 BLOCK = 512  # states whose Q are in the cache together
@@ -25,7 +25,7 @@ def decide(
     model: DenseModel, support: Support, work: Work, scales: Scales, search: Search, points: int
 ) -> tuple[int, float, float]:
     """`decision.decide` with the bracket divided at `points` λ a pass: (source, λ, bound)."""
-    decision.refresh_once(model, support.size, work, scales)
+    decision.refresh(model, support.size, work, scales)
     candidates = [search.lam_max]  # ever smaller λ that a pass admitted
     lams = np.linspace(0.0, search.lam_max, points)
     admitted = utility_bounds(model, support, work, scales, lams) >= search.threshold
@@ -34,14 +34,20 @@ def decide(
     elif admitted[-1] or not search.fallback:
         candidates += _ever_smaller(model, support, work, scales, search, lams, admitted)
     for lam in reversed(candidates):
-        bound = float(decision.evaluate_once(model, support, work, scales, lam))
-        if decision.admits(bound, search.threshold):
+        bound = float(decision.evaluate_at(model, support, work, scales, lam))
+        if admits(bound, search.threshold):
             return (SEARCH if lam else ZERO), lam, bound
     return (SAFE, math.nan, bound) if search.fallback else (SEARCH, search.lam_max, bound)
 
 
 def _ever_smaller(
-    model: DenseModel, support: Support, work: Work, scales: Scales, search: Search, lams: Array, admitted: BoolArray
+    model: DenseModel,
+    support: Support,
+    work: Work,
+    scales: Scales,
+    search: Search,
+    lams: Array,
+    admitted: BoolArray,
 ) -> list[float]:
     """The smallest λ admitted in each pass, until the bracket is as narrow as that of bisection."""
     found, narrow = [], search.lam_max * 2.0**-search.num_halvings
@@ -73,20 +79,19 @@ def utility_bounds(model: DenseModel, support: Support, work: Work, scales: Scal
             Q = np.zeros((L * 3, A, block.stop - begin))
             for a in range(A if h < last else 0):
                 Q[:, a] = weights @ model.phi[h, a, :, block]
-            known = [
-                np.ascontiguousarray(g[h : h + 1, :, block]) for g in (support.reward, support.utility, work.bonus)
-            ]
-            V[:, :, block] = _softmax_steps(last - h, *known, scales, lams, Q.reshape(L, 3, A, -1))
+            given = support.reward, support.utility, work.bonus
+            terms = Terms(*[np.ascontiguousarray(g[h : h + 1, :, block]) for g in given])
+            V[:, :, block] = softmax_steps(last - h, terms, scales, lams, Q.reshape(L, 3, A, -1))
     return V[:, 2, 0].copy()
 
 
 @kernel
-def _softmax_steps(steps_left, reward, utility, bonus, scales, lams, Q):  # type: ignore[no-untyped-def]
+def softmax_steps(steps_left, terms, scales, lams, Q):  # type: ignore[no-untyped-def]
     """V (L, 3, n) of `softmax_step` at each λ; reward, utility, bonus (1, A, n), P̂V = Q (L, 3, A, n)."""
     L, _, A, n = Q.shape
     pi, norm, V, V_all = np.empty((A, n)), np.empty(n), np.empty((1, 3, n)), np.empty((L, 3, n))
     for m in range(L):
-        softmax_step(0, n, steps_left, reward, utility, bonus, scales, lams[m], Q[m], pi, norm, V)
+        softmax_step(0, n, steps_left, terms, scales, lams[m], Room(Q[m], pi, norm, V))
         for g in range(3):
             for i in range(n):
                 V_all[m, g, i] = V[0, g, i]

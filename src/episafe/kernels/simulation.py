@@ -1,11 +1,23 @@
 """One episode of a known kernel under a known table, by inverse transform sampling."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from episafe.kernels.compilation import kernel
 from episafe.types import Array
 
 Streams = tuple[np.random.Generator, np.random.Generator]  # of actions, of transitions; never shared
+
+
+class World(NamedTuple):
+    """What a loop knows and the agent does not: `P` (H, S, A, S), its running sums, r, u (H, S, A) and s₁."""
+
+    P: Array
+    running: Array
+    reward: Array
+    utility: Array
+    initial_state: int
 
 
 def running_sums(probabilities: Array) -> Array:

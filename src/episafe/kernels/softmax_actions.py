@@ -1,25 +1,24 @@
-"""The composite softmax policy at any state, compiled, from what a decision left behind (see model.py)."""
+"""The composite softmax policy at any state, from what a decision left behind (see model_arrays.py)."""
 
 import numpy as np
-from numba.extending import overload
 
 from episafe.kernels.backward_pass import average, bonuses, clear, feature_bonus, predict, shaped, softmax_step
-from episafe.kernels.compilation import inlined_kernel, kernel
+from episafe.kernels.compilation import by_model, inlined_kernel, kernel
 from episafe.kernels.lanes import LANES, fma, lane, largest, load, root, spread, store, total
-from episafe.kernels.model_arrays import CountModel, DenseModel, Known, Scales, Work
-from episafe.types import Array, IntArray
+from episafe.kernels.model_arrays import CountModel, DenseModel, Room, Rows, Terms
 
 
 @kernel
 def feature_table(known, gram_inv, weights, scales, lam, table):  # type: ignore[no-untyped-def]
     """π^λ at every state of a finite task, into `table` (H, S, A): gram_inv (H, d, d), weights (H, 3, d)."""
     H, A, n = known.reward.shape
-    bonus, Q, pi, norm, V = np.empty((H, A, n)), np.empty((3, A, n)), np.empty((A, n)), np.empty(n), np.empty((H, 3, n))
+    terms = Terms(known.reward, known.utility, np.empty((H, A, n)))
+    room = Room(np.empty((3, A, n)), np.empty((A, n)), np.empty(n), np.empty((H, 3, n)))
     for h in range(H):
-        feature_bonus(h, n, 0, known.phi, gram_inv, scales, bonus)
-        predict(h, n, 0, known.phi, weights, Q)
-        softmax_step(h, n, H - 1 - h, known.reward, known.utility, bonus, scales, lam, Q, pi, norm, V)
-        write_row(h, pi, norm, table)
+        feature_bonus(h, n, 0, known.phi, gram_inv, scales, terms.bonus)
+        predict(h, n, 0, known.phi, weights, room.Q)
+        softmax_step(h, n, H - 1 - h, terms, scales, lam, room)
+        write_row(h, room.pi, room.norm, table)
 
 
 @kernel
@@ -37,11 +36,16 @@ def unseen_bonus(ridge, scales):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def count_table(known, state_of, size, bonus, Q, ridge, scales, lam, table):  # type: ignore[no-untyped-def]
-    """π^λ at every state of a finite task, into `table` (H, S, A): bonus (H, A, n), P̂V = Q (H, 3, A, n) at slots."""
-    H, A, n = known.reward.shape
-    beta, PV, pi, norm, V = np.empty((H, A, n)), np.empty((3, A, n)), np.empty((A, n)), np.empty(n), np.empty((H, 3, n))
-    unseen = unseen_bonus(ridge, scales)
+def count_table(known, slots, bonus, Q, unseen, scales, lam, table):  # type: ignore[no-untyped-def]
+    """π^λ at every state of a finite task, into `table` (H, S, A).
+
+    `slots` are state_of (H, n) and size (H,); at them bonus (H, A, n) and P̂V = Q (H, 3, A, n), elsewhere the bonus
+    `unseen` and P̂V = 0.
+    """
+    (state_of, size), (H, A, n) = slots, known.reward.shape
+    beta, PV = np.empty((H, A, n)), np.empty((3, A, n))
+    terms = Terms(known.reward, known.utility, beta)
+    room = Room(PV, np.empty((A, n)), np.empty(n), np.empty((H, 3, n)))
     for h in range(H):
         clear(PV, n)
         for a in range(A):
@@ -53,56 +57,44 @@ def count_table(known, state_of, size, bonus, Q, ridge, scales, lam, table):  # 
                 beta[h, a, s] = bonus[h, a, i]
                 for g in range(3):
                     PV[g, a, s] = Q[h, g, a, i]
-        softmax_step(h, n, H - 1 - h, known.reward, known.utility, beta, scales, lam, PV, pi, norm, V)
-        write_row(h, pi, norm, table)
+        softmax_step(h, n, H - 1 - h, terms, scales, lam, room)
+        write_row(h, room.pi, room.norm, table)
 
 
 @kernel
-def count_values(model, size, work, scales, bonus, Q):  # type: ignore[no-untyped-def]
+def count_values(size, work, scales, bonus, Q):  # type: ignore[no-untyped-def]
     """P̂V of the values in `work.V` at all slots of all steps, into `Q` (H, 3, A, n), and the bonus in use (H, A, n).
 
     The bonus is that of the utility; what that of the reward has more is in `Q`.
     """
     H, _, A, _ = Q.shape
-    start, column, share, V, chosen = work.start, work.column, work.share, work.V, work.lane[0]
+    rows, V, chosen = Rows(work.start, work.column, work.share), work.V, work.lane[0]
     for h in range(H):
         for a in range(A):
             for i in range(size[h]):
-                r, dagger, u = average(h, a, i, start, column, share, V)
-                beta_r, beta_u = bonuses(h, a, i, start, column, share, V, work.bonus, scales)
+                r, dagger, u = average(h, a, i, rows, V)
+                beta_r, beta_u = bonuses(h, a, i, rows, V, work.bonus, scales)
                 bonus[h, a, i] = lane(beta_u, chosen)
                 Q[h, 0, a, i] = lane(fma(scales.C_r, beta_r - beta_u, r), chosen)
                 Q[h, 1, a, i] = lane(dagger, chosen)
                 Q[h, 2, a, i] = lane(u, chosen)
 
 
-def policy_table(
-    model: DenseModel | CountModel,
-    known: Known,
-    state_of: IntArray,
-    size: IntArray,
-    work: Work,
-    scales: Scales,
-    lam: float,
-    table: Array,
-) -> None:
-    """π^λ of the λ evaluated last at every state of a finite task, into `table` (H, S, A)."""
+def _policy_table_dense(model, visited, work, scales, lam, table):  # type: ignore[no-untyped-def]
+    feature_table(visited.known, model.gram_inv, work.weights, scales, lam, table)
 
 
-@overload(policy_table)
-def _policy_table(model, known, state_of, size, work, scales, lam, table):  # type: ignore[no-untyped-def]
-    return _policy_table_dense if model.instance_class is DenseModel else _policy_table_counts
-
-
-def _policy_table_dense(model, known, state_of, size, work, scales, lam, table):  # type: ignore[no-untyped-def]
-    feature_table(known, model.gram_inv, work.weights, scales, lam, table)
-
-
-def _policy_table_counts(model, known, state_of, size, work, scales, lam, table):  # type: ignore[no-untyped-def]
+def _policy_table_counts(model, visited, work, scales, lam, table):  # type: ignore[no-untyped-def]
     H, A, n = work.bonus.shape
-    bonus, Q = np.empty((H, A, n)), np.empty((H, 3, A, n))
-    count_values(model, size, work, scales, bonus, Q)
-    count_table(known, state_of, size, bonus, Q, model.ridge, scales, lam, table)
+    size, bonus, Q = visited.support.size, np.empty((H, A, n)), np.empty((H, 3, A, n))
+    count_values(size, work, scales, bonus, Q)
+    unseen = unseen_bonus(model.ridge, scales)
+    count_table(visited.known, (visited.state_of, size), bonus, Q, unseen, scales, lam, table)
+
+
+@by_model(kernel, {DenseModel: _policy_table_dense, CountModel: _policy_table_counts})
+def policy_table(model, visited, work, scales, lam, table):  # type: ignore[no-untyped-def]
+    """π^λ of the λ evaluated last at every state of a finite task, into `table` (H, S, A)."""
 
 
 @inlined_kernel
@@ -137,7 +129,7 @@ def add_squares(h, a, block, x, gram_inv, squares):  # type: ignore[no-untyped-d
 
 
 @kernel
-def act(h, phi, reward, utility, gram_inv, weights, scales, lam, steps_left):  # type: ignore[no-untyped-def]
+def act(h, phi, reward, utility, gram_inv, weights, scales, lam):  # type: ignore[no-untyped-def]
     """π^λ (A,) at one state: phi (A, d), reward and utility (A,).
 
     gram_inv (H, d, d) and weights (H, 3, d) have room for d up to a multiple of eight, filled with 0.
@@ -157,22 +149,21 @@ def act(h, phi, reward, utility, gram_inv, weights, scales, lam, steps_left):  #
             for k in range(0, d, LANES):
                 PV = fma(load(weights, (h, g, k)), load(x, (a, k)), PV)
             Q[g, a] = total(PV)
-    return act_on(reward, utility, bonus, Q, scales, lam, steps_left)
+    return act_on(reward, utility, bonus, Q, scales, lam, gram_inv.shape[0] - 1 - h)
 
 
 @kernel
 def act_on(reward, utility, bonus, Q, scales, lam, steps_left):  # type: ignore[no-untyped-def]
     """π^λ (A,) at one state from its reward, utility, bonus (A,) and P̂V = Q (3, A)."""
     A = reward.shape[0]
-    known, PV, pi, norm, V, out = (
-        np.zeros((3, 1, A, LANES)), np.zeros((3, A, LANES)), np.empty((A, LANES)), np.empty(LANES),
-        np.empty((1, 3, LANES)), np.empty(A),
-    )  # fmt: skip
+    terms = Terms(np.zeros((1, A, LANES)), np.zeros((1, A, LANES)), np.zeros((1, A, LANES)))
+    room = Room(np.zeros((3, A, LANES)), np.empty((A, LANES)), np.empty(LANES), np.empty((1, 3, LANES)))
     for a in range(A):
-        known[0, 0, a, 0], known[1, 0, a, 0], known[2, 0, a, 0] = reward[a], utility[a], bonus[a]
+        terms.reward[0, a, 0], terms.utility[0, a, 0], terms.bonus[0, a, 0] = reward[a], utility[a], bonus[a]
         for g in range(3):
-            PV[g, a, 0] = Q[g, a]
-    softmax_step(0, 1, steps_left, known[0], known[1], known[2], scales, lam, PV, pi, norm, V)
+            room.Q[g, a, 0] = Q[g, a]
+    softmax_step(0, 1, steps_left, terms, scales, lam, room)
+    out = np.empty(A)
     for a in range(A):
-        out[a] = pi[a, 0] * norm[0]
+        out[a] = room.pi[a, 0] * room.norm[0]
     return out

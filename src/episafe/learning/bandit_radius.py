@@ -11,25 +11,14 @@ with d' = max{d, 2}: for d = 1 the closed forms of the literature (d' = d) do no
 """
 
 import math
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
-from episafe.kernels.compilation import kernel
-from episafe.learning.constants import Level
+from episafe.kernels.confidence_radius import Radius
+from episafe.types import Level
 
 Name = Literal["paper", "determinant", "anytime"]
-
-
-class Radius(NamedTuple):
-    """C = offset + noise·√(per_log_det·ln det Λ + per_log_count·ln(1 + n) + constant), for n < limit observations."""
-
-    offset: float
-    noise: float
-    per_log_det: float
-    per_log_count: float
-    constant: float
-    limit: float
 
 
 def radius(kind: Any, task: Any, num_rounds: int | None, delta: float) -> tuple[Radius, Level]:
@@ -63,10 +52,3 @@ def as_rounds(value: Any) -> int:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-
-
-@kernel
-def radius_now(radius, log_det, count):  # type: ignore[no-untyped-def]
-    """C after `count` observations."""
-    growing = radius.per_log_det * log_det + radius.per_log_count * math.log(1.0 + count)
-    return radius.offset + radius.noise * math.sqrt(growing + radius.constant)

@@ -3,18 +3,17 @@
 import math
 import sys
 import warnings
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
 
-import numpy as np
-
+from episafe.checks import as_scale, as_whole
 from episafe.errors import InvalidProblem
 from episafe.learning import theory
 from episafe.learning.replanning import Doubling, Every, Replanning
 from episafe.learning.theory import LARGEST_LOG, Sizes
 from episafe.problems.sampled import AnyTask
-
-Level = Literal["theorem", "calibrated", "heuristic"]
+from episafe.problems.short_repr import short_repr
+from episafe.types import Level
 
 LEAST_LOG = math.log(sys.float_info.min)
 DERIVED = ("level", "statement", "scope")  # what comes with constants and cannot be set
@@ -61,26 +60,14 @@ class Constants:
     scope: Sizes | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        for name in (
-            "C_r",
-            "C_u",
-            "C_dagger",
-            "B_dagger",
-            "kappa",
-            "lam_max",
-            "ridge",
-            "curve",
-            "spread",
-            "growth",
-            "C_theta",
-        ):
-            object.__setattr__(self, name, _real(name, getattr(self, name), positive=name in ("kappa", "ridge")))
+        for name in (each.name for each in fields(self) if each.init and each.name != "num_halvings"):
+            object.__setattr__(self, name, as_scale(name, getattr(self, name), positive=name in ("kappa", "ridge")))
         if self.spread > 1:
             raise ValueError(f"spread must be in [0, 1], got {self.spread}")
-        object.__setattr__(self, "num_halvings", _whole("num_halvings", self.num_halvings))
-        self._warn_of_a_wide_bracket()
+        object.__setattr__(self, "num_halvings", as_whole("num_halvings", self.num_halvings, 0))
+        self._warn_wide_bracket()
 
-    def _warn_of_a_wide_bracket(self) -> None:
+    def _warn_wide_bracket(self) -> None:
         bracket = math.ldexp(self.lam_max, -self.num_halvings)
         if bracket > BRACKET_OVER_KAPPA * self.kappa:
             needed = math.ceil(math.log2(self.lam_max) - math.log2(BRACKET_OVER_KAPPA) - math.log2(self.kappa))
@@ -89,6 +76,13 @@ class Constants:
                 f"the deployed λ is coarse and regret grows; use num_halvings >= {needed}",
                 stacklevel=4,
             )
+
+    def __repr__(self) -> str:
+        named = ((each.name, getattr(self, each.name), each.default) for each in fields(self))
+        said = {
+            name: value for name, value, default in named if value != default and name not in ("statement", "scope")
+        }
+        return short_repr(self, said)
 
     @property
     def replan(self) -> Replanning:
@@ -247,7 +241,7 @@ def _slack_or_guess(task: AnyTask, guess: float | None) -> float:
             "the slack is not known: give slack_guess=…, which touches regret and never safety, or measure it with "
             "es.measure_slack"
         )
-    return _real("slack_guess", guess, positive=True)
+    return as_scale("slack_guess", guess, positive=True)
 
 
 def _within_float64(name: str, log: float, sizes: Sizes) -> float:
@@ -258,16 +252,3 @@ def _within_float64(name: str, log: float, sizes: Sizes) -> float:
             "cannot be applied; an incumbent with more slack, or a lower threshold, shrinks it"
         )
     return value
-
-
-def _real(name: str, value: Any, *, positive: bool) -> float:
-    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or value < 0 or (positive and value == 0):
-        raise ValueError(f"{name} must be a finite number {'> 0' if positive else '>= 0'}, got {value!r}")
-    return float(value)
-
-
-def _whole(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
-        raise ValueError(f"{name} must be a whole number >= 0, got {value!r}")
-    return int(value)

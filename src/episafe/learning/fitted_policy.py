@@ -7,14 +7,16 @@ import numpy as np
 from episafe.kernels import softmax_actions
 from episafe.kernels.lanes import padded
 from episafe.kernels.model_allocation import widened
-from episafe.kernels.model_arrays import DenseModel, Known, Scales
+from episafe.kernels.model_arrays import DenseModel, FeatureWork, Known, Scales
 from episafe.learning.signal_regression import Signals
-from episafe.problems.boundary_states import Outside
 from episafe.problems.sampled import AnyTask
 from episafe.types import Array, IntArray
 
 if TYPE_CHECKING:
     from episafe.learning.regression import FiniteRegression, Regression, SampledRegression
+
+
+UNSEEN = -1  # in place of a slot
 
 
 class OfFeatures(NamedTuple):
@@ -82,11 +84,9 @@ class FittedFeatures:
         """π^λ_h(·|state), shape (A,)."""
         task, phi = self._task, self._task.features(state)
         told = task.reward_at(h, state), task.utility_at(h, state)
-        if self._signals is not None and not isinstance(state, Outside):
+        if self._signals is not None and self._signals.estimates(state):
             told = self._signals.estimate(self.kept.theta[h], self.kept.gram_inv[h], phi, told)
-        pi: Array = softmax_actions.act(
-            h, phi, *told, self._gram_inv, self._weights, self.scales, self._lam, task.horizon - 1 - h
-        )
+        pi: Array = softmax_actions.act(h, phi, *told, self._gram_inv, self._weights, self.scales, self._lam)
         return pi
 
     def table(self) -> Array:
@@ -122,9 +122,8 @@ class FittedCounts:
         """π^λ (H, S, A) at every state."""
         table = np.empty(self._task.reward.shape)
         size, bonus, Q, _, _ = self.kept
-        softmax_actions.count_table(
-            self._known, self._state_of, size, bonus, Q, self._ridge, self.scales, self._lam, table
-        )
+        unseen, slots = softmax_actions.unseen_bonus(self._ridge, self.scales), (self._state_of, size)
+        softmax_actions.count_table(self._known, slots, bonus, Q, unseen, self.scales, self._lam, table)
         return table
 
 
@@ -136,22 +135,40 @@ class FittedSlots:
 
     def __init__(self, regression: "SampledRegression", scales: Scales, lam: float, kept: OfSlots) -> None:
         self._regression, self.scales, self._lam, self.kept = regression, scales, lam, kept
+        self._sizes = kept.size.tolist()
+        self._rows: list[dict[int, Array]] = [{} for _ in self._sizes]  # π at the slots that were met, at UNSEEN ones
+        self._tells_nothing = len(regression.task.unknown) == 2  # of a state: those never seen are then all alike
 
     def probabilities(self, h: int, state: Any) -> Array:
-        """π^λ_h(·|state), shape (A,)."""
-        known = self._regression
-        A, slot = known.task.num_actions, known.slot(h, state)
-        if 0 <= slot < self.kept.size[h]:
-            told = self.kept.reward[h, :, slot], self.kept.utility[h, :, slot]
-            bonus, Q = self.kept.bonus[h, :, slot], self.kept.Q[h, :, :, slot]
-        else:
-            told = known.task.reward_at(h, state), known.task.utility_at(h, state)
-            bonus, Q = np.full(A, softmax_actions.unseen_bonus(known.ridge, self.scales)), np.zeros((3, A))
-            if known.signals is not None and not isinstance(state, Outside):
-                told = known.signals.clipped(np.zeros((2, A)), np.full(A, known.ridge**-0.5), told)
-        reward, utility, beta, PV = (np.ascontiguousarray(values) for values in (*told, bonus, Q))
-        steps_left = known.task.horizon - 1 - h
-        pi: Array = softmax_actions.act_on(reward, utility, beta, PV, self.scales, self._lam, steps_left)
+        """π^λ_h(·|state), shape (A,), read-only."""
+        slot, rows = self._regression.slot(h, state), self._rows[h]
+        if not 0 <= slot < self._sizes[h]:
+            signals = self._regression.signals
+            if not (self._tells_nothing and signals is not None and signals.estimates(state)):
+                return self._unseen(h, state)
+            slot = UNSEEN
+        found = rows.get(slot)
+        if found is None:
+            found = rows[slot] = self._unseen(h, state) if slot == UNSEEN else self._at_slot(h, slot)
+            found.setflags(write=False)
+        return found
+
+    def _at_slot(self, h: int, slot: int) -> Array:
+        kept = self.kept
+        told = kept.reward[h, :, slot], kept.utility[h, :, slot]
+        return self._act(h, *told, kept.bonus[h, :, slot], kept.Q[h, :, :, slot])
+
+    def _unseen(self, h: int, state: Any) -> Array:
+        known, A = self._regression, self._regression.task.num_actions
+        told = known.task.reward_at(h, state), known.task.utility_at(h, state)
+        if known.signals is not None and known.signals.estimates(state):
+            told = known.signals.clipped(np.zeros((2, A)), np.full(A, known.ridge**-0.5), told)
+        bonus = np.full(A, softmax_actions.unseen_bonus(known.ridge, self.scales))
+        return self._act(h, *told, bonus, np.zeros((3, A)))
+
+    def _act(self, h: int, *values: Array) -> Array:
+        rows, steps_left = map(np.ascontiguousarray, values), len(self._sizes) - 1 - h
+        pi: Array = softmax_actions.act_on(*rows, self.scales, self._lam, steps_left)
         return pi
 
     def table(self) -> Array:
@@ -161,18 +178,18 @@ class FittedSlots:
 
 def of_features(regression: "Regression") -> OfFeatures:
     """What a policy keeps of the values that the last decision left."""
-    model, signals = regression.model, getattr(regression, "signals", None)
-    assert isinstance(model, DenseModel)
+    model, work, signals = regression.model, regression.work, getattr(regression, "signals", None)
+    assert isinstance(model, DenseModel) and isinstance(work, FeatureWork)
     theta = np.zeros((0, 2, model.gram.shape[1])) if signals is None else signals.theta(model.gram_inv)
-    return OfFeatures(model.gram_inv.copy(), regression.work.weights.copy(), theta)
+    return OfFeatures(model.gram_inv.copy(), work.weights.copy(), theta)
 
 
-def of_slots(regression: "FiniteRegression | SampledRegression", scales: Scales) -> OfSlots:
+def of_slots(regression: "Regression", scales: Scales) -> OfSlots:
     """What a policy keeps of the values that the last decision left."""
     support, work = regression.support, regression.work
     H, A, n = work.bonus.shape
     bonus, Q = np.zeros((H, A, n)), np.zeros((H, 3, A, n))
-    softmax_actions.count_values(regression.model, support.size, work, scales, bonus, Q)
+    softmax_actions.count_values(support.size, work, scales, bonus, Q)
     listed = regression.task.num_states is not None
     told = (np.zeros((H, A, 0)) if listed else g.copy() for g in (support.reward, support.utility))
     return OfSlots(support.size.copy(), bonus, Q, *told)

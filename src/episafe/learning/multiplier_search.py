@@ -1,15 +1,21 @@
 """How λ is looked for. Whatever finds it, `kernels.evaluate` and `admits` certify it: only time and regret differ.
 
 `Bisection` is the paper's, and the default. The others may find another λ where V̲ᵘ is not monotone in λ, and so deploy
-another certified policy.
+another certified policy. `factor` is 0 without a warm start, `points` 0 where one λ is evaluated at a time.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
+
+from episafe.checks import as_whole
 
 
 @dataclass(frozen=True)
 class Bisection:
     """C_λ, 0, then `num_halvings` halvings of [0, C_λ], as in Algorithm 2."""
+
+    factor: ClassVar[float] = 0.0
+    points: ClassVar[int] = 0
 
 
 @dataclass(frozen=True)
@@ -20,6 +26,7 @@ class WarmStart:
     """
 
     factor: float = 1.1
+    points: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         if not self.factor > 1:
@@ -34,10 +41,10 @@ class Sections:
     """
 
     points: int = 16
+    factor: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.points, bool) or not isinstance(self.points, int) or self.points < 2:
-            raise ValueError(f"points must be a whole number >= 2, got {self.points!r}")
+        as_whole("points", self.points, 2)
 
 
 LamSearch = Bisection | WarmStart | Sections

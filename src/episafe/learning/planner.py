@@ -1,20 +1,23 @@
 """The composite softmax policy π^λ and its planner."""
 
+import copy
 from typing import Any, NamedTuple
 
 from episafe.kernels import decision, multiplier_batch
-from episafe.kernels.model_arrays import DenseModel, Scales, Search
+from episafe.kernels.model_arrays import Scales, Search
 from episafe.learning import shared_steps
 from episafe.learning.constants import Constants
 from episafe.learning.fitted_policy import Fitted
-from episafe.learning.multiplier_search import Bisection, LamSearch, Sections, WarmStart
-from episafe.learning.regression import Regression, SampledRegression, regression_for
-from episafe.problems.policy import Acting, in_range
+from episafe.learning.multiplier_search import Bisection, LamSearch
+from episafe.learning.regression import AnyRegression, regression_for
+from episafe.learning.regression_arrays import fill, stored
+from episafe.problems.policy import Policy, in_range
 from episafe.problems.sampled import AnyTask
+from episafe.storage.state_reader import Saved, State
 from episafe.types import Array, IntArray
 
 
-class SoftmaxPolicy(Acting):
+class SoftmaxPolicy(Policy):
     """π^λ_h(·|s) = softmax((Q̄† + Q̄ʳ + λQ̲ᵘ)/κ), a function of features: it acts at states never seen before."""
 
     def __init__(self, task: AnyTask, fitted: Fitted, lam: float) -> None:
@@ -37,7 +40,7 @@ class SoftmaxPolicy(Acting):
 
 
 class Decision(NamedTuple):
-    """What Algorithm 2 decides: a source (`decision.SAFE`, `ZERO`, `SEARCH`), λ, and the bound that was checked."""
+    """What Algorithm 2 decides: a source (`types.SAFE`, `ZERO`, `SEARCH`), λ, and the bound that was checked."""
 
     source: int
     lam: float
@@ -58,18 +61,40 @@ class SoftmaxPlanner:
     def __init__(
         self, task: AnyTask, constants: Constants, *, pessimistic: bool, search: LamSearch = Bisection()
     ) -> None:
+        constants.refuse_outside_scope(task, 0)
         self._task, self._pessimistic, self._how = task, pessimistic, search
         self._points = _points(search, task)
+        self._constants = constants
         self.use(constants)
         self._learning = float(constants.ridge), float(constants.C_theta), pessimistic
         self.regression = self.blank()
 
-    def blank(self) -> Regression:
+    def blank(self) -> AnyRegression:
         """A regression that has learned nothing yet."""
         return regression_for(self._task, *self._learning)
 
+    def state(self) -> State:
+        """The regression as named arrays."""
+        return stored(self.regression)
+
+    def restored(self, saved: Saved) -> "SoftmaxPlanner":
+        """A planner like this one that knows what was stored of another; this one is not changed."""
+        made = copy.copy(self)
+        made.regression = made.blank()
+        fill(made.regression, saved)
+        made.use(made._constants.reaching(made.regression.num_episodes))
+        made.refresh()  # bonuses of 0 would make any bound that is asked for too high
+        return made
+
+    def reach(self, num_episodes: int) -> None:
+        """Plan with the constants of the epoch that holds so many episodes, whichever came before it."""
+        self._constants.refuse_outside_scope(self._task, num_episodes)
+        if self.constants_now.reaching(num_episodes) is not self.constants_now:
+            self.use(self._constants.reaching(num_episodes))
+
     def use(self, constants: Constants) -> None:
         """Plan with these scales and search limits from now on, on the same regression and so with the same ρ."""
+        self.constants_now = constants
         pessimistic, search = self._pessimistic, self._how
         self.scales = Scales(
             C_r=float(constants.C_r),
@@ -85,8 +110,13 @@ class SoftmaxPlanner:
             lam_max=float(constants.lam_max),
             num_halvings=int(constants.num_halvings),
             fallback=pessimistic,
-            factor=search.factor if isinstance(search, WarmStart) else 0.0,
+            factor=search.factor,
         )
+
+    @property
+    def num_learned(self) -> int:
+        """How many episodes were learned from, logged ones included."""
+        return self.regression.num_episodes
 
     @property
     def information(self) -> Array:
@@ -97,16 +127,30 @@ class SoftmaxPlanner:
         """Add one episode to the regression."""
         self.regression.observe(states, actions)
 
+    def check_length(self, num_episodes: int) -> None:
+        """Refuse as many episodes as the constants are not for."""
+        self._constants.refuse_outside_scope(self._task, num_episodes)
+
     def observe_signals(self, states: Any, actions: IntArray, seen: Array) -> None:
         """Add the rewards and utilities `seen` (H, 2) of the episode observed last, where they are not known."""
-        if isinstance(self.regression, SampledRegression):
-            self.regression.observe_signals(states, actions, seen)
+        self.regression.observe_signals(actions, seen)
+
+    def settings(self) -> dict[str, str | int | float]:
+        """The search, every constant, and what the task tells of itself beyond the rule."""
+        told: dict[str, str | int | float] = {"time_homogeneous": True} if self._task.time_homogeneous else {}
+        if self._task.slack is None:
+            told["slack"] = "unknown"
+        return {"search": str(self._how)} | self._constants.settings() | told
+
+    def arguments(self) -> dict[str, Any]:
+        """Constants and search, as an agent is given them."""
+        return {"constants": self._constants, "search": self._how}
 
     def decide(self) -> Decision:
         """Which λ to deploy, from all that was observed."""
         known = self.regression
         known.prepare(self.scales)
-        if self._points and isinstance(known.model, DenseModel):
+        if self._points and known.model.is_dense:
             found = multiplier_batch.decide(
                 known.model, known.support, known.work, self.scales, self.search, self._points
             )
@@ -119,17 +163,17 @@ class SoftmaxPlanner:
         known = self.regression
         if known.shared:
             shared_steps.spread(known.model)
-        decision.refresh_once(known.model, known.support.size, known.work, self.scales)
+        decision.refresh(known.model, known.support.size, known.work, self.scales)
 
     def utility_bound(self, lam: float) -> float:
         """V̲ᵘ_1(s₁) of π^λ, on the bonuses of the last decision."""
         known = self.regression
-        return float(decision.evaluate_once(known.model, known.support, known.work, self.scales, lam))
+        return float(decision.evaluate_at(known.model, known.support, known.work, self.scales, lam))
 
     def utility_bounds(self, lams: Array) -> Array:
         """V̲ᵘ_1(s₁) of π^λ for each of `lams` (L,) in one pass, for features; on the bonuses of the last decision."""
         known = self.regression
-        if not isinstance(known.model, DenseModel):
+        if not known.model.is_dense:
             raise ValueError("several λ at once is for features: with one-hot features use utility_bound(lam)")
         return multiplier_batch.utility_bounds(known.model, known.support, known.work, self.scales, lams)
 
@@ -140,8 +184,6 @@ class SoftmaxPlanner:
 
 def _points(search: LamSearch, task: AnyTask) -> int:
     """How many λ a pass evaluates, 0 for one at a time."""
-    if not isinstance(search, Sections):
-        return 0
-    if task.one_hot:
+    if search.points and task.one_hot:
         raise ValueError("Sections is for features: with one-hot features use Bisection() or WarmStart()")
     return search.points

@@ -1,20 +1,25 @@
 """Policies as named arrays, and back: each stored once, and referred to by its number."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
+from episafe.checks import as_distributions
 from episafe.errors import InvalidProblem
 from episafe.kernels.model_arrays import Scales
 from episafe.learning.fitted_policy import OfFeatures, OfSlots
 from episafe.learning.planner import SoftmaxPolicy
-from episafe.learning.regression import Regression, SampledRegression
+from episafe.learning.regression import Regression
+from episafe.problems.bandit_policy import Mixture
 from episafe.problems.policy import Policy, TablePolicy
 from episafe.problems.sampled import AnyTask
 from episafe.storage.state_reader import Saved, State, under
 
-INCUMBENT, OWN, TABLE, SOFTMAX = "incumbent", "own", "table", "softmax"
+INCUMBENT, OWN, TABLE, SOFTMAX, ATOMS = "incumbent", "own", "table", "softmax", "atoms"
 
 
-class Shelf:
+class PolicyArrays:
     """The policies that a state refers to.
 
     Args:
@@ -22,13 +27,13 @@ class Shelf:
         own: nor a policy that the agent was built with, where it has one.
     """
 
-    def __init__(self, task: AnyTask, own: Policy | None = None) -> None:
+    def __init__(self, task: Any, own: Policy | None = None) -> None:
         self._task, self._own = task, own
         self._policies: list[Policy] = []
         self._number: dict[int, int] = {}
 
     def number(self, policy: Policy | None) -> int:
-        """The number of a policy, put on the shelf if it is new; −1 for none."""
+        """The number of a policy, added if it is new; −1 for none."""
         if policy is None:
             return -1
         if id(policy) not in self._number:
@@ -37,51 +42,55 @@ class Shelf:
         return self._number[id(policy)]
 
     def state(self) -> State:
-        """All policies on the shelf."""
+        """All that were numbered, as named arrays."""
         kinds = [self._kind(policy) for policy in self._policies]
-        found = under("policies", {"kinds": np.array(kinds, dtype="<U9")})
+        names = np.array([policy.name for policy in self._policies], dtype=np.str_)
+        state = under("policies", {"kinds": np.array(kinds, dtype="<U9"), "names": names})
         for i, policy in enumerate(self._policies):
-            if kinds[i] == TABLE:
-                found |= under(f"policies.{i}", {"table": policy.table()})
-            if kinds[i] == SOFTMAX:
-                assert isinstance(policy, SoftmaxPolicy)
-                found |= under(f"policies.{i}", _softmax(policy))
-        return found
+            if kinds[i] not in (OWN, INCUMBENT):
+                state |= under(f"policies.{i}", WRITERS[type(policy)][1](policy))
+        return state
 
     def _kind(self, policy: Policy) -> str:
         if policy is self._own:
             return OWN
         if policy is self._task.safe_policy:
             return INCUMBENT
-        for kind, known in ((TABLE, TablePolicy), (SOFTMAX, SoftmaxPolicy)):
-            if type(policy) is known:
-                return kind
+        if type(policy) in WRITERS:
+            return WRITERS[type(policy)][0]
         raise InvalidProblem(
             f"a {type(policy).__name__} cannot be stored: deploy tables, softmax policies, mixtures of these, or the "
             "incumbent"
         )
 
 
-def taken_down(saved: Saved, task: AnyTask, regression: Regression | None, own: Policy | None = None) -> list[Policy]:
-    """The policies that `Shelf.state` stored; softmax policies act by the slots of `regression`."""
+def restored_policies(
+    saved: Saved, task: Any, regression: Regression | None, own: Policy | None = None
+) -> list[Policy]:
+    """The policies that `PolicyArrays.state` stored; softmax policies act by the slots of `regression`."""
     saved = saved.under("policies")
-    found: list[Policy] = []
+    policies: list[Policy] = []
     kinds = saved.texts("kinds", (None,)).tolist()
+    names = saved.texts("names", (len(kinds),)).tolist()
     for i, kind in enumerate(kinds):
         if kind in (OWN, INCUMBENT) and kinds.index(kind) < i:
             saved.refuse("kinds", f"holds {kind!r} twice")
         below = saved.under(str(i))
         if kind == OWN and own is not None:
-            found.append(own)
+            policies.append(own)
         elif kind == INCUMBENT:
-            found.append(task.safe_policy)
-        elif kind == TABLE and task.num_states is not None:
-            found.append(_table(below, (task.horizon, task.num_states, task.num_actions)))
+            policies.append(task.safe_policy)
+        elif kind == ATOMS and task.kind == "bandit":
+            policies.append(_mixture(below, task.dim))
+        elif kind == TABLE and getattr(task, "num_states", None) is not None:
+            policies.append(_table(below, (task.horizon, task.num_states, task.num_actions)))
         elif kind == SOFTMAX and regression is not None:
-            found.append(_softmax_again(below, task, regression))
+            policies.append(_softmax_again(below, task, regression))
         else:
             saved.refuse("kinds", f"holds {kind!r}")
-    return found
+        if kind in (TABLE, SOFTMAX):
+            policies[i].name = names[i]
+    return policies
 
 
 def _table(saved: Saved, shape: tuple[int, int, int]) -> Policy:
@@ -92,14 +101,30 @@ def _table(saved: Saved, shape: tuple[int, int, int]) -> Policy:
         saved.refuse("table", f"is no policy ({error})")
 
 
+def _mixture(saved: Saved, dim: int) -> Any:
+    m = saved.width("probabilities")
+    atoms, probabilities = saved.numbers("atoms", (m, dim)), saved.numbers("probabilities", (m,))
+    try:
+        return Mixture(atoms, as_distributions("probabilities", probabilities, (m,)))
+    except InvalidProblem as error:
+        saved.refuse("probabilities", f"are no distribution ({error})")
+
+
 def _softmax(policy: SoftmaxPolicy) -> dict[str, object]:
-    kept = policy.fitted.kept
+    kept: Any = policy.fitted.kept
     arrays: dict[str, object] = {"lam": policy.lam, "scales": np.array(policy.fitted.scales), **kept._asdict()}
-    if isinstance(kept, OfSlots):
+    if "size" in kept._fields:
         used = int(kept.size.max())
-        arrays |= {"bonus": kept.bonus[..., :used], "Q": kept.Q[..., :used]}
-        arrays |= {"reward": kept.reward[..., :used], "utility": kept.utility[..., :used]}
+        arrays |= {name: getattr(kept, name)[..., :used] for name in ("bonus", "Q", "reward", "utility")}
     return arrays
+
+
+# By exact type, since a subclass may act otherwise: what a policy is stored as, and by which arrays.
+WRITERS: dict[type, tuple[str, Callable[[Any], dict[str, object]]]] = {
+    TablePolicy: (TABLE, lambda policy: {"table": policy.table()}),
+    SoftmaxPolicy: (SOFTMAX, _softmax),
+    Mixture: (ATOMS, vars),
+}
 
 
 def _softmax_again(saved: Saved, task: AnyTask, regression: Regression) -> SoftmaxPolicy:
@@ -109,7 +134,7 @@ def _softmax_again(saved: Saved, task: AnyTask, regression: Regression) -> Softm
         saved.refuse("scales", f"says κ = {scales.kappa}")
     H, A, d = task.horizon, task.num_actions, task.dim
     if not task.one_hot:
-        steps = H if isinstance(regression, SampledRegression) and regression.signals is not None else 0
+        steps = 0 if regression.signals is None else H
         features = OfFeatures(
             saved.numbers("gram_inv", (H, d, d)),
             saved.numbers("weights", (H, 3, d)),
@@ -119,7 +144,7 @@ def _softmax_again(saved: Saved, task: AnyTask, regression: Regression) -> Softm
     size = saved.wholes("size", (H,), 0, 2**40)
     if (size > regression.support.size).any():
         saved.refuse("size", "says more slots than the regression has")
-    n, unknown = int(size.max()), getattr(task, "unknown", ())
+    n, unknown = int(size.max()), task.unknown
     m = 0 if task.num_states is not None else n
     slots = OfSlots(
         size,

@@ -4,7 +4,9 @@ import math
 from typing import NamedTuple
 
 from episafe.kernels import decision
-from episafe.learning.planner import SoftmaxPlanner, SoftmaxPolicy
+from episafe.learning.planner import SoftmaxPlanner
+from episafe.problems.policy import Policy
+from episafe.types import SAFE
 
 
 class Aim(NamedTuple):
@@ -20,7 +22,7 @@ class Aim(NamedTuple):
 class Proposal(NamedTuple):
     """π^λ and what the planner promises of it: V̄ʳ + V̄†, an optimistic reward. Nothing here is proved."""
 
-    policy: SoftmaxPolicy
+    policy: Policy
     lam: float
     reward: float
 
@@ -33,9 +35,9 @@ def propose(planner: SoftmaxPlanner, aim: Aim) -> Proposal:
     search = planner.search._replace(threshold=aim.utility)
     known.prepare(scales)
     source, lam, _ = decision.decide(known.model, known.support, known.work, scales, search)
-    if source == decision.SAFE:
+    if source == SAFE:
         lam = search.lam_max
-        decision.evaluate_once(known.model, known.support, known.work, scales, lam)
+        decision.evaluate_at(known.model, known.support, known.work, scales, lam)
     V_r, V_dagger, _ = known.start_values
     reward = float(V_r + V_dagger)
     if not math.isfinite(reward):

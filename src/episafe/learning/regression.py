@@ -6,7 +6,7 @@ frozen and answers at any state.
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from episafe.checks import TOLERANCE
 from episafe.errors import InvalidProblem
 from episafe.kernels import decision, model_update
 from episafe.kernels.model_allocation import FIRST_SLOTS, count_model, dense_model, known_arrays, room_to_plan, widened
-from episafe.kernels.model_arrays import CountModel, DenseModel, Scales, Support
+from episafe.kernels.model_arrays import DenseModel, Scales, Support, Visited
 from episafe.learning import shared_steps
 from episafe.learning.fitted_policy import (
     Fitted,
@@ -27,7 +27,6 @@ from episafe.learning.fitted_policy import (
     of_slots,
 )
 from episafe.learning.signal_regression import Signals
-from episafe.problems.boundary_states import ENDED, Outside
 from episafe.problems.sampled import AnyTask, SampledTask
 from episafe.problems.task import Task
 from episafe.types import Array, IntArray
@@ -39,17 +38,20 @@ CERTAIN = 1e9  # times that a transition which is known beforehand counts as see
 class Regression(ABC):
     """All that is learned, and the room to plan in, whatever the states are.
 
-    `support`, `phi`, `model` and `work` are plain arrays, described in model.py. They are written in place, and
+    `support`, `phi`, `model` and `work` are plain arrays, described in model_arrays.py. They are written in place, and
     replaced by longer ones when they are full. Where the task is time-homogeneous, one model is learned for all steps
     (see shared_steps.py).
     """
 
+    signals: Signals | None = None
+
     def __init__(self, task: AnyTask, ridge: float) -> None:
         H, A, n = task.horizon, task.num_actions, FIRST_SLOTS
+        self.task = task
         self.ridge, self.shared = ridge, task.time_homogeneous
         self.support = Support(np.zeros(H, dtype=np.int64), np.zeros((H, A, n)), np.zeros((H, A, n)))
         self.phi: Array = np.zeros((H, A, 0 if task.one_hot else task.dim, n))
-        self.model = count_model(task, ridge, n) if task.one_hot else dense_model(self.phi, ridge)
+        self.model = count_model((H, A, n), ridge) if task.one_hot else dense_model(self.phi, ridge)
         self.work = room_to_plan(self.model, n, found=np.full(1, np.nan))
         self.num_episodes = 0
 
@@ -61,18 +63,18 @@ class Regression(ABC):
         """
 
     @abstractmethod
-    def fitted(self, scales: Scales, lam: float) -> Fitted:
-        """The regression that the last decision left in `work`, frozen."""
-
-    @abstractmethod
     def refitted(self, scales: Scales, lam: float, kept: OfFeatures | OfSlots) -> Fitted:
         """The frozen regression that keeps this; its slots are among those of this one."""
+
+    def fitted(self, scales: Scales, lam: float) -> Fitted:
+        """The regression that the last decision left in `work`, frozen."""
+        return self.refitted(scales, lam, of_slots(self, scales) if self.task.one_hot else of_features(self))
 
     @property
     def start_values(self) -> Array:
         """V̄ʳ, V̄†, V̲ᵘ at the initial state of the λ evaluated last, shape (3,)."""
         V = self.work.V
-        return V[0, :, 0] if isinstance(self.model, DenseModel) else V[0, 0, :, self.work.lane[0]]
+        return V[0, :, 0] if self.model.is_dense else V[0, 0, :, self.work.lane[0]]
 
     @property
     def log_det(self) -> Array:
@@ -83,9 +85,12 @@ class Regression(ABC):
         """Add one episode: states (H+1,), actions (H,)."""
         while self.is_full():
             self.enlarge()
-        absorb = shared_steps.absorb_episode if self.shared else model_update.absorb_episode
+        absorb = shared_steps.absorb_episode if self.shared else model_update.absorb
         absorb(self.model, self.slots(states), actions)
         self.count(1)
+
+    def observe_signals(self, actions: IntArray, seen: Array) -> None:  # noqa: B027  # most need none
+        """Add the rewards and utilities `seen` (H, 2) of the episode observed last, where they are not known."""
 
     def prepare(self, scales: Scales) -> None:
         """Write what a decision reads and episodes have changed: the one model of all steps, where they share it."""
@@ -102,7 +107,7 @@ class Regression(ABC):
     def refactor(self) -> None:
         """Compute Λ⁻¹ and ln det Λ afresh from Λ, so that rounding cannot build up."""
         model = self.model
-        if isinstance(model, DenseModel):
+        if model.is_dense:
             learned = slice(1 if self.shared else None)
             model.gram_inv[learned] = np.linalg.inv(model.gram[learned])
             model.log_det[:] = np.linalg.slogdet(model.gram[learned])[1] - model.gram.shape[1] * np.log(self.ridge)
@@ -110,7 +115,7 @@ class Regression(ABC):
     def is_full(self) -> bool:
         """Whether one more episode might not fit."""
         is_full = shared_steps.is_full if self.shared else model_update.is_full
-        return is_full(self.model, self.support.size, self.phi.shape[3])
+        return bool(is_full(self.model, self.support.size, self.phi.shape[3]))
 
     def enlarge(self) -> None:
         """Double the room for slots and for transitions."""
@@ -118,7 +123,7 @@ class Regression(ABC):
         self.phi = widened(self.phi, n)
         self.support = Support(self.support.size, widened(self.support.reward, n), widened(self.support.utility, n))
         model = self.model
-        if isinstance(model, DenseModel):
+        if model.is_dense:
             self.model = model._replace(phi=self.phi, moments=widened(model.moments, n))
         else:
             m = 2 * model.times.shape[1]
@@ -135,29 +140,32 @@ class Regression(ABC):
 class FiniteRegression(Regression):
     """For a finite task: `slot_of` (H, S), −1 for unseen states, and `state_of` (H, n) are arrays too."""
 
+    is_listed: ClassVar[Literal[True]] = True
+    task: Task
+
     def __init__(self, task: Task, ridge: float) -> None:
         super().__init__(task, ridge)
-        self.task = task
-        self.known = known_arrays(task)
+        self.known = known_arrays(task.reward, task.utility, task.phi)
         self.slot_of: IntArray = np.full((task.horizon, task.num_states), -1)
         self.state_of: IntArray = np.zeros((task.horizon, FIRST_SLOTS), dtype=np.int64)
         self._describe_initial_state()
 
+    @property
+    def visited(self) -> Visited:
+        """The visited states, as the kernels read and write them."""
+        return Visited(self.known, self.slot_of, self.state_of, self.support, self.phi)
+
     def slots(self, states: Any) -> IntArray:
         """Slots (H,) of the states of one episode, (H+1,) where steps share their data."""
         found = np.empty(self.task.horizon + int(self.shared), dtype=np.int64)
-        enter = shared_steps.enter if self.shared else model_update.enter
-        enter(self.known, self.slot_of, self.state_of, self.support, self.phi, states, found)
+        enter = model_update.enter_all_steps if self.shared else model_update.enter
+        enter(self.visited, states, found)
         return found
 
     def enlarge(self) -> None:
         """Double the room for slots and for transitions."""
         super().enlarge()
         self.state_of = widened(self.state_of, self.phi.shape[3])
-
-    def fitted(self, scales: Scales, lam: float) -> Fitted:
-        """The regression that the last decision left in `work`, frozen."""
-        return self.refitted(scales, lam, of_features(self) if _is_dense(self) else of_slots(self, scales))
 
     def refitted(self, scales: Scales, lam: float, kept: OfFeatures | OfSlots) -> Fitted:
         """The frozen regression that keeps this; its slots are among those of this one."""
@@ -180,27 +188,42 @@ class FiniteRegression(Regression):
 class SampledRegression(Regression):
     """For a task given by functions: slots are found by the states' keys; nothing has the size of the state space.
 
-    That an episode which ended stays so is known and not learned: the absorbing state begins with `CERTAIN` visits.
+    That an episode which ended stays so is known and not learned: states outside that are no start begin with `CERTAIN`
+    visits.
     """
+
+    is_listed: ClassVar[Literal[False]] = False
+    task: SampledTask
 
     def __init__(self, task: SampledTask, ridge: float, signals: Signals | None) -> None:
         super().__init__(task, ridge)
-        self.task, self.signals = task, signals
+        self.signals = signals
         self._tells_by_cells = task.cell_function is not None and "utility" not in task.unknown
         self._slot_of: list[dict[Hashable, int]] = [{} for _ in range(task.horizon)]
         if self.shared:
             self._slot_of = task.horizon * self._slot_of[:1]
-        self._slot(0, task.initial_state)
+        self._outside_slots: IntArray = np.full((len(task.outside), task.horizon), -1)  # where those were not seen
+        self._last_slots: IntArray = np.zeros(0, dtype=np.int64)  # of the episode that was looked up last
+        self._describe(0, task.initial_state, task.key(task.initial_state))
         if signals is not None:
             signals.widen(FIRST_SLOTS)
-        if task.may_end:
-            self._know_the_end()
+        for state in task.outside:
+            if state is not task.initial_state:
+                self._know_to_stay(state)
 
     def slots(self, states: Any) -> IntArray:
         """Slots (H,) of the states of one episode, (H+1,) where steps share their data."""
-        if self.shared:
-            return np.array([self._slot(0, state) for state in states])
-        return np.array([self._slot(h, states[h]) for h in range(self.task.horizon)])
+        key, outside, found = self.task.key, self.task.outside, []
+        for t, state in enumerate(states if self.shared else states[: self.task.horizon]):
+            h, name = 0 if self.shared else t, key(state)
+            slot = self._slot_of[h].get(name, -1)
+            if slot < 0:
+                slot = self._describe(h, state, name)
+            elif self._tells_by_cells and name not in outside:
+                self._refuse_another_utility(h, state, slot)
+            found.append(slot)
+        self._last_slots = np.array(found)
+        return self._last_slots
 
     def slot(self, h: int, state: Any) -> int:
         """The slot of a state, −1 if it was never seen at this step."""
@@ -213,23 +236,27 @@ class SampledRegression(Regression):
     def rename(self, names: list[list[Hashable]]) -> None:
         """Look states up by these keys, as `names` gave them, from now on."""
         self._slot_of = [{name: slot for slot, name in enumerate(known)} for known in names]
+        if self.shared:
+            self._slot_of = len(names) * self._slot_of[:1]
+        found = [[known.get(one, -1) for known in self._slot_of] for one in self.task.outside]
+        self._outside_slots = np.array(found, dtype=np.int64).reshape(len(found), len(names))
 
     def observe(self, states: Any, actions: IntArray) -> None:
         """Add one episode; the dummy first step of a random start teaches as much about every action."""
         super().observe(states, actions)
-        if self.task.random_start and isinstance(self.model, CountModel):
-            following = self.slot(1, states[1]) if self.task.horizon > 1 else -1
+        if self.task.random_start and self.task.one_hot:
+            following = int(self._last_slots[1]) if self.task.horizon > 1 else -1
             for action in range(self.task.num_actions):
                 if action != actions[0]:
                     self._count(0, action, 0, following, 1.0)
             if self.shared:
                 self.model.log_det[:] = self.model.log_det[0]
 
-    def observe_signals(self, states: Any, actions: IntArray, seen: Array) -> None:
-        """Add the rewards and utilities `seen` (H, 2) of an episode that was observed."""
+    def observe_signals(self, actions: IntArray, seen: Array) -> None:
+        """Add the rewards and utilities `seen` (H, 2) of the episode that was observed last."""
         if self.signals is not None:
-            inside = np.array([not isinstance(state, Outside) for state in states[: self.task.horizon]])
-            slots = self.slots(states)[: self.task.horizon]
+            slots = self._last_slots[: self.task.horizon]
+            inside = (slots != self._outside_slots).all(axis=0)
             self.signals.observe(self.phi, slots, actions, seen * inside[:, None])
 
     def prepare(self, scales: Scales) -> None:
@@ -237,13 +264,12 @@ class SampledRegression(Regression):
         super().prepare(scales)
         if self.signals is None:
             return
-        decision.refresh_once(self.model, self.support.size, self.work, scales)
+        decision.refresh(self.model, self.support.size, self.work, scales)
         self.signals.fill(self.model, self.support, self.work)
-        for state, told in self.task.outside.items():
-            for h in range(self.task.horizon):
-                slot = self.slot(h, state)
-                if slot >= 0:
-                    self.support.reward[h, :, slot], self.support.utility[h, :, slot] = told
+        for slots, told in zip(self._outside_slots, self.task.outside.values(), strict=True):
+            steps = np.flatnonzero(slots >= 0)
+            for values, value in zip((self.support.reward, self.support.utility), told, strict=True):
+                values[steps, :, slots[steps]] = value
 
     def enlarge(self) -> None:
         """Double the room for slots and for transitions."""
@@ -251,19 +277,18 @@ class SampledRegression(Regression):
         if self.signals is not None:
             self.signals.widen(self.phi.shape[3])
 
-    def _slot(self, h: int, state: Any) -> int:
-        known, name = self._slot_of[h], self.task.key(state)
-        if name not in known:
-            steps = range(self.task.horizon) if self.shared else (h,)
-            described = [self.task.described(step, state) for step in steps]  # refuses what is out of range
-            slot = known[name] = int(self.support.size[h])
-            for step, (features, reward, utility) in zip(steps, described, strict=True):
-                self.phi[step, :, :, slot] = features
-                self.support.reward[step, :, slot], self.support.utility[step, :, slot] = reward, utility
-                self.support.size[step] += 1
-        elif self._tells_by_cells and not isinstance(state, Outside):
-            self._refuse_another_utility(h, state, known[name])
-        return known[name]
+    def _describe(self, h: int, state: Any, name: Hashable) -> int:
+        """A new slot with what the task tells of the state, at this step or, where they share their data, at all."""
+        steps = range(self.task.horizon) if self.shared else (h,)
+        described = [self.task.described(step, state) for step in steps]  # refuses what is out of range
+        slot = self._slot_of[h][name] = int(self.support.size[h])
+        if name in self.task.outside:
+            self._outside_slots[[one == name for one in self.task.outside], steps] = slot
+        for step, (features, reward, utility) in zip(steps, described, strict=True):
+            self.phi[step, :, :, slot] = features
+            self.support.reward[step, :, slot], self.support.utility[step, :, slot] = reward, utility
+            self.support.size[step] += 1
+        return slot
 
     def _refuse_another_utility(self, h: int, state: Any, slot: int) -> None:
         """A told utility must be that of all states of a cell: the model has one, of the state that was seen first."""
@@ -275,11 +300,10 @@ class SampledRegression(Regression):
                     "give finer cells, or leave out utility= and let it be learned"
                 )
 
-    def _know_the_end(self) -> None:
-        """ENDED leads to ENDED from the second step on, whatever the action; or in the one model of all steps."""
-        H = self.task.horizon
-        steps = [0] if self.shared else list(range(1, H))
-        slots = [self._slot(h, ENDED) for h in steps]
+    def _know_to_stay(self, state: Any) -> None:
+        """The state leads to itself from the second step on, whatever the action; or in the one model of all steps."""
+        steps = [0] if self.shared else list(range(1, self.task.horizon))
+        slots = [self._describe(h, state, self.task.key(state)) for h in steps]
         following = slots if self.shared else [*slots[1:], -1]
         for h, slot, then in zip(steps, slots, following, strict=True):
             if isinstance(self.model, DenseModel):
@@ -298,10 +322,6 @@ class SampledRegression(Regression):
             self.enlarge()
         model_update.count_transition(self.model, h, action, slot, following, times)
 
-    def fitted(self, scales: Scales, lam: float) -> Fitted:
-        """The regression that the last decision left in `work`, frozen."""
-        return self.refitted(scales, lam, of_features(self) if _is_dense(self) else of_slots(self, scales))
-
     def refitted(self, scales: Scales, lam: float, kept: OfFeatures | OfSlots) -> Fitted:
         """The frozen regression that keeps this; its slots are among those of this one."""
         if isinstance(kept, OfFeatures):
@@ -309,15 +329,14 @@ class SampledRegression(Regression):
         return FittedSlots(self, scales, lam, kept)
 
 
-def regression_for(task: AnyTask, ridge: float, signal_scale: float, pessimistic: bool) -> Regression:
+AnyRegression = FiniteRegression | SampledRegression
+
+
+def regression_for(task: AnyTask, ridge: float, signal_scale: float, pessimistic: bool) -> AnyRegression:
     """The regression that fits the task's states; C_θ = `signal_scale` is read where reward or utility is unknown."""
-    if not isinstance(task, SampledTask):
+    if task.is_listed:
         return FiniteRegression(task, ridge)
     return SampledRegression(task, ridge, Signals(task, signal_scale, pessimistic) if task.unknown else None)
-
-
-def _is_dense(regression: Regression) -> bool:
-    return isinstance(regression.model, DenseModel)
 
 
 def episodes_to_refactoring(num_episodes: int) -> int:

@@ -1,7 +1,7 @@
 """A regression as named arrays, and back, bit for bit.
 
 What the task tells is not stored: for listed states that is all but the visits. Slots beyond those in use are left out,
-and so are all rows of a model but the first where steps share it (see sharing.py): they are its copies.
+and so are all rows of a model but the first where steps share it (see shared_steps.py): they are its copies.
 Everything that compiled loops use as an index, or follow as a chain, is checked before it is put to use.
 """
 
@@ -11,13 +11,13 @@ import numpy as np
 
 from episafe.kernels.model_allocation import FIRST_SLOTS, FIRST_TRANSITIONS
 from episafe.kernels.model_arrays import CountModel, DenseModel
-from episafe.learning.regression import FiniteRegression, Regression, SampledRegression
-from episafe.problems import state_keys
+from episafe.learning.regression import AnyRegression, FiniteRegression, Regression, SampledRegression
+from episafe.storage.json_values import keys_as_bytes, keys_from_bytes
 from episafe.storage.state_reader import Saved, State, under
 from episafe.types import IntArray
 
 
-def stored(regression: Regression) -> State:
+def stored(regression: AnyRegression) -> State:
     """All that `regression` has learned."""
     support, used = regression.support, int(regression.support.size.max())
     arrays: dict[str, object] = {
@@ -26,13 +26,9 @@ def stored(regression: Regression) -> State:
         "room": regression.phi.shape[3],
         "found": regression.work.found,
     }
-    rows = _rows(regression)
-    arrays |= _counts(regression.model, rows, used) if isinstance(regression.model, CountModel) else {}
-    arrays |= _moments(regression.model, rows, used) if isinstance(regression.model, DenseModel) else {}
-    if isinstance(regression, FiniteRegression):
-        arrays["state_of"] = regression.state_of[:, :used]
-    if isinstance(regression, SampledRegression):
-        arrays |= _sampled(regression, used)
+    model, rows = regression.model, _rows(regression)
+    arrays |= _moments(model, rows, used) if model.is_dense else _counts(model, rows, used)
+    arrays |= {"state_of": regression.state_of[:, :used]} if regression.is_listed else _sampled(regression, used)
     return under("regression", arrays)
 
 
@@ -41,7 +37,7 @@ def _rows(regression: Regression) -> int:
     return 1 if regression.shared else len(regression.support.size)
 
 
-def fill(regression: Regression, saved: Saved) -> None:
+def fill(regression: AnyRegression, saved: Saved) -> None:
     """Write into a new `regression` what `stored` said of another; half of it where an entry is refused."""
     H = len(regression.support.size)
     saved = saved.under("regression")
@@ -50,9 +46,9 @@ def fill(regression: Regression, saved: Saved) -> None:
     used = int(size.max())
     if regression.shared and (size != used).any():
         saved.refuse("size", "differs from step to step")
-    is_dense = isinstance(regression.model, DenseModel)
+    is_dense = regression.model.is_dense
     transitions = np.zeros(H, dtype=np.int64) if is_dense else saved.wholes("num_transitions", (H,), 0, 2**40)
-    lengths = {"state_of" if isinstance(regression, FiniteRegression) else "reward": used}
+    lengths = {"state_of" if regression.is_listed else "reward": used}
     lengths |= {} if is_dense else {"times": int(transitions.max())}
     for name, length in lengths.items():
         if saved.width(name) != length:
@@ -60,14 +56,15 @@ def fill(regression: Regression, saved: Saved) -> None:
     _make_room(regression, saved, used, int(transitions.max()))
     regression.support.size[:] = size
     regression.work.found[:] = saved.numbers("found", (1,), nan=True)
-    if isinstance(regression, FiniteRegression):
+    if regression.is_listed:
         _describe(regression, saved, used)
-    if isinstance(regression, SampledRegression):
-        _describe_sampled(regression, saved, used)
-    if isinstance(regression.model, CountModel):
-        _fill_counts(regression.model, saved, _rows(regression), size, transitions)
     else:
-        _fill_moments(regression.model, saved, _rows(regression), size)
+        _describe_sampled(regression, saved, used)
+    model = regression.model
+    if model.is_dense:
+        _fill_moments(model, saved, _rows(regression), size)
+    else:
+        _fill_counts(model, saved, _rows(regression), size, transitions)
 
 
 def _make_room(regression: Regression, saved: Saved, used: int, transitions: int) -> None:
@@ -157,7 +154,7 @@ def _describe(regression: FiniteRegression, saved: Saved, used: int) -> None:
 
 def _sampled(regression: SampledRegression, used: int) -> dict[str, object]:
     support = regression.support
-    names = [state_keys.encoded(known) for known in regression.names()]
+    names = [keys_as_bytes(known) for known in regression.names()]
     arrays: dict[str, object] = {
         "keys": np.concatenate(names),
         "key_lengths": np.array([len(name) for name in names], dtype=np.int64),
@@ -191,12 +188,12 @@ def _describe_sampled(regression: SampledRegression, saved: Saved, used: int) ->
 def _names(saved: Saved, size: IntArray) -> list[list[Hashable]]:
     """The keys of each step, in the order of their slots."""
     text, start = saved.octets("keys"), 0
-    found: list[list[Hashable]] = []
+    keys: list[list[Hashable]] = []
     for h, length in enumerate(saved.wholes("key_lengths", (len(size),), 0, len(text) + 1).tolist()):
-        found.append(state_keys.decoded(text[start : start + length]))
-        if not len(set(found[h])) == len(found[h]) == size[h]:
-            saved.refuse("keys", f"of step {h} are {len(set(found[h]))} different ones for {size[h]} slots")
+        keys.append(keys_from_bytes(text[start : start + length]))
+        if not len(set(keys[h])) == len(keys[h]) == size[h]:
+            saved.refuse("keys", f"of step {h} are {len(set(keys[h]))} different ones for {size[h]} slots")
         start += length
     if start != len(text):
         saved.refuse("keys", "are more than the slots")
-    return found
+    return keys

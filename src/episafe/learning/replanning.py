@@ -41,3 +41,16 @@ class Doubling:
     def due(self, information_then: Array, information_now: Array) -> bool:
         """Whether some entry grew by more than `growth`."""
         return bool(np.any(information_now - information_then > self.growth))
+
+
+def parse_replan(text: str) -> Replanning:
+    """ "every" or "doubling:GROWTH" as a replanning rule."""
+    kind, _, growth = text.partition(":")
+    if kind == "every" and not growth:
+        return Every()
+    if kind == "doubling":
+        try:
+            return Doubling(float(growth)) if growth else Doubling()
+        except ValueError as error:
+            raise ValueError(f"replan {text!r}: {error}") from error
+    raise ValueError(f'replan must be "every" or "doubling:GROWTH", e.g. "doubling:0.3", got {text!r}')

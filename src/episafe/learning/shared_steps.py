@@ -3,7 +3,7 @@
     P̂V(s,a) = φ(s,a)ᵀ Λ⁻¹ Σ_i Σ_h φ(s_h^i, a_h^i) V(s_{h+1}^i)        β = ‖φ‖_{Λ⁻¹}
 
 Every state that was seen at some step has the same slot at all of them, also the one after the last step. An episode is
-taken in by row 0 of the model (see model.py); before a decision `spread` copies it to the other rows, so that the
+taken in by row 0 of the model (see model_arrays.py); before a decision `spread` copies it to the other rows, so that
 kernels read what they always read. With n states and m transitions seen, an episode costs O(H) for counts and O(Hd²)
 for features, `spread` O(H(An + m)) or O(H(d² + dn)), and each λ as much as n states seen at each step. For continuous
 states n is K·H, so that the features take H·KH·A·d numbers: use cells and one-hot features there.
@@ -11,47 +11,19 @@ states n is K·H, so that the features take H·KH·A·d numbers: use cells and o
 
 import numpy as np
 
-from episafe.kernels.compilation import kernel
 from episafe.kernels.model_arrays import CountModel, DenseModel
-from episafe.kernels.model_update import count_transition
+from episafe.kernels.model_update import count_in_one
 from episafe.types import Array, IntArray
-
-
-@kernel
-def enter(known, slot_of, state_of, support, phi, states, slots):  # type: ignore[no-untyped-def]
-    """Slots (H+1,) of the states of one episode; a new state gets the next slot at every step, and is described there.
-
-    slot_of (H, S), −1 for unseen; state_of (H, n); phi (H, A, d, n), d = 0 for counts.
-    """
-    H, A, d, _ = phi.shape
-    for t in range(H + 1):
-        s = states[t]
-        if slot_of[0, s] < 0:
-            i = support.size[0]
-            for h in range(H):
-                support.size[h] += 1
-                slot_of[h, s], state_of[h, i] = i, s
-                for a in range(A):
-                    support.reward[h, a, i], support.utility[h, a, i] = known.reward[h, a, s], known.utility[h, a, s]
-                    for k in range(d):
-                        phi[h, a, k, i] = known.phi[0, a, k, s]
-        slots[t] = slot_of[0, s]
 
 
 def absorb_episode(model: DenseModel | CountModel, slots: IntArray, actions: IntArray) -> None:
     """Add one episode to row 0: slots (H+1,), actions (H,). ln det Λ is that of all steps."""
     if isinstance(model, CountModel):
-        _count_episode(model, slots, actions)
+        count_in_one(model, slots, actions)
     else:
         for slot, action, following in zip(slots[:-1], actions, slots[1:], strict=True):
             _regress_on(model, model.phi[0, action, :, slot], following)
     model.log_det[:] = model.log_det[0]
-
-
-@kernel
-def _count_episode(model, slots, actions):  # type: ignore[no-untyped-def]
-    for h in range(actions.shape[0]):
-        count_transition(model, 0, actions[h], slots[h], slots[h + 1], 1.0)
 
 
 def _regress_on(model: DenseModel, x: Array, following: int) -> None:

@@ -10,6 +10,7 @@ in [0, 1] needs `theory_scale`, much larger. Only the first has been proved to b
 """
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -38,26 +39,43 @@ class Signals:
         shape = (task.num_actions, 0) if task.one_hot else (task.dim,)
         self.sums: Array = np.zeros((task.horizon, 2, *shape))
         self.shared = task.time_homogeneous
+        self._task = task
 
     def observe(self, phi: Array, slots: IntArray, actions: IntArray, seen: Array) -> None:
         """Add the rewards and utilities `seen` (H, 2) of one episode: phi (H, A, d, n), d = 0 for counts."""
-        for h, (slot, action) in enumerate(zip(slots, actions, strict=True)):
-            served = slice(None) if self.shared else slice(h, h + 1)  # the steps that this one counts for
-            if self.sums.ndim == 3:
+        if self.sums.ndim == 3:
+            for h, (slot, action) in enumerate(zip(slots, actions, strict=True)):
+                served = slice(None) if self.shared else slice(h, h + 1)  # the steps that this one counts for
                 self.sums[served] += np.outer(seen[h], phi[h, action, :, slot])
-            else:
-                self.sums[served, :, action, slot] += seen[h]
+        elif self.shared:  # all steps have the same sums
+            np.add.at(self.sums[0], (slice(None), actions, slots), seen.T)  # type: ignore[arg-type]  # a slice is one
+            self.sums[1:, :, actions, slots] = self.sums[0][:, actions, slots]
+        else:
+            self.sums[np.arange(len(slots)), :, actions, slots] += seen
 
     def fill(self, model: DenseModel | CountModel, support: Support, work: Work) -> None:
         """Write r̄ and u̲ at all slots into `support`, from the bonuses in `work`."""
+        if isinstance(model, CountModel):
+            self._fill_counted(support, work.bonus)
+            return
         for h, n in enumerate(support.size):
-            bonus = work.bonus[h, :, :n]
-            if isinstance(model, DenseModel):
-                mean = np.einsum("akn,gk->gan", model.phi[h, :, :, :n], self.sums[h] @ model.gram_inv[h])
-            else:
-                mean = self.sums[h, :, :, :n] * bonus**2
+            mean = np.einsum("akn,gk->gan", model.phi[h, :, :, :n], self.sums[h] @ model.gram_inv[h])
             known = support.reward[h, :, :n], support.utility[h, :, :n]
-            support.reward[h, :, :n], support.utility[h, :, :n] = self.clipped(mean, bonus, known)
+            support.reward[h, :, :n], support.utility[h, :, :n] = self.clipped(mean, work.bonus[h, :, :n], known)
+
+    def _fill_counted(self, support: Support, bonus: Array) -> None:
+        """All steps at once: θ̂ = Σ x/(n + ρ) = Σ x·β² at the slots in use."""
+        most = int(support.size.max())
+        used = np.arange(most) < support.size[:, None, None]
+        beta = bonus[:, :, :most]
+        for g, told in enumerate((support.reward, support.utility)):
+            if g in self.learned:
+                mean = self.sums[:, g, :, :most] * beta**2
+                np.copyto(told[:, :, :most], np.clip(mean + self.scales[g] * beta, 0.0, 1.0), where=used)
+
+    def estimates(self, state: Any) -> bool:
+        """Whether anything is estimated at this state: not outside, where the task tells all."""
+        return self._task.key(state) not in self._task.outside
 
     def theta(self, gram_inv: Array) -> Array:
         """θ̂ (H, 2, d) as of now; gram_inv (H, d, d)."""

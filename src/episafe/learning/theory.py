@@ -4,7 +4,7 @@ import math
 import sys
 from dataclasses import dataclass, replace
 
-import numpy as np
+from episafe.checks import as_whole
 
 LN_2, LN_4, LN_8 = math.log(2.0), math.log(4.0), math.log(8.0)
 SETTLED = 1e-12  # relative change of ln C below which the fixed point counts as found
@@ -33,10 +33,7 @@ class Sizes:
     epoch: int = 0
 
     def __post_init__(self) -> None:
-        K = self.num_episodes
-        if isinstance(K, bool) or not isinstance(K, int | np.integer) or K < 1:
-            raise ValueError(f"num_episodes must be a whole number >= 1, got {K!r}")
-        object.__setattr__(self, "num_episodes", int(K))
+        object.__setattr__(self, "num_episodes", as_whole("num_episodes", self.num_episodes, 1))
         if not 0 < self.delta < 1:
             raise ValueError(f"delta must be a probability in (0, 1), got {self.delta!r}")
 
@@ -81,9 +78,9 @@ def theorem(sizes: Sizes) -> Logs:
     C_r = C_u = C_dagger = 0.0
     for _ in range(MAX_ROUNDS):
         logs = _with_relations(sizes, C_r, C_u, C_dagger)
-        found = [_radius(sizes, logs, g) for g in ("r", "u", "†")]
-        moved = max(abs(new - old) for new, old in zip(found, (C_r, C_u, C_dagger), strict=True))
-        C_r, C_u, C_dagger = found
+        radii = [_radius(sizes, logs, g) for g in ("r", "u", "†")]
+        moved = max(abs(new - old) for new, old in zip(radii, (C_r, C_u, C_dagger), strict=True))
+        C_r, C_u, C_dagger = radii
         if moved <= SETTLED * max(1.0, abs(C_dagger)):
             return _with_relations(sizes, C_r, C_u, C_dagger)
     raise ArithmeticError(f"the theorem's constants did not settle in {MAX_ROUNDS} rounds: {sizes}")
@@ -184,21 +181,21 @@ def _ln_sum(x: float, y: float) -> float:
 
 def notes(sizes: Sizes, logs: Logs) -> list[str]:
     """Where float64 falls short of the theorem, in sentences; safety in exact arithmetic is not touched by any."""
-    found = []
+    sentences = []
     needed = num_halvings(sizes, logs)
     if needed > FLOAT64_DIGITS:
-        found.append(
+        sentences.append(
             f"the search needs {needed} halvings and float64 resolves {FLOAT64_DIGITS} below the leading digit of λ: "
             "the rest change nothing, and the regret bound's term for the search is not met"
         )
     rounding = ln_logit_rounding(sizes, logs)
     if rounding > math.log(VISIBLE_ROUNDING):
-        found.append(
+        sentences.append(
             f"κ = e^{logs.kappa:.1f} is below the resolution of float64: the exponents of the softmax are rounded by "
             f"up to {_plain(rounding)}, so a policy may differ from the theorem's; to cover that, C_u would have to "
             f"grow by {_plain(_ln_rounding_price(sizes, rounding))}"
         )
-    return found
+    return sentences
 
 
 def ln_logit_rounding(sizes: Sizes, logs: Logs) -> float:

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from episafe.errors import DamagedFile
 from episafe.problems.boundary_states import ENDED, START
-from episafe.problems.sampled import AnyTask, SampledTask
+from episafe.problems.sampled import AnyTask
 
 
 class LoggedEpisode(NamedTuple):
@@ -30,8 +30,7 @@ def whole(
     `ended` says whether the environment terminated the episode with its last step. One that was cut short by anything
     else is not whole, and what is learned from it would be biased if that had to do with how it went.
     """
-    outside = task.outside if isinstance(task, SampledTask) else {}
-    absorbing = ended and ENDED in outside
+    absorbing = ended and task.may_end
     H, T = steps_of(task), len(actions)
     if T > H or (T < H and not absorbing):
         remedy = "mark where it terminated, or leave out what the recording itself cut, and no other episode"
@@ -40,7 +39,7 @@ def whole(
     if absorbing:
         states = [*states[:-1], ENDED]
     signals = [
-        None if values is None else [outside[o][g] for o in before] + values + [outside[o][g] for o in after]
+        None if values is None else [task.outside[o][g] for o in before] + values + [task.outside[o][g] for o in after]
         for g, values in enumerate((rewards, utilities))
     ]
     padded = [0] * len(before) + actions + [0] * len(after)
@@ -49,4 +48,4 @@ def whole(
 
 def steps_of(task: AnyTask) -> int:
     """How many steps an episode of the environment has at most: those of the task, without the dummy one."""
-    return task.horizon - int(isinstance(task, SampledTask) and task.random_start)
+    return task.horizon - int(task.random_start)

@@ -14,7 +14,7 @@ from episafe.gym.observation_reader import Reading
 from episafe.gym.spaces import as_state
 from episafe.gym.step_reader import read_step
 from episafe.logs.logged_episode import LoggedEpisode, whole
-from episafe.problems.sampled import AnyTask, SampledTask
+from episafe.problems.sampled import AnyTask
 
 
 def load(name: str) -> Any:
@@ -33,7 +33,7 @@ def load(name: str) -> Any:
 
 def read_minari(dataset: Any, task: AnyTask) -> Iterator[LoggedEpisode]:
     """The episodes of a dataset, each whole, or it is refused with the place."""
-    reading = task.reading if isinstance(task, SampledTask) else None
+    reading = task.reading
     for episode in dataset.iterate_episodes():
         place = f"Minari episode {episode.id}"
         T = len(episode.rewards)

@@ -26,7 +26,7 @@ import numpy as np
 
 from episafe.errors import DamagedFile, InvalidProblem
 from episafe.logs.logged_episode import LoggedEpisode, steps_of, whole
-from episafe.problems.sampled import AnyTask, SampledTask
+from episafe.problems.sampled import AnyTask
 
 NEEDED = ("episode", "step", "action")
 ROWS_FREELY, ROWS_A_BYTE = 1_000_000, 16  # rows of a Parquet file that are believed
@@ -121,10 +121,10 @@ def _axes(path: Path, columns: Any, name: str) -> list[str]:
 
 def _in_order(steps: list[Row], horizon: int, place: str) -> list[Row]:
     ordered = sorted(steps, key=lambda row: _whole(row, "step", place))
-    found = [_whole(row, "step", place) for row in ordered]
-    if found != list(range(len(found))):
+    numbers = [_whole(row, "step", place) for row in ordered]
+    if numbers != list(range(len(numbers))):
         raise DamagedFile(
-            f"{place} has steps {found}, not 0 to {horizon - 1}, each once: a dropped step would bias what is learned"
+            f"{place} has steps {numbers}, not 0 to {horizon - 1}, each once: a dropped step would bias what is learned"
         )
     return ordered
 
@@ -138,11 +138,11 @@ def _ends(row: Row, place: str) -> bool:
 
 def _state(row: Row, axes: list[str], task: AnyTask, place: str) -> Any:
     """The observation that a live task reads; else a whole number, or an array where a state has coordinates."""
-    reading = task.reading if isinstance(task, SampledTask) else None
+    reading = task.reading
     if reading is None:
         if len(axes) > 1:
             return np.array([_number(row, name, place) for name in axes])
-        if not isinstance(task, SampledTask) or task.one_hot:
+        if task.is_listed or task.one_hot:
             return _whole(row, axes[0], place)
         return np.array([_number(row, axes[0], place)])
     kind, shape = reading.space.dtype, reading.space.shape

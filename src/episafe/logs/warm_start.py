@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from episafe.agents.base import Agent, Episode
 from episafe.errors import DamagedFile, InvalidEpisode, InvalidProblem
 from episafe.logs.minari import load, read_minari
 from episafe.logs.tables import read_log
+from episafe.types import Episode
 
 MINARI_ID = re.compile(r"[-\w/]+-v\d+")
 
@@ -47,7 +47,7 @@ def learn_log(agent: Any, source: Any) -> int:
         except (InvalidEpisode, InvalidProblem) as error:
             raise DamagedFile(f"episode number {number} of the log, counted from 0: {error}") from error
     name = _digest(whole)
-    if not isinstance(agent, Agent):
+    if hasattr(agent, "reported_ids"):
         new = [number for number in range(len(whole)) if f"log {name} {number}" not in agent.reported_ids]
         for number in new:
             agent.learn(whole[number], episode_id=f"log {name} {number}")

@@ -1,6 +1,17 @@
 """Watching a run: does what is assumed still hold? Each monitor has its share of one probability of a false alarm."""
 
+from typing import Any
+
+from episafe.monitors import round_monitors
 from episafe.monitors.alarm import Alarm
+from episafe.monitors.base import Watch
 from episafe.monitors.episode_monitors import Monitors
 
-__all__ = ["Alarm", "Monitors"]
+__all__ = ["Alarm", "Monitors", "monitors_for"]
+
+BY_KIND: dict[str, type[Watch]] = {"mdp": Monitors, "bandit": round_monitors.Monitors}
+
+
+def monitors_for(task: Any, delta: float) -> Watch:
+    """The monitors of a task of whatever kind."""
+    return BY_KIND[task.kind](task, delta)  # type: ignore[arg-type, call-arg]

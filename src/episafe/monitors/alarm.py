@@ -14,7 +14,7 @@ class Alarm:
         what: which monitor.
         says: what is contradicted, by which figures, in words.
         after: how many episodes had been watched, this one included.
-        halts: whether exploration should stop: `agent.halt(alarm.says)`.
+        halts: whether exploration should stop: `session.halt(alarm.says)`.
     """
 
     what: Watched

@@ -1,15 +1,16 @@
-"""What the monitors of every kind of problem share: the share of δ, the alarms, the state as named arrays."""
+"""What the monitors of every kind of problem each: the each of δ, the alarms, the state as named arrays."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from episafe.certify.checks import as_probability
+from episafe.checks import as_probability
 from episafe.errors import DamagedFile
+from episafe.kernels.utility_tests import Promise
 from episafe.monitors.alarm import Alarm
 from episafe.monitors.residual_test import ResidualMonitor
-from episafe.monitors.utility_monitors import Promise, UtilityMonitors
+from episafe.monitors.utility_monitors import UtilityMonitors
 
 NUM_MONITORS = 5  # incumbent, threshold, bound, drift, residual: each has delta/5
 INFINITE = ("interval", "ends")  # entries that may be infinite: nothing is known yet
@@ -24,10 +25,14 @@ class Watch:
 
     def __init__(self, delta: float, promise: Promise, features: tuple[int, int] | None) -> None:
         self.delta = as_probability("delta", delta)
-        share = self.delta / NUM_MONITORS
-        self._utilities = UtilityMonitors(promise, share)
-        self._residual = None if features is None else ResidualMonitor(*features, share)
+        each = self.delta / NUM_MONITORS
+        self._utilities = UtilityMonitors(promise, each)
+        self._residual = None if features is None else ResidualMonitor(*features, each)
         self.alarms: list[Alarm] = []
+
+    def watch_report(self, plan: Any, *report: Any) -> list[Alarm]:
+        """Take in a report of a plan, after the agent accepted it; the alarms that it raises, if any."""
+        raise NotImplementedError
 
     def _raise(self, alarms: list[Alarm]) -> list[Alarm]:
         """Keep those that are new."""
@@ -38,11 +43,11 @@ class Watch:
 
     def status(self) -> dict[str, Any]:
         """All figures as plain values: what was watched, what came out, the alarms."""
-        found: dict[str, Any] = {"delta": self.delta, "episodes": int(self._utilities.seen.counts[0])}
-        found |= self._utilities.status()
+        figures: dict[str, Any] = {"delta": self.delta, "episodes": int(self._utilities.seen.counts[0])}
+        figures |= self._utilities.status()
         if self._residual is not None:
-            found["residual"] = self._residual.status()
-        return {**found, "alarms": [vars(alarm) for alarm in self.alarms]}
+            figures["residual"] = self._residual.status()
+        return {**figures, "alarms": [vars(alarm) for alarm in self.alarms]}
 
     def settings(self) -> dict[str, str | int | float]:
         """What a record should say: δ, and every alarm in words."""
@@ -51,14 +56,14 @@ class Watch:
 
     def state(self) -> dict[str, np.ndarray[Any, Any]]:
         """All that decides future alarms, as named arrays; `restore` takes it back bit for bit."""
-        found = {name: array.copy() for name, array in self._arrays()}
+        arrays = {name: array.copy() for name, array in self._arrays()}
         alarms = self.alarms
-        found["alarms.what"] = np.array([alarm.what for alarm in alarms], dtype=np.str_)
-        found["alarms.says"] = np.array([alarm.says for alarm in alarms], dtype=np.str_)
-        found["alarms.after"] = np.array([alarm.after for alarm in alarms], dtype=np.int64)
-        found["alarms.halts"] = np.array([alarm.halts for alarm in alarms], dtype=np.bool_)
-        found["promise"] = np.array([self.delta, *self._utilities.promise])
-        return found
+        arrays["alarms.what"] = np.array([alarm.what for alarm in alarms], dtype=np.str_)
+        arrays["alarms.says"] = np.array([alarm.says for alarm in alarms], dtype=np.str_)
+        arrays["alarms.after"] = np.array([alarm.after for alarm in alarms], dtype=np.int64)
+        arrays["alarms.halts"] = np.array([alarm.halts for alarm in alarms], dtype=np.bool_)
+        arrays["promise"] = np.array([self.delta, *self._utilities.promise])
+        return arrays
 
     def restore(self, state: Mapping[str, np.ndarray[Any, Any]]) -> None:
         """Go on from what `state` gave, in monitors built alike; a refusal changes nothing."""

@@ -6,16 +6,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from episafe.agents.base import Episode, Plan
 from episafe.checks import TOLERANCE
+from episafe.kernels.utility_tests import CHECKED, INCUMBENT, Batch, Promise
 from episafe.monitors.alarm import Alarm
 from episafe.monitors.base import Watch
 from episafe.monitors.residual_test import MOST_FEATURES, NUM_BOXES, NUM_CELLS
-from episafe.monitors.utility_monitors import CHECKED, INCUMBENT, Batch, Promise
-from episafe.problems.policy import MixturePolicy, Policy
-from episafe.problems.sampled import AnyTask, SampledTask
-from episafe.problems.task import Task
-from episafe.types import Array, IntArray
+from episafe.problems.policy import Policy
+from episafe.problems.sampled import AnyTask, SampledTask, require_task
+from episafe.types import Array, Episode, IntArray, Plan
 
 CHECKED_SOURCES = ("zero", "search")
 
@@ -33,7 +31,7 @@ class Monitors(Watch):
     - "residual": next states are linear in the features. Not for one-hot features, which always are, nor for d > 100.
     - "range": no episode has a utility outside [0, H]; that needs no probability.
 
-    All but "residual" ask for `agent.halt`. docs/reliability.md says how soon they see what.
+    All but "residual" ask for a halt. docs/reliability.md says how soon they see what.
 
     Args:
         task: the agent's own, `agent.task`: by it the incumbent is known.
@@ -50,13 +48,12 @@ class Monitors(Watch):
     """
 
     def __init__(self, task: AnyTask, delta: float = 0.01) -> None:
-        if not isinstance(task, AnyTask):
-            raise TypeError(f"Monitors are built from an es.Task or es.SampledTask, got {type(task).__name__}")
+        require_task("Monitors are", task)
         promise = Promise(task.threshold, task.threshold + (task.slack or 0.0), float(task.horizon))
         watches_features = not task.one_hot and task.dim <= MOST_FEATURES
         super().__init__(delta, promise, (task.horizon, task.dim) if watches_features else None)
         self.task = task
-        if isinstance(task, Task):
+        if task.is_listed:
             rng = np.random.default_rng(0)  # fixed: which states share a box or a cell must not depend on data
             self._box_of = rng.integers(NUM_BOXES, size=task.num_states)
             self._cell_of = rng.permutation(task.num_states * task.num_actions) % NUM_CELLS
@@ -69,11 +66,15 @@ class Monitors(Watch):
         checked = np.array([plan.source in CHECKED_SOURCES])
         if self._residual is None:
             seen = None
-        elif isinstance(self.task, SampledTask):
-            seen = self._sampled_features(self.task, states, actions)
-        else:
+        elif self.task.is_listed:
             seen = self._listed_features(np.asarray(states)[None, :], actions[None, :])
+        else:
+            seen = self._sampled_features(self.task, states, actions)
         return self._take_in(utilities, np.array([plan.utility_bound]), incumbent, checked, seen)
+
+    def watch_report(self, plan: Plan, *report: Any) -> list[Alarm]:
+        """The same, of what a session was told: an episode."""
+        return self.watch(plan, *report)
 
     def watch_batch(
         self,
@@ -92,7 +93,7 @@ class Monitors(Watch):
             incumbent: in which the incumbent acted, as a component of a mixture too, (n,).
             checked: in which the plan had the source "zero" or "search", (n,).
         """
-        assert isinstance(self.task, Task)
+        assert self.task.is_listed
         steps = np.arange(self.task.horizon)
         utilities = self.task.utility[steps, states[:, :-1], actions].sum(axis=1)
         seen = None if self._residual is None else self._listed_features(states, actions)
@@ -129,7 +130,7 @@ class Monitors(Watch):
 
     def _listed_features(self, states: IntArray, actions: IntArray) -> tuple[Array, IntArray, IntArray]:
         """φ of what was done (n, H, d), its cell and the box of the next state (n, H)."""
-        assert isinstance(self.task, Task) and self.task.phi is not None
+        assert self.task.is_listed and self.task.phi is not None
         now, pairs = states[:, :-1], states[:, :-1] * self.task.num_actions + actions
         return self.task.phi[now, actions], self._cell_of[pairs], self._box_of[states[:, 1:]]
 
@@ -143,6 +144,7 @@ class Monitors(Watch):
 
 def _acting(plan: Plan, episode: Episode) -> Policy | None:
     """The policy that acted; None if the plan is a mixture and the episode does not say."""
-    if not isinstance(plan.policy, MixturePolicy):
-        return plan.policy
-    return None if episode.component is None else plan.policy.components[episode.component]
+    components: tuple[Policy, ...] = plan.policy.components
+    if len(components) == 1:
+        return components[0]
+    return None if episode.component is None else components[episode.component]

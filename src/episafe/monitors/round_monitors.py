@@ -5,14 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from episafe.agents.bandits.base import BanditPlan, refuse_what_is_no_task
 from episafe.errors import InvalidEpisode
+from episafe.kernels.utility_tests import CHECKED, INCUMBENT, Batch, Promise
 from episafe.monitors.alarm import Alarm
 from episafe.monitors.base import Watch
-from episafe.monitors.utility_monitors import CHECKED, INCUMBENT, Batch, Promise
-from episafe.problems.bandit_policy import Mixture, over_arms
-from episafe.problems.bandit_task import BanditTask
-from episafe.types import Array
+from episafe.problems.bandit_policy import BanditPlan, Mixture
+from episafe.problems.bandit_task import BanditTask, require_bandit_task
 
 
 class Monitors(Watch):
@@ -28,10 +26,10 @@ class Monitors(Watch):
     """
 
     def __init__(self, task: BanditTask, delta: float = 0.01) -> None:
-        refuse_what_is_no_task(task)
+        require_bandit_task(task)
         self.task = task
         least = -math.inf if task.slack is None else task.threshold + task.slack
-        sigma = math.hypot(task.noise, task.norm_bound) if task.changes else self._sigma(*_incumbent(task))
+        sigma = math.hypot(task.noise, task.norm_bound) if task.changes else self._sigma(task.incumbent_policy(0))
         super().__init__(delta, Promise(task.threshold, least, math.nan, not task.changes, sigma), None)
 
     def watch(self, plan: BanditPlan, utility: Any) -> list[Alarm]:
@@ -40,18 +38,16 @@ class Monitors(Watch):
         if seen.shape != () or seen.dtype.kind not in "biuf" or not np.isfinite(seen):
             raise InvalidEpisode(f"utility must be one finite number, got {utility!r}")
         who = INCUMBENT if plan.source == "safe" else CHECKED
-        sigma = self._sigma(plan.atoms, plan.probabilities)
+        sigma = self._sigma(plan.policy)
         batch = Batch(
             np.array([float(seen)]), np.array([plan.utility_bound]), np.array([who], dtype=np.int64), np.array([sigma])
         )
         return self._raise(self._utilities.watch(batch))
 
-    def _sigma(self, atoms: Array, probabilities: Array) -> float:
-        spread = float(np.linalg.norm(atoms - probabilities @ atoms, axis=1).max())
+    def watch_report(self, plan: BanditPlan, *report: Any) -> list[Alarm]:
+        """The same, of what a session was told: action, reward and utility of a round, or of several."""
+        return [alarm for utility in np.atleast_1d(report[2]) for alarm in self.watch(plan, utility)]
+
+    def _sigma(self, policy: Mixture) -> float:
+        spread = float(np.linalg.norm(policy.atoms - policy.mean(), axis=1).max())
         return math.hypot(self.task.noise, self.task.norm_bound * spread)
-
-
-def _incumbent(task: BanditTask) -> tuple[Array, Array]:
-    incumbent = task.incumbent(0)
-    mixture = over_arms(task.arms(0), incumbent) if task.is_finite else Mixture(incumbent[None, :], np.ones(1))
-    return mixture.atoms, mixture.probabilities

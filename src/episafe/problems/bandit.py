@@ -73,7 +73,7 @@ class LinearBandit:
             raise InvalidProblem("clicks need arms: a ball or ellipsoid also holds −a, whose mean reward is negative")
         self.clicks = clicks
         if clicks and not callable(actions):
-            self._refuse_clicks(0, "actions")
+            self._require_click_rates(0, "actions")
         self.origin = dict(origin or {})
 
     def evaluate(self, policy: Any) -> tuple[float, float]:
@@ -108,7 +108,7 @@ class LinearBandit:
         """Refuse a round whose incumbent lacks the slack that the learner is told of, or whose clicks are none."""
         self._true_slack(round, f"the incumbent of round {round}")
         if self.clicks:
-            self._refuse_clicks(round, f"actions({round})")
+            self._require_click_rates(round, f"actions({round})")
 
     def _true_slack(self, round: int, who: str) -> float:
         """Of the incumbent; refused where it is not positive, or below what the task says."""
@@ -125,7 +125,7 @@ class LinearBandit:
             )
         return true
 
-    def _refuse_clicks(self, round: int, name: str) -> None:
+    def _require_click_rates(self, round: int, name: str) -> None:
         rates = self.task.arms(round) @ self.theta_r
         outside = np.flatnonzero((rates < -TOLERANCE) | (rates > 1 + TOLERANCE))
         if len(outside):

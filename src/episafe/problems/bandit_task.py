@@ -1,15 +1,20 @@
 """What a learner is told of a bandit. θ_r and θ_u are not in here, and cannot be reached from it."""
 
+import hashlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from episafe.checks import as_count, as_distributions, as_finite, as_number
-from episafe.errors import InvalidProblem
+from episafe.checks import TOLERANCE, as_count, as_distributions, as_finite, as_number, within_unit_norm
+from episafe.errors import InvalidEpisode, InvalidProblem
 from episafe.problems.bandit_actions import Actions, ArmsOfRound, Ball, ConvexSet, Ellipsoid, as_actions, as_arms
-from episafe.problems.bandit_policy import without_negatives
+from episafe.problems.bandit_policy import BanditPlan, Mixture, over_arms, without_negatives
 from episafe.types import Array
+
+ROUNDS = 16  # by which a function of the round is recognised in a saved state
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +41,9 @@ class BanditTask:
     slack: float | None
     noise: float
     norm_bound: float
+
+    kind = "bandit"
+    report_length = 3  # action, reward and utility
 
     def __post_init__(self) -> None:
         dim = as_count("dim", self.dim)
@@ -96,6 +104,86 @@ class BanditTask:
         given = as_distributions(f"safe_policy({round})", self.safe_policy(round), (len(self.arms(round)),))
         return without_negatives(given)
 
+    def incumbent_policy(self, round: int) -> Mixture:
+        """The incumbent of a round as what it plays."""
+        incumbent = self.incumbent(round)
+        return over_arms(self.arms(round), incumbent) if self.is_finite else Mixture(incumbent[None, :], np.ones(1))
+
+    def as_plan(self, policy: Mixture, *facts: Any) -> BanditPlan:
+        """A plan of a policy, by the facts that `BanditPlan` has after it."""
+        return BanditPlan(policy.atoms, policy.probabilities, *facts)
+
+    def read_report(self, action: Any, reward: Any, utility: Any) -> tuple[tuple[Array, Array, Array], None]:
+        """One observation or a batch: actions (m, d), rewards (m,), utilities (m,); else an InvalidEpisode."""
+        rewards, utilities = (np.atleast_1d(_observed(*pair)) for pair in (("reward", reward), ("utility", utility)))
+        try:
+            actions = as_finite("action", np.atleast_2d(np.asarray(action)), (len(rewards), self.dim))
+            within_unit_norm("action", actions, getattr(self.actions, "tolerance", TOLERANCE))
+        except InvalidProblem as error:
+            raise InvalidEpisode(str(error)) from error
+        if rewards.shape != utilities.shape or rewards.ndim != 1:
+            raise InvalidEpisode(f"as many rewards as utilities, one an action: got {rewards.shape}, {utilities.shape}")
+        return (actions, rewards, utilities), None
+
+    def draw(self, plan: BanditPlan, rng: np.random.Generator) -> tuple[int, BanditPlan]:
+        """Nothing is tossed: whoever acts draws from the plan."""
+        return 0, plan
+
+    def report_values(self, action: Any, reward: Any, utility: Any) -> list[Any]:
+        """An observation, or a batch, as a journal keeps it; `report_from` gives it back."""
+        return [np.asarray(value) for value in (action, reward, utility)]
+
+    def report_from(self, values: list[Any]) -> tuple[Any, ...]:
+        """What an agent learns from, of what `report_values` gave."""
+        return tuple(values)
+
+    def with_component(self, report: tuple[Any, ...], component: int | None) -> tuple[Any, ...]:
+        """The report as it is: a plan of a bandit is drawn from by whoever acts."""
+        return report
+
+    def check_report(self, action: Any, reward: Any, utility: Any) -> None:
+        """Refuse an observation, or a batch, that does not fit."""
+        self.read_report(action, reward, utility)
+
+    def identity(self) -> dict[str, Any]:
+        """What the task is known by; arms that change, by their first rounds."""
+        rounds = range(ROUNDS) if self.changes else range(1)
+        return {
+            "actions": _digest(self.action_numbers(k) for k in rounds),
+            "safe_policy": _digest(self.incumbent(k) for k in rounds),
+            "dim": self.dim,
+            "threshold": self.threshold,
+        }
+
+    def numbers(self, own: Any = None) -> list[Any]:
+        """None beside its identity."""
+        return []
+
+    def action_numbers(self, round: int) -> Array:
+        """The actions of a round as numbers."""
+        if isinstance(self.actions, Ellipsoid):
+            return self.actions.M
+        return np.array([self.actions.radius]) if isinstance(self.actions, Ball) else self.arms(round)
+
+    def as_arrays(self) -> dict[str, NDArray[Any]] | None:
+        """The task as named arrays, from which `from_arrays` makes it again; None where arms change."""
+        if self.changes:
+            return None
+        actions = "arms" if self.is_finite else "M" if isinstance(self.actions, Ellipsoid) else "radius"
+        names = ("dim", "threshold", "safe_policy", "slack", "noise", "norm_bound")
+        told = {name: np.asarray(getattr(self, name)) for name in names if getattr(self, name) is not None}
+        return {actions: self.action_numbers(0), **told}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "BanditTask":
+        """The task that `as_arrays` gave."""
+        dim, slack = int(arrays["dim"]), float(arrays["slack"]) if "slack" in arrays else None
+        actions: Any = arrays.get("arms")
+        if actions is None:
+            actions = Ellipsoid(arrays["M"]) if "M" in arrays else Ball(float(arrays["radius"][0]), dim)
+        threshold, noise, bound = (float(arrays[name]) for name in ("threshold", "noise", "norm_bound"))
+        return cls(dim, actions, threshold, arrays["safe_policy"], slack, noise, bound)
+
     def _refuse_what_is_not_pure(self) -> None:
         for name, ask in (("actions", self.arms), ("safe_policy", self.incumbent)):
             if not np.array_equal(ask(0), ask(0)):
@@ -119,3 +207,24 @@ class BanditTask:
         if not self.convex_set.contains(point):
             raise InvalidProblem(f"safe_policy {point.tolist()} lies outside the action set: scale it down")
         return point
+
+
+def require_bandit_task(task: Any) -> None:
+    """An error that says what to pass in place of what is no task of a bandit."""
+    if not isinstance(task, BanditTask):
+        hint = ": pass its .task" if hasattr(task, "task") else ""
+        raise TypeError(f"give a BanditTask, got {type(task).__name__}{hint}")
+
+
+def _observed(name: str, value: Any) -> Array:
+    found = np.asarray(value)
+    if found.dtype.kind not in "biuf" or not np.isfinite(found).all():
+        raise InvalidEpisode(f"{name} must be finite numbers, got {value!r}: leave out what was not seen")
+    return found.astype(np.float64)
+
+
+def _digest(arrays: Iterable[Array]) -> str:
+    found = hashlib.sha256()
+    for array in arrays:
+        found.update(str(array.shape).encode() + np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()[:16]

@@ -1,6 +1,9 @@
 """Two states that no environment has: one before a random start, one after an early end."""
 
 from enum import Enum
+from typing import Any
+
+from episafe.storage.json_values import register
 
 
 class Outside(Enum):
@@ -15,3 +18,9 @@ class Outside(Enum):
 
 
 START, ENDED = Outside.START, Outside.ENDED
+register("outside", Outside, lambda state: state.value, Outside)
+
+
+def is_outside(state: Any) -> bool:
+    """Whether a state, which may be anything, is START or ENDED."""
+    return isinstance(state, Outside)

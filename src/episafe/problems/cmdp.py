@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -16,7 +16,8 @@ from episafe.checks import (
 )
 from episafe.errors import DamagedFile, Infeasible, InvalidProblem
 from episafe.problems import exact
-from episafe.problems.policy import MixturePolicy, TablePolicy
+from episafe.problems.policy import TablePolicy
+from episafe.problems.short_repr import short_repr, task_facts
 from episafe.problems.task import Constraint, Task
 from episafe.storage.atomic_files import read_arrays, write_arrays
 from episafe.types import Array
@@ -44,6 +45,8 @@ class LinearCMDP:
         >>> cmdp.optimal_value()
         0.75
     """
+
+    is_exact: ClassVar[Literal[True]] = True  # values and optimum can be computed
 
     def __init__(
         self,
@@ -84,17 +87,18 @@ class LinearCMDP:
             time_homogeneous=time_homogeneous,
         )
         if self.task.time_homogeneous:
-            refuse_steps_that_differ(self.P)
+            require_equal_steps(self.P)
+
+    def __repr__(self) -> str:
+        return short_repr(self, self.origin | task_facts(self.task))
 
     def evaluate(self, policy: Any) -> tuple[float, float]:
         """Exact (V^r(s₁), V^u(s₁)) of a table (H, S, A), of a policy with a table, or of a mixture: Σ weight·value."""
-        if isinstance(policy, MixturePolicy):
-            values = [self.evaluate(component) for component in policy.components]
-            weights = [float(weight) for weight in policy.weights]
-            V_r, V_u = (
-                sum(w * v for w, v in zip(weights, column, strict=True)) for column in zip(*values, strict=True)
-            )
-            return V_r, V_u
+        components = getattr(policy, "components", (policy,))
+        if components[0] is not policy:
+            values = np.array([self.evaluate(component) for component in components])
+            V_r, V_u = sum(weight * value for weight, value in zip(policy.weights, values, strict=True))
+            return float(V_r), float(V_u)
         task = self.task
         table = _table(policy, "policy", task.reward.shape)
         V_r, V_u = exact.policy_values(self.P, task.reward, task.utility, table, task.initial_state)
@@ -172,7 +176,7 @@ class LinearCMDP:
             raise DamagedFile(f"{path} is not a saved problem: {error}") from error
 
 
-def refuse_steps_that_differ(P: Array) -> None:
+def require_equal_steps(P: Array) -> None:
     """An error where P_h depends on h, with the step."""
     gaps = np.abs(P - P[0]).max(axis=(1, 2, 3))
     h = int(gaps.argmax())

@@ -6,10 +6,11 @@ above the segment. Each round adds a vertex, so the search ends, at an exact ans
 """
 
 import math
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from episafe.kernels.mixing import mixed, nudged, share_reaching
 
 Solution = TypeVar("Solution")
 
@@ -38,12 +39,12 @@ class Mixture(Generic[Solution]):
     @property
     def reward_value(self) -> float:
         """Value of the mixture: the optimum."""
-        return (1 - self.weight) * self.below.reward_value + self.weight * self.above.reward_value
+        return float(mixed(self.below.reward_value, self.above.reward_value, self.weight))
 
     @property
     def utility_value(self) -> float:
         """Utility of the mixture."""
-        return (1 - self.weight) * self.below.utility_value + self.weight * self.above.utility_value
+        return float(mixed(self.below.utility_value, self.above.utility_value, self.weight))
 
 
 def best_mixture(best: Callable[[float, float], Point[Solution]], threshold: float) -> Mixture[Solution]:
@@ -71,18 +72,10 @@ def best_mixture(best: Callable[[float, float], Point[Solution]], threshold: flo
         point = best(1.0, lam)
         gain = point.reward_value + lam * point.utility_value - segment
         if gain <= IMPROVEMENT * max(1.0, abs(segment)):
-            return _reaching(threshold, Mixture(below, above, (threshold - below.utility_value) / gap, lam))
+            ends = below.utility_value, above.utility_value
+            return Mixture(below, above, nudged(*ends, share_reaching(*ends, threshold), threshold), lam)
         if point.utility_value >= threshold:
             above = point
         else:
             below = point
     raise RuntimeError(f"the dual search did not end in {MAX_ROUNDS} rounds; threshold {threshold!r}")
-
-
-def _reaching(threshold: float, mixture: Mixture[Solution]) -> Mixture[Solution]:
-    """The mixture with its weight raised by a few roundings, until its utility reaches the threshold in float64."""
-    nudge = sys.float_info.epsilon
-    while mixture.utility_value < threshold and mixture.weight < 1.0:
-        mixture = replace(mixture, weight=min(1.0, mixture.weight + nudge))
-        nudge *= 2
-    return mixture

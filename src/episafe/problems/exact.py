@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from episafe.kernels.compilation import kernel
-from episafe.kernels.lanes import LANES, fma, load, spread, total
+from episafe.kernels.exact_values import policy_values as policy_values
+from episafe.kernels.mixing import admits, nudged_until
 from episafe.problems.dual import Mixture, Point, best_mixture
 from episafe.problems.policy import deterministic_table
 from episafe.types import Array, IntArray
@@ -30,40 +30,6 @@ def values(P: Array, policy: Array, *rewards: Array) -> Array:
         V_next = np.einsum("sa,sag->sg", policy[h], Q)
         out[:, h] = V_next.T
     return out
-
-
-@kernel
-def policy_values(P, reward, utility, policy, initial_state):  # type: ignore[no-untyped-def]
-    """(V^r(s₁), V^u(s₁)) of a table (H, S, A): the one function whose values are recorded and compared with b.
-
-    V_h(s) = Σ_a π(a|s) g(s,a) + Σ_t (Σ_a π(a|s) P(t|s,a)) V_{h+1}(t), eight t at a time: P is read once.
-    """
-    H, S, A = policy.shape
-    V = np.zeros((H + 1, 2, S))
-    whole = S - S % LANES
-    for h in range(H - 1, -1, -1):
-        first, last = (0, S) if h else (initial_state, initial_state + 1)
-        for s in range(first, last):
-            V_r = V_u = 0.0
-            for a in range(A):
-                V_r = fma(policy[h, s, a], reward[h, s, a], V_r)
-                V_u = fma(policy[h, s, a], utility[h, s, a], V_u)
-            if h < H - 1:
-                next_r = next_u = spread(0.0)
-                for t in range(0, whole, LANES):
-                    p = spread(0.0)
-                    for a in range(A):
-                        p = fma(policy[h, s, a], load(P, (h, s, a, t)), p)
-                    next_r = fma(p, load(V, (h + 1, 0, t)), next_r)
-                    next_u = fma(p, load(V, (h + 1, 1, t)), next_u)
-                V_r, V_u = V_r + total(next_r), V_u + total(next_u)
-                for t in range(whole, S):
-                    p_t = 0.0
-                    for a in range(A):
-                        p_t = fma(policy[h, s, a], P[h, s, a, t], p_t)
-                    V_r, V_u = fma(p_t, V[h + 1, 0, t], V_r), fma(p_t, V[h + 1, 1, t], V_u)
-            V[h, 0, s], V[h, 1, s] = V_r, V_u
-    return V[0, 0, initial_state], V[0, 1, initial_state]
 
 
 def occupancy(P: Array, policy: Array, initial_state: int) -> Array:
@@ -123,14 +89,18 @@ def _markov_mixture(
     below, above = (deterministic_table(point.solution, A) for point in (mixture.below, mixture.above))
     safest = utility_greedy(P, utility)[0]
     w_below, w_above, w_safest = (occupancy(P, policy, initial_state) for policy in (below, above, safest))
-    mass, nudge = (1 - mixture.weight) * w_below + mixture.weight * w_above, 0.0
-    while True:
-        moved = (1 - nudge) * mass + nudge * w_safest
+    mass = (1 - mixture.weight) * w_below + mixture.weight * w_above
+
+    def towards_safest(share: float) -> Array:
+        moved = (1 - share) * mass + share * w_safest
         state_mass = moved.sum(axis=-1, keepdims=True)
-        policy = np.where(state_mass > 0, moved / np.where(state_mass > 0, state_mass, 1.0), above)
-        if nudge >= 1.0 or policy_values(P, reward, utility, policy, initial_state)[1] >= threshold:
-            return policy
-        nudge = min(1.0, max(np.finfo(float).eps, 2 * nudge))
+        return np.where(state_mass > 0, moved / np.where(state_mass > 0, state_mass, 1.0), above)
+
+    def passes(share: float) -> bool:
+        V_u = policy_values(P, reward, utility, towards_safest(share), initial_state)[1]
+        return share >= 1.0 or bool(admits(V_u, threshold))
+
+    return towards_safest(nudged_until(passes, 0.0))
 
 
 def lp_optimum(P: Array, reward: Array, utility: Array, threshold: float, initial_state: int) -> float:

@@ -4,6 +4,7 @@ With A actions the features of a state and an action are φ(s, a) = e_a ⊗ ψ(s
 largest norm was before it was scaled to 1. Observations beyond the bounds have the features of the nearest edge.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import product
@@ -63,10 +64,12 @@ class Cells(Box):
     """A grid of `bins` cells an axis, as tuples: `OneHot(cells, cells.size)` tells apart no more than the cells."""
 
     bins: int = 8
+    _axes: list[tuple[float, float]] = field(init=False, repr=False)  # low and width of each
 
     def __post_init__(self) -> None:
         super().__post_init__()
         as_count("bins", self.bins)
+        object.__setattr__(self, "_axes", list(zip(self.low.tolist(), (self.high - self.low).tolist(), strict=True)))
 
     @property
     def size(self) -> int:
@@ -75,8 +78,23 @@ class Cells(Box):
 
     def __call__(self, observation: Any) -> tuple[int, ...]:
         """The cell of an observation."""
+        if type(observation) is np.ndarray and observation.shape == (self.num_axes,) and observation.dtype.char in "fd":
+            found = self._quickly(observation.tolist())
+            if len(found) == self.num_axes:
+                return found
         index = np.minimum((self.unit(observation) * self.bins).astype(int), self.bins - 1)
         return tuple(index.tolist())
+
+    def _quickly(self, values: list[float]) -> tuple[int, ...]:
+        """The same arithmetic in plain numbers, in a tenth of the time; shorter where one of them is not finite."""
+        bins, found = self.bins, []
+        for x, (low, width) in zip(values, self._axes, strict=True):
+            unit = (x - low) / width
+            if 0.0 < unit < 1.0:
+                found.append(min(int(unit * bins), bins - 1))
+            elif math.isfinite(x):
+                found.append(0 if unit <= 0.0 else bins - 1)
+        return tuple(found)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,49 +1,92 @@
 """Policies: what acts. Anything with `probabilities(h, state)`, for a finite task also a table; and mixtures."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from episafe.checks import as_distributions
+from episafe.errors import InvalidProblem
 from episafe.types import Array
 
 
 class Policy(Protocol):
-    """A Markov policy π_h(a|s), steps counted from 0."""
+    """A Markov policy π_h(a|s), steps counted from 0; or a mixture, of which one component acts for a whole episode.
 
-    def probabilities(self, h: int, state: Any) -> Array:
-        """π_h(·|state), shape (A,), at any state, seen before or not."""
-        ...
+    Attributes:
+        name: what records call it; "" where nobody named it.
+    """
 
-    def table(self) -> Array:
-        """π as an array (H, S, A), every row filled, for a finite task."""
-        ...
-
-    def act(self, h: int, state: Any, rng: np.random.Generator) -> int:
-        """An action drawn from π_h(·|state)."""
-        ...
-
-
-class Acting(ABC):
-    """What every policy can do that has probabilities: draw an action."""
+    name: str = ""
 
     @abstractmethod
     def probabilities(self, h: int, state: Any) -> Array:
-        """π_h(·|state), shape (A,)."""
+        """π_h(·|state), shape (A,), at any state, seen before or not."""
+
+    @abstractmethod
+    def table(self) -> Array:
+        """π as an array (H, S, A), every row filled, for a finite task."""
 
     def act(self, h: int, state: Any, rng: np.random.Generator) -> int:
         """An action drawn from π_h(·|state): the first a with Σ_{b ≤ a} π_b > U, U uniform in [0, 1)."""
         sums = np.cumsum(self.probabilities(h, state))
         return int(np.searchsorted(sums / sums[-1], rng.random(), side="right"))
 
+    @property
+    def policy(self) -> "Policy":
+        """The policy behind a component's name; of a policy, itself."""
+        return self
 
-class TablePolicy(Acting):
+    @property
+    def components(self) -> "tuple[Policy, ...]":
+        """The policies that the coin is about; itself where there is no coin."""
+        return (self,)
+
+    @property
+    def weights(self) -> Array:
+        """The probabilities of the components."""
+        return np.ones(1)
+
+    def draw(self, rng: np.random.Generator) -> "tuple[int, Policy]":
+        """Which component acts in the next episode, and what acts; a plain policy gives (0, itself), without a coin."""
+        return 0, self
+
+
+class Component(Policy):
+    """A policy under a name: what a mixture's coin says acts. Also what makes any policy of a user one of ours."""
+
+    def __init__(self, policy: Any, name: str = "") -> None:
+        self.name, self._policy = name, policy
+
+    @property
+    def policy(self) -> Policy:
+        """The policy itself."""
+        found: Policy = self._policy
+        return found
+
+    def probabilities(self, h: int, state: Any) -> Array:
+        """π_h(·|state), shape (A,)."""
+        return self.policy.probabilities(h, state)
+
+    def table(self) -> Array:
+        """π as an array (H, S, A)."""
+        return self.policy.table()
+
+    def act(self, h: int, state: Any, rng: np.random.Generator) -> int:
+        """An action drawn from π_h(·|state), as the policy itself draws it."""
+        return self.policy.act(h, state, rng) if hasattr(self._policy, "act") else super().act(h, state, rng)
+
+
+class TablePolicy(Policy):
     """A policy given by its table (H, S, A)."""
 
     def __init__(self, table: Any) -> None:
         self._table = as_distributions("policy", table, (None, None, None))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._table.setflags(write=False)  # which a pickle does not say
 
     def probabilities(self, h: int, state: Any) -> Array:
         """π_h(·|state), shape (A,)."""
@@ -64,7 +107,7 @@ def in_range(name: str, value: Any, below: int) -> None:
         raise ValueError(f"{name} must be in [0, {below}), got {value!r}")
 
 
-class MixturePolicy(Acting):
+class MixturePolicy:
     """One of several policies for a whole episode, drawn by a coin before it begins.
 
     Its expected utility is Σ weight·(that of the component). It is no Markov policy, so it has neither probabilities
@@ -73,17 +116,28 @@ class MixturePolicy(Acting):
     Args:
         components: the policies.
         weights: their probabilities.
+        names: what records call them; None for the names that they have themselves.
     """
 
-    def __init__(self, components: Sequence[Policy], weights: Any) -> None:
+    name = ""
+
+    def __init__(self, components: Sequence[Policy], weights: Any, names: Sequence[str] | None = None) -> None:
         self.components = tuple(components)
         self.weights = as_distributions("weights", weights, (len(self.components),))
+        self.names = tuple(getattr(one, "name", "") for one in self.components) if names is None else tuple(names)
+        if len(self.names) != len(self.components):
+            raise InvalidProblem(f"a mixture of {len(self.components)} policies has {len(self.names)} names: one each")
 
-    def draw(self, rng: np.random.Generator) -> tuple[int, Policy]:
-        """Toss the coin: the index of a component and that policy."""
+    def draw(self, rng: np.random.Generator) -> tuple[int, Component]:
+        """Toss the coin: the index of a component and that policy, under its name."""
         above = np.cumsum(self.weights) > rng.random()
         index = int(np.argmax(above)) if above.any() else len(self.components) - 1
-        return index, self.components[index]
+        return index, Component(self.components[index], self.names[index])
+
+    @property
+    def policy(self) -> Policy:
+        """Itself."""
+        return self
 
     def probabilities(self, h: int, state: Any) -> Array:
         """Not to be had: a component acts for a whole episode."""
@@ -93,12 +147,15 @@ class MixturePolicy(Acting):
         """Not to be had: a component acts for a whole episode."""
         raise ValueError("a mixture has no table: take those of its .components, or draw one with .draw(rng)")
 
+    def act(self, h: int, state: Any, rng: np.random.Generator) -> int:
+        """Not to be had: a component acts for a whole episode."""
+        return int(self.probabilities(h, state)[0])
 
-def components_of(policy: Policy) -> tuple[tuple[Policy, ...], list[float]]:
-    """Components and weights of a mixture; of any other policy, itself with weight 1."""
-    if isinstance(policy, MixturePolicy):
-        return policy.components, [float(weight) for weight in policy.weights]
-    return (policy,), [1.0]
+
+def as_policy(policy: Any) -> Policy:
+    """The policy itself or, where it is somebody else's that has probabilities alone, what makes it one of ours."""
+    found: Policy = policy if hasattr(policy, "draw") else Component(policy)
+    return found
 
 
 def uniform_table(horizon: int, num_states: int, num_actions: int) -> Array:

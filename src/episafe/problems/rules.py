@@ -96,8 +96,8 @@ def _explored(rules: Rules) -> tuple[dict[State, int], list[tuple[int, int, int,
 def _outcomes(rules: Rules, h: int, state: State) -> list[tuple[tuple[Any, ...], float]]:
     """Every combination of chances with its probability; impossible ones are left out."""
     each = [list(zip(values, probabilities, strict=True)) for values, probabilities in rules.chances(h, state)]
-    found = [(tuple(v for v, _ in pairs), math.prod(float(p) for _, p in pairs)) for pairs in product(*each)]
-    return [(luck, probability) for luck, probability in found if probability > 0]
+    combinations = [(tuple(v for v, _ in pairs), math.prod(float(p) for _, p in pairs)) for pairs in product(*each)]
+    return [(luck, probability) for luck, probability in combinations if probability > 0]
 
 
 def _features(rules: Rules, index: dict[State, int]) -> Array | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -16,26 +16,51 @@ from episafe.checks import (
     as_unit_range,
     within_unit_norm,
 )
-from episafe.errors import InvalidProblem
+from episafe.errors import InvalidEpisode, InvalidProblem
 from episafe.gym.observation_reader import Reading
-from episafe.problems.boundary_states import ENDED, START, Outside
-from episafe.problems.policy import Acting, Policy
+from episafe.problems.boundary_states import ENDED, START, Outside, is_outside
+from episafe.problems.episodic_task import EpisodicTask
+from episafe.problems.policy import Policy, as_policy
+from episafe.problems.short_repr import short_repr, task_facts
 from episafe.problems.task import Task
+from episafe.storage.json_values import keys_as_bytes
 from episafe.types import Array
 
+REMEMBERED = 1_000  # cells of the states met last, which policy, certificate and regression look up; rows of a policy
 Signal = Callable[[int, Any], Any]  # (h, state) ↦ r_h(state, ·) or u_h(state, ·), shape (A,)
 
 
 @dataclass(frozen=True, eq=False)
-class FunctionPolicy(Acting):
+class FunctionPolicy(Policy):
     """A policy given by a function (h, state) ↦ π_h(·|state), shape (A,)."""
 
     function: Callable[[int, Any], Any]
     num_actions: int
+    _last: dict[int, tuple[Any, Array]] = field(default_factory=dict, init=False, repr=False)
+    _rows: dict[bytes, Array] = field(default_factory=dict, init=False, repr=False)
 
     def probabilities(self, h: int, state: Any) -> Array:
-        """π_h(·|state), checked to be a distribution."""
-        return as_distributions(f"policy at step {h}, state {state!r}", self.function(h, state), (self.num_actions,))
+        """π_h(·|state), checked to be a distribution; of the state that was asked for last at this step, as then."""
+        last = self._last.get(h)
+        if last is not None and last[0] is state:
+            return last[1]
+        row = self._checked(h, state)
+        if not isinstance(state, np.ndarray) or is_sealed(state):
+            self._last[h] = state, row
+        return row
+
+    def _checked(self, h: int, state: Any) -> Array:
+        """A row that was checked before is not checked again."""
+        given, shape = self.function(h, state), (self.num_actions,)
+        if type(given) is not np.ndarray or given.dtype != np.float64 or given.shape != shape:
+            return as_distributions(f"policy at step {h}, state {state!r}", given, shape)
+        content = given.tobytes()
+        row = self._rows.get(content)
+        if row is None:
+            if len(self._rows) >= REMEMBERED:
+                self._rows.clear()
+            row = self._rows[content] = as_distributions(f"policy at step {h}, state {state!r}", given, shape)
+        return row
 
     def table(self) -> Array:
         """Not to be had: the states are not listed."""
@@ -43,7 +68,7 @@ class FunctionPolicy(Acting):
 
 
 @dataclass(frozen=True, eq=False)
-class SampledTask:
+class SampledTask(EpisodicTask):
     """What a learner is told of a problem given by functions; the counterpart of `Task`.
 
     Attributes:
@@ -77,8 +102,13 @@ class SampledTask:
     cell_function: Callable[[Any], Any] | None = None
     time_homogeneous: bool = False
     reading: Reading | None = None
+    _cells: dict[int, tuple[Any, Hashable]] = field(default_factory=dict, init=False, repr=False)
 
-    num_states = None
+    num_states: ClassVar[None] = None
+    is_listed: ClassVar[Literal[False]] = False
+
+    def __repr__(self) -> str:
+        return short_repr(self, task_facts(self))
 
     @property
     def one_hot(self) -> bool:
@@ -103,14 +133,24 @@ class SampledTask:
 
     def key(self, state: Any) -> Hashable:
         """What a state is looked up by."""
-        if self.cell_function is None or isinstance(state, Outside):
+        if self.cell_function is None or is_outside(state):
             return key(state)
-        return key(self.cell_function(state))
+        found = self._cells.get(id(state))
+        if found is not None and found[0] is state:
+            return found[1]
+        name = key(self.cell_function(state))
+        if is_sealed(state):
+            if len(self._cells) >= REMEMBERED:
+                self._cells.clear()
+            self._cells[id(state)] = state, name
+        return name
 
     def described(self, h: int, state: Any) -> tuple[Array, Array, Array]:
         """φ (A, d), r_h and u_h (A,) at a state, checked in full; NaN for what is not known."""
-        place, A = f"at step {h}, state {state!r}", self.num_actions
-        phi = np.zeros((A, 0))
+        A, phi = self.num_actions, np.zeros((self.num_actions, 0))
+        if self.one_hot and len(self.unknown) == 2:
+            return phi, self.reward_at(h, state), self.utility_at(h, state)
+        place = f"at step {h}, state {state!r}"
         if self.feature_function is not None:
             phi = as_finite(f"features {place}", self.feature_function(state), (A, self.dim))
             within_unit_norm(f"features {place}", phi)
@@ -135,7 +175,7 @@ class SampledTask:
         return self._signal("utility", 1, self.utility_function, h, state)
 
     def _signal(self, name: str, g: int, function: Signal | None, h: int, state: Any) -> Array:
-        if isinstance(state, Outside):
+        if is_outside(state):
             return np.full(self.num_actions, self.outside[state][g])
         if function is None:
             return np.full(self.num_actions, np.nan)
@@ -151,8 +191,42 @@ class SampledTask:
             )
         return array
 
+    def as_policy(self, given: Any) -> Policy:
+        """A policy, or a function (h, state) ↦ π (A,) as one."""
+        found: Policy = given if hasattr(given, "probabilities") else FunctionPolicy(given, self.num_actions)
+        return found
+
+    def _read_states(self, states: Any) -> Any:
+        """The states as they are: each is checked when it is first seen, before anything is learned."""
+        if len(states) != self.horizon + 1:
+            raise InvalidEpisode(f"states must have length {self.horizon + 1}, got {len(states)}")
+        if self.reading is not None:
+            self.reading.refuse_foreign(states)
+        return states
+
+    def _check_states(self, states: Any) -> None:
+        for h, state in enumerate(states[:-1]):
+            self.described(h, state)
+
+    def _told_numbers(self) -> list[Any]:
+        """Of functions, what they say of the initial state."""
+        s = self.initial_state
+        outside = sorted((state.value, *told) for state, told in self.outside.items())
+        names = keys_as_bytes([self.key(s), tuple(outside), self.unknown])
+        return [names, np.zeros(0) if self.one_hot else self.features(s), self.reward_at(0, s), self.utility_at(0, s)]
+
+    def _policy_numbers(self, policy: Policy) -> Array:
+        return policy.probabilities(0, self.initial_state)
+
 
 AnyTask = Task | SampledTask
+
+
+def require_task(user: str, task: Any) -> None:
+    """A TypeError unless `task` is what a learner is told of an MDP; `user` begins its sentence, "an agent is"."""
+    if not hasattr(task, "is_listed"):
+        hint = ": pass its .task" if hasattr(task, "task") else ""
+        raise TypeError(f"{user} built from an es.Task or es.SampledTask, got {type(task).__name__}{hint}")
 
 
 def known_slack(task: AnyTask) -> float:
@@ -186,6 +260,8 @@ class SampledCMDP:
     Exact values are not to be had: records of its runs hold NaN there, and the totals observed in each episode.
     """
 
+    is_exact: ClassVar[Literal[False]] = False
+
     def __init__(
         self,
         features: Callable[[Any], Any],
@@ -204,7 +280,7 @@ class SampledCMDP:
     ) -> None:
         H, A = as_count("horizon", horizon), as_count("num_actions", num_actions)
         phi = as_finite("features at the initial state", features(initial_state), (A, None))
-        known_policy = hasattr(safe_policy, "probabilities")
+        told_policy = hasattr(safe_policy, "probabilities")
         self.task = SampledTask(
             horizon=H,
             num_actions=A,
@@ -212,7 +288,7 @@ class SampledCMDP:
             initial_state=initial_state,
             threshold=as_number("threshold", threshold),
             slack=as_slack(slack),
-            safe_policy=safe_policy if known_policy else FunctionPolicy(safe_policy, A),
+            safe_policy=as_policy(safe_policy) if told_policy else FunctionPolicy(safe_policy, A),
             feature_function=features,
             reward_function=reward,
             utility_function=utility,
@@ -222,6 +298,14 @@ class SampledCMDP:
         self.task.safe_policy.probabilities(0, initial_state)
         self.sample = sample
         self.origin: dict[str, str | int | float] = dict(origin or {})
+
+    def __repr__(self) -> str:
+        return short_repr(self, self.origin | task_facts(self.task))
+
+
+def is_sealed(state: Any) -> bool:
+    """Whether it is an array that nobody can write to, so that it stands for the same state as long as it lives."""
+    return type(state) is np.ndarray and state.flags.owndata and not state.flags.writeable
 
 
 def key(state: Any) -> Hashable:

@@ -1,8 +1,12 @@
 """What a learner is told of a problem. There is no transition kernel in here, and none can be reached from it."""
 
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from episafe.checks import (
     TOLERANCE,
@@ -14,10 +18,15 @@ from episafe.checks import (
     as_slack,
     as_state,
     as_unit_range,
+    as_whole_numbers,
 )
 from episafe.errors import Infeasible
-from episafe.problems.policy import Policy, TablePolicy
-from episafe.types import Array
+from episafe.gym.observation_reader import Reading
+from episafe.problems.boundary_states import Outside
+from episafe.problems.episodic_task import EpisodicTask
+from episafe.problems.policy import Policy, TablePolicy, as_policy
+from episafe.problems.short_repr import short_repr, task_facts
+from episafe.types import Array, IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,13 +39,13 @@ class Constraint:
         slack: ξ > 0 with V^u(π_sf) ≥ b + ξ; None where the learner is not told it.
     """
 
-    utility: Array
+    utility: Array = field(repr=False)
     threshold: float
     slack: float | None
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class Task(EpisodicTask):
     """A finite-horizon problem as the learner knows it: everything but P. All fields are checked.
 
     Attributes:
@@ -44,7 +53,7 @@ class Task:
         num_states: S.
         num_actions: A.
         reward: r (H, S, A) in [0, 1].
-        phi: φ (S, A, d) with norms at most 1, or None for one-hot features e_{(s,a)}.
+        phi: φ (S, A, d) with norms at most 1, or None for one-hot features e_{(s,a)}; these may also be given in full.
         initial_state: s₁.
         constraint: utility, threshold and slack; also as `utility`, `threshold`, `slack`.
         safe_policy: the incumbent π_sf, a policy or a table (H, S, A).
@@ -61,6 +70,15 @@ class Task:
     safe_policy: Policy
     time_homogeneous: bool = False
 
+    is_listed: ClassVar[Literal[True]] = (
+        True  # what follows is the same for every task of listed states; see SampledTask
+    )
+    unknown: ClassVar[tuple[str, ...]] = ()
+    random_start: ClassVar[bool] = False
+    may_end: ClassVar[bool] = False
+    outside: ClassVar[Mapping[Outside, tuple[float, float]]] = MappingProxyType({})
+    reading: ClassVar[Reading | None] = None
+
     def __post_init__(self) -> None:
         H, S, A = (as_count(name, getattr(self, name)) for name in ("horizon", "num_states", "num_actions"))
         slack = as_slack(self.constraint.slack)
@@ -71,15 +89,18 @@ class Task:
         given = self.safe_policy
         table = as_distributions("safe_policy", given.table() if hasattr(given, "table") else given, (H, S, A))
         checked = {
-            "safe_policy": given if hasattr(given, "table") else TablePolicy(table),
+            "safe_policy": as_policy(given) if hasattr(given, "table") else TablePolicy(table),
             "reward": as_unit_range("reward", self.reward, (H, S, A)),
-            "phi": None if self.phi is None else as_features(self.phi, S, A),
+            "phi": None if self.phi is None else _unless_one_hot(as_features(self.phi, S, A)),
             "initial_state": as_state("initial_state", self.initial_state, S),
             "constraint": constraint,
             "time_homogeneous": as_flag("time_homogeneous", self.time_homogeneous),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        return short_repr(self, task_facts(self))
 
     @property
     def utility(self) -> Array:
@@ -106,6 +127,10 @@ class Task:
         """Whether φ is one-hot, so that Gram matrices are diagonal counts."""
         return self.phi is None
 
+    def key(self, state: int) -> Hashable:
+        """What a state is looked up by: its number."""
+        return int(state)
+
     def features(self, state: int) -> Array:
         """φ(state, ·), shape (A, d)."""
         if self.phi is not None:
@@ -124,3 +149,44 @@ class Task:
         """u_h(state, ·), shape (A,)."""
         row: Array = self.utility[h, state]
         return row
+
+    def as_policy(self, given: Any) -> Policy:
+        """A policy or a table (H, S, A), checked, as a table."""
+        table = given.table() if hasattr(given, "table") else given
+        return TablePolicy(as_distributions("policy", table, self.reward.shape))
+
+    def as_arrays(self) -> dict[str, NDArray[Any]]:
+        """The task as named arrays, from which `from_arrays` makes it again."""
+        names = ("reward", "utility", "initial_state", "threshold", "slack", "phi", "time_homogeneous")
+        told = {name: np.asarray(getattr(self, name)) for name in names if getattr(self, name) is not None}
+        return {**told, "safe_policy": self.safe_policy.table()}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "Task":
+        """The task that `as_arrays` gave."""
+        slack = float(arrays["slack"]) if "slack" in arrays else None
+        constraint = Constraint(arrays["utility"], float(arrays["threshold"]), slack)
+        start, homogeneous = int(arrays["initial_state"]), bool(arrays["time_homogeneous"])
+        policy = TablePolicy(arrays["safe_policy"])
+        H, S, A = arrays["reward"].shape
+        return cls(H, S, A, arrays["reward"], arrays.get("phi"), start, constraint, policy, homogeneous)
+
+    def _read_states(self, states: Any) -> IntArray:
+        return as_whole_numbers("states", states, self.horizon + 1, self.num_states)
+
+    def _told_numbers(self) -> list[Any]:
+        phi = np.zeros(0) if self.phi is None else self.phi
+        return [self.reward, self.utility, phi, np.array([self.num_states, self.initial_state])]
+
+    def _policy_numbers(self, policy: Policy) -> Array:
+        return policy.table()
+
+
+def _unless_one_hot(phi: Array) -> Array | None:
+    """None where each pair (s, a) has a unit vector of its own and d = S·A, exactly; else φ itself."""
+    _, _, d = phi.shape
+    rows = phi.reshape(-1, d)
+    one_hot = (
+        len(rows) == d and ((rows == 0) | (rows == 1)).all() and (rows.sum(0) == 1).all() and (rows.sum(1) == 1).all()
+    )
+    return None if one_hot else phi

@@ -38,7 +38,8 @@ class Section(NamedTuple):
 
 def sections(found: dict[str, Any], lines: list[str]) -> list[Section]:
     """The page, part by part."""
-    deployed = [json.loads(line) for line in lines] if not found["damage"] else []
+    read = [json.loads(line) for line in lines] if not found["damage"] else []
+    deployed = [line for line in read if "event" not in line]
     return [
         Section("Verdict", _verdict(found)),
         Section("At which level", _level(found, deployed)),

@@ -53,7 +53,7 @@ class Rounds:
         seeds = [int(record.settings.get("seed", -1)) for record in records]
         regrets = [record.regret() for record in records]
         if group.agent == "incumbent":
-            self._regrets |= {(group.env, seed): regret for seed, regret in zip(seeds, regrets, strict=True)}
+            self._regrets |= {(group.where, seed): regret for seed, regret in zip(seeds, regrets, strict=True)}
             return
         deployed = np.array([record.safe_deployments()[-1] for record in records])
         bound = float(records[0].settings.get("deployment_bound", np.nan))
@@ -82,7 +82,7 @@ class Rounds:
 
     def _cells(self, waiting: tuple[Group, list[tuple[int, Array]], IntArray, float]) -> list[str]:
         group, regrets, deployed, bound = waiting
-        pairs = [(regret, self._regrets.get((group.env, seed))) for seed, regret in regrets]
+        pairs = [(regret, self._regrets.get((group.where, seed))) for seed, regret in regrets]
         found = [(_first_below(regret, other), len(other)) for regret, other in pairs if other is not None]
         if not found:
             return []

@@ -10,33 +10,6 @@ from episafe.runs.record import ROUNDING
 
 ENOUGH_RUNS = 10
 
-AGENTS = {
-    "opse": "explores with softmax policies and deploys one only if a pessimistic estimate of its utility reaches the "
-    "threshold; otherwise it deploys the incumbent, a policy known to be safe.",
-    "opse-observation": "takes OPSE’s planner as a proposer only. It deploys a mixture, drawn before the episode, "
-    "whose expected utility is proved to reach the threshold from the utilities observed so far; before anything is "
-    "proved of a candidate, the incumbent’s slack pays for trying it. What a component on trial does by itself is not "
-    "bounded.",
-    "opse-fresh-data": "takes OPSE’s planner as a proposer only. It deploys Markov policies, at first the incumbent "
-    "with rare deviations, whose utility is bounded below from data that they were fixed before.",
-    "ghosh": "is the same softmax planner with an optimistic utility and no incumbent, as the paper implements its "
-    "baseline. It does not promise that every episode is safe.",
-    "dope": "solves the optimistic-pessimistic problem of Bura et al. 2022 over a box of transition kernels, without "
-    "features; it deploys the incumbent while that problem is infeasible.",
-    "uniform": "takes every action with equal probability and learns nothing.",
-    "oplbsp": "is Algorithm 1 of the paper with its own radius, B + R√(d ln(4K/δ)): the incumbent while it is not "
-    "yet confident of it, then the best optimistic policy among those whose pessimistic utility reaches the threshold.",
-    "oplbsp-determinant": "is the same algorithm with the determinant form of the radius: as valid, tighter, and "
-    "in need of no number of rounds.",
-    "oplb": "(Pacchiano et al. 2021) is told the incumbent’s exact utility, which the others are not, and learns only "
-    "what is orthogonal to it. From memory of the paper: likely, not checked against its text.",
-    "safe-lucb": "(Amani et al. 2019) plays safe seed rounds, K^(2/3) of them, then optimism without inflation under "
-    "the pessimistic constraint. From memory of the paper: likely, not checked against its text.",
-    "roful": "(Hutchinson et al. 2024) is optimistic in the constraint too and is drawn back to the incumbent until "
-    "the check passes. From summaries of the paper: likely, not checked against its text.",
-    "oful": "(Abbasi-Yadkori et al. 2011) knows of no constraint: the reference that violates.",
-    "incumbent": "deploys the policy known to be safe for ever and learns nothing.",
-}
 LEVELS = {
     "heuristic": "the constants were set by hand, as in the paper’s own experiments. Zero violation at this level is "
     "observed, not proved.",

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from episafe.registry import REGISTRY
 from episafe.runs.record import Record
 from episafe.storage.toml_settings import Scalar
 
 ENVS = ("tabular", "streaming", "linear", "finite", "ball", "ellipsoid", "contexts", "catalogue")
 VARIANTS = ("released", "text")
-BANDIT_AGENTS = ("oplbsp", "oplbsp-determinant", "oplb", "safe-lucb", "roful", "oful")
-AGENTS = ("opse", "opse-observation", "opse-fresh-data", "ghosh", "dope", "uniform", *BANDIT_AGENTS, "incumbent")
+AGENTS = tuple(name for name, entry in REGISTRY.items() if entry.colour)
 BANDIT = "bandit"  # how a record says that its episodes are rounds
 EVERY = "Every()"  # how a record says that its agent planned before every episode
 
@@ -23,6 +23,7 @@ class Group:
     agent: str
     replan: str
     level: str
+    options: str = ""  # of the environment, where they are not its own defaults
 
     @classmethod
     def of(cls, record: Record) -> "Group":
@@ -37,8 +38,13 @@ class Group:
 
     @property
     def place(self) -> tuple[str, str]:
-        """Environment and variant: what shares a figure."""
-        return self.env, self.variant
+        """Environment with its options, and variant: what shares a figure."""
+        return self.where, self.variant
+
+    @property
+    def where(self) -> str:
+        """The environment and, in brackets, the options that are not its defaults."""
+        return f"{self.env} ({self.options})" if self.options else self.env
 
     @property
     def replans_every_episode(self) -> bool:
@@ -49,6 +55,7 @@ class Group:
         """Sorts groups: the paper's environments, variants and agents first, in its order."""
         return (
             *_rank(self.env, ENVS),
+            self.options,
             *_rank(self.variant, VARIANTS),
             *_rank(self.agent, AGENTS),
             not self.replans_every_episode,

@@ -4,26 +4,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from episafe.reports.groups import AGENTS, BANDIT_AGENTS
+from episafe.registry import BANDIT_AGENTS, REGISTRY
 from episafe.reports.metrics import Summary
-
-NAMES = {
-    "opse": "OPSE-LCMDP",
-    "opse-observation": "OPSE, certified by observation",
-    "opse-fresh-data": "OPSE, certified by fresh data",
-    "ghosh": "Ghosh et al. 2024",
-    "dope": "DOPE",
-    "uniform": "Uniform policy",
-    "incumbent": "Incumbent",
-    "fixed": "Fixed policy",
-    "oplbsp": "OPLB-SP, paper's radius",
-    "oplbsp-determinant": "OPLB-SP, determinant",
-    "oplb": "OPLB",
-    "safe-lucb": "Safe-LUCB",
-    "roful": "ROFUL",
-    "oful": "OFUL",
-}
-DO_NOT_PLAN = ("uniform", "incumbent", "fixed")
 
 
 @dataclass(frozen=True)
@@ -43,21 +25,7 @@ class Style:
     width: float = 3.4
 
 
-_STYLES = {
-    "opse": Style("#0072B2", "solid"),
-    "opse-observation": Style("#000000", "solid"),
-    "opse-fresh-data": Style("#56B4E9", "longdash"),
-    "ghosh": Style("#D55E00", "dash"),
-    "dope": Style("#009E73", "dashdot"),
-    "uniform": Style("#6B6B6B", "dot"),
-    "incumbent": Style("#CC79A7", "longdash"),
-    "oplbsp": Style("#0072B2", "solid"),
-    "oplbsp-determinant": Style("#56B4E9", "solid"),
-    "oplb": Style("#009E73", "dashdot"),
-    "safe-lucb": Style("#E69F00", "longdashdot"),
-    "roful": Style("#000000", "dot"),
-    "oful": Style("#D55E00", "dash"),
-}
+_STYLES = {name: Style(entry.colour, entry.dash) for name, entry in REGISTRY.items() if entry.colour}
 _OTHERS = (Style("#E69F00", "longdashdot"), Style("#8B4513", "dash"), Style("#F0E442", "dashdot"))
 _WIDTHS = (3.4, 2.6, 2.0, 1.6, 1.3)
 _MARKERS = ("", "circle", "square", "triangle-up", "diamond")
@@ -78,7 +46,7 @@ def in_rounds(sentence: str, summaries: Sequence[Summary]) -> str:
 
 def name(agent: str) -> str:
     """The agent as the paper calls it."""
-    return NAMES.get(agent, agent)
+    return REGISTRY[agent].label if agent in REGISTRY else agent
 
 
 def label(summary: Summary) -> str:
@@ -93,13 +61,14 @@ def check(summary: Summary) -> str:
     """The level of the check that a plan must pass, "none" where the agent is known to have no check."""
     if summary.has_incumbent:
         return summary.group.level or "–"
-    return "none" if summary.group.agent in NAMES else "–"
+    return "none" if summary.group.agent in REGISTRY else "–"
 
 
 def replanning(summary: Summary) -> str:
     """When the agent plans again, in few words."""
     if not summary.group.replan:
-        return "never" if summary.group.agent in DO_NOT_PLAN else "–"
+        entry = REGISTRY.get(summary.group.agent)
+        return "–" if entry is None or entry.plans else "never"
     if summary.group.replans_every_episode:
         return in_rounds("every episode", [summary])
     return summary.group.replan.replace("growth=", "")
@@ -114,7 +83,7 @@ def place_title(place: tuple[str, str]) -> str:
 
 def styles(summaries: Sequence[Summary]) -> list[Style]:
     """A style for each summary: colour and dash by agent, the same in every chart."""
-    unknown = list(dict.fromkeys(s.group.agent for s in summaries if s.group.agent not in AGENTS))
+    unknown = list(dict.fromkeys(s.group.agent for s in summaries if s.group.agent not in _STYLES))
     looks = _STYLES | {agent: _OTHERS[rank % len(_OTHERS)] for rank, agent in enumerate(unknown)}
     before: dict[tuple[str, str], list[str]] = {}
     found = []

@@ -5,15 +5,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import stdtrit
 
 from episafe.reports.groups import BANDIT, Group, first, grouped, is_bandit, shortest
 from episafe.reports.run_notes import common_settings, notes, seeds
 from episafe.runs.record import Record
+from episafe.stats import t_interval
 from episafe.storage.toml_settings import Scalar
 from episafe.types import Array, IntArray
 
-CONFIDENCE = 0.95
 GRID = 400  # points of a curve; more cannot be seen
 DECADES = 3  # of rounds shown on a logarithmic axis; what came before is of no size
 HAS_INCUMBENT = (
@@ -39,7 +38,7 @@ class Interval:
     @classmethod
     def over(cls, values: Sequence[float]) -> "Interval":
         """The interval of one number a run."""
-        mean, half_width = _t_interval(np.array(values, dtype=np.float64))
+        mean, half_width = t_interval(np.array(values, dtype=np.float64))
         return cls(float(mean), float(half_width))
 
 
@@ -181,7 +180,7 @@ def _curve(runs: Sequence[Record], quantity: Callable[[Record], Array | IntArray
     else:
         points = np.linspace(1, num_episodes, GRID)
     episodes = np.unique(points.round().astype(np.int64))
-    mean, half_width = _t_interval(np.array([quantity(run)[episodes - 1] for run in runs], dtype=np.float64))
+    mean, half_width = t_interval(np.array([quantity(run)[episodes - 1] for run in runs], dtype=np.float64))
     return Curve(episodes, mean, mean - half_width, mean + half_width)
 
 
@@ -191,13 +190,3 @@ def _not_negative(curve: Curve) -> Curve:
 
 def _at_most_one_an_episode(curve: Curve) -> Curve:
     return replace(curve, high=np.minimum(curve.high, curve.episodes))
-
-
-def _t_interval(values: Array) -> tuple[Array, Array]:
-    """Mean and t_{n−1}(0.975) s/√n along the first axis, (n, …) to (…); NaN half-width for n = 1."""
-    mean = values.mean(axis=0)
-    num_runs = len(values)
-    if num_runs == 1:
-        return mean, np.full_like(mean, np.nan)
-    quantile = stdtrit(num_runs - 1, (1 + CONFIDENCE) / 2)
-    return mean, quantile * values.std(axis=0, ddof=1) / math.sqrt(num_runs)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from episafe.registry import REGISTRY
 from episafe.reports import findings
 from episafe.reports.caveats import beforehand
 from episafe.reports.labels import are_rounds, in_rounds, label, name, place_title, replanning
@@ -157,8 +158,9 @@ def _notes(summaries: Sequence[Summary]) -> str:
     levels = dict.fromkeys(summary.group.level for summary in summaries if summary.has_incumbent)
     variants = dict.fromkeys(summary.group.variant for summary in summaries)
     meant = {level: in_rounds(words, summaries) for level, words in findings.LEVELS.items()}
+    stories = {agent: entry.story for agent, entry in REGISTRY.items()}
     entries = [
-        ("What is compared", [f"{name(x)}: {findings.AGENTS[x]}" for x in agents if x in findings.AGENTS]),
+        ("What is compared", [f"{name(x)}: {stories[x]}" for x in agents if stories.get(x)]),
         (
             "Levels of the check",
             [f"{x}: {meant[x]}" for x in levels if x in meant],

@@ -72,7 +72,7 @@ def cells(summary: Summary) -> list[str]:
     """One row under HEADINGS."""
     group = summary.group
     return [
-        group.env,
+        group.where,
         group.variant or "–",
         name(group.agent),
         check(summary),

@@ -1,4 +1,4 @@
-"""The columns of a record while a run fills them."""
+"""The columns of a record while a run fills them. Compiled loops write into the named tuples."""
 
 from typing import NamedTuple
 
@@ -7,11 +7,13 @@ from numpy.typing import NDArray
 
 from episafe.types import Array, IntArray
 
+BY_SOURCE = -1  # in `acting`: the name follows from the source and the plan of the episode
+
 
 class Facts(NamedTuple):
     """One row an episode: `values` (K, 2) V^r and V^u, `bounds` (K, 2) λ and the bound, `sources`, `plan_ids` (K,).
 
-    Sources are numbers here, positions in `runner.SOURCES`.
+    Sources are numbers here, positions in `types.SOURCES`.
     """
 
     values: Array
@@ -20,24 +22,73 @@ class Facts(NamedTuple):
     plan_ids: IntArray
 
 
-def blank(num_episodes: int) -> Facts:
-    """Room for a run."""
-    sources, plan_ids = np.empty(num_episodes, dtype=np.int8), np.empty(num_episodes, dtype=np.int64)
-    return Facts(np.empty((num_episodes, 2)), np.empty((num_episodes, 2)), sources, plan_ids)
-
-
 class Coins(NamedTuple):
-    """The coin of each episode: `components` (K,), which policy of the plan acted, and `weights` (K, 2).
+    """The coin of each episode: `components` (K,), which policy of the plan acted, `weights` (K, n), and `acting` (K,),
+    the number of its name.
 
     A plan that is no mixture has weights (1, 0) and component 0.
     """
 
     components: IntArray
     weights: Array
+    acting: NDArray[np.int32]
 
 
-def no_coins(num_episodes: int) -> Coins:
+class Columns:
+    """All columns of a run of K episodes.
+
+    Attributes:
+        facts: of every run.
+        coins: of agents that may deploy mixtures, else None.
+        totals: (K, 2) reward and utility collected, where exact values cannot be known, else None.
+        optima: (K,) the optimum of each episode, where it changes, else None.
+        names: the numbers of the policies that acted, by their names.
+        halts: the episodes after which monitors halted the agent, and why.
+    """
+
+    def __init__(self, num_episodes: int, *, totals: bool, changing: bool, mixes: bool) -> None:
+        K = num_episodes
+        sources, plan_ids = np.empty(K, dtype=np.int8), np.empty(K, dtype=np.int64)
+        self.facts = Facts(np.empty((K, 2)), np.empty((K, 2)), sources, plan_ids)
+        self.coins = _no_coins(K) if mixes else None
+        self.totals = np.empty((K, 2)) if totals else None
+        self.optima = np.full(K, np.nan) if changing else None
+        self.names: dict[str, int] = {}
+        self.halts: dict[int, str] = {}
+
+    def __len__(self) -> int:
+        return len(self.facts.sources)
+
+    def others(self) -> dict[str, Array]:
+        """The columns that only some runs have, by name."""
+        columns = {"totals": self.totals, "optima": self.optima}
+        return {name: column for name, column in columns.items() if column is not None}
+
+    def toss(self, k: int, component: int, weights: Array, name: str) -> None:
+        """Note who acts in episode k, drawn before it."""
+        self.widen(len(weights))
+        assert self.coins is not None
+        coins, n = self.coins, len(weights)
+        coins.components[k], coins.weights[k, :n], coins.weights[k, n:] = component, weights, 0.0
+        coins.acting[k] = self.number(name)
+
+    def number(self, name: str) -> int:
+        """The number of a name; of none, that it follows from the source."""
+        return self.names.setdefault(name, len(self.names)) if name else BY_SOURCE
+
+    def widen(self, n: int) -> None:
+        """Make room for mixtures of n policies, where there is none."""
+        if self.coins is not None and n <= self.coins.weights.shape[1]:
+            return
+        old, K = self.coins or _no_coins(len(self)), len(self)
+        weights = np.zeros((K, max(n, 2)))
+        weights[:, : old.weights.shape[1]] = old.weights
+        self.coins = Coins(old.components, weights, old.acting)
+
+
+def _no_coins(num_episodes: int) -> Coins:
     """Room for a run, as if no plan were a mixture."""
     weights = np.zeros((num_episodes, 2))
     weights[:, 0] = 1.0
-    return Coins(np.zeros(num_episodes, dtype=np.int64), weights)
+    acting = np.full(num_episodes, BY_SOURCE, dtype=np.int32)
+    return Coins(np.zeros(num_episodes, dtype=np.int64), weights, acting)

@@ -5,10 +5,9 @@ from typing import NamedTuple
 import numpy as np
 
 from episafe.gym.adapter import GymCMDP
-from episafe.problems.policy import MixturePolicy, Policy
+from episafe.problems.policy import Policy, as_policy
 from episafe.runs.live import play
-
-Z = 2.5758  # of a two-sided 99 % interval (normal)
+from episafe.stats import Z_99, normal_interval
 
 
 class Estimate(NamedTuple):
@@ -42,8 +41,8 @@ def estimate(problem: GymCMDP, policy: Policy, num_episodes: int = 1_000, seed: 
     problem.seed(int(np.random.default_rng(environment).integers(2**31)))
     totals = np.empty((num_episodes, 2))
     for k in range(num_episodes):
-        acting = policy.draw(rng)[1] if isinstance(policy, MixturePolicy) else policy
+        acting = as_policy(policy).draw(rng)[1]
         episode = play(problem, acting, rng)
         totals[k] = episode.rewards.sum(), episode.utilities.sum()
-    (reward, utility), error = totals.mean(axis=0), Z * totals.std(axis=0, ddof=1) / num_episodes**0.5
+    (reward, utility), error = normal_interval(totals, Z_99)
     return Estimate(float(reward), float(error[0]), float(utility), float(error[1]))

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from episafe.agents.fixed import Fixed
-from episafe.certify.checks import as_probability
-from episafe.checks import as_count
+from episafe.checks import as_count, as_probability
 from episafe.errors import Infeasible
 from episafe.gym.adapter import GymCMDP
 from episafe.gym.vector import VectorGymCMDP
@@ -53,7 +52,7 @@ def measure_slack(
         >>> 0 < measured.lower <= measured.mean
         True
     """
-    if not isinstance(problem, SampledCMDP | GymCMDP | VectorGymCMDP):
+    if problem.task.is_listed:
         raise TypeError("measure_slack is for problems without a kernel: LinearCMDP computes the slack from its own")
     delta, most_episodes = as_probability("delta", delta), as_count("most_episodes", most_episodes)
     agent, totals = Fixed(problem.task, "incumbent"), np.zeros(0)
@@ -61,9 +60,9 @@ def measure_slack(
     own = int(np.random.SeedSequence(seed, spawn_key=(OWN_LUCK,)).generate_state(1)[0])
     while len(totals) < most_episodes:
         ahead = min(max(FIRST_EPISODES, len(totals)), most_episodes - len(totals))
-        found = run(problem, agent, ahead, own).utility_totals
-        assert found is not None
-        totals = np.concatenate([totals, found])
+        played = run(problem, agent, ahead, own).utility_totals
+        assert played is not None
+        totals = np.concatenate([totals, played])
         slack, mean = _lower_bound(totals, delta) - b, float(totals.mean()) - b
         if slack > 0 and slack >= mean / 2:
             return MeasuredSlack(slack * unit, mean * unit, len(totals), delta)
@@ -85,7 +84,6 @@ def _lower_bound(totals: Array, delta: float) -> float:
 
 def _unit(problem: SampledCMDP | GymCMDP | VectorGymCMDP) -> float:
     """How wide the range of the signal is that became [0, 1]."""
-    if isinstance(problem, SampledCMDP):
-        return 1.0
-    name = problem.origin["signal"]
-    return float(problem.origin[f"{name}_high"]) - float(problem.origin[f"{name}_low"])
+    origin = problem.origin
+    name = origin.get("signal", "")
+    return float(origin.get(f"{name}_high", 1.0)) - float(origin.get(f"{name}_low", 0.0))

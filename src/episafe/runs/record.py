@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from episafe.errors import DamagedFile
+from episafe.problems.short_repr import short_repr
+from episafe.stats import normal_interval
 from episafe.storage.atomic_files import read_arrays, write_arrays, write_text
 from episafe.storage.toml_settings import to_toml
 from episafe.types import Array, IntArray
@@ -19,8 +21,9 @@ EPISODES, SETTINGS = "episodes.npz", "run.toml"
 SEALED = "settings_sha256"
 ROUNDING = 1e-9  # far above the float64 rounding of a value of order H, far below any violation that matters
 COLUMNS = ("reward_values", "utility_values", "sources", "lams", "utility_bounds", "plan_ids")
-OPTIONAL = ("reward_totals", "utility_totals", "optima", "components", "weights")
-KINDS = dict.fromkeys(COLUMNS + OPTIONAL, "f") | {"sources": "U", "plan_ids": "iu", "components": "iu"}
+OPTIONAL = ("reward_totals", "utility_totals", "optima", "components", "weights", "acting_numbers")
+WHOLE = ("plan_ids", "components", "acting_numbers")
+KINDS = dict.fromkeys(COLUMNS + OPTIONAL, "f") | dict.fromkeys(WHOLE, "iu") | {"sources": "U"}
 LARGEST_SETTINGS = 1 << 20  # bytes of run.toml
 
 
@@ -41,7 +44,10 @@ class Record:
             exact values cannot be known, else None.
         optima: the optimum of each episode, (K,), where it changes; `optimum` is then their mean. Else None.
         components: which policy of a mixture acted, drawn before the episode, (K,); None where no plan is a mixture.
-        weights: the weights of the mixture, (K, 2); (1, 0) for a policy alone. The values above are the mixture's.
+        weights: the weights of the mixture, (K, n); (1, 0, …) for a policy alone. The values above are the mixture's.
+        acting_numbers: the place of each name of `acting` in `acting_names`, (K,), −1 where it follows from the source;
+            None where all do.
+        acting_names: of the policies that acted.
     """
 
     reward_values: Array
@@ -58,6 +64,28 @@ class Record:
     optima: Array | None = None
     components: IntArray | None = None
     weights: Array | None = None
+    acting_numbers: NDArray[np.integer[Any]] | None = None
+    acting_names: tuple[str, ...] = ()
+
+    @property
+    def acting(self) -> NDArray[np.str_]:
+        """The name of what acted in each episode, (K,): "incumbent", "proposal-7", the name of a fixed policy."""
+        numbered = np.char.add("proposal-", self.plan_ids.astype(np.str_))
+        named = np.where(self.sources == "fixed", str(self.settings.get("agent", "fixed")), numbered)
+        acting = np.where(self.sources == "safe", "incumbent", named)
+        if self.acting_numbers is None or not self.acting_names:
+            return acting
+        given = np.array(self.acting_names)[np.maximum(self.acting_numbers, 0)]
+        return np.where(self.acting_numbers < 0, acting, given)
+
+    def __repr__(self) -> str:
+        said = {name: self.settings.get(name) for name in ("env", "variant", "seed", "agent", "level")}
+        return short_repr(self, {**said, "episodes": len(self.sources), "threshold": self.threshold, **self._finals()})
+
+    def _finals(self) -> dict[str, float]:
+        if not self.is_exact or not len(self.sources):
+            return {}
+        return {"regret": float(self.regret()[-1]), "violation": float(self.violation()[-1])}
 
     def regret(self) -> Array:
         """Σ_{i≤k} (optimum − V^r(π⁽ⁱ⁾)), signed, (K,)."""
@@ -101,8 +129,8 @@ class Record:
         """
         if self.reward_totals is None or self.utility_totals is None:
             raise ValueError("this record has exact values: use reward_values and utility_values")
-        reward, utility = (_interval(totals[-last:]) for totals in (self.reward_totals, self.utility_totals))
-        return reward, utility
+        reward, utility = (normal_interval(totals[-last:]) for totals in (self.reward_totals, self.utility_totals))
+        return (float(reward[0]), float(reward[1])), (float(utility[0]), float(utility[1]))
 
     def noting(self, **facts: str | int | float) -> "Record":
         """The same record with more said in its settings."""
@@ -116,7 +144,8 @@ class Record:
         folder = Path(folder)
         (folder / SETTINGS).unlink(missing_ok=True)  # of an older record: two halves must never pass for a whole
         text = to_toml(self.settings)
-        facts = {"optimum": float(self.optimum), "threshold": float(self.threshold), SEALED: _hash(text.encode())}
+        facts = {"optimum": float(self.optimum), "threshold": float(self.threshold), SEALED: _hash(text.encode()),
+                 "acting_names": list(self.acting_names)}  # fmt: skip
         write_arrays(folder / EPISODES, {name: getattr(self, name) for name in self.columns()}, facts)
         write_text(folder / SETTINGS, text)
 
@@ -140,6 +169,7 @@ class Record:
                 optimum=float(facts["optimum"]),
                 threshold=float(facts["threshold"]),
                 settings=tomllib.loads(said.decode()),
+                acting_names=_names(facts.get("acting_names", []), arrays.get("acting_numbers")),
             )
         except DamagedFile:
             raise
@@ -147,6 +177,15 @@ class Record:
             raise DamagedFile(
                 f"{folder} does not hold a whole record ({type(error).__name__}: {error}): delete it and run again"
             ) from error
+
+
+def _names(said: Any, numbers: Any) -> tuple[str, ...]:
+    """The names of what acted; every number must have one."""
+    if not isinstance(said, list) or not all(isinstance(name, str) for name in said):
+        raise ValueError("the names of what acted are none")
+    if numbers is not None and len(numbers) and not numbers.max() < len(said):
+        raise ValueError("something acted that has no name")
+    return tuple(said)
 
 
 def load_settings(folder: Path) -> dict[str, Any]:
@@ -167,11 +206,6 @@ def _settings_bytes(folder: Path) -> bytes:
 
 def _hash(text: bytes) -> str:
     return hashlib.sha256(text).hexdigest()
-
-
-def _interval(sample: Array) -> tuple[float, float]:
-    """Mean and 95 % half-width (normal) of a sample."""
-    return float(sample.mean()), 1.96 * float(sample.std(ddof=1)) / len(sample) ** 0.5
 
 
 def is_complete(folder: Path) -> bool:

@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from episafe.errors import DamagedFile
+from episafe.errors import DamagedFile, InUse
 from episafe.storage import sealed_npz
 
 NOTES = "notes"  # the .npz member that holds plain values as JSON
@@ -49,6 +49,18 @@ def sync_folder(folder: Path) -> None:
         os.fsync(opened)
     finally:
         os.close(opened)
+
+
+def lock(file: int, path: Path) -> None:
+    """Lock an open file or folder against every other process, until it is closed."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        raise OSError("journals need file locks of Linux or macOS: run without a folder here") from None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise InUse(f"{path} is open in another process, or was not closed in this one: close it first") from error
 
 
 def _umask() -> int:

@@ -1,4 +1,4 @@
-"""The audit trail: one line of JSON for each plan that was deployed, each with the hash of the one before it.
+"""The audit trail: a line of JSON for each plan that was deployed and each halt, with the hash of the line before it.
 
 A line is `{…,"previous":"HASH","hash":"HASH"}`; its own hash is the SHA-256 of all that stands before `,"hash"`. Lines
 are compared as text, so that nothing in them can be changed unseen, not even a space.
@@ -16,6 +16,7 @@ from episafe.errors import DamagedFile
 from episafe.storage.atomic_files import sync_folder
 
 TRAIL = "audit.jsonl"
+END = '"}\n'  # of every line, after its hash
 NOT_CONSTANTS = ("agent", "level", "delta", "statement", "replan", "search")
 
 
@@ -62,27 +63,45 @@ class Trail:
         )
 
     def line(self, deployed: Deployed) -> str:
-        """The next line."""
+        """The next line: a plan that was deployed."""
         besides = "".join(f',"{name}":{json.dumps(value)}' for name, value in deployed.besides.items())
         text = (
             f'{{"line":{self.count},"plan":{deployed.plan},"episode":{deployed.episode},"source":"{deployed.source}",'
             f'"lam":{_number(deployed.lam)},"bound":{_number(deployed.bound)},"threshold":{_number(self._threshold)},'
             f'"margin":{_number(deployed.bound - self._threshold)},{self._said},"learned":{deployed.learned},'
-            f'"log_dets":[{",".join(map(_number, deployed.log_dets))}]{besides},"state":"{deployed.state}",'
-            f'"previous":"{self.head}"'
+            f'"log_dets":[{",".join(map(_number, deployed.log_dets))}]{besides},"state":"{deployed.state}"'
         )
+        return self._chained(text)
+
+    def event(self, what: str, **said: str) -> str:
+        """The next line: something that is no plan, such as a halt."""
+        besides = "".join(f',"{name}":{json.dumps(value)}' for name, value in said.items())
+        return self._chained(f'{{"line":{self.count},"event":"{what}"{besides}')
+
+    def _chained(self, text: str) -> str:
+        text = f'{text},"previous":"{self.head}"'
         self.head, self.count = _hash(text), self.count + 1
         return f'{text},"hash":"{self.head}"}}'
 
 
-def read_trail(path: Path) -> tuple[list[str], bool]:
-    """The lines of a trail, and whether an unfinished one was at its end."""
+def read_trail(path: Path, start: int = 0, head: str = "") -> tuple[list[str], bool]:
+    """The lines of a trail, and whether an unfinished one was at its end.
+
+    Args:
+        path: the file.
+        start: the byte to begin at, where a line ends whose hash is `head`; 0 for all lines.
+        head: that hash.
+    """
     try:
-        text = path.read_bytes().decode()
+        with path.open("rb") as file:
+            file.seek(max(start - len(END) - len(head), 0))
+            before, text = file.read(min(start, len(END) + len(head))), file.read().decode()
     except FileNotFoundError:
-        return [], False
+        before, text = b"", ""
     except UnicodeDecodeError as error:
         raise DamagedFile(f"{path} is no text ({error}): restore it from a copy") from error
+    if start and before != f"{head}{END}".encode():
+        raise DamagedFile(f"{path} was changed or cut short before byte {start}: restore it from a copy")
     *lines, rest = text.split("\n")
     return lines, bool(rest)
 
@@ -107,18 +126,26 @@ def hash_of(line: str) -> str:
 
 
 class TrailFile:
-    """Lines on disk, appended to after the frames that they say the same as."""
+    """Lines on disk, appended to after the frames that they say the same as.
+
+    Args:
+        path: the file.
+        keep: how many bytes of it are whole lines; the rest is cut off.
+    """
 
     def __init__(self, path: Path, keep: int) -> None:
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        self.size = keep
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         os.ftruncate(self._file, keep)
         sync_folder(path.parent)
 
     def append(self, lines: Sequence[str]) -> None:
         """Add lines."""
-        view = memoryview("".join(f"{line}\n" for line in lines).encode())
+        data = "".join(f"{line}\n" for line in lines).encode()
+        view = memoryview(data)
         while view:
             view = view[os.write(self._file, view) :]
+        self.size += len(data)
 
     def sync(self) -> None:
         """Return when they are on the disk."""

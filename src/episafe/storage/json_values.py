@@ -1,14 +1,26 @@
-"""States and other values of an episode as JSON, exactly: what is read back is what was written, type and bits."""
+"""States and other values of an episode as JSON, exactly: what is read back is what was written, type and bits.
+
+Reading runs nothing. Rooms above add kinds of values of their own with `register`.
+"""
 
 import json
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from episafe.errors import InvalidEpisode
-from episafe.problems.boundary_states import Outside
+from episafe.errors import DamagedFile, InvalidEpisode, InvalidProblem
 
 PLAIN = (bool, int, float, str, type(None))
+REMEDY = "use whole numbers, floats other than NaN, strings, bytes, numpy arrays, or tuples of these"
+_WRITERS: dict[type, tuple[str, Callable[[Any], Any]]] = {bytes: ("bytes", bytes.hex)}
+_READERS: dict[str, Callable[[Any], Any]] = {"bytes": bytes.fromhex}
+
+
+def register(kind: str, known: type, write: Callable[[Any], Any], read: Callable[[Any], Any]) -> None:
+    """Hold values of the type `known` too, as {kind: write(value)}."""
+    _WRITERS[known], _READERS[kind] = (kind, write), read
 
 
 def as_text(value: Any) -> str:
@@ -21,6 +33,30 @@ def from_text(text: str) -> Any:
     return _read(json.loads(text))
 
 
+def keys_as_bytes(keys: Sequence[Hashable]) -> NDArray[np.uint8]:
+    """What states are looked up by, as the bytes of a JSON list; an error for those that would not come back equal."""
+    try:
+        text = as_text(list(keys)).encode()
+    except (InvalidEpisode, ValueError, RecursionError) as error:
+        raise InvalidProblem(f"a state cannot be stored ({error}): {REMEDY}") from error
+    for key, back in zip(keys, keys_from_bytes(text), strict=True):
+        if back != key or hash(back) != hash(key):
+            raise InvalidProblem(f"the state {key!r} cannot be stored: {REMEDY}")
+    return np.frombuffer(text, dtype=np.uint8)
+
+
+def keys_from_bytes(text: bytes) -> list[Hashable]:
+    """The keys that `keys_as_bytes` wrote; anything else is a DamagedFile."""
+    try:
+        keys = from_text(text.decode())
+        if not isinstance(keys, list):
+            raise ValueError("not a list")
+        hash(tuple(keys))
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise DamagedFile(f"the stored states cannot be read ({error}): take another file") from error
+    return keys
+
+
 def _written(value: Any) -> Any:
     if type(value) in PLAIN:
         return value
@@ -28,10 +64,9 @@ def _written(value: Any) -> Any:
         return [_written(entry) for entry in value]
     if isinstance(value, tuple):
         return {"tuple": [_written(entry) for entry in value]}
-    if isinstance(value, Outside):
-        return {"outside": value.value}
-    if isinstance(value, bytes):
-        return {"bytes": value.hex()}
+    if type(value) in _WRITERS:
+        kind, write = _WRITERS[type(value)]
+        return {kind: write(value)}
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufSU" and value.dtype.itemsize:
         kind = "array" if isinstance(value, np.ndarray) else "number"
         return {kind: [value.dtype.str, list(value.shape), value.tobytes().hex()]}
@@ -48,10 +83,8 @@ def _read(value: Any) -> Any:
     ((kind, held),) = value.items()
     if kind == "tuple":
         return tuple(_read(entry) for entry in held)
-    if kind == "outside":
-        return Outside(held)
-    if kind == "bytes":
-        return bytes.fromhex(held)
+    if kind in _READERS:
+        return _READERS[kind](held)
     if kind not in ("array", "number"):
         raise ValueError(f"no value of kind {kind!r}")
     dtype, shape, text = held

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 
 from episafe import bandits
-from episafe.registry import parse_replan
+from episafe.learning.replanning import parse_replan
 from episafe.runs.record import Record
 
 ENVIRONMENTS = ("finite", "ball", "ellipsoid", "contexts")

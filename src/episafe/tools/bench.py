@@ -20,14 +20,16 @@ from episafe.agents.base import Agent
 from episafe.agents.opse import OPSE
 from episafe.envs import PAPER, make
 from episafe.envs.huge import huge
+from episafe.experiments.agent_choice import build_agent
 from episafe.learning.constants import Constants
 from episafe.learning.planner import SoftmaxPlanner
+from episafe.learning.replanning import parse_replan
 from episafe.problems.cmdp import LinearCMDP
-from episafe.registry import build_agent, parse_replan
 from episafe.runs.record import Record
 from episafe.runs.run import run
 from episafe.storage.toml_settings import versions
 from episafe.tools.bandit_bench import bandit_speeds
+from episafe.tools.live_bench import live_speeds
 
 GIVEN_BY_FUNCTIONS = Constants(1, 1, 1, 1, kappa=0.1, lam_max=300, num_halvings=20)
 PER_MIB = 2**20 if sys.platform == "darwin" else 2**10  # ru_maxrss is in bytes there, in KiB elsewhere
@@ -87,6 +89,7 @@ def measure(quick: bool) -> dict[str, object]:
     return {
         "speeds": [asdict(row) for row in speeds],
         "bandit_speeds": bandit_speeds(quick),
+        "live_speeds": live_speeds(quick),
         "growths": [asdict(row) for row in growths],
         "machine": {"cpu": _cpu(), "cores": os.cpu_count(), **versions()},
         "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / PER_MIB,

@@ -14,6 +14,7 @@ from episafe.learning.constants import Constants
 from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.sampled import AnyTask, SampledCMDP
 from episafe.runs.run import run
+from episafe.stats import rate_bound
 
 GRID = (4.0, 2.83, 2.0, 1.41, 1.0, 0.71, 0.5, 0.35, 0.25, 0.18, 0.125)  # factors of √2, from the safest down
 SCALED = ("C_r", "C_u", "C_dagger", "B_dagger")
@@ -77,7 +78,7 @@ def calibrate(
         grid: multipliers.
         on_trial: called after each multiplier.
     """
-    _refuse_too_few(num_problems, delta, confidence)
+    _require_enough_problems(num_problems, delta, confidence)
     problems = {seed: _exact(family, seed) for seed in range(first_seed, first_seed + num_problems)}
     trials: list[Trial] = []
     for multiplier in sorted(grid, reverse=True):
@@ -106,10 +107,10 @@ def calibrate(
     return Calibration(best.multiplier, statement, trials, shape)
 
 
-def table(found: Calibration) -> Table:
+def table(calibration: Calibration) -> Table:
     """Every trial, for people."""
     shown = Table("multiplier", "violating", "rate at most", "mean regret", title="From the safest down")
-    for trial in found.trials:
+    for trial in calibration.trials:
         shown.add_row(*(f"{value:.4g}" for value in asdict(trial).values()))
     return shown
 
@@ -117,15 +118,6 @@ def table(found: Calibration) -> Table:
 def scaled(constants: Constants, multiplier: float) -> Constants:
     """The constants with every bonus scale multiplied."""
     return constants.replace(**{name: multiplier * getattr(constants, name) for name in SCALED})
-
-
-def rate_bound(num_violating: int, num_problems: int, confidence: float) -> float:
-    """Clopper-Pearson upper bound: the rate p at which so few violations have probability 1 − confidence."""
-    from scipy.stats import beta  # takes half a second to import
-
-    if num_violating == num_problems:
-        return 1.0
-    return float(beta.ppf(confidence, num_violating + 1, num_problems - num_violating))
 
 
 def family_of(text: str, options: dict[str, Any]) -> Family:
@@ -144,13 +136,13 @@ def family_of(text: str, options: dict[str, Any]) -> Family:
 
 def _exact(family: Family, seed: int) -> LinearCMDP:
     cmdp = family(seed)
-    if not isinstance(cmdp, LinearCMDP):
+    if not cmdp.is_exact:
         kind = type(cmdp).__name__
         raise ValueError(f"seed {seed} gave a {kind}: exact violation needs problems with a kernel, es.LinearCMDP")
     return cmdp
 
 
-def _refuse_too_few(num_problems: int, delta: float, confidence: float) -> None:
+def _require_enough_problems(num_problems: int, delta: float, confidence: float) -> None:
     if not (0 < delta < 1 and 0 < confidence < 1):
         raise ValueError(f"delta and confidence must be in (0, 1), got {delta!r} and {confidence!r}")
     if num_problems < 1 or rate_bound(0, num_problems, confidence) > delta:

@@ -10,25 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from episafe.agents.base import Episode
 from episafe.checks import TOLERANCE
 from episafe.errors import InvalidProblem
-from episafe.gym.adapter import GymCMDP, sub_environments
-from episafe.gym.vector import VectorGymCMDP
+from episafe.gym.adapter import LiveCMDP
+from episafe.gym.time_limit import sub_environments
 from episafe.logs.logged_episode import steps_of
-from episafe.problems.boundary_states import ENDED, Outside
 from episafe.runs.live import play_some
 from episafe.stats import mean_interval
 from episafe.tools.told_signals import told_and_seen
-from episafe.types import Array
+from episafe.types import Array, Episode
 
 DELTA = 0.01  # of the interval for the incumbent's utility
 FAR = 5.0  # standard errors beyond which two means are said to differ; a rule of thumb
 FEW = 0.05  # share of trials below which learning is slow; a rule of thumb
 SAME = 1e-6  # what is told and what is seen may differ by this, in [0, 1]
 CONFIRM = {"early-end": "early ends"}  # what the user may confirm, and the finding that asks for it
-
-AnyLive = GymCMDP | VectorGymCMDP
 
 
 @dataclass(frozen=True)
@@ -59,19 +55,19 @@ def named(name: str) -> Any:
         sys.path.pop(0)
 
 
-def load(name: str) -> AnyLive:
+def load(name: str) -> LiveCMDP:
     """The problem that `module:name` stands for: a problem of `from_gymnasium`, or a function that makes one."""
     found = named(name)
     if callable(found):
         found = found()
-    if not isinstance(found, AnyLive):
+    if not isinstance(found, LiveCMDP):
         raise ValueError(
             f"{name} is a {type(found).__name__}: name what es.from_gymnasium returns, or a function of it"
         )
     return found
 
 
-def check(problem: AnyLive, num_episodes: int = 200, seed: int = 0, confirmed: Collection[str] = ()) -> list[Finding]:
+def check(problem: LiveCMDP, num_episodes: int = 200, seed: int = 0, confirmed: Collection[str] = ()) -> list[Finding]:
     """Gymnasium's own checker, then episodes of the incumbent: ranges, ends, repeats, features, its utility.
 
     `confirmed` names what the user knows to be meant: "early-end", that to end early is as safe as it looks.
@@ -88,20 +84,20 @@ def check(problem: AnyLive, num_episodes: int = 200, seed: int = 0, confirmed: C
         return [*findings, Finding("episodes", "error", str(error))]
     findings.append(Finding("episodes", "ok", f"{num_episodes} of the incumbent, {steps_of(problem.task)} steps each"))
     findings.append(_ends(problem, episodes, "early-end" in confirmed))
-    looks: list[Callable[[AnyLive, list[Episode]], Finding]] = [_start, _features, _repeats, _incumbent, _trials]
+    looks: list[Callable[[LiveCMDP, list[Episode]], Finding]] = [_start, _features, _repeats, _incumbent, _trials]
     if problem.task.time_homogeneous:
         looks.append(_steps_alike)
     findings += [look(problem, episodes) for look in looks]
-    if isinstance(problem, VectorGymCMDP):
+    if problem.is_vector:
         findings += [_copies(problem, episodes), _alike(problem, episodes)]
     return findings + [_told(problem, name, rng) for name in problem.told]
 
 
-def _gymnasium(problem: AnyLive) -> Finding:
+def _gymnasium(problem: LiveCMDP) -> Finding:
     """What `gymnasium.utils.env_checker.check_env` says, of the first environment in a vector one."""
     from gymnasium.utils.env_checker import check_env
 
-    if isinstance(problem, VectorGymCMDP) and not sub_environments(problem.env):
+    if problem.is_vector and not sub_environments(problem.env):
         found = "not run, for the environments are out of sight: check one of them by itself"
         return Finding("Gymnasium's checker", "warning", found)
     env = (*sub_environments(problem.env), problem.env)[0]
@@ -116,10 +112,10 @@ def _gymnasium(problem: AnyLive) -> Finding:
     return Finding("Gymnasium's checker", "ok", "passed")
 
 
-def _ends(problem: AnyLive, episodes: list[Episode], confirmed: bool) -> Finding:
+def _ends(problem: LiveCMDP, episodes: list[Episode], confirmed: bool) -> Finding:
     """Early ends: where what comes after is not the worst, they look safe, and only the user knows whether they are."""
-    share = float(np.mean([episode.states[-1] is ENDED for episode in episodes]))
-    found, after = f"{share:.0%} of the incumbent's episodes", problem.task.outside[ENDED][1]
+    share = float(np.mean([episode.states[-1] is problem.ended for episode in episodes]))
+    found, after = f"{share:.0%} of the incumbent's episodes", problem.after_the_end[1]
     if after <= 0:
         return Finding("early ends", "ok", f"{found}; zero utility after, so they do not look safe")
     if share == 0:
@@ -134,7 +130,7 @@ def _ends(problem: AnyLive, episodes: list[Episode], confirmed: bool) -> Finding
     )
 
 
-def _start(problem: AnyLive, episodes: list[Episode]) -> Finding:
+def _start(problem: LiveCMDP, episodes: list[Episode]) -> Finding:
     """Whether a random start looks alike in both halves: each coordinate's means, within five standard errors."""
     if not problem.task.random_start:
         return Finding("start", "ok", "fixed")
@@ -148,13 +144,13 @@ def _start(problem: AnyLive, episodes: list[Episode]) -> Finding:
     return Finding("start", "ok", "random, no drift seen")
 
 
-def _features(problem: AnyLive, episodes: list[Episode]) -> Finding:
+def _features(problem: LiveCMDP, episodes: list[Episode]) -> Finding:
     """The norms of the features at visited states; above 1 they are refused before this."""
     task = problem.task
     if task.one_hot:
         return Finding("features", "ok", "one-hot")
-    norms = [np.linalg.norm(task.features(s), axis=1).max() for e in episodes for s in e.states if not _outside(s)]
-    largest = max(norms)
+    states = (state for episode in episodes for state in episode.states if task.key(state) not in task.outside)
+    largest = max(np.linalg.norm(task.features(state), axis=1).max() for state in states)
     if largest > 1 + 1e-9:
         return Finding("features", "error", f"norm {largest:.4g} > 1: divide all features by {largest:.6g}")
     if largest < 0.3:
@@ -162,7 +158,7 @@ def _features(problem: AnyLive, episodes: list[Episode]) -> Finding:
     return Finding("features", "ok", f"dimension {task.dim}, largest norm {largest:.3g}")
 
 
-def _repeats(problem: AnyLive, episodes: list[Episode]) -> Finding:
+def _repeats(problem: LiveCMDP, episodes: list[Episode]) -> Finding:
     """Whether reward and utility repeat at the same step, state and action."""
     seen: dict[Any, list[Array]] = {}
     for episode in episodes:
@@ -179,7 +175,7 @@ def _repeats(problem: AnyLive, episodes: list[Episode]) -> Finding:
     return Finding("reward and utility", "ok", f"no noise at {len(repeated)} states and actions")
 
 
-def _steps_alike(problem: AnyLive, episodes: list[Episode]) -> Finding:
+def _steps_alike(problem: LiveCMDP, episodes: list[Episode]) -> Finding:
     """Whether reward and utility without noise are the same at every step, where the problem is said to be so.
 
     Steps at which a state and an action were seen once say nothing: it might be noise.
@@ -187,9 +183,10 @@ def _steps_alike(problem: AnyLive, episodes: list[Episode]) -> Finding:
     seen: dict[Any, dict[int, list[tuple[float, float]]]] = {}
     for episode in episodes:
         for h, (state, action) in enumerate(zip(episode.states, episode.actions, strict=False)):
-            if not _outside(state):
+            name = problem.task.key(state)
+            if name not in problem.task.outside:
                 values = round(float(episode.rewards[h]), 9), round(float(episode.utilities[h]), 9)
-                seen.setdefault((problem.task.key(state), action), {}).setdefault(h, []).append(values)
+                seen.setdefault((name, action), {}).setdefault(h, []).append(values)
     for (state, action), by_step in seen.items():
         often = [set(values) for values in by_step.values() if len(values) > 1]
         if all(len(values) == 1 for values in often) and len(set().union(*often)) > 1:
@@ -201,7 +198,7 @@ def _steps_alike(problem: AnyLive, episodes: list[Episode]) -> Finding:
     return Finding("time_homogeneous", "ok", f"no sign of the step in reward and utility at {len(seen)} pairs")
 
 
-def _incumbent(problem: AnyLive, episodes: list[Episode]) -> Finding:
+def _incumbent(problem: LiveCMDP, episodes: list[Episode]) -> Finding:
     """The incumbent's utility with a 99 % interval, against threshold and slack."""
     H = steps_of(problem.task)  # the dummy step of a random start has no utility
     totals = np.array([np.sum(episode.utilities) for episode in episodes])
@@ -227,7 +224,7 @@ def _incumbent(problem: AnyLive, episodes: list[Episode]) -> Finding:
     return Finding("incumbent", "ok", found)
 
 
-def _trials(problem: AnyLive, episodes: list[Episode]) -> Finding:
+def _trials(problem: LiveCMDP, episodes: list[Episode]) -> Finding:
     """How often `Observation` may try a candidate of which nothing is known: ξ/(b + ξ)."""
     b, slack = problem.task.threshold, problem.task.slack
     if slack is None:
@@ -241,7 +238,7 @@ def _trials(problem: AnyLive, episodes: list[Episode]) -> Finding:
     return Finding("trials", "ok", found)
 
 
-def _copies(problem: VectorGymCMDP, episodes: list[Episode]) -> Finding:
+def _copies(problem: LiveCMDP, episodes: list[Episode]) -> Finding:
     """Whether the sub-environments draw their own luck: if not, N episodes are one that is counted N times."""
     N = problem.num_envs
     seen = [str([problem.task.key(state) for state in episode.states]) for episode in episodes]
@@ -252,7 +249,7 @@ def _copies(problem: VectorGymCMDP, episodes: list[Episode]) -> Finding:
     return Finding("sub-environments", "ok", f"{N}, no copies of one another seen")
 
 
-def _alike(problem: VectorGymCMDP, episodes: list[Episode]) -> Finding:
+def _alike(problem: LiveCMDP, episodes: list[Episode]) -> Finding:
     """Whether the sub-environments have the same mean reward and utility, within five standard errors."""
     N, gaps = problem.num_envs, np.zeros((problem.num_envs, 2))
     totals = np.array([[np.sum(episode.rewards), np.sum(episode.utilities)] for episode in episodes])
@@ -268,7 +265,7 @@ def _alike(problem: VectorGymCMDP, episodes: list[Episode]) -> Finding:
     return Finding("sub-environments alike", "ok", "no difference seen")
 
 
-def _told(problem: AnyLive, name: str, rng: np.random.Generator) -> Finding:
+def _told(problem: LiveCMDP, name: str, rng: np.random.Generator) -> Finding:
     """Whether a function given as reward= or utility= says what the environment says."""
     what, mend = f"{name}= given", f"correct the function {name}=, or leave it out and let it be learned"
     try:
@@ -297,7 +294,3 @@ def _coordinates(state: Any) -> Array:
     parts = state if isinstance(state, tuple) else (state,)
     deep = [_coordinates(part) if isinstance(part, tuple) else np.ravel(np.asarray(part, float)) for part in parts]
     return np.concatenate(deep)
-
-
-def _outside(state: Any) -> bool:
-    return isinstance(state, Outside)

@@ -10,12 +10,12 @@ import numpy as np
 
 from episafe.agents.base import Agent
 from episafe.agents.dope import DOPE, Radius
-from episafe.agents.ghosh2024 import Ghosh2024
-from episafe.agents.opse import OPSE
 from episafe.envs import make
+from episafe.experiments.agent_choice import build_agent
 from episafe.learning.constants import Constants
 from episafe.learning.replanning import Doubling
 from episafe.problems.cmdp import LinearCMDP
+from episafe.registry import REGISTRY
 from episafe.runs.run import run
 from episafe.storage.atomic_files import write_text
 from episafe.tools.calibration import scaled
@@ -25,20 +25,16 @@ MULTIPLIERS = (2.0, 1.0, 0.5, 0.25, 0.125, 0.06, 0.03)  # as many for every agen
 FIRST_SEED = 200  # tuned on 5000 and up, reported on 0 to 99; these are fresh to both
 REPLAN = Doubling(0.3)
 
-Builder = Callable[[LinearCMDP, str, float], Agent]
+AGENTS = {f"{name}, {which}": (name, which) for name, entry in REGISTRY.items() for which in entry.frontier}
 
 
-def _dope(cmdp: LinearCMDP, env: str, multiplier: float) -> Agent:
-    """The published scales C_r = C_u = 1 on a box, both as wide as the multiplier says."""
-    return DOPE(cmdp.task, Constants.paper(env, "dope"), REPLAN, radius=Radius(multiplier, multiplier))
-
-
-AGENTS: dict[str, Builder] = {
-    "opse, tuned": lambda cmdp, env, c: OPSE(cmdp.task, scaled(Constants.tuned(cmdp.task), c), REPLAN),
-    "opse, published": lambda cmdp, env, c: OPSE(cmdp.task, scaled(Constants.paper(env), c), REPLAN),
-    "ghosh, published": lambda cmdp, env, c: Ghosh2024(cmdp.task, scaled(Constants.paper(env, "ghosh"), c), REPLAN),
-    "dope, published": _dope,
-}
+def _built(agent: str, cmdp: LinearCMDP, env: str, multiplier: float) -> Agent:
+    """The agent, its constants multiplied; for DOPE, on a box as wide as the multiplier says: its scales are C = 1."""
+    name, which = AGENTS[agent]
+    constants = Constants.tuned(cmdp.task) if which == "tuned" else Constants.paper(env, REGISTRY[name].published_as)
+    if name == "dope":
+        return DOPE(cmdp.task, constants, REPLAN, radius=Radius(multiplier, multiplier))
+    return build_agent(name, cmdp, scaled(constants, multiplier), REPLAN)
 
 
 @dataclass(frozen=True)
@@ -84,7 +80,7 @@ def num_points(envs: Sequence[str]) -> int:
 def _point(env: str, agent: str, multiplier: float, problems: dict[int, LinearCMDP], num_episodes: int) -> Point:
     regrets, violations, violating, level = [], [], 0, "heuristic"
     for seed, cmdp in problems.items():
-        made = AGENTS[agent](cmdp, env, multiplier)
+        made = _built(agent, cmdp, env, multiplier)
         record = run(cmdp, made, num_episodes, seed)
         regrets.append(record.regret()[-1])
         violations.append(record.violation()[-1])

@@ -4,20 +4,22 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from episafe.agents.bandits.base import BanditAgent, BanditPlan
+from episafe.agents.bandits.regression_learner import NO_RULE, RegressionLearner
+from episafe.agents.base import Agent, Problem
 from episafe.checks import TOLERANCE, as_number
 from episafe.errors import InvalidProblem
 from episafe.kernels.arm_hull import INFEASIBLE, envelope
-from episafe.kernels.bandit_decision import BEYOND, NO_POLICY, REASONS, mixed, nudged
+from episafe.kernels.bandit_decision import BEYOND, NO_POLICY, REASONS
 from episafe.kernels.bandit_regression import Regression, estimates
-from episafe.learning.bandit_radius import radius_now
+from episafe.kernels.confidence_radius import radius_now
+from episafe.kernels.mixing import mixed, nudged
 from episafe.learning.replanning import Every, Replanning
-from episafe.problems.bandit_policy import over_arms
+from episafe.problems.bandit_policy import BanditPlan, over_arms
 from episafe.problems.bandit_task import BanditTask
 from episafe.types import Array
 
 
-class OPLB(BanditAgent):
+class OPLB(Agent):
     """Knows the incumbent's utility u₀ and learns only what is orthogonal to its mean action x₀, e₀ = x₀/‖x₀‖:
 
         f(a) = θ̂_rᵀa + α_r C‖a‖_{Λ⁻¹},   g(a) = (aᵀe₀/‖x₀‖)u₀ + μ̂ᵀa^⊥ − C^⊥‖a^⊥‖_{(Λ^⊥)⁻¹},   a^⊥ = a − (aᵀe₀)e₀,
@@ -36,8 +38,9 @@ class OPLB(BanditAgent):
 
     name: ClassVar[str] = "oplb"
     certified: ClassVar[bool] = True
-    told: ClassVar[str] = "the incumbent's exact utility"
-    assumes: ClassVar[str] = "the utility it is told is exact"
+    problem: ClassVar[Problem] = "bandit"
+    learner: RegressionLearner
+    _learned_state, _restore_learned = Agent._learner_state, Agent._restore_learner
 
     def __init__(
         self,
@@ -50,7 +53,11 @@ class OPLB(BanditAgent):
         replan: Replanning = Every(),
         label: str = "",
     ) -> None:
-        super().__init__(task, num_rounds=num_rounds, delta=delta, radius=radius, replan=replan, label=label)
+        super().__init__(task, replan)
+        self.label = label or self.name
+        said = {"told_besides": "the incumbent's exact utility", "level_assumes": "the utility it is told is exact"}
+        self.learner = RegressionLearner(task, NO_RULE, num_rounds, delta, radius, **said)
+        self.level = self.learner.level = self.learner.proved
         if not task.is_finite or task.changes:
             raise InvalidProblem(
                 "OPLB is for finitely many arms that do not change: no exact method is known elsewhere"
@@ -68,34 +75,39 @@ class OPLB(BanditAgent):
                 f"known_utility {self.known_utility} is below threshold + slack: give the exact utility"
             )
 
+    def arguments(self) -> dict[str, Any]:
+        """Rounds, δ, radius, replanning rule, label and the incumbent's utility."""
+        return super().arguments() | {"label": self.label, "known_utility": self.known_utility}
+
     def _identity(self) -> dict[str, Any]:
         return {**super()._identity(), "known_utility": self.known_utility}
 
     def _rest(self) -> Regression:
         """The regression on a^⊥ = Pa from that on a: Λ^⊥ = I + P(Λ−I)P, Σ a^⊥(u − (aᵀe₀)c) = P(Σ au − c(Λ−I)e₀)."""
         P = np.eye(self.task.dim) - np.outer(self.e_0, self.e_0)
-        seen = self.model.gram - np.eye(self.task.dim)
+        model = self.learner.model
+        seen = model.gram - np.eye(self.task.dim)
         gram = np.eye(self.task.dim) + P @ seen @ P
-        sums = np.array([np.zeros(self.task.dim), P @ (self.model.sums[1] - self._per_e_0 * seen @ self.e_0)])
-        return Regression(gram, np.linalg.inv(gram), sums, np.array([np.linalg.slogdet(gram)[1]]), self.model.seen)
+        sums = np.array([np.zeros(self.task.dim), P @ (model.sums[1] - self._per_e_0 * seen @ self.e_0)])
+        return Regression(gram, np.linalg.inv(gram), sums, np.array([np.linalg.slogdet(gram)[1]]), model.seen)
 
-    def _propose(self, round: int) -> BanditPlan:
-        arms = self.task.arms(round)
-        if self.num_observations >= self.radius.limit:
-            return self._incumbent(round, REASONS[BEYOND])
+    def _propose(self) -> Any:
+        model, radius, arms = self.learner.model, self.learner.radius, self.task.arms(self.round)
+        if self.num_learned >= radius.limit:
+            return self._incumbent(REASONS[BEYOND])
         along = arms @ self.e_0
         across = arms - np.outer(along, self.e_0)
         rest = self._rest()
-        g = along * self._per_e_0 + across @ estimates(rest)[1] - _widths(self.radius, rest, across)
+        g = along * self._per_e_0 + across @ estimates(rest)[1] - _widths(radius, rest, across)
         optimism = 1 + 2 * self.task.norm_bound / (self.known_utility - self.task.threshold)
-        f = arms @ estimates(self.model)[0] + optimism * _widths(self.radius, self.model, arms)
+        f = arms @ estimates(model)[0] + optimism * _widths(radius, model, arms)
         # the incumbent is one more choice, after the arms: its utility is known, so it needs no bonus
-        safe = self.task.incumbent(round)
+        safe = self.task.incumbent(self.round)
         f, g = np.append(f, safe @ f), np.append(g, self.known_utility)
         low, high, share, lam = envelope(f, g, self.task.threshold, np.empty(len(f), dtype=np.int64))
         share = np.nan if high == INFEASIBLE else nudged(g[low], g[high], share, self.task.threshold)
         if np.isnan(share):
-            return self._incumbent(round, REASONS[NO_POLICY])
+            return self._incumbent(REASONS[NO_POLICY])
         choices = np.zeros(len(f))
         choices[low] = 1 - share
         choices[high] += share

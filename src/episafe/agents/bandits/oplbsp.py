@@ -3,17 +3,18 @@
 import math
 from typing import Any, ClassVar, Literal
 
-from episafe.agents.bandits.base import refuse_what_is_no_task
-from episafe.agents.bandits.rule_agent import RuleAgent
+from episafe.agents.bandits.regression_learner import RegressionLearner
+from episafe.agents.base import Agent, Problem
 from episafe.checks import as_number
 from episafe.kernels.bandit_decision import Rule
+from episafe.kernels.confidence_radius import radius_now
 from episafe.learning.bandit_radius import radius as radius_of
-from episafe.learning.bandit_radius import radius_now
 from episafe.learning.replanning import Every, Replanning
+from episafe.problems.bandit_policy import BanditPlan
 from episafe.problems.bandit_task import BanditTask
 
 
-class OPLBSP(RuleAgent):
+class OPLBSP(Agent):
     """Deploys the incumbent while C_u β_sf > ξ/2, and then the policy
 
         π ∈ argmax E_π[θ̂_rᵀa + C_r‖a‖_{Λ⁻¹}]   s.t.   E_π[θ̂_uᵀa − C_u‖a‖_{Λ⁻¹}] ≥ b,   C_r = C_u(1 + 2B/ξ).
@@ -40,6 +41,10 @@ class OPLBSP(RuleAgent):
     """
 
     name: ClassVar[str] = "oplbsp"
+    certified: ClassVar[bool] = True
+    problem: ClassVar[Problem] = "bandit"
+    learner: RegressionLearner
+    _learned_state, _restore_learned = Agent._learner_state, Agent._restore_learner
 
     def __init__(
         self,
@@ -57,7 +62,8 @@ class OPLBSP(RuleAgent):
             raise ValueError(f'slack must be "told" or "estimated", got {slack!r}: the task holds the number')
         if optimism is not None and as_number("optimism", optimism) < 0:
             raise ValueError(f"optimism must be a finite number >= 0, got {optimism!r}")
-        refuse_what_is_no_task(task)
+        super().__init__(task, replan)
+        self.label, self.slack, self.optimism = label or self.name, slack, optimism
         rule = Rule(
             task.threshold,
             task.norm_bound,
@@ -65,11 +71,19 @@ class OPLBSP(RuleAgent):
             optimism=math.nan if optimism is None else float(optimism),
             trigger=True,
         )
-        super().__init__(task, rule, num_rounds=num_rounds, delta=delta, radius=radius, replan=replan, label=label)
-        self._said |= {"optimism": "1 + 2B/ξ" if optimism is None else float(optimism), "slack_is": slack}
+        scale = "1 + 2B/ξ" if optimism is None else float(optimism)
+        self.learner = RegressionLearner(task, rule, num_rounds, delta, radius, optimism=scale, slack_is=slack)
+        self.level = self.learner.level = self.learner.proved
         lag = 0.0 if task.changes else getattr(replan, "growth", 0.0)
         if num_rounds is not None and self.level == "theorem" and slack == "told":
-            self._said["deployment_bound"] = deployment_bound(task, num_rounds, delta, lag)
+            self.learner.said["deployment_bound"] = deployment_bound(task, num_rounds, delta, lag)
+
+    def _propose(self) -> BanditPlan:
+        return self.learner.decide(self.round)
+
+    def arguments(self) -> dict[str, Any]:
+        """Rounds, δ, radius, replanning rule, label, and what is done about ξ and optimism."""
+        return super().arguments() | {"label": self.label, "slack": self.slack, "optimism": self.optimism}
 
 
 def deployment_bound(task: BanditTask, num_rounds: int, delta: float, growth: float = 0.0) -> float:

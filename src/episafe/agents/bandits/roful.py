@@ -2,14 +2,15 @@
 
 from typing import Any, ClassVar
 
-from episafe.agents.bandits.base import refuse_what_is_no_task
-from episafe.agents.bandits.rule_agent import RuleAgent
+from episafe.agents.bandits.regression_learner import RegressionLearner
+from episafe.agents.base import Agent, Problem
 from episafe.kernels.bandit_decision import Rule
 from episafe.learning.replanning import Every, Replanning
+from episafe.problems.bandit_policy import BanditPlan
 from episafe.problems.bandit_task import BanditTask
 
 
-class ROFUL(RuleAgent):
+class ROFUL(Agent):
     """Optimistic in reward and constraint, then drawn back to the incumbent until the pessimistic check passes:
 
         π̃ ∈ argmax E[θ̂_rᵀa + C‖a‖] s.t. E[θ̂_uᵀa + C‖a‖] ≥ b;   γπ̃ + (1 − γ)π_sf with the largest γ such that
@@ -20,7 +21,10 @@ class ROFUL(RuleAgent):
     """
 
     name: ClassVar[str] = "roful"
-    assumes: ClassVar[str] = "the incumbent has utility b + ξ or more, ξ as told"
+    certified: ClassVar[bool] = True
+    problem: ClassVar[Problem] = "bandit"
+    learner: RegressionLearner
+    _learned_state, _restore_learned = Agent._learner_state, Agent._restore_learner
 
     def __init__(
         self,
@@ -32,7 +36,17 @@ class ROFUL(RuleAgent):
         replan: Replanning = Every(),
         label: str = "",
     ) -> None:
-        refuse_what_is_no_task(task)
+        super().__init__(task, replan)
+        self.label = label or self.name
         xi = task.told_slack(self.name)
         rule = Rule(task.threshold, task.norm_bound, xi, optimism=1.0, pessimism=-1.0, shrink=True)
-        super().__init__(task, rule, num_rounds=num_rounds, delta=delta, radius=radius, replan=replan, label=label)
+        assumes = "the incumbent has utility b + ξ or more, ξ as told"
+        self.learner = RegressionLearner(task, rule, num_rounds, delta, radius, level_assumes=assumes)
+        self.level = self.learner.level = self.learner.proved
+
+    def _propose(self) -> BanditPlan:
+        return self.learner.decide(self.round)
+
+    def arguments(self) -> dict[str, Any]:
+        """Rounds, δ, radius, replanning rule and label."""
+        return super().arguments() | {"label": self.label}

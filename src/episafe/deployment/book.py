@@ -1,0 +1,160 @@
+"""The book of a session: which deployments there were, what was reported of them, and whether the agent may explore."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from episafe.errors import DamagedFile
+from episafe.storage.audit_trail import Deployed
+from episafe.storage.state_reader import State
+
+HELD = -1  # the number of a plan that is not the agent's: the incumbent, because something else went wrong
+
+
+@dataclass(frozen=True)
+class Status:
+    """Where a session stands.
+
+    Attributes:
+        started: deployments, one for each call of `plan` or `deploy`.
+        reported: episodes reported.
+        missing: deployments that were not reported, by plan; what is under way is among them.
+        oldest_missing: plan and time of the oldest of them, "" if there is none.
+        abandoned: deployments that somebody said will never be reported; they are not among the missing.
+        unannounced: episodes reported beyond the deployments of their plan, or of no plan, as from a log.
+        faults: what went wrong and was recorded, in order.
+        stopped: why only the incumbent is deployed; "" while the agent decides.
+        monitors: what the monitors have seen, as plain values; empty without them.
+    """
+
+    started: int
+    reported: int
+    missing: dict[int, int]
+    oldest_missing: str
+    abandoned: int
+    unannounced: int
+    faults: list[str]
+    stopped: str
+    monitors: dict[str, Any]
+
+    @property
+    def num_missing(self) -> int:
+        """How many deployments were not reported."""
+        return sum(self.missing.values())
+
+
+class Waiting(NamedTuple):
+    """A deployment without a report: its plan, the component that acts (None if the session tossed no coin), since
+    when."""
+
+    plan: int
+    component: int | None
+    time: str
+
+
+@dataclass
+class Book:
+    """All that a session counts. Opening, resuming and auditing fill one from the journal, and so does the session.
+
+    Attributes:
+        learned_hash: SHA-256 over the agent's fingerprint and all it has learned from, in their order.
+        started, reported, unannounced, abandoned: see `Status`.
+        waiting: deployments without a report, by their ids, oldest first.
+        names: of the episodes that were reported, where they were given one.
+        newest: the number of the agent's last plan.
+        in_force: number and reason of the last plan that was written down.
+        halted: why exploration was stopped; "" while it goes on.
+        faults: what went wrong.
+    """
+
+    learned_hash: str
+    started: int = 0
+    reported: int = 0
+    unannounced: int = 0
+    abandoned: int = 0
+    waiting: dict[int, Waiting] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+    newest: int = -1
+    in_force: tuple[int, str] | None = None
+    halted: str = ""
+    faults: list[str] = field(default_factory=list)
+
+    def deploy(self, plan: int, component: int | None, time: str) -> int:
+        """One more deployment; its id."""
+        number, self.started = self.started, self.started + 1
+        self.waiting[number] = Waiting(plan, component, time)
+        self.newest = max(self.newest, plan)
+        return number
+
+    def deployment_of(self, plan: int | None) -> int | None:
+        """The oldest deployment of a plan that waits for a report; None if there is none."""
+        return next((number for number, waiting in self.waiting.items() if waiting.plan == plan), None)
+
+    def report(self, deployment: int | None, name: str | None) -> None:
+        """One report."""
+        self.reported += 1
+        if name is not None:
+            self.names.add(name)
+        if deployment is None:
+            self.unannounced += 1
+        else:
+            del self.waiting[deployment]
+
+    def abandon(self, deployment: int) -> None:
+        """A deployment that will never be reported."""
+        del self.waiting[deployment]
+        self.abandoned += 1
+
+    def learn(self, data: Any) -> None:
+        """The agent has learned from this."""
+        made = hashlib.sha256(self.learned_hash.encode())
+        made.update(data)
+        self.learned_hash = made.hexdigest()
+
+    def deployed(self, notes: Mapping[str, Any]) -> Deployed:
+        """What the trail says of a plan that is deployed next."""
+        besides = {name: notes[name] for name in ("time", "reason", "weights", "names") if name in notes}
+        (bound,) = notes["bounds"]
+        figures = (notes["plan"], self.started, notes["source"], notes["lam"], bound)
+        return Deployed(*figures, self.reported, notes["log_dets"], self.learned_hash, besides)
+
+    @property
+    def missing(self) -> dict[int, int]:
+        """How many deployments wait, by plan."""
+        found: dict[int, int] = {}
+        for waiting in self.waiting.values():
+            found[waiting.plan] = found.get(waiting.plan, 0) + 1
+        return found
+
+    @property
+    def oldest(self) -> str:
+        """Plan and time of the oldest deployment without a report, "" if there is none."""
+        return next((f"plan {waiting.plan} of {waiting.time}" for waiting in self.waiting.values()), "")
+
+    def state(self) -> State:
+        """All of it as named arrays."""
+        said = {**vars(self), "names": sorted(self.names), "waiting": list(self.waiting.items())}
+        return {"book": np.frombuffer(json.dumps(said).encode(), np.uint8)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` gave."""
+        try:
+            said = json.loads(state["book"].tobytes())
+            said["waiting"] = {number: Waiting(*row) for number, row in said["waiting"]}
+            said["names"] = set(said["names"])
+            said["in_force"] = None if said["in_force"] is None else tuple(said["in_force"])
+            read = Book(**said)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DamagedFile(f"the book of the session cannot be read ({error}): delete the checkpoint") from error
+        for name, value in vars(read).items():
+            setattr(self, name, value)
+
+
+def now() -> str:
+    """The time, as frames say it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

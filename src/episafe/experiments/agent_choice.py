@@ -1,0 +1,57 @@
+"""Agents by name, with the constants that go with a problem."""
+
+from typing import Any
+
+from episafe.agents.base import Agent
+from episafe.envs import ENVIRONMENTS, PAPER
+from episafe.learning.constants import Constants
+from episafe.learning.replanning import Replanning
+from episafe.problems.bandit import LinearBandit
+from episafe.problems.cmdp import LinearCMDP
+from episafe.registry import AGENTS, BANDIT_AGENTS
+
+
+def build_agent(
+    name: str, cmdp: LinearCMDP, constants: Constants | None = None, replan: Replanning | None = None
+) -> Agent:
+    """The agent `name` for `cmdp`; constants default to `default_constants`."""
+    if name not in AGENTS:
+        raise ValueError(f"no agent {name!r}; there are {', '.join(AGENTS)}")
+    build = AGENTS[name].mdp
+    assert build is not None
+    if constants is None:
+        constants = default_constants(cmdp, name)
+    made: Agent = build.make(cmdp, constants=constants, replan=replan or constants.replan)
+    return made
+
+
+def build_bandit_agent(name: str, bandit: LinearBandit, num_rounds: int, delta: float, replan: Replanning) -> Agent:
+    """The agent `name` for a bandit."""
+    if name not in BANDIT_AGENTS:
+        raise ValueError(f"no agent of bandits {name!r}; there are {', '.join(BANDIT_AGENTS)}")
+    build = BANDIT_AGENTS[name].bandit
+    assert build is not None
+    made: Agent = build.make(bandit, num_rounds=num_rounds, delta=delta, replan=replan)
+    return made
+
+
+def choose(which: str, cmdp: LinearCMDP, agent: str, num_episodes: int, **changes: Any) -> Constants:
+    """The published, the tuned or the theorem's constants for a problem, with some changed."""
+    if which == "published":
+        return default_constants(cmdp, agent, **changes)
+    if which not in ("tuned", "theory"):
+        raise ValueError(f'constants must be "published", "tuned" or "theory", got {which!r}')
+    if agent != "opse":
+        raise ValueError(f"{which} constants are for opse, not for {agent}: use published ones")
+    task = cmdp.task
+    made = Constants.tuned(task) if which == "tuned" else Constants.theory(task, num_episodes)
+    return made.replace(**changes) if changes else made
+
+
+def default_constants(cmdp: LinearCMDP, agent: str, **changes: Any) -> Constants:
+    """The published constants of the problem's environment, tuned ones where none are, or those that only propose."""
+    if AGENTS[agent].only_proposes:
+        return Constants.proposing().replace(**changes)
+    if cmdp.origin.get("env") in ENVIRONMENTS.keys() - PAPER.keys():
+        return Constants.tuned(cmdp.task).replace(**changes)
+    return Constants.paper(str(cmdp.origin.get("env", "")), AGENTS[agent].published_as).replace(**changes)

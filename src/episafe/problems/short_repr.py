@@ -1,0 +1,31 @@
+"""What an interpreter prints of problems and records: one line, whatever their size."""
+
+from collections.abc import Mapping
+from typing import Any
+
+LONGEST = 200  # characters
+
+
+def short_repr(shown: object, facts: Mapping[str, Any]) -> str:
+    """`Name(fact=value, …)` on one line of at most 200 characters; None is left out, floats have six digits."""
+    said = ", ".join(f"{name}={_short(value)}" for name, value in facts.items() if value is not None)
+    text = " ".join(f"{type(shown).__name__}({said})".split())
+    return text if len(text) <= LONGEST else text[: LONGEST - 2] + "…)"
+
+
+def task_facts(task: Any) -> dict[str, Any]:
+    """The sizes of an es.Task or es.SampledTask, its features, threshold and slack."""
+    return {
+        "H": task.horizon,
+        "S": task.num_states,
+        "A": task.num_actions,
+        "d": task.dim,
+        "one_hot": task.one_hot or None,
+        "threshold": task.threshold,
+        "slack": task.slack,
+        "time_homogeneous": task.time_homogeneous or None,
+    }
+
+
+def _short(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else repr(value)

@@ -1,0 +1,62 @@
+"""What an agent is told, or a theorem assumes: what the world shows to be false is refused before a run begins."""
+
+from typing import Any
+
+import numpy as np
+
+from episafe.checks import TOLERANCE
+from episafe.errors import Infeasible
+from episafe.problems.bandit_identity import differing
+from episafe.problems.cmdp import require_equal_steps
+
+
+def require_same_problem(problem: Any, agent: Any) -> None:
+    """The agent may be told another incumbent or slack, but its certificate must be about this problem."""
+    ours, theirs = problem.task, agent.task
+    arrays = ("reward", "utility", "threshold", "initial_state")
+    listed = getattr(ours, "num_states", None) is not None and getattr(theirs, "num_states", None) is not None
+    same = listed and all(np.array_equal(getattr(ours, name), getattr(theirs, name)) for name in arrays)
+    if ours is not theirs and not same:
+        raise ValueError("the agent was built for another problem: build it from cmdp.task")
+
+
+def require_true_of_kernel(cmdp: Any, agent: Any) -> None:
+    """Alike steps, the slack of the incumbent and linear features, where the agent relies on them."""
+    if agent.task.time_homogeneous:
+        require_equal_steps(cmdp.P)
+    if getattr(agent, "level", "") != "theorem":
+        return
+    told, true = agent.task.threshold + (agent.task.slack or 0.0), cmdp.evaluate(agent.task.safe_policy)[1]
+    if not true >= told - TOLERANCE:
+        raise Infeasible(
+            f"the agent is told that its incumbent has utility {told}, and it has {true}: correct the slack"
+        )
+    certifier = getattr(agent, "certifier", None)
+    if getattr(certifier, "name", "") == "fresh-data" and not cmdp.linearity_gap() <= TOLERANCE:
+        raise Infeasible(f"P is not linear in the features, by {cmdp.linearity_gap():g}: use es.certify.Observation()")
+
+
+def require_true_of_bandit(bandit: Any, agent: Any, rounds: range) -> None:
+    """The agent may be told less (more noise, a larger norm, less slack), but of this problem."""
+    ours, theirs = bandit.task, agent.task
+    names = [name for name in ("dim", "threshold") if getattr(ours, name) != getattr(theirs, name)]
+    names = names or list(filter(None, [differing(ours, theirs, rounds)]))
+    if names:
+        raise ValueError(f"the agent was built for another problem, {names[0]} differ: build it from bandit.task")
+    if theirs.noise < ours.noise or theirs.norm_bound < ours.norm_bound:
+        raise Infeasible(
+            "the agent was told of less noise or a smaller norm than the bandit has: its bound does not hold"
+        )
+    if theirs.slack is not None and theirs.slack > ours.told_slack("a bandit") + TOLERANCE:
+        raise Infeasible(
+            f"the agent was told of the slack {theirs.slack:.12g}, the bandit has {ours.slack:.12g}: what relies on "
+            "it does not hold; build the agent from bandit.task"
+        )
+    told = getattr(agent, "known_utility", None)
+    if told is not None:
+        true = bandit.evaluate(bandit.safe_policy())[1]
+        if abs(told - true) > TOLERANCE:
+            raise Infeasible(
+                f"{type(agent).__name__} was told known_utility={told:.12g}, the incumbent has {true:.12g}: its bound "
+                "does not hold; give the exact utility"
+            )

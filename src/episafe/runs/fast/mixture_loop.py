@@ -1,0 +1,98 @@
+"""The compiled loop for OPSE under `certify.Observation`. Proposing is rare and stays in Python."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from episafe.certify.observation import INCUMBENT, NUM_ROWS, ObservationCertificate
+from episafe.kernels.episode_trace import Trace, no_trace
+from episafe.kernels.mixture_loop import OnTrial, Stretch, play
+from episafe.kernels.simulation import World as KnownWorld
+from episafe.kernels.simulation import running_sums
+from episafe.learning.regression import episodes_to_refactoring
+from episafe.runs.columns import BY_SOURCE, Columns
+from episafe.types import SAFE
+
+
+def begin(world: Any, agent: Any, columns: Columns, first: int, trace: Trace | None) -> "MixtureLoop | None":
+    """The loop, if the certificate is just that of `Observation` and steps share no data."""
+    known = type(agent.certificate) is ObservationCertificate and not agent.task.time_homogeneous
+    return MixtureLoop(world, agent, trace) if known else None
+
+
+class MixtureLoop:
+    """A run of OPSE under `Observation`: `advance` takes it on by some episodes, `finish` hands the plan back."""
+
+    def __init__(self, world: Any, agent: Any, trace: Trace | None = None) -> None:
+        cmdp, luck, shape = world.problem, world.luck, (NUM_ROWS, *world.problem.task.reward.shape)
+        self._cmdp, self._agent, self._streams = cmdp, agent, (luck.choices, luck.transitions, luck.coin)
+        self._regression, self._certificate = agent.planner.regression, agent.certificate
+        self._trace = no_trace() if trace is None else trace
+        task = cmdp.task
+        self._world = KnownWorld(cmdp.P, world.kernel, task.reward, task.utility, task.initial_state)
+        values, lams = np.zeros((NUM_ROWS, 2)), np.full(NUM_ROWS, math.nan)
+        self._on_trial = OnTrial(np.zeros(shape), np.zeros(shape), values, lams, np.zeros(4), task.threshold)
+        self._entered: list[object] = [None] * NUM_ROWS
+        self._first_id = agent.plan().id
+        self._done = 0
+
+    def advance(self, columns: Columns, start: int, stop: int) -> None:
+        """Run episodes `start` to `stop`, filling their rows."""
+        regression, certificate, k = self._regression, self._certificate, start
+        facts, coins = columns.facts, columns.coins
+        assert coins is not None
+        while k < stop:
+            if regression.is_full():
+                regression.enlarge()
+            failed = not self._consider()
+            self._enter()
+            ahead = 1 if failed else min(episodes_to_refactoring(regression.num_episodes),
+                        certificate.trial_ends - certificate.num_episodes)  # fmt: skip
+            pause = min(stop, k + ahead)
+            done = play(
+                self._world, self._on_trial, certificate.trials, (regression.visited, regression.model), self._streams,
+                (facts, coins), self._trace, Stretch(k, pause, certificate.num_episodes, failed),
+            )  # fmt: skip
+            facts.plan_ids[k:done] = self._first_id + self._done + np.arange(done - k)
+            self._name(columns, k, done)
+            self._done += done - k
+            regression.count(done - k)
+            certificate.num_episodes += done - k
+            k = done
+
+    def _name(self, columns: Columns, start: int, stop: int) -> None:
+        """Turn the rows that acted into numbers of names, given out in the order in which they acted first."""
+        assert columns.coins is not None
+        acting = columns.coins.acting[start:stop]
+        alone = columns.facts.sources[start:stop] == SAFE
+        rows, first = np.unique(acting[~alone], return_index=True)
+        numbers = np.full(NUM_ROWS, BY_SOURCE, dtype=np.int32)
+        for row in rows[np.argsort(first)].tolist():
+            numbers[row] = columns.number(INCUMBENT if row == 0 else self._certificate.policies[row].name)
+        acting[:] = np.where(alone, BY_SOURCE, numbers[acting])
+
+    def _consider(self) -> bool:
+        """Whether proposing, if it was time to, went well; if not, the incumbent acts and it is tried again."""
+        try:
+            self._agent.consider_candidate()
+        except Exception:
+            return False
+        return True
+
+    def finish(self) -> None:
+        """Hand the last plan back to the agent."""
+        if self._done:
+            i, j, weight, bound = self._on_trial.last.tolist()
+            plan = self._agent.as_certified(self._certificate.as_deployment(int(i), int(j), weight, bound))
+            self._agent.adopt(replace(plan, id=self._first_id + self._done - 1), self._agent.planner.information.copy())
+
+    def _enter(self) -> None:
+        """Copy policies that are new on trial into their rows."""
+        on_trial = self._on_trial
+        for i, policy in enumerate(self._certificate.policies):
+            if policy is not None and self._entered[i] is not policy:
+                self._entered[i] = policy
+                on_trial.tables[i], on_trial.running[i] = policy.table(), running_sums(policy.table())
+                on_trial.values[i], on_trial.lams[i] = self._cmdp.evaluate(policy), self._certificate.lams[i]

@@ -1,0 +1,81 @@
+"""The compiled loop for softmax agents on a known kernel, and which settings it knows."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from episafe.kernels.episode_trace import Trace, no_trace
+from episafe.kernels.simulation import World as KnownWorld
+from episafe.kernels.simulation import running_sums
+from episafe.kernels.softmax_loop import Deployed, Learner, play
+from episafe.learning.multiplier_search import Bisection, WarmStart
+from episafe.learning.planner import Decision
+from episafe.learning.regression import episodes_to_refactoring
+from episafe.learning.replanning import Doubling, Every
+from episafe.problems.policy import TablePolicy
+from episafe.runs.columns import Columns
+from episafe.types import SOURCES
+
+
+def begin(world: Any, agent: Any, columns: Columns, first: int, trace: Trace | None) -> "SoftmaxLoop | None":
+    """The loop, if it knows the agent's rule and search, the planner itself certifies, steps share no data, and neither
+    an incumbent phase nor another epoch of constants is to come."""
+    known = (
+        type(agent.replan) in (Every, Doubling)
+        and type(agent.search) in (Bisection, WarmStart)
+        and getattr(agent, "certificate", None) is None
+        and not agent.task.time_homogeneous
+        and agent.num_learned >= getattr(agent, "num_safe_episodes", 0)
+        and (agent.constants.scope is None or not agent.constants.scope.epoch)
+    )
+    return SoftmaxLoop(world, agent, trace) if known else None
+
+
+class SoftmaxLoop:
+    """A run of a softmax agent: `advance` takes it on by some episodes, `finish` hands the plan back to the agent."""
+
+    def __init__(self, world: Any, agent: Any, trace: Trace | None = None) -> None:
+        cmdp, task, luck = world.problem, world.problem.task, world.luck
+        self._agent, self._regression, self._streams = agent, agent.planner.regression, (luck.choices, luck.transitions)
+        self._trace = no_trace() if trace is None else trace
+        self._world = KnownWorld(cmdp.P, world.kernel, task.reward, task.utility, task.initial_state)
+        # Every() is growth below zero: the information never shrinks
+        self._growth = getattr(agent.replan, "growth", -math.inf)
+        plan = agent.plan()
+        table = plan.policy.table().copy()
+        self._deployed = Deployed(
+            table,
+            running_sums(table),
+            np.array([*cmdp.evaluate(plan.policy), plan.lam, plan.utility_bound]),
+            np.array([SOURCES.index(plan.source), plan.id, 0]),
+            agent.information_then.copy(),
+            agent.task.safe_policy.table(),
+        )
+        self._first = plan
+
+    def advance(self, columns: Columns, start: int, stop: int) -> None:
+        """Run episodes `start` to `stop`, filling their rows."""
+        regression, planner, k = self._regression, self._agent.planner, start
+        while k < stop:
+            if regression.is_full():
+                regression.enlarge()
+            # up to the next refactoring, which the plain loop makes after the same episode
+            pause = min(stop, k + episodes_to_refactoring(regression.num_episodes))
+            learner = Learner(
+                regression.visited, regression.model, regression.work, planner.scales, planner.search, self._growth
+            )
+            done = play(self._world, self._deployed, learner, self._streams, columns.facts, self._trace, k, pause)
+            regression.count(done - k)
+            k = done
+
+    def finish(self) -> None:
+        """Hand the plan in force back to the agent."""
+        deployed = self._deployed
+        source, plan_id, _ = deployed.marks.tolist()
+        plan = self._first
+        if plan_id != plan.id:
+            decision = Decision(source, *deployed.figures[2:].tolist())
+            plan = replace(self._agent.as_plan(decision, TablePolicy(deployed.table)), id=plan_id)
+        self._agent.adopt(plan, deployed.log_det)

@@ -1,0 +1,235 @@
+"""Runs that survive: a simulation with a journal, and going on from it, bit for bit.
+
+A simulation acts on nothing outside, so that its plans may be written with the batch of their episodes, after the
+fact. A batch holds where the streams of luck are after it. The disk is waited for about once a second.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from episafe.deployment.agent_recipe import agent_of
+from episafe.deployment.batches import (
+    batch_arrays,
+    fill,
+    is_batch,
+    recorded_episodes,
+    trail_entries,
+)
+from episafe.deployment.folder import (
+    LOG,
+    PROBLEM,
+    check_file,
+    holds_journal,
+    read_head,
+    remove_journal,
+)
+from episafe.deployment.journal import Journal, Kind
+from episafe.deployment.opening import begin_journal, catch_up, require_same_agent, require_unused
+from episafe.deployment.replay import log_dets
+from episafe.deployment.tapes import BATCH
+from episafe.deployment.tapes import num_episodes as length_of
+from episafe.errors import DamagedFile
+from episafe.monitors import monitors_for
+from episafe.problems.cmdp import LinearCMDP
+from episafe.runs.loop import loop
+from episafe.runs.record import Record
+from episafe.runs.run import Progress, Simulation
+from episafe.storage.frames import Frame
+from episafe.storage.log import read
+
+SYNC_EVERY, CHECKPOINT_EVERY = 1.0, 5.0  # seconds
+
+
+def begin(
+    simulation: Simulation, folder: str | Path, on_progress: Progress = None, **notes: str | int | float
+) -> Record:
+    """Play a simulation from its start with a journal in `folder`; `notes` are kept in the record's settings."""
+    folder, world = Path(folder), simulation.world
+    require_unused(simulation.agent)
+    head: dict[str, str | int | float] = {
+        "kind": "run",
+        "num_episodes": len(simulation.columns),
+        "seed": simulation.seed,
+        "num_parallel": world.num_parallel,
+        "first_round": getattr(world, "first_round", 0),
+        **{f"note_{name}": value for name, value in notes.items()},
+    }
+    if simulation.session.monitors is not None:
+        head["monitors_delta"] = simulation.session.monitors.delta
+    begin_journal(folder, simulation.agent, head, world.problem)
+    return KeptRun(simulation, folder).play(on_progress)
+
+
+def resume(
+    folder: str | Path,
+    num_episodes: int | None = None,
+    *,
+    cmdp: Any = None,
+    agent: Any = None,
+    on_progress: Progress = None,
+) -> Record:
+    """Go on with a run that was killed, or make a finished one longer. The record is that of a run never stopped.
+
+    Args:
+        folder: of `es.run(…, folder=…)` or `episafe run --out`.
+        num_episodes: how many there shall be in all; None for as many as were asked for last.
+        cmdp, agent: the problem, and a new agent built as the first one was. Only needed where the journal cannot
+            build them: problems by functions, environments, bandits, agents of your own.
+        on_progress: called now and then with the number of episodes done.
+
+    Example:
+        >>> import episafe as es
+        >>> cmdp = es.make("streaming")
+        >>> agent = es.OPSE(cmdp.task, es.Constants.paper("streaming"))
+        >>> _ = es.run(cmdp, agent, 100, folder="mine")  # doctest: +SKIP
+        >>> record = es.resume("mine", num_episodes=200)  # doctest: +SKIP
+    """
+    folder = Path(folder)
+    head = read_head(folder)
+    if head["kind"] != "run":
+        raise ValueError(f"{folder} is a journal of kind {head['kind']!r}: only simulated runs are resumed here")
+    cmdp = problem_of(folder, head) if cmdp is None else cmdp
+    agent = agent_of(folder, head, cmdp.task) if agent is None else agent
+    require_unused(agent)
+    require_same_agent(folder, head, agent)
+    batches, aim = batches_of(folder, head)
+    done = batches[-1].notes["episode"] + length_of(batches[-1].arrays) if batches else 0
+    wanted = num_episodes or aim
+    if wanted < done:
+        raise ValueError(f"{folder} has {done} episodes already: ask for at least as many, not {wanted}")
+    monitors = monitors_for(agent.task, head["monitors_delta"]) if "monitors_delta" in head else None
+    simulation = Simulation(cmdp, agent, wanted, head["seed"], monitors, head["first_round"])
+    _require_whole_plans(simulation, head, done)
+    return KeptRun(simulation, folder, batches).play(on_progress, aim)
+
+
+def run_or_resume(simulation: Simulation, folder: Path, **notes: str | int | float) -> Record:
+    """Go on with the run in `folder` if it is this one, told by its notes; else begin it anew."""
+    if holds_journal(folder):
+        head = read_head(folder)
+        if all(head.get(f"note_{name}") == value for name, value in notes.items()):
+            batches, aim = batches_of(folder, head)
+            return KeptRun(simulation, folder, batches).play(None, aim)
+        remove_journal(folder)
+    return begin(simulation, folder, None, **notes)
+
+
+def problem_of(folder: Path, head: Mapping[str, Any]) -> LinearCMDP:
+    """The problem of a journal."""
+    if "problem_sha256" not in head:
+        raise ValueError(f"{folder}: the journal does not hold the problem: hand it over as cmdp=")
+    return LinearCMDP.load(check_file(folder, PROBLEM, head))
+
+
+def batches_of(folder: Path, head: Mapping[str, Any]) -> tuple[list[Frame], int]:
+    """The batches of a log, and how many episodes there shall be in all."""
+    try:
+        frames = list(read(folder / LOG, head["genesis"]))
+    except FileNotFoundError:
+        frames = []
+    for frame in frames:
+        if frame.kind == Kind.BATCH and not is_batch(frame.notes, frame.arrays):
+            raise DamagedFile(f"{folder}: the batch at byte {frame.offset} lacks a part: restore it from a copy")
+    aims = [frame.notes.get("num_episodes") for frame in frames if frame.kind == Kind.AIM]
+    batches = [frame for frame in frames if frame.kind == Kind.BATCH]
+    return batches, next((aim for aim in reversed(aims) if type(aim) is int), head["num_episodes"])
+
+
+def _require_whole_plans(simulation: Simulation, head: Mapping[str, Any], done: int) -> None:
+    """Episodes of a vector environment are played N at a time: only whole batches can be followed by others."""
+    N = head["num_parallel"]
+    if simulation.world.num_parallel != N:
+        raise ValueError(f"the run was begun with {N} sub-environments: hand over an environment with as many")
+    if done % N and done < len(simulation.columns):
+        raise ValueError(f"the run ended with {done % N} of {N} sub-environments: it cannot be made longer")
+
+
+class KeptRun:
+    """A simulation and its journal. Episodes that the journal has already are learned again first.
+
+    Args:
+        simulation: new.
+        folder: where the journal was begun.
+        batches: what the journal has.
+    """
+
+    def __init__(self, simulation: Simulation, folder: Path, batches: list[Frame] | None = None) -> None:
+        self._simulation, self._batches = simulation, batches or []
+        agent = simulation.agent
+        simulation.session.book.learned_hash = agent.fingerprint()
+        self._tape = simulation.world.tape(agent.task)
+        self._written, self._begun = 0, time.perf_counter()
+        self._journal = Journal(folder, agent.settings(), agent.task.threshold)
+        self._synced = time.monotonic()
+
+    def play(self, on_progress: Progress, aim: int | None = None) -> Record:
+        """Play what is missing and save the record; `aim` is how many episodes were asked for last."""
+        simulation, journal = self._simulation, self._journal
+        wanted = len(simulation.columns)
+        try:
+            self._catch_up()
+            if aim is not None and wanted != aim:
+                journal.append(Kind.AIM, {"num_episodes": wanted})
+            done = loop(simulation.world, simulation.session, simulation.columns, self._written, self._tape)
+            record = simulation.play(on_progress, self._kept(done))
+            journal.append(Kind.CLOSE, {})
+        finally:
+            journal.close()
+        notes = {n.removeprefix("note_"): v for n, v in journal.head.items() if n.startswith("note_")}
+        record = record.noting(**notes)
+        record.save(journal.folder)
+        return record
+
+    def _catch_up(self) -> None:
+        """Bring columns, agent, monitors and world to where the journal ends."""
+        simulation, world = self._simulation, self._simulation.world
+        task = simulation.agent.task
+        catch_up(simulation.session, self._journal, world.num_parallel)
+        for frame in self._batches:
+            start = frame.notes["episode"]
+            fill(simulation.columns, frame.arrays, start, frame.notes["names"])
+            self._written = start + length_of(frame.arrays)
+            simulation.seconds = frame.notes["seconds"]
+        if self._batches:
+            world.bring_back(
+                report(None) for frame in self._batches for _, report in recorded_episodes(frame.arrays, task)
+            )
+            world.set_streams(self._batches[-1].notes["streams"])
+
+    def _kept(self, loop: Iterator[int]) -> Iterator[int]:
+        """The loop, with its episodes written in batches."""
+        self._begun = time.perf_counter()
+        for done in loop:
+            now = time.monotonic()
+            late = now - self._synced > SYNC_EVERY
+            if done - self._written >= BATCH or done == len(self._simulation.columns) or late:
+                self._write(done)
+                if late:
+                    self._journal.sync()
+                    self._synced = now
+                self._journal.checkpoint(self._simulation.session.parts, CHECKPOINT_EVERY)
+            yield done
+
+    def _write(self, done: int) -> None:
+        simulation, journal, start = self._simulation, self._journal, self._written
+        columns, book, trail = simulation.columns, simulation.session.book, self._journal.trail
+        arrays = batch_arrays(columns, self._tape, start, done, len(log_dets(simulation.agent)))
+        halts = {k: reason for k, reason in columns.halts.items() if k >= start}
+        lines = [
+            trail.event("halt", reason=entry, time="") if isinstance(entry, str) else trail.line(entry)
+            for entry in trail_entries(arrays, start, book, halts)
+        ]
+        notes = {
+            "episode": start,
+            "round": simulation.world.round(start),
+            "streams": simulation.world.streams(),
+            "seconds": simulation.seconds + time.perf_counter() - self._begun,
+            "halts": list(halts.items()),
+            "names": list(columns.names),
+            "trail": [trail.count, trail.head],
+        }
+        journal.append(Kind.BATCH, notes, arrays, lines)
+        self._written = done
+        book.newest = int(columns.facts.plan_ids[done - 1])

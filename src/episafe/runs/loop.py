@@ -1,0 +1,96 @@
+"""The one loop: plan, deploy, observe, learn. A compiled loop may stand in for it, with the same bits."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from episafe.deployment.replay import log_dets
+from episafe.deployment.session import Session
+from episafe.deployment.tapes import BATCH, Tape
+from episafe.runs.columns import Columns
+from episafe.runs.fast import Advancing, accelerated
+from episafe.runs.worlds import Drawn, World
+from episafe.types import SOURCES
+
+FIRST_AHEAD, LONG = 500, 1.0  # episodes that a compiled loop begins with, and seconds that it shall not be away
+
+
+def loop(world: World, session: Session, columns: Columns, first: int = 0, tape: Tape | None = None) -> Iterator[int]:
+    """Play episodes `first` and on; yields the number done, now and then.
+
+    Args:
+        world: what plays.
+        session: what decides and learns.
+        columns: what is filled.
+        first: the first episode that is not there yet.
+        tape: what the episodes are kept on, if they are.
+    """
+    made = None
+    if session.monitors is None and not session.stopped and first < len(columns):
+        made = accelerated(world, session.agent, columns, first, tape)
+    if made is None:
+        return plain_loop(world, session, columns, first, tape)
+    return fast_loop(made, columns, first, tape is not None)
+
+
+def plain_loop(
+    world: World, session: Session, columns: Columns, first: int = 0, tape: Tape | None = None
+) -> Iterator[int]:
+    """The loop for any world and any agent; yields after every plan."""
+    K, n, values, current = len(columns), world.num_parallel, (0.0, 0.0), None
+    for start in range(first, K, n):
+        batch = range(start, min(start + n, K))
+        if columns.optima is not None:
+            columns.optima[start] = world.optimum(start)
+        plan = session.decide(world.round(start))
+        if plan is not current:
+            current, values = plan, world.values(plan)
+        drawn = [world.draw(plan) for _ in batch]
+        for k, one in zip(batch, drawn, strict=True):
+            _note(columns, k, plan, values, one)
+        for k, played in zip(batch, world.play(start, drawn), strict=True):
+            if columns.totals is not None and played.total is not None:
+                columns.totals[k] = played.total
+            alarms = session.observe(plan, played.report, plan.id)
+            if tape is not None:
+                tape.note(k, played.report, log_dets(session.agent), played.atom)
+            asked = "; ".join(alarm.says for alarm in alarms if alarm.halts)
+            if asked and not session.stopped:
+                session.halt(asked)
+                columns.halts[k] = asked
+        yield batch[-1] + 1
+
+
+def _note(columns: Columns, k: int, plan: Any, values: tuple[float, float], drawn: Drawn) -> None:
+    """The facts of episode k that are known before it."""
+    facts, (component, acting) = columns.facts, drawn
+    facts.values[k], facts.bounds[k] = values, (plan.lam, plan.utility_bound)
+    facts.sources[k], facts.plan_ids[k] = SOURCES.index(plan.source), plan.id
+    if component is not None:
+        columns.toss(k, component, plan.policy.weights, getattr(acting, "name", ""))
+    elif columns.coins is not None:
+        columns.coins.acting[k] = columns.number(getattr(acting, "name", ""))
+
+
+def fast_loop(made: Advancing, columns: Columns, first: int, settled: bool) -> Iterator[int]:
+    """A compiled loop, which is away for about a second at most.
+
+    Args:
+        made: the compiled loop.
+        columns: what is filled.
+        first: the first episode that is not there yet.
+        settled: whether the agent must have all that was learned, and the plan in force, whenever this yields.
+    """
+    done, ahead = first, FIRST_AHEAD
+    try:
+        while done < len(columns):
+            begun, stop = time.perf_counter(), min(done + ahead, len(columns))
+            made.advance(columns, done, stop)
+            done = stop
+            if settled:
+                made.finish()
+            yield done
+            took = time.perf_counter() - begun
+            ahead = min(2 * ahead, BATCH) if took < LONG / 4 else max(ahead // 2, 1) if took > LONG else ahead
+    finally:
+        made.finish()  # also when the run is interrupted: what was learned stays learned

@@ -1,0 +1,374 @@
+"""Worlds: what plays a policy and, where it can, knows exact values. One class a kind of problem.
+
+The loop knows nothing of P, θ or an environment; a world knows nothing of agents. A world draws all its luck from
+streams of its own, which a journal can put back where they were.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from episafe.deployment.book import HELD
+from episafe.deployment.tapes import ListedTape, RoundTape, Tape, TextTape
+from episafe.kernels.bandit_decision import REASONS
+from episafe.kernels.bandit_rounds import BLOCK, expected, luck, observe
+from episafe.kernels.bandit_rounds import World as Parameters
+from episafe.kernels.simulation import draw, running_sums, simulate
+from episafe.problems.sampled import key
+from episafe.runs.assumptions import require_same_problem, require_true_of_bandit, require_true_of_kernel
+from episafe.runs.live import play_some
+from episafe.types import Array, Episode
+
+KEPT = 8  # running sums of so many policies: a mixture has few
+Drawn = tuple[int | None, Any]  # which component of a mixture acts, None if the plan is none, and what acts
+OTHER_REASON, HALTED = len(REASONS), len(REASONS) + 1  # how reasons are counted that are none of the engine's
+
+
+class Played(NamedTuple):
+    """One episode: what the agent is told, what was collected where nothing exact is known, and the atom of a bandit's
+    plan that was played."""
+
+    report: tuple[Any, ...]
+    total: tuple[float, float] | None = None
+    atom: int = 0
+
+
+class World(Protocol):
+    """What the loop asks of a world.
+
+    Attributes:
+        problem: the problem itself.
+        num_parallel: how many episodes of one plan it plays before the next.
+        unknown: whether exact values cannot be known, so that totals are kept.
+        changes: whether the optimum, and what may be done, change with the episode.
+        tape: what its episodes are kept on.
+        unit: what records call an episode.
+    """
+
+    problem: Any
+    num_parallel: int
+    unknown: bool
+    changes: bool
+    tape: type[Tape]
+    unit: str
+
+    def check(self, agent: Any, num_episodes: int) -> None:
+        """Refuse an agent for another problem, or told what is false of this one."""
+        ...
+
+    def begin(self, seed: int, num_runs: int) -> None:
+        """Start the streams of a run; of an agent that has had runs before, others than theirs."""
+        ...
+
+    def round(self, k: int) -> int | None:
+        """What an agent is told of the time, where that matters."""
+        ...
+
+    def draw(self, plan: Any) -> Drawn:
+        """Toss the coin of a plan."""
+        ...
+
+    def values(self, plan: Any) -> tuple[float, float]:
+        """Exact V^r and V^u of a plan; NaN where they are not known."""
+        ...
+
+    def optimum(self, k: int) -> float:
+        """The exact optimum, of episode k where it changes; NaN where it is not known."""
+        ...
+
+    def play(self, k: int, drawn: Sequence[Drawn]) -> Iterator[Played]:
+        """One episode of each policy that was drawn, from episode k on."""
+        ...
+
+    def streams(self) -> dict[str, Any]:
+        """Where the luck is."""
+        ...
+
+    def set_streams(self, states: dict[str, Any]) -> None:
+        """Put it back."""
+        ...
+
+    def bring_back(self, reports: Iterable[tuple[Any, ...]]) -> None:
+        """Bring the world to where it was after these reports."""
+        ...
+
+    def settings(self) -> dict[str, str | int | float]:
+        """What a record should say beside the problem's origin."""
+        ...
+
+
+class Streams:
+    """The luck of a run: actions, transitions and the coins of mixtures, each a stream of its own."""
+
+    def __init__(self, seed: int, num_runs: int) -> None:
+        # a second run of one agent has streams of its own: the same draws again would be no new data
+        root = np.random.SeedSequence(seed, spawn_key=(num_runs,) if num_runs else ())
+        self.transitions, self.choices, self.coin = (np.random.default_rng(s) for s in root.spawn(3))
+
+    def states(self) -> dict[str, Any]:
+        """Where they are."""
+        return {name: stream.bit_generator.state for name, stream in vars(self).items()}
+
+    def restore(self, states: dict[str, Any]) -> None:
+        """Put them back."""
+        for name, stream in vars(self).items():
+            stream.bit_generator.state = states[name]
+
+    def toss(self, policy: Any) -> Drawn:
+        """Toss the coin of a mixture; no other policy needs one."""
+        component, acting = policy.draw(self.coin) if hasattr(policy, "draw") else (0, policy)
+        return (None if acting is policy else component), acting
+
+
+class EpisodeWorld:
+    """What worlds of episodes share: streams of luck, coins, and values that nobody knows."""
+
+    num_parallel, unknown, changes, unit = 1, True, False, "episodes"
+    tape: type[Tape] = TextTape
+
+    def __init__(self, problem: Any) -> None:
+        self.problem = problem
+
+    def check(self, agent: Any, num_episodes: int) -> None:
+        """Refuse an agent for another problem."""
+        require_same_problem(self.problem, agent)
+
+    def begin(self, seed: int, num_runs: int) -> None:
+        """Start the streams of a run."""
+        self.luck = Streams(seed, num_runs)
+
+    def round(self, k: int) -> int | None:
+        """Nothing: episodes are alike."""
+        return None
+
+    def draw(self, plan: Any) -> Drawn:
+        """Toss the coin of a plan."""
+        return self.luck.toss(plan.policy)
+
+    def values(self, plan: Any) -> tuple[float, float]:
+        """Nobody knows them."""
+        return math.nan, math.nan
+
+    def optimum(self, k: int = 0) -> float:
+        """Nobody knows it."""
+        return math.nan
+
+    def streams(self) -> dict[str, Any]:
+        """Where the luck is."""
+        return self.luck.states()
+
+    def set_streams(self, states: dict[str, Any]) -> None:
+        """Put it back."""
+        self.luck.restore(states)
+
+    def bring_back(self, reports: Iterable[tuple[Any, ...]]) -> None:
+        """Nothing: an episode leaves nothing behind."""
+
+    def settings(self) -> dict[str, str | int | float]:
+        """Nothing beside the problem's origin."""
+        return {}
+
+
+class ListedWorld(EpisodeWorld):
+    """A problem with a known kernel: every value is exact."""
+
+    unknown = False
+    tape: type[Tape] = ListedTape
+
+    def __init__(self, problem: Any) -> None:
+        super().__init__(problem)
+        H = problem.task.horizon
+        self.kernel = running_sums(problem.P)
+        self._running: dict[int, tuple[Any, Array]] = {}
+        self._states, self._actions = np.empty(H + 1, dtype=np.int64), np.empty(H, dtype=np.int64)
+
+    def check(self, agent: Any, num_episodes: int) -> None:
+        """Refuse an agent for another problem, or told what the kernel shows to be false."""
+        super().check(agent, num_episodes)
+        require_true_of_kernel(self.problem, agent)
+
+    def values(self, plan: Any) -> tuple[float, float]:
+        """Exact V^r and V^u of a plan."""
+        exact: tuple[float, float] = self.problem.evaluate(plan.policy)
+        return exact
+
+    def optimum(self, k: int = 0) -> float:
+        """The exact constrained optimum."""
+        return float(self.problem.optimal_value())
+
+    def play(self, k: int, drawn: Sequence[Drawn]) -> Iterator[Played]:
+        """One episode of each policy; the arrays of the last one are written to again."""
+        luck, states, actions = self.luck, self._states, self._actions
+        for component, policy in drawn:
+            states[0] = self.problem.task.initial_state
+            simulate(self._sums(policy.table()), self.kernel, luck.choices, luck.transitions, states, actions)
+            yield Played((Episode(states, actions, component=component),))
+
+    def _sums(self, table: Array) -> Array:
+        """Running sums of a table, made once."""
+        if id(table) not in self._running:
+            if len(self._running) == KEPT:
+                self._running.pop(next(iter(self._running)))
+            self._running[id(table)] = table, running_sums(table)  # the table is kept, so that no other has its id
+        return self._running[id(table)][1]
+
+
+class SampledWorld(EpisodeWorld):
+    """A problem given by functions."""
+
+    def play(self, k: int, drawn: Sequence[Drawn]) -> Iterator[Played]:
+        """One episode of each policy."""
+        task, luck = self.problem.task, self.luck
+        for component, policy in drawn:
+            states, actions, collected = [task.initial_state], [], np.zeros(2)
+            for h in range(task.horizon):
+                state = states[-1]
+                action = int(draw(running_sums(policy.probabilities(h, state)), luck.choices.random()))
+                collected += task.reward_at(h, state)[action], task.utility_at(h, state)[action]
+                actions.append(action)
+                states.append(self.problem.sample(h, state, action, luck.transitions))
+            yield Played((Episode(states, actions, component=component),), (collected[0], collected[1]))
+
+
+class GymWorld(EpisodeWorld):
+    """A live environment, or several side by side."""
+
+    def __init__(self, problem: Any) -> None:
+        super().__init__(problem)
+        self.num_parallel = problem.num_envs
+
+    def begin(self, seed: int, num_runs: int) -> None:
+        """Start the streams of a run; the environment has a seed of its own from them."""
+        super().begin(seed, num_runs)
+        self.problem.seed(int(self.luck.transitions.integers(2**31)))
+
+    def play(self, k: int, drawn: Sequence[Drawn]) -> Iterator[Played]:
+        """One episode of each policy, side by side where the environment has several."""
+        episodes = play_some(self.problem, [policy for _, policy in drawn], self.luck.choices)
+        for (component, _), episode in zip(drawn, episodes, strict=True):
+            total = episode.rewards.sum(), episode.utilities.sum()
+            yield Played((replace(episode, component=component),), total)
+
+    def bring_back(self, reports: Iterable[tuple[Any, ...]]) -> None:
+        """Take the actions that were taken; the environment must answer as it did."""
+        episodes = [episode for (episode,) in reports]
+        for first in range(0, len(episodes), self.num_parallel):
+            self._play_again(episodes[first : first + self.num_parallel])
+
+    def _play_again(self, episodes: list[Episode]) -> None:
+        answered = self.problem.replay([list(episode.actions) for episode in episodes])
+        seen = [[key(state) for state in episode.states] for episode in episodes]
+        if [[key(state) for state in states] for states in answered] != seen:
+            raise ValueError(
+                "the environment answers otherwise than it did: a run can be resumed only if its randomness comes from "
+                "the seed of reset(seed=…)"
+            )
+
+
+class BanditWorld:
+    """A linear bandit: the luck of a round depends on the seed and the round alone.
+
+    Args:
+        problem: the bandit.
+        first_round: the round of the run's first episode.
+    """
+
+    num_parallel, unknown, unit = 1, False, "rounds"
+    tape: type[Tape] = RoundTape
+
+    def __init__(self, problem: Any, first_round: int = 0) -> None:
+        self.problem, self.first_round, self.changes = problem, first_round, problem.task.changes
+        self.parameters = Parameters(np.array([problem.theta_r, problem.theta_u]), problem.task.noise, problem.clicks)
+        self.reasons = np.zeros(HALTED + 1, dtype=np.int64)  # how often each was given
+        self._block: tuple[int, Any] = (-1, None)
+        self._running: tuple[Any, Array] = (None, np.zeros(0))
+
+    def check(self, agent: Any, num_episodes: int) -> None:
+        """Refuse an agent for another problem, or told what is false of this one."""
+        rounds = range(self.first_round, self.first_round + num_episodes)
+        require_true_of_bandit(self.problem, agent, rounds)
+
+    def begin(self, seed: int, num_runs: int) -> None:
+        """The seed is all there is."""
+        self.seed = seed
+
+    def round(self, k: int) -> int | None:
+        """The round, where the arms change with it."""
+        return self.first_round + k if self.changes else None
+
+    def draw(self, plan: Any) -> Drawn:
+        """The plan itself is what is drawn from, in each round."""
+        self.reasons[_reason_number(plan)] += 1
+        return None, plan
+
+    def values(self, plan: Any) -> tuple[float, float]:
+        """Exact E[θ_rᵀa] and E[θ_uᵀa] of a plan."""
+        theta = self.parameters.theta
+        reward, utility = (expected(theta, g, plan.atoms, plan.probabilities) for g in range(2))
+        return float(reward), float(utility)
+
+    def optimum(self, k: int = 0) -> float:
+        """The exact optimum of a round."""
+        if self.changes:
+            self.problem.check_round(self.first_round + k)
+            return float(self.problem.optimal_value(self.first_round + k))
+        return float(self.problem.optimal_value())
+
+    def play(self, k: int, drawn: Sequence[Drawn]) -> Iterator[Played]:
+        """One round of each plan."""
+        for i, (_, plan) in enumerate(drawn):
+            block, position = divmod(self.first_round + k + i, BLOCK)
+            chance = self.luck(block)
+            if self._running[0] is not plan:
+                self._running = plan, running_sums(plan.probabilities)
+            atom = draw(self._running[1], chance.choices[position])
+            reward, utility = observe(self.parameters, plan.atoms, atom, chance, position)
+            yield Played((plan.atoms[atom], reward, utility), atom=int(atom))
+
+    def luck(self, block: int) -> Any:
+        """What chance brings in the rounds of a block."""
+        if self._block[0] != block:
+            self._block = block, luck(self.seed, block)
+        return self._block[1]
+
+    def streams(self) -> dict[str, Any]:
+        """Nothing but the count of reasons."""
+        return {"reasons": self.reasons.tolist()}
+
+    def set_streams(self, states: dict[str, Any]) -> None:
+        """Put it back."""
+        self.reasons[:] = states["reasons"]
+
+    def bring_back(self, reports: Iterable[tuple[Any, ...]]) -> None:
+        """Nothing: a round leaves nothing behind."""
+
+    def settings(self) -> dict[str, str | int | float]:
+        """That it is a bandit, how often a plan was not the outcome of a search, and why."""
+        names = (*REASONS, "planning failed", "halted")
+        said = [f"{count} x {names[i]}" for i, count in enumerate(self.reasons.tolist()) if count and names[i]]
+        return {"problem": "bandit", "reasons": "; ".join(said) or "never"}
+
+
+def _reason_number(plan: Any) -> int:
+    if plan.id == HELD:
+        return HALTED
+    return REASONS.index(plan.reason) if plan.reason in REASONS else OTHER_REASON
+
+
+def world_of(problem: Any, first_round: int = 0) -> World:
+    """The world of a problem, by what it offers: a kernel, parameters, an environment, or a function that samples."""
+    if hasattr(problem, "P"):
+        return ListedWorld(problem)
+    if hasattr(problem, "theta_r"):
+        return BanditWorld(problem, first_round)
+    if hasattr(problem, "num_envs"):
+        return GymWorld(problem)
+    if hasattr(problem, "sample"):
+        return SampledWorld(problem)
+    raise TypeError(
+        f"run needs a problem such as es.LinearCMDP, es.SampledCMDP, es.from_gymnasium(…) or a LinearBandit, got "
+        f"{type(problem).__name__}"
+    )

@@ -1,0 +1,250 @@
+"""The battery for agents: what every agent must do, whatever its algorithm. For bandit agents it is the same one."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+import episafe as es
+from episafe.deployment.session import Session
+from episafe.testing.battery import Check, run_all, selected
+from episafe.testing.comparisons import (
+    require,
+    require_same_arrays,
+    require_same_plans,
+    require_same_records,
+    state_of,
+)
+from episafe.testing.grounds import NUM_EPISODES, Ground, MakeAgent, ground_of
+from episafe.testing.persistence import (
+    check_agents_built_alike_are_alike,
+    check_session_goes_on_and_is_audited,
+    check_settings_are_plain,
+    check_state_goes_on_from_a_file,
+    check_state_is_a_copy,
+    check_stopped_run_goes_on,
+)
+from episafe.testing.problems import small_bandits, small_problems
+from episafe.testing.secrets import require_no_path
+
+
+def check_agent(
+    make_agent: MakeAgent, problems: Mapping[str, Any] | None = None, *, skip: Iterable[str | Check] = ()
+) -> list[str]:
+    """Run every check on every problem; what passed, or one AssertionError that lists what did not.
+
+    Args:
+        make_agent: task ↦ a new agent, built alike each time.
+        problems: by name; by default `small_problems()`, without those that the agent refuses to be built for.
+        skip: names of checks to leave out, e.g. those about states for an agent that is never stored.
+
+    Example:
+        >>> import episafe as es
+        >>> from episafe.testing import check_agent
+        >>> len(check_agent(lambda task: es.Fixed(task, "incumbent"))) > 30
+        True
+    """
+    given = _accepted(make_agent, small_problems()) if problems is None else dict(problems)
+    cases = [(name, (make_agent, problem)) for name, problem in given.items()]
+    return run_all(selected(agent_checks(), skip), cases)
+
+
+def check_bandit_agent(
+    make_agent: MakeAgent, problems: Mapping[str, Any] | None = None, *, skip: Iterable[str | Check] = ()
+) -> list[str]:
+    """The same for bandit agents; by default on `small_bandits()`."""
+    return check_agent(make_agent, _accepted(make_agent, small_bandits()) if problems is None else problems, skip=skip)
+
+
+def agent_checks() -> list[Check]:
+    """All checks (make_agent, problem), for `pytest.mark.parametrize`."""
+    return [
+        check_policies_are_distributions,
+        check_certified_plans_passed,
+        check_safe_is_the_incumbent,
+        check_planning_changes_nothing,
+        check_same_seed_same_record,
+        check_nothing_secret_is_reached,
+        check_wrong_reports_change_nothing,
+        check_problem_is_no_task,
+        check_learning_needs_no_plan,
+        check_failures_deploy_the_incumbent,
+        check_halted_sessions_deploy_the_incumbent,
+        check_settings_are_plain,
+        check_agents_built_alike_are_alike,
+        check_state_goes_on_from_a_file,
+        check_state_is_a_copy,
+        check_stopped_run_goes_on,
+        check_session_goes_on_and_is_audited,
+        check_overrides_are_respected,
+    ]
+
+
+def check_policies_are_distributions(make_agent: MakeAgent, problem: Any) -> None:
+    """Every plan draws from finite probabilities ≥ 0 that sum to 1."""
+    ground = ground_of(problem)
+    for plan in ground.learn_by(make_agent(ground.task), NUM_EPISODES):
+        for rows in ground.distributions(plan):
+            right = np.isfinite(rows).all() and rows.min() >= 0 and np.abs(rows.sum(axis=-1) - 1).max() <= 1e-9
+            require(right, f"plan {plan.id} draws from {rows.tolist()}: normalise what the policy returns")
+
+
+def check_certified_plans_passed(make_agent: MakeAgent, problem: Any) -> None:
+    """A certified agent deploys the incumbent, or a policy whose bound is at least b in float64; NaN is not."""
+    ground, agent = ground_of(problem), make_agent(problem.task)
+    if not agent.certified:
+        return
+    for plan in ground.learn_by(agent, NUM_EPISODES):
+        passed = plan.source == "safe" or float(plan.utility_bound) >= ground.task.threshold
+        require(passed, f"plan {plan.id} is {plan.source!r} with the bound {plan.utility_bound}, below the threshold "
+                f"{ground.task.threshold}: deploy the incumbent there, or say certified = False")  # fmt: skip
+    record = ground.run(make_agent(ground.task), NUM_EPISODES)
+    passed = (record.sources == "safe") | (record.utility_bounds >= ground.task.threshold)
+    require(passed.all(), "a record has bounds below the threshold: plan() is checked, the run's loop is not")
+
+
+def check_safe_is_the_incumbent(make_agent: MakeAgent, problem: Any) -> None:
+    """A plan that says "safe" deploys the incumbent itself."""
+    ground = ground_of(problem)
+    for k, plan in enumerate(ground.learn_by(make_agent(ground.task), NUM_EPISODES)):
+        if plan.source == "safe":
+            _require_incumbent(ground, plan, k)
+
+
+def check_planning_changes_nothing(make_agent: MakeAgent, problem: Any) -> None:
+    """Plans depend on what was learned and on nothing else: not on how often, or by which copy, they are asked for."""
+    ground = ground_of(problem)
+    often, rng = make_agent(ground.task), np.random.default_rng(1)
+    once = make_agent(ground.task)
+    for _ in range(NUM_EPISODES):
+        plan = once.plan()
+        first = often.plan()
+        before = state_of(often)
+        require_same_plans(ground, plan, first, "two agents built alike plan differently: use no randomness in plan()")
+        require_same_plans(ground, first, often.plan(), "plan() twice gives two plans: keep the last one until learn()")
+        require_same_arrays(before, state_of(often), "plan() once more changes the state: plan only what is due")
+        report = ground.play(plan, rng)
+        for agent in (once, often):
+            agent.learn(*report.args, **report.plan_id)
+
+
+def check_same_seed_same_record(make_agent: MakeAgent, problem: Any) -> None:
+    """The same seed gives the same record of a new agent, bit for bit."""
+    ground = ground_of(problem)
+    first, second = (ground.run(make_agent(ground.task), NUM_EPISODES, 5) for _ in range(2))
+    require_same_records(first, second, "two runs of one seed differ: keep clocks and global randomness out of it")
+
+
+def check_nothing_secret_is_reached(make_agent: MakeAgent, problem: Any) -> None:
+    """Nothing that an agent refers to, however indirectly, is the problem or its P, or an equal copy of it."""
+    ground = ground_of(problem)
+    require_no_path(make_agent(ground.task), ground.secrets())
+
+
+def check_wrong_reports_change_nothing(make_agent: MakeAgent, problem: Any) -> None:
+    """A report that does not fit is an InvalidEpisode, and the agent is as before."""
+    ground, agent = ground_of(problem), make_agent(problem.task)
+    for _ in ground.learn_by(agent, 3):
+        pass
+    plan, before = agent.plan(), state_of(agent)
+    good = ground.play(plan, np.random.default_rng(2))
+    for words, report in ground.wrong_reports(good):
+        try:
+            agent.learn(*report.args, **report.plan_id)
+        except es.InvalidEpisode:
+            require_same_arrays(before, state_of(agent), f"{words} is refused, and yet learned from: check first")
+            require_same_plans(ground, plan, agent.plan(), f"{words} is refused, and yet changes the plan: check first")
+        else:
+            raise AssertionError(f"learn() takes {words}: raise es.InvalidEpisode, before anything is changed")
+    agent.learn(*good.args, **good.plan_id)
+
+
+def check_problem_is_no_task(make_agent: MakeAgent, problem: Any) -> None:
+    """A problem in place of its task is a TypeError that says so: an agent must not be handed P."""
+    try:
+        make_agent(problem)
+    except TypeError as error:
+        require(".task" in str(error), f"the error does not name the remedy, '.task': {error}")
+    except AttributeError:
+        return  # make_agent itself asked the problem for what only a task has
+    else:
+        raise AssertionError("the agent was built from a problem, P and all: call the constructor of es.Agent")
+
+
+def check_learning_needs_no_plan(make_agent: MakeAgent, problem: Any) -> None:
+    """Reports from elsewhere may come before any plan, and many times."""
+    ground, agent, rng = ground_of(problem), make_agent(problem.task), np.random.default_rng(3)
+    for _ in range(3):
+        agent.learn(*ground.play(ground.incumbent(), rng).args)
+    plan = agent.plan()
+    require(plan.id == 0, f"the first plan has id {plan.id}: count from 0, whatever was learned before")
+    require(ground.policy_arrays(plan), "no policy came of it")
+
+
+def check_failures_deploy_the_incumbent(make_agent: MakeAgent, problem: Any) -> None:
+    """Whatever goes wrong inside a certified agent's planning, the incumbent is deployed, with the reason."""
+    ground, agent = ground_of(problem), make_agent(problem.task)
+    if not agent.certified:
+        return
+
+    def fail(*_: Any) -> None:
+        raise FloatingPointError("overflow in a bonus")
+
+    agent._propose = fail
+    try:
+        plan = agent.plan()
+    except FloatingPointError as error:
+        raise AssertionError("plan() lets an error out: leave planning to _propose, and plan() to es.Agent") from error
+    said = plan.source == "safe" and "overflow in a bonus" in plan.reason
+    require(said, f"after an error the plan is {plan.source!r} with the reason {plan.reason!r}: name the error there")
+    _require_incumbent(ground, plan)
+
+
+def check_halted_sessions_deploy_the_incumbent(make_agent: MakeAgent, problem: Any) -> None:
+    """A session that is halted deploys the incumbent with the reason, and explores again only when told to."""
+    ground, agent = ground_of(problem), make_agent(problem.task)
+    ground.learn_by(agent, 5)
+    last = agent.plan()
+    session = Session(agent)
+    session.halt("a sensor broke")
+    for k in range(5):
+        plan = session.decide(k if agent.task.changes else None)
+        said = plan.source == "safe" and "a sensor broke" in plan.reason
+        remedy = "leave incumbent_plan to es.Agent"
+        require(said, f"halted, and the plan is {plan.source!r} with the reason {plan.reason!r}: {remedy}")
+        _require_incumbent(ground, plan, k)
+    session.resume_exploring("it was mended")
+    require(session.decide().id == last.id, "a halt has changed what the agent decides")
+
+
+def check_overrides_are_respected(make_agent: MakeAgent, problem: Any) -> None:
+    """A subclass that overrides `plan` to deploy the incumbent is obeyed by a run: no fast loop goes around it."""
+    ground, agent = ground_of(problem), make_agent(problem.task)
+    kind, plan = type(agent), ground.incumbent()
+    own: dict[str, Any] = {"plan": lambda self, *_: plan}
+    own["learn"] = lambda self, *report, plan_id=None: kind.learn(self, *report)  # it never issued that plan
+    agent.__class__ = type(f"Careful{kind.__name__}", (kind,), own)
+    record = ground.run(agent, 10)
+    require(
+        (record.sources == "safe").all() and (record.plan_ids == plan.id).all(),
+        "plan() was overridden to deploy the incumbent, and the run deploys something else: choose loops by exact type",
+    )
+
+
+def _accepted(make_agent: MakeAgent, problems: Mapping[str, Any]) -> dict[str, Any]:
+    """The problems that the agent can be built for."""
+    accepted, refused = {}, []
+    for name, problem in problems.items():
+        try:
+            make_agent(problem.task)
+            accepted[name] = problem
+        except (TypeError, ValueError) as error:
+            refused.append(f"{name}: {error}")
+    require(accepted, "make_agent builds no agent for any problem: give problems= of its own\n" + "\n".join(refused))
+    return accepted
+
+
+def _require_incumbent(ground: Ground, plan: Any, round: int = 0) -> None:
+    ours, incumbent = ground.policy_arrays(plan), ground.policy_arrays(ground.incumbent(round))
+    same = len(ours) == len(incumbent) and all(map(np.array_equal, ours, incumbent))
+    require(same, f"plan {plan.id} says 'safe' and deploys another policy: return task.safe_policy")

@@ -1,0 +1,103 @@
+"""Checks of what is kept: settings, fingerprints, states, stopped runs, sessions and their audits."""
+
+import math
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+import episafe as es
+from episafe.testing.comparisons import require, require_same_arrays, require_same_plans, require_same_records
+from episafe.testing.grounds import NUM_EPISODES, MakeAgent, ground_of
+
+
+def check_settings_are_plain(make_agent: MakeAgent, problem: Any) -> None:
+    """What a record says of an agent is text and finite numbers, with its name and level."""
+    settings = make_agent(problem.task).settings()
+    for name, value in settings.items():
+        plain = isinstance(value, str | int | float) and (isinstance(value, str) or not math.isnan(value))
+        require(plain, f"settings() has {name} = {value!r}: text or a number can be kept with a record")
+    require({"agent", "level"} <= settings.keys(), "settings() lacks 'agent' or 'level': records are sorted by them")
+
+
+def check_agents_built_alike_are_alike(make_agent: MakeAgent, problem: Any) -> None:
+    """Two agents built alike have one fingerprint, and learning does not change it: files are recognised by it."""
+    ground, agent = ground_of(problem), make_agent(problem.task)
+    first = agent.fingerprint()
+    require(make_agent(ground.task).fingerprint() == first, "the fingerprints of two agents built alike differ")
+    for _ in ground.learn_by(agent, 5):
+        pass
+    require(agent.fingerprint() == first, "learning changes the fingerprint: settings() must not tell what was learned")
+
+
+def check_state_goes_on_from_a_file(make_agent: MakeAgent, problem: Any) -> None:
+    """An agent that is restored from a file goes on bit for bit as if it had never stopped."""
+    ground = ground_of(problem)
+    agent, again = make_agent(ground.task), make_agent(ground.task)
+    ground.run(agent, NUM_EPISODES, 5)
+    state = _state_or_fail(agent)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "state.npz"
+        np.savez(path, **state)
+        with np.load(path, allow_pickle=False) as read:
+            again.restore(dict(read))
+    require_same_arrays(state, again.state(), "state() after restore() is another: give back all that was kept")
+    require_same_plans(ground, agent.plan(), again.plan(), "a restored agent plans otherwise: state() lacks something")
+    one, other = (ground.run(each, NUM_EPISODES, 6) for each in (agent, again))
+    require_same_records(one, other, "a restored agent goes on otherwise: state() or restore() forgets something")
+    require_same_arrays(agent.state(), again.state(), "after the same episodes the states differ: restore() forgets")
+
+
+def check_state_is_a_copy(make_agent: MakeAgent, problem: Any) -> None:
+    """What `state` gave stays as it is when the agent, or one that was restored from it, learns on."""
+    ground = ground_of(problem)
+    agent, again = make_agent(ground.task), make_agent(ground.task)
+    ground.run(agent, 10, 5)
+    state = _state_or_fail(agent)
+    kept = {name: np.array(array) for name, array in state.items()}
+    again.restore(state)
+    for one in (agent, again):
+        for _ in ground.learn_by(one, 10):
+            pass
+        require_same_arrays(kept, state, "learning changes a state that was handed out: copy arrays, both ways")
+
+
+def check_stopped_run_goes_on(make_agent: MakeAgent, problem: Any) -> None:
+    """A run with a folder that was stopped halfway ends with the record of one never stopped."""
+    ground = ground_of(problem)
+    whole = ground.run(make_agent(ground.task), NUM_EPISODES, 7)
+    with TemporaryDirectory() as folder:
+        ground.run(make_agent(ground.task), NUM_EPISODES // 2, 7, Path(folder))
+        joined = ground.go_on(Path(folder), NUM_EPISODES, make_agent(ground.task), 7)
+        require_same_records(whole, joined, "a run taken up differs from one never stopped: learn() must be repeatable")
+        if ground.audits_runs:
+            _require_whole(es.audit(folder, agent=make_agent(ground.task)))
+
+
+def check_session_goes_on_and_is_audited(make_agent: MakeAgent, problem: Any) -> None:
+    """Opened once more, a folder gives the plan that came next; its audit is whole and recomputes every plan."""
+    ground, rng = ground_of(problem), np.random.default_rng(4)
+    with TemporaryDirectory() as folder:
+        bare = make_agent(ground.task)
+        for _ in range(2):
+            with es.open(folder, agent=make_agent(ground.task), sync="plans", false_alarm=0) as live:
+                for _ in range(6):
+                    plan, expected = live.plan(), bare.plan()
+                    require_same_plans(ground, expected, plan, "a session plans otherwise than its agent")
+                    report = ground.play(plan, rng)
+                    live.learn(*report.args, plan_id=plan.id)
+                    bare.learn(*report.args, **report.plan_id)
+        _require_whole(es.audit(folder, agent=make_agent(ground.task)))
+
+
+def _state_or_fail(agent: Any) -> dict[str, Any]:
+    try:
+        return dict(agent.state())
+    except NotImplementedError as error:
+        raise AssertionError(f"{error}; or skip the checks of states") from error
+
+
+def _require_whole(audit: Any) -> None:
+    require(audit.is_whole, f"the audit finds damage: {'; '.join(audit.damage)}")
+    require(audit.recomputed, "the audit recomputes no plan: hand over an agent that is built alike")

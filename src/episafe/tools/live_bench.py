@@ -1,0 +1,133 @@
+"""What a live step costs beside the environment itself: planning, acting, reading, learning and certifying.
+
+Our run, and the bare environment with the same resets and actions, in turn in one process; processor time, the shortest
+of some. Without Gymnasium there is nothing to measure.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from episafe.agents.opse import OPSE
+from episafe.certify.observation import Observation
+from episafe.gym.adapter import GymCMDP, from_gymnasium
+from episafe.learning.constants import Constants
+from episafe.learning.replanning import Doubling
+from episafe.problems.features import Cells, OneHot
+from episafe.problems.sampled import SampledTask
+from episafe.runs.run import run
+
+EARLY = Constants(0.1, 0.1, 0.1, 0.1, kappa=0.01, lam_max=300, num_halvings=20)  # so small that it soon explores
+
+
+@dataclass(frozen=True)
+class LiveSpeed:
+    """Microseconds a step of the environment: its own, and ours beside it."""
+
+    env: str
+    agent: str
+    num_steps: int
+    plans: int
+    bare: float
+    ours: float
+
+
+def live_speeds(quick: bool) -> list[dict[str, object]]:
+    """One row an environment and agent, as plain values; none where Gymnasium is not installed."""
+    if find_spec("gymnasium") is None:
+        return []
+    return [asdict(_speed(env, agent, quick)) for env in PROBLEMS for agent in AGENTS]
+
+
+class _Noting:
+    """An environment that notes what is done with it: the options of resets, and actions."""
+
+    def __init__(self, env: Any) -> None:
+        self._env = env
+        self.done: list[Any] = []
+
+    def reset(self, **options: Any) -> Any:
+        self.done.append(options)
+        return self._env.reset(**options)
+
+    def step(self, action: Any) -> Any:
+        self.done.append(action)
+        return self._env.step(action)
+
+
+def _speed(env: str, agent: str, quick: bool) -> LiveSpeed:
+    num_episodes, repeats = (60, 2) if quick else (500, 5)
+
+    def ours() -> float:
+        problem = PROBLEMS[env]()
+        learner = AGENTS[agent](problem.task)
+        start = time.process_time()
+        run(problem, learner, num_episodes)
+        return time.process_time() - start
+
+    def bare() -> float:
+        played = PROBLEMS[env]().env
+        start = time.process_time()
+        for one in done:
+            if type(one) is dict:
+                played.reset(**one)
+            else:
+                played.step(one)
+        return time.process_time() - start
+
+    problem = PROBLEMS[env]()
+    problem.env = noting = _Noting(problem.env)
+    record = run(problem, AGENTS[agent](problem.task), num_episodes)  # compiles, or loads what is compiled
+    done = noting.done
+    num_steps = sum(type(one) is not dict for one in done)
+    taken = np.array([(bare(), ours()) for _ in range(repeats)]).min(axis=0) / num_steps * 1e6
+    plans = int(record.plan_ids[-1]) + 1
+    return LiveSpeed(env, agent, num_steps, plans, float(taken[0]), float(taken[1] - taken[0]))
+
+
+def _listed() -> Any:
+    """The battery, its states by number."""
+    from episafe.envs.gymnasium import build
+
+    env = build("battery")
+    task = env.cmdp.task
+    return from_gymnasium(
+        env,
+        features=OneHot(),
+        horizon=task.horizon,
+        threshold=task.threshold,
+        slack=task.slack,
+        safe_policy=task.safe_policy,
+    )
+
+
+def _binned() -> Any:
+    """CartPole from a random start, in cells; its utility is to be upright."""
+    import gymnasium
+
+    class Upright(gymnasium.Wrapper[Any, Any, Any, Any]):
+        def step(self, action: Any) -> Any:
+            state, reward, terminated, truncated, info = self.env.step(action)
+            return state, reward, terminated, truncated, {**info, "utility": float(abs(state[2]) < 0.1)}
+
+    cells, rows = Cells([-2.4, -2.0, -0.2, -2.0], [2.4, 2.0, 0.2, 2.0], bins=4), np.eye(2)
+    return from_gymnasium(
+        Upright(gymnasium.make("CartPole-v1", max_episode_steps=50)),
+        features=OneHot(cells, cells.size),
+        horizon=50,
+        threshold=30.0,
+        slack=5.0,
+        safe_policy=lambda h, state: rows[int(state[2] + 0.5 * state[3] > 0)],
+        random_start=True,
+    )
+
+
+PROBLEMS: dict[str, Callable[[], GymCMDP]] = {"battery, listed": _listed, "CartPole, binned": _binned}
+AGENTS: dict[str, Callable[[SampledTask], OPSE]] = {
+    "opse doubling:0.3": lambda task: OPSE(task, EARLY, Doubling(0.3)),
+    "opse observation": lambda task: OPSE(task, Constants.proposing(), certifier=Observation()),
+}

@@ -1,0 +1,235 @@
+"""Sessions: deployments are registered before anybody acts, reported once, and kept by one journal."""
+
+import json
+import shutil
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import episafe as es
+from episafe.deployment import session as session_module
+from episafe.deployment.journal import Kind
+from episafe.storage.log import read
+from test_journal import CHAIN, observing, same_record, tuned
+from test_monitors import half_as_useful, told
+
+
+def frames(folder):
+    import hashlib
+
+    genesis = hashlib.sha256((folder / "journal.toml").read_bytes()).hexdigest()
+    return list(read(folder / "journal.log", genesis))
+
+
+def played(deployment, rng, cmdp=CHAIN):
+    states, actions = [cmdp.task.initial_state], []
+    for h in range(cmdp.task.horizon):
+        actions.append(deployment.policy.act(h, states[-1], rng))
+        states.append(int(rng.choice(cmdp.P.shape[-1], p=cmdp.P[h, states[-1], actions[-1]])))
+    return es.Episode(states, actions)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_deployment_is_registered_with_its_coin_and_reported_once(tmp_path, kept):
+    rng = np.random.default_rng(0)
+    with es.open(tmp_path if kept else None, agent=observing()) as session:
+        made = [session.deploy(rng) for _ in range(30)]
+        assert [one.id for one in made] == list(range(30)) and made[7].plan.deployment == 7
+        for one in reversed(made):
+            session.learn(played(one, rng), deployment=one.id)
+        with pytest.raises(es.InvalidEpisode, match="deployment 3 was never made, or was reported"):
+            session.learn(played(made[3], rng), deployment=3)
+        late = session.deploy(rng)
+        session.abandon(late.id)
+        with pytest.raises(es.InvalidEpisode, match="abandoned before"):
+            session.learn(played(late, rng), deployment=late.id)
+        status = session.status()
+        assert (status.started, status.reported, status.abandoned, status.num_missing) == (31, 30, 1, 0)
+    if kept:
+        coins = [frame.notes["component"] for frame in frames(tmp_path) if frame.kind == Kind.DEPLOY]
+        assert coins == [one.component for one in [*made, late]]
+        assert es.audit(tmp_path).is_whole
+
+
+def test_the_component_of_a_report_is_the_one_that_was_drawn(tmp_path):
+    rng = np.random.default_rng(3)
+    with es.open(tmp_path, agent=observing()) as session:
+        made = session.deploy(rng)
+        while made.plan.source == "safe":
+            session.learn(played(made, rng), deployment=made.id)
+            made = session.deploy(rng)
+        wrong = es.Episode(*vars(played(made, rng)).values())
+        with pytest.raises(es.InvalidEpisode, match="component"):
+            session.learn(es.Episode(wrong.states, wrong.actions, component=1 - made.component), deployment=made.id)
+        session.learn(played(made, rng), deployment=made.id)
+        assert session.status().num_missing == 0
+
+
+def test_plan_ids_and_deployments_must_agree(tmp_path):
+    rng = np.random.default_rng(0)
+    with es.open(tmp_path, agent=tuned()) as session:
+        made = session.deploy(rng)
+        with pytest.raises(es.InvalidEpisode, match="is of plan 0, not of plan 5"):
+            session.learn(played(made, rng), deployment=made.id, plan_id=5)
+
+
+def test_a_session_in_memory_follows_the_same_plans_as_one_that_is_kept(tmp_path):
+    plans = []
+    for folder in (None, tmp_path):
+        rng = np.random.default_rng(1)
+        with es.open(folder, agent=tuned()) as session:
+            for _ in range(40):
+                made = session.deploy(rng)
+                session.learn(played(made, rng), deployment=made.id)
+            plan = session.plan()
+            plans.append((plan.id, plan.source, plan.lam, plan.utility_bound, plan.deployment))
+    assert plans[0] == plans[1]
+
+
+def test_a_halt_is_a_line_of_the_trail_and_survives_a_copy(tmp_path):
+    with es.open(tmp_path / "a", agent=tuned()) as session:
+        session.plan()
+        session.halt("the pump is broken")
+        assert session.plan().reason == "halted: the pump is broken"
+        session.resume_exploring("mended by Ada")
+        session.halt("and the valve")
+    said = [json.loads(line) for line in (tmp_path / "a" / "audit.jsonl").read_text().splitlines()]
+    events = [(line["event"], line["reason"]) for line in said if "event" in line]
+    assert events == [("halt", "the pump is broken"), ("resume", "mended by Ada"), ("halt", "and the valve")]
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    with es.open(tmp_path / "b", agent=tuned()) as session:
+        assert session.plan().reason == "halted: and the valve"
+    audit = es.audit(tmp_path / "b")
+    assert audit.is_whole and audit.recomputed == 1 + 2
+
+
+def test_a_cut_halt_is_found_by_the_trail(tmp_path):
+    with es.open(tmp_path, agent=tuned()) as session:
+        session.plan()
+        session.halt("the pump is broken")
+        shutil.copytree(tmp_path, tmp_path.parent / "cut")
+    folder = tmp_path.parent / "cut"
+    halt = next(frame for frame in frames(folder) if frame.kind == Kind.HALT)
+    with (folder / "journal.log").open("r+b") as file:
+        file.truncate(halt.offset)
+    with pytest.raises(es.DamagedFile, match=r"audit\.jsonl: line 1 is not what journal\.log says"):
+        es.open(folder, agent=tuned())
+    assert not es.audit(folder).is_whole
+
+
+def test_a_run_may_have_a_folder_and_monitors(tmp_path):
+    cmdp = es.make("tabular", seed=0)
+    build = lambda: es.OPSE(cmdp.task, es.Constants.paper("tabular"))  # noqa: E731
+    alone = es.run(cmdp, build(), 300, seed=1, monitors=es.Monitors(cmdp.task))
+    es.run(cmdp, build(), 100, seed=1, monitors=es.Monitors(cmdp.task), folder=tmp_path)
+    both = es.resume(tmp_path, 300)
+    same_record(both, alone)
+    assert both.settings["alarms"] == alone.settings["alarms"] and es.audit(tmp_path).is_whole
+
+
+def test_a_run_that_monitors_halt_is_taken_up_halted(tmp_path):
+    cmdp = es.make("streaming", seed=1)
+    task = told(cmdp, safe=half_as_useful(cmdp, 0.3))
+    constants = es.Constants.paper("streaming").replace(C_u=20.0)
+    build = lambda: es.OPSE(task, constants, es.Doubling(0.3))  # noqa: E731
+    alone = es.run(cmdp, build(), 1000, monitors=es.Monitors(task))
+    halted = int(np.flatnonzero(alone.plan_ids == -1)[0])
+    assert alone.settings["alarms"].startswith(f"incumbent after {halted}") and set(alone.plan_ids[halted:]) == {-1}
+    es.run(cmdp, build(), halted + 5, monitors=es.Monitors(task), folder=tmp_path)
+    same_record(es.resume(tmp_path, 1000, cmdp=cmdp, agent=build()), alone)
+    audit = es.audit(tmp_path, agent=build())
+    assert audit.damage == [] and sum("event" in json.loads(line) for line in audit.lines) == 1
+
+
+def test_opening_costs_what_came_since_the_checkpoint(tmp_path, monkeypatch):
+    """Frames before the checkpoint are not read: they may even be unreadable, until somebody audits."""
+    monkeypatch.setattr(session_module, "CHECKPOINT_EVERY", 0.0)
+    rng = np.random.default_rng(0)
+    with es.open(tmp_path, agent=tuned(), sync="plans") as session:
+        for k in range(200):
+            made = session.deploy(rng)
+            session.learn(played(made, rng), deployment=made.id, episode_id=k)
+    early = frames(tmp_path)[20]
+    with (tmp_path / "journal.log").open("r+b") as file:
+        file.seek(early.offset + 60)
+        byte = file.read(1)
+        file.seek(early.offset + 60)
+        file.write(bytes([byte[0] ^ 1]))
+    with es.open(tmp_path, agent=tuned()) as session:
+        assert session.status().reported == 200 and "17" in session.reported_ids
+        with pytest.raises(es.InvalidEpisode, match="reported before"):
+            session.learn(played(session.deploy(rng), rng), episode_id=17)
+    assert not es.audit(tmp_path).is_whole
+
+
+def test_threads_share_the_disk(tmp_path, monkeypatch):
+    """Sixteen threads that wait for a slow disk do not wait for each other's turns."""
+    import os
+
+    real = os.fsync
+
+    def slow(file):
+        time.sleep(0.01)
+        real(file)
+
+    with es.open(tmp_path, agent=tuned(), false_alarm=0.0) as session:
+        monkeypatch.setattr(os, "fsync", slow)
+        begun = time.perf_counter()
+        rngs = [np.random.default_rng(i) for i in range(16)]
+
+        def work(rng):
+            for _ in range(5):
+                made = session.deploy(rng)
+                session.learn(played(made, rng), deployment=made.id)
+
+        threads = [threading.Thread(target=work, args=(rng,)) for rng in rngs]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        took = time.perf_counter() - begun
+        monkeypatch.setattr(os, "fsync", real)
+        assert session.status().reported == 80
+    assert took < 0.5 * 160 * 0.01  # one after another they would wait 160 times
+    assert es.audit(tmp_path).is_whole
+
+
+@pytest.mark.parametrize("name", ["finite", "ball", "contexts"])
+def test_simulated_bandit_folders_are_resumed_and_audited(tmp_path, name):
+    bandit = es.bandits.make(name, seed=1)
+    build = lambda: es.bandits.OPLBSP(bandit.task, num_rounds=3000)  # noqa: E731
+    alone = es.bandits.run(bandit, build(), 3000, seed=2)
+    es.bandits.run(bandit, build(), 1300, seed=2, folder=tmp_path)
+    same_record(es.resume(tmp_path, 3000, cmdp=bandit, agent=build()), alone)
+    audit = es.audit(tmp_path, agent=build())
+    assert audit.damage == [] and audit.episodes == 3000 and audit.recomputed == len(audit.lines)
+
+
+class Incumbent(es.OPSE):
+    """A subclass that overrides what a compiled loop would ignore."""
+
+    def _propose(self):
+        return self._incumbent("I say so")
+
+
+def test_a_subclass_does_what_it_says():
+    agent = Incumbent(CHAIN.task, es.Constants.tuned(CHAIN.task))
+    record = es.run(CHAIN, agent, 2000)
+    assert set(record.sources) == {"safe"} and len(np.unique(record.utility_values)) == 1
+
+
+def test_records_say_who_acted():
+    record = es.run(CHAIN, observing(), 2000)
+    names = set(record.acting)
+    assert "incumbent" in names and any(name.startswith("proposal-") for name in names)
+    alone = record.weights[:, 0] == 1
+    assert (record.acting[alone & (record.sources == "safe")] == "incumbent").all()
+    assert record.weights.shape == (2000, 2)
+    plain = es.run(CHAIN, tuned(), 200)
+    assert (
+        plain.acting == np.where(plain.sources == "safe", "incumbent", [f"proposal-{i}" for i in plain.plan_ids])
+    ).all()
+    fixed = es.run(CHAIN, es.Fixed(CHAIN.task, "uniform"), 5)
+    assert list(fixed.acting) == ["uniform"] * 5
