@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import episafe as es
-from episafe.envs.huge import huge
+from episafe.envs.large_linear import huge
 from episafe.storage import checkpoint
 
 REPEATS = 7

@@ -34,7 +34,7 @@ from episafe.experiments.agent_choice import build_agent, build_bandit_agent
 from episafe.registry import AGENTS, BANDIT_AGENTS
 from episafe.runs import kept_run
 from episafe.storage import checkpoint
-from episafe.storage.log import read
+from episafe.storage.frames import read
 
 FORK = multiprocessing.get_context("fork")  # a new interpreter would take longer than the runs
 CHAIN = es.make("streaming", seed=3)

@@ -17,7 +17,7 @@ import numpy as np
 
 import episafe as es
 from episafe.deployment.session import Session
-from episafe.problems import exact
+from episafe.problems import exact_answers
 from episafe.problems.policy import TablePolicy
 from episafe.runs.columns import Columns
 from episafe.runs.loop import plain_loop
@@ -65,7 +65,7 @@ def alarm_of(what, monitors, draw, num_episodes):
 def worse_incumbent(cmdp, gap):
     """The incumbent drawn to the policy of least utility until it has `gap` less; None if that cannot be."""
     told, task = cmdp.evaluate(cmdp.task.safe_policy)[1], cmdp.task
-    best, worst = task.safe_policy.table(), exact.utility_greedy(cmdp.P, 1.0 - task.utility)[0]
+    best, worst = task.safe_policy.table(), exact_answers.utility_greedy(cmdp.P, 1.0 - task.utility)[0]
     low, high = 0.0, 1.0
     if cmdp.evaluate(worst)[1] > told - gap:
         return None

@@ -1,6 +1,7 @@
 """How far one episode walks through the house: files that it passes, and calls from one file into another.
 
     python benchmarks/walks.py            # simulate, deploy live, Gymnasium: files / calls across files
+    python benchmarks/walks.py --files    # and which files
 
 Counted by the interpreter's own profiler, warm, so that compiled code counts as the call that enters it.
 """
@@ -34,7 +35,8 @@ def walked(action):
         result = action()
     finally:
         sys.setprofile(None)
-    return result, f"{len(files)} files, {calls} calls across files"
+    named = ", ".join(sorted(file.removeprefix(f"{HOME}/") for file in files)) if "--files" in sys.argv else ""
+    return result, f"{len(files)} files, {calls} calls across files{named and ': '}{named}"
 
 
 def simulate():
@@ -64,13 +66,20 @@ def deploy():
     return said
 
 
+class WithCost(gym.Wrapper):
+    """Each step costs 0.1."""
+
+    def step(self, action):
+        state, reward, terminated, truncated, info = self.env.step(action)
+        return int(state), float(reward), bool(terminated), bool(truncated), {**info, "cost": 0.1}
+
+
 def environment():
     """One more episode of a Gymnasium environment, eight steps, in a run of two."""
-    env = gym.make("FrozenLake-v1", max_episode_steps=8)
+    env = WithCost(gym.make("FrozenLake-v1", max_episode_steps=8))
     problem = es.from_gymnasium(
-        gym.wrappers.TransformReward(env, float), features=es.features.OneHot(), horizon=8, threshold=0.0,
-        utility=lambda h, s: np.full(4, 0.5), safe_policy=lambda h, s: np.full(4, 0.25), slack=1.0,
-    )  # fmt: skip
+        env, features=es.features.OneHot(), horizon=8, cost_limit=4.0, safe_policy=lambda h, s: np.eye(4)[0], slack=1.0
+    )
     agent = es.OPSE(problem.task, es.Constants.proposing())
     es.run(problem, agent, 3)
     return [walked(lambda: es.run(problem, agent, 1))[1]]

@@ -6,7 +6,7 @@ import numpy as np
 import episafe as es
 from broken import GOOD, Walk, psi
 from conftest import constants
-from episafe.testing.comparisons import require_same_arrays, require_same_records
+from episafe.testing.assertions import require_same_arrays, require_same_records
 
 LINEAR = ("tabular", "streaming", "linear")
 

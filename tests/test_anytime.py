@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import episafe as es
-from episafe.learning.theory import Sizes, anytime, theorem
+from episafe.learning.theory_constants import Sizes, anytime, theorem
 
 
 def test_the_failure_probabilities_of_all_epochs_sum_to_delta():

@@ -8,7 +8,7 @@ from scipy.optimize import linprog
 
 import episafe as es
 from episafe.kernels.bandit_decision import REASONS
-from episafe.kernels.confidence_radius import radius_now
+from episafe.kernels.bandit_regression import radius_now
 from episafe.learning.bandit_radius import radius
 from episafe.runs.fast import accelerated
 from episafe.runs.fast.bandit_loop import _spans

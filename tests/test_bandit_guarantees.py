@@ -7,8 +7,7 @@ import pytest
 
 import episafe as es
 from episafe.agents.bandits.oplbsp import deployment_bound
-from episafe.kernels.bandit_regression import absorb, blank, estimates
-from episafe.kernels.confidence_radius import radius_now
+from episafe.kernels.bandit_regression import absorb, blank, estimates, radius_now
 from episafe.learning.bandit_radius import radius
 
 SEEDS = range(300, 320)

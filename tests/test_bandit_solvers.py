@@ -65,13 +65,13 @@ def drawn(rng, kind):
             theta[row] = np.linalg.solve(root.T, y - top * (top @ y))
     if kind == "round":  # before the first observation every direction is alike
         gram_inv, root = np.eye(d), np.eye(d)
-    scales = ellipsoid.Scales(rng.uniform(0, 3), rng.uniform(0, 2) if kind != "optimistic" else -rng.uniform(0, 2))
+    scales = (rng.uniform(0, 3), rng.uniform(0, 2) if kind != "optimistic" else -rng.uniform(0, 2))
     return theta, ellipsoid.frame(root, gram_inv), scales, rng.normal() * 0.3, gram_inv, root
 
 
 def scores(points, theta, scales, gram_inv):
     norms = np.sqrt(np.einsum("ni,ij,nj->n", points, gram_inv, points))
-    return points @ theta[0] + scales.c_f * norms, points @ theta[1] - scales.c_g * norms
+    return points @ theta[0] + scales[0] * norms, points @ theta[1] - scales[1] * norms
 
 
 @pytest.mark.parametrize("kind", ["plain", "hard", "round", "optimistic"])
@@ -127,8 +127,8 @@ def test_the_hard_case_by_hand():
 
 def test_the_ends_of_the_hard_case_are_mixed():
     """At λ = 0.4 reward and utility cancel in the wide direction: two maximisers, either side of the threshold."""
-    at = ellipsoid.Frame(np.eye(2), np.array([0.25, 1.0]))
-    found = ellipsoid.solve(np.array([0.5, -0.4]), np.array([0.1, 1.0]), at, ellipsoid.Scales(1.0, 0.0), 0.1)
+    at = (np.eye(2), np.array([0.25, 1.0]))
+    found = ellipsoid.solve(np.array([0.5, -0.4]), np.array([0.1, 1.0]), at, (1.0, 0.0), 0.1)
     assert found.lam == pytest.approx(0.4, abs=1e-9)
     assert found.gap < 1e-12
     assert 0 < found.share < 1
@@ -136,8 +136,8 @@ def test_the_ends_of_the_hard_case_are_mixed():
 
 
 def test_without_norms_the_optimum_is_the_linear_one():
-    at = ellipsoid.Frame(np.eye(2), np.ones(2))
-    found = ellipsoid.solve(np.array([1.0, 0.0]), np.array([0.0, 1.0]), at, ellipsoid.Scales(0.0, 0.0), 0.6)
+    at = (np.eye(2), np.ones(2))
+    found = ellipsoid.solve(np.array([1.0, 0.0]), np.array([0.0, 1.0]), at, (0.0, 0.0), 0.6)
     np.testing.assert_allclose(found.atoms, [[0.8, 0.6]] * 2, atol=1e-5)
     assert mixed(*found.atoms[:, 0], found.share) == pytest.approx(0.8, abs=1e-11)
 

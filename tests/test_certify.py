@@ -7,7 +7,7 @@ import pytest
 
 import episafe as es
 from episafe.certify.base import Deployment
-from episafe.certify.fold_evaluation import num_bounds, pessimistic_utility
+from episafe.certify.fresh_data import num_bounds, pessimistic_utility
 from episafe.kernels.confidence_sequence import blank_trials
 from episafe.kernels.mixture_choice import choose
 from episafe.runs.loop import loop, plain_loop

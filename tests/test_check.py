@@ -11,7 +11,7 @@ import episafe as es
 from broken import GOOD, Walk, returning
 from episafe.cli import app
 from episafe.stats import mean_interval
-from episafe.tools.check import check
+from episafe.tools.environment_check import check
 
 
 def made(env, **changes):

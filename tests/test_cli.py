@@ -155,7 +155,7 @@ def tiny_paper(monkeypatch):
         replan={"opse/tabular": "doubling:0.3"},
         cost={},
     )
-    monkeypatch.setattr("episafe.experiments.paper.paper_experiment", lambda quick: tiny)
+    monkeypatch.setattr("episafe.experiments.comparisons.paper_experiment", lambda quick: tiny)
     return tiny
 
 
@@ -249,11 +249,9 @@ def test_bench_reports_counts_that_do_not_depend_on_the_machine():
 
 
 def test_bandit_makes_every_record_and_the_report_and_repeats_nothing(tmp_path, monkeypatch):
-    from episafe.experiments import bandit
-
-    tiny = replace(bandit.bandit_experiment(quick=True), environments=["finite", "contexts"], num_seeds=2,
+    tiny = replace(specification.bandit_experiment(quick=True), environments=["finite", "contexts"], num_seeds=2,
                    num_rounds=40, slacks=[0.3, 0.2], agents=["oplbsp", "oplb", "oful", "incumbent"])  # fmt: skip
-    monkeypatch.setattr("episafe.experiments.bandit.bandit_experiment", lambda quick: tiny)
+    monkeypatch.setattr("episafe.experiments.comparisons.bandit_experiment", lambda quick: tiny)
     first = invoke("bandit", "--quick", "--out", tmp_path, "--workers", 1)
     assert first.exit_code == 0, first.output
     assert "18 runs made, 0 were there already" in first.stdout  # OPLB on finite sets only; 4 for the slacks
@@ -266,9 +264,7 @@ def test_bandit_makes_every_record_and_the_report_and_repeats_nothing(tmp_path, 
 
 
 def test_the_bandit_experiment_is_the_issues():
-    from episafe.experiments.bandit import bandit_experiment
-
-    full = bandit_experiment(quick=False)
+    full = specification.bandit_experiment(quick=False)
     assert (full.num_seeds, full.num_rounds, full.slack, full.noise, full.delta) == (20, 100_000, 0.3, 0.5, 0.05)
     names = [job.name for job in full.jobs()]
     assert len(names) == len(set(names)) == (4 * 6 + 1) * 20

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import episafe
-from episafe.kernels import backward_pass, decision, exact_values, simulation, softmax_loop
+from episafe.kernels import backward_pass, decision, simulation, softmax_loop
 from episafe.kernels.compilation import source_stamp
 
 PACKAGE = Path(episafe.__file__).parent
@@ -35,7 +35,7 @@ def test_every_kernel_lies_in_kernels():
 
 
 def test_every_cache_is_tied_to_all_sources():
-    made = decision.decide, exact_values.policy_values, simulation.simulate, softmax_loop.play
+    made = decision.decide, simulation.policy_values, simulation.simulate, softmax_loop.play
     for function in (*made, backward_pass.softmax_step.in_kernels):
         assert function._cache._cache_file._source_stamp == source_stamp()
 

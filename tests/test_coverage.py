@@ -9,7 +9,7 @@ import pytest
 
 import episafe as es
 from episafe.learning.signal_regression import theory_scale
-from episafe.problems.exact import values
+from episafe.problems.exact_answers import policy_values
 
 S, A, H, K = 3, 2, 2, 60
 RUNS = range(40)
@@ -58,7 +58,7 @@ def true_utility(env, policy):
     """E_ν V^u of a policy whose first step is the dummy one."""
     table = np.array([[policy.probabilities(h + 1, s) for s in range(S)] for h in range(H)])
     utility, P = np.tile(env.utility, (H, 1, 1)), np.tile(env.P, (H, 1, 1, 1))
-    return float(env.start @ values(P, table, utility)[0, 0])
+    return float(env.start @ [policy_values(P, utility, utility, table, s)[1] for s in range(len(env.start))])
 
 
 def failures(known, C_u, C_theta, time_homogeneous=False):

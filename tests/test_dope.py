@@ -11,7 +11,7 @@ from episafe.kernels.extended_value_iteration import (
     extended_greedy,
     extended_occupancy,
 )
-from episafe.learning.optimistic_pessimistic import optimistic_pessimistic
+from episafe.learning.dope_problem import optimistic_pessimistic
 
 SMALL = es.Constants(0.3, 0.3, 0, 0, kappa=1, lam_max=0, num_halvings=0)
 
@@ -39,9 +39,9 @@ def test_plans_equal_the_extended_linear_program(seed, draw_cmdp):
         assert plan.utility_bound >= task.threshold
         box = Box(*confidence_box(counts, 1.0, 1.0, np.inf))
         reward, utility = task.reward + 0.3 * box.bonus, task.utility - 0.3 * box.bonus
-        mixture = optimistic_pessimistic(reward, utility, box, task.threshold, task.initial_state)
-        assert mixture.reward_value == pytest.approx(solved[0], abs=1e-7)
-        assert mixture.lam == plan.lam
+        value, _, _, lam = optimistic_pessimistic(reward, utility, box, task.threshold, task.initial_state)
+        assert value == pytest.approx(solved[0], abs=1e-7)
+        assert lam == plan.lam
         mass = solved[1].sum(axis=-1)
         reached = mass.sum(axis=-1) > 1e-6
         policy = mass[reached] / mass[reached].sum(axis=-1, keepdims=True)

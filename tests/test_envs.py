@@ -5,7 +5,7 @@ import pytest
 
 import episafe as es
 from episafe.envs import ENVIRONMENTS, PAPER, options_of
-from episafe.envs.streaming import buffer_kernel
+from episafe.envs.paper_environments import buffer_kernel
 from episafe.reports.labels import place_title
 from episafe.reports.metrics import summarise
 from episafe.reports.tables import to_markdown

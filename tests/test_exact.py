@@ -5,8 +5,8 @@ import pytest
 
 import episafe as es
 import oracles
-from episafe.problems import exact
-from episafe.problems.dual import Point, best_mixture
+from episafe.problems import exact_answers
+from episafe.problems.dual_search import best_mixture
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -14,7 +14,7 @@ def test_values_equal_the_enumeration_of_trajectories(seed):
     rng = np.random.default_rng(seed)
     raw = oracles.random_cmdp(rng, S=3, A=2, H=4)
     policy = rng.dirichlet(np.ones(2), (4, 3))
-    V = exact.values(raw["P"], policy, raw["reward"], raw["utility"])[:, 0, raw["initial_state"]]
+    V = exact_answers.policy_values(raw["P"], raw["reward"], raw["utility"], policy, raw["initial_state"])
     for value, g in zip(V, (raw["reward"], raw["utility"]), strict=True):
         expected = oracles.trajectory_value(raw["P"], policy, g, raw["initial_state"])
         assert value == pytest.approx(expected, abs=1e-12)
@@ -69,7 +69,7 @@ def test_the_optimal_policy_is_safe_to_the_last_bit_when_the_threshold_is_its_ow
     """b = the utility of the unconstrained optimum, as dynamic programming rounds it."""
     _, raw = draw_cmdp(np.random.default_rng(seed))
     rewards = np.stack([raw["reward"], raw["utility"]], axis=-1)
-    threshold = exact.greedy_actions(raw["P"], rewards, np.array([1.0, 0.0]))[1][raw["initial_state"], 1]
+    threshold = exact_answers.greedy_actions(raw["P"], rewards, np.array([1.0, 0.0]))[1][raw["initial_state"], 1]
     cmdp = es.LinearCMDP(raw["P"], raw["reward"], raw["utility"], None, raw["initial_state"], threshold=threshold)
     assert cmdp.evaluate(cmdp.optimal_policy())[1] >= threshold
 
@@ -120,11 +120,11 @@ def test_the_search_ends_at_the_face_when_only_the_largest_utility_is_enough():
 
     def best(reward_weight, utility_weight):
         r, u = max(points, key=lambda p: reward_weight * p[0] + utility_weight * p[1])
-        return Point(r, u, None)
+        return r, u, None
 
-    assert best_mixture(best, 2.0).reward_value == 0.5
-    assert best_mixture(best, 1.5).reward_value == pytest.approx(1.25)
-    assert best_mixture(best, -1.0).reward_value == 3.0
-    beyond = best_mixture(best, 2.5)
-    assert beyond.utility_value == 2.0
-    assert beyond.lam == np.inf
+    assert best_mixture(best, 2.0)[0] == 0.5
+    assert best_mixture(best, 1.5)[0] == pytest.approx(1.25)
+    assert best_mixture(best, -1.0)[0] == 3.0
+    _, utility, _, lam = best_mixture(best, 2.5)
+    assert utility == 2.0
+    assert lam == np.inf

@@ -13,8 +13,8 @@ import episafe as es
 from broken import BROKEN, BROKEN_VECTORS, GOOD, UTILITY, H, Walk, psi, returning
 from conftest import constants
 from episafe.gym.spaces import quick_test
-from episafe.problems.boundary_states import ENDED, START
-from episafe.runs.live import play_some
+from episafe.problems.episodic_task import ENDED, START
+from episafe.runs.live_episodes import play_some
 
 
 def problem(env, **changes):

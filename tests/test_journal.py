@@ -14,18 +14,18 @@ import pytest
 import episafe as es
 import gym_problems
 from episafe.deployment import session
-from episafe.deployment.book import HELD
 from episafe.deployment.folder import beginning, read_head
 from episafe.deployment.journal import Journal, Kind
 from episafe.errors import DamagedFile
 from episafe.experiments.agent_choice import build_agent
-from episafe.problems.boundary_states import ENDED
+from episafe.problems.episodic_task import ENDED
 from episafe.registry import AGENTS
 from episafe.reports import audit_page
 from episafe.runs import kept_run
-from episafe.storage.frames import encode, link
+from episafe.storage.frames import CHECK, HEADER, MAGIC, MARKER, encode, link, read
+from episafe.storage.journal_file import Log
 from episafe.storage.json_values import as_text, from_text
-from episafe.storage.log import CHECK, HEADER, MAGIC, MARKER, Log, read
+from episafe.types import HELD
 
 CHAIN = es.make("streaming", seed=3)
 
@@ -347,7 +347,7 @@ def test_monitors_go_on_from_a_checkpoint_as_if_never_stopped(tmp_path):
                 for _ in range(length):
                     plan = live.plan()
                     live.learn(episode(plan, rng), plan_id=plan.id)
-                live._journal.checkpoint(live.parts, 0.0)
+                live._journal.checkpoint(live.parts)
                 figures.append(live.status().monitors)
     assert figures[0] == figures[-1] and figures[0]["episodes"] == 60
 
@@ -629,7 +629,7 @@ def test_frames_hold_numbers_only(tmp_path):
     (frame,) = read(path, genesis)
     assert frame.notes == {"a": 1} and frame.arrays["x"].tolist() == [0.0, 1.0, 2.0]
     with pytest.raises(TypeError, match="plain numbers only"):
-        encode({}, {"x": np.array([object()])})
+        encode(0, Kind.BATCH, bytes(32), {}, {"x": np.array([object()])})
     text = json.dumps([{}, [["x", "|O", [3]]]]).encode()
     payload = len(text).to_bytes(4, "little") + text + bytes(24)
     own = link(bytes(32), 0, Kind.BATCH, payload)

@@ -21,10 +21,11 @@ from episafe.kernels import (
     extended_value_iteration,
     mixing,
     mixture_choice,
+    simulation,
 )
+from episafe.kernels.bandit_regression import Radius
 from episafe.kernels.compilation import ByModel, Formula
-from episafe.kernels.confidence_radius import Radius
-from episafe.kernels.model_arrays import Room, Rows, Scales, Terms
+from episafe.kernels.model_arrays import Scales
 from test_paper_map import ROWS
 
 CONSTANTS = es.Constants(0.3, 0.2, 0.1, 0.2, kappa=0.1, lam_max=50.0, num_halvings=20, ridge=0.5)
@@ -59,10 +60,8 @@ def softmax_step():
     """Nothing is left to come after two more steps: Q from r, u, β and P̂V, then π and its three values."""
     rng, left, lam = _rng(), 2, 3.0
     r, u, beta, PV = rng.random((A, N)), rng.random((A, N)), rng.random((A, N)), rng.random((3, A, N))
-    terms, room = (
-        Terms(r[None], u[None], beta[None]),
-        Room(PV.copy(), np.zeros((A, N)), np.zeros(N), np.zeros((1, 3, N))),
-    )
+    Q, norm, values = np.concatenate([PV, np.zeros((1, A, N))]), np.zeros(N), np.zeros((1, 3, N))
+    terms, room = (r[None], u[None], beta[None]), (Q, norm, values)
     backward_pass.softmax_step(0, N, left, terms, SCALES, lam, room)
     Q_r = r + np.clip(0.3 * beta + PV[0], 0, left * (1 + 0.1 * math.log(A)))
     Q_dagger = 0.2 * beta + np.clip(0.1 * beta + PV[1], 0, 0.2 * left)
@@ -70,9 +69,9 @@ def softmax_step():
     logits = (Q_dagger + Q_r + lam * Q_u) / 0.1
     ln_pi = np.array([oracles.log_softmax(column) for column in logits.T]).T
     pi = np.exp(ln_pi)
-    np.testing.assert_allclose(room.pi * room.norm, pi, atol=1e-12)
+    np.testing.assert_allclose(Q[3] * norm, pi, atol=1e-12)
     V = [(pi * Q).sum(axis=0) for Q in (Q_r - 0.1 * ln_pi, Q_dagger, Q_u)]
-    np.testing.assert_allclose(room.V[0], V, atol=1e-12)
+    np.testing.assert_allclose(values[0], V, atol=1e-12)
 
 
 def _learned(d):
@@ -209,6 +208,20 @@ def confidence_box():
     np.testing.assert_allclose(bonus, gamma.sum(axis=-1))
 
 
+def policy_values():
+    """By hand: V_h(s) = Σ_a π(a|s) (g(s,a) + Σ_t P(t|s,a) V_{h+1}(t))."""
+    cmdp = es.make("tabular", seed=4)
+    task, table = cmdp.task, _rng().dirichlet(np.ones(cmdp.task.num_actions), size=cmdp.task.reward.shape[:2])
+    values = []
+    for signal in (task.reward, task.utility):
+        V = np.zeros(task.num_states)
+        for h in reversed(range(task.horizon)):
+            V = (table[h] * (signal[h] + cmdp.P[h] @ V)).sum(axis=-1)
+        values.append(V[task.initial_state])
+    found = simulation.policy_values(cmdp.P, task.reward, task.utility, table, task.initial_state)
+    np.testing.assert_allclose(found, values, rtol=0, atol=1e-12)
+
+
 CALLS = {
     "arm_hull.envelope": envelope,
     "backward_pass.feature_bonus": feature_bonus,
@@ -224,6 +237,7 @@ CALLS = {
     "extended_value_iteration.confidence_box": confidence_box,
     "mixing.admits": admits,
     "mixture_choice.best_mixture": best_mixture,
+    "simulation.policy_values": policy_values,
 }
 NAMES = sorted({name.removeprefix("episafe.kernels.") for name, _, _ in ROWS if name.startswith("episafe.kernels.")})
 
@@ -239,7 +253,7 @@ def test_arrays_without_room_are_refused_and_not_written_beyond():
 
 
 def test_eight_numbers_side_by_side_are_a_tuple_for_python():
-    V, rows = np.arange(96.0).reshape(2, 2, 3, 8), Rows(*map(np.array, ([[[0, 2]]], [[0, 1]], [[0.25, 0.5]])))
+    V, rows = np.arange(96.0).reshape(2, 2, 3, 8), tuple(map(np.array, ([[[0, 2]]], [[0, 1]], [[0.25, 0.5]])))
     np.testing.assert_array_equal(backward_pass.average(0, 0, 0, rows, V), 0.25 * V[1, 0] + 0.5 * V[1, 1])
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import episafe as es
-from episafe.envs.huge import huge
+from episafe.envs.large_linear import huge
 from episafe.problems.policy import Component, as_policy
-from episafe.problems.sampled import FunctionPolicy
+from episafe.problems.sampled_problem import FunctionPolicy
 
 
 def certified(problem, num_episodes=150):

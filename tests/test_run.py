@@ -133,7 +133,7 @@ def test_actions_and_transitions_have_streams_of_their_own():
     """A world has two streams that differ, and each draw takes one number from each."""
     cmdp = es.make("streaming", seed=1)
     made = Simulation(cmdp, es.Fixed(cmdp.task, "uniform"), 3, 11)
-    made.play()
+    list(plain_loop(made.world, made.session, made.columns))
     choices, transitions = made.world.luck.choices, made.world.luck.transitions
     fresh = [np.random.default_rng(s) for s in np.random.SeedSequence(11).spawn(2)]
     for stream in fresh:
@@ -214,6 +214,18 @@ def test_the_compiled_loop_is_the_plain_loop_bit_for_bit(name, build, replan):
     np.testing.assert_array_equal(first.plan().policy.table(), second.plan().policy.table())
     assert first.plan().id == second.plan().id
     assert first.plan().source == second.plan().source
+
+
+@pytest.mark.parametrize("policy", ["uniform", "incumbent"])
+def test_the_loop_of_a_fixed_policy_is_the_plain_loop(policy):
+    cmdp, made = es.make("linear", seed=2), []
+    for played in (plain_loop, loop):
+        agent = es.Fixed(cmdp.task, policy)
+        run = Simulation(cmdp, agent, 700, 3)
+        list(played(run.world, run.session, run.columns))
+        made.append((*run.columns.facts, agent.plan().id, agent.is_used))
+    for plain, fast in zip(*made, strict=True):
+        np.testing.assert_array_equal(plain, fast)
 
 
 def test_the_inverse_stays_that_of_a_fresh_factorisation():

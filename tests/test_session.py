@@ -1,5 +1,6 @@
 """Sessions: deployments are registered before anybody acts, reported once, and kept by one journal."""
 
+import dataclasses
 import json
 import shutil
 import threading
@@ -11,7 +12,7 @@ import pytest
 import episafe as es
 from episafe.deployment import session as session_module
 from episafe.deployment.journal import Kind
-from episafe.storage.log import read
+from episafe.storage.frames import read
 from test_journal import CHAIN, observing, same_record, tuned
 from test_monitors import half_as_useful, told
 
@@ -233,3 +234,190 @@ def test_records_say_who_acted():
     ).all()
     fixed = es.run(CHAIN, es.Fixed(CHAIN.task, "uniform"), 5)
     assert list(fixed.acting) == ["uniform"] * 5
+
+
+def forced(monkeypatch, kind, after):
+    """Monitors that raise a halting alarm after so many episodes."""
+    watch = kind.watch
+
+    def forcing(self, plan, seen):
+        found = watch(self, plan, seen)
+        if int(self._seen.counts[0]) == after:
+            self.alarms.append(es.Alarm("bound", "forced", after))
+            found = [*found, self.alarms[-1]]
+        return found
+
+    monkeypatch.setattr(kind, "watch", forcing)
+
+
+def full_once(monkeypatch):
+    """The next write of a file fails, and no later one."""
+    import os
+
+    real = os.write
+
+    def full(file, data):
+        monkeypatch.setattr(os, "write", real)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+
+
+def test_a_halt_that_is_not_kept_says_so_and_is_obeyed(tmp_path, monkeypatch):
+    with es.open(tmp_path, agent=tuned()) as session:
+        session.plan()
+        full_once(monkeypatch)
+        with pytest.raises(es.NotKept, match="No space left"):
+            session.halt("the pump is broken")
+        assert session.plan().source == "safe" and session.book.halted == "the pump is broken"
+        with pytest.raises(es.NotKept, match="halt it again"):
+            session.halt("still")
+    with es.open(tmp_path, agent=tuned()) as session:  # which is why it had to be said
+        assert session.status().stopped == ""
+    assert es.audit(tmp_path).is_whole
+
+
+@pytest.mark.parametrize("what", ["resume_exploring", "abandon", "deploy"])
+def test_a_disk_that_is_full_once_leaves_a_folder_that_opens(tmp_path, monkeypatch, what):
+    rng = np.random.default_rng(0)
+    with es.open(tmp_path, agent=tuned()) as session:
+        session.deploy(rng)
+        if what == "resume_exploring":
+            session.halt("to see")
+        full_once(monkeypatch)
+        if what == "deploy":
+            assert session.deploy(rng).plan.reason.startswith("the journal cannot be written")
+        else:
+            with pytest.raises(es.NotKept):
+                session.resume_exploring("seen") if what == "resume_exploring" else session.abandon(0)
+        assert session.plan().id == -1
+    with es.open(tmp_path, agent=tuned()) as session:
+        assert (session.status().stopped == "halted: to see") == (what == "resume_exploring")
+        assert session.status().num_missing >= 1
+    assert es.audit(tmp_path).is_whole
+
+
+def test_an_interruption_after_an_alarm_leaves_nothing_exploring(tmp_path, monkeypatch):
+    forced(monkeypatch, es.Monitors, 3)
+    rng = np.random.default_rng(0)
+    with es.open(tmp_path, agent=tuned()) as session:
+        monkeypatch.setattr(session, "_note_fault", lambda reason: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            for _ in range(3):
+                made = session.deploy(rng)
+                session.learn(played(made, rng), deployment=made.id)
+        assert session.plan().id == -1 and session.book.halted == "forced"
+    with es.open(tmp_path, agent=tuned()) as session:
+        assert session.status().stopped == "halted: forced"
+
+
+def test_a_halt_by_a_person_covers_alarms_until_a_person_ends_it(tmp_path, monkeypatch):
+    forced(monkeypatch, es.Monitors, 3)
+    rng = np.random.default_rng(0)
+    with es.open(tmp_path, agent=tuned()) as session:
+        session.halt("maintenance")
+        for _ in range(4):
+            made = session.deploy(rng)
+            session.learn(played(made, rng), deployment=made.id)
+        session.resume_exploring("done")
+        assert session.plan().id >= 0
+    for path in tmp_path.glob("checkpoint*"):
+        path.unlink()
+    with es.open(tmp_path, agent=tuned()) as session:
+        assert session.status().stopped == ""
+
+
+@pytest.mark.parametrize("problem", ["opse", "observation", "contexts"])
+@pytest.mark.parametrize("first", [29, 30, 31, 60])
+def test_a_halted_run_goes_on_from_checkpoints_with_the_same_record(tmp_path, monkeypatch, problem, first):
+    from episafe.runs import kept_run
+
+    monkeypatch.setattr(kept_run, "SYNC_EVERY", 0.0)
+    monkeypatch.setattr(kept_run, "CHECKPOINT_EVERY", 0.0)
+    if problem == "contexts":
+        world = es.bandits.make("contexts", seed=1)
+        build, run, kind = lambda: es.bandits.OPLBSP(world.task, radius=0.3), es.bandits.run, es.bandits.Monitors
+    else:
+        world, build, run, kind = CHAIN, tuned if problem == "opse" else observing, es.run, es.Monitors
+    forced(monkeypatch, kind, 30)
+    agent = build()
+    whole = run(world, agent, 150, seed=1, monitors=kind(agent.task))
+    agent = build()
+    run(world, agent, first, seed=1, monitors=kind(agent.task), folder=tmp_path)
+    for length in (90, 150):
+        found = es.resume(tmp_path, length, cmdp=world, agent=build())
+    same_record(found, whole)
+    assert set(whole.plan_ids[30:]) == {-1} and es.audit(tmp_path, agent=build()).damage == []
+
+
+class Lasting(es.certify.Observation):
+    """A certifier whose mixtures stay in force for some episodes."""
+
+    def begin(self, task):
+        made = super().begin(task)
+        made.is_due = lambda: made.num_episodes % 10 == 0
+        return made
+
+
+def test_a_mixture_that_lasts_over_a_batch_keeps_its_weights(tmp_path):
+    build = lambda: es.OPSE(CHAIN.task, es.Constants.proposing(), certifier=Lasting())  # noqa: E731
+    whole = es.run(CHAIN, build(), 180, seed=1, monitors=es.Monitors(CHAIN.task))
+    es.run(CHAIN, build(), 15, seed=1, monitors=es.Monitors(CHAIN.task), folder=tmp_path)
+    for length in (35, 180):
+        found = es.resume(tmp_path, length, cmdp=CHAIN, agent=build())
+    same_record(found, whole)
+
+
+def test_mistakes_of_a_caller_break_nothing(tmp_path):
+    rng = np.random.default_rng(0)
+    with es.open(tmp_path, agent=observing()) as session:
+        made = session.deploy(rng)
+        for wrong in ("x", 1.5, -1, [0]):
+            with pytest.raises(es.InvalidEpisode):
+                session.plan(round=wrong)
+            with pytest.raises(es.InvalidEpisode):
+                session.learn(played(made, rng), deployment=wrong)
+        with pytest.raises(TypeError, match="numpy Generator"):
+            session.deploy(0)
+        session.learn(played(made, rng), deployment=np.int64(made.id))
+        assert session.status().stopped == "" and session.status().num_missing == 0
+
+
+def test_reports_by_plan_leave_deployments_with_a_coin_to_their_ids():
+    rng = np.random.default_rng(0)
+    with es.open(None, agent=tuned()) as session:
+        mine, other = session.deploy(rng), session.plan()
+        session.learn(played(mine, rng), plan_id=other.id)
+        session.learn(played(mine, rng), deployment=mine.id)
+        assert session.status().num_missing == 0
+
+
+def test_monitors_that_have_raised_an_alarm_begin_no_folder(tmp_path, monkeypatch):
+    forced(monkeypatch, es.Monitors, 3)
+    agent = tuned()
+    monitors = es.Monitors(agent.task)
+    es.run(CHAIN, agent, 10, monitors=monitors)
+    with pytest.raises(ValueError, match="give new ones"):
+        es.run(CHAIN, es.OPSE(agent.task, es.Constants.tuned(agent.task)), 10, monitors=monitors, folder=tmp_path)
+
+
+def test_an_audit_knows_what_a_checkpoint_saw_and_every_column_of_a_record(tmp_path, monkeypatch):
+    monkeypatch.setattr(session_module, "CHECKPOINT_EVERY", 0.0)
+    rng = np.random.default_rng(0)
+    with es.open(tmp_path / "live", agent=tuned()) as session:
+        for _ in range(6):
+            made = session.deploy(rng)
+            session.learn(played(made, rng), deployment=made.id)
+    reports = [frame for frame in frames(tmp_path / "live") if frame.kind == Kind.REPORT]
+    with (tmp_path / "live" / "journal.log").open("r+b") as file:
+        file.truncate(reports[-2].offset)
+    assert any("checkpoint" in damage for damage in es.audit(tmp_path / "live").damage)
+    es.run(CHAIN, observing(), 300, folder=tmp_path / "run")
+    record = es.Record.load(tmp_path / "run")
+    for name in ("components", "weights", "acting_numbers"):
+        column = getattr(record, name).copy()
+        column[7] = 1 - column[7]
+        dataclasses.replace(record, **{name: column}).save(tmp_path / "run")
+        assert any(name in damage for damage in es.audit(tmp_path / "run").damage)
+    record.save(tmp_path / "run")
+    assert es.audit(tmp_path / "run").is_whole

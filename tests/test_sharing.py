@@ -9,8 +9,8 @@ import pytest
 import episafe as es
 import oracles
 from conftest import constants
-from episafe.problems.boundary_states import ENDED, START
-from episafe.problems.sampled import SampledTask
+from episafe.problems.episodic_task import ENDED, START
+from episafe.problems.sampled_problem import SampledTask
 
 
 def homogeneous(seed, S=4, A=3, H=4, d=None, scale=0.6, shared=True):

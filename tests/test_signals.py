@@ -9,7 +9,7 @@ import episafe as es
 import oracles
 from conftest import constants
 from episafe.learning.signal_regression import theory_scale
-from episafe.problems.sampled import SampledTask
+from episafe.problems.sampled_problem import SampledTask
 
 
 def told_nothing(cmdp, features):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import episafe as es
-from episafe.learning import theorem_bounds, theory
-from episafe.learning.theory import Sizes, theorem
+from episafe.learning import theorem_bounds, theory_constants
+from episafe.learning.theory_constants import Sizes, theorem
 
 getcontext().prec = 40
 getcontext().Emax = 10**9
@@ -96,7 +96,7 @@ def test_the_constants_agree_with_the_published_table(
     papers = math.log2(K * value["lam_max"] * H**2 * Y) + H * math.log2(X)
     assert papers == pytest.approx(halvings, abs=1.5)
     # ours are more: the bracket is C_λ2^{-T} (log₂ C_λ halvings more) and V^r has an entropy (H log₂(C_λ/B_†) or so)
-    assert papers + math.log2(value["lam_max"]) < theory.num_halvings(sizes, logs) < papers + 70
+    assert papers + math.log2(value["lam_max"]) < theory_constants.num_halvings(sizes, logs) < papers + 70
 
 
 def test_the_relations_of_the_theorem_hold_of_what_is_returned():
@@ -137,13 +137,13 @@ def test_the_level_goes_with_the_constants_and_not_further():
 
 def test_what_float64_cannot_hold_is_an_error_and_what_it_cannot_resolve_a_note():
     sizes = CASES["tabular"]
-    halvings, rounding = theory.notes(sizes, theorem(sizes))
+    halvings, rounding = theory_constants.notes(sizes, theorem(sizes))
     assert "needs 464 halvings and float64 resolves 53" in halvings
     assert "below the resolution of float64" in rounding
     easy = Sizes(1, 2, 1, 1.0, 10, 0.5)
-    assert not any("resolution" in note for note in theory.notes(easy, theorem(easy)))
+    assert not any("resolution" in note for note in theory_constants.notes(easy, theorem(easy)))
     assert all(math.isfinite(value) for value in vars(theorem(CASES["tiny slack"])).values())
-    assert "10^" in theory.notes(CASES["tiny slack"], theorem(CASES["tiny slack"]))[1]
+    assert "10^" in theory_constants.notes(CASES["tiny slack"], theorem(CASES["tiny slack"]))[1]
     task = es.make("linear", seed=0).task
     narrow = es.Task(
         task.horizon, task.num_states, task.num_actions, task.reward, task.phi, task.initial_state,

@@ -10,7 +10,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 import episafe as es
 from broken import GOOD, Walk
 from conftest import constants
-from episafe.problems.boundary_states import ENDED, START
+from episafe.problems.episodic_task import ENDED, START
 from gym_problems import WithCost, table
 from lanes import H, cost, ends, lanes, reward
 from test_gym_learning import fell, lake
@@ -99,7 +99,7 @@ def test_an_idle_sub_environment_is_played_by_the_incumbent(mode):
 
     env = lanes(SyncVectorEnv, mode)
     made = problem(env, safe_policy=incumbent)
-    always = es.problems.sampled.FunctionPolicy(lambda h, state: [0.0, 1.0], 2)
+    always = es.problems.sampled_problem.FunctionPolicy(lambda h, state: [0.0, 1.0], 2)
     for _ in range(10):
         steps.clear()
         before = [one.e for one in env.envs]

@@ -12,7 +12,7 @@ from episafe.agents.ghosh2024 import Ghosh2024
 from episafe.agents.opse import OPSE
 from episafe.deployment.audit import audit
 from episafe.deployment.opening import open  # es.open, never imported by itself
-from episafe.deployment.session import Deployment
+from episafe.deployment.session_book import Deployment
 from episafe.envs import make
 from episafe.errors import DamagedFile, Infeasible, InUse, InvalidEpisode, InvalidProblem, NotKept
 from episafe.gym.adapter import GymCMDP, from_gymnasium
@@ -25,14 +25,14 @@ from episafe.monitors import Alarm, Monitors
 from episafe.problems import features
 from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.policy import MixturePolicy, Policy, TablePolicy
-from episafe.problems.sampled import SampledCMDP, SampledTask
+from episafe.problems.sampled_problem import SampledCMDP, SampledTask
 from episafe.problems.task import Constraint, Task
-from episafe.runs.estimate import estimate
 from episafe.runs.kept_run import resume
-from episafe.runs.live import play, play_batch
+from episafe.runs.live_episodes import play, play_batch
 from episafe.runs.measured_slack import measure_slack
 from episafe.runs.record import Record
 from episafe.runs.run import run
+from episafe.runs.value_estimate import estimate
 from episafe.storage.toml_settings import versions
 from episafe.types import Episode, Plan
 

@@ -10,7 +10,6 @@ from episafe.errors import InvalidEpisode, InvalidProblem
 from episafe.types import Array, IntArray
 
 TOLERANCE = 1e-9  # what is within this is accepted as given; nothing is ever renormalised
-NUMBERS = (int, float, np.integer, np.floating)
 
 
 def as_finite(name: str, value: Any, shape: tuple[int | None, ...]) -> Array:
@@ -27,9 +26,7 @@ def as_finite(name: str, value: Any, shape: tuple[int | None, ...]) -> Array:
     if not fits:
         wanted = "(" + ", ".join("any" if n is None else str(n) for n in shape) + ")"
         raise InvalidProblem(f"{name} must have shape {wanted}, got {array.shape}: give it that shape")
-    if not np.isfinite(array).all():
-        place = _first(~np.isfinite(array))
-        raise InvalidProblem(f"{name}{place} is {array[tuple(place)]}: give finite numbers only")
+    _refuse_where(~np.isfinite(array), array, name, " is {}: give finite numbers only")
     array.setflags(write=False)
     return array
 
@@ -38,28 +35,17 @@ def as_unit_range(name: str, value: Any, shape: tuple[int | None, ...]) -> Array
     """`value` with every entry in [0, 1]."""
     array = as_finite(name, value, shape)
     outside = (array < -TOLERANCE) | (array > 1 + TOLERANCE)
-    if outside.any():
-        place = _first(outside)
-        raise InvalidProblem(
-            f"{name}{place} = {array[tuple(place)]:.12g} lies outside [0, 1]: rescale it, and the threshold with it"
-        )
+    _refuse_where(outside, array, name, " = {:.12g} lies outside [0, 1]: rescale it, and the threshold with it")
     return array
 
 
 def as_distributions(name: str, value: Any, shape: tuple[int | None, ...]) -> Array:
     """`value` whose last axis is a probability distribution."""
     array = as_finite(name, value, shape)
-    if (array < -TOLERANCE).any():
-        place = _first(array < -TOLERANCE)
-        raise InvalidProblem(f"{name}{place} = {array[tuple(place)]:.12g} is negative: it must be a probability")
+    _refuse_where(array < -TOLERANCE, array, name, " = {:.12g} is negative: it must be a probability")
     total = array.sum(axis=-1)
-    off = np.abs(total - 1) > TOLERANCE
-    if off.any():
-        place = _first(off)
-        raise InvalidProblem(
-            f"{name}{place or ''} sums to {total[tuple(place)]:.12g}, not 1 (tolerance {TOLERANCE:g}): "
-            "normalise it in float64 before you pass it"
-        )
+    remedy = f"not 1 (tolerance {TOLERANCE:g}): normalise it in float64 before you pass it"
+    _refuse_where(np.abs(total - 1) > TOLERANCE, total, name, f" sums to {{:.12g}}, {remedy}")
     return array
 
 
@@ -76,11 +62,8 @@ def within_unit_norm(name: str, phi: Array, tolerance: float = TOLERANCE) -> Non
     """Refuse features (…, d) of norm above 1."""
     norm = np.linalg.norm(phi, axis=-1)
     if (norm > 1 + tolerance).any():
-        place = _first(norm > 1 + tolerance)
-        raise InvalidProblem(
-            f"{name}{place} has norm {norm[tuple(place)]:.12g} > 1: divide all features by the largest norm there is, "
-            f"here {norm.max():.12g}"
-        )
+        remedy = f"divide all features by the largest norm there is, here {norm.max():.12g}"
+        _refuse_where(norm > 1 + tolerance, norm, name, f" has norm {{:.12g}} > 1: {remedy}")
 
 
 def as_state(name: str, value: Any, num_states: int) -> int:
@@ -173,6 +156,8 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
-def _first(mask: Any) -> list[int]:
-    """Index of the first True, as a list so that it prints as [h, s, a]."""
-    return [int(i) for i in np.argwhere(mask)[0]]
+def _refuse_where(mask: Any, values: Array, name: str, fault: str) -> None:
+    """Refuse the first value where `mask` is True, at the place [h, s, a]; `fault` has braces for the value."""
+    if mask.any():
+        place = [int(i) for i in np.argwhere(mask)[0]]
+        raise InvalidProblem(f"{name}{place or ''}{fault.format(values[tuple(place)])}")

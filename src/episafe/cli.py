@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,18 +17,18 @@ from episafe.deployment.folder import holds_journal
 from episafe.envs import bandits
 from episafe.errors import DamagedFile, InvalidProblem
 from episafe.experiments import progress
-from episafe.experiments.agent_choice import build_agent, choose
-from episafe.experiments.paper import reproduce
-from episafe.learning.constants import Constants
+from episafe.experiments.agent_choice import build_agent, certified, choose, parse_changes, split_changes
+from episafe.experiments.comparisons import compare, reproduce
 from episafe.learning.replanning import parse_replan
 from episafe.monitors import Monitors
 from episafe.registry import AGENTS, BANDIT_AGENTS, CERTIFIERS
 from episafe.runs.kept_run import resume as resume_run
 from episafe.runs.record import SETTINGS, Record
 from episafe.runs.run import run as run_agent
-from episafe.tools import check as own_problem
+from episafe.tools import environment_check as own_problem
 
 FAILED, USAGE, UNSAFE, DAMAGED, INTERRUPTED = 1, 2, 3, 4, 130
+CODES = {InvalidProblem: UNSAFE, DamagedFile: DAMAGED, FileNotFoundError: USAGE, OSError: FAILED}  # the first that fits
 
 app = typer.Typer(
     name="episafe",
@@ -39,20 +39,23 @@ app = typer.Typer(
 )
 console, errors = Console(), Console(stderr=True)
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program.")]
+Env = Annotated[str, typer.Option(help="Environment; see `episafe list`.")]
+Episodes = Annotated[int, typer.Option(min=1, help="Number of episodes.")]
+EpisodesEach = Annotated[int, typer.Option(min=1, help="Episodes of each run.")]
+Out = Annotated[Path | None, typer.Option(help="Folder for records, figures and the report.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Processes; default: one a core.")]
+Experiment = Callable[[bool, Path, int | None, Console], dict[str, str]]
+
 
 @contextmanager
 def exit_codes() -> Iterator[None]:
     """Turn what went wrong into one line and the exit code that says which kind it was."""
     try:
         yield
-    except InvalidProblem as error:
-        _fail(error, UNSAFE)
-    except DamagedFile as error:
-        _fail(error, DAMAGED)
-    except (ValueError, TypeError, FileNotFoundError) as error:
-        _fail(error, USAGE)
-    except OSError as error:
-        _fail(error, FAILED)
+    except (ValueError, TypeError, OSError) as error:
+        errors.print(f"[red]error:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
+        raise typer.Exit(next((code for kind, code in CODES.items() if isinstance(error, kind)), USAGE)) from error
 
 
 def on_terminal() -> bool:
@@ -60,46 +63,46 @@ def on_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def _fail(error: Exception, code: int) -> None:
-    errors.print(f"[red]error:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
-    raise typer.Exit(code)
+def _print(found: Any, as_json: bool, tables: Sequence[Table] = (), lines: Sequence[Any] = (), **how: Any) -> None:
+    """What was found, for a program or for people."""
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+        return
+    for table in tables:
+        console.print(table)
+    for line in lines:
+        console.print(line, highlight=False, **how)
 
 
 @app.command("list", epilog="Example: `episafe list --json`")
-def list_(as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False) -> None:
+def list_(as_json: AsJson = False) -> None:
     """Show the environments with their options, the agents and the certifiers; the same of bandits."""
-    environments = {name: envs.options_of(name) for name in envs.ENVIRONMENTS}
-    bandit_environments = {name: bandits.options_of(name) for name in bandits.ENVIRONMENTS}
-    agents = {name: entry.summary for name, entry in AGENTS.items()}
-    bandit_agents = {name: entry.summary for name, entry in BANDIT_AGENTS.items()}
-    certifiers = {name: summary for name, (_, summary) in CERTIFIERS.items()}
-    if as_json:
-        found = {"environments": environments, "agents": agents, "certifiers": certifiers}
-        found |= {"bandit_environments": bandit_environments, "bandit_agents": bandit_agents}
-        typer.echo(json.dumps(found, indent=2))
-        return
-    _print_table("Environments (variants: released, text)", "environment", "options and defaults", environments)
-    _print_table("Agents", "agent", "what it is", agents)
-    _print_table("Certifiers of opse (run --certifier)", "certifier", "what it goes by and what it assumes", certifiers)
-    _print_table(
-        "Bandits (es.bandits.make, episafe bandit)", "environment", "options and defaults", bandit_environments
+    found: dict[str, dict[str, Any]] = {
+        "environments": {name: envs.options_of(name) for name in envs.ENVIRONMENTS},
+        "agents": {name: entry.summary for name, entry in AGENTS.items()},
+        "certifiers": {name: summary for name, (_, summary) in CERTIFIERS.items()},
+        "bandit_environments": {name: bandits.options_of(name) for name in bandits.ENVIRONMENTS},
+        "bandit_agents": {name: entry.summary for name, entry in BANDIT_AGENTS.items()},
+    }
+    titles = (
+        ("Environments (variants: released, text)", "environment", "options and defaults"),
+        ("Agents", "agent", "what it is"),
+        ("Certifiers of opse (run --certifier)", "certifier", "what it goes by and what it assumes"),
+        ("Bandits (es.bandits.make, episafe bandit)", "environment", "options and defaults"),
+        ("Agents of bandits", "agent", "what it is"),
     )
-    _print_table("Agents of bandits", "agent", "what it is", bandit_agents)
-
-
-def _print_table(title: str, name: str, what: str, rows: Mapping[str, Any]) -> None:
-    """A row an entry: its name, and a sentence or options with their defaults."""
-    table = Table(name, what, title=title)
-    for key, said in rows.items():
-        table.add_row(key, said if isinstance(said, str) else ", ".join(f"{k}={v}" for k, v in said.items()))
-    console.print(table)
+    tables = [Table(*columns, title=title) for title, *columns in titles]
+    for table, rows in zip(tables, found.values(), strict=True):
+        for name, said in rows.items():
+            table.add_row(name, said if isinstance(said, str) else ", ".join(f"{k}={v}" for k, v in said.items()))
+    _print(found, as_json, tables)
 
 
 @app.command(epilog="Example: `episafe run --env streaming --agent opse --episodes 2000 --seed 3 --set C_u=1`")
 def run(
-    env: Annotated[str, typer.Option(help="Environment; see `episafe list`.")] = "tabular",
+    env: Env = "tabular",
     agent: Annotated[str, typer.Option(help="Agent; see `episafe list`.")] = "opse",
-    episodes: Annotated[int, typer.Option(min=1, help="Number of episodes.")] = 10_000,
+    episodes: Episodes = 10_000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the problem and of the run (separate streams).")] = 0,
     variant: Annotated[str, typer.Option(help="released or text.")] = "released",
     replan: Annotated[str | None, typer.Option(help="every, or doubling:GROWTH; default: the constants' own.")] = None,
@@ -110,25 +113,22 @@ def run(
     ] = None,
     watch: Annotated[bool, typer.Option("--monitors", help="Watch what is assumed; an alarm halts. Slower.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for journal, audit trail and record; see resume.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Run one agent on one problem and print what it reached."""
     with exit_codes():
-        if agent not in AGENTS:
-            raise ValueError(f"no agent {agent!r}; there are {', '.join(AGENTS)}")
-        agent = _certified(agent, certifier)
+        agent = certified(agent, certifier)
         if out is not None and (out / SETTINGS).exists():
             raise ValueError(f"{out} holds a record already: choose another --out or delete it")
         if out is not None and holds_journal(out):
             raise ValueError(f"{out} holds a run that was stopped: go on with `episafe resume {out}`, or delete it")
-        constants, options = _split(env, _parse(changes or []))
+        constants, options = split_changes(env, parse_changes(changes or []))
         if constants and not AGENTS[agent].reads_constants:
             raise ValueError(f"{agent} reads no constants: leave out --set {', '.join(constants)}")
         cmdp = envs.make(env, seed, variant, **options)  # type: ignore[arg-type]  # make checks the variant
         settings = choose(which, cmdp, agent, episodes, **constants) if AGENTS[agent].reads_constants else None
-        rule = parse_replan(replan) if replan else None
         with progress.bar(f"{agent} on {env}", episodes, errors) as advance:
-            built = build_agent(agent, cmdp, settings, rule)
+            built = build_agent(agent, cmdp, settings, parse_replan(replan) if replan else None)
             monitors = Monitors(built.task) if watch else None
             record = run_agent(cmdp, built, episodes, seed, monitors=monitors, folder=out, on_progress=advance)
     _show(record, as_json)
@@ -138,7 +138,7 @@ def run(
 def resume(
     folder: Annotated[Path, typer.Argument(help="The --out folder of `episafe run`.")],
     episodes: Annotated[int | None, typer.Option(min=1, help="Episodes in all; default: as many as asked for.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Go on with a run that was stopped, or make a finished one longer: the record is that of a run never stopped."""
     with exit_codes(), progress.bar(f"resuming {folder}", episodes or 1, errors) as advance:
@@ -154,7 +154,7 @@ def audit(
         str | None, typer.Option(metavar="MODULE:NAME", help="A function that builds the agent, if the folder cannot.")
     ] = None,
     page: Annotated[Path | None, typer.Option("--html", help="Write the page to this file too.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Verify the audit trail, recompute every certificate from the recorded episodes, and print what was found.
 
@@ -170,10 +170,8 @@ def audit(
         if page is not None:
             write_text(page, audit_page.as_html(said, found.lines))
     typer.echo(json.dumps(said, indent=2) if as_json else audit_page.as_text(said, found.lines))
-    if not found.is_whole:
-        raise typer.Exit(DAMAGED)
-    if found.recomputed is None:
-        raise typer.Exit(FAILED)
+    if not found.is_whole or found.recomputed is None:
+        raise typer.Exit(FAILED if found.is_whole else DAMAGED)
 
 
 @app.command(epilog="Example: `episafe check shop:problem`, with `problem = es.from_gymnasium(…)` in shop.py")
@@ -184,7 +182,7 @@ def check(
     confirm: Annotated[
         list[str] | None, typer.Option(help="early-end: that ending early is as safe as it looks. May be repeated.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Play your own environment under its incumbent and say what is wrong and how to mend it.
 
@@ -192,18 +190,12 @@ def check(
     """
     with exit_codes():
         findings = own_problem.check(own_problem.load(name), episodes, seed, confirm or ())
-    if as_json:
-        typer.echo(json.dumps([vars(finding) for finding in findings], indent=2))
-    else:
-        colours = {"ok": "green", "warning": "yellow", "error": "red", "confirm": "magenta"}
-        for one in findings:
-            console.print(
-                f"[{colours[one.verdict]}]{one.verdict:8}[/] {one.what}: {escape(one.found)}", highlight=False
-            )
-    open_questions = [finding for finding in findings if finding.verdict == "confirm"]
-    asked = on_terminal() and not as_json
-    if any(finding.verdict == "error" for finding in findings) or not all(
-        asked and typer.confirm(f"{finding.what}: is that meant?") for finding in open_questions
+    colours = {"ok": "green", "warning": "yellow", "error": "red", "confirm": "magenta"}
+    lines = [f"[{colours[one.verdict]}]{one.verdict:8}[/] {one.what}: {escape(one.found)}" for one in findings]
+    _print([vars(finding) for finding in findings], as_json, lines=lines)
+    asked, questions = on_terminal() and not as_json, [one.what for one in findings if one.verdict == "confirm"]
+    if any(one.verdict == "error" for one in findings) or not all(
+        asked and typer.confirm(f"{what}: is that meant?") for what in questions
     ):
         raise typer.Exit(UNSAFE)
 
@@ -211,46 +203,42 @@ def check(
 @app.command(epilog="Example: `episafe paper --quick --out results`")
 def paper(
     quick: Annotated[bool, typer.Option("--quick", help="3 seeds of 1000 episodes, not 10 of 10,000.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Folder for records, figures and the report.")] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one a core.")] = None,
+    out: Out = None,
+    workers: Workers = None,
 ) -> None:
     """Reproduce the paper's experiments: every agent on every environment, and a page that shows it.
 
     Stopped with Ctrl-C, the same command finishes what is missing and repeats nothing.
     """
-    _experiment(reproduce, quick, out or Path("paper-results") / ("quick" if quick else "full"), workers)
+    _experiment(reproduce, quick, out, "paper-results", workers)
 
 
-Experiment = Callable[[bool, Path, int | None, Console], dict[str, str]]
-
-
-def _experiment(run_all: Experiment, quick: bool, folder: Path, workers: int | None) -> None:
+def _experiment(run_all: Experiment, quick: bool, out: Path | None, default: str, workers: int | None) -> None:
     """Run an experiment; interrupted it says how to go on, and failed jobs are named."""
+    folder = out or Path(default) / ("quick" if quick else "full")
     with exit_codes():
         try:
             failures = run_all(quick, folder, workers, console)
         except KeyboardInterrupt:
             errors.print("stopped; run the same command again to finish what is missing")
             raise typer.Exit(INTERRUPTED) from None
+    for name, reason in failures.items():
+        errors.print(f"[red]failed:[/red] {name}: {reason}", highlight=False, soft_wrap=True)
     if failures:
-        for name, reason in failures.items():
-            errors.print(f"[red]failed:[/red] {name}: {reason}", highlight=False, soft_wrap=True)
         raise typer.Exit(FAILED)
 
 
 @app.command(epilog="Example: `episafe bandit --quick --out bandits`")
 def bandit(
     quick: Annotated[bool, typer.Option("--quick", help="3 seeds of 10,000 rounds, not 20 of 100,000.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Folder for records, figures and the report.")] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one a core.")] = None,
+    out: Out = None,
+    workers: Workers = None,
 ) -> None:
     """Compare safe linear bandits: OPLB-SP and its peers on four kinds of action sets, and a page that shows it.
 
     Stopped with Ctrl-C, the same command finishes what is missing and repeats nothing.
     """
-    from episafe.experiments.bandit import compare
-
-    _experiment(compare, quick, out or Path("bandit-results") / ("quick" if quick else "full"), workers)
+    _experiment(compare, quick, out, "bandit-results", workers)
 
 
 @app.command(epilog="Example: `episafe report results`")
@@ -267,68 +255,24 @@ def report(folder: Annotated[Path, typer.Argument(help="A folder with records.")
 @app.command(epilog="Example: `episafe bench --quick --json`")
 def bench(
     quick: Annotated[bool, typer.Option("--quick", help="A tenth of the episodes, one repeat.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Measure speed on this machine: episodes per second, plans, and growth with K, S and d."""
-    from episafe.tools.bench import measure
+    from episafe.tools import bench as measuring
 
-    found: dict[str, Any] = measure(quick)
-    if as_json:
-        typer.echo(json.dumps(found, indent=2))
-        return
-    columns = ("episodes/s", "time", "plans", "KiB", "regret", "violation")
-    table = Table("environment", "agent", "replan", *columns, title="Speed; time: % planning, simulating, evaluating")
-    for row in found["speeds"]:
-        parts = [row["planning"], row["simulating"], row["evaluating"]]
-        figures = (
-            f"{row['episodes_per_second']:,.0f}",
-            " ".join(f"{100 * part / sum(parts):.0f}" for part in parts),
-            f"{row['plans']:,}",
-            f"{row['learner_kib']:,.0f}",
-            f"{row['regret']:.0f}",
-            f"{row['violation']:.3g}",
-        )
-        table.add_row(row["env"], row["agent"], row["replan"], *figures)
-    console.print(table)
-    table = Table("bandit", "replan", "rounds/s", "plans", "violation", title="Speed of OPLB-SP")
-    for row in found["bandit_speeds"]:
-        rate, plans, violation = f"{row['rounds_per_second']:,.0f}", f"{row['plans']:,}", f"{row['violation']:.3g}"
-        table.add_row(row["env"], row["replan"], rate, plans, violation)
-    console.print(table)
-    none = "" if found["live_speeds"] else "not measured: Gymnasium is not installed (pip install episafe[gym])"
-    title = "Live step: ours and the bare environment, µs"
-    table = Table("environment", "agent", "steps", "plans", "ours", "bare", title=title, caption=none)
-    for row in found["live_speeds"]:
-        own, bare = f"{row['ours']:.1f}", f"{row['bare']:.1f}"
-        table.add_row(row["env"], row["agent"], f"{row['num_steps']:,}", f"{row['plans']:,}", own, bare)
-    console.print(table)
-    table = Table("time against", "sizes", "seconds", "exponent", title="Growth")
-    for row in found["growths"]:
-        sizes, seconds = (", ".join(f"{x:.3g}" for x in row[name]) for name in ("sizes", "seconds"))
-        table.add_row(row["what"], sizes, seconds, f"{row['exponent']:.2f}")
-    console.print(table)
-    console.print({**found["machine"], "peak_memory_mib": round(found["peak_memory_mib"])}, highlight=False)
-
-
-def _certified(agent: str, certifier: str) -> str:
-    """The name of `agent` under `certifier`."""
-    if certifier not in CERTIFIERS:
-        raise ValueError(f"no certifier {certifier!r}; there are {', '.join(CERTIFIERS)}")
-    if certifier == "model":
-        return agent
-    if agent != "opse":
-        raise ValueError(f"--certifier {certifier} is for --agent opse, not {agent}: leave out one of them")
-    return f"{agent}-{certifier}"
+    found = measuring.measure(quick)
+    machine = {**found["machine"], "peak_memory_mib": round(found["peak_memory_mib"])}
+    _print(found, as_json, measuring.tables(found), [machine])
 
 
 @app.command(epilog="Example: `episafe preflight --env linear --episodes 10000 --delta 0.05`")
 def preflight(
-    env: Annotated[str, typer.Option(help="Environment; see `episafe list`.")] = "tabular",
+    env: Env = "tabular",
     problem: Annotated[Path | None, typer.Option(help="A problem of your own, written by `cmdp.save`.")] = None,
-    episodes: Annotated[int, typer.Option(min=1, help="Number of episodes.")] = 10_000,
+    episodes: Episodes = 10_000,
     delta: Annotated[float, typer.Option(help="Failure probability of the theorem.")] = 0.05,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the problem.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say what to expect before a run: constants at each level, incumbent episodes, regret bound, what would help."""
     from episafe.problems.cmdp import LinearCMDP
@@ -336,13 +280,7 @@ def preflight(
 
     with exit_codes():
         found = before.preflight(LinearCMDP.load(problem) if problem else envs.make(env, seed), episodes, delta)
-    if as_json:
-        typer.echo(json.dumps(found, indent=2))
-        return
-    for table in before.tables(found):
-        console.print(table)
-    for note in found["notes"]:
-        console.print(f"- {note}", highlight=False, soft_wrap=True)
+    _print(found, as_json, before.tables(found), [f"- {note}" for note in found["notes"]], soft_wrap=True)
 
 
 @app.command(epilog="Example: `episafe calibrate streaming --delta 0.05 --problems 60 --set horizon=3`")
@@ -351,82 +289,42 @@ def calibrate(
     delta: Annotated[float, typer.Option(help="Violation rate to stay below.")] = 0.05,
     confidence: Annotated[float, typer.Option(help="Confidence of the Clopper-Pearson test.")] = 0.95,
     problems: Annotated[int, typer.Option(min=1, help="Number of problems.")] = 100,
-    episodes: Annotated[int, typer.Option(min=1, help="Episodes of each run.")] = 10_000,
+    episodes: EpisodesEach = 10_000,
     first_seed: Annotated[int, typer.Option(min=0, help="Seed of the first problem.")] = 10_000,
     changes: Annotated[list[str] | None, typer.Option("--set", help="An option of the family, NAME=VALUE.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Find the smallest constants that a family of problems bears, and say with what confidence."""
-    from dataclasses import asdict
-
     from episafe.tools import calibration as calibrating
 
     with exit_codes():
         found = calibrating.calibrate(
-            calibrating.family_of(family, _parse(changes or [])), family, delta=delta, confidence=confidence,
+            calibrating.family_of(family, parse_changes(changes or [])), family, delta=delta, confidence=confidence,
             num_problems=problems, num_episodes=episodes, first_seed=first_seed,
             on_trial=lambda trial: errors.print(trial, highlight=False),
         )  # fmt: skip
-    if as_json:
-        facts = {"level": "calibrated", "multiplier": found.multiplier, "statement": found.statement}
-        typer.echo(json.dumps({**facts, "trials": [asdict(trial) for trial in found.trials]}, indent=2))
-        return
-    console.print(calibrating.table(found))
-    console.print(f"calibrated: {found.statement}", highlight=False, soft_wrap=True)
+    facts = {"level": "calibrated", "multiplier": found.multiplier, "statement": found.statement}
+    facts["trials"] = [vars(trial) for trial in found.trials]
+    _print(facts, as_json, [calibrating.table(found)], [f"calibrated: {found.statement}"], soft_wrap=True)
 
 
 @app.command(epilog="Example: `episafe frontier --seeds 5 --episodes 2000 --out frontier`")
 def frontier(
     env: Annotated[list[str] | None, typer.Option(help="Environment, may be repeated; default: all three.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Fresh problems an environment.")] = 20,
-    episodes: Annotated[int, typer.Option(min=1, help="Episodes of each run.")] = 10_000,
+    episodes: EpisodesEach = 10_000,
     out: Annotated[Path, typer.Option(help="Folder for frontier.csv and frontier.png.")] = Path("frontier"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Draw regret against violation over the constants, for OPSE, Ghosh et al. and DOPE, the same budget for each."""
-    from dataclasses import asdict
-
     from episafe.tools import frontier as tracing
 
     with exit_codes():
-        chosen, done = tuple(env or tracing.ENVS), 0
+        chosen = tuple(env or tracing.ENVS)
         with progress.bar("episafe frontier", tracing.num_points(chosen), errors) as advance:
-
-            def on_point(point: tracing.Point) -> None:
-                nonlocal done
-                done += 1
-                advance(done)
-
-            points = tracing.frontier(chosen, seeds, episodes, on_point)
+            points = tracing.frontier(chosen, seeds, episodes, advance)
         paths = tracing.write_frontier(points, out)
-    if as_json:
-        typer.echo(json.dumps([asdict(point) for point in points], indent=2))
-        return
-    console.print("\n".join(f"wrote {path}" for path in paths), highlight=False)
-
-
-def _parse(changes: list[str]) -> dict[str, Any]:
-    """NAME=VALUE pairs, each value read as a number (JSON) where it is one."""
-    found: dict[str, Any] = {}
-    for change in changes:
-        name, equals, value = change.partition("=")
-        if not (name and equals and value):
-            raise ValueError(f"--set takes NAME=VALUE, e.g. C_u=2, got {change!r}")
-        try:
-            found[name] = json.loads(value)
-        except json.JSONDecodeError:
-            raise ValueError(f"--set {name}: {value!r} is not a number") from None
-    return found
-
-
-def _split(env: str, changes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Changes of constants, and of options of the environment."""
-    known = set(Constants.__dataclass_fields__) - {"level"}
-    if env in envs.ENVIRONMENTS:
-        for name in changes.keys() - known - envs.options_of(env).keys():
-            names = f"constants {', '.join(sorted(known))}; options of {env} {', '.join(envs.options_of(env))}"
-            raise ValueError(f"--set: no {name!r}; there are {names}")
-    return {k: v for k, v in changes.items() if k in known}, {k: v for k, v in changes.items() if k not in known}
+    _print(points, as_json, lines=[f"wrote {path}" for path in paths])
 
 
 def _show(record: Record, as_json: bool) -> None:
@@ -441,14 +339,8 @@ def _show(record: Record, as_json: bool) -> None:
         "incumbent_deployments": int(record.safe_deployments()[-1]),
         "plans": int(record.plan_ids[-1]) + 1,
         "episodes_per_second": len(record.reward_values) / float(record.settings["seconds"]),
-        "level": record.settings["level"],
-    }
-    if "alarms" in record.settings:
-        facts["alarms"] = record.settings["alarms"]
-    if as_json:
-        typer.echo(json.dumps(facts, indent=2))
-        return
+    } | {name: record.settings[name] for name in ("level", "alarms") if name in record.settings}
     table = Table(show_header=False)
     for name, value in facts.items():
         table.add_row(name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else str(value))
-    console.print(table)
+    _print(facts, as_json, [table])

@@ -86,7 +86,7 @@ CERTIFIERS = {
 }
 PARTS = (  # other classes that an agent may be given an instance of, and be built with again
     "episafe.learning.constants:Constants",
-    "episafe.learning.theory:Sizes",
+    "episafe.learning.theory_constants:Sizes",
     "episafe.learning.replanning:Every",
     "episafe.learning.replanning:Doubling",
     "episafe.learning.multiplier_search:Bisection",
@@ -186,9 +186,7 @@ REGISTRY: dict[str, Entry] = {
         story="is the same algorithm with the determinant form of the radius: as valid, tighter, and in need of no "
         "number of rounds.",
         bandit=Build(
-            "episafe.agents.bandits.oplbsp:OPLBSP",
-            ROUNDS,
-            lambda _: {"radius": "determinant", "label": "oplbsp-determinant"},
+            "episafe.agents.bandits.oplbsp:OPLBSP", ROUNDS, lambda _: DETERMINANT | {"label": "oplbsp-determinant"}
         ),
     ),
     "oplb": Entry(
@@ -212,7 +210,7 @@ REGISTRY: dict[str, Entry] = {
         "longdashdot",
         story="(Amani et al. 2019) plays safe seed rounds, K^(2/3) of them, then optimism without inflation under "
         "the pessimistic constraint. From memory of the paper: likely, not checked against its text.",
-        bandit=Build("episafe.agents.bandits.safe_lucb:SafeLUCB", ROUNDS, lambda _: DETERMINANT),
+        bandit=Build("episafe.agents.bandits.rule_agents:SafeLUCB", ROUNDS, lambda _: DETERMINANT),
     ),
     "roful": Entry(
         "ROFUL (Hutchinson et al. 2024), from summaries: optimistic, then drawn back to the incumbent",
@@ -221,7 +219,7 @@ REGISTRY: dict[str, Entry] = {
         "dot",
         story="(Hutchinson et al. 2024) is optimistic in the constraint too and is drawn back to the incumbent "
         "until the check passes. From summaries of the paper: likely, not checked against its text.",
-        bandit=Build("episafe.agents.bandits.roful:ROFUL", ROUNDS, lambda _: DETERMINANT),
+        bandit=Build("episafe.agents.bandits.rule_agents:ROFUL", ROUNDS, lambda _: DETERMINANT),
     ),
     "oful": Entry(
         "OFUL (Abbasi-Yadkori et al. 2011): knows of no constraint, violates",
@@ -229,7 +227,7 @@ REGISTRY: dict[str, Entry] = {
         "#D55E00",
         "dash",
         story="(Abbasi-Yadkori et al. 2011) knows of no constraint: the reference that violates.",
-        bandit=Build("episafe.agents.bandits.oful:OFUL", ROUNDS, lambda _: DETERMINANT),
+        bandit=Build("episafe.agents.bandits.rule_agents:OFUL", ROUNDS, lambda _: DETERMINANT),
     ),
     "incumbent": Entry(
         "the safe policy for ever",
@@ -238,7 +236,7 @@ REGISTRY: dict[str, Entry] = {
         "longdash",
         story="deploys the policy known to be safe for ever and learns nothing.",
         mdp=Build("episafe.agents.fixed:Fixed", (), lambda _: {"policy": "incumbent"}),
-        bandit=Build("episafe.agents.bandits.incumbent:Incumbent", ()),
+        bandit=Build("episafe.agents.bandits.rule_agents:Incumbent", ()),
         plans=False,
     ),
     "optimum": Entry(
@@ -247,11 +245,7 @@ REGISTRY: dict[str, Entry] = {
         mdp=Build("episafe.agents.fixed:Fixed", (), lambda cmdp: {"policy": cmdp.optimal_policy(), "label": "optimum"}),
         plans=False,
     ),
-    "fixed": Entry(
-        "a policy of your own for ever",
-        "Fixed policy",
-        plans=False,
-    ),
+    "fixed": Entry("a policy of your own for ever", "Fixed policy", plans=False),
 }
 AGENTS = {name: entry for name, entry in REGISTRY.items() if entry.mdp is not None}
 BANDIT_AGENTS = {name: entry for name, entry in REGISTRY.items() if entry.bandit is not None}

@@ -17,6 +17,7 @@ Source = Literal["safe", "zero", "search", "fixed"]
 SOURCES: tuple[Source, ...] = get_args(Source)
 SAFE, ZERO, SEARCH, FIXED = range(4)  # the sources as kernels and columns number them: positions in SOURCES
 Level = Literal["theorem", "calibrated", "heuristic"]
+HELD = -1  # the number of a plan that is not the agent's decision: the incumbent, because something else went wrong
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""Algorithms: each decides a plan from a task and the episodes it has learned from. One algorithm a file."""
+"""Algorithms: each decides a plan from a task and the episodes it has learned from. An algorithm or a family a file."""

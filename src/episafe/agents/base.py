@@ -3,6 +3,7 @@
 The base owns which plan is in force, when to plan again, the last resort, and how all of it is kept.
 """
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -12,21 +13,19 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from episafe.agents import plan_arrays
-from episafe.agents.plan_arrays import Issued
 from episafe.errors import InvalidEpisode
 from episafe.learning.policy_arrays import PolicyArrays, restored_policies
-from episafe.learning.regression import Regression
+from episafe.learning.regression import AnyRegression
 from episafe.learning.replanning import Every, Replanning
 from episafe.problems.policy import Policy
 from episafe.storage.atomic_files import read_arrays, write_arrays
 from episafe.storage.state_reader import Saved, State, under
-from episafe.types import Array, Level, Plan
+from episafe.types import HELD, Array, Level, Plan
 
 VERSION = 2  # of the names and meanings of the entries of a state
 STORABLE = "give it the methods _learned_state and _restore_learned (see agents/dope.py)"
 TASKS = {"mdp": "an es.Task or es.SampledTask", "bandit": "an es.bandits.BanditTask"}
 Problem = Literal["mdp", "bandit"]
-HELD = -1  # the number of a plan that is not the agent's decision
 
 
 class Agent(ABC):
@@ -37,11 +36,12 @@ class Agent(ABC):
     Args:
         task: what the learner is told.
         replan: when to plan again.
+        label: what records call it; by default its name.
 
     Attributes:
         learner: what it learns by, where it does not write `_observe` and `_information` itself: an object with
-            `observe`, `observe_signals`, `information`, `num_learned`, `check_length`, `state`, `restored`, `settings`
-            and `arguments`, such as a `SoftmaxPlanner` or the `RegressionLearner` of bandits.
+            `observe` (`observe_signals`, where the task does not tell them), `information`, `num_learned`,
+            `check_length`, `state`, `restored`, `settings` and `arguments`: a `SoftmaxPlanner`, a `RegressionLearner`.
         round: that the plan in force was, or the next one is, made for; 0 unless arms change.
     """
 
@@ -52,13 +52,13 @@ class Agent(ABC):
     learner: Any = None
     round: int = 0
 
-    def __init__(self, task: Any, replan: Replanning) -> None:
+    def __init__(self, task: Any, replan: Replanning, label: str = "") -> None:
         if getattr(task, "kind", "") != self.problem:
             hint = ": pass its .task" if hasattr(task, "task") else ""
             raise TypeError(f"{self.name} is built from {TASKS[self.problem]}, got {type(task).__name__}{hint}")
         if isinstance(replan, type) or not hasattr(replan, "due"):
             raise TypeError(f"replan must be a rule such as es.Every() or es.Doubling(0.3), got {replan!r}")
-        self.task, self.replan, self.label = task, replan, self.name
+        self.task, self.replan, self.label = task, replan, label or self.name
         self._plan: Any = None
         self._learned = False  # anything since the plan in force was made
         self.information_then: Array = np.zeros(0)
@@ -123,8 +123,8 @@ class Agent(ABC):
         return self._plan
 
     def recent_plans(self) -> list[Any]:
-        """The plan in force and, where they count for a certificate, those that may still be reported."""
-        return self._issued_plans().plans
+        """Those that may still be reported, where they count for a certificate; the last is the one in force."""
+        return [] if self._plan is None else [self._plan]
 
     @property
     def num_learned(self) -> int:
@@ -153,9 +153,10 @@ class Agent(ABC):
         return {"agent": self.label, "replan": repr(replan), "level": self.level, **said}
 
     def arguments(self) -> dict[str, Any]:
-        """What its constructor was given, beyond the task."""
+        """What its constructor was given, beyond the task: as the learner says it, or under the same name here."""
         said = {} if self.learner is None else self.learner.arguments()
-        return {"replan": self.replan, **said}
+        _, *names = inspect.signature(type(self)).parameters
+        return {name: said[name] if name in said else getattr(self, name) for name in names}
 
     def fingerprint(self) -> str:
         """SHA-256 over the settings and what the task tells; of functions, what they say of the initial state."""
@@ -173,12 +174,9 @@ class Agent(ABC):
         """
         policies = PolicyArrays(self.task, self._own_policy())
         learned = self._learned_state(policies)
-        plans = plan_arrays.stored(self._issued_plans(), policies)
-        said = {
-            "version": VERSION,
-            "fingerprint": self.fingerprint(),
-            "settings": plan_arrays.as_json(self._identity()),
-        }
+        plans = plan_arrays.stored(self.recent_plans(), policies)
+        settings = plan_arrays.as_json(self._identity())
+        said = {"version": VERSION, "fingerprint": self.fingerprint(), "settings": settings}
         then = {"information_then": self.information_then, "learned": self._learned, "round": self.round}
         own = {"num_runs": self.num_runs, "logs": np.array(self.logs, dtype=np.str_)}
         return under("agent", {**said, **then, **own}) | learned | plans | policies.state()
@@ -239,11 +237,11 @@ class Agent(ABC):
         self.information_then, self._learned = self._information().copy(), False
 
     def _attempt(self) -> Any:
-        if not self.certified:
-            return self._propose()
         try:
             return self._propose()
         except Exception as error:  # the last resort: whatever went wrong, the incumbent is safe
+            if not self.certified:
+                raise
             return self._incumbent(f"planning failed: {type(error).__name__}: {error}", failed=True)
 
     def _incumbent(self, reason: str, utility_bound: float = np.nan, failed: bool = False) -> Plan:
@@ -274,7 +272,7 @@ class Agent(ABC):
 
         Nothing is changed before what this returns is called, once the report is observed.
         """
-        return _do_nothing
+        return lambda: None
 
     def _due(self) -> bool:
         """Whether to plan again, now that something was learned."""
@@ -292,7 +290,7 @@ class Agent(ABC):
         """What was learned, as named arrays; policies are numbered by `policies`."""
         raise NotImplementedError(f"{type(self).__name__} cannot be stored: {STORABLE}")
 
-    def _restore_learned(self, saved: Saved) -> Regression | None:
+    def _restore_learned(self, saved: Saved) -> AnyRegression | None:
         """Replace what was learned, and return the regression, where there is one; nothing may be changed in place."""
         raise NotImplementedError(f"{type(self).__name__} cannot be restored: {STORABLE}")
 
@@ -301,7 +299,7 @@ class Agent(ABC):
         found: State = self._own_learner().state()
         return found
 
-    def _restore_learner(self, saved: Saved) -> Regression | None:
+    def _restore_learner(self, saved: Saved) -> AnyRegression | None:
         """`_restore_learned` of the same agents."""
         self.learner = self._own_learner().restored(saved)
         return getattr(self.learner, "regression", None)
@@ -314,13 +312,6 @@ class Agent(ABC):
             )
         return self.learner
 
-    def _issued_plans(self) -> Issued:
-        return Issued([], -1) if self._plan is None else Issued([self._plan], 0)
-
-    def _restore_plans(self, saved: Saved, policies: list[Policy], issued: Issued) -> None:
+    def _restore_plans(self, saved: Saved, policies: list[Policy], plans: list[Any]) -> None:
         """Replace the plans, and what else refers to the stored `policies`; nothing may be changed in place."""
-        self._plan = None if issued.current < 0 else issued.plans[issued.current]
-
-
-def _do_nothing() -> None:
-    """What most agents do with a report beside observing it."""
+        self._plan = plans[-1] if plans else None

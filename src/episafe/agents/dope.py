@@ -10,12 +10,12 @@ from episafe.agents.base import Agent
 from episafe.kernels.extended_value_iteration import Box, Greedy, confidence_box, extended_occupancy
 from episafe.kernels.mixing import admits
 from episafe.learning.constants import Constants
-from episafe.learning.optimistic_pessimistic import optimistic_pessimistic
+from episafe.learning.dope_problem import optimistic_pessimistic
 from episafe.learning.policy_arrays import PolicyArrays
 from episafe.learning.replanning import Every, Replanning
-from episafe.problems.dual import Mixture
+from episafe.problems.dual_search import Parts
 from episafe.problems.policy import TablePolicy
-from episafe.problems.sampled import known_slack
+from episafe.problems.sampled_problem import known_slack
 from episafe.problems.task import Task
 from episafe.storage.state_reader import Saved, State, under
 from episafe.types import Array, IntArray, Plan
@@ -78,19 +78,13 @@ class DOPE(Agent):
         super().__init__(task, replan)
         if not isinstance(task, Task):
             raise TypeError("DOPE counts every (s, a, s'): it needs a task with listed states, as of LinearCMDP")
-        self._finite = task
         self.constants, self.radius, self.num_safe_episodes = constants, radius, num_safe_episodes
         self._counts = np.zeros((*task.reward.shape, task.num_states))
         self._num_episodes = 0
 
     @classmethod
     def authors(
-        cls,
-        task: Task,
-        num_episodes: int,
-        delta: float = 0.05,
-        scale: float = 1.0,
-        replan: Replanning = Every(),
+        cls, task: Task, num_episodes: int, delta: float = 0.05, scale: float = 1.0, replan: Replanning = Every()
     ) -> "DOPE":
         """Bura et al.'s own ratio: C_u = H, C_r = H²/ξ, their radius times `scale`, K₀ = S²AH³/ξ² incumbent episodes.
 
@@ -110,15 +104,14 @@ class DOPE(Agent):
     def _propose(self) -> Plan:
         if self._num_episodes < self.num_safe_episodes:
             return self._incumbent(f"one of the first {self.num_safe_episodes} episodes")
-        task, radius = self._finite, self.radius
+        task, radius = self.task, self.radius
         box = Box(*confidence_box(self._counts, radius.deviation, radius.bias, radius.cap))
         reward = task.reward + self.constants.C_r * box.bonus
         utility = task.utility - self.constants.C_u * box.bonus
-        mixture = optimistic_pessimistic(reward, utility, box, task.threshold, task.initial_state)
-        if not admits(mixture.utility_value, task.threshold):
-            return self._incumbent("the optimistic-pessimistic problem is infeasible", mixture.utility_value)
-        policy = TablePolicy(_markov(task, box, mixture))
-        return Plan(policy, "search", mixture.lam, mixture.utility_value, self.level)
+        _, bound, parts, lam = optimistic_pessimistic(reward, utility, box, task.threshold, task.initial_state)
+        if not admits(bound, task.threshold):
+            return self._incumbent("the optimistic-pessimistic problem is infeasible", bound)
+        return Plan(TablePolicy(_markov(task, box, parts)), "search", lam, bound, self.level)
 
     def _observe(self, states: Any, actions: IntArray) -> None:
         self._counts[np.arange(self.task.horizon), states[:-1], actions, states[1:]] += 1
@@ -138,25 +131,15 @@ class DOPE(Agent):
 
     def settings(self) -> dict[str, str | int | float]:
         """Agent, replanning rule, level, C_r, C_u, the radius and the incumbent's first episodes."""
-        return super().settings() | {
-            "C_r": self.constants.C_r,
-            "C_u": self.constants.C_u,
-            "radius": repr(self.radius),
-            "num_safe_episodes": self.num_safe_episodes,
-        }
-
-    def arguments(self) -> dict[str, Any]:
-        """Constants, replanning rule, radius and the incumbent's first episodes."""
-        names = ("constants", "replan", "radius", "num_safe_episodes")
-        return {name: getattr(self, name) for name in names}
+        scales = {"C_r": self.constants.C_r, "C_u": self.constants.C_u}
+        return super().settings() | scales | {"radius": repr(self.radius), "num_safe_episodes": self.num_safe_episodes}
 
 
-def _markov(task: Task, box: Box, mixture: Mixture[Greedy]) -> Array:
+def _markov(task: Task, box: Box, parts: Parts[Greedy]) -> Array:
     """π_h(a|s) = Σ_{s'} z_h(s,a,s') / Σ_{a,s'} z_h(s,a,s') of the mixed occupancy z; uniform where that is 0/0."""
     mass = np.zeros(task.reward.shape)
     steps, states = np.indices(mass.shape[:2])
-    for point, weight in ((mixture.below, 1 - mixture.weight), (mixture.above, mixture.weight)):
-        actions, order = point.solution
+    for weight, (actions, order) in parts:
         reached = extended_occupancy(box.lower, box.upper, actions, order, task.initial_state)
         mass[steps, states, actions] += weight * reached
     total = mass.sum(axis=-1, keepdims=True)

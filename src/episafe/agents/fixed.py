@@ -10,7 +10,7 @@ from episafe.errors import InvalidProblem
 from episafe.learning.policy_arrays import PolicyArrays
 from episafe.learning.replanning import Doubling
 from episafe.problems.policy import Policy, TablePolicy, uniform_table
-from episafe.problems.sampled import AnyTask, FunctionPolicy
+from episafe.problems.sampled_problem import AnyTask, FunctionPolicy
 from episafe.storage.state_reader import Saved, State
 from episafe.types import Array, IntArray, Plan
 
@@ -29,8 +29,7 @@ class Fixed(Agent):
     certified: ClassVar[bool] = False
 
     def __init__(self, task: AnyTask, policy: Any, label: str = "") -> None:
-        super().__init__(task, Doubling(math.inf))
-        self.label = label or (policy if isinstance(policy, str) else "fixed")
+        super().__init__(task, Doubling(math.inf), label or (policy if isinstance(policy, str) else ""))
         self.policy = _policy(task, policy)
 
     def _propose(self) -> Plan:
@@ -54,10 +53,6 @@ class Fixed(Agent):
     def settings(self) -> dict[str, str | int | float]:
         """The name of the policy."""
         return {"agent": self.label, "level": self.level}
-
-    def arguments(self) -> dict[str, Any]:
-        """The policy and its name."""
-        return {"policy": self.policy, "label": self.label}
 
 
 def _policy(task: AnyTask, policy: Any) -> Policy:

@@ -8,7 +8,7 @@ from episafe.learning.multiplier_search import Bisection, LamSearch
 from episafe.learning.planner import Decision, SoftmaxPlanner
 from episafe.learning.replanning import Replanning
 from episafe.problems.policy import Policy
-from episafe.problems.sampled import AnyTask
+from episafe.problems.sampled_problem import AnyTask
 from episafe.types import SOURCES, Plan
 
 
@@ -27,12 +27,7 @@ class Ghosh2024(Agent):
     _learned_state, _restore_learned = Agent._learner_state, Agent._restore_learner
 
     def __init__(
-        self,
-        task: AnyTask,
-        constants: Constants,
-        replan: Replanning | None = None,
-        *,
-        search: LamSearch = Bisection(),
+        self, task: AnyTask, constants: Constants, replan: Replanning | None = None, *, search: LamSearch = Bisection()
     ) -> None:
         super().__init__(task, constants.replan if replan is None else replan)
         self.constants, self.search = constants, search

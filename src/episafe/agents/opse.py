@@ -7,19 +7,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from episafe.agents.base import Agent
-from episafe.agents.plan_arrays import Issued
 from episafe.certify import Certifier, Model
 from episafe.certify.base import Deployment
 from episafe.errors import InvalidEpisode
 from episafe.kernels.mixing import admits
 from episafe.learning.constants import Constants
 from episafe.learning.multiplier_search import Bisection, LamSearch
-from episafe.learning.planner import Decision, SoftmaxPlanner
+from episafe.learning.planner import Decision, SoftmaxPlanner, propose
 from episafe.learning.policy_arrays import PolicyArrays
-from episafe.learning.proposal import propose
 from episafe.learning.replanning import Every, Replanning
 from episafe.problems.policy import MixturePolicy, Policy, as_policy
-from episafe.problems.sampled import AnyTask, known_slack
+from episafe.problems.sampled_problem import AnyTask, known_slack
 from episafe.storage.state_reader import Saved, State, under
 from episafe.types import SAFE, SOURCES, Episode, IntArray, Plan
 
@@ -137,7 +135,11 @@ class OPSE(Agent):
         if self.certificate is None or plan_id not in self._issued:
             return super()._weigh(report, observed, plan_id)
         (episode,), (states, actions) = report, observed
-        self._refuse_mixed_reports(episode)
+        if self._reports_utilities not in (None, episode.utilities is not None):  # to leave out some would bias
+            raise InvalidEpisode(
+                "some episodes came with utilities and some without: report them with every episode, or with none if "
+                "the task's are true"
+            )
         policy, component = self._issued[plan_id].policy, episode.component
         known = isinstance(component, int | np.integer) and not isinstance(component, bool)
         if isinstance(policy, MixturePolicy) and not (known and component in range(len(policy.components))):
@@ -149,15 +151,6 @@ class OPSE(Agent):
         weighed = self.certificate.weigh(policy, states, actions, utility, reward)
         self._reports_utilities = episode.utilities is not None
         return partial(self.certificate.take_in, weighed)
-
-    def _refuse_mixed_reports(self, episode: Episode) -> None:
-        """Utilities are reported with every episode or with none: to leave out some would bias what is certified."""
-        reports = episode.utilities is not None
-        if self._reports_utilities not in (None, reports):
-            raise InvalidEpisode(
-                "some episodes came with utilities and some without: report them with every episode, or with none if "
-                "the task's are true"
-            )
 
     def _totals(self, episode: Episode, states: Any, actions: IntArray) -> tuple[float, float]:
         """Total utility and reward of an episode: as observed where it says so, else as the task knows them."""
@@ -178,14 +171,13 @@ class OPSE(Agent):
         own = under("reports", {"with_utilities": reports, "current_is_issued": issued})
         return self.planner.state() | own | self.certificate.state(policies)
 
-    def _issued_plans(self) -> Issued:
-        if self._plan is None or self.certificate is None:
-            return super()._issued_plans()
-        plans = [plan for plan in self._issued.values() if plan.id != self._plan.id]
-        return Issued([*plans, self._plan], len(plans))
+    def recent_plans(self) -> list[Plan]:
+        """Those that may still be reported and count for the certificate; the last is the one in force."""
+        newest: list[Plan] = super().recent_plans()
+        return [plan for plan in self._issued.values() if plan.id != newest[0].id] + newest
 
-    def _restore_plans(self, saved: Saved, policies: list[Policy], issued: Issued) -> None:
-        super()._restore_plans(saved, policies, issued)
+    def _restore_plans(self, saved: Saved, policies: list[Policy], plans: list[Any]) -> None:
+        super()._restore_plans(saved, policies, plans)
         if self.certificate is None:
             return
         self.certificate = self.certifier.begin(self.task)
@@ -195,9 +187,9 @@ class OPSE(Agent):
         said = reports.whole("with_utilities", -1, 2)
         self._reports_utilities = None if said < 0 else bool(said)
         current_is_issued = bool(reports.flags("current_is_issued", ()))
-        if len(issued.plans) > PLANS_REMEMBERED + 1 or (current_is_issued and not issued.plans):
-            saved.refuse("plans.id", f"has {len(issued.plans)} plans")
-        self._issued = {p.id: p for p in issued.plans if current_is_issued or p is not self._plan}
+        if len(plans) > PLANS_REMEMBERED + 1 or (current_is_issued and not plans):
+            saved.refuse("plans.id", f"has {len(plans)} plans")
+        self._issued = {p.id: p for p in plans if current_is_issued or p is not self._plan}
 
     def settings(self) -> dict[str, str | int | float]:
         """Those of the planner, the incumbent's first episodes and, but for the paper's own, the certifier."""
@@ -209,6 +201,5 @@ class OPSE(Agent):
 
     def arguments(self) -> dict[str, Any]:
         """Those of the planner; and the certifier or, with the paper's own, the rule and the first episodes."""
-        if self.certificate is not None:
-            return self.planner.arguments() | {"certifier": self.certifier}
-        return super().arguments() | {"num_safe_episodes": self.num_safe_episodes}
+        names = ("replan", "num_safe_episodes") if self.certificate is None else ("certifier",)
+        return self.planner.arguments() | {name: getattr(self, name) for name in names}

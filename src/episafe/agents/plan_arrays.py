@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -13,55 +13,43 @@ from episafe.problems.policy import MixturePolicy, Policy
 from episafe.storage.state_reader import Saved, State, under
 from episafe.types import SOURCES, Level
 
-
-class Issued(NamedTuple):
-    """Plans that may still be reported, and the number among them of the one in force; −1 before the first."""
-
-    plans: list[Any]
-    current: int
+FACTS: dict[str, type[np.generic]] = {  # of a plan, and their types in a state
+    "id": np.int64, "source": np.str_, "lam": np.float64, "utility_bound": np.float64, "level": np.str_,
+    "reason": np.str_, "failed": np.bool_,
+}  # fmt: skip
 
 
-def stored(issued: Issued, policies: PolicyArrays) -> State:
-    """Plans, one a row; the components of mixtures one after the other."""
-    plans = issued.plans
-    parts = [plan.policy.components for plan in plans]
-    return under(
-        "plans",
-        {
-            "current": issued.current,
-            "id": _wholes([plan.id for plan in plans]),
-            "source": _texts([plan.source for plan in plans]),
-            "lam": np.array([plan.lam for plan in plans], dtype=np.float64),
-            "utility_bound": np.array([plan.utility_bound for plan in plans], dtype=np.float64),
-            "level": _texts([plan.level for plan in plans]),
-            "reason": _texts([plan.reason for plan in plans]),
-            "failed": np.array([plan.failed for plan in plans], dtype=np.bool_),
-            "is_mixture": np.array([hasattr(plan.policy, "names") for plan in plans], dtype=np.bool_),
-            "num_components": _wholes([len(components) for components in parts]),
-            "components": _wholes([policies.number(policy) for components in parts for policy in components]),
-            "weights": np.array([weight for plan in plans for weight in plan.policy.weights], dtype=np.float64),
-            "names": _texts([name for plan in plans for name in getattr(plan.policy, "names", ("",))]),
-        },
-    )
+def stored(plans: list[Any], policies: PolicyArrays) -> State:
+    """Plans, one a row, the one in force last; the components of mixtures one after the other."""
+    deployed = [plan.policy for plan in plans]
+    facts: State = {name: np.array([getattr(plan, name) for plan in plans], dtype) for name, dtype in FACTS.items()}
+    numbers = [policies.number(part) for policy in deployed for part in policy.components]
+    acting = {
+        "is_mixture": np.array([hasattr(policy, "names") for policy in deployed], np.bool_),
+        "num_components": np.array([len(policy.components) for policy in deployed], np.int64),
+        "components": np.array(numbers, np.int64),
+        "weights": np.array([weight for policy in deployed for weight in policy.weights], np.float64),
+        "names": np.array([name for policy in deployed for name in getattr(policy, "names", ("",))], np.str_),
+    }
+    return under("plans", {"current": len(plans) - 1, **facts, **acting})
 
 
-def restored(saved: Saved, policies: Sequence[Policy], task: Any) -> Issued:
+def restored(saved: Saved, policies: Sequence[Policy], task: Any) -> list[Any]:
     """The plans that `stored` wrote, with these policies."""
     saved = saved.under("plans")
     ids = saved.wholes("id", (None,), 0, 2**62)
     n = len(ids)
-    current = saved.whole("current", -1, n)
     sources, levels, reasons = (saved.texts(name, (n,)).tolist() for name in ("source", "level", "reason"))
     lams = saved.numbers("lam", (n,), nan=True, inf=True).tolist()
     bounds = saved.numbers("utility_bound", (n,), nan=True, inf=True).tolist()
     for name, found, known in (("source", sources, SOURCES), ("level", levels, get_args(Level))):
         if not set(found) <= set(known):
             saved.refuse(name, f"holds something else than {', '.join(known)}")
-    if len(set(ids.tolist())) < n or (current < 0 and n > 0) or (n > 0 and ids.max() != ids[current]):
+    if saved.whole("current", -1, n) != n - 1 or len(set(ids.tolist())) < n or (n > 0 and ids.max() != ids[-1]):
         saved.refuse("id", "does not number the plans")
     acting = _acting(saved, n, policies)
     facts = (sources, lams, bounds, levels, reasons, ids.tolist(), saved.flags("failed", (n,)).tolist())
-    return Issued([task.as_plan(*row) for row in zip(acting, *facts, strict=True)], current)
+    return [task.as_plan(*row) for row in zip(acting, *facts, strict=True)]
 
 
 def _acting(saved: Saved, n: int, policies: Sequence[Policy]) -> list[Policy]:
@@ -109,11 +97,3 @@ def differing(text: str, ours: dict[str, Any]) -> list[str]:
     if not isinstance(theirs, dict):
         return ["the settings"]
     return sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
-
-
-def _wholes(values: list[int]) -> Any:
-    return np.array(values, dtype=np.int64)
-
-
-def _texts(values: Sequence[str]) -> Any:
-    return np.array(values, dtype=np.str_) if values else np.zeros(0, dtype="<U1")

@@ -1,11 +1,8 @@
 """Safe linear bandits: OPLB-SP and its peers, exact answers, environments, and the run loop."""
 
-from episafe.agents.bandits.incumbent import Incumbent
-from episafe.agents.bandits.oful import OFUL
 from episafe.agents.bandits.oplb import OPLB
 from episafe.agents.bandits.oplbsp import OPLBSP
-from episafe.agents.bandits.roful import ROFUL
-from episafe.agents.bandits.safe_lucb import SafeLUCB
+from episafe.agents.bandits.rule_agents import OFUL, ROFUL, Incumbent, SafeLUCB
 from episafe.agents.base import Agent as BanditAgent
 from episafe.envs.bandits import make
 from episafe.monitors.round_monitors import Monitors

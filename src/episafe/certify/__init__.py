@@ -1,8 +1,7 @@
 """Certifiers: what a proposed policy must pass before it may be deployed. The proofs: docs/theory-certificates.md."""
 
-from episafe.certify.base import Certificate, Certifier
+from episafe.certify.base import Certificate, Certifier, Model
 from episafe.certify.fresh_data import FreshData
-from episafe.certify.model import Model
 from episafe.certify.observation import Observation
 
 __all__ = ["Certificate", "Certifier", "FreshData", "Model", "Observation"]

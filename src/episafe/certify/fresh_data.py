@@ -1,4 +1,12 @@
-"""A certificate for Markov policies: their utility is bounded from an epoch of data that they were fixed before."""
+"""A certificate for Markov policies: their utility is bounded from an epoch of data that they were fixed before.
+
+The bound is from transitions that the policy does not depend on, one fold a step:
+
+    V̲_h(s) = Σ_a π_h(a|s)(u_h(s,a) + L_h(s,a)),   V̲_{H+1} = 0,   L_h(s,a) ≤ P_hV̲_{h+1}(s,a) with probability 1 − δ'
+
+V̲_{h+1} is a function of the folds of later steps alone, so the transitions of fold h are fresh to it: the bound need
+hold for one function, where the paper's holds for all that its algorithm might ever meet. docs/theory-certificates.md.
+"""
 
 import math
 from collections.abc import Sequence
@@ -8,15 +16,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from episafe.certify.base import Deployment
-from episafe.certify.fold_evaluation import num_bounds, pessimistic_utility
-from episafe.checks import TOLERANCE, as_distributions, as_probability
-from episafe.errors import InvalidEpisode, InvalidProblem
-from episafe.kernels.confidence_sequence import BETS
+from episafe.checks import TOLERANCE, as_probability
+from episafe.errors import InvalidEpisode
+from episafe.kernels.confidence_sequence import BETS, lower_bounds
 from episafe.kernels.mixing import admits, nudged_until
-from episafe.learning.policy_arrays import PolicyArrays
-from episafe.learning.proposal import Aim, Proposal
+from episafe.learning.planner import Aim, Proposal
+from episafe.learning.policy_arrays import PolicyArrays, saved_distributions
 from episafe.problems.policy import Policy, TablePolicy
-from episafe.problems.sampled import AnyTask, known_slack
+from episafe.problems.sampled_problem import AnyTask, known_slack
 from episafe.problems.task import Task
 from episafe.storage.state_reader import Saved, State, under
 from episafe.types import Array, IntArray, Level
@@ -24,6 +31,7 @@ from episafe.types import Array, IntArray, Level
 FIRST_EPOCH, EPOCH_GROWTH = 500, 1.5  # episodes; fixed in advance, as the proof needs
 STEPS = (1.0, 0.7, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05, 0.0)  # how far candidates go towards the proposal, boldest first
 LEAST_DEVIATION = 0.01  # room for exploring that a certified policy must leave
+RIDGE = 0.1  # ρ of the regression on features; any ρ > 0 is valid
 
 
 @dataclass(frozen=True)
@@ -92,7 +100,7 @@ class FreshDataCertificate:
 
     def aim(self) -> Aim:
         """b + (ξ/2)(n₁/n_e)^{1/2}, n_e the length of the epoch that follows."""
-        return Aim(self.task.threshold + known_slack(self.task) / 2 * math.sqrt(EPOCH_GROWTH**-self.num_epochs))
+        return self.task.threshold + known_slack(self.task) / 2 * math.sqrt(EPOCH_GROWTH**-self.num_epochs), 0.0
 
     def consider(self, proposal: Proposal) -> None:
         """End the epoch, certify what its data allow, and begin the next one with this proposal."""
@@ -158,7 +166,7 @@ class FreshDataCertificate:
 
     def restore(self, saved: Saved, policies: Sequence[Policy]) -> None:
         """Fill a new certificate with what `state` said."""
-        self.certified = _as_table(saved, self.certified.shape)
+        self.certified = saved_distributions(saved, "certified", self.certified.shape)
         self.bound, self.lam = saved.number("bound"), saved.number("lam", nan=True)
         self.num_epochs, self.num_certified = saved.whole("num_epochs"), saved.whole("num_certified")
         proposed, deployed = (saved.whole(name, -1, len(policies)) for name in ("proposal", "deployed"))
@@ -211,9 +219,52 @@ class FreshDataCertificate:
         return Deployment(TablePolicy(table), "search", self.lam, kept**H * self.bound)
 
 
-def _as_table(saved: Saved, shape: tuple[int, ...]) -> Array:
-    table = saved.numbers("certified", shape)
-    try:
-        return as_distributions("certified", table, shape)
-    except InvalidProblem as error:
-        saved.refuse("certified", f"is no policy ({error})")
+def pessimistic_utility(task: Task, table: Array, folds: Sequence[IntArray], log_term: float) -> float:
+    """V̲_1(s₁) of a policy `table` (H, S, A); fold h is an array (n, 3) of (s, a, s') at step h; log_term = ln(1/δ').
+
+    δ' is the probability with which one bound may fail: of a step for features, of a (step, state, action) for one-hot
+    ones.
+    """
+    V_next = np.zeros(task.num_states)
+    for h in reversed(range(task.horizon)):
+        Q = task.utility[h].copy()
+        if h < task.horizon - 1:
+            bound = _bound_by_counts if task.phi is None else _bound_by_features
+            Q += np.clip(bound(task, folds[h], V_next, log_term), V_next.min(), V_next.max())
+        V_next = np.einsum("sa,sa->s", table[h], Q)
+    return float(V_next[task.initial_state])
+
+
+def num_bounds(task: Task) -> int:
+    """How many bounds one evaluation rests on."""
+    steps = max(task.horizon - 1, 1)
+    return steps if task.phi is not None else steps * task.num_states * task.num_actions
+
+
+def _bound_by_counts(task: Task, fold: IntArray, V: Array, log_term: float) -> Array:
+    """L(s,a) (S, A): min V plus the bound of `sequence` on V − min V ≥ 0, each pair by itself, every share 1."""
+    n, first, second = (np.zeros((task.num_states, task.num_actions)) for _ in range(3))
+    states, actions, values = fold[:, 0], fold[:, 1], (V - V.min())[fold[:, 2]]
+    np.add.at(n, (states, actions), 1.0)
+    np.add.at(first, (states, actions), values)
+    np.add.at(second, (states, actions), values**2)
+    sums = np.stack([first, n, second, first, n, np.zeros_like(n)], axis=-1).reshape(-1, 6)
+    bounds: Array = V.min() + lower_bounds(sums, log_term).reshape(n.shape)
+    return bounds
+
+
+def _bound_by_features(task: Task, fold: IntArray, V: Array, log_term: float) -> Array:
+    """L(s,a) = φᵀŵ − r‖φ‖_{Λ⁻¹}, (S, A), with the self-normalised radius for the one function V:
+
+    ŵ = Λ⁻¹ Σ φ_i V(s'_i),   r = √(ρd) max V + ½(max V − min V) √(ln(det Λ/ρ^d) + 2 ln(1/δ'))
+    """
+    assert task.phi is not None
+    phi, d = task.phi[fold[:, 0], fold[:, 1]], task.dim
+    gram = RIDGE * np.eye(d) + phi.T @ phi
+    inverse = np.linalg.inv(gram)
+    information = np.linalg.slogdet(gram)[1] - d * np.log(RIDGE)
+    half_range = (V.max() - V.min()) / 2
+    radius = np.sqrt(RIDGE * d) * V.max() + half_range * np.sqrt(information + 2 * log_term)
+    width = np.sqrt(np.maximum(np.einsum("sad,de,sae->sa", task.phi, inverse, task.phi), 0))
+    bounds: Array = task.phi @ (inverse @ (phi.T @ V[fold[:, 2]])) - radius * width
+    return bounds

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,10 +12,10 @@ from episafe.checks import TOLERANCE, as_probability
 from episafe.errors import InvalidEpisode
 from episafe.kernels.confidence_sequence import BETS, blank_trials, credit
 from episafe.kernels.mixture_choice import choose, score
+from episafe.learning.planner import Aim, Proposal
 from episafe.learning.policy_arrays import PolicyArrays
-from episafe.learning.proposal import Aim, Proposal
 from episafe.problems.policy import MixturePolicy, Policy
-from episafe.problems.sampled import AnyTask, known_slack
+from episafe.problems.sampled_problem import AnyTask, known_slack
 from episafe.storage.state_reader import Saved, State, under
 from episafe.types import IntArray, Level
 
@@ -27,6 +27,8 @@ SHORTEST_TRIAL = 60  # episodes
 TRIAL_SHARE = 0.5  # a trial lasts half as long as all that was before it, if that is longer
 FIRST_MARGIN = 1 / 3  # of the slack: how far above b the first proposal aims
 CURIOUS, OPTIMISM = 3, 0.3  # every third proposal is optimistic in the utility too, or what was never tried never is
+
+Weighed = tuple[list[int], list[float], float, float]  # rows of the policies that may have acted, shares, totals
 
 
 @dataclass(frozen=True)
@@ -67,17 +69,10 @@ class Observation:
         return {"certifier": self.name, "delta": self.delta, "statement": statement}
 
 
-class Weighed(NamedTuple):
-    """One episode as it counts: `rows` of the policies that may have acted, their `shares`, and the totals."""
-
-    rows: list[int]
-    shares: list[float]
-    utility: float
-    reward: float
-
-
 class ObservationCertificate:
-    """The policies on trial and the confidence sequence of each; see `sequence` and `choosing` for the formulas.
+    """The policies on trial and the confidence sequence of each.
+
+    The formulas are in `kernels.confidence_sequence` and `kernels.mixture_choice`.
 
     Candidate j = 1, 2, … has δ_j = δ/(j(j+1)), which sum to δ.
     """
@@ -104,7 +99,7 @@ class ObservationCertificate:
         """b + (ξ/3)(1 + k/60)^{-1/2}: a margin that shrinks as a confidence bound does."""
         margin = FIRST_MARGIN * known_slack(self.task) / math.sqrt(1 + self.num_episodes / SHORTEST_TRIAL)
         curious = (self.num_candidates + 1) % CURIOUS == 0
-        return Aim(self.task.threshold + margin, OPTIMISM if curious else 0.0)
+        return self.task.threshold + margin, OPTIMISM if curious else 0.0
 
     def consider(self, proposal: Proposal) -> None:
         """Put a proposal on trial, in a free row or in place of the least useful policy."""
@@ -141,13 +136,14 @@ class ObservationCertificate:
             raise InvalidEpisode(f"the utilities of an episode must sum to 0 or more, got {utility}: shift and rescale")
         shares = self._shares(policy, states, actions)
         rows = [self._row_of(component) for component in policy.components]
-        return Weighed(rows, shares, max(utility, 0.0), reward)
+        return rows, shares, max(utility, 0.0), reward
 
     def take_in(self, weighed: Weighed) -> None:
         """Credit the policies that may have acted; those no longer on trial are forgotten."""
-        for i, share in zip(weighed.rows, weighed.shares, strict=True):
+        rows, shares, utility, reward = weighed
+        for i, share in zip(rows, shares, strict=True):
             if i >= 0:
-                credit(self.trials, i, share, weighed.utility, weighed.reward)
+                credit(self.trials, i, share, utility, reward)
         self.num_episodes += 1
 
     def state(self, policies: PolicyArrays) -> State:

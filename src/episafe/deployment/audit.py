@@ -9,20 +9,19 @@ from typing import Any
 import numpy as np
 
 from episafe.deployment.agent_recipe import agent_of
-from episafe.deployment.batches import num_episodes
-from episafe.deployment.book import Book
+from episafe.deployment.batch_frames import fill, num_episodes
 from episafe.deployment.folder import LOG, PROBLEM, check_file, read_head
 from episafe.deployment.journal import Kind, check_begin
 from episafe.deployment.replay import Replay
+from episafe.deployment.session_book import Book
 from episafe.errors import DamagedFile
 from episafe.problems.cmdp import LinearCMDP
+from episafe.runs.columns import Columns
 from episafe.runs.record import EPISODES, Record, is_complete
+from episafe.storage import checkpoint
 from episafe.storage.audit_trail import TRAIL, Trail, broken_at, hash_of, read_trail
-from episafe.storage.frames import Frame
-from episafe.storage.log import Reader
+from episafe.storage.frames import Frame, Reader
 from episafe.types import SOURCES
-
-MADE = ("plans", "sources", "bounds", "values")  # what a batch says of each plan
 
 
 @dataclass
@@ -144,7 +143,21 @@ def _frames(folder: Path, told: dict[str, Any]) -> list[Frame]:
     check_begin(frames, told["genesis"], folder / LOG)
     if not frames:
         raise DamagedFile(f"{LOG} is empty")
+    known = _checkpointed_frames(folder, told["genesis"])
+    if known > len(frames):
+        raise DamagedFile(f"{LOG} has {len(frames)} frames, and a checkpoint was made after {known}: it was cut short")
     return frames
+
+
+def _checkpointed_frames(folder: Path, genesis: str) -> int:
+    """How many frames the newest checkpoint knows of; 0 where there is none that can be read."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            _, notes = checkpoint.read(folder)
+    except (FileNotFoundError, DamagedFile):
+        return 0
+    return int(notes["frames"]) if notes.get("genesis") == genesis and "frames" in notes else 0
 
 
 def _count(frames: list[Frame], result: Audit) -> None:
@@ -156,7 +169,7 @@ def _count(frames: list[Frame], result: Audit) -> None:
             if frame.kind == Kind.DEPLOY:
                 book.deploy(notes["plan"], notes["component"], notes["time"])
             elif frame.kind == Kind.REPORT:
-                book.report(notes["deployment"], notes["id"])
+                book.report(notes["deployment"], notes["id"], "")
             elif frame.kind == Kind.ABANDON:
                 book.abandon(notes["deployment"])
             elif frame.kind == Kind.BATCH:
@@ -215,14 +228,26 @@ def _compare_record(folder: Path, result: Audit, frames: list[Frame]) -> None:
     K = len(record.plan_ids)
     if K > result.episodes:
         raise DamagedFile(f"{EPISODES} has {K} episodes, and {LOG} has {result.episodes}: it was cut short")
-    begins = np.concatenate([frame.notes["episode"] + frame.arrays["begins"] for frame in played])
-    which = np.searchsorted(begins, np.arange(K), side="right") - 1
-    made = {name: np.concatenate([frame.arrays[name] for frame in played])[which] for name in MADE}
-    columns = {
-        "plan_ids": made["plans"], "sources": np.array(SOURCES)[made["sources"]],
-        "lams": made["bounds"][:, 0], "utility_bounds": made["bounds"][:, 1],
-        "reward_values": made["values"][:, 0], "utility_values": made["values"][:, 1],
+    first = played[0].arrays
+    columns = Columns(result.episodes, totals="totals" in first, changing="optima" in first, mixes=False)
+    for frame in played:
+        fill(columns, frame.arrays, frame.notes["episode"], frame.notes["names"])
+    facts, coins, totals = columns.facts, columns.coins, columns.totals
+    expected = {
+        "plan_ids": facts.plan_ids, "sources": np.array(SOURCES)[facts.sources],
+        "lams": facts.bounds[:, 0], "utility_bounds": facts.bounds[:, 1],
+        "reward_values": facts.values[:, 0], "utility_values": facts.values[:, 1],
+        "components": None if coins is None else coins.components, "weights": None if coins is None else coins.weights,
+        "acting_numbers": None if coins is None else coins.acting, "optima": columns.optima,
+        "reward_totals": None if totals is None else totals[:, 0],
+        "utility_totals": None if totals is None else totals[:, 1],
     }  # fmt: skip
-    for name, column in columns.items():
-        if not np.array_equal(getattr(record, name), column, equal_nan=column.dtype.kind == "f"):
+    for name, column in expected.items():
+        found = getattr(record, name)
+        same = found is None if column is None else _same_column(found, column[:K])
+        if not same:
             raise DamagedFile(f"{EPISODES}: {name} are not what {LOG} says: delete the record, and resume the run")
+
+
+def _same_column(found: Any, column: Any) -> bool:
+    return found is not None and np.array_equal(found, column, equal_nan=column.dtype.kind == "f")

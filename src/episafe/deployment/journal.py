@@ -20,7 +20,7 @@ from episafe.storage import checkpoint
 from episafe.storage.atomic_files import remove_unfinished
 from episafe.storage.audit_trail import TRAIL, Trail, TrailFile, broken_at, read_trail
 from episafe.storage.frames import Arrays, Frame
-from episafe.storage.log import Log
+from episafe.storage.journal_file import Log
 from episafe.storage.state_reader import State
 
 
@@ -69,7 +69,7 @@ class Journal:
         self._file: TrailFile | None = None
         self.noted: list[str] = []  # what was wrong when it was opened
         self._pending: list[tuple[int, str]] = []  # lines, each with the number of its frame
-        self._writing_lines = threading.Lock()
+        self._writing_lines, self._lines_failed = threading.Lock(), False
         self._known = (0, "")  # bytes of the trail when the checkpoint was made, and its last hash
         self._checkpointed = time.monotonic()
 
@@ -137,7 +137,9 @@ class Journal:
     ) -> int:
         """Add a frame, and the lines of the trail that say the same; both are on the disk after `sync`."""
         number = self.log.append(kind, notes, arrays)
-        self._pending += [(number, line) for line in lines]
+        if lines:
+            with self._writing_lines:
+                self._pending += [(number, line) for line in lines]
         return number
 
     def fault(self, reason: str) -> None:
@@ -151,19 +153,24 @@ class Journal:
         with self._writing_lines:
             last = self.log.position[0] if number is None else number
             due = [line for frame, line in self._pending if frame <= last]
-            if self._file is not None and due:
+            if self._file is not None and due and not self._lines_failed:
+                self._lines_failed = True  # until they are there: opening completes the trail
                 self._file.append(due)
-                self._pending = self._pending[len(due) :]
+                self._pending, self._lines_failed = self._pending[len(due) :], False
 
-    def checkpoint(self, parts: Mapping[str, Part], every: float) -> None:
-        """Keep the state of `parts` if the last checkpoint is older than `every` seconds; nobody may append meanwhile.
+    @property
+    def age(self) -> float:
+        """Seconds since the last checkpoint."""
+        return time.monotonic() - self._checkpointed
+
+    def checkpoint(self, parts: Mapping[str, Part]) -> None:
+        """Keep the state of `parts`, if there are any; nobody may append meanwhile.
 
         What cannot be stored, or finds no room, is learned again instead: that costs time and loses nothing.
         """
-        now = time.monotonic()
-        if now - self._checkpointed < every:
+        self._checkpointed = time.monotonic()
+        if not parts:
             return
-        self._checkpointed = now
         self.sync()
         assert self._file is not None
         self._file.sync()

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from episafe.deployment.agent_recipe import recipe, write_recipe
-from episafe.deployment.book import now
 from episafe.deployment.folder import PROBLEM, beginning, file_hash, holds_journal, read_head, write_head
 from episafe.deployment.journal import Journal
 from episafe.deployment.replay import Replay
 from episafe.deployment.session import Session, Sync
+from episafe.deployment.session_book import now
 from episafe.monitors import monitors_for
 from episafe.storage.frames import Frame
 from episafe.storage.toml_settings import versions

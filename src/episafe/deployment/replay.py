@@ -9,16 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from episafe.deployment.batches import num_episodes, recorded_episodes, trail_entries
-from episafe.deployment.book import HELD, Book
+from episafe.deployment.batch_frames import num_episodes, recorded_episodes, trail_entries
 from episafe.deployment.journal import Kind
+from episafe.deployment.session_book import Book, figures, remember
 from episafe.errors import DamagedFile
 from episafe.storage.audit_trail import Trail
 from episafe.storage.frames import Frame
 from episafe.storage.json_values import from_text
-from episafe.types import Array
+from episafe.types import HELD
 
 KINDS = {
     "live": set(Kind) - {Kind.BATCH, Kind.AIM},
@@ -30,28 +28,6 @@ UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, RecursionError
 
 class Differs(DamagedFile):
     """A plan that does not come out of the recorded episodes as it was recorded."""
-
-
-def figures(agent: Any, plan: Any) -> dict[str, Any]:
-    """What a frame says of a plan: all that must come out again."""
-    policy = plan.policy
-    mixed = len(policy.components) > 1
-    return {
-        "plan": plan.id,
-        "source": plan.source,
-        "lam": float(plan.lam),
-        "bounds": [float(plan.utility_bound)],
-        "reason": plan.reason,
-        "log_dets": log_dets(agent).tolist(),
-        "weights": np.asarray(policy.weights).tolist() if mixed else [],
-        "names": list(policy.names) if mixed else [],
-    }
-
-
-def log_dets(agent: Any) -> Array:
-    """ln det Λ_h of each step when the plan in force was made; for agents that count, Σ_{s,a} ln(n ∨ 1)."""
-    known: Array = agent.information_then
-    return known if known.ndim == 1 else known.reshape(len(known), -1).sum(axis=1)
 
 
 def compare(k: int, recorded: Mapping[str, Any], made: Mapping[str, Any]) -> None:
@@ -102,6 +78,8 @@ class Replay:
     ) -> None:
         self.agent, self.book, self.trail, self.monitors = agent, book, trail, monitors
         self.plans: dict[int, Any] = {plan.id: plan for plan in agent.recent_plans()}
+        if not agent.task.changes:
+            self.plans[HELD] = agent.incumbent_plan("")
         self.compared, self.alarm = 0, ""
         self._path, self._kind, self._num_parallel = path, kind, num_parallel
         self._steps = {
@@ -144,7 +122,7 @@ class Replay:
     def _resume(self, frame: Frame) -> Sequence[str]:
         if not self.book.halted:
             raise ValueError("it resumes what was not halted")
-        self.book.halted = ""
+        self.book.halted = self.alarm = ""
         return [self.trail.event("resume", reason=frame.notes["reason"], time=frame.notes["time"])]
 
     def _plan(self, frame: Frame) -> Sequence[str]:
@@ -168,7 +146,7 @@ class Replay:
             plan = self._again(reason, bool(notes.get("failed")), round)
             compare(k, notes, figures(agent, plan))
             self.compared += 1
-        self.plans[plan_id] = plan
+        remember(self.plans, [plan])
         return plan
 
     def _again(self, reason: str, failed: bool, round: int | None) -> Any:
@@ -204,8 +182,7 @@ class Replay:
         if notes["id"] in book.names:
             raise ValueError(f"episode {notes['id']!r} was reported before")
         self.learn(self.agent.task.report_from(from_text(text)), plan_id)
-        book.learn(f"{plan_id} {text}\n".encode())
-        book.report(notes["deployment"], notes["id"])
+        book.report(notes["deployment"], notes["id"], f"{plan_id} {text}\n")
         return ()
 
     def learn(self, report: tuple[Any, ...], plan_id: int | None) -> None:
@@ -214,7 +191,7 @@ class Replay:
         plan = None if plan_id is None else self.plans.get(plan_id)
         if self.monitors is not None and plan is not None:
             asked = "; ".join(alarm.says for alarm in self.monitors.watch_report(plan, *report) if alarm.halts)
-            self.alarm = asked or self.alarm
+            self.alarm = self.alarm or ("" if self.book.halted else asked)
 
     def _batch(self, frame: Frame) -> list[str]:
         """A batch of a simulation: its plans, its episodes, and the halts in between."""
@@ -236,7 +213,7 @@ class Replay:
     def _play_again(self, frame: Frame, halts: Mapping[int, str]) -> None:
         """Plan and learn the episodes of a batch; a plan that is not in the batch must not be made."""
         book, (start, round) = self.book, (frame.notes["episode"], frame.notes["round"])
-        plan: Any = self.plans.get(book.newest)
+        plan: Any = self.plans.get(book.newest) or (self.agent.incumbent_plan("") if book.newest == HELD else None)
         for k, (planned, report_of) in enumerate(recorded_episodes(frame.arrays, self.agent.task), start):
             now = None if round is None else round + k - start
             if planned is not None:

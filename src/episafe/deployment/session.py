@@ -6,41 +6,25 @@ missing may not be missing by chance, and then biases what is certified.
 """
 
 import operator
+import os
 import threading
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 
-from episafe.deployment.book import HELD, Book, Status, Waiting, now
 from episafe.deployment.journal import Journal, Kind, Part
-from episafe.deployment.replay import figures
+from episafe.deployment.session_book import Book, Deployment, Status, Waiting, figures, now, remember
 from episafe.errors import InvalidEpisode, NotKept
-from episafe.monitors.alarm import Alarm
+from episafe.monitors import Alarm
 from episafe.storage.json_values import as_text, from_text
+from episafe.types import HELD
 
 AGAIN = "mend the cause, open the folder again and report this again"
 CHECKPOINT_EVERY = 30.0  # seconds
-PLANS_REMEMBERED = 1000  # an episode of an older plan is learned from, and shown to no monitor
 Sync = Literal["each", "plans"]
-
-
-@dataclass(frozen=True)
-class Deployment:
-    """One deployment: what was decided, and who acts.
-
-    Attributes:
-        id: counts the deployments of a session from 0; hand it to `learn` with the report.
-        plan: what was decided.
-        component: which policy of a mixture acts, as the coin fell; 0 where there is only one.
-        policy: what acts.
-    """
-
-    id: int
-    plan: Any
-    component: int
-    policy: Any
 
 
 class Session:
@@ -65,7 +49,7 @@ class Session:
         self.book.halted = "; ".join(alarm.says for alarm in raised if alarm.halts)
         self.broken = ""  # why nothing can be kept any more
         self._plans: dict[int, Any] = {}
-        self._lock = threading.RLock()
+        self._lock, self._process = threading.RLock(), os.getpid()
 
     @property
     def task(self) -> Any:
@@ -158,7 +142,7 @@ class Session:
             InvalidEpisode: it does not fit, or was reported before; nothing is changed.
             NotKept: the disk refused it; report it again when the folder was opened anew.
         """
-        with self._lock:
+        with self._own_lock():
             if self.broken:
                 raise NotKept(f"{self.broken}: {AGAIN}")
             name = None if episode_id is None else str(episode_id)
@@ -171,10 +155,12 @@ class Session:
 
     def abandon(self, deployment: int) -> None:
         """Say that a deployment will never be reported; a report of it is refused from now on."""
-        with self._lock:
+        with self._own_lock():
+            deployment = _as_index("deployment", deployment)
             self._require_waiting(deployment)
-            number = self._write(Kind.ABANDON, {"deployment": deployment, "time": now()})
-            self.book.abandon(deployment)
+            with self._writing("a deployment was abandoned"):
+                number = self._write(Kind.ABANDON, {"deployment": deployment, "time": now()})
+                self.book.abandon(deployment)
         if not self._is_kept(number):
             raise NotKept(f"{self.broken}: {AGAIN}")
 
@@ -183,9 +169,17 @@ class Session:
         self.agent.check(*report)
 
     def halt(self, reason: str) -> None:
-        """Deploy the incumbent from now on. Learning goes on. Opening the folder again does not undo it."""
-        with self._lock:
-            self._halt(as_reason(reason))
+        """Deploy the incumbent from now on. Learning goes on. Opening the folder again does not undo it.
+
+        Raises:
+            NotKept: this session is halted, and the disk does not know: halt it again when the folder was opened anew.
+        """
+        with self._own_lock():
+            self.book.halted = as_reason(reason)  # obeyed at once, whatever becomes of the disk
+            if self.broken:
+                raise NotKept(f"{self.broken}: this session is halted; halt it again when the folder was opened anew")
+            with self._writing("a halt was written"):
+                self._write_event(Kind.HALT, "halt", reason)
 
     def resume_exploring(self, reason: str) -> None:
         """Let the agent decide again after a halt. Nothing in episafe calls this: it is for a person who knows why.
@@ -193,11 +187,13 @@ class Session:
         Args:
             reason: who lets it go on and why; it is kept.
         """
-        with self._lock:
+        reason = as_reason(reason)
+        with self._own_lock():
             if self.broken or not self.book.halted:
                 raise ValueError(f"nothing to resume from: {self.broken or 'the agent explores'}")
-            self._write_event(Kind.RESUME, "resume", as_reason(reason))
-            self.book.halted = ""
+            with self._writing("the end of a halt was written"):
+                self._write_event(Kind.RESUME, "resume", reason)
+                self.book.halted = ""
 
     def status(self) -> Status:
         """Deployments, reports, and what is missing."""
@@ -208,10 +204,13 @@ class Session:
 
     def close(self) -> None:
         """Close in good order; `es.open` goes on later."""
+        if os.getpid() != self._process:
+            return  # the files are the other process's
         with self._lock:
             try:
                 if self._journal is not None and not self.broken:
-                    self._journal.checkpoint(self.parts, 1.0)
+                    if self._journal.age > 1.0:
+                        self._journal.checkpoint(self.parts)
                     self._journal.append(Kind.CLOSE, {"time": now()})
                     self._journal.close()
             finally:
@@ -227,14 +226,18 @@ class Session:
 
     def remember(self, plans: Iterable[Any]) -> None:
         """For the monitors, which must know the plan of a report; the oldest are forgotten."""
-        for plan in plans:
-            self._plans[plan.id] = plan
-            self._plans.pop(plan.id - PLANS_REMEMBERED, None)
+        remember(self._plans, plans)
 
     def _deploy(self, round: int | None, rng: np.random.Generator | None) -> Deployment:
+        if os.getpid() != self._process:  # before any lock is waited for, which nobody gives back here
+            plan = self.agent.incumbent_plan("the session was opened before this process was forked", round)
+            return Deployment(HELD, plan, 0, plan.policy)
+        round = None if round is None else _as_index("round", round)
+        if rng is not None and not hasattr(rng, "random"):
+            raise TypeError(f"deploy needs a numpy Generator for the coin, got {rng!r}")
         with self._lock:
             try:
-                plan = self._attempt(None if round is None else operator.index(round))
+                plan = self._attempt(round)
                 if self.broken:
                     return self._unkept(round)
                 component, policy = (0, plan) if rng is None else self.agent.task.draw(plan, rng)
@@ -279,20 +282,18 @@ class Session:
         coin = {"id": book.started, "plan": plan.id, "component": component, "time": when}
         written = self._write(Kind.DEPLOY, coin)
         number = book.deploy(plan.id, component, when)
-        if journal is not None:
-            journal.checkpoint(self.parts, CHECKPOINT_EVERY)
+        if journal is not None and journal.age > CHECKPOINT_EVERY:
+            journal.checkpoint(self.parts)
         return number, written
 
     def _matched(
         self, plan_id: Any, deployment: int | None, report: tuple[Any, ...]
     ) -> tuple[int | None, int | None, tuple[Any, ...]]:
         """Plan and deployment that a report is of, and the report with the component that acted."""
-        try:
-            plan_id = None if plan_id is None else operator.index(plan_id)
-        except TypeError as error:
-            raise InvalidEpisode(f"plan_id must be a whole number, got {plan_id!r}") from error
+        plan_id = None if plan_id is None else _as_index("plan_id", plan_id, least=HELD)
         if deployment is None:
             return plan_id, self.book.deployment_of(plan_id), report
+        deployment = _as_index("deployment", deployment)
         waiting = self._require_waiting(deployment)
         if plan_id not in (None, waiting.plan):
             raise InvalidEpisode(f"deployment {deployment} is of plan {waiting.plan}, not of plan {plan_id}")
@@ -315,30 +316,38 @@ class Session:
             self._note_fault(f"learning failed: {type(error).__name__}: {error}")
             self._break(f"learning failed: {type(error).__name__}: {error}")
             raise
-        notes = {"plan": plan_id, "deployment": deployment, "id": name, "time": now(), "values": text}
-        try:
+        asked = "; ".join(alarm.says for alarm in alarms if alarm.halts)
+        with self._writing("a report was written"):
+            halts = bool(asked) and not self.book.halted
+            self.book.halted = self.book.halted or asked  # obeyed at once, whatever becomes of the disk
+            notes = {"plan": plan_id, "deployment": deployment, "id": name, "time": now(), "values": text}
             number = self._write(Kind.REPORT, notes)
-            self.book.learn(f"{plan_id} {text}\n".encode())
-            self.book.report(deployment, name)
+            self.book.report(deployment, name, f"{plan_id} {text}\n")
+            for alarm in alarms:
+                self._note_fault(f"alarm of the monitors, {alarm.what}: {alarm.says}")
+            if halts:
+                self._write_event(Kind.HALT, "halt", asked)
+        return number
+
+    @contextmanager
+    def _writing(self, what: str) -> Iterator[None]:
+        """Where memory and disk change together: if they may differ afterwards, only the incumbent acts."""
+        try:
+            yield
         except OSError as error:
             self._break(f"the journal cannot be written: {error}")
             raise NotKept(f"{self.broken}: {AGAIN}") from error
-        except BaseException as error:  # the agent knows what the disk may not have
-            self._break(f"interrupted while a report was written: {type(error).__name__}: {error}")
+        except BaseException as error:
+            self._break(f"interrupted while {what}: {type(error).__name__}: {error}")
             raise
-        for alarm in alarms:
-            self._note_fault(f"alarm of the monitors, {alarm.what}: {alarm.says}")
-        asked = "; ".join(alarm.says for alarm in alarms if alarm.halts)
-        if asked and not self.book.halted:
-            self._halt(asked)
-        return number
 
-    def _halt(self, reason: str) -> None:
-        self.book.halted = reason
-        try:
-            self._write_event(Kind.HALT, "halt", reason)
-        except OSError as error:
-            self._break(f"the journal cannot be written: {error}")
+    @contextmanager
+    def _own_lock(self) -> Iterator[None]:
+        """The lock, in the process that opened the session."""
+        if os.getpid() != self._process:  # before any lock is waited for, which nobody gives back here
+            raise NotKept("the session was opened before this process was forked: open it in one process, after that")
+        with self._lock:
+            yield
 
     def _write_event(self, kind: Kind, what: str, reason: str) -> None:
         """A halt, or its end: in the log and in the trail, and on the disk when this returns."""
@@ -376,6 +385,17 @@ class Session:
         self.book.faults.append(reason)
         if self._journal is not None:
             self._journal.release()
+
+
+def _as_index(name: str, value: Any, least: int = 0) -> int:
+    """A number as a plain one, as it is kept."""
+    try:
+        number = operator.index(value)
+    except TypeError as error:
+        raise InvalidEpisode(f"{name} must be a whole number, got {value!r}") from error
+    if number < least:
+        raise InvalidEpisode(f"{name} must be at least {least}, got {number}")
+    return number
 
 
 def as_reason(value: Any) -> str:

@@ -1,6 +1,5 @@
 """Environments by name, the paper's and real ones. To add one: write its constructor beside these and name it here."""
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -10,18 +9,11 @@ from episafe.checks import as_whole
 from episafe.envs.battery import battery
 from episafe.envs.cloud import cloud
 from episafe.envs.inventory import inventory
-from episafe.envs.linear import linear
-from episafe.envs.options import said_options
-from episafe.envs.streaming import streaming
-from episafe.envs.tabular import tabular
-from episafe.envs.threshold_draw import Variant
+from episafe.envs.options import defaults_of, said_options
+from episafe.envs.paper_environments import Variant, linear, streaming, tabular
 from episafe.problems.cmdp import LinearCMDP
 
-PAPER: dict[str, Callable[..., LinearCMDP]] = {
-    "tabular": tabular,
-    "streaming": streaming,
-    "linear": linear,
-}
+PAPER: dict[str, Callable[..., LinearCMDP]] = {"tabular": tabular, "streaming": streaming, "linear": linear}
 ENVIRONMENTS: dict[str, Callable[..., LinearCMDP]] = {
     **PAPER,
     "inventory": inventory,
@@ -49,17 +41,14 @@ def make(name: str, seed: int = 0, variant: Variant = "released", **options: Any
         raise ValueError(f"no environment {name!r}; there are {', '.join(ENVIRONMENTS)}")
     if variant not in ("released", "text"):
         raise ValueError(f'variant must be "released" or "text", got {variant!r}')
-    seed, known = as_whole("seed", seed, 0), options_of(name)
-    for option in options:
-        if option not in known:
-            raise ValueError(f"{name} has no option {option!r}; it has {', '.join(known)}")
-    origin = {"env": name, "seed": seed, "variant": variant, **said_options(options, known)}
-    made = ENVIRONMENTS[name](np.random.default_rng(seed), variant, origin=origin, **options)
-    made.origin |= {"H": made.task.horizon, "S": made.task.num_states, "A": made.task.num_actions}
+    seed, said = as_whole("seed", seed, 0), said_options(name, options, options_of(name))
+    given = options | {"variant": variant} if name in PAPER else options
+    made = ENVIRONMENTS[name](np.random.default_rng(seed), **given)
+    sizes = {"H": made.task.horizon, "S": made.task.num_states, "A": made.task.num_actions}
+    made.origin = {"env": name, "seed": seed, "variant": variant, **said, **made.origin, **sizes}
     return made
 
 
 def options_of(name: str) -> dict[str, Any]:
     """The parameters of an environment with their defaults."""
-    parameters = inspect.signature(ENVIRONMENTS[name]).parameters.values()
-    return {p.name: p.default for p in parameters if p.name not in ("rng", "variant", "origin")}
+    return defaults_of(ENVIRONMENTS[name])

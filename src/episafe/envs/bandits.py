@@ -1,13 +1,12 @@
 """Bandits to try learners on. Each drawn problem's constraint binds: the best action alone would violate it."""
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from episafe.checks import as_count, as_whole
-from episafe.envs.options import said_options
+from episafe.envs.options import defaults_of, said_options
 from episafe.errors import InvalidProblem
 from episafe.problems.bandit import LinearBandit
 from episafe.problems.bandit_actions import Ball, Ellipsoid
@@ -18,7 +17,7 @@ MAX_REDRAWS = 1_000
 
 
 def make(name: str, seed: int = 0, **options: Any) -> LinearBandit:
-    """The environment `name`, drawn with `seed`; options are its keyword arguments.
+    """The environment `name`, drawn with `seed` until its constraint binds; options are its keyword arguments.
 
     Example:
         >>> make("ball", seed=1, dim=3).task.dim
@@ -26,31 +25,20 @@ def make(name: str, seed: int = 0, **options: Any) -> LinearBandit:
     """
     if name not in ENVIRONMENTS:
         raise ValueError(f"no bandit {name!r}; there are {', '.join(ENVIRONMENTS)}")
-    known = options_of(name)
-    for option in options:
-        if option not in known:
-            raise ValueError(f"{name} has no option {option!r}; it has {', '.join(known)}")
-    seed = as_whole("seed", seed, 0)
-    rng = np.random.default_rng(np.random.SeedSequence([list(ENVIRONMENTS).index(name), int(seed)]))
-    return _drawn(name, rng, int(seed), options)
-
-
-def options_of(name: str) -> dict[str, Any]:
-    """The parameters of an environment with their defaults."""
-    parameters = inspect.signature(ENVIRONMENTS[name]).parameters.values()
-    return {p.name: p.default for p in parameters if p.name != "rng"}
-
-
-def _drawn(name: str, rng: np.random.Generator, seed: int, options: dict[str, Any]) -> LinearBandit:
-    """Draws until the constraint binds; how often it did not is in the problem's origin."""
+    said, seed = said_options(name, options, options_of(name)), as_whole("seed", seed, 0)
+    rng = np.random.default_rng(np.random.SeedSequence([list(ENVIRONMENTS).index(name), seed]))
     for redraws in range(MAX_REDRAWS):
         bandit = ENVIRONMENTS[name](rng, **options)
         value, utility = bandit.evaluate(bandit.optimal_policy())
         if utility <= bandit.task.threshold + 1e-9 and value > bandit.evaluate(bandit.safe_policy())[0]:
-            bandit.origin |= {"env": name, "variant": "", "seed": seed, "redraws": redraws, **options}
-            bandit.origin |= said_options(options, options_of(name))
+            bandit.origin |= {"env": name, "variant": "", "seed": seed, "redraws": redraws, **options, **said}
             return bandit
     raise ValueError(f"{name}: no binding constraint in {MAX_REDRAWS} draws: lower slack")
+
+
+def options_of(name: str) -> dict[str, Any]:
+    """The parameters of an environment with their defaults."""
+    return defaults_of(ENVIRONMENTS[name])
 
 
 def finite(
@@ -60,10 +48,15 @@ def finite(
     _require_at_least("num_arms", num_arms, 3)
     arms = _directions(rng, num_arms, dim) * rng.uniform(0.5, 1, size=(num_arms, 1))
     theta_r, theta_u = _directions(rng, 2, dim)
-    incumbent = np.zeros(num_arms)
-    incumbent[np.argsort(arms @ theta_u)[-3:]] = 1 / 3
+    return _with_best(3, theta_r, theta_u, arms, noise=noise, slack=slack)
+
+
+def _with_best(count: int, theta_r: Array, theta_u: Array, arms: Array, slack: float, **facts: Any) -> LinearBandit:
+    """The incumbent plays the arms of largest utility alike; the threshold leaves it the slack."""
+    incumbent = np.zeros(len(arms))
+    incumbent[np.argsort(arms @ theta_u)[-count:]] = 1 / count
     threshold = float(incumbent @ arms @ theta_u) - slack
-    return LinearBandit(theta_r, theta_u, arms, threshold, incumbent, noise=noise, slack=slack)
+    return LinearBandit(theta_r, theta_u, arms, threshold, incumbent, slack=slack, **facts)
 
 
 def ball(rng: np.random.Generator, *, dim: int = 5, slack: float = 0.3, noise: float = 0.5) -> LinearBandit:
@@ -118,12 +111,7 @@ def catalogue(rng: np.random.Generator, *, num_items: int = 40, slack: float = 0
     arms = np.column_stack([popularity, price, novelty, department]) / 2
     theta_r = np.concatenate([[0.6, -0.4, 0.1], rng.uniform(0.25, 0.45, size=4)])
     theta_u = np.concatenate([[-0.1, 0.6, 0.1], rng.uniform(0.0, 0.3, size=4)])
-    incumbent = np.zeros(num_items)
-    incumbent[np.argsort(arms @ theta_u)[-4:]] = 1 / 4
-    threshold = float(incumbent @ arms @ theta_u) - slack
-    return LinearBandit(
-        theta_r, theta_u, arms, threshold, incumbent, noise=0.5, norm_bound=1.2, slack=slack, clicks=True
-    )
+    return _with_best(4, theta_r, theta_u, arms, noise=0.5, norm_bound=1.2, slack=slack, clicks=True)
 
 
 def _require_at_least(name: str, value: int, least: int) -> None:
@@ -139,9 +127,5 @@ def _directions(rng: np.random.Generator, number: int, dim: int) -> Array:
 
 
 ENVIRONMENTS: dict[str, Callable[..., LinearBandit]] = {
-    "finite": finite,
-    "ball": ball,
-    "ellipsoid": ellipsoid,
-    "contexts": contexts,
-    "catalogue": catalogue,
+    made.__name__: made for made in (finite, ball, ellipsoid, contexts, catalogue)
 }

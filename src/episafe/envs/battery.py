@@ -1,12 +1,11 @@
 """A battery with a reserve: buy cheap, sell dear, and keep enough for an outage."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from episafe.envs.options import check_range
-from episafe.envs.threshold_draw import Origin, Variant
 from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.rules import Chance, Rules, State, listed, mostly
 from episafe.types import Array
@@ -40,18 +39,10 @@ class Battery(Rules):
     calm: float = 0.5
     variation: float = 0.1
     horizon: int = 24
-    num_actions: int = field(init=False)
-    shape: State = field(init=False)
-    start: State = field(init=False)
 
     def __post_init__(self) -> None:
-        derived: dict[str, Any] = {
-            "num_actions": len(self.moves),
-            "shape": (self.capacity + 1, self.prices, self.suns),
-            "start": (self.capacity, 0, 0),
-        }
-        for name, value in derived.items():
-            object.__setattr__(self, name, value)
+        shape, start = (self.capacity + 1, self.prices, self.suns), (self.capacity, 0, 0)
+        self.__dict__.update(num_actions=len(self.moves), shape=shape, start=start)
 
     def chances(self, h: int, state: State) -> list[Chance]:
         """The next price, the next sun, and whether the house takes something."""
@@ -92,27 +83,23 @@ class Battery(Rules):
 
 def battery(
     rng: np.random.Generator,
-    variant: Variant = "released",
     *,
     load: tuple[float, float] = (0.1, 0.3),
     capacity: int = 4,
     reserve: int = 2,
     hours_kept: float = 0.9,
-    origin: Origin,
 ) -> LinearCMDP:
     """A day of a small battery, listed: exact optimum and regret.
 
     Args:
         rng: the environment's own stream.
-        variant: not read; there is one only.
         load: range that the probability of a unit taken by the house is drawn from.
-        capacity, reserve: units that the battery holds, and that are to be kept.
+        capacity, reserve: as of a `Battery`.
         hours_kept: the share of the hours that are to end with the reserve in store.
-        origin: kept with the problem.
     """
     check_range("hours_kept", hours_kept, 0, 1)
     home = Battery(capacity, reserve, load=float(rng.uniform(*load)))
-    return listed(home, hours_kept * home.horizon, origin=origin)
+    return listed(home, hours_kept * home.horizon)
 
 
 def _bump(h: int, peak: int) -> float:

@@ -1,13 +1,12 @@
 """Cloud admission with a latency objective: how many requests to let in, so that the queue stays short."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from episafe.envs.inventory import poisson
 from episafe.envs.options import check_range
-from episafe.envs.threshold_draw import Origin, Variant
 from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.rules import Chance, Rules, State, listed, mostly
 from episafe.types import Array
@@ -41,18 +40,10 @@ class Cloud(Rules):
     variation: float = 0.1
     horizon: int = 30
     time_homogeneous: bool = True
-    num_actions: int = field(init=False)
-    shape: State = field(init=False)
-    start: State = field(init=False)
 
     def __post_init__(self) -> None:
-        derived: dict[str, Any] = {
-            "num_actions": len(self.caps),
-            "shape": (self.longest + 1, self.loads),
-            "start": (0, self.loads // 2),
-        }
-        for name, value in derived.items():
-            object.__setattr__(self, name, value)
+        shape, start = (self.longest + 1, self.loads), (0, self.loads // 2)
+        self.__dict__.update(num_actions=len(self.caps), shape=shape, start=start)
 
     def chances(self, h: int, state: State) -> list[Chance]:
         """Requests that come, requests that are done, and the next load."""
@@ -81,24 +72,16 @@ class Cloud(Rules):
 
 
 def cloud(
-    rng: np.random.Generator,
-    variant: Variant = "released",
-    *,
-    served: tuple[float, float] = (1.8, 2.2),
-    patience: int = 4,
-    minutes_kept: float = 0.9,
-    origin: Origin,
+    rng: np.random.Generator, *, served: tuple[float, float] = (1.8, 2.2), patience: int = 4, minutes_kept: float = 0.9
 ) -> LinearCMDP:
     """Half an hour of a small service, listed: exact optimum and regret.
 
     Args:
         rng: the environment's own stream.
-        variant: not read; there is one only.
         served: range that the mean number of requests done in a minute is drawn from.
         patience: the longest queue within the objective.
         minutes_kept: the share of the minutes that are to be within it.
-        origin: kept with the problem.
     """
     check_range("minutes_kept", minutes_kept, 0, 1)
     service = Cloud(served=float(rng.uniform(*served)), patience=patience)
-    return listed(service, minutes_kept * service.horizon, origin=origin)
+    return listed(service, minutes_kept * service.horizon)

@@ -11,6 +11,7 @@ import numpy as np
 
 from episafe.envs import ENVIRONMENTS, make
 from episafe.problems.cmdp import LinearCMDP
+from episafe.problems.policy import draw_index
 from episafe.problems.rules import Rules
 
 
@@ -41,8 +42,7 @@ class CMDPEnv(gymnasium.Env[int, int]):
         task, at = self.cmdp.task, (self._h, self._state, int(action))
         if self._h >= task.horizon:
             raise gymnasium.error.ResetNeeded(f"the episode of {task.horizon} steps is over: call reset()")
-        sums = np.cumsum(self.cmdp.P[at])
-        self._state = int(np.searchsorted(sums / sums[-1], self.np_random.random(), side="right"))
+        self._state = draw_index(self.cmdp.P[at], self.np_random)
         self._h += 1
         info = {"utility": float(task.utility[at])}
         return self._state, float(task.reward[at]), False, self._h == task.horizon, info
@@ -73,11 +73,8 @@ class RulesEnv(gymnasium.Env[Any, int]):
         """One step: each chance is drawn by itself, then the rules move; the utility is in info."""
         if self._h >= self.rules.horizon:
             raise gymnasium.error.ResetNeeded(f"the episode of {self.rules.horizon} steps is over: call reset()")
-        luck = []
-        for values, probabilities in self.rules.chances(self._h, self._state):
-            sums = np.cumsum(probabilities)
-            luck.append(values[int(np.searchsorted(sums / sums[-1], self.np_random.random(), side="right"))])
-        self._state, reward, utility = self.rules.move(self._h, self._state, int(action), tuple(luck))
+        luck = tuple(values[draw_index(p, self.np_random)] for values, p in self.rules.chances(self._h, self._state))
+        self._state, reward, utility = self.rules.move(self._h, self._state, int(action), luck)
         self._h += 1
         return np.array(self._state), reward, False, self._h == self.rules.horizon, {"utility": utility}
 

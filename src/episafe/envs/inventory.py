@@ -1,14 +1,13 @@
 """Inventory with a service level: how much to order each day, so that profit grows and demand is still served."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from episafe.envs.options import check_range, check_sizes
-from episafe.envs.threshold_draw import Origin, Variant
 from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.rules import Chance, Rules, State, listed, mostly
 from episafe.types import Array
@@ -40,19 +39,11 @@ class Inventory(Rules):
     holding: float = 0.6
     variation: float = 0.1
     horizon: int = 14
-    num_actions: int = field(init=False)
-    shape: State = field(init=False)
-    start: State = field(init=False)
 
     def __post_init__(self) -> None:
         most, usual = self.levels[-1], round(self.mean_demand)
-        derived: dict[str, Any] = {
-            "num_actions": len(self.levels),
-            "shape": (most + 1,) * (1 + self.lead_time),
-            "start": (most - self.lead_time * usual, *(usual,) * self.lead_time),
-        }
-        for name, value in derived.items():
-            object.__setattr__(self, name, value)
+        start = (most - self.lead_time * usual, *(usual,) * self.lead_time)
+        self.__dict__.update(num_actions=len(self.levels), shape=(most + 1,) * (1 + self.lead_time), start=start)
 
     def chances(self, h: int, state: State) -> list[Chance]:
         """Demand of the day."""
@@ -80,29 +71,25 @@ class Inventory(Rules):
 
 def inventory(
     rng: np.random.Generator,
-    variant: Variant = "released",
     *,
     mean_demand: tuple[float, float] = (1.8, 2.2),
     levels: tuple[int, ...] = (3, 5, 7, 9),
     holding: float = 0.6,
     service_level: float = 0.9,
-    origin: Origin,
 ) -> LinearCMDP:
     """Fourteen days of one product, listed: exact optimum and regret.
 
     Args:
         rng: the environment's own stream.
-        variant: not read; there is one only.
         mean_demand: range that the mean demand is drawn from.
         levels: order-up-to levels, rising; the incumbent's is the last.
         holding: cost of a unit left overnight; a unit sold earns 1.
         service_level: the share of each day's demand to be served, on average over the fortnight.
-        origin: kept with the problem.
     """
     check_range("service_level", service_level, 0, 1)
     check_sizes(**{f"levels[{i}]": level for i, level in enumerate(levels)})
     shop = Inventory(float(rng.uniform(*mean_demand)), levels=tuple(levels), holding=holding)
-    return listed(shop, service_level * shop.horizon, origin=origin)
+    return listed(shop, service_level * shop.horizon)
 
 
 @cache

@@ -1,14 +1,27 @@
-"""Options of environments: checked, and as a record says them."""
+"""Options of environments: read from their constructors, checked, and as a record says them."""
 
+import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from episafe.checks import as_whole
 
 
-def said_options(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, str]:
-    """{"options": …} with what differs from the defaults, in their order, for an origin; {} where nothing does."""
+def defaults_of(constructor: Callable[..., Any]) -> dict[str, Any]:
+    """The options of an environment with their defaults: all but the stream and the variant."""
+    parameters = inspect.signature(constructor).parameters.values()
+    return {p.name: p.default for p in parameters if p.name not in ("rng", "variant")}
+
+
+def said_options(name: str, options: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, str]:
+    """{"options": …} with what differs from the defaults, in their order, for an origin; {} where nothing does.
+
+    An option that the environment `name` does not have is refused.
+    """
+    for option in options:
+        if option not in defaults:
+            raise ValueError(f"{name} has no option {option!r}; it has {', '.join(defaults)}")
     given = {name: _plain(options.get(name, default)) for name, default in defaults.items()}
     said = ", ".join(f"{name}={value!r}" for name, value in given.items() if value != _plain(defaults[name]))
     return {"options": said} if said else {}

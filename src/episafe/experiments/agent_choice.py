@@ -1,14 +1,16 @@
-"""Agents by name, with the constants that go with a problem."""
+"""Agents by name, with the constants that go with a problem, and changes of them by name."""
 
+import json
+from collections.abc import Iterable
 from typing import Any
 
 from episafe.agents.base import Agent
-from episafe.envs import ENVIRONMENTS, PAPER
+from episafe.envs import ENVIRONMENTS, PAPER, options_of
 from episafe.learning.constants import Constants
 from episafe.learning.replanning import Replanning
 from episafe.problems.bandit import LinearBandit
 from episafe.problems.cmdp import LinearCMDP
-from episafe.registry import AGENTS, BANDIT_AGENTS
+from episafe.registry import AGENTS, BANDIT_AGENTS, CERTIFIERS
 
 
 def build_agent(
@@ -35,6 +37,16 @@ def build_bandit_agent(name: str, bandit: LinearBandit, num_rounds: int, delta: 
     return made
 
 
+def certified(agent: str, certifier: str) -> str:
+    """The name of `agent` under `certifier`."""
+    for kind, name, known in (("agent", agent, AGENTS), ("certifier", certifier, CERTIFIERS)):
+        if name not in known:
+            raise ValueError(f"no {kind} {name!r}; there are {', '.join(known)}")
+    if certifier != "model" and agent != "opse":
+        raise ValueError(f"--certifier {certifier} is for --agent opse, not {agent}: leave out one of them")
+    return agent if certifier == "model" else f"{agent}-{certifier}"
+
+
 def choose(which: str, cmdp: LinearCMDP, agent: str, num_episodes: int, **changes: Any) -> Constants:
     """The published, the tuned or the theorem's constants for a problem, with some changed."""
     if which == "published":
@@ -55,3 +67,27 @@ def default_constants(cmdp: LinearCMDP, agent: str, **changes: Any) -> Constants
     if cmdp.origin.get("env") in ENVIRONMENTS.keys() - PAPER.keys():
         return Constants.tuned(cmdp.task).replace(**changes)
     return Constants.paper(str(cmdp.origin.get("env", "")), AGENTS[agent].published_as).replace(**changes)
+
+
+def parse_changes(changes: Iterable[str]) -> dict[str, Any]:
+    """NAME=VALUE pairs, each value read as a number (JSON) where it is one."""
+    found: dict[str, Any] = {}
+    for change in changes:
+        name, equals, value = change.partition("=")
+        if not (name and equals and value):
+            raise ValueError(f"--set takes NAME=VALUE, e.g. C_u=2, got {change!r}")
+        try:
+            found[name] = json.loads(value)
+        except json.JSONDecodeError:
+            raise ValueError(f"--set {name}: {value!r} is not a number") from None
+    return found
+
+
+def split_changes(env: str, changes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Changes of constants, and of options of the environment."""
+    known = set(Constants.__dataclass_fields__) - {"level"}
+    if env in ENVIRONMENTS:
+        for name in changes.keys() - known - options_of(env).keys():
+            names = f"constants {', '.join(sorted(known))}; options of {env} {', '.join(options_of(env))}"
+            raise ValueError(f"--set: no {name!r}; there are {names}")
+    return {k: v for k, v in changes.items() if k in known}, {k: v for k, v in changes.items() if k not in known}

@@ -22,21 +22,20 @@ def bar(title: str, total: float, console: Console) -> Iterator[Callable[[float]
             yield lambda done: shown.update(task, completed=done)
             shown.update(task, completed=total)
     else:
-        yield _Lines(title, total, console)
+        yield _plain_lines(title, total, console)
 
 
-class _Lines:
+def _plain_lines(title: str, total: float, console: Console) -> Callable[[float], None]:
     """Plain lines, at most one every few seconds."""
+    start = last = time.monotonic()
 
-    def __init__(self, title: str, total: float, console: Console) -> None:
-        self._title, self._total, self._console = title, total, console
-        self._start = self._last = time.monotonic()
-
-    def __call__(self, done: float) -> None:
+    def show(done: float) -> None:
+        nonlocal last
         now = time.monotonic()
-        if now - self._last < LINE_EVERY or done <= 0:
+        if now - last < LINE_EVERY or done <= 0:
             return
-        self._last, elapsed = now, now - self._start
-        share = done / self._total
+        last, elapsed, share = now, now - start, done / total
         left = f", about {elapsed * (1 - share) / share:.0f} s left" if share >= MEANINGFUL else ""
-        self._console.print(f"{self._title}: {share:.0%} done, {elapsed:.0f} s elapsed{left}", highlight=False)
+        console.print(f"{title}: {share:.0%} done, {elapsed:.0f} s elapsed{left}", highlight=False)
+
+    return show

@@ -4,55 +4,19 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed, wait
-from dataclasses import dataclass, field
+from concurrent.futures import ProcessPoolExecutor, as_completed, wait
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+
+from episafe.experiments.specification import AnyJob
+from episafe.runs.record import Record, is_complete
 
 
-class Job(Protocol):
-    """A run that leaves a record in a folder of its own."""
-
-    @property
-    def name(self) -> str:
-        """Folder name of the record."""
-        ...
-
-    def is_done(self, records: Path) -> bool:
-        """Whether the record of just this job is there, whole."""
-        ...
-
-    def record(self) -> Any:
-        """Run the job."""
-        ...
-
-    def run(self, records: Path) -> None:
-        """Run the job and save its record."""
-        ...
-
-    def short(self) -> "Job":
-        """The same with so few episodes that little but compiling is left."""
-        ...
-
-    def compiled_as(self) -> str:
-        """Jobs of one answer compile the same code."""
-        ...
-
-
-J = TypeVar("J", bound=Job)
-
-
-@dataclass
-class Outcome:
-    """What became of the jobs: how many were there before, how many were made now, and which failed and why."""
-
-    found: int = 0
-    made: int = 0
-    failures: dict[str, str] = field(default_factory=dict)
-
-
-def run_jobs(jobs: Sequence[J], folder: Path, workers: int | None, on_done: Callable[[J], None]) -> Outcome:
+def run_jobs(
+    jobs: Sequence[AnyJob], folder: Path, workers: int | None, on_done: Callable[[AnyJob], None]
+) -> tuple[int, dict[str, str]]:
     """Make the records of all jobs below `folder`; those that are there already are kept as they are.
+
+    Returns how many were there, and the jobs that failed with their reasons; all others were made.
 
     Args:
         jobs: what to run; names must differ.
@@ -60,47 +24,44 @@ def run_jobs(jobs: Sequence[J], folder: Path, workers: int | None, on_done: Call
         workers: processes, None for one a core.
         on_done: called in this process after each job, found, made or failed.
     """
-    outcome = Outcome()
-    missing = [job for job in jobs if not job.is_done(folder)]
-    for job in jobs:
-        if job not in missing:
-            outcome.found += 1
-            on_done(job)
+    found = [job for job in jobs if _is_done(job, folder / job.name)]
+    missing, failures = [job for job in jobs if job not in found], {}
+    for job in found:
+        on_done(job)
     if not missing:
-        return outcome
+        return len(found), {}
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers or os.cpu_count(), mp_context=context, initializer=_ignore_interrupt) as pool:
         try:
             wait([pool.submit(_compile, kinds) for kinds in _kinds(missing)])
             waiting = {pool.submit(job.run, folder): job for job in missing}
             for future in as_completed(waiting):
-                _collect(outcome, waiting[future], future, on_done)
+                error = future.exception()
+                if error is not None:
+                    failures[waiting[future].name] = f"{type(error).__name__}: {error}"
+                on_done(waiting[future])
         except KeyboardInterrupt:
             pool.shutdown(wait=False, cancel_futures=True)
             for worker in multiprocessing.active_children():
                 worker.terminate()
             raise
-    return outcome
+    return len(found), failures
 
 
-def _collect(outcome: Outcome, job: J, future: "Future[None]", on_done: Callable[[J], None]) -> None:
-    error = future.exception()
-    if error is None:
-        outcome.made += 1
-    else:
-        outcome.failures[job.name] = f"{type(error).__name__}: {error}"
-    on_done(job)
+def _is_done(job: AnyJob, folder: Path) -> bool:
+    """Whether the record of just this job is there, whole."""
+    return is_complete(folder) and Record.load(folder).settings.get("job") == job.identity
 
 
-def _kinds(jobs: Sequence[Job]) -> list[list[Job]]:
+def _kinds(jobs: Sequence[AnyJob]) -> list[list[AnyJob]]:
     """Short jobs apart by what is compiled alike, so that nothing is compiled twice."""
-    groups: dict[str, dict[Job, None]] = {}
+    groups: dict[str, dict[AnyJob, None]] = {}
     for job in jobs:
         groups.setdefault(job.compiled_as(), {})[job.short()] = None
     return [list(group) for group in groups.values()]
 
 
-def _compile(jobs: Sequence[Job]) -> None:
+def _compile(jobs: Sequence[AnyJob]) -> None:
     """Run short jobs for the code that they leave in the compile cache, where all processes find it."""
     for job in jobs:
         job.record()

@@ -5,25 +5,26 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from episafe.checks import as_count, as_flag, as_slack
 from episafe.errors import InvalidProblem
-from episafe.gym.limit import Limit, read_limit
-from episafe.gym.observation_reader import Reading
+from episafe.gym.autoreset import sub_environments
+from episafe.gym.signal_limits import Limit, check_time_limit, read_limit, scale_end, scale_limit
 from episafe.gym.spaces import Actions, refuse_unreadable
-from episafe.gym.state_features import describe_states
-from episafe.gym.step_reader import Step, read_reset, read_step
-from episafe.gym.time_limit import check_time_limit, sub_environments
-from episafe.problems.boundary_states import ENDED, START
+from episafe.gym.step_reader import Range, Reading, read_reset, read_step
+from episafe.problems.episodic_task import ENDED, START
+from episafe.problems.features import describe_states
 from episafe.problems.policy import Policy
-from episafe.problems.sampled import FunctionPolicy, SampledTask, Signal, is_sealed, key
+from episafe.problems.sampled_problem import FunctionPolicy, SampledTask, Signal, is_sealed, key
 
 if TYPE_CHECKING:
     from episafe.gym.vector import VectorGymCMDP
 
+# an episode: its states (H+1), its actions (H), and the reward and utility seen at each step, NaN if told
+Played = tuple[list[Any], list[int], list[tuple[float, float]]]
 REMEMBERED = 10_000  # rows of policies whose running sums are kept
 NO_SUMS: tuple[Any, list[float]] = None, []
 STARTS_COMPARED = 8  # resets with different seeds, to see whether the start is fixed
@@ -89,14 +90,6 @@ def from_gymnasium(
     return kind(env, features, H, safe_policy, limit, as_flag("random_start", random_start), (reward, utility), shared)
 
 
-class Played(NamedTuple):
-    """One episode as it was played: states (H+1), actions (H), and the reward and utility of each step, NaN if told."""
-
-    states: list[Any]
-    actions: list[int]
-    seen: list[tuple[float, float]]
-
-
 class LiveCMDP(ABC):
     """A task, and an environment to play its episodes in, one or several at a time.
 
@@ -125,14 +118,15 @@ class LiveCMDP(ABC):
         self.env, self._H, self._random_start = env, horizon, random_start
         action_space, observation_space = self._spaces()
         refuse_unreadable(observation_space)
+        kept, _, scales = limit
         known, outside = (told[0] is not None, told[1] is not None), (ENDED, START) if random_start else (ENDED,)
-        self._reading = Reading(observation_space, Actions(action_space), limit.scales, known, outside)
+        self._reading = Reading(observation_space, Actions(action_space), scales, known, outside)
         self._seed: int | None = None
         self._sums: dict[int, tuple[Any, list[float]]] = {}  # of sealed rows, by their identity
         self._first = self._fixed_start()
         self._h, self._episode = horizon, 0
         A, steps_before = self._reading.actions.count, int(random_start)
-        threshold, slack = limit.scaled(horizon)
+        threshold, slack = scale_limit(limit, horizon)
         wide, dim, cell = describe_states(features, self._first, A, observation_space, outside)
         self.task = SampledTask(
             horizon=horizon + steps_before,
@@ -141,11 +135,11 @@ class LiveCMDP(ABC):
             initial_state=START if random_start else self._first,
             threshold=threshold,
             slack=slack,
-            safe_policy=FunctionPolicy(_inside(_probabilities(safe_policy), steps_before, A), A),
+            safe_policy=FunctionPolicy(_inside(safe_policy, steps_before, A), A),
             feature_function=wide,
             reward_function=_later(told[0], steps_before),
             utility_function=_later(told[1], steps_before),
-            outside=dict(zip(outside, (limit.after_the_end(), (0.0, 0.0)), strict=False)),
+            outside=dict(zip(outside, (scale_end(scales), (0.0, 0.0)), strict=False)),
             cell_function=cell,
             time_homogeneous=time_homogeneous,
             reading=self._reading,
@@ -153,16 +147,15 @@ class LiveCMDP(ABC):
         self.ended, self.after_the_end = ENDED, self.task.outside[ENDED]
         self.task.described(steps_before, self._first)
         self.task.safe_policy.probabilities(steps_before, self._first)
-        self.origin: dict[str, str | int | float] = _origin(env, limit, random_start)
+        self.origin: dict[str, str | int | float] = _origin(env, kept, scales) | {"random_start": int(random_start)}
 
     def __repr__(self) -> str:
         task, origin = self.task, self.origin
         states = "one-hot states" if task.one_hot else f"{task.dim} features"
+        sizes = f"{self._H} steps, {task.num_actions} actions, {states}"
         several = f", {self.num_envs} at a time" if self.is_vector else ""
-        return (
-            f"{type(self).__name__}({origin['env']}, {self._H} steps, {task.num_actions} actions, {states}, "
-            f"limit {origin['limit']:g} on the {origin['signal']}{several})"
-        )
+        limit = f"limit {origin['limit']:g} on the {origin['signal']}"
+        return f"{type(self).__name__}({origin['env']}, {sizes}, {limit}{several})"
 
     def seed(self, seed: int) -> None:
         """Begin the next episode with `env.reset(seed=seed)`."""
@@ -248,15 +241,16 @@ class LiveCMDP(ABC):
         if self._h >= self._H:
             raise InvalidProblem(f"the episode of {self._H} steps is over: call reset()")
 
-    def _followed(self, found: Step, place: str) -> tuple[Any, float, float]:
+    def _followed(self, returned: Any, place: str) -> tuple[Any, float, float]:
         """The state after a step, `ENDED` if the episode is over, and reward and utility in [0, 1]."""
-        if found.truncated and not found.terminated and self._h < self._H:
+        observation, reward, signal, terminated, truncated = read_step(returned, self._reading.signal, place)
+        if truncated and not terminated and self._h < self._H:
             raise InvalidProblem(
                 f"the environment truncates {place}, before the horizon {self._H}: give horizon={self._h}, or a longer "
                 "time limit to the environment"
             )
-        state = ENDED if found.terminated else self._reading.state(found.observation, place)
-        return state, *self._reading.values(found, place)
+        state = ENDED if terminated else self._reading.state(observation, place)
+        return state, *self._reading.values(reward, signal, place)
 
 
 class GymCMDP(LiveCMDP):
@@ -289,10 +283,9 @@ class GymCMDP(LiveCMDP):
         quickly = reading.quick_step(returned)
         if quickly is not None:
             return quickly
-        place = f"at step {self._h} of episode {self._episode}"
-        found = read_step(returned, reading.signal, place)
-        self._ended = found.terminated
-        return self._followed(found, place)
+        followed = self._followed(returned, f"at step {self._h} of episode {self._episode}")
+        self._ended = followed[0] is ENDED
+        return followed
 
     def replay(self, actions: Sequence[Sequence[int]]) -> list[list[Any]]:
         """The states that an episode has if these actions are taken."""
@@ -304,47 +297,39 @@ class GymCMDP(LiveCMDP):
         draw, step, uniform = self.draw, self.step, rng.random
         for policy in policies:
             state, probabilities = self.reset(), policy.probabilities
-            states, actions, seen = played = Played([state], [], [])
+            states, actions, seen = [state], [], []
             for h in range(self.task.horizon):
                 action = draw(probabilities(h, state), uniform())
                 state, reward, utility = step(action)
                 states.append(state)
                 actions.append(action)
                 seen.append((reward, utility))
-            yield played
+            yield states, actions, seen
 
     def _begin(self) -> list[Any]:
         return [self._reading.state(self._reset_env(), "at reset")]
 
 
-def _probabilities(policy: Any) -> Signal:
-    if hasattr(policy, "probabilities"):
-        found: Signal = policy.probabilities
-        return found
-    if not callable(policy):
+def _inside(policy: Any, steps_before: int, A: int) -> Signal:
+    """The policy by steps of the task; uniform outside, where actions are alike."""
+    function, alike = getattr(policy, "probabilities", policy), np.full(A, 1 / A)
+    if not callable(function):
         raise InvalidProblem(
             f"safe_policy must be a function (h, observation) ↦ probabilities, or a policy: make it one, not {policy!r}"
         )
-    return policy  # type: ignore[no-any-return]
-
-
-def _inside(policy: Signal, steps_before: int, A: int) -> Signal:
-    """The policy by steps of the task; uniform outside, where actions are alike."""
-    alike = np.full(A, 1 / A)
-    return lambda h, state: alike if state is ENDED or state is START else policy(h - steps_before, state)
+    return lambda h, state: alike if state is ENDED or state is START else function(h - steps_before, state)
 
 
 def _later(function: Signal | None, steps_before: int) -> Signal | None:
     return None if function is None else lambda h, state: function(h - steps_before, state)
 
 
-def _origin(env: Any, limit: Limit, random_start: bool) -> dict[str, str | int | float]:
+def _origin(env: Any, kept: float, scales: tuple[Range, Range]) -> dict[str, str | int | float]:
     one = (*sub_environments(env), env)[0]
     spec = getattr(env, "spec", None) or getattr(one, "spec", None)
     return {
         "env": getattr(spec, "id", None) or type(one).__name__,
-        "signal": limit.scales[1].name,
-        "limit": limit.kept,
-        **{f"{scale.name}_{end}": getattr(scale, end) for scale in limit.scales for end in ("low", "high")},
-        "random_start": int(random_start),
+        "signal": scales[1].name,
+        "limit": kept,
+        **{f"{scale.name}_{end}": getattr(scale, end) for scale in scales for end in ("low", "high")},
     }

@@ -80,6 +80,11 @@ def observations_of(observations: Any, env: Any, place: str) -> list[Any]:
     return found
 
 
+def sub_environments(env: Any) -> tuple[Any, ...]:
+    """The environments in a vector environment, where they are in this process."""
+    return tuple(getattr(env.unwrapped, "envs", ())) if hasattr(env, "num_envs") else ()
+
+
 def _each(name: str, value: Any, N: int, place: str) -> Any:
     array = np.asarray(value)
     if array.shape != (N,):

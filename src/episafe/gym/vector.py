@@ -8,9 +8,9 @@ import numpy as np
 from episafe.errors import InvalidProblem
 from episafe.gym.adapter import LiveCMDP, Played
 from episafe.gym.autoreset import DISABLED, NEXT_STEP, SAME_STEP, observations_of, read_mode, split
-from episafe.gym.step_reader import read_reset, read_step
+from episafe.gym.step_reader import read_reset
 from episafe.problems.policy import Policy
-from episafe.problems.sampled import key
+from episafe.problems.sampled_problem import key
 from episafe.types import Array
 
 
@@ -75,9 +75,8 @@ class VectorGymCMDP(LiveCMDP):
         signals = np.tile(self.after_the_end, (self._count, 1))
         for i in np.flatnonzero(self._playing):
             where = f"at step {self._h} of episode {self._before + i + 1}, sub-environment {i}"
-            found = read_step(tuples[i], self._reading.signal, where)
-            following[i], *signals[i] = self._followed(found, where)
-            self._playing[i] = not found.terminated
+            following[i], *signals[i] = self._followed(tuples[i], where)
+            self._playing[i] = following[i] is not self.ended
         self._follow(returned, place)
         return following, signals[:, 0], signals[:, 1]
 
@@ -90,14 +89,14 @@ class VectorGymCMDP(LiveCMDP):
         """One episode of each policy, N at a time side by side; sub-environments without one are idle."""
         for first in range(0, len(policies), self.num_envs):
             acting = policies[first : first + self.num_envs]
-            batch = [Played([state], [], []) for state in self.reset(len(acting))]
+            batch: list[Played] = [([state], [], []) for state in self.reset(len(acting))]
             for h in range(self.task.horizon):
-                for policy, one in zip(acting, batch, strict=True):
-                    one.actions.append(self.draw(policy.probabilities(h, one.states[-1]), rng.random()))
-                following, rewards, utilities = self.step([one.actions[-1] for one in batch])
-                for i, one in enumerate(batch):
-                    one.states.append(following[i])
-                    one.seen.append((float(rewards[i]), float(utilities[i])))
+                for policy, (states, actions, _) in zip(acting, batch, strict=True):
+                    actions.append(self.draw(policy.probabilities(h, states[-1]), rng.random()))
+                following, rewards, utilities = self.step([actions[-1] for _, actions, _ in batch])
+                for i, (states, _, seen) in enumerate(batch):
+                    states.append(following[i])
+                    seen.append((float(rewards[i]), float(utilities[i])))
             yield from batch
 
     def _spaces(self) -> tuple[Any, Any]:

@@ -48,18 +48,48 @@ def weight(log_weight):  # type: ignore[no-untyped-def]
 
 
 @inlined_kernel
-def softmax_step(h, n, steps_left, terms, scales, lam, room):  # type: ignore[no-untyped-def]
-    """Composite softmax at n states of step h, eight at a time (Def. "Composite softmax policy").
+def enter_values(Q, a, i, values, lam, kappa):  # type: ignore[no-untyped-def]
+    """Write Q̄ʳ, Q̄†, Q̲ᵘ of action a and its logit (Q̄† + Q̄ʳ + λQ̲ᵘ)/κ to `Q` (4, A, n) from i on; returns the logit."""
+    r, dagger, u = values
+    logit = fma(lam, u, dagger + r) * (1.0 / kappa)
+    store(Q, (0, a, i), r)
+    store(Q, (1, a, i), dagger)
+    store(Q, (2, a, i), u)
+    store(Q, (3, a, i), logit)
+    return logit
+
+
+@inlined_kernel
+def softmax_values(Q, i, top, kappa):  # type: ignore[no-untyped-def]
+    """V̄ʳ, V̄†, V̲ᵘ and 1/W from what `enter_values` left, `top` the largest logit (Def. "Composite softmax policy").
 
         π  = softmax((Q̄† + Q̄ʳ + λQ̲ᵘ)/κ)     V̄ʳ = π(Q̄ʳ − κ ln π)     V̄† = π Q̄†     V̲ᵘ = π Q̲ᵘ
 
-    See `Terms` and `Room`: `Q` holds P̂V on entry and Q on exit, and row h of `V` is written. With w = e^(logit −
-    largest) and W = Σ_a w: π = w/W and −Σ π ln π = ln W − Σ w ln w / W. w is left in `pi` and 1/W in `norm`. There is
-    room for n up to a multiple of eight.
+    With w = e^(logit − largest) and W = Σ_a w: π = w/W and −Σ π ln π = ln W − Σ w ln w / W. w replaces the logits.
     """
-    reward, utility, bonus = terms
-    Q, pi, norm, V = room
-    A, kappa = pi.shape[0], scales.kappa
+    W = w_ln_w = V_r = V_dagger = V_u = spread(0.0)
+    for a in range(Q.shape[1]):
+        log_weight = load(Q, (3, a, i)) - top
+        w = weight(log_weight)
+        store(Q, (3, a, i), w)
+        W += w
+        w_ln_w = fma(w, log_weight, w_ln_w)
+        V_r = fma(w, load(Q, (0, a, i)), V_r)
+        V_dagger = fma(w, load(Q, (1, a, i)), V_dagger)
+        V_u = fma(w, load(Q, (2, a, i)), V_u)
+    per_W = 1.0 / W
+    return fma(V_r, per_W, kappa * (log(W) - w_ln_w * per_W)), V_dagger * per_W, V_u * per_W, per_W
+
+
+@inlined_kernel
+def softmax_step(h, n, steps_left, terms, scales, lam, room):  # type: ignore[no-untyped-def]
+    """Composite softmax at n states of step h, eight at a time, by `action_values` and `softmax_values`.
+
+    `terms` are reward, utility and bonus β, (H, A, n); `room` is Q (4, A, n), which holds P̂V on entry, Q and w on exit,
+    norm (n,) for 1/W, and V (H, 3, n), of which row h is written. There is room for n up to a multiple of eight.
+    """
+    (reward, utility, bonus), (Q, norm, V) = terms, room
+    A, kappa = Q.shape[1], scales.kappa
     limits = ceilings(steps_left, A, scales)
     for i in range(0, n, LANES):
         top = spread(-np.inf)
@@ -67,28 +97,13 @@ def softmax_step(h, n, steps_left, terms, scales, lam, room):  # type: ignore[no
             beta = load(bonus, (h, a, i))
             told = load(reward, (h, a, i)), load(utility, (h, a, i))
             PV = load(Q, (0, a, i)), load(Q, (1, a, i)), load(Q, (2, a, i))
-            r, dagger, u = action_values(told, (beta, beta), PV, limits, scales)
-            logit = fma(lam, u, dagger + r) * (1.0 / kappa)
-            store(Q, (0, a, i), r)
-            store(Q, (1, a, i), dagger)
-            store(Q, (2, a, i), u)
-            store(pi, (a, i), logit)
-            top = largest(top, logit)
-        W = w_ln_w = V_r = V_dagger = V_u = spread(0.0)
-        for a in range(A):
-            log_weight = load(pi, (a, i)) - top
-            w = weight(log_weight)
-            store(pi, (a, i), w)
-            W += w
-            w_ln_w = fma(w, log_weight, w_ln_w)
-            V_r = fma(w, load(Q, (0, a, i)), V_r)
-            V_dagger = fma(w, load(Q, (1, a, i)), V_dagger)
-            V_u = fma(w, load(Q, (2, a, i)), V_u)
-        per_W = 1.0 / W
+            values = action_values(told, (beta, beta), PV, limits, scales)
+            top = largest(top, enter_values(Q, a, i, values, lam, kappa))
+        r, dagger, u, per_W = softmax_values(Q, i, top, kappa)
         store(norm, (i,), per_W)
-        store(V, (h, 0, i), fma(V_r, per_W, kappa * (log(W) - w_ln_w * per_W)))
-        store(V, (h, 1, i), V_dagger * per_W)
-        store(V, (h, 2, i), V_u * per_W)
+        store(V, (h, 0, i), r)
+        store(V, (h, 1, i), dagger)
+        store(V, (h, 2, i), u)
 
 
 @inlined_kernel
@@ -164,7 +179,7 @@ def feature_bonus(h, n, p, phi, gram_inv, scales, bonus):  # type: ignore[no-unt
 
 @inlined_kernel
 def average(h, a, i, rows, V):  # type: ignore[no-untyped-def]
-    """P̂_hV of r, †, u at slot i and action a, from the `Rows` of P̂ and V (H+1, n, 3, 8), eight λ at once."""
+    """P̂_hV of r, †, u at slot i and action a, from V (H+1, n, 3, 8) and the rows of P̂ (see `Work`), eight λ at once."""
     start, column, share = rows
     r = dagger = u = spread(0.0)
     for entry in range(start[h, a, i], start[h, a, i + 1]):
@@ -201,7 +216,7 @@ def bonuses(h, a, i, rows, V, bonus, scales):  # type: ignore[no-untyped-def]
 def count_step(h, n, rows, terms, scales, lams, Q, V):  # type: ignore[no-untyped-def]
     """`softmax_step` for counts: at n slots, one by one, with eight λ at once, `lams` (8,).
 
-    Writes row h of V (H+1, n, 3, 8) from row h + 1. `Q` (4, A, 8) is room for Q and logits; the rest is as there.
+    Writes row h of V (H+1, n, 3, 8) from row h + 1. `Q` (4, A, 8) is room for Q and w; the rest is as there.
     """
     reward, utility, bonus = terms
     A, kappa, lam = Q.shape[1], scales.kappa, load(lams, (0,))
@@ -210,23 +225,9 @@ def count_step(h, n, rows, terms, scales, lams, Q, V):  # type: ignore[no-untype
         top = spread(-np.inf)
         for a in range(A):
             PV, betas = average(h, a, i, rows, V), bonuses(h, a, i, rows, V, bonus, scales)
-            r, dagger, u = action_values((reward[h, a, i], utility[h, a, i]), betas, PV, limits, scales)
-            logit = fma(lam, u, dagger + r) * (1.0 / kappa)
-            store(Q, (0, a, 0), r)
-            store(Q, (1, a, 0), dagger)
-            store(Q, (2, a, 0), u)
-            store(Q, (3, a, 0), logit)
-            top = largest(top, logit)
-        W = w_ln_w = V_r = V_dagger = V_u = spread(0.0)
-        for a in range(A):
-            log_weight = load(Q, (3, a, 0)) - top
-            w = weight(log_weight)
-            W += w
-            w_ln_w = fma(w, log_weight, w_ln_w)
-            V_r = fma(w, load(Q, (0, a, 0)), V_r)
-            V_dagger = fma(w, load(Q, (1, a, 0)), V_dagger)
-            V_u = fma(w, load(Q, (2, a, 0)), V_u)
-        per_W = 1.0 / W
-        store(V, (h, i, 0, 0), fma(V_r, per_W, kappa * (log(W) - w_ln_w * per_W)))
-        store(V, (h, i, 1, 0), V_dagger * per_W)
-        store(V, (h, i, 2, 0), V_u * per_W)
+            values = action_values((reward[h, a, i], utility[h, a, i]), betas, PV, limits, scales)
+            top = largest(top, enter_values(Q, a, 0, values, lam, kappa))
+        r, dagger, u, _ = softmax_values(Q, 0, top, kappa)
+        store(V, (h, i, 0, 0), r)
+        store(V, (h, i, 1, 0), dagger)
+        store(V, (h, i, 2, 0), u)

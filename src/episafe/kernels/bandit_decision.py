@@ -13,9 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from episafe.kernels.arm_hull import INFEASIBLE, envelope
-from episafe.kernels.bandit_regression import estimates, norm
+from episafe.kernels.bandit_regression import estimates, norm, radius_now
 from episafe.kernels.compilation import kernel
-from episafe.kernels.confidence_radius import radius_now
 from episafe.kernels.mixing import admits, mixed, nudged
 from episafe.types import SAFE, SEARCH, Array, IntArray
 
@@ -57,20 +56,10 @@ class Rule(NamedTuple):
     seed_kept: float = 1.0
 
 
-class Room(NamedTuple):
+def room(num_arms: int) -> tuple[Array, Array, Array, Array, IntArray]:
     """Room to work in, one entry an arm: β, f, g, the pessimistic utility, an order."""
-
-    bonus: Array
-    f: Array
-    g: Array
-    bound: Array
-    order: IntArray
-
-
-def room(num_arms: int) -> Room:
-    """Room for `num_arms` arms."""
     bonus, f, g, bound = (np.empty(num_arms) for _ in range(4))
-    return Room(bonus, f, g, bound, np.empty(num_arms, dtype=np.int64))
+    return bonus, f, g, bound, np.empty(num_arms, dtype=np.int64)
 
 
 @kernel
@@ -98,40 +87,40 @@ def decide(arms, first, safe, model, rule, radius, room, policy):  # type: ignor
     if reason == SEED:  # no arm has a utility below −B, and the incumbent's is b + ξ or more
         _mix(safe, first, policy, rule.seed_kept, n)
         return SEARCH, np.nan, mixed(-rule.norm_bound, rule.threshold + slack, rule.seed_kept), SEED
-    if reason != ADMITTED:
-        _mix(safe, first, policy, 1.0, n)
-        return SAFE, np.nan, bound_safe, reason
-    optimism = optimism_of(rule, slack)
-    for i in range(n):
-        room.f[i] += optimism * C * room.bonus[i]
-        room.g[i] -= rule.pessimism * C * room.bonus[i]
-    needed = rule.threshold if rule.constrained else -np.inf
-    low, high, share, lam = envelope(room.f, room.g, needed, room.order)
-    if high == INFEASIBLE:
-        _mix(safe, first, policy, 1.0, n)
-        return SAFE, np.nan, bound_safe, NO_POLICY
-    if rule.shrink:
-        share, bound = _shrunk(rule, slack, (low, high, share), room, safe, first, policy)
-        if math.isnan(share):
-            _mix(safe, first, policy, 1.0, n)
-            return SAFE, np.nan, bound_safe, FAILED
-        return SEARCH, lam, bound, ADMITTED
-    if rule.constrained:
-        share = nudged(room.bound[low], room.bound[high], share, rule.threshold)
-        if math.isnan(share):
-            _mix(safe, first, policy, 1.0, n)
-            return SAFE, np.nan, bound_safe, FAILED
-    for i in range(n):
+    if reason == ADMITTED:
+        lam, bound, reason = _search(rule, slack, C, room, safe, first, policy)
+        if reason == ADMITTED:
+            return SEARCH, lam, bound, ADMITTED
+    _mix(safe, first, policy, 1.0, n)
+    return SAFE, np.nan, bound_safe, reason
+
+
+@kernel
+def _search(rule, slack, C, room, safe, first, policy):  # type: ignore[no-untyped-def]
+    """Fills `policy` with the proposal, checked; returns λ, the bound, and ADMITTED or the reason why not."""
+    (bonus, f, g, bounds, order), optimism = room, optimism_of(rule, slack)
+    for i in range(policy.shape[0]):
+        f[i] += optimism * C * bonus[i]
+        g[i] -= rule.pessimism * C * bonus[i]
         policy[i] = 0.0
-    policy[low] = 1.0 - share
-    policy[high] += share
-    return SEARCH, lam, mixed(room.bound[low], room.bound[high], share), ADMITTED
+    low, high, share, lam = envelope(f, g, rule.threshold if rule.constrained else -np.inf, order)
+    if high == INFEASIBLE:
+        return lam, np.nan, NO_POLICY
+    if rule.shrink:
+        share, bound = _shrunk(rule, slack, (low, high, share), bounds, safe, first, policy)
+    else:
+        if rule.constrained:
+            share = nudged(bounds[low], bounds[high], share, rule.threshold)
+        bound = mixed(bounds[low], bounds[high], share)
+        policy[low] = 1.0 - share
+        policy[high] += share
+    return lam, bound, FAILED if math.isnan(share) else ADMITTED
 
 
 @kernel
 def _score(arms, first, safe, model, C, room, n):  # type: ignore[no-untyped-def]
     """Into `room`: β, θ̂_rᵀa (f), θ̂_uᵀa (g) and θ̂_uᵀa − Cβ (bound) of each arm; returns β and bound of the incumbent."""
-    theta = estimates(model)
+    theta, (betas, f, g, bounds, _) = estimates(model), room
     bonus_safe, bound_safe = 0.0, 0.0
     for i in range(n):
         reward, utility = 0.0, 0.0
@@ -139,10 +128,10 @@ def _score(arms, first, safe, model, C, room, n):  # type: ignore[no-untyped-def
             reward += theta[0, j] * arms[first + i, j]
             utility += theta[1, j] * arms[first + i, j]
         bonus = norm(model, arms, first + i)
-        room.bonus[i], room.f[i], room.g[i], room.bound[i] = bonus, reward, utility, utility - C * bonus
+        betas[i], f[i], g[i], bounds[i] = bonus, reward, utility, utility - C * bonus
         if safe[first + i] > 0.0:
             bonus_safe += safe[first + i] * bonus
-            bound_safe += safe[first + i] * room.bound[i]
+            bound_safe += safe[first + i] * bounds[i]
     return bonus_safe, bound_safe
 
 
@@ -169,13 +158,13 @@ def _mix(safe, first, policy, kept, n):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _shrunk(rule, slack, proposal, room, safe, first, policy):  # type: ignore[no-untyped-def]
+def _shrunk(rule, slack, proposal, bounds, safe, first, policy):  # type: ignore[no-untyped-def]
     """γ·proposal + (1 − γ)·incumbent with the largest γ that γ·bound + (1 − γ)(b + ξ) ≥ b allows; γ and that bound.
 
     `proposal` is two arms and the share of the second.
     """
     low, high, share = proposal
-    bound, known = mixed(room.bound[low], room.bound[high], share), rule.threshold + slack
+    bound, known = mixed(bounds[low], bounds[high], share), rule.threshold + slack
     kept = 0.0 if admits(bound, rule.threshold) else (rule.threshold - bound) / (known - bound)
     kept = nudged(bound, known, kept, rule.threshold)
     for i in range(policy.shape[0]):

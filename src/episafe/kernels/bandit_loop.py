@@ -1,15 +1,14 @@
 """Rounds of a bandit: the same steps, in the same order, as the plain loop; a test compares both bit for bit."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from episafe.kernels.bandit_decision import Room, Rule, decide
-from episafe.kernels.bandit_regression import Regression, absorb
+from episafe.kernels.bandit_decision import decide
+from episafe.kernels.bandit_regression import absorb
 from episafe.kernels.bandit_rounds import expected, observe
 from episafe.kernels.compilation import kernel
-from episafe.kernels.confidence_radius import Radius
 from episafe.kernels.simulation import draw
 from episafe.types import Array, IntArray
 
@@ -23,27 +22,6 @@ class Span(NamedTuple):
     row: int
     round: int
     position: int
-
-
-class Offer(NamedTuple):
-    """The arms (n, d) and the incumbent's probabilities `safe` (n,); (m·n, d) and (m·n,), those of each round of a span
-    below each other, where the arms change. On a convex set both are unused."""
-
-    arms: Array
-    safe: Array
-    changes: bool
-
-
-class Learner(NamedTuple):
-    """What the agent knows and how it decides, `inside` the loop or not; after ln det Λ grew by `growth` once more."""
-
-    model: Regression
-    rule: Rule
-    radius: Radius
-    growth: float
-    inside: bool
-    room: Room
-    policy: Array
 
 
 class Deployed(NamedTuple):
@@ -74,21 +52,20 @@ def blank_rounds(room: int) -> RoundTrace:
     return RoundTrace(np.zeros(room, dtype=np.int32), np.zeros((room, 2)), np.zeros((room, 1)))
 
 
-class Columns(NamedTuple):
-    """The rows of a record that are filled, `facts`, how often each reason was given, `reasons`, and the trace."""
-
-    facts: Any
-    reasons: IntArray
-    trace: RoundTrace
-
-
 @kernel
 def play(offer, world, luck, learner, deployed, columns, span, start):  # type: ignore[no-untyped-def]
-    """Rounds `start` and on of a span, or until a plan is due that is not made here; returns the first not played."""
-    (facts, reasons, trace), marks, figures, model = columns, deployed.marks, deployed.figures, learner.model
+    """Rounds `start` and on of a span, or until a plan is due that is not made here; returns the first not played.
+
+    `offer`: the arms (n, d), the incumbent's probabilities (n,), and whether they change: then those of each round of
+    the span are below each other, (m·n, d) and (m·n,). On a convex set both are unused.
+    `learner`: model, rule, radius; the growth of ln det Λ after which to decide again; whether that is done here; the
+    room and the policy (n,) to do it in. `columns`: the facts of a record, how often each reason was given, the trace.
+    """
+    (facts, reasons, trace), marks, figures = columns, deployed.marks, deployed.figures
+    (model, _, _, growth, inside, _, _), (choices, noise) = learner, luck
     for i in range(start, span.length):
-        if marks[DUE] or offer.changes:
-            if not learner.inside:
+        if marks[DUE] or offer[2]:
+            if not inside:
                 return i
             replan(offer, i, world, learner, deployed)
             marks[ROUND] = span.round + i
@@ -97,14 +74,14 @@ def play(offer, world, luck, learner, deployed, columns, span, start):  # type: 
         facts.bounds[row, 0], facts.bounds[row, 1] = figures[2], figures[3]
         facts.sources[row], facts.plan_ids[row] = marks[SOURCE], marks[ID]
         reasons[marks[REASON]] += 1
-        atom = draw(deployed.running, luck.choices[span.position + i])
-        reward, utility = observe(world, deployed.atoms, atom, luck, span.position + i)
+        atom = draw(deployed.running, choices[span.position + i])
+        reward, utility = observe(world, deployed.atoms, atom, noise, span.position + i)
         if trace.atoms.shape[0] > 0:
             place = row % trace.atoms.shape[0]
             trace.atoms[place], trace.known[place, 0] = atom, figures[4]
             trace.signals[place, 0], trace.signals[place, 1] = reward, utility
         absorb(model, deployed.atoms, atom, reward, utility)
-        if model.log_det[0] - figures[4] > learner.growth:
+        if model.log_det[0] - figures[4] > growth:
             marks[DUE] = 1
     return span.length
 
@@ -112,11 +89,10 @@ def play(offer, world, luck, learner, deployed, columns, span, start):  # type: 
 @kernel
 def replan(offer, i, world, learner, deployed):  # type: ignore[no-untyped-def]
     """Decide for place i of a span, and put the new plan in force."""
-    arms, policy, model, marks, figures = offer.arms, learner.policy, learner.model, deployed.marks, deployed.figures
-    first = i * policy.shape[0] if offer.changes else 0
-    source, lam, bound, reason = decide(
-        arms, first, offer.safe, model, learner.rule, learner.radius, learner.room, policy
-    )
+    (arms, safe, changes), marks, figures = offer, deployed.marks, deployed.figures
+    model, rule, radius, _, _, room, policy = learner
+    first = i * policy.shape[0] if changes else 0
+    source, lam, bound, reason = decide(arms, first, safe, model, rule, radius, room, policy)
     deploy(arms, first, policy, world, deployed)
     figures[2], figures[3], figures[4] = lam, bound, model.log_det[0]
     marks[SOURCE], marks[DUE], marks[REASON] = source, 0, reason

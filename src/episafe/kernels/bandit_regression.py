@@ -1,4 +1,7 @@
-"""Ridge regression of reward and utility on actions: Λ = I + Σ aaᵀ, θ̂_g = Λ⁻¹ Σ a g for g = r, u. ρ = 1."""
+"""Ridge regression of reward and utility on actions: Λ = I + Σ aaᵀ, θ̂_g = Λ⁻¹ Σ a g for g = r, u. ρ = 1.
+
+And its confidence radius C as it grows; learning/bandit_radius.py says which are proved.
+"""
 
 import math
 from typing import NamedTuple
@@ -24,6 +27,17 @@ class Regression(NamedTuple):
 def blank(dim: int) -> Regression:
     """Nothing learned yet."""
     return Regression(np.eye(dim), np.eye(dim), np.zeros((2, dim)), np.zeros(1), np.zeros(1, dtype=np.int64))
+
+
+class Radius(NamedTuple):
+    """C = offset + noise·√(per_log_det·ln det Λ + per_log_count·ln(1 + n) + constant), for n < limit observations."""
+
+    offset: float
+    noise: float
+    per_log_det: float
+    per_log_count: float
+    constant: float
+    limit: float
 
 
 @kernel
@@ -93,3 +107,10 @@ def norm(model, actions, row):  # type: ignore[no-untyped-def]
             image += model.gram_inv[i, j] * actions[row, j]
         square += image * actions[row, i]
     return math.sqrt(max(square, 0.0))
+
+
+@kernel
+def radius_now(radius, log_det, count):  # type: ignore[no-untyped-def]
+    """C after `count` observations."""
+    growing = radius.per_log_det * log_det + radius.per_log_count * math.log(1.0 + count)
+    return radius.offset + radius.noise * math.sqrt(growing + radius.constant)

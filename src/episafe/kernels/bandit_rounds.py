@@ -21,17 +21,10 @@ class World(NamedTuple):
     clicks: bool
 
 
-class Luck(NamedTuple):
-    """What chance brings in the rounds of a block: `choices` (BLOCK,) uniform, `noise` (BLOCK, 2) normal."""
-
-    choices: Array
-    noise: Array
-
-
-def luck(seed: int, block: int) -> Luck:
-    """The luck of one block; it depends on the seed and the number of the block alone."""
+def luck(seed: int, block: int) -> tuple[Array, Array]:
+    """The luck of one block, choices (BLOCK,) uniform, noise (BLOCK, 2) normal; by the seed and its number alone."""
     rng = np.random.default_rng(np.random.SeedSequence([seed, block]))
-    return Luck(rng.random(BLOCK), rng.standard_normal((BLOCK, 2)))
+    return rng.random(BLOCK), rng.standard_normal((BLOCK, 2))
 
 
 @kernel
@@ -54,14 +47,14 @@ def mean(theta, which, actions, row):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def observe(world, actions, row, luck, position):  # type: ignore[no-untyped-def]
-    """Reward and utility seen when `actions[row]` is played."""
+def observe(world, actions, row, noise, position):  # type: ignore[no-untyped-def]
+    """Reward and utility seen when `actions[row]` is played, with the `noise` of a block."""
     reward, utility = mean(world.theta, 0, actions, row), mean(world.theta, 1, actions, row)
     if world.clicks:
-        seen = 1.0 if 0.5 * math.erfc(-luck.noise[position, 0] / math.sqrt(2.0)) < reward else 0.0
+        seen = 1.0 if 0.5 * math.erfc(-noise[position, 0] / math.sqrt(2.0)) < reward else 0.0
     else:
-        seen = reward + world.noise * luck.noise[position, 0]
-    return seen, utility + world.noise * luck.noise[position, 1]
+        seen = reward + world.noise * noise[position, 0]
+    return seen, utility + world.noise * noise[position, 1]
 
 
 @kernel

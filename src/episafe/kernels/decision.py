@@ -6,7 +6,7 @@ from episafe.kernels.backward_pass import clear, count_step, feature_bonus, pred
 from episafe.kernels.compilation import by_model, inlined_kernel, lean_kernel
 from episafe.kernels.lanes import load, store
 from episafe.kernels.mixing import admits
-from episafe.kernels.model_arrays import CountModel, DenseModel, Room, Rows, Terms
+from episafe.kernels.model_arrays import CountModel, DenseModel
 from episafe.types import SAFE, SEARCH, ZERO
 
 ABOVE, BELOW, TOP, BOTTOM, HALVE, LAST = range(6)  # stages of the search
@@ -18,20 +18,20 @@ def _refresh_dense(model, size, work, scales):  # type: ignore[no-untyped-def]
 
 
 def _refresh_counts(model, size, work, scales):  # type: ignore[no-untyped-def]
-    H, A, _ = model.visits.shape
+    (H, A, _), (start, column, share) = model.visits.shape, work.rest
     for h in range(H):
         entry = 0
         for a in range(A):
             for i in range(size[h]):
-                work.start[h, a, i] = entry
+                start[h, a, i] = entry
                 work.bonus[h, a, i] = 1.0 / np.sqrt(model.visits[h, a, i] + model.ridge)
                 t = model.first[h, a, i]
                 while t >= 0:
-                    work.column[h, entry] = model.target[h, t]
-                    work.share[h, entry] = model.times[h, t] / (model.visits[h, a, i] + model.ridge)
+                    column[h, entry] = model.target[h, t]
+                    share[h, entry] = model.times[h, t] / (model.visits[h, a, i] + model.ridge)
                     entry += 1
                     t = model.following[h, t]
-            work.start[h, a, size[h]] = entry
+            start[h, a, size[h]] = entry
 
 
 @by_model(lean_kernel, {DenseModel: _refresh_dense, CountModel: _refresh_counts})
@@ -41,9 +41,9 @@ def refresh(model, size, work, scales):  # type: ignore[no-untyped-def]
 
 # Both forms unpack their arrays once: taking them from a tuple in the loop costs as much as the arithmetic.
 def _evaluate_dense(model, support, work, scales):  # type: ignore[no-untyped-def]
-    phi, gram_inv, moments, projected, weights = model.phi, model.gram_inv, model.moments, work.projected, work.weights
-    size, terms = support.size, Terms(support.reward, support.utility, work.bonus)
-    V, Q, room = work.V, work.Q, Room(work.Q, work.pi, work.norm, work.V)
+    phi, gram_inv, moments, (norm, projected, weights) = model.phi, model.gram_inv, model.moments, work.rest
+    size, terms = support.size, (support.reward, support.utility, work.bonus)
+    V, Q, room = work.V, work.Q, (work.Q, norm, work.V)
     last, lam = size.shape[0] - 1, work.lams[0]
     for h in range(last, -1, -1):
         if h == last:
@@ -56,10 +56,10 @@ def _evaluate_dense(model, support, work, scales):  # type: ignore[no-untyped-de
 
 
 def _evaluate_counts(model, support, work, scales):  # type: ignore[no-untyped-def]
-    size, terms = support.size, Terms(support.reward, support.utility, work.bonus)
-    rows, V, Q, lams = Rows(work.start, work.column, work.share), work.V, work.Q, work.lams
+    size, terms = support.size, (support.reward, support.utility, work.bonus)
+    V, Q, lams = work.V, work.Q, work.lams
     for h in range(size.shape[0] - 1, -1, -1):
-        count_step(h, size[h], rows, terms, scales, lams, Q, V)
+        count_step(h, size[h], work.rest, terms, scales, lams, Q, V)
     store(work.bounds, (0,), load(V, (0, 0, 2, 0)))
 
 

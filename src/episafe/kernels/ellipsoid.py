@@ -21,12 +21,7 @@ from episafe.types import Array
 STEPS = 200  # the gap falls by a factor of about four a step, so that 25 are usual
 GAP = 1e-13  # relative to the size of the terms: what float64 leaves of a difference
 
-
-class Scales(NamedTuple):
-    """`c_f` and `c_g` of f = pᵀy + c_f‖y‖ and g = qᵀy − c_g‖y‖."""
-
-    c_f: float
-    c_g: float
+Frame = tuple[Array, Array]  # basis with a = basis·y, and the eigenvalues w (d,) of W in growing order
 
 
 class Solution(NamedTuple):
@@ -39,25 +34,18 @@ class Solution(NamedTuple):
     feasible: bool
 
 
-class Frame(NamedTuple):
-    """a = basis·y, and the eigenvalues w (d,) of W in growing order."""
-
-    basis: Array
-    w: Array
-
-
 def frame(root: Array, gram_inv: Array) -> Frame:
     """The coordinates in which set and norm are diagonal; `root` is L⁻ᵀ (d, d)."""
     w, V = np.linalg.eigh(root.T @ gram_inv @ root)
-    return Frame(root @ V, np.maximum(w, np.finfo(np.float64).tiny))
+    return root @ V, np.maximum(w, np.finfo(np.float64).tiny)
 
 
-def solve(theta_r: Array, theta_u: Array, at: Frame, scales: Scales, threshold: float) -> Solution:
-    """The best mixture for f = θ_rᵀa + c_f‖a‖_{Λ⁻¹}, g = θ_uᵀa − c_g‖a‖_{Λ⁻¹}, E[g] ≥ b."""
-    ends = np.empty((2, len(at.w)))
-    p, q = at.basis.T @ theta_r, at.basis.T @ theta_u
-    share, lam, gap, feasible = chords(p, q, at.w, scales.c_f, scales.c_g, threshold, ends)
-    return Solution(ends @ at.basis.T, share, lam, gap, feasible)
+def solve(theta_r: Array, theta_u: Array, at: Frame, scales: tuple[float, float], threshold: float) -> Solution:
+    """The best mixture for f = θ_rᵀa + c_f‖a‖_{Λ⁻¹}, g = θ_uᵀa − c_g‖a‖_{Λ⁻¹}, E[g] ≥ b; `scales` are c_f, c_g."""
+    basis, w = at
+    ends = np.empty((2, len(w)))
+    found = chords(basis.T @ theta_r, basis.T @ theta_u, w, *scales, threshold, ends)
+    return Solution(ends @ basis.T, *found)
 
 
 @kernel

@@ -12,6 +12,8 @@ import numpy as np
 from episafe.kernels.compilation import kernel
 from episafe.types import Array, IntArray
 
+Greedy = tuple[IntArray, IntArray]  # a policy and, by the order of next states it favours, a kernel; both (H, S)
+
 
 class Box(NamedTuple):
     """Confidence set of the kernel: `lower`, `upper`, both (H, S, A, S), `bonus` β (H, S, A) = Σ_{s'} γ."""
@@ -19,13 +21,6 @@ class Box(NamedTuple):
     lower: Array
     upper: Array
     bonus: Array
-
-
-class Greedy(NamedTuple):
-    """A policy and, by the order of next states that it favours, a kernel of the box; both (H, S)."""
-
-    actions: IntArray
-    order: IntArray
 
 
 @kernel

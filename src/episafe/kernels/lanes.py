@@ -50,10 +50,7 @@ class Lanes(types.Type):
 lanes = Lanes()
 
 
-@register_model(Lanes)
-class _LanesModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, lanes_type: Any) -> None:
-        super().__init__(manager, lanes_type, VECTOR)
+register_model(Lanes)(lambda manager, lanes_type: models.PrimitiveModel(manager, lanes_type, VECTOR))
 
 
 @lower_cast(types.Number, Lanes)
@@ -137,11 +134,7 @@ def smallest(typing_context, x, y):  # type: ignore[no-untyped-def]
 @function
 def unless_below(typing_context, x, limit, y):  # type: ignore[no-untyped-def]
     """y, but 0 where x < limit."""
-
-    def generate(builder: Any, x: Any, limit: Any, y: Any) -> Any:
-        return builder.select(builder.fcmp_ordered("<", x, limit), _constant(y.type, 0.0), y)
-
-    return _each(generate, x, limit, y)
+    return _each(lambda b, x, limit, y: b.select(b.fcmp_ordered("<", x, limit), _constant(y.type, 0.0), y), x, limit, y)
 
 
 @function
@@ -222,11 +215,7 @@ def _place(context: Any, builder: Any, signature: Any, values: Any) -> Any:
 @function
 def load(typing_context, array, index):  # type: ignore[no-untyped-def]
     """array[index] and the seven after it along the last axis, which must be there."""
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return builder.load(_place(context, builder, signature, values), align=8)
-
-    return lanes(array, index), generate
+    return lanes(array, index), lambda context, b, *given: b.load(_place(context, b, *given), align=8)
 
 
 @function

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from episafe.kernels.compilation import plain_kernel
 
-ROUNDING = 2.0**-52
+ROUNDING = 2.0**-52  # shares are raised by 0, 1, 3, 7, 15, … of it: each step is twice the one before
 
 
 @plain_kernel
@@ -31,12 +31,6 @@ def share_reaching(low, high, threshold):  # type: ignore[no-untyped-def]
 
 
 @plain_kernel
-def next_nudge(nudge):  # type: ignore[no-untyped-def]
-    """0, 1, 3, 7, 15, … roundings: each step is twice the one before it."""
-    return 2.0 * nudge + ROUNDING
-
-
-@plain_kernel
 def nudged(low, high, share, threshold):  # type: ignore[no-untyped-def]
     """The smallest share ≥ `share` tried whose mixture passes the check in float64; NaN where `high` itself fails."""
     nudge = 0.0
@@ -44,7 +38,7 @@ def nudged(low, high, share, threshold):  # type: ignore[no-untyped-def]
         tried = min(share + nudge, 1.0)
         if admits(mixed(low, high, tried), threshold):
             return tried
-        nudge = next_nudge(nudge)
+        nudge = 2.0 * nudge + ROUNDING
     return math.nan
 
 
@@ -55,5 +49,5 @@ def nudged_until(passes: Callable[[float], bool], share: float) -> float:
         tried = min(share + nudge, 1.0)
         if passes(tried):
             return tried
-        nudge = next_nudge(nudge)
+        nudge = 2.0 * nudge + ROUNDING
     return math.nan

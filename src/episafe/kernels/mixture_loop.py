@@ -32,31 +32,24 @@ class OnTrial(NamedTuple):
     threshold: float
 
 
-class Stretch(NamedTuple):
-    """Episodes `start` to `stop`, after `num_credited` that the certificate has seen; `failed`: proposing went wrong,
-    so that the incumbent acts."""
-
-    start: int
-    stop: int
-    num_credited: int
-    failed: bool
-
-
 @kernel
 def play(world, on_trial, trials, learner, streams, columns, trace, stretch):  # type: ignore[no-untyped-def]
     """The episodes of a stretch, or until the arrays are full; returns the first episode not made.
 
-    `learner` is (visited, model), `streams` those of actions, transitions and the coin, `columns` (facts, coins).
+    `learner` is (visited, model), `streams` those of actions, transitions and the coin, `columns` (facts, coins),
+    `stretch` the first episode, the one after the last, how many the certificate has seen, and whether proposing went
+    wrong, so that the incumbent acts.
     """
     (visited, model), (choices, transitions, coin), (facts, coins) = learner, streams, columns
+    start, stop, num_credited, failed = stretch
     size, n, (_, H, _, _) = visited.support.size, visited.phi.shape[3], on_trial.tables.shape
     states, actions, slots = np.empty(H + 1, dtype=np.int64), np.empty(H, dtype=np.int64), np.empty(H, dtype=np.int64)
     traced = trace.rows.shape[0] > 0
-    for k in range(stretch.start, stretch.stop):
-        if is_full(model, size, n):
+    for k in range(start, stop):
+        if is_full(model, size, n, 1):
             return k
-        i, j, p, bound = choose(trials, on_trial.threshold, stretch.num_credited + k - stretch.start)
-        if stretch.failed or not (i == j == 0 or admits(bound, on_trial.threshold)):
+        i, j, p, bound = choose(trials, on_trial.threshold, num_credited + k - start)
+        if failed or not (i == j == 0 or admits(bound, on_trial.threshold)):
             i, j, p, bound = 0, 0, 1.0, np.nan
         on_trial.last[0], on_trial.last[1], on_trial.last[2], on_trial.last[3] = i, j, p, bound
         note(on_trial, facts, coins, k)
@@ -71,7 +64,7 @@ def play(world, on_trial, trials, learner, streams, columns, trace, stretch):  #
         credit_both(world, on_trial, trials, states, actions)
         enter(visited, states, slots)
         absorb(model, slots, actions)
-    return stretch.stop
+    return stop
 
 
 @lean_kernel

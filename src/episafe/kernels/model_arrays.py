@@ -1,13 +1,21 @@
-"""The arrays that kernels work on, by name.
+"""The arrays that kernels work on, by name; made and widened.
 
 States are stood for by *slots*: slot i of step h is the i-th distinct state seen at that step, so nothing but `Known`
 has the size of the state space. Slot 0 of step 0 is the initial state. Slots are the last axis of every array, so that
 loops over them vectorise. Values come in threes, in the order r, †, u.
 """
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+from episafe.kernels.lanes import LANES, padded
 from episafe.types import Array, IntArray
+
+FIRST_SLOTS, FIRST_TRANSITIONS = 16, 32  # room to begin with; it doubles when it is used up (see lanes.padded)
+
+Entry = TypeVar("Entry", bound=np.generic)
 
 
 class Scales(NamedTuple):
@@ -103,37 +111,15 @@ class CountModel(NamedTuple):
         return False
 
 
-class Terms(NamedTuple):
-    """What a step brings by itself: `reward`, `utility` and `bonus` β, all (H, A, n)."""
+class Work(NamedTuple):
+    """Room for one plan: what is computed once a plan and used at every λ, and the values of the last λ.
 
-    reward: Array
-    utility: Array
-    bonus: Array
+    `bonus` (H, A, n) is β. `lams` are the λ evaluated together, one with features, eight with counts, with their bounds
+    in `bounds`; `lane` (1,) is the place of the λ asked for last, `found` (1,) the λ found last, NaN if none.
 
-
-class Room(NamedTuple):
-    """Room for the softmax at n states: `Q` (3, A, n), weights `pi` (A, n), `norm` (n,) and values `V` (H, 3, n)."""
-
-    Q: Array
-    pi: Array
-    norm: Array
-    V: Array
-
-
-class Rows(NamedTuple):
-    """P̂ row by row: entries `start[h, a, i]` to `start[h, a, i+1]` of `column`, `share` (H, m)."""
-
-    start: IntArray
-    column: IntArray
-    share: Array
-
-
-class FeatureWork(NamedTuple):
-    """Room for one plan with features: what is computed once a plan and used at every λ, and the values of the last λ.
-
-    `bonus` (H, A, n) is β. `lams` (1,) is the λ evaluated last, with its bound in `bounds`; `lane` (1,) is 0. `found`
-    (1,) is the λ found last, NaN if none. `V` (H+1, 3, n), `Q` (3, A, n), `pi` (A, n), `norm` (n,), `projected` (3, d),
-    `weights` (H, 3, d).
+        features:  `V` (H+1, 3, n), `Q` (4, A, n), `rest`: `norm` (n,), `projected` (3, d), `weights` (H, 3, d)
+        counts:    `V` (H+1, n, 3, 8), `Q` (4, A, 8), `rest`: P̂ row by row, entries `start[h, a, i]` to
+                   `start[h, a, i+1]` of `column`, `share` (H, m)
     """
 
     bonus: Array
@@ -143,30 +129,53 @@ class FeatureWork(NamedTuple):
     found: Array
     V: Array
     Q: Array
-    pi: Array
-    norm: Array
-    projected: Array
-    weights: Array
-
-
-class CountWork(NamedTuple):
-    """Room for one plan with counts, as `FeatureWork`.
-
-    `lams` (8,) are the λ evaluated together; `lane` (1,) is the place among them of the λ asked for last. `V`
-    (H+1, n, 3, 8), `Q` (4, A, 8); `start` (H, A, n+1), `column` and `share` (H, m) are those of `Rows`.
-    """
-
-    bonus: Array
-    lams: Array
-    bounds: Array
-    lane: IntArray
-    found: Array
-    V: Array
-    Q: Array
-    start: IntArray
-    column: IntArray
-    share: Array
+    rest: tuple[Any, ...]
 
 
 Model = DenseModel | CountModel
-Work = FeatureWork | CountWork
+
+
+def known_arrays(reward: Array, utility: Array, phi: Array | None) -> Known:
+    """A task's arrays, reward and utility (H, S, A), phi (S, A, d), with states last and room for whole lanes."""
+    _, S, A = reward.shape
+    phi = np.zeros((S, A, 0)) if phi is None else phi
+    arrays = [np.ascontiguousarray(np.moveaxis(given, 1, -1)) for given in (reward, utility, phi[None])]
+    return Known(*[widened(array, padded(S)) for array in arrays])
+
+
+def dense_model(phi: Array, ridge: float) -> DenseModel:
+    """Nothing learned yet, on features phi (H, A, d, n)."""
+    H, _, d, n = phi.shape
+    gram, gram_inv = (np.tile(scale * np.eye(d), (H, 1, 1)) for scale in (ridge, 1 / ridge))
+    return DenseModel(phi, gram, gram_inv, np.zeros(H), np.zeros((H, d, n)))
+
+
+def count_model(shape: tuple[int, int, int], ridge: float) -> CountModel:
+    """Nothing counted yet, with room for n slots a step: `shape` is (H, A, n)."""
+    H, m = shape[0], FIRST_TRANSITIONS
+    following, target = (np.zeros((H, m), dtype=np.int64) for _ in range(2))
+    none = np.zeros(H, dtype=np.int64)
+    return CountModel(
+        np.zeros(shape), np.zeros(H), np.full(shape, -1), following, target, np.zeros((H, m)), none, ridge
+    )
+
+
+def room_to_plan(model: Model, n: int, found: Array) -> Work:
+    """Room to plan in, for n slots a step."""
+    if model.is_dense:
+        (H, A, d, _), lanes = model.phi.shape, 1
+        values = np.zeros((H + 1, 3, n)), np.zeros((4, A, n))
+        rest: tuple[Any, ...] = np.zeros(n), np.zeros((3, d)), np.zeros((H, 3, d))
+    else:
+        (H, A, _), m, lanes = model.visits.shape, model.times.shape[1], LANES
+        values = np.zeros((H + 1, n, 3, LANES)), np.zeros((4, A, LANES))
+        start, column = np.zeros((H, A, n + 1), dtype=np.int64), np.zeros((H, m), dtype=np.int64)
+        rest = start, column, np.zeros((H, m))
+    lams, bounds, lane = np.full(lanes, np.nan), np.full(lanes, np.nan), np.zeros(1, dtype=np.int64)
+    return Work(np.zeros((H, A, n)), lams, bounds, lane, found, *values, rest)
+
+
+def widened(array: NDArray[Entry], length: int, filling: int = 0) -> NDArray[Entry]:
+    """`array` with its last axis extended to `length`."""
+    padding = [(0, 0)] * (array.ndim - 1) + [(0, length - array.shape[-1])]
+    return np.pad(array, padding, constant_values=filling)

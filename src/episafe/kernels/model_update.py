@@ -5,45 +5,41 @@ Where steps share their data (see learning/shared_steps.py) a state has one slot
 
 import numpy as np
 
-from episafe.kernels.compilation import by_model, kernel, lean_kernel
+from episafe.kernels.compilation import by_model, inlined_kernel, kernel, lean_kernel
 from episafe.kernels.model_arrays import CountModel, DenseModel
+
+
+@inlined_kernel
+def describe(visited, h, s, i):  # type: ignore[no-untyped-def]
+    """Give state s slot i of step h, with what is known of it."""
+    known, slot_of, state_of, support, phi = visited
+    support.size[h] += 1
+    slot_of[h, s], state_of[h, i] = i, s
+    for a in range(phi.shape[1]):
+        support.reward[h, a, i], support.utility[h, a, i] = known.reward[h, a, s], known.utility[h, a, s]
+        for k in range(phi.shape[2]):
+            phi[h, a, k, i] = known.phi[0, a, k, s]
 
 
 @lean_kernel
 def enter(visited, states, slots):  # type: ignore[no-untyped-def]
     """Slots (H,) of the states of one episode; a state new to its step gets the next slot and is described there."""
-    known, slot_of, state_of, support, phi = visited
-    H, A, d, _ = phi.shape
-    for h in range(H):
-        s = states[h]
-        if slot_of[h, s] < 0:
-            i = support.size[h]
-            support.size[h] += 1
-            slot_of[h, s], state_of[h, i] = i, s
-            for a in range(A):
-                support.reward[h, a, i], support.utility[h, a, i] = known.reward[h, a, s], known.utility[h, a, s]
-                for k in range(d):
-                    phi[h, a, k, i] = known.phi[0, a, k, s]
-        slots[h] = slot_of[h, s]
+    slot_of, size = visited.slot_of, visited.support.size
+    for h in range(slots.shape[0]):
+        if slot_of[h, states[h]] < 0:
+            describe(visited, h, states[h], size[h])
+        slots[h] = slot_of[h, states[h]]
 
 
 @lean_kernel
 def enter_all_steps(visited, states, slots):  # type: ignore[no-untyped-def]
     """Slots (H+1,) of the states of one episode; a new state gets the next slot, and is described, at every step."""
-    known, slot_of, state_of, support, phi = visited
-    H, A, d, _ = phi.shape
-    for t in range(H + 1):
-        s = states[t]
-        if slot_of[0, s] < 0:
-            i = support.size[0]
-            for h in range(H):
-                support.size[h] += 1
-                slot_of[h, s], state_of[h, i] = i, s
-                for a in range(A):
-                    support.reward[h, a, i], support.utility[h, a, i] = known.reward[h, a, s], known.utility[h, a, s]
-                    for k in range(d):
-                        phi[h, a, k, i] = known.phi[0, a, k, s]
-        slots[t] = slot_of[0, s]
+    for t in range(slots.shape[0]):
+        if visited.slot_of[0, states[t]] < 0:
+            i = visited.support.size[0]
+            for h in range(slots.shape[0] - 1):
+                describe(visited, h, states[t], i)
+        slots[t] = visited.slot_of[0, states[t]]
 
 
 def _absorb_dense(model, slots, actions):  # type: ignore[no-untyped-def]
@@ -69,13 +65,9 @@ def _absorb_dense(model, slots, actions):  # type: ignore[no-untyped-def]
                 model.moments[h, k, slots[h + 1]] += x[k]
 
 
-@lean_kernel
+@inlined_kernel
 def count_transition(model, h, a, i, j, times):  # type: ignore[no-untyped-def]
-    """Count that action a at slot i of step h led to slot j of the next, −1 for none, `times` times.
-
-    What `absorb` does for each step of an episode; that keeps its own copy, since with a call of this one a run on a
-    small problem takes half as long again.
-    """
+    """Count that action a at slot i of step h led to slot j of the next, −1 for none, `times` times."""
     model.log_det[h] += np.log1p(times / (model.visits[h, a, i] + model.ridge))
     model.visits[h, a, i] += times
     if j >= 0:
@@ -94,20 +86,7 @@ def count_transition(model, h, a, i, j, times):  # type: ignore[no-untyped-def]
 def _absorb_counts(model, slots, actions):  # type: ignore[no-untyped-def]
     H = model.visits.shape[0]
     for h in range(H):
-        a, i = actions[h], slots[h]
-        model.log_det[h] += np.log1p(1.0 / (model.visits[h, a, i] + model.ridge))
-        model.visits[h, a, i] += 1.0
-        if h < H - 1:
-            t = model.first[h, a, i]
-            while t >= 0 and model.target[h, t] != slots[h + 1]:
-                t = model.following[h, t]
-            if t < 0:
-                t = model.num_transitions[h]
-                model.num_transitions[h] += 1
-                model.target[h, t] = slots[h + 1]
-                model.following[h, t] = model.first[h, a, i]
-                model.first[h, a, i] = t
-            model.times[h, t] += 1.0
+        count_transition(model, h, actions[h], slots[h], slots[h + 1] if h < H - 1 else -1, 1.0)
 
 
 @lean_kernel
@@ -122,22 +101,23 @@ def absorb(model, slots, actions):  # type: ignore[no-untyped-def]
     """Add one episode, slots and actions (H,): Λ ← Λ + φφᵀ with inverse and ln det, m_j ← m_j + φ; or the counts."""
 
 
-@lean_kernel
-def _any_equal(lengths, room):  # type: ignore[no-untyped-def]
-    found = False
+@inlined_kernel
+def longest(lengths):  # type: ignore[no-untyped-def]
+    """The largest of lengths (H,); `lengths.max()` would cost a tenth of a short episode."""
+    found = 0
     for length in lengths:
-        found = found or length == room
+        found = max(found, length)
     return found
 
 
-def _is_full_dense(model, size, n):  # type: ignore[no-untyped-def]
-    return _any_equal(size, n)
+def _is_full_dense(model, size, n, ahead):  # type: ignore[no-untyped-def]
+    return longest(size) + ahead > n
 
 
-def _is_full_counts(model, size, n):  # type: ignore[no-untyped-def]
-    return _any_equal(size, n) or _any_equal(model.num_transitions, model.times.shape[1])
+def _is_full_counts(model, size, n, ahead):  # type: ignore[no-untyped-def]
+    return longest(size) + ahead > n or longest(model.num_transitions) + ahead > model.times.shape[1]
 
 
 @by_model(kernel, {DenseModel: _is_full_dense, CountModel: _is_full_counts})
-def is_full(model, size, n):  # type: ignore[no-untyped-def]
-    """Whether one more episode might not fit into n slots a step."""
+def is_full(model, size, n, ahead):  # type: ignore[no-untyped-def]
+    """Whether `ahead` more slots and transitions a step might not fit, with room for n slots."""

@@ -5,28 +5,28 @@ import numpy as np
 from episafe.kernels.backward_pass import average, bonuses, clear, feature_bonus, predict, shaped, softmax_step
 from episafe.kernels.compilation import by_model, inlined_kernel, kernel
 from episafe.kernels.lanes import LANES, fma, lane, largest, load, root, spread, store, total
-from episafe.kernels.model_arrays import CountModel, DenseModel, Room, Rows, Terms
+from episafe.kernels.model_arrays import CountModel, DenseModel
 
 
 @kernel
 def feature_table(known, gram_inv, weights, scales, lam, table):  # type: ignore[no-untyped-def]
     """π^λ at every state of a finite task, into `table` (H, S, A): gram_inv (H, d, d), weights (H, 3, d)."""
     H, A, n = known.reward.shape
-    terms = Terms(known.reward, known.utility, np.empty((H, A, n)))
-    room = Room(np.empty((3, A, n)), np.empty((A, n)), np.empty(n), np.empty((H, 3, n)))
+    bonus, Q, norm = np.empty((H, A, n)), np.empty((4, A, n)), np.empty(n)
+    terms, room = (known.reward, known.utility, bonus), (Q, norm, np.empty((H, 3, n)))
     for h in range(H):
-        feature_bonus(h, n, 0, known.phi, gram_inv, scales, terms.bonus)
-        predict(h, n, 0, known.phi, weights, room.Q)
+        feature_bonus(h, n, 0, known.phi, gram_inv, scales, bonus)
+        predict(h, n, 0, known.phi, weights, Q)
         softmax_step(h, n, H - 1 - h, terms, scales, lam, room)
-        write_row(h, room.pi, room.norm, table)
+        write_row(h, Q, norm, table)
 
 
 @kernel
-def write_row(h, pi, norm, table):  # type: ignore[no-untyped-def]
-    """π_h = w/W from w (A, n) and 1/W (n,), into `table` (H, S, A)."""
+def write_row(h, Q, norm, table):  # type: ignore[no-untyped-def]
+    """π_h = w/W from w, the last of Q (4, A, n), and 1/W (n,), into `table` (H, S, A)."""
     for s in range(table.shape[1]):
         for a in range(table.shape[2]):
-            table[h, s, a] = pi[a, s] * norm[s]
+            table[h, s, a] = Q[3, a, s] * norm[s]
 
 
 @kernel
@@ -43,9 +43,8 @@ def count_table(known, slots, bonus, Q, unseen, scales, lam, table):  # type: ig
     `unseen` and P̂V = 0.
     """
     (state_of, size), (H, A, n) = slots, known.reward.shape
-    beta, PV = np.empty((H, A, n)), np.empty((3, A, n))
-    terms = Terms(known.reward, known.utility, beta)
-    room = Room(PV, np.empty((A, n)), np.empty(n), np.empty((H, 3, n)))
+    beta, PV, norm = np.empty((H, A, n)), np.empty((4, A, n)), np.empty(n)
+    terms, room = (known.reward, known.utility, beta), (PV, norm, np.empty((H, 3, n)))
     for h in range(H):
         clear(PV, n)
         for a in range(A):
@@ -58,7 +57,7 @@ def count_table(known, slots, bonus, Q, unseen, scales, lam, table):  # type: ig
                 for g in range(3):
                     PV[g, a, s] = Q[h, g, a, i]
         softmax_step(h, n, H - 1 - h, terms, scales, lam, room)
-        write_row(h, room.pi, room.norm, table)
+        write_row(h, PV, norm, table)
 
 
 @kernel
@@ -68,7 +67,7 @@ def count_values(size, work, scales, bonus, Q):  # type: ignore[no-untyped-def]
     The bonus is that of the utility; what that of the reward has more is in `Q`.
     """
     H, _, A, _ = Q.shape
-    rows, V, chosen = Rows(work.start, work.column, work.share), work.V, work.lane[0]
+    rows, V, chosen = work.rest, work.V, work.lane[0]
     for h in range(H):
         for a in range(A):
             for i in range(size[h]):
@@ -81,7 +80,7 @@ def count_values(size, work, scales, bonus, Q):  # type: ignore[no-untyped-def]
 
 
 def _policy_table_dense(model, visited, work, scales, lam, table):  # type: ignore[no-untyped-def]
-    feature_table(visited.known, model.gram_inv, work.weights, scales, lam, table)
+    feature_table(visited.known, model.gram_inv, work.rest[2], scales, lam, table)
 
 
 def _policy_table_counts(model, visited, work, scales, lam, table):  # type: ignore[no-untyped-def]
@@ -155,15 +154,14 @@ def act(h, phi, reward, utility, gram_inv, weights, scales, lam):  # type: ignor
 @kernel
 def act_on(reward, utility, bonus, Q, scales, lam, steps_left):  # type: ignore[no-untyped-def]
     """π^λ (A,) at one state from its reward, utility, bonus (A,) and P̂V = Q (3, A)."""
-    A = reward.shape[0]
-    terms = Terms(np.zeros((1, A, LANES)), np.zeros((1, A, LANES)), np.zeros((1, A, LANES)))
-    room = Room(np.zeros((3, A, LANES)), np.empty((A, LANES)), np.empty(LANES), np.empty((1, 3, LANES)))
+    A, shape = reward.shape[0], (1, reward.shape[0], LANES)
+    r, u, beta, PV = np.zeros(shape), np.zeros(shape), np.zeros(shape), np.zeros((4, A, LANES))
+    norm, out = np.empty(LANES), np.empty(A)
     for a in range(A):
-        terms.reward[0, a, 0], terms.utility[0, a, 0], terms.bonus[0, a, 0] = reward[a], utility[a], bonus[a]
+        r[0, a, 0], u[0, a, 0], beta[0, a, 0] = reward[a], utility[a], bonus[a]
         for g in range(3):
-            room.Q[g, a, 0] = Q[g, a]
-    softmax_step(0, 1, steps_left, terms, scales, lam, room)
-    out = np.empty(A)
+            PV[g, a, 0] = Q[g, a]
+    softmax_step(0, 1, steps_left, (r, u, beta), scales, lam, (PV, norm, np.empty((1, 3, LANES))))
     for a in range(A):
-        out[a] = room.pi[a, 0] * room.norm[0]
+        out[a] = PV[3, a, 0] * norm[0]
     return out

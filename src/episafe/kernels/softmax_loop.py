@@ -11,10 +11,8 @@ import numpy as np
 from episafe.kernels.compilation import kernel
 from episafe.kernels.decision import decide
 from episafe.kernels.episode_trace import write_down
-from episafe.kernels.exact_values import policy_values
-from episafe.kernels.model_arrays import Model, Scales, Search, Visited, Work
 from episafe.kernels.model_update import absorb, enter, is_full
-from episafe.kernels.simulation import simulate
+from episafe.kernels.simulation import policy_values, simulate
 from episafe.kernels.softmax_actions import policy_table
 from episafe.types import SAFE, Array, IntArray
 
@@ -34,26 +32,18 @@ class Deployed(NamedTuple):
     safe_table: Array
 
 
-class Learner(NamedTuple):
-    """What the agent knows, how it decides, and the `growth` of ln det Λ_h after which it does so again."""
-
-    visited: Visited
-    model: Model
-    work: Work
-    scales: Scales
-    search: Search
-    growth: float
-
-
 @kernel
 def play(world, deployed, learner, streams, facts, trace, start, stop):  # type: ignore[no-untyped-def]
-    """Episodes `start` to `stop`, or until the arrays are full; returns the first episode not made."""
-    visited, model, growth, (choices, transitions) = learner.visited, learner.model, learner.growth, streams
-    size, (H, _, n) = visited.support.size, learner.work.bonus.shape
+    """Episodes `start` to `stop`, or until the arrays are full; returns the first episode not made.
+
+    `learner`: visited, model, work, scales, search, and the growth of ln det Λ_h after which to decide again.
+    """
+    (visited, model, work, _, _, growth), (choices, transitions) = learner, streams
+    size, (H, _, n) = visited.support.size, work.bonus.shape
     states, actions, slots = np.empty(H + 1, dtype=np.int64), np.empty(H, dtype=np.int64), np.empty(H, dtype=np.int64)
     traced = trace.rows.shape[0] > 0
     for k in range(start, stop):
-        if is_full(model, size, n):
+        if is_full(model, size, n, 1):
             return k
         if deployed.marks[2]:
             replan(world, deployed, learner)

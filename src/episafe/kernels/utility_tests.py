@@ -8,8 +8,7 @@ import numpy as np
 from episafe.checks import TOLERANCE
 from episafe.kernels.claim_wealth import Claim, new_claim, weigh
 from episafe.kernels.compilation import kernel
-from episafe.kernels.drift_intervals import Drift, compare, new_drift
-from episafe.kernels.mean_intervals import interval
+from episafe.kernels.mean_intervals import Drift, compare, interval, new_drift
 from episafe.types import Array, IntArray
 
 LOOK = 0.001  # the interval is asked again when 0.1 % more episodes were seen, up to 1000 after each
@@ -60,8 +59,8 @@ class Batch(NamedTuple):
 
 
 @kernel
-def take_in(seen, promise, batch, interval_term, claim_term, drift_term):  # type: ignore[no-untyped-def]
-    """Take in a batch; the terms are ln(2B/δ), ln(1/δ) and that of `drift_intervals`."""
+def take_in(seen, promise, batch, interval_term, claim_term):  # type: ignore[no-untyped-def]
+    """Take in a batch; the terms are ln(2B/δ), two sides and B bets, and ln(1/δ)."""
     H = promise.ceiling
     for k in range(batch.utilities.shape[0]):
         utility = batch.utilities[k]
@@ -74,7 +73,7 @@ def take_in(seen, promise, batch, interval_term, claim_term, drift_term):  # typ
             if seen.counts[1] >= seen.counts[3]:
                 _ask(seen, promise, interval_term)
             if promise.steady:
-                compare(seen.drift, seen.incumbent, H, promise.sigma, drift_term)
+                compare(seen.drift, seen.incumbent, H, promise.sigma, interval_term)
         if batch.who[k] & CHECKED:
             weigh(seen.threshold, utility, promise.threshold, H, batch.sigmas[k], claim_term)
             if not math.isnan(batch.bounds[k]):

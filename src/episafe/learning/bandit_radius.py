@@ -13,9 +13,8 @@ with d' = max{d, 2}: for d = 1 the closed forms of the literature (d' = d) do no
 import math
 from typing import Any, Literal
 
-import numpy as np
-
-from episafe.kernels.confidence_radius import Radius
+from episafe.checks import is_number
+from episafe.kernels.bandit_regression import Radius
 from episafe.types import Level
 
 Name = Literal["paper", "determinant", "anytime"]
@@ -23,11 +22,11 @@ Name = Literal["paper", "determinant", "anytime"]
 
 def radius(kind: Any, task: Any, num_rounds: int | None, delta: float) -> tuple[Radius, Level]:
     """The radius by name, or set by hand, for a BanditTask, and the level of what is proved with it."""
-    if not _is_number(delta) or not 0 < delta < 1:
+    if not is_number(delta) or not 0 < delta < 1:
         raise ValueError(f"delta must be in (0, 1), got {delta!r}: it is the probability that the bound fails")
     if num_rounds is not None:
         num_rounds = as_rounds(num_rounds)
-    if _is_number(kind):
+    if is_number(kind):
         if not (math.isfinite(kind) and kind >= 0):
             raise ValueError(f"a radius set by hand must be a finite number >= 0, got {kind!r}")
         return Radius(float(kind), 0.0, 0.0, 0.0, 0.0, math.inf), "heuristic"
@@ -45,10 +44,6 @@ def radius(kind: Any, task: Any, num_rounds: int | None, delta: float) -> tuple[
 
 def as_rounds(value: Any) -> int:
     """K, a whole number ≥ 1; 1e5 is one."""
-    if not _is_number(value) or not math.isfinite(value) or int(value) != value or value < 1:
+    if not is_number(value) or not math.isfinite(value) or int(value) != value or value < 1:
         raise ValueError(f"num_rounds must be a whole number >= 1, got {value!r}: it is K, the rounds to be played")
     return int(value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)

@@ -3,15 +3,15 @@
 import math
 import sys
 import warnings
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from episafe.checks import as_scale, as_whole
 from episafe.errors import InvalidProblem
-from episafe.learning import theory
+from episafe.learning import theory_constants
 from episafe.learning.replanning import Doubling, Every, Replanning
-from episafe.learning.theory import LARGEST_LOG, Sizes
-from episafe.problems.sampled import AnyTask
+from episafe.learning.theory_constants import LARGEST_LOG, Sizes
+from episafe.problems.sampled_problem import AnyTask
 from episafe.problems.short_repr import short_repr
 from episafe.types import Level
 
@@ -159,8 +159,8 @@ class Constants:
 
         They prove safety if the problem is linear in its features, the incumbent is safe, and no more episodes are
         learned from. They are so large that no run of practical length leaves the incumbent; `episafe preflight` says
-        how long. The formulas are in `episafe.learning.theory`, the derivation in docs/theory.md; what float64 cannot
-        hold of them is an error, what it cannot resolve is in `theory.notes`.
+        how long. The formulas are in `episafe.learning.theory_constants`, the derivation in docs/theory.md; what
+        float64 cannot hold of them is an error, what it cannot resolve is in `theory_constants.notes`.
 
         Args:
             task: what the learner is told; where it is time-homogeneous the constants are for n = KH transitions.
@@ -173,14 +173,14 @@ class Constants:
         slack = _slack_or_guess(task, slack_guess)
         K = 1 if num_episodes is None else num_episodes
         sizes = Sizes(task.horizon, task.num_actions, task.dim, slack, K, delta, shared=task.time_homogeneous)
-        return cls._of_sizes(theory.anytime(sizes, K) if num_episodes is None else sizes, delta)
+        return cls._of_sizes(theory_constants.anytime(sizes, K) if num_episodes is None else sizes, delta)
 
     @classmethod
     def _of_sizes(cls, sizes: Sizes, delta: float) -> "Constants":
         """The theorem's constants at `sizes`; `delta` is that of all epochs together."""
-        logs = theory.theorem(sizes)
+        logs = theory_constants.theorem(sizes)
         values = {name: _within_float64(name, value, sizes) for name, value in asdict(logs).items()}
-        made = cls(**values, num_halvings=theory.num_halvings(sizes, logs))
+        made = cls(**values, num_halvings=theory_constants.num_halvings(sizes, logs))
         episodes = "in any number of" if sizes.epoch else f"in {sizes.num_episodes}"
         alike = " and the same at every step" if sizes.shared else ""
         return made._stamped(
@@ -196,7 +196,7 @@ class Constants:
         if self.scope is None or not self.scope.epoch or num_episodes <= self.scope.num_episodes:
             return self
         total = self.scope.delta * self.scope.epoch * (self.scope.epoch + 1)
-        return Constants._of_sizes(theory.anytime(self.scope, num_episodes), total)
+        return Constants._of_sizes(theory_constants.anytime(self.scope, num_episodes), total)
 
     def _stamped(self, level: Level, statement: str, scope: Sizes | None = None) -> "Constants":
         """The same constants with what is claimed of them; for the functions that derive or validate them."""
@@ -209,15 +209,9 @@ class Constants:
         """An error where the theorem is claimed of a problem or a number of episodes that it was not computed for."""
         if self.scope is None:
             return
-        asked = replace(
-            self.scope,
-            horizon=task.horizon,
-            num_actions=task.num_actions,
-            dim=task.dim,
-            slack=self.scope.slack if task.slack is None else task.slack,
-            shared=task.time_homogeneous,
-        )
-        if asked != self.scope:
+        scope, slack = self.scope, self.scope.slack if task.slack is None else task.slack
+        derived = scope.horizon, scope.num_actions, scope.dim, scope.slack, scope.shared
+        if (task.horizon, task.num_actions, task.dim, slack, task.time_homogeneous) != derived:
             raise ValueError(f"these constants were derived for {self.scope}: use Constants.theory of this task")
         if num_episodes > self.scope.num_episodes and not self.scope.epoch:
             raise ValueError(

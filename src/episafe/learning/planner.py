@@ -1,6 +1,7 @@
-"""The composite softmax policy π^λ and its planner."""
+"""The composite softmax policy π^λ, its planner, and what that proposes to a certifier."""
 
 import copy
+import math
 from typing import Any, NamedTuple
 
 from episafe.kernels import decision, multiplier_batch
@@ -9,12 +10,14 @@ from episafe.learning import shared_steps
 from episafe.learning.constants import Constants
 from episafe.learning.fitted_policy import Fitted
 from episafe.learning.multiplier_search import Bisection, LamSearch
-from episafe.learning.regression import AnyRegression, regression_for
+from episafe.learning.regression import AnyRegression, fitted, regression_for
 from episafe.learning.regression_arrays import fill, stored
 from episafe.problems.policy import Policy, in_range
-from episafe.problems.sampled import AnyTask
+from episafe.problems.sampled_problem import AnyTask
 from episafe.storage.state_reader import Saved, State
-from episafe.types import Array, IntArray
+from episafe.types import SAFE, Array, IntArray
+
+Aim = tuple[float, float]  # a utility to reach by estimate, and the scale of its bonus in place of −C_u, 0 to keep it
 
 
 class SoftmaxPolicy(Policy):
@@ -62,11 +65,11 @@ class SoftmaxPlanner:
         self, task: AnyTask, constants: Constants, *, pessimistic: bool, search: LamSearch = Bisection()
     ) -> None:
         constants.refuse_outside_scope(task, 0)
-        self._task, self._pessimistic, self._how = task, pessimistic, search
-        self._points = _points(search, task)
-        self._constants = constants
+        if search.points and task.one_hot:
+            raise ValueError("Sections is for features: with one-hot features use Bisection() or WarmStart()")
+        self._task, self._pessimistic, self._how, self._constants = task, pessimistic, search, constants
         self.use(constants)
-        self._learning = float(constants.ridge), float(constants.C_theta), pessimistic
+        self._learning = constants.ridge, constants.C_theta, pessimistic
         self.regression = self.blank()
 
     def blank(self) -> AnyRegression:
@@ -95,23 +98,12 @@ class SoftmaxPlanner:
     def use(self, constants: Constants) -> None:
         """Plan with these scales and search limits from now on, on the same regression and so with the same ρ."""
         self.constants_now = constants
-        pessimistic, search = self._pessimistic, self._how
-        self.scales = Scales(
-            C_r=float(constants.C_r),
-            utility_bonus=(-1.0 if pessimistic else 1.0) * float(constants.C_u),
-            C_dagger=float(constants.C_dagger) if pessimistic else 0.0,
-            B_dagger=float(constants.B_dagger) if pessimistic else 0.0,
-            kappa=float(constants.kappa),
-            curve=float(constants.curve),
-            spread=float(constants.spread),
-        )
-        self.search = Search(
-            threshold=self._task.threshold,
-            lam_max=float(constants.lam_max),
-            num_halvings=int(constants.num_halvings),
-            fallback=pessimistic,
-            factor=search.factor,
-        )
+        C_u, C_dagger, B_dagger = constants.C_u, 0.0, 0.0
+        if self._pessimistic:
+            C_u, C_dagger, B_dagger = -C_u, constants.C_dagger, constants.B_dagger
+        self.scales = Scales(constants.C_r, C_u, C_dagger, B_dagger, constants.kappa, constants.curve, constants.spread)
+        limits = self._task.threshold, constants.lam_max, constants.num_halvings
+        self.search = Search(*limits, self._pessimistic, self._how.factor)
 
     @property
     def num_learned(self) -> int:
@@ -121,7 +113,7 @@ class SoftmaxPlanner:
     @property
     def information(self) -> Array:
         """ln det Λ_h up to a constant, shape (H,)."""
-        return self.regression.log_det
+        return self.regression.model.log_det
 
     def observe(self, states: Any, actions: IntArray) -> None:
         """Add one episode to the regression."""
@@ -148,12 +140,10 @@ class SoftmaxPlanner:
 
     def decide(self) -> Decision:
         """Which λ to deploy, from all that was observed."""
-        known = self.regression
+        known, points = self.regression, self._how.points
         known.prepare(self.scales)
-        if self._points and known.model.is_dense:
-            found = multiplier_batch.decide(
-                known.model, known.support, known.work, self.scales, self.search, self._points
-            )
+        if points and known.model.is_dense:
+            found = multiplier_batch.decide(known.model, known.support, known.work, self.scales, self.search, points)
         else:
             found = decision.decide(known.model, known.support, known.work, self.scales, self.search)
         return Decision(*found)
@@ -179,11 +169,30 @@ class SoftmaxPlanner:
 
     def policy(self, lam: float, scales: Scales | None = None) -> SoftmaxPolicy:
         """π^λ of the λ that was evaluated last, frozen; with the scales that it was evaluated with."""
-        return SoftmaxPolicy(self._task, self.regression.fitted(scales or self.scales, lam), lam)
+        return SoftmaxPolicy(self._task, fitted(self.regression, scales or self.scales, lam), lam)
 
 
-def _points(search: LamSearch, task: AnyTask) -> int:
-    """How many λ a pass evaluates, 0 for one at a time."""
-    if search.points and task.one_hot:
-        raise ValueError("Sections is for features: with one-hot features use Bisection() or WarmStart()")
-    return search.points
+class Proposal(NamedTuple):
+    """π^λ and what the planner promises of it: V̄ʳ + V̄†, an optimistic reward. Nothing here is proved."""
+
+    policy: Policy
+    lam: float
+    reward: float
+
+
+def propose(planner: SoftmaxPlanner, aim: Aim) -> Proposal:
+    """The policy of the smallest λ whose estimated utility reaches the aim; of λ_max where none does."""
+    known, scales, (utility, optimism) = planner.regression, planner.scales, aim
+    if optimism > 0:
+        scales = scales._replace(utility_bonus=optimism)
+    search = planner.search._replace(threshold=utility)
+    known.prepare(scales)
+    source, lam, _ = decision.decide(known.model, known.support, known.work, scales, search)
+    if source == SAFE:
+        lam = search.lam_max
+        decision.evaluate_at(known.model, known.support, known.work, scales, lam)
+    V_r, V_dagger, _ = known.start_values
+    reward = float(V_r + V_dagger)
+    if not math.isfinite(reward):
+        raise FloatingPointError(f"the planner promises a reward of {reward}: nothing can be proposed from this")
+    return Proposal(planner.policy(lam, scales), lam, reward)

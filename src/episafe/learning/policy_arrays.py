@@ -8,13 +8,13 @@ import numpy as np
 from episafe.checks import as_distributions
 from episafe.errors import InvalidProblem
 from episafe.kernels.model_arrays import Scales
-from episafe.learning.fitted_policy import OfFeatures, OfSlots
 from episafe.learning.planner import SoftmaxPolicy
-from episafe.learning.regression import Regression
+from episafe.learning.regression import AnyRegression, fitted
 from episafe.problems.bandit_policy import Mixture
 from episafe.problems.policy import Policy, TablePolicy
-from episafe.problems.sampled import AnyTask
+from episafe.problems.sampled_problem import AnyTask
 from episafe.storage.state_reader import Saved, State, under
+from episafe.types import Array
 
 INCUMBENT, OWN, TABLE, SOFTMAX, ATOMS = "incumbent", "own", "table", "softmax", "atoms"
 
@@ -65,7 +65,7 @@ class PolicyArrays:
 
 
 def restored_policies(
-    saved: Saved, task: Any, regression: Regression | None, own: Policy | None = None
+    saved: Saved, task: Any, regression: AnyRegression | None, own: Policy | None = None
 ) -> list[Policy]:
     """The policies that `PolicyArrays.state` stored; softmax policies act by the slots of `regression`."""
     saved = saved.under("policies")
@@ -81,9 +81,12 @@ def restored_policies(
         elif kind == INCUMBENT:
             policies.append(task.safe_policy)
         elif kind == ATOMS and task.kind == "bandit":
-            policies.append(_mixture(below, task.dim))
+            m = below.width("probabilities")
+            atoms = below.numbers("atoms", (m, task.dim))
+            policies.append(Mixture(atoms, saved_distributions(below, "probabilities", (m,))))  # type: ignore[arg-type]
         elif kind == TABLE and getattr(task, "num_states", None) is not None:
-            policies.append(_table(below, (task.horizon, task.num_states, task.num_actions)))
+            shape = task.horizon, task.num_states, task.num_actions
+            policies.append(TablePolicy(saved_distributions(below, "table", shape)))
         elif kind == SOFTMAX and regression is not None:
             policies.append(_softmax_again(below, task, regression))
         else:
@@ -93,30 +96,20 @@ def restored_policies(
     return policies
 
 
-def _table(saved: Saved, shape: tuple[int, int, int]) -> Policy:
-    table = saved.numbers("table", shape)
+def saved_distributions(saved: Saved, name: str, shape: tuple[int, ...]) -> Array:
+    """An entry whose last axis is a probability distribution."""
     try:
-        return TablePolicy(table)
+        return as_distributions(name, saved.numbers(name, shape), shape)
     except InvalidProblem as error:
-        saved.refuse("table", f"is no policy ({error})")
-
-
-def _mixture(saved: Saved, dim: int) -> Any:
-    m = saved.width("probabilities")
-    atoms, probabilities = saved.numbers("atoms", (m, dim)), saved.numbers("probabilities", (m,))
-    try:
-        return Mixture(atoms, as_distributions("probabilities", probabilities, (m,)))
-    except InvalidProblem as error:
-        saved.refuse("probabilities", f"are no distribution ({error})")
+        saved.refuse(name, f"is no policy ({error})")
 
 
 def _softmax(policy: SoftmaxPolicy) -> dict[str, object]:
-    kept: Any = policy.fitted.kept
-    arrays: dict[str, object] = {"lam": policy.lam, "scales": np.array(policy.fitted.scales), **kept._asdict()}
-    if "size" in kept._fields:
-        used = int(kept.size.max())
-        arrays |= {name: getattr(kept, name)[..., :used] for name in ("bonus", "Q", "reward", "utility")}
-    return arrays
+    kept = policy.fitted.kept
+    if "size" in kept:
+        used = int(kept["size"].max())
+        kept = {name: array if name == "size" else array[..., :used] for name, array in kept.items()}
+    return {"lam": policy.lam, "scales": np.array(policy.fitted.scales), **kept}
 
 
 # By exact type, since a subclass may act otherwise: what a policy is stored as, and by which arrays.
@@ -127,7 +120,7 @@ WRITERS: dict[type, tuple[str, Callable[[Any], dict[str, object]]]] = {
 }
 
 
-def _softmax_again(saved: Saved, task: AnyTask, regression: Regression) -> SoftmaxPolicy:
+def _softmax_again(saved: Saved, task: AnyTask, regression: AnyRegression) -> SoftmaxPolicy:
     lam = saved.number("lam", least=0)
     scales = Scales(*saved.numbers("scales", (len(Scales._fields),)).tolist())
     if not scales.kappa > 0:
@@ -135,22 +128,14 @@ def _softmax_again(saved: Saved, task: AnyTask, regression: Regression) -> Softm
     H, A, d = task.horizon, task.num_actions, task.dim
     if not task.one_hot:
         steps = 0 if regression.signals is None else H
-        features = OfFeatures(
-            saved.numbers("gram_inv", (H, d, d)),
-            saved.numbers("weights", (H, 3, d)),
-            saved.numbers("theta", (steps, 2, d)),
-        )
-        return SoftmaxPolicy(task, regression.refitted(scales, lam, features), lam)
+        shapes = {"gram_inv": (H, d, d), "weights": (H, 3, d), "theta": (steps, 2, d)}
+        features = {name: saved.numbers(name, shape) for name, shape in shapes.items()}
+        return SoftmaxPolicy(task, fitted(regression, scales, lam, features), lam)
     size = saved.wholes("size", (H,), 0, 2**40)
     if (size > regression.support.size).any():
         saved.refuse("size", "says more slots than the regression has")
     n, unknown = int(size.max()), task.unknown
     m = 0 if task.num_states is not None else n
-    slots = OfSlots(
-        size,
-        saved.numbers("bonus", (H, A, n), least=0),
-        saved.numbers("Q", (H, 3, A, n)),
-        saved.numbers("reward", (H, A, m), nan="reward" in unknown),
-        saved.numbers("utility", (H, A, m), nan="utility" in unknown),
-    )
-    return SoftmaxPolicy(task, regression.refitted(scales, lam, slots), lam)
+    slots = {"size": size, "bonus": saved.numbers("bonus", (H, A, n), least=0), "Q": saved.numbers("Q", (H, 3, A, n))}
+    slots |= {name: saved.numbers(name, (H, A, m), nan=name in unknown) for name in ("reward", "utility")}
+    return SoftmaxPolicy(task, fitted(regression, scales, lam, slots), lam)

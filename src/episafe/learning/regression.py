@@ -12,22 +12,12 @@ import numpy as np
 
 from episafe.checks import TOLERANCE
 from episafe.errors import InvalidProblem
-from episafe.kernels import decision, model_update
-from episafe.kernels.model_allocation import FIRST_SLOTS, count_model, dense_model, known_arrays, room_to_plan, widened
-from episafe.kernels.model_arrays import DenseModel, Scales, Support, Visited
+from episafe.kernels import decision, model_arrays, model_update
+from episafe.kernels.model_arrays import FIRST_SLOTS, Known, Scales, Support, Visited, room_to_plan, widened
 from episafe.learning import shared_steps
-from episafe.learning.fitted_policy import (
-    Fitted,
-    FittedCounts,
-    FittedFeatures,
-    FittedSlots,
-    OfFeatures,
-    OfSlots,
-    of_features,
-    of_slots,
-)
+from episafe.learning.fitted_policy import Fitted, FittedFeatures, FittedSlots, Kept, kept_now
 from episafe.learning.signal_regression import Signals
-from episafe.problems.sampled import AnyTask, SampledTask
+from episafe.problems.sampled_problem import AnyTask, SampledTask
 from episafe.problems.task import Task
 from episafe.types import Array, IntArray
 
@@ -44,6 +34,7 @@ class Regression(ABC):
     """
 
     signals: Signals | None = None
+    known: Known | None = None
 
     def __init__(self, task: AnyTask, ridge: float) -> None:
         H, A, n = task.horizon, task.num_actions, FIRST_SLOTS
@@ -51,7 +42,9 @@ class Regression(ABC):
         self.ridge, self.shared = ridge, task.time_homogeneous
         self.support = Support(np.zeros(H, dtype=np.int64), np.zeros((H, A, n)), np.zeros((H, A, n)))
         self.phi: Array = np.zeros((H, A, 0 if task.one_hot else task.dim, n))
-        self.model = count_model((H, A, n), ridge) if task.one_hot else dense_model(self.phi, ridge)
+        self.model = (
+            model_arrays.count_model((H, A, n), ridge) if task.one_hot else model_arrays.dense_model(self.phi, ridge)
+        )
         self.work = room_to_plan(self.model, n, found=np.full(1, np.nan))
         self.num_episodes = 0
 
@@ -63,23 +56,14 @@ class Regression(ABC):
         """
 
     @abstractmethod
-    def refitted(self, scales: Scales, lam: float, kept: OfFeatures | OfSlots) -> Fitted:
-        """The frozen regression that keeps this; its slots are among those of this one."""
-
-    def fitted(self, scales: Scales, lam: float) -> Fitted:
-        """The regression that the last decision left in `work`, frozen."""
-        return self.refitted(scales, lam, of_slots(self, scales) if self.task.one_hot else of_features(self))
+    def slot(self, h: int, state: Any) -> int:
+        """The slot of a state, −1 if it was never seen at this step."""
 
     @property
     def start_values(self) -> Array:
         """V̄ʳ, V̄†, V̲ᵘ at the initial state of the λ evaluated last, shape (3,)."""
         V = self.work.V
         return V[0, :, 0] if self.model.is_dense else V[0, 0, :, self.work.lane[0]]
-
-    @property
-    def log_det(self) -> Array:
-        """ln det Λ_h − d ln ρ, shape (H,): how much is known of each step."""
-        return self.model.log_det
 
     def observe(self, states: Any, actions: IntArray) -> None:
         """Add one episode: states (H+1,), actions (H,)."""
@@ -114,8 +98,9 @@ class Regression(ABC):
 
     def is_full(self) -> bool:
         """Whether one more episode might not fit."""
-        is_full = shared_steps.is_full if self.shared else model_update.is_full
-        return bool(is_full(self.model, self.support.size, self.phi.shape[3]))
+        size = self.support.size
+        ahead = len(size) + 1 if self.shared else 1  # where steps share it all, an episode adds up to H+1 states
+        return bool(model_update.is_full(self.model, size, self.phi.shape[3], ahead))
 
     def enlarge(self) -> None:
         """Double the room for slots and for transitions."""
@@ -145,10 +130,11 @@ class FiniteRegression(Regression):
 
     def __init__(self, task: Task, ridge: float) -> None:
         super().__init__(task, ridge)
-        self.known = known_arrays(task.reward, task.utility, task.phi)
+        self.known: Known = model_arrays.known_arrays(task.reward, task.utility, task.phi)
         self.slot_of: IntArray = np.full((task.horizon, task.num_states), -1)
         self.state_of: IntArray = np.zeros((task.horizon, FIRST_SLOTS), dtype=np.int64)
-        self._describe_initial_state()
+        start = np.full(task.horizon + 1 if self.shared else 1, task.initial_state)
+        self._enter(start, np.zeros_like(start))  # slot 0 of step 0 is the initial state, whatever is learned first
 
     @property
     def visited(self) -> Visited:
@@ -158,31 +144,21 @@ class FiniteRegression(Regression):
     def slots(self, states: Any) -> IntArray:
         """Slots (H,) of the states of one episode, (H+1,) where steps share their data."""
         found = np.empty(self.task.horizon + int(self.shared), dtype=np.int64)
-        enter = model_update.enter_all_steps if self.shared else model_update.enter
-        enter(self.visited, states, found)
+        self._enter(states, found)
         return found
+
+    def _enter(self, states: Any, slots: IntArray) -> None:
+        enter = model_update.enter_all_steps if self.shared else model_update.enter
+        enter(self.visited, states, slots)
 
     def enlarge(self) -> None:
         """Double the room for slots and for transitions."""
         super().enlarge()
         self.state_of = widened(self.state_of, self.phi.shape[3])
 
-    def refitted(self, scales: Scales, lam: float, kept: OfFeatures | OfSlots) -> Fitted:
-        """The frozen regression that keeps this; its slots are among those of this one."""
-        if isinstance(kept, OfFeatures):
-            return FittedFeatures(self.task, scales, lam, kept, self.known, None)
-        return FittedCounts(self, scales, lam, kept)
-
-    def _describe_initial_state(self) -> None:
-        """Slot 0 of step 0 is the initial state, whatever is learned first."""
-        task, s = self.task, self.task.initial_state
-        if self.shared:
-            self.slots(np.full(task.horizon + 1, s))
-            return
-        self.slot_of[0, s], self.state_of[0, 0], self.support.size[0] = 0, s, 1
-        self.support.reward[0, :, 0], self.support.utility[0, :, 0] = task.reward_at(0, s), task.utility_at(0, s)
-        if not task.one_hot:
-            self.phi[0, :, :, 0] = task.features(s)
+    def slot(self, h: int, state: Any) -> int:
+        """The slot of a state, −1 if it was never seen at this step."""
+        return int(self.slot_of[h, state])
 
 
 class SampledRegression(Regression):
@@ -306,7 +282,7 @@ class SampledRegression(Regression):
         slots = [self._describe(h, state, self.task.key(state)) for h in steps]
         following = slots if self.shared else [*slots[1:], -1]
         for h, slot, then in zip(steps, slots, following, strict=True):
-            if isinstance(self.model, DenseModel):
+            if self.model.is_dense:
                 x = self.phi[h, 0, :, slot]
                 self.model.gram[h] += CERTAIN * np.outer(x, x)
                 if then >= 0:
@@ -322,12 +298,6 @@ class SampledRegression(Regression):
             self.enlarge()
         model_update.count_transition(self.model, h, action, slot, following, times)
 
-    def refitted(self, scales: Scales, lam: float, kept: OfFeatures | OfSlots) -> Fitted:
-        """The frozen regression that keeps this; its slots are among those of this one."""
-        if isinstance(kept, OfFeatures):
-            return FittedFeatures(self.task, scales, lam, kept, None, self.signals)
-        return FittedSlots(self, scales, lam, kept)
-
 
 AnyRegression = FiniteRegression | SampledRegression
 
@@ -337,6 +307,12 @@ def regression_for(task: AnyTask, ridge: float, signal_scale: float, pessimistic
     if task.is_listed:
         return FiniteRegression(task, ridge)
     return SampledRegression(task, ridge, Signals(task, signal_scale, pessimistic) if task.unknown else None)
+
+
+def fitted(regression: AnyRegression, scales: Scales, lam: float, kept: Kept | None = None) -> Fitted:
+    """The regression that the last decision left in `work`, frozen, or the one that keeps this, with slots of it."""
+    kind = FittedSlots if regression.task.one_hot else FittedFeatures
+    return kind(regression, scales, lam, kept_now(regression, scales) if kept is None else kept)
 
 
 def episodes_to_refactoring(num_episodes: int) -> int:

@@ -9,8 +9,7 @@ from collections.abc import Hashable
 
 import numpy as np
 
-from episafe.kernels.model_allocation import FIRST_SLOTS, FIRST_TRANSITIONS
-from episafe.kernels.model_arrays import CountModel, DenseModel
+from episafe.kernels.model_arrays import FIRST_SLOTS, FIRST_TRANSITIONS, CountModel, DenseModel
 from episafe.learning.regression import AnyRegression, FiniteRegression, Regression, SampledRegression
 from episafe.storage.json_values import keys_as_bytes, keys_from_bytes
 from episafe.storage.state_reader import Saved, State, under

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-
 from episafe.types import Array
 
 
@@ -13,7 +11,6 @@ class Replanning(Protocol):
 
     def due(self, information_then: Array, information_now: Array) -> bool:
         """Whether to plan again before the next episode."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -40,7 +37,7 @@ class Doubling:
 
     def due(self, information_then: Array, information_now: Array) -> bool:
         """Whether some entry grew by more than `growth`."""
-        return bool(np.any(information_now - information_then > self.growth))
+        return bool((information_now - information_then > self.growth).any())
 
 
 def parse_replan(text: str) -> Replanning:

@@ -11,18 +11,18 @@ states n is K·H, so that the features take H·KH·A·d numbers: use cells and o
 
 import numpy as np
 
-from episafe.kernels.model_arrays import CountModel, DenseModel
+from episafe.kernels.model_arrays import DenseModel, Model
 from episafe.kernels.model_update import count_in_one
 from episafe.types import Array, IntArray
 
 
-def absorb_episode(model: DenseModel | CountModel, slots: IntArray, actions: IntArray) -> None:
+def absorb_episode(model: Model, slots: IntArray, actions: IntArray) -> None:
     """Add one episode to row 0: slots (H+1,), actions (H,). ln det Λ is that of all steps."""
-    if isinstance(model, CountModel):
-        count_in_one(model, slots, actions)
-    else:
+    if model.is_dense:
         for slot, action, following in zip(slots[:-1], actions, slots[1:], strict=True):
             _regress_on(model, model.phi[0, action, :, slot], following)
+    else:
+        count_in_one(model, slots, actions)
     model.log_det[:] = model.log_det[0]
 
 
@@ -36,19 +36,7 @@ def _regress_on(model: DenseModel, x: Array, following: int) -> None:
     model.moments[0, :, following] += x
 
 
-def spread(model: DenseModel | CountModel) -> None:
+def spread(model: Model) -> None:
     """Copy what is learned from row 0 to the other steps."""
-    learned = (
-        (model.gram_inv, model.moments)
-        if isinstance(model, DenseModel)
-        else (model.visits, model.first, model.following, model.target, model.times)
-    )
-    for array in learned:
-        array[1:] = array[0]
-
-
-def is_full(model: DenseModel | CountModel, size: IntArray, n: int) -> bool:
-    """Whether one more episode, of up to H+1 new states and H new transitions, might not fit."""
-    ahead = len(size) + 1
-    transitions_full = isinstance(model, CountModel) and model.num_transitions[0] + ahead > model.times.shape[1]
-    return bool(transitions_full or size[0] + ahead > n)
+    for name in ("gram_inv", "moments") if model.is_dense else ("visits", "first", "following", "target", "times"):
+        getattr(model, name)[1:] = getattr(model, name)[0]

@@ -1,12 +1,12 @@
-"""Reward and utility that the task does not tell, regressed on features like next values (algorithms.md, 5.2).
+"""Reward and utility that the task does not tell, regressed on features like next values.
 
     θ̂_h = Λ_h⁻¹ Σ_i φ_i x_i        r̄_h = clip{φᵀθ̂ʳ + C_θ β, 0, 1}        u̲_h = clip{φᵀθ̂ᵘ − C_θ β, 0, 1}
 
 x is the reward or the utility seen, with the same Λ and β as next values. The planner then reads r̄ and u̲ where it would
 read r and u: optimistic, pessimistic, and each clipped by itself. Where steps share their data the sums are over all
-steps. With one-hot features Λ is diagonal and θ̂ is
-Σ x/(n + ρ). For signals without noise, one-hot features and ρ = 1 the error is at most β, so C_θ = 1 is enough; noise
-in [0, 1] needs `theory_scale`, much larger. Only the first has been proved to be enough for what it says.
+steps. With one-hot features Λ is diagonal and θ̂ is Σ x/(n + ρ). For signals without noise, one-hot features and ρ = 1
+the error is at most β, so C_θ = 1 is enough; noise in [0, 1] needs `theory_scale`, much larger. Only the first has been
+proved to be enough for what it says.
 """
 
 import math
@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from episafe.kernels.model_arrays import CountModel, DenseModel, Support, Work
-from episafe.problems.sampled import SampledTask
+from episafe.kernels.model_arrays import Model, Support, Work, widened
+from episafe.problems.sampled_problem import SampledTask
 from episafe.types import Array, IntArray
 
 Pair = tuple[Array, Array]  # of the reward, of the utility
@@ -53,9 +53,9 @@ class Signals:
         else:
             self.sums[np.arange(len(slots)), :, actions, slots] += seen
 
-    def fill(self, model: DenseModel | CountModel, support: Support, work: Work) -> None:
+    def fill(self, model: Model, support: Support, work: Work) -> None:
         """Write r̄ and u̲ at all slots into `support`, from the bonuses in `work`."""
-        if isinstance(model, CountModel):
+        if not model.is_dense:
             self._fill_counted(support, work.bonus)
             return
         for h, n in enumerate(support.size):
@@ -96,4 +96,4 @@ class Signals:
     def widen(self, n: int) -> None:
         """Room for n slots."""
         if self.sums.ndim == 4:
-            self.sums = np.pad(self.sums, [(0, 0)] * 3 + [(0, n - self.sums.shape[3])])
+            self.sums = widened(self.sums, n)

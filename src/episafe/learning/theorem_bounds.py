@@ -3,8 +3,8 @@
 import math
 
 from episafe.learning.constants import Constants
-from episafe.learning.theory import Sizes
-from episafe.problems.sampled import AnyTask, known_slack
+from episafe.learning.theory_constants import Sizes
+from episafe.problems.sampled_problem import AnyTask, known_slack
 
 MAX_ROUNDS = 500  # N stands inside a logarithm: each round gains a factor
 

@@ -1,32 +1,20 @@
 """A logged episode as the task counts it: a dummy first step before a random start, ENDED after an early end."""
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 from episafe.errors import DamagedFile
-from episafe.problems.boundary_states import ENDED, START
-from episafe.problems.sampled import AnyTask
-
-
-class LoggedEpisode(NamedTuple):
-    """States (H+1,), actions, rewards, utilities (H,); the last two None where the log has none."""
-
-    states: list[Any]
-    actions: list[int]
-    rewards: list[float] | None
-    utilities: list[float] | None
+from episafe.problems.episodic_task import ENDED, START
+from episafe.problems.sampled_problem import AnyTask
+from episafe.types import Episode
 
 
 def whole(
-    task: AnyTask,
-    states: list[Any],
-    actions: list[int],
-    rewards: list[float] | None,
-    utilities: list[float] | None,
-    ended: bool,
-    place: str,
-) -> LoggedEpisode:
+    task: AnyTask, states: list[Any], actions: list[int], seen: Sequence[list[float] | None], ended: bool, place: str
+) -> Episode:
     """The steps of the environment, T + 1 states and T actions, as H of the task; refused if some are missing.
 
+    `seen` are its rewards and utilities, None where the log has none.
     `ended` says whether the environment terminated the episode with its last step. One that was cut short by anything
     else is not whole, and what is learned from it would be biased if that had to do with how it went.
     """
@@ -40,10 +28,10 @@ def whole(
         states = [*states[:-1], ENDED]
     signals = [
         None if values is None else [task.outside[o][g] for o in before] + values + [task.outside[o][g] for o in after]
-        for g, values in enumerate((rewards, utilities))
+        for g, values in enumerate(seen)
     ]
     padded = [0] * len(before) + actions + [0] * len(after)
-    return LoggedEpisode([*before, *states, *after], padded, signals[0], signals[1])
+    return Episode([*before, *states, *after], padded, signals[0], signals[1])
 
 
 def steps_of(task: AnyTask) -> int:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from episafe.errors import DamagedFile, InvalidProblem
-from episafe.gym.observation_reader import Reading
 from episafe.gym.spaces import as_state
-from episafe.gym.step_reader import read_step
-from episafe.logs.logged_episode import LoggedEpisode, whole
-from episafe.problems.sampled import AnyTask
+from episafe.gym.step_reader import Reading, read_step
+from episafe.logs.logged_episode import whole
+from episafe.problems.sampled_problem import AnyTask
+from episafe.types import Episode
 
 
 def load(name: str) -> Any:
@@ -31,7 +31,7 @@ def load(name: str) -> Any:
         ) from error
 
 
-def read_minari(dataset: Any, task: AnyTask) -> Iterator[LoggedEpisode]:
+def read_minari(dataset: Any, task: AnyTask) -> Iterator[Episode]:
     """The episodes of a dataset, each whole, or it is refused with the place."""
     reading = task.reading
     for episode in dataset.iterate_episodes():
@@ -45,8 +45,7 @@ def read_minari(dataset: Any, task: AnyTask) -> Iterator[LoggedEpisode]:
             states = [_state(one, reading, f"at step {t}") for t, one in enumerate(_rows(episode.observations, T + 1))]
             actions = [_action(one, reading, f"at step {t}") for t, one in enumerate(_rows(episode.actions, T))]
             values = [None, None] if reading is None else _signals(episode, reading)
-            ended = bool(episode.terminations[-1])
-            yield whole(task, states, actions, values[0], values[1], ended, place)
+            yield whole(task, states, actions, values, bool(episode.terminations[-1]), place)
         except InvalidProblem as error:
             raise DamagedFile(f"{place}: {error}") from error
 
@@ -85,6 +84,7 @@ def _signals(episode: Any, reading: Reading) -> list[list[float] | None]:
     seen = []
     for t in range(T):
         info = {name: values[t - T] for name, values in named.items()}  # counted from the end: reset may have one too
-        step = (None, episode.rewards[t], False, False, info)
-        seen.append(reading.values(read_step(step, reading.signal, f"at step {t}"), f"at step {t}"))
+        step, place = (None, episode.rewards[t], False, False, info), f"at step {t}"
+        _, reward, signal, *_ = read_step(step, reading.signal, place)
+        seen.append(reading.values(reward, signal, place))
     return [None if told else [one[g] for one in seen] for g, told in enumerate(reading.told)]

@@ -11,7 +11,7 @@ Columns, one row a step, in any order; rows of an episode may be apart:
     terminated     1 at the step with which an episode ended early, so that it has no further rows; may be left out
 
 Learning from a log keeps the guarantee at its level only if the log was not selected by its outcomes (say, successful
-episodes only), comes from the same system, and counts steps as the task does (algorithms.md, 5.6). The file alone
+episodes only), comes from the same system, and counts steps as the task does. The file alone
 cannot show that.
 """
 
@@ -25,8 +25,9 @@ from typing import Any
 import numpy as np
 
 from episafe.errors import DamagedFile, InvalidProblem
-from episafe.logs.logged_episode import LoggedEpisode, steps_of, whole
-from episafe.problems.sampled import AnyTask
+from episafe.logs.logged_episode import steps_of, whole
+from episafe.problems.sampled_problem import AnyTask
+from episafe.types import Episode
 
 NEEDED = ("episode", "step", "action")
 ROWS_FREELY, ROWS_A_BYTE = 1_000_000, 16  # rows of a Parquet file that are believed
@@ -34,7 +35,7 @@ ENDS = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false":
 Row = dict[str, Any]
 
 
-def read_log(path: str | Path, task: AnyTask) -> Iterator[LoggedEpisode]:
+def read_log(path: str | Path, task: AnyTask) -> Iterator[Episode]:
     """The episodes of a log in order of first appearance; each is whole, or the file is refused."""
     path = Path(path)
     if not stat.S_ISREG(path.stat().st_mode):
@@ -67,7 +68,7 @@ def read_log(path: str | Path, task: AnyTask) -> Iterator[LoggedEpisode]:
                 )
         values = [None if name is None else [_number(row, name, place) for row in steps] for name in signals]
         actions = [_whole(row, "action", place) for row in steps]
-        yield whole(task, [*states, after[-1]], actions, values[0], values[1], ended[-1], place)
+        yield whole(task, [*states, after[-1]], actions, values, ended[-1], place)
 
 
 def _by_episode(path: Path, rows: Iterator[Row], horizon: int) -> dict[Any, list[Row]]:

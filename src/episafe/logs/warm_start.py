@@ -36,11 +36,7 @@ def learn_log(agent: Any, source: Any) -> int:
     """
     if isinstance(source, str) and MINARI_ID.fullmatch(source) and not Path(source).is_file():
         source = load(source)
-    if hasattr(source, "iterate_episodes"):
-        episodes = list(read_minari(source, agent.task))
-    else:
-        episodes = list(read_log(source, agent.task))
-    whole = [Episode(found.states, found.actions, found.rewards, found.utilities) for found in episodes]
+    whole = list((read_minari if hasattr(source, "iterate_episodes") else read_log)(source, agent.task))
     for number, episode in enumerate(whole):
         try:
             agent.check(episode)

@@ -3,8 +3,7 @@
 from typing import Any
 
 from episafe.monitors import round_monitors
-from episafe.monitors.alarm import Alarm
-from episafe.monitors.base import Watch
+from episafe.monitors.base import Alarm, Watch
 from episafe.monitors.episode_monitors import Monitors
 
 __all__ = ["Alarm", "Monitors", "monitors_for"]

@@ -8,14 +8,14 @@ from numpy.typing import NDArray
 
 from episafe.checks import TOLERANCE
 from episafe.kernels.utility_tests import CHECKED, INCUMBENT, Batch, Promise
-from episafe.monitors.alarm import Alarm
-from episafe.monitors.base import Watch
-from episafe.monitors.residual_test import MOST_FEATURES, NUM_BOXES, NUM_CELLS
+from episafe.monitors.base import Alarm, Watch
+from episafe.monitors.residual_test import MOST_FEATURES, NUM_BOXES, NUM_CELLS, ResidualData
 from episafe.problems.policy import Policy
-from episafe.problems.sampled import AnyTask, SampledTask, require_task
+from episafe.problems.sampled_problem import AnyTask, require_task
 from episafe.types import Array, Episode, IntArray, Plan
 
 CHECKED_SOURCES = ("zero", "search")
+Flags = NDArray[np.bool_]
 
 
 class Monitors(Watch):
@@ -61,28 +61,16 @@ class Monitors(Watch):
     def watch(self, plan: Plan, episode: Episode) -> list[Alarm]:
         """Take in one episode of a plan, after `agent.learn` accepted it; the alarms that it raises, if any."""
         states, actions = episode.states, np.asarray(episode.actions, dtype=np.int64)
-        utilities = np.array([self._utility(episode, states, actions)])
-        incumbent = np.array([_acting(plan, episode) is self.task.safe_policy])
-        checked = np.array([plan.source in CHECKED_SOURCES])
-        if self._residual is None:
-            seen = None
-        elif self.task.is_listed:
-            seen = self._listed_features(np.asarray(states)[None, :], actions[None, :])
-        else:
-            seen = self._sampled_features(self.task, states, actions)
-        return self._take_in(utilities, np.array([plan.utility_bound]), incumbent, checked, seen)
+        utility, incumbent = self._utility(episode, states, actions), _acting(plan, episode) is self.task.safe_policy
+        facts = (utility, plan.utility_bound, incumbent, plan.source in CHECKED_SOURCES)
+        return self._watch_all(self._features(states, actions), *(np.array([fact]) for fact in facts))
 
     def watch_report(self, plan: Plan, *report: Any) -> list[Alarm]:
         """The same, of what a session was told: an episode."""
         return self.watch(plan, *report)
 
     def watch_batch(
-        self,
-        states: IntArray,
-        actions: IntArray,
-        bounds: Array,
-        incumbent: NDArray[np.bool_],
-        checked: NDArray[np.bool_],
+        self, states: IntArray, actions: IntArray, bounds: Array, incumbent: Flags, checked: Flags
     ) -> list[Alarm]:
         """The same for many episodes of a task with listed states, in one compiled pass.
 
@@ -96,31 +84,25 @@ class Monitors(Watch):
         assert self.task.is_listed
         steps = np.arange(self.task.horizon)
         utilities = self.task.utility[steps, states[:, :-1], actions].sum(axis=1)
-        seen = None if self._residual is None else self._listed_features(states, actions)
-        return self._take_in(utilities, bounds, incumbent, checked, seen)
+        features = None if self._residual is None else self._listed_features(states, actions)
+        return self._watch_all(features, utilities, bounds, incumbent, checked)
 
-    def _take_in(
-        self,
-        utilities: Array,
-        bounds: Array,
-        incumbent: NDArray[np.bool_],
-        checked: NDArray[np.bool_],
-        seen: tuple[Array, IntArray, IntArray] | None,
+    def _watch_all(
+        self, features: ResidualData | None, utilities: Array, bounds: Array, incumbent: Flags, checked: Flags
     ) -> list[Alarm]:
-        H = self.task.horizon
-        alarms: list[Alarm] = []
+        H, num_alarms = self.task.horizon, len(self.alarms)
         possible = (utilities >= -TOLERANCE * H) & (utilities <= (1 + TOLERANCE) * H)
-        if not possible.all():
-            outside = float(utilities[~possible][0])
-            says = f"an episode has the utility {outside:.4g}, outside [0, {H}]: correct the reports or the range"
-            alarms = [Alarm("range", says, int(self._utilities.seen.counts[0]) + int(np.argmin(possible)) + 1)]
+        if not possible.all() and all(alarm.what != "range" for alarm in self.alarms):
+            first = int(np.argmin(possible))
+            says = (
+                f"an episode has the utility {utilities[first]:.4g}, outside [0, {H}]: correct the reports or the range"
+            )
+            self.alarms.append(Alarm("range", says, int(self._seen.counts[0]) + first + 1))
         who = INCUMBENT * incumbent.astype(np.int64) + CHECKED * checked.astype(np.int64)
         sigmas = np.zeros(int(possible.sum()))
         batch = Batch(np.clip(utilities[possible], 0.0, H), bounds[possible], who[possible], sigmas)
-        alarms += self._utilities.watch(batch)
-        if self._residual is not None and seen is not None:
-            alarms += self._residual.watch(*seen)
-        return self._raise(alarms)
+        self._take_in(batch, features)
+        return self.alarms[num_alarms:]
 
     def _utility(self, episode: Episode, states: Any, actions: IntArray) -> float:
         """The total utility: as observed where the episode says so, else as the task knows it."""
@@ -128,14 +110,18 @@ class Monitors(Watch):
             return float(np.sum(episode.utilities))
         return float(sum(self.task.utility_at(h, states[h])[action] for h, action in enumerate(actions.tolist())))
 
-    def _listed_features(self, states: IntArray, actions: IntArray) -> tuple[Array, IntArray, IntArray]:
-        """φ of what was done (n, H, d), its cell and the box of the next state (n, H)."""
+    def _listed_features(self, states: IntArray, actions: IntArray) -> ResidualData:
         assert self.task.is_listed and self.task.phi is not None
         now, pairs = states[:, :-1], states[:, :-1] * self.task.num_actions + actions
         return self.task.phi[now, actions], self._cell_of[pairs], self._box_of[states[:, 1:]]
 
-    def _sampled_features(self, task: SampledTask, states: Any, actions: IntArray) -> tuple[Array, IntArray, IntArray]:
-        """The same of one episode where states are not listed: cells and boxes are by a hash of what they look like."""
+    def _features(self, states: Any, actions: IntArray) -> ResidualData | None:
+        """Of one episode; where states are not listed, cells and boxes are by a hash of what they look like."""
+        task = self.task
+        if self._residual is None:
+            return None
+        if task.is_listed:
+            return self._listed_features(np.asarray(states)[None, :], actions[None, :])
         hashes = np.array([zlib.crc32(repr(task.key(state)).encode()) for state in states])
         phi = np.array([task.features(states[h])[action] for h, action in enumerate(actions.tolist())])
         cells = (hashes[:-1] * task.num_actions + actions) % NUM_CELLS

@@ -26,12 +26,13 @@ import math
 import numpy as np
 
 from episafe.kernels.residual_losses import ALARM, BEGAN, EPOCH, NEXT, PULLS, SEEN, Residuals, take_in
-from episafe.monitors.alarm import Alarm
 from episafe.types import Array, IntArray
 
 NUM_BOXES, NUM_CELLS, MOST_FEATURES = 16, 512, 100
 FIRST_EPOCH, LOOK = 64, 0.05
 RIDGE = 1.0
+# φ of what was done (n, H, d), its cell and the box of what came (n, H)
+ResidualData = tuple[Array, IntArray, IntArray]
 
 
 class ResidualMonitor:
@@ -46,34 +47,34 @@ class ResidualMonitor:
             np.array([0, -1, 0, FIRST_EPOCH, 0]),
         )  # fmt: skip
 
-    def watch(self, phi: Array, cells: IntArray, boxes: IntArray) -> list[Alarm]:
-        """Take in episodes: φ of what was done (n, H, d), its cell and the box of what came (n, H)."""
-        counts, start, raised = self.seen.counts, 0, []
+    @property
+    def alarm_at(self) -> int:
+        """How many episodes had been watched when features were found not to be linear; 0 before."""
+        return int(self.seen.counts[ALARM])
+
+    def watch(self, phi: Array, cells: IntArray, boxes: IntArray) -> None:
+        """Take in episodes, as `ResidualData`."""
+        counts, start = self.seen.counts, 0
         while start < len(phi):
             stop = min(len(phi), start + int(counts[NEXT] - counts[SEEN]))
             take_in(self.seen, phi, cells, boxes, start, stop)
             start = stop
             if counts[SEEN] == counts[NEXT]:
-                raised += self._look()
-        return raised
+                self._look()
 
-    def _look(self) -> list[Alarm]:
+    def _look(self) -> None:
         """Compare, fit again, and begin the next epoch when it is time to."""
-        seen = self.seen
-        counts = seen.counts
-        now, raised = int(counts[SEEN]), []
-        if counts[EPOCH] >= 0 and counts[ALARM] == 0 and self.log_evidence() >= self._needed():
+        seen, counts = self.seen, self.seen.counts
+        now, j = int(counts[SEEN]), int(counts[EPOCH])
+        if j >= 0 and counts[ALARM] == 0 and self.log_evidence() >= math.log((j + 1) * (j + 2) / self.share):
             counts[ALARM] = now
-            raised = [Alarm("residual", self._says(now), now, halts=False)]
         ridge = RIDGE * np.eye(seen.gram.shape[1])
         seen.fit[...] = np.linalg.solve(seen.gram + ridge, seen.moments)
-        if now >= FIRST_EPOCH * 2 ** (counts[EPOCH] + 1):
-            counts[EPOCH] += 1
-            counts[BEGAN] = now
+        if now >= FIRST_EPOCH * 2 ** (j + 1):
+            counts[EPOCH], counts[BEGAN] = j + 1, now
             for array in (seen.epoch_gram, seen.epoch_moments, seen.losses):
                 array[...] = 0.0
         counts[NEXT] = min(now + 1 + int(LOOK * now), FIRST_EPOCH * 2 ** int(counts[EPOCH] + 1))
-        return raised
 
     def log_evidence(self) -> float:
         """ln of the mean over K of exp(min_M Σ‖y − Mᵀφ‖² − Σ‖y − p‖²) in this epoch."""
@@ -85,18 +86,7 @@ class ResidualMonitor:
         num_y = H * int(seen.counts[SEEN] - seen.counts[BEGAN])
         return float(np.logaddexp.reduce(num_y - explained - seen.losses)) - math.log(len(PULLS))
 
-    def _needed(self) -> float:
-        j = int(self.seen.counts[EPOCH])
-        return math.log((j + 1) * (j + 2) / self.share)
-
-    def _says(self, now: int) -> str:
-        return (
-            f"the transitions are not linear in the features, by {now} episodes: certificates that rest on features "
-            "(model, fresh-data) do not hold; that from observed utilities (observation) is not touched"
-        )
-
     def status(self) -> dict[str, object]:
         """Figures as plain values."""
         evidence = self.log_evidence() if self.seen.counts[EPOCH] >= 0 else -math.inf
-        return {"episodes": int(self.seen.counts[SEEN]), "log_evidence": evidence,
-                "alarm_at": int(self.seen.counts[ALARM])}  # fmt: skip
+        return {"episodes": int(self.seen.counts[SEEN]), "log_evidence": evidence}

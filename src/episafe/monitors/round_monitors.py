@@ -7,8 +7,7 @@ import numpy as np
 
 from episafe.errors import InvalidEpisode
 from episafe.kernels.utility_tests import CHECKED, INCUMBENT, Batch, Promise
-from episafe.monitors.alarm import Alarm
-from episafe.monitors.base import Watch
+from episafe.monitors.base import Alarm, Watch
 from episafe.problems.bandit_policy import BanditPlan, Mixture
 from episafe.problems.bandit_task import BanditTask, require_bandit_task
 
@@ -38,11 +37,8 @@ class Monitors(Watch):
         if seen.shape != () or seen.dtype.kind not in "biuf" or not np.isfinite(seen):
             raise InvalidEpisode(f"utility must be one finite number, got {utility!r}")
         who = INCUMBENT if plan.source == "safe" else CHECKED
-        sigma = self._sigma(plan.policy)
-        batch = Batch(
-            np.array([float(seen)]), np.array([plan.utility_bound]), np.array([who], dtype=np.int64), np.array([sigma])
-        )
-        return self._raise(self._utilities.watch(batch))
+        facts = (float(seen), plan.utility_bound, who, self._sigma(plan.policy))
+        return self._take_in(Batch(*(np.array([fact]) for fact in facts)))
 
     def watch_report(self, plan: BanditPlan, *report: Any) -> list[Alarm]:
         """The same, of what a session was told: action, reward and utility of a round, or of several."""

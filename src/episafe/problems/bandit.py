@@ -83,10 +83,7 @@ class LinearBandit:
 
     def safe_policy(self, round: int = 0) -> Mixture:
         """The incumbent of a round as a mixture."""
-        incumbent = self.task.incumbent(round)
-        if not self.task.is_finite:
-            return Mixture(incumbent[None, :], np.ones(1))
-        return over_arms(self.task.arms(round), incumbent)
+        return self.task.incumbent_policy(round)
 
     def optimal_policy(self, round: int = 0) -> Mixture:
         """The policy of largest expected reward among the safe ones: at most two atoms."""
@@ -97,7 +94,8 @@ class LinearBandit:
             if probabilities is None:
                 raise Infeasible(f"no arm of round {round} has utility >= {threshold}: lower the threshold")
             return over_arms(arms, probabilities)
-        found = ellipsoid.solve(self.theta_r, self.theta_u, self._frame(), ellipsoid.Scales(0.0, 0.0), threshold)
+        frame = ellipsoid.frame(self.task.convex_set.root, np.eye(self.task.dim))
+        found = ellipsoid.solve(self.theta_r, self.theta_u, frame, (0.0, 0.0), threshold)
         return Mixture(found.atoms, np.array([1 - found.share, found.share]))
 
     def optimal_value(self, round: int = 0) -> float:
@@ -134,6 +132,3 @@ class LinearBandit:
                 f"{name}[{arm}] has mean reward {rates[arm]:.12g}, outside [0, 1], and a click is 0 or 1: change "
                 "theta_r or the arm, or pass clicks=False"
             )
-
-    def _frame(self) -> ellipsoid.Frame:
-        return ellipsoid.frame(self.task.convex_set.root, np.eye(self.task.dim))

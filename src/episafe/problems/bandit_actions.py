@@ -72,9 +72,7 @@ class Ellipsoid:
         if smallest < 1 - tolerance:
             remedy = "divide all actions by the largest norm" if smallest > 0 else "it must be positive definite"
             raise InvalidProblem(f"M has the eigenvalue {smallest:.12g} < 1, so some action has norm above 1: {remedy}")
-        object.__setattr__(self, "M", M)
-        object.__setattr__(self, "tolerance", tolerance)
-        object.__setattr__(self, "root", np.linalg.inv(np.linalg.cholesky(M)).T)
+        self.__dict__.update(M=M, tolerance=tolerance, root=np.linalg.inv(np.linalg.cholesky(M)).T)
 
     @property
     def dim(self) -> int:

@@ -95,7 +95,7 @@ class BanditPlan:
         for name in ("atoms", "probabilities"):
             copied = np.array(getattr(self, name), dtype=np.float64, order="C")
             copied.setflags(write=False)  # the agent deploys it again: nobody may change it meanwhile
-            object.__setattr__(self, name, copied)
+            self.__dict__[name] = copied
 
     @property
     def policy(self) -> Mixture:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from episafe.checks import TOLERANCE, as_count, as_distributions, as_finite, as_number, within_unit_norm
+from episafe.checks import TOLERANCE, as_count, as_distributions, as_finite, as_number, as_slack, within_unit_norm
 from episafe.errors import InvalidEpisode, InvalidProblem
 from episafe.problems.bandit_actions import Actions, ArmsOfRound, Ball, ConvexSet, Ellipsoid, as_actions, as_arms
 from episafe.problems.bandit_policy import BanditPlan, Mixture, over_arms, without_negatives
@@ -47,24 +47,21 @@ class BanditTask:
 
     def __post_init__(self) -> None:
         dim = as_count("dim", self.dim)
-        checked: dict[str, Any] = {"dim": dim, "actions": as_actions(self.actions, dim)}
+        self.__dict__.update(dim=dim, actions=as_actions(self.actions, dim))
         for name in ("threshold", "noise", "norm_bound"):
-            checked[name] = as_number(name, getattr(self, name))
-        if self.slack is not None:
-            checked["slack"] = as_number("slack", self.slack)
-            if checked["slack"] <= 0:
+            self.__dict__[name] = as_number(name, getattr(self, name))
+        self.__dict__["slack"] = as_slack(self.slack)
+        if self.noise < 0:
+            raise InvalidProblem(f"noise must be >= 0, got {self.noise}: it is the R of R-sub-Gaussian noise")
+        if self.norm_bound <= 0:
+            raise InvalidProblem(f"norm_bound must be > 0, got {self.norm_bound}: it is B with ‖θ‖₂ <= B")
+        self.__dict__["safe_policy"] = self._checked_incumbent()
+        for name, ask in (("actions", self.arms), ("safe_policy", self.incumbent)) if self.changes else ():
+            if not np.array_equal(ask(0), ask(0)):
                 raise InvalidProblem(
-                    f"slack must be > 0, got {checked['slack']}: the incumbent must beat the threshold strictly"
+                    f"{name}(0) gave two answers to one question: it must be a pure function of the round; draw "
+                    "what is random beforehand, or seed it by k"
                 )
-        if checked["noise"] < 0:
-            raise InvalidProblem(f"noise must be >= 0, got {checked['noise']}: it is the R of R-sub-Gaussian noise")
-        if checked["norm_bound"] <= 0:
-            raise InvalidProblem(f"norm_bound must be > 0, got {checked['norm_bound']}: it is B with ‖θ‖₂ <= B")
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
-        object.__setattr__(self, "safe_policy", self._incumbent())
-        if self.changes:
-            self._refuse_what_is_not_pure()
 
     def told_slack(self, who: str, otherwise: str = "") -> float:
         """ξ, for what cannot do without; `otherwise` is one more remedy."""
@@ -148,19 +145,27 @@ class BanditTask:
     def identity(self) -> dict[str, Any]:
         """What the task is known by; arms that change, by their first rounds."""
         rounds = range(ROUNDS) if self.changes else range(1)
-        return {
-            "actions": _digest(self.action_numbers(k) for k in rounds),
-            "safe_policy": _digest(self.incumbent(k) for k in rounds),
-            "dim": self.dim,
-            "threshold": self.threshold,
-        }
+        actions, policy = (_digest(map(ask, rounds)) for ask in (self._action_numbers, self.incumbent))
+        return {"actions": actions, "safe_policy": policy, "dim": self.dim, "threshold": self.threshold}
+
+    def differing(self, other: "BanditTask", rounds: Iterable[int]) -> str:
+        """The name of what two tasks do not share of actions and incumbent, "" where they agree in all the rounds."""
+        if self.changes != other.changes or type(self.actions) is not type(other.actions):
+            return "actions"
+        if self.actions is other.actions and self.safe_policy is other.safe_policy:
+            return ""
+        for k in rounds if self.changes else range(1):
+            if not np.array_equal(self._action_numbers(k), other._action_numbers(k)):
+                return "actions"
+            if not np.array_equal(self.incumbent(k), other.incumbent(k)):
+                return "safe_policy"
+        return ""
 
     def numbers(self, own: Any = None) -> list[Any]:
         """None beside its identity."""
         return []
 
-    def action_numbers(self, round: int) -> Array:
-        """The actions of a round as numbers."""
+    def _action_numbers(self, round: int) -> Array:
         if isinstance(self.actions, Ellipsoid):
             return self.actions.M
         return np.array([self.actions.radius]) if isinstance(self.actions, Ball) else self.arms(round)
@@ -172,7 +177,7 @@ class BanditTask:
         actions = "arms" if self.is_finite else "M" if isinstance(self.actions, Ellipsoid) else "radius"
         names = ("dim", "threshold", "safe_policy", "slack", "noise", "norm_bound")
         told = {name: np.asarray(getattr(self, name)) for name in names if getattr(self, name) is not None}
-        return {actions: self.action_numbers(0), **told}
+        return {actions: self._action_numbers(0), **told}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "BanditTask":
@@ -184,15 +189,7 @@ class BanditTask:
         threshold, noise, bound = (float(arrays[name]) for name in ("threshold", "noise", "norm_bound"))
         return cls(dim, actions, threshold, arrays["safe_policy"], slack, noise, bound)
 
-    def _refuse_what_is_not_pure(self) -> None:
-        for name, ask in (("actions", self.arms), ("safe_policy", self.incumbent)):
-            if not np.array_equal(ask(0), ask(0)):
-                raise InvalidProblem(
-                    f"{name}(0) gave two answers to one question: it must be a pure function of the round; draw "
-                    "what is random beforehand, or seed it by k"
-                )
-
-    def _incumbent(self) -> Array | ArmsOfRound:
+    def _checked_incumbent(self) -> Array | ArmsOfRound:
         given = self.safe_policy
         if callable(self.actions) != callable(given):
             raise InvalidProblem(

@@ -7,20 +7,18 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from episafe.checks import (
-    TOLERANCE,
-    as_distributions,
-    as_number,
-    as_state,
-    as_unit_range,
-)
+from episafe.checks import TOLERANCE, as_distributions, as_number, as_state, as_unit_range
 from episafe.errors import DamagedFile, Infeasible, InvalidProblem
-from episafe.problems import exact
-from episafe.problems.policy import TablePolicy
+from episafe.problems import exact_answers
+from episafe.problems.policy import TablePolicy, as_table
 from episafe.problems.short_repr import short_repr, task_facts
 from episafe.problems.task import Constraint, Task
 from episafe.storage.atomic_files import read_arrays, write_arrays
 from episafe.types import Array
+
+# what a file holds of a problem, in this order; and those that are one number
+SAVED = ("P", "reward", "utility", "initial_state", "threshold", "safe_policy", "slack", "time_homogeneous", "phi")
+NUMBERS = {"initial_state": int, "threshold": float, "slack": float, "time_homogeneous": bool}
 
 
 class LinearCMDP:
@@ -64,28 +62,25 @@ class LinearCMDP:
     ) -> None:
         if threshold is None:
             raise InvalidProblem("threshold is missing: give the expected total utility b that is to be kept")
-        self.P = as_distributions("P", P, _kernel_shape(P))
+        shape = np.shape(P) if not isinstance(P, str) else ()
+        if shape and (len(shape) != 4 or shape[1] != shape[3] or min(shape) == 0):
+            raise InvalidProblem(f"P must have shape (H, S, A, S) with no axis empty, got {shape}")
+        self.P = as_distributions("P", P, (None, None, None, None))
         H, S, A, _ = self.P.shape
-        reward = as_unit_range("reward", reward, (H, S, A))
-        utility = as_unit_range("utility", utility, (H, S, A))
+        reward, utility = as_unit_range("reward", reward, (H, S, A)), as_unit_range("utility", utility, (H, S, A))
         initial_state = as_state("initial_state", initial_state, S)
-        greedy, largest = exact.utility_greedy(self.P, utility)
-        threshold = _reachable(as_number("threshold", threshold), float(largest[initial_state]))
-        table = greedy if safe_policy is None else _table(safe_policy, "safe_policy", (H, S, A))
+        greedy, most = exact_answers.utility_greedy(self.P, utility)
+        threshold, largest = as_number("threshold", threshold), float(most[initial_state])
+        if threshold > largest + TOLERANCE:
+            raise Infeasible(
+                f"threshold {threshold:.12g} cannot be reached: the largest utility of any policy is {largest:.12g}; "
+                "lower the threshold"
+            )
+        table = greedy if safe_policy is None else as_table("safe_policy", safe_policy, (H, S, A))
         self.origin: dict[str, str | int | float] = dict(origin or {})
-        self.task = Task(
-            horizon=H,
-            num_states=S,
-            num_actions=A,
-            reward=reward,
-            phi=phi,
-            initial_state=initial_state,
-            constraint=Constraint(
-                utility, threshold, _true_slack(self.P, reward, utility, table, initial_state, threshold, slack)
-            ),
-            safe_policy=TablePolicy(table),
-            time_homogeneous=time_homogeneous,
-        )
+        incumbent_value = float(exact_answers.policy_values(self.P, reward, utility, table, initial_state)[1])
+        constraint = Constraint(utility, threshold, _told_slack(slack, incumbent_value, threshold))
+        self.task = Task(H, S, A, reward, phi, initial_state, constraint, TablePolicy(table), time_homogeneous)
         if self.task.time_homogeneous:
             require_equal_steps(self.P)
 
@@ -100,78 +95,55 @@ class LinearCMDP:
             V_r, V_u = sum(weight * value for weight, value in zip(policy.weights, values, strict=True))
             return float(V_r), float(V_u)
         task = self.task
-        table = _table(policy, "policy", task.reward.shape)
-        V_r, V_u = exact.policy_values(self.P, task.reward, task.utility, table, task.initial_state)
+        table = as_table("policy", policy, task.reward.shape)
+        V_r, V_u = exact_answers.policy_values(self.P, task.reward, task.utility, table, task.initial_state)
         return float(V_r), float(V_u)
 
     def optimal_value(self, method: Literal["dual", "lp"] = "dual") -> float:
         """The exact constrained optimum at s₁; "lp" asks HiGHS instead, slower and good to about 1e-7."""
         if method == "dual":
-            return self._optimum.value
+            return self._optimum[0]
         if method != "lp":
             raise ValueError(f'method must be "dual" or "lp", got {method!r}')
         task = self.task
-        return exact.lp_optimum(self.P, task.reward, task.utility, task.threshold, task.initial_state)
+        return exact_answers.lp_optimum(self.P, task.reward, task.utility, task.threshold, task.initial_state)
 
     def optimal_policy(self) -> TablePolicy:
         """A Markov policy that attains the optimum: the occupancy mixture of at most two deterministic ones."""
-        return TablePolicy(self._optimum.policy)
+        return TablePolicy(self._optimum[1])
 
     def occupancy(self, policy: Any) -> Array:
         """w_h(s, a) = ℙ(s_h = s, a_h = a), shape (H, S, A)."""
-        table = _table(policy, "policy", self.task.reward.shape)
-        return exact.occupancy(self.P, table, self.task.initial_state)
+        table = as_table("policy", policy, self.task.reward.shape)
+        return exact_answers.occupancy(self.P, table, self.task.initial_state)
 
     def linearity_gap(self) -> float:
         """How far P is from linear in φ: the largest ‖P_h(·|s,a) − φᵀμ̂_h‖₁; 0 for one-hot features."""
-        return 0.0 if self.task.phi is None else exact.linearity_gap(self.P, self.task.phi)
+        return 0.0 if self.task.phi is None else exact_answers.linearity_gap(self.P, self.task.phi)
 
     @cached_property
-    def _optimum(self) -> exact.Optimum:
+    def _optimum(self) -> tuple[float, Array]:
         task = self.task
-        return exact.optimum(self.P, task.reward, task.utility, task.threshold, task.initial_state)
+        return exact_answers.optimum(self.P, task.reward, task.utility, task.threshold, task.initial_state)
 
     def save(self, path: str | Path) -> None:
         """Write the problem to one .npz file, atomically and without pickle."""
-        task = self.task
-        arrays: dict[str, Any] = {
-            "P": self.P,
-            "reward": task.reward,
-            "utility": task.utility,
-            "initial_state": task.initial_state,
-            "threshold": task.threshold,
-            "safe_policy": task.safe_policy.table(),
-            "slack": task.slack,
-            "time_homogeneous": task.time_homogeneous,
-        }
-        if task.phi is not None:
-            arrays["phi"] = task.phi
-        write_arrays(Path(path), arrays, self.origin)
+        arrays = {"P": self.P, **self.task.as_arrays()}
+        write_arrays(Path(path), {name: arrays[name] for name in SAVED if name in arrays}, self.origin)
 
     @classmethod
     def load(cls, path: str | Path) -> "LinearCMDP":
         """The problem that `save` wrote; every check of the constructor is made again."""
-        needed = {"P", "reward", "utility", "initial_state", "threshold", "safe_policy", "slack"}
-        arrays, origin = read_arrays(Path(path), needed | {"phi", "time_homogeneous"})
-        if not needed <= arrays.keys():
-            raise DamagedFile(f"{path} is not a saved problem: it lacks {', '.join(sorted(needed - arrays.keys()))}")
+        arrays, origin = read_arrays(Path(path), set(SAVED))
+        lacking = set(SAVED) - {"phi", "time_homogeneous"} - arrays.keys()
+        if lacking:
+            raise DamagedFile(f"{path} is not a saved problem: it lacks {', '.join(sorted(lacking))}")
         arrays.setdefault("time_homogeneous", np.array(False))
-        for name in ("initial_state", "threshold", "slack", "time_homogeneous"):
+        for name in NUMBERS:
             if arrays[name].shape != ():
                 raise DamagedFile(f"{path} is not a saved problem: its {name} has shape {arrays[name].shape}")
         try:
-            return cls(
-                arrays["P"],
-                arrays["reward"],
-                arrays["utility"],
-                phi=arrays.get("phi"),
-                initial_state=int(arrays["initial_state"]),
-                threshold=float(arrays["threshold"]),
-                safe_policy=arrays["safe_policy"],
-                slack=float(arrays["slack"]),
-                time_homogeneous=bool(arrays["time_homogeneous"]),
-                origin=origin,
-            )
+            return cls(**arrays | {name: kind(arrays[name]) for name, kind in NUMBERS.items()}, origin=origin)
         except (TypeError, ValueError) as error:
             raise DamagedFile(f"{path} is not a saved problem: {error}") from error
 
@@ -186,33 +158,8 @@ def require_equal_steps(P: Array) -> None:
         )
 
 
-def _kernel_shape(P: Any) -> tuple[int | None, ...]:
-    """The shape that P must have, by its own first axes."""
-    shape = np.shape(P) if not isinstance(P, str) else ()
-    if shape and (len(shape) != 4 or shape[1] != shape[3] or min(shape) == 0):
-        raise InvalidProblem(f"P must have shape (H, S, A, S) with no axis empty, got {shape}")
-    return (None, None, None, None)
-
-
-def _table(policy: Any, name: str, shape: tuple[int, ...]) -> Array:
-    """The table (H, S, A) of a policy or an array, checked."""
-    return as_distributions(name, policy.table() if hasattr(policy, "table") else policy, shape)
-
-
-def _reachable(threshold: float, largest: float) -> float:
-    if threshold > largest + TOLERANCE:
-        raise Infeasible(
-            f"threshold {threshold:.12g} cannot be reached: the largest utility of any policy is {largest:.12g}; "
-            "lower the threshold"
-        )
-    return threshold
-
-
-def _true_slack(
-    P: Array, reward: Array, utility: Array, table: Array, initial_state: int, threshold: float, slack: float | None
-) -> float:
-    """The slack to tell the learner: the given one if it is true, else the incumbent's own."""
-    value = float(exact.policy_values(P, reward, utility, table, initial_state)[1])
+def _told_slack(slack: float | None, value: float, threshold: float) -> float:
+    """The slack to tell the learner: the given one, which must be true, else the incumbent's own."""
     true = value - threshold
     if true <= TOLERANCE:
         raise Infeasible(

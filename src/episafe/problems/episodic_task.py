@@ -1,7 +1,10 @@
-"""What tasks of episodes share: what a report is and whether it fits, and how a policy becomes a plan."""
+"""What tasks of episodes share: reports and whether they fit, plans, and two states that no environment has."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
+from enum import Enum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,10 +12,28 @@ from numpy.typing import NDArray
 
 from episafe.checks import TOLERANCE, as_listed, as_whole_numbers
 from episafe.errors import InvalidEpisode
+from episafe.gym.step_reader import Reading
 from episafe.problems.policy import Policy
+from episafe.problems.short_repr import short_repr, task_facts
+from episafe.storage.json_values import register
 from episafe.types import Array, Episode, IntArray, Plan
 
 SIGNALS = {"reward": "rewards", "utility": "utilities"}
+
+
+class Outside(Enum):
+    """Where an episode is while its environment is not running. All actions are alike there, and nobody moves it.
+
+    START is a dummy first step whose transition is the distribution of the start. ENDED is
+    absorbing: an episode that ends early stays there up to the horizon.
+    """
+
+    START = "start"
+    ENDED = "ended"
+
+
+START, ENDED = Outside.START, Outside.ENDED
+register("outside", Outside, lambda state: state.value, Outside)
 
 
 class EpisodicTask:
@@ -21,6 +42,8 @@ class EpisodicTask:
     kind = "mdp"
     report_length = 1  # an episode
     changes = False  # a plan is for any episode
+    outside: Mapping[Outside, tuple[float, float]] = MappingProxyType({})
+    reading: Reading | None = None
     if TYPE_CHECKING:
         horizon: int
         num_actions: int
@@ -33,8 +56,21 @@ class EpisodicTask:
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Which of "reward" and "utility" the task does not tell."""
+        """Which of "reward" and "utility" the task does not tell, so that they have to be learned."""
         return ()
+
+    @property
+    def random_start(self) -> bool:
+        """Whether the first step is a dummy one, whose transition is the start."""
+        return START in self.outside
+
+    @property
+    def may_end(self) -> bool:
+        """Whether an episode may end early, in an absorbing state."""
+        return ENDED in self.outside
+
+    def __repr__(self) -> str:
+        return short_repr(self, task_facts(self))
 
     def incumbent_policy(self, round: int) -> Policy:
         """The incumbent."""
@@ -94,7 +130,7 @@ class EpisodicTask:
         sizes = [self.horizon, self.num_actions, self.dim]
         kept = [sizes, [self.threshold, slack], [self.one_hot, self.time_homogeneous]]
         policies = [self.safe_policy] if own is None else [self.safe_policy, own]
-        return [*kept, *self._told_numbers(), *(self._policy_numbers(policy) for policy in policies)]
+        return [*kept, *self._told_numbers(policies)]
 
     def as_arrays(self) -> dict[str, NDArray[Any]] | None:
         """The task as named arrays; None where it is given by functions."""
@@ -106,10 +142,7 @@ class EpisodicTask:
     def _check_states(self, states: Any) -> None:
         """Refuse states that the task cannot describe."""
 
-    def _told_numbers(self) -> list[Any]:
-        raise NotImplementedError
-
-    def _policy_numbers(self, policy: Policy) -> Array:
+    def _told_numbers(self, policies: list[Policy]) -> list[Any]:
         raise NotImplementedError
 
     def _read_signals(self, episode: Episode) -> Array | None:

@@ -5,16 +5,21 @@ largest norm was before it was scaled to 1. Observations beyond the bounds have 
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from episafe.checks import as_count, as_finite
 from episafe.errors import InvalidProblem
+from episafe.gym.spaces import num_values
 from episafe.types import Array
+
+# φ, None if it is one-hot; d; and what one-hot features tell apart
+Described = tuple[Callable[[Any], Array] | None, int, Callable[[Any], Any] | None]
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ class OneHot:
 
 @dataclass(frozen=True, eq=False)
 class Box:
-    """The bounds that observations are scaled by, to [0, 1]^n."""
+    """The bounds that observations are scaled by, to [0, 1]^n. Whole numbers of a map of it are counts ≥ 1."""
 
     low: Any
     high: Any
@@ -49,8 +54,20 @@ class Box:
         high = as_finite("high", self.high, (len(low),))
         if not (low < high).all():
             raise InvalidProblem(f"low must be below high on every axis, got {low} and {high}")
-        for name, value in (("low", low), ("high", high), ("num_axes", len(low))):
-            object.__setattr__(self, name, value)
+        self.__dict__.update(low=low, high=high, num_axes=len(low))
+        for setting in fields(self):
+            if setting.init and setting.type is int:
+                as_count(setting.name, getattr(self, setting.name))
+
+    @property
+    def dim(self) -> int:
+        """The dimension of ψ; cells have none."""
+        raise NotImplementedError
+
+    @property
+    def norm(self) -> float:
+        """The largest norm before scaling, √dim where every entry is at most 1."""
+        return float(self.dim**0.5)
 
     def unit(self, observation: Any) -> Array:
         """The observation in [0, 1]^n, the nearest edge where it lies beyond."""
@@ -64,12 +81,11 @@ class Cells(Box):
     """A grid of `bins` cells an axis, as tuples: `OneHot(cells, cells.size)` tells apart no more than the cells."""
 
     bins: int = 8
-    _axes: list[tuple[float, float]] = field(init=False, repr=False)  # low and width of each
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        as_count("bins", self.bins)
-        object.__setattr__(self, "_axes", list(zip(self.low.tolist(), (self.high - self.low).tolist(), strict=True)))
+    @cached_property
+    def _axes(self) -> list[tuple[float, float]]:
+        """Low and width of each."""
+        return list(zip(self.low.tolist(), (self.high - self.low).tolist(), strict=True))
 
     @property
     def size(self) -> int:
@@ -107,11 +123,6 @@ class Tiles(Box):
     bins: int = 8
     tilings: int = 4
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        as_count("bins", self.bins)
-        as_count("tilings", self.tilings)
-
     @property
     def dim(self) -> int:
         """tilings · bins^n."""
@@ -119,7 +130,7 @@ class Tiles(Box):
 
     @property
     def norm(self) -> float:
-        """The largest norm before scaling."""
+        """√tilings."""
         return float(self.tilings**0.5)
 
     def __call__(self, observation: Any) -> Array:
@@ -134,23 +145,14 @@ class Tiles(Box):
 
 @dataclass(frozen=True, eq=False)
 class Fourier(Box):
-    """ψ_c(x) = cos(π c·x) for c ∈ {0..order}^n, x in the unit cube. Norm at most √dim before scaling."""
+    """ψ_c(x) = cos(π c·x) for c ∈ {0..order}^n, x in the unit cube. Norm at most √dim before scaling, at x = 0."""
 
     order: int = 3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        as_count("order", self.order)
 
     @property
     def dim(self) -> int:
         """(order + 1)^n."""
         return int((self.order + 1) ** self.num_axes)
-
-    @property
-    def norm(self) -> float:
-        """The largest norm before scaling, at x = 0."""
-        return float(self.dim**0.5)
 
     def __call__(self, observation: Any) -> Array:
         """ψ (dim,)."""
@@ -160,23 +162,14 @@ class Fourier(Box):
 
 @dataclass(frozen=True, eq=False)
 class Polynomial(Box):
-    """ψ_c(x) = Π_i x_i^{c_i} for c ∈ {0..degree}^n, x in the unit cube. Norm at most √dim before scaling."""
+    """ψ_c(x) = Π_i x_i^{c_i} for c ∈ {0..degree}^n, x in the unit cube. Norm at most √dim before scaling, at x = 1."""
 
     degree: int = 2
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        as_count("degree", self.degree)
 
     @property
     def dim(self) -> int:
         """(degree + 1)^n."""
         return int((self.degree + 1) ** self.num_axes)
-
-    @property
-    def norm(self) -> float:
-        """The largest norm before scaling, at x = 1."""
-        return float(self.dim**0.5)
 
     def __call__(self, observation: Any) -> Array:
         """ψ (dim,)."""
@@ -191,10 +184,10 @@ class RBF(Box):
 
     centres: int = 5
     width: float = 0.2
+    norm: ClassVar[float] = 1.0  # weights that sum to 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        as_count("centres", self.centres)
         if not self.width > 0:
             raise InvalidProblem(f"width must be > 0, got {self.width!r}")
 
@@ -203,11 +196,6 @@ class RBF(Box):
         """centres^n."""
         return int(self.centres**self.num_axes)
 
-    @property
-    def norm(self) -> float:
-        """The largest norm before scaling: weights that sum to 1 have norm at most 1."""
-        return 1.0
-
     def __call__(self, observation: Any) -> Array:
         """ψ (dim,)."""
         centres = _exponents(self.centres - 1, self.num_axes) / max(self.centres - 1, 1)
@@ -215,6 +203,45 @@ class RBF(Box):
         weight = np.exp(exponent - exponent.max())
         psi: Array = weight / weight.sum()
         return psi
+
+
+def describe_states(features: Any, first: Any, num_actions: int, space: Any, outside: Sequence[Hashable]) -> Described:
+    """φ of observations, with one more dimension for each state outside of the environment.
+
+    No two states outside share a dimension: in a model of all steps the start would then lead where the end does.
+    """
+    if isinstance(features, OneHot):
+        size = features.size or num_values(space)
+        if size is None:
+            raise InvalidProblem(
+                f"one-hot features need countable observations, and {space} has not: use Tiles, Fourier, RBF, "
+                "Polynomial, or OneHot(cells, cells.size) with Cells"
+            )
+        return None, (size + len(outside)) * num_actions, features.cell
+    if not callable(features) or isinstance(features, type):
+        raise InvalidProblem(f"features must be OneHot() or a function of an observation: give one, not {features!r}")
+    shape = np.shape(features(first))
+    if len(shape) not in (1, 2) or 0 in shape:
+        raise InvalidProblem(
+            f"features at the start have shape {shape}: return ψ (k,), or φ (A, d) with A = {num_actions} rows"
+        )
+    if len(shape) == 2 and shape[0] != num_actions:
+        raise InvalidProblem(
+            f"features at the start have shape {shape}: give one row for each of {num_actions} actions"
+        )
+    d = num_actions * shape[0] if len(shape) == 1 else shape[1]
+
+    def wide(state: Any) -> Array:
+        phi = np.zeros((num_actions, d + len(outside)))
+        for i, one in enumerate(outside):
+            if state is one:
+                phi[:, d + i] = 1.0
+                return phi
+        found = as_finite(f"features at {state!r}", features(state), shape)
+        phi[:, :d] = blocks(found, num_actions) if found.ndim == 1 else found
+        return phi
+
+    return wide, d + len(outside), None
 
 
 def blocks(psi: Array, num_actions: int) -> Array:

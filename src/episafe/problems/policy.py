@@ -29,9 +29,8 @@ class Policy(Protocol):
         """π as an array (H, S, A), every row filled, for a finite task."""
 
     def act(self, h: int, state: Any, rng: np.random.Generator) -> int:
-        """An action drawn from π_h(·|state): the first a with Σ_{b ≤ a} π_b > U, U uniform in [0, 1)."""
-        sums = np.cumsum(self.probabilities(h, state))
-        return int(np.searchsorted(sums / sums[-1], rng.random(), side="right"))
+        """An action drawn from π_h(·|state)."""
+        return draw_index(self.probabilities(h, state), rng)
 
     @property
     def policy(self) -> "Policy":
@@ -107,7 +106,7 @@ def in_range(name: str, value: Any, below: int) -> None:
         raise ValueError(f"{name} must be in [0, {below}), got {value!r}")
 
 
-class MixturePolicy:
+class MixturePolicy(Policy):
     """One of several policies for a whole episode, drawn by a coin before it begins.
 
     Its expected utility is Σ weight·(that of the component). It is no Markov policy, so it has neither probabilities
@@ -119,7 +118,8 @@ class MixturePolicy:
         names: what records call them; None for the names that they have themselves.
     """
 
-    name = ""
+    components: tuple[Policy, ...] = ()
+    weights: Array = np.empty(0)
 
     def __init__(self, components: Sequence[Policy], weights: Any, names: Sequence[str] | None = None) -> None:
         self.components = tuple(components)
@@ -134,11 +134,6 @@ class MixturePolicy:
         index = int(np.argmax(above)) if above.any() else len(self.components) - 1
         return index, Component(self.components[index], self.names[index])
 
-    @property
-    def policy(self) -> Policy:
-        """Itself."""
-        return self
-
     def probabilities(self, h: int, state: Any) -> Array:
         """Not to be had: a component acts for a whole episode."""
         raise ValueError("a mixture acts through one component: draw it with .draw(rng) before the episode")
@@ -147,10 +142,6 @@ class MixturePolicy:
         """Not to be had: a component acts for a whole episode."""
         raise ValueError("a mixture has no table: take those of its .components, or draw one with .draw(rng)")
 
-    def act(self, h: int, state: Any, rng: np.random.Generator) -> int:
-        """Not to be had: a component acts for a whole episode."""
-        return int(self.probabilities(h, state)[0])
-
 
 def as_policy(policy: Any) -> Policy:
     """The policy itself or, where it is somebody else's that has probabilities alone, what makes it one of ours."""
@@ -158,12 +149,17 @@ def as_policy(policy: Any) -> Policy:
     return found
 
 
+def draw_index(probabilities: Any, rng: np.random.Generator) -> int:
+    """The first i with Σ_{j ≤ i} p_j > U, U uniform in [0, 1)."""
+    sums = np.cumsum(probabilities)
+    return int(np.searchsorted(sums / sums[-1], rng.random(), side="right"))
+
+
+def as_table(name: str, policy: Any, shape: tuple[int, ...]) -> Array:
+    """The table (H, S, A) of a policy, or an array as one, checked."""
+    return as_distributions(name, policy.table() if hasattr(policy, "table") else policy, shape)
+
+
 def uniform_table(horizon: int, num_states: int, num_actions: int) -> Array:
     """π_h(a|s) = 1/A, shape (H, S, A)."""
     return np.full((horizon, num_states, num_actions), 1 / num_actions)
-
-
-def deterministic_table(actions: Any, num_actions: int) -> Array:
-    """Table (H, S, A) of the policy that takes `actions` (H, S)."""
-    table: Array = np.eye(num_actions)[np.asarray(actions)]
-    return table

@@ -8,7 +8,8 @@ LONGEST = 200  # characters
 
 def short_repr(shown: object, facts: Mapping[str, Any]) -> str:
     """`Name(fact=value, …)` on one line of at most 200 characters; None is left out, floats have six digits."""
-    said = ", ".join(f"{name}={_short(value)}" for name, value in facts.items() if value is not None)
+    told = {name: f"{value:.6g}" if isinstance(value, float) else repr(value) for name, value in facts.items()}
+    said = ", ".join(f"{name}={told[name]}" for name, value in facts.items() if value is not None)
     text = " ".join(f"{type(shown).__name__}({said})".split())
     return text if len(text) <= LONGEST else text[: LONGEST - 2] + "…)"
 
@@ -25,7 +26,3 @@ def task_facts(task: Any) -> dict[str, Any]:
         "slack": task.slack,
         "time_homogeneous": task.time_homogeneous or None,
     }
-
-
-def _short(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else repr(value)

@@ -2,7 +2,6 @@
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -11,7 +10,6 @@ from numpy.typing import NDArray
 from episafe.checks import (
     TOLERANCE,
     as_count,
-    as_distributions,
     as_features,
     as_flag,
     as_number,
@@ -21,11 +19,8 @@ from episafe.checks import (
     as_whole_numbers,
 )
 from episafe.errors import Infeasible
-from episafe.gym.observation_reader import Reading
-from episafe.problems.boundary_states import Outside
 from episafe.problems.episodic_task import EpisodicTask
-from episafe.problems.policy import Policy, TablePolicy, as_policy
-from episafe.problems.short_repr import short_repr, task_facts
+from episafe.problems.policy import Policy, TablePolicy, as_policy, as_table
 from episafe.types import Array, IntArray
 
 
@@ -44,7 +39,7 @@ class Constraint:
     slack: float | None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Task(EpisodicTask):
     """A finite-horizon problem as the learner knows it: everything but P. All fields are checked.
 
@@ -70,14 +65,7 @@ class Task(EpisodicTask):
     safe_policy: Policy
     time_homogeneous: bool = False
 
-    is_listed: ClassVar[Literal[True]] = (
-        True  # what follows is the same for every task of listed states; see SampledTask
-    )
-    unknown: ClassVar[tuple[str, ...]] = ()
-    random_start: ClassVar[bool] = False
-    may_end: ClassVar[bool] = False
-    outside: ClassVar[Mapping[Outside, tuple[float, float]]] = MappingProxyType({})
-    reading: ClassVar[Reading | None] = None
+    is_listed: ClassVar[Literal[True]] = True
 
     def __post_init__(self) -> None:
         H, S, A = (as_count(name, getattr(self, name)) for name in ("horizon", "num_states", "num_actions"))
@@ -87,20 +75,15 @@ class Task(EpisodicTask):
         if constraint.threshold + (slack or 0.0) > H + TOLERANCE:
             raise Infeasible(f"threshold {constraint.threshold:.12g} + slack {slack or 0:.12g} exceeds the horizon {H}")
         given = self.safe_policy
-        table = as_distributions("safe_policy", given.table() if hasattr(given, "table") else given, (H, S, A))
-        checked = {
-            "safe_policy": as_policy(given) if hasattr(given, "table") else TablePolicy(table),
-            "reward": as_unit_range("reward", self.reward, (H, S, A)),
-            "phi": None if self.phi is None else _unless_one_hot(as_features(self.phi, S, A)),
-            "initial_state": as_state("initial_state", self.initial_state, S),
-            "constraint": constraint,
-            "time_homogeneous": as_flag("time_homogeneous", self.time_homogeneous),
-        }
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
-
-    def __repr__(self) -> str:
-        return short_repr(self, task_facts(self))
+        table = as_table("safe_policy", given, (H, S, A))
+        self.__dict__.update(
+            safe_policy=as_policy(given) if hasattr(given, "table") else TablePolicy(table),
+            reward=as_unit_range("reward", self.reward, (H, S, A)),
+            phi=None if self.phi is None else _unless_one_hot(as_features(self.phi, S, A)),
+            initial_state=as_state("initial_state", self.initial_state, S),
+            constraint=constraint,
+            time_homogeneous=as_flag("time_homogeneous", self.time_homogeneous),
+        )
 
     @property
     def utility(self) -> Array:
@@ -133,11 +116,8 @@ class Task(EpisodicTask):
 
     def features(self, state: int) -> Array:
         """φ(state, ·), shape (A, d)."""
-        if self.phi is not None:
-            block: Array = self.phi[state]
-            return block
-        block = np.zeros((self.num_actions, self.dim))
-        block[np.arange(self.num_actions), state * self.num_actions + np.arange(self.num_actions)] = 1.0
+        block: Array
+        block = np.eye(self.num_actions, self.dim, state * self.num_actions) if self.phi is None else self.phi[state]
         return block
 
     def reward_at(self, h: int, state: int) -> Array:
@@ -152,8 +132,7 @@ class Task(EpisodicTask):
 
     def as_policy(self, given: Any) -> Policy:
         """A policy or a table (H, S, A), checked, as a table."""
-        table = given.table() if hasattr(given, "table") else given
-        return TablePolicy(as_distributions("policy", table, self.reward.shape))
+        return TablePolicy(as_table("policy", given, self.reward.shape))
 
     def as_arrays(self) -> dict[str, NDArray[Any]]:
         """The task as named arrays, from which `from_arrays` makes it again."""
@@ -174,19 +153,13 @@ class Task(EpisodicTask):
     def _read_states(self, states: Any) -> IntArray:
         return as_whole_numbers("states", states, self.horizon + 1, self.num_states)
 
-    def _told_numbers(self) -> list[Any]:
-        phi = np.zeros(0) if self.phi is None else self.phi
-        return [self.reward, self.utility, phi, np.array([self.num_states, self.initial_state])]
-
-    def _policy_numbers(self, policy: Policy) -> Array:
-        return policy.table()
+    def _told_numbers(self, policies: list[Policy]) -> list[Any]:
+        phi, sizes = np.zeros(0) if self.phi is None else self.phi, np.array([self.num_states, self.initial_state])
+        return [self.reward, self.utility, phi, sizes, *(policy.table() for policy in policies)]
 
 
 def _unless_one_hot(phi: Array) -> Array | None:
     """None where each pair (s, a) has a unit vector of its own and d = S·A, exactly; else φ itself."""
-    _, _, d = phi.shape
-    rows = phi.reshape(-1, d)
-    one_hot = (
-        len(rows) == d and ((rows == 0) | (rows == 1)).all() and (rows.sum(0) == 1).all() and (rows.sum(1) == 1).all()
-    )
-    return None if one_hot else phi
+    rows = phi.reshape(-1, phi.shape[2])
+    marks = len(rows) == phi.shape[2] and ((rows == 0) | (rows == 1)).all()
+    return None if marks and (rows.sum(0) == 1).all() and (rows.sum(1) == 1).all() else phi

@@ -3,7 +3,7 @@
 import html
 import json
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import Any
 
 SHOWN = 12  # deployments listed at each end
 
@@ -28,12 +28,8 @@ CANNOT_SHOW = (
 HEADER = ("from episode", "time", "plan", "deployed", "lower bound", "above threshold by", "episodes known", "because")
 
 
-class Section(NamedTuple):
-    """A title, sentences, and rows of the table of deployments where it has one."""
-
-    title: str
-    sentences: list[str]
-    rows: tuple[tuple[str, ...], ...] = ()
+Rows = list[tuple[str, ...]]
+Section = tuple[str, list[str], Rows]  # title, sentences, and rows of the table of deployments where it has one
 
 
 def sections(found: dict[str, Any], lines: list[str]) -> list[Section]:
@@ -41,13 +37,13 @@ def sections(found: dict[str, Any], lines: list[str]) -> list[Section]:
     read = [json.loads(line) for line in lines] if not found["damage"] else []
     deployed = [line for line in read if "event" not in line]
     return [
-        Section("Verdict", _verdict(found)),
-        Section("At which level", _level(found, deployed)),
-        Section("Reports", _reports(found)),
-        Section("What went wrong while it ran", found["faults"] or ["Nothing was recorded."]),
-        Section("What was verified", _verified(found)),
-        Section("What this cannot show", [f"{text}." for text in CANNOT_SHOW]),
-        Section("What was deployed, and why it was allowed", _deployed(found, deployed), _shown(deployed)),
+        ("Verdict", _verdict(found), []),
+        ("At which level", _level(found, deployed), []),
+        ("Reports", _reports(found), []),
+        ("What went wrong while it ran", found["faults"] or ["Nothing was recorded."], []),
+        ("What was verified", _verified(found), []),
+        ("What this cannot show", [f"{text}." for text in CANNOT_SHOW], []),
+        ("What was deployed, and why it was allowed", _deployed(deployed), _shown(deployed)),
     ]
 
 
@@ -71,14 +67,11 @@ def _verified(found: dict[str, Any]) -> list[str]:
         )
     if found["head_at"] is not None:
         said.append(f"The hash that was kept elsewhere is that of line {found['head_at'] + 1}.")
-    said.append(f"Hash of the last line, to be kept elsewhere: {found['head']}")
-    said.append(
-        "Written by " + ", ".join(f"{name.removesuffix('_version')} {v}" for name, v in found["versions"].items())
-    )
-    return said
+    versions = ", ".join(f"{name.removesuffix('_version')} {version}" for name, version in found["versions"].items())
+    return [*said, f"Hash of the last line, to be kept elsewhere: {found['head']}", f"Written by {versions}"]
 
 
-def _deployed(found: dict[str, Any], deployed: list[dict[str, Any]]) -> list[str]:
+def _deployed(deployed: list[dict[str, Any]]) -> list[str]:
     if not deployed:
         return ["Not shown: the trail is damaged or empty."]
     counts = Counter(one["source"] for one in deployed)
@@ -99,12 +92,10 @@ def _plans(count: int) -> str:
     return "1 plan" if count == 1 else f"{count:,} plans"
 
 
-def _shown(deployed: list[dict[str, Any]]) -> tuple[tuple[str, ...], ...]:
+def _shown(deployed: list[dict[str, Any]]) -> Rows:
     """Rows of the table: all plans, or those at both ends."""
-    if len(deployed) <= 2 * SHOWN:
-        return tuple(_row(one) for one in deployed)
-    gap = ("…",) * len(HEADER)
-    return (*(_row(one) for one in deployed[:SHOWN]), gap, *(_row(one) for one in deployed[-SHOWN:]))
+    rows = [_row(one) for one in deployed]
+    return rows if len(rows) <= 2 * SHOWN else [*rows[:SHOWN], ("…",) * len(HEADER), *rows[-SHOWN:]]
 
 
 def _row(line: dict[str, Any]) -> tuple[str, ...]:
@@ -112,30 +103,19 @@ def _row(line: dict[str, Any]) -> tuple[str, ...]:
     if "weights" in line and line["weights"][0] < 1:
         what += f", in a mixture with weights {line['weights'][0]:.4g} and {line['weights'][1]:.4g}"
     bound = ("–", "–") if line["bound"] is None else (f"{line['bound']:.6g}", f"{line['margin']:.3g}")
-    when = str(line.get("time", "–"))
-    return (
-        str(line["episode"]),
-        when,
-        str(line["plan"]),
-        what,
-        *bound,
-        str(line["learned"]),
-        line.get("reason") or "–",
-    )
+    place = (str(line["episode"]), str(line.get("time", "–")), str(line["plan"]))
+    return (*place, what, *bound, str(line["learned"]), line.get("reason") or "–")
 
 
 def _level(found: dict[str, Any], deployed: list[dict[str, Any]]) -> list[str]:
-    level = str(found["settings"].get("level") or (deployed[0]["level"] if deployed else "unknown"))
+    settings = found["settings"]
+    level = str(settings.get("level") or (deployed[0]["level"] if deployed else "unknown"))
     said = [f"{level}: {LEVELS.get(level, 'nothing is claimed')}."]
     if found["recomputed"] is None:
         said.append("That is what the trail says of itself: no certificate was recomputed here.")
-    if found["settings"].get("delta"):
-        said.append(
-            f"Probability that some deployed policy is unsafe all the same: at most {found['settings']['delta']}."
-        )
-    if found["settings"].get("statement"):
-        said.append(str(found["settings"]["statement"]) + ".")
-    return said
+    if settings.get("delta"):
+        said.append(f"Probability that some deployed policy is unsafe all the same: at most {settings['delta']}.")
+    return [*said, f"{settings['statement']}."] if settings.get("statement") else said
 
 
 def _reports(found: dict[str, Any]) -> list[str]:
@@ -143,16 +123,14 @@ def _reports(found: dict[str, Any]) -> list[str]:
     said = [f"{found['episodes']} episodes were reported."]
     if found["kind"] == "run":
         return [*said, "It was a simulation: nothing can be missing."]
-    said.append(
-        f"{missing} deployments were never reported"
-        + (f"; the oldest is of {found['oldest_missing']}." * bool(missing) or ".")
-    )
-    return said
+    oldest = f"; the oldest is of {found['oldest_missing']}" if missing else ""
+    return [*said, f"{missing} deployments were never reported{oldest}."]
 
 
-def _columns(rows: tuple[tuple[str, ...], ...]) -> list[int]:
-    """Those that say something."""
-    return [i for i in range(len(HEADER)) if any(row[i] not in ("–", "…") for row in rows)]
+def _table(rows: Rows) -> list[list[str]]:
+    """Header and rows, without the columns that say nothing."""
+    columns = [i for i in range(len(HEADER)) if any(row[i] not in ("–", "…") for row in rows)]
+    return [[row[i] for i in columns] for row in (HEADER, *rows)] if rows else []
 
 
 def as_text(found: dict[str, Any], lines: list[str]) -> str:
@@ -160,12 +138,10 @@ def as_text(found: dict[str, Any], lines: list[str]) -> str:
     parts = [f"Audit of {found['folder']}"]
     for title, sentences, rows in sections(found, lines):
         parts.append(f"\n{title}\n" + "\n".join(f"  {sentence}" for sentence in sentences))
-        columns = _columns(rows)
-        table = [[row[i] for i in columns] for row in ([HEADER, *rows] if rows else [])]
+        table = _table(rows)
         widths = [max(len(cell) for cell in column) for column in zip(*table, strict=True)]
-        parts += [
-            "  " + "  ".join(f"{cell:{w}}" for cell, w in zip(row, widths, strict=True)).rstrip() for row in table
-        ]
+        padded = [[f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)] for row in table]
+        parts += [f"  {'  '.join(row)}".rstrip() for row in padded]
     return "\n".join(parts)
 
 
@@ -191,7 +167,7 @@ def _section_as_html(section: Section) -> str:
     text = f"<h2>{html.escape(title)}</h2><ul>{items}</ul>"
     if not rows:
         return text
-    columns = _columns(rows)
-    head = "".join(f"<th>{HEADER[i]}</th>" for i in columns)
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(row[i])}</td>" for i in columns) + "</tr>" for row in rows)
+    header, *shown = _table(rows)
+    head = "".join(f"<th>{cell}</th>" for cell in header)
+    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in shown)
     return f"{text}<table><tr>{head}</tr>{body}</table>"

@@ -2,96 +2,88 @@
 
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from episafe.reports.groups import Group, is_bandit, shortest
 from episafe.reports.labels import name, place_title
 from episafe.reports.metrics import Interval
 from episafe.reports.page_frame import row, table, text
-from episafe.reports.paper_figures import DPI, METADATA
+from episafe.reports.paper_figures import DPI, METADATA, save
+from episafe.reports.record_groups import Group, shortest
 from episafe.reports.tables import number, plus_minus
 from episafe.runs.record import Record, is_complete
-from episafe.storage.atomic_files import atomic, write_text
+from episafe.storage.atomic_files import write_text
 from episafe.types import Array, IntArray
 
 SLACK, FIGURE = "slack", "figures/slack"
-HEADINGS = (
-    "Environment",
-    "Agent",
-    "Level",
-    "Runs",
-    "Beats the incumbent from round (median)",
-    "at the latest",
-    "Runs that never do",
-    "Incumbent deployments (largest)",
-    "Bound of the theorem",
-)
+HEADINGS = [
+    "Environment", "Agent", "Level", "Runs", "Beats the incumbent from round (median)", "at the latest",
+    "Runs that never do", "Incumbent deployments (largest)", "Bound of the theorem",
+]  # fmt: skip
 NUM_WORDS = 3
+
+
+Rounds = tuple[Group, list[tuple[int, Array]], IntArray, float]  # regrets by seed, incumbent deployments, their bound
 
 
 def break_even(regret: Array, incumbent: Array) -> int:
     """The first round, from 1, from which on the regret stays below the incumbent's; one more than K where never."""
-    above = np.flatnonzero(regret >= incumbent)
+    length = min(len(regret), len(incumbent))
+    above = np.flatnonzero(regret[:length] >= incumbent[:length])
     return int(above[-1]) + 2 if len(above) else 1
 
 
-class Rounds:
-    """Gathers rows from groups of bandit records; records of other problems are passed over."""
+def rounds(group: Group, records: Sequence[Record]) -> Rounds:
+    """What is asked of the records of one group of bandits."""
+    regrets = [(int(record.settings.get("seed", -1)), record.regret()) for record in records]
+    deployed = np.array([record.safe_deployments()[-1] for record in records])
+    return group, regrets, deployed, float(records[0].settings.get("deployment_bound", np.nan))
 
-    def __init__(self) -> None:
-        self._regrets: dict[tuple[str, int], Array] = {}
-        self._waiting: list[tuple[Group, list[tuple[int, Array]], IntArray, float]] = []
 
-    def add(self, group: Group, records: Sequence[Record]) -> None:
-        """Take in the records of one group."""
-        if not is_bandit(records[0]):
-            return
-        seeds = [int(record.settings.get("seed", -1)) for record in records]
-        regrets = [record.regret() for record in records]
-        if group.agent == "incumbent":
-            self._regrets |= {(group.where, seed): regret for seed, regret in zip(seeds, regrets, strict=True)}
-            return
-        deployed = np.array([record.safe_deployments()[-1] for record in records])
-        bound = float(records[0].settings.get("deployment_bound", np.nan))
-        self._waiting.append((group, list(zip(seeds, regrets, strict=True)), deployed, bound))
-
-    def section(self, folder: Path) -> str:
-        """A section of the report, "" without bandits; also written as rounds.md beside it."""
-        rows = [cells for cells in map(self._cells, self._waiting) if cells]
-        if not rows:
-            return ""
-        slack = _slack_curve(folder / SLACK)
-        lines = ["| " + " | ".join(cells) + " |" for cells in (HEADINGS, ["---"] * len(HEADINGS), *rows)]
-        write_text(folder / "rounds.md", "\n".join([*lines, "", *_slack_lines(slack), ""]))
-        found = [
-            "<h2>Against the incumbent</h2>",
-            f'<p class="sub">{text(KEY)}</p>',
-            table(list(HEADINGS), [row(cells, NUM_WORDS) for cells in rows], NUM_WORDS),
+def section(found: Sequence[Rounds], folder: Path) -> str:
+    """A section of the report, "" without bandits; also written as rounds.md beside it."""
+    played = [(group, seed, regret) for group, regrets, _, _ in found for seed, regret in regrets]
+    incumbents = {(group.where, seed): regret for group, seed, regret in played if group.agent == "incumbent"}
+    rows = [_cells(one, incumbents) for one in found if one[0].agent != "incumbent"]
+    rows = [cells for cells in rows if cells]
+    if not rows:
+        return ""
+    slack = _slack_curve(folder / SLACK)
+    lines = ["| " + " | ".join(cells) + " |" for cells in (HEADINGS, ["---"] * len(HEADINGS), *rows)] + [""]
+    parts = [
+        "<h2>Against the incumbent</h2>",
+        f'<p class="sub">{text(KEY)}</p>',
+        table(HEADINGS, [row(cells, NUM_WORDS) for cells in rows], NUM_WORDS),
+    ]
+    if slack:
+        lines += ["| Slack ξ | Regret | Incumbent deployments |", "|---|---:|---:|"]
+        lines += [f"| {xi:g} | {plus_minus(regret)} | {plus_minus(used)} |" for xi, regret, used in slack]
+        parts += [
+            "<h3>Regret as the slack shrinks</h3>",
+            f'<p class="sub">{text(SLACK_KEY)}</p>',
+            f'<img alt="Regret against slack" style="max-width:46rem;width:100%" src="{_drawn(slack, folder)}">',
         ]
-        if slack:
-            found += [
-                "<h3>Regret as the slack shrinks</h3>",
-                f'<p class="sub">{text(SLACK_KEY)}</p>',
-                f'<img alt="Regret against slack" style="max-width:46rem;width:100%" src="{_drawn(slack, folder)}">',
-            ]
-        return "\n".join(found)
+    write_text(folder / "rounds.md", "\n".join([*lines, ""]))
+    return "\n".join(parts)
 
-    def _cells(self, waiting: tuple[Group, list[tuple[int, Array]], IntArray, float]) -> list[str]:
-        group, regrets, deployed, bound = waiting
-        pairs = [(regret, self._regrets.get((group.where, seed))) for seed, regret in regrets]
-        found = [(_first_below(regret, other), len(other)) for regret, other in pairs if other is not None]
-        if not found:
-            return []
-        at, never = [k for k, _ in found], sum(k > length for k, length in found)
-        latest = f"{max(at):,}" if not never else "–"
-        words = [place_title(group.place), name(group.agent), group.level]
-        ours = f"{number(float(deployed.mean()))} ({deployed.max():,})"
-        allowed = f"{bound:,.0f}" if np.isfinite(bound) else "–"
-        return [*words, str(len(at)), f"{np.median(at):,.0f}", latest, str(never), ours, allowed]
+
+def _cells(of: Rounds, incumbents: Mapping[tuple[str, int], Array]) -> list[str]:
+    """A row of the table; empty where the incumbent was not run on the same problems."""
+    group, regrets, deployed, bound = of
+    places = [((group.where, seed), regret) for seed, regret in regrets]
+    pairs = [(regret, incumbents[place]) for place, regret in places if place in incumbents]
+    if not pairs:
+        return []
+    at = [break_even(regret, other) for regret, other in pairs]
+    never = sum(k > len(other) for k, (_, other) in zip(at, pairs, strict=True))
+    latest = f"{max(at):,}" if not never else "–"
+    words = [place_title(group.place), name(group.agent), group.level]
+    ours = f"{number(float(deployed.mean()))} ({deployed.max():,})"
+    allowed = f"{bound:,.0f}" if np.isfinite(bound) else "–"
+    return [*words, str(len(at)), f"{np.median(at):,.0f}", latest, str(never), ours, allowed]
 
 
 KEY = (
@@ -101,11 +93,6 @@ KEY = (
     "exceeds the number of rounds it says nothing."
 )
 SLACK_KEY = "OPLB-SP with the determinant radius on the finite sets, mean and 95 % interval over runs."
-
-
-def _first_below(regret: Array, incumbent: Array) -> int:
-    length = min(len(regret), len(incumbent))
-    return break_even(regret[:length], incumbent[:length])
 
 
 def _slack_curve(folder: Path) -> list[tuple[float, Interval, Interval]]:
@@ -120,13 +107,6 @@ def _slack_curve(folder: Path) -> list[tuple[float, Interval, Interval]]:
             ends = (float(record.regret()[-1]), float(record.safe_deployments()[-1]))
             found.setdefault(float(record.settings["slack"]), []).append(ends)
     return [(slack, *(Interval.over(list(x)) for x in zip(*found[slack], strict=True))) for slack in sorted(found)]  # type: ignore[misc]
-
-
-def _slack_lines(slack: Sequence[tuple[float, Interval, Interval]]) -> list[str]:
-    if not slack:
-        return []
-    rows = [f"| {xi:g} | {plus_minus(regret)} | {plus_minus(used)} |" for xi, regret, used in slack]
-    return ["| Slack ξ | Regret | Incumbent deployments |", "|---|---:|---:|", *rows]
 
 
 def _drawn(slack: Sequence[tuple[float, Interval, Interval]], folder: Path) -> str:
@@ -144,9 +124,8 @@ def _drawn(slack: Sequence[tuple[float, Interval, Interval]], folder: Path) -> s
         axes.minorticks_off()
         axes.legend(frameon=False)
         axes.spines[["top", "right"]].set_visible(False)
-    for kind, metadata in METADATA.items():
-        with atomic(folder / f"{FIGURE}.{kind}") as file:
-            drawn.savefig(file, format=kind, dpi=DPI, metadata=metadata)
+    for kind in METADATA:
+        save(drawn, folder / f"{FIGURE}.{kind}", kind)
     image = io.BytesIO()
     drawn.savefig(image, format="png", dpi=DPI, metadata=METADATA["png"])
     return "data:image/png;base64," + base64.b64encode(image.getvalue()).decode()

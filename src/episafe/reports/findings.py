@@ -24,32 +24,21 @@ VARIANTS = {
     "that the constraint hardly binds.",
 }
 
-READING = (
-    (
-        "Regret",
-        "The sum over episodes of the exact constrained optimum minus the exact value of the deployed policy. It "
-        "is signed: an agent that breaks the constraint can earn more than the constrained optimum, and then its "
-        "regret falls, even below zero. Low regret with violations is therefore no success.",
-    ),
-    (
-        "Violation",
-        "The hard one: the sum over episodes of max{b − V, 0}, where V is the exact utility of the deployed policy "
-        "and b the threshold; a safe episode never makes up for an unsafe one. The table also lists the "
-        "cancelling one, max{Σ(b − V), 0}, where it does. An episode counts as violating if b − V is above "
-        f"{ROUNDING:g}, which only sets rounding aside.",
-    ),
-    (
-        "Incumbent deployments",
-        "Episodes in which an agent deployed the policy it was given as safe. An agent that deploys it in every "
-        "episode is safe, and has not explored yet. A mixture in which the incumbent is one component is not counted.",
-    ),
-    (
-        "Intervals",
-        "95 % t-intervals over runs. Runs of different seeds are runs on different problems, so the intervals show "
-        "how problems differ as well as how runs do. An interval of width 0 around 0 violations does "
-        "not prove that none can occur.",
-    ),
-)
+READING = {
+    "Regret": "The sum over episodes of the exact constrained optimum minus the exact value of the deployed policy. It "
+    "is signed: an agent that breaks the constraint can earn more than the constrained optimum, and then its "
+    "regret falls, even below zero. Low regret with violations is therefore no success.",
+    "Violation": "The hard one: the sum over episodes of max{b − V, 0}, where V is the exact utility of the deployed "
+    "policy and b the threshold; a safe episode never makes up for an unsafe one. The table also lists the "
+    "cancelling one, max{Σ(b − V), 0}, where it does. An episode counts as violating if b − V is above "
+    f"{ROUNDING:g}, which only sets rounding aside.",
+    "Incumbent deployments": "Episodes in which an agent deployed the policy it was given as safe. An agent that "
+    "deploys it in every episode is safe, and has not explored yet. A mixture in which the incumbent is one component "
+    "is not counted.",
+    "Intervals": "95 % t-intervals over runs. Runs of different seeds are runs on different problems, so the intervals "
+    "show how problems differ as well as how runs do. An interval of width 0 around 0 violations does "
+    "not prove that none can occur.",
+}
 
 
 def safe_and_unsafe(summaries: Sequence[Summary]) -> tuple[list[str], list[str]]:
@@ -93,7 +82,8 @@ def few_runs(summaries: Sequence[Summary]) -> str:
 
 def verdict(summaries: Sequence[Summary]) -> list[str]:
     """The outcome on one problem, a sentence an agent."""
-    return [f"{label(summary)}: {_outcome(summary)}{_reliance(summary)}." for summary in summaries]
+    relied = [f"; {reliance(summary)}" if summary.has_incumbent else "" for summary in summaries]
+    return [f"{label(one)}: {_outcome(one)}{more}." for one, more in zip(summaries, relied, strict=True)]
 
 
 def lowest_regret(summaries: Sequence[Summary]) -> str:
@@ -121,22 +111,14 @@ def warnings(summaries: Sequence[Summary]) -> list[str]:
 
 def reading(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
     """The metrics in words: title and paragraph."""
-    return [(title, in_rounds(words, summaries)) for title, words in _reading(summaries)]
-
-
-def _reading(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
     rare = [summary for summary in summaries if not summary.group.replans_every_episode]
-    if not rare:
-        return list(READING)
-    where = "; ".join(
-        f"{name(summary.group.agent)} by {replanning(summary)} on {place_title(summary.group.place)}"
-        for summary in rare
-    )
+    where = "; ".join(f"{name(s.group.agent)} by {replanning(s)} on {place_title(s.group.place)}" for s in rare)
     replanned = (
         f"The paper plans before every episode. Not so here: {where}. Between plans the deployed policy does not "
         "change, and what was checked stays checked: this can cost regret, but adds no risk."
     )
-    return [*READING, ("Replanning", replanned)]
+    said = READING | ({"Replanning": replanned} if rare else {})
+    return [(title, in_rounds(words, summaries)) for title, words in said.items()]
 
 
 def reliance(summary: Summary) -> str:
@@ -167,15 +149,10 @@ def plural(count: int, noun: str) -> str:
 def _outcome(summary: Summary) -> str:
     if not summary.total_violating_episodes:
         return in_rounds(f"0 violating episodes in {size([summary])}", [summary])
-    average = number(summary.violating_episodes.mean)
+    mean = summary.violating_episodes.mean
     said = (
-        f"{average} violating episodes a run on average "
-        f"({share(summary.violating_episodes.mean, summary.num_episodes)}), in {summary.violating_runs} of "
-        f"{plural(summary.num_runs, 'run')}; the worst episode was {number(summary.largest_violation)} below the "
-        f"threshold"
+        f"{number(mean)} violating episodes a run on average ({share(mean, summary.num_episodes)}), in "
+        f"{summary.violating_runs} of {plural(summary.num_runs, 'run')}; the worst episode was "
+        f"{number(summary.largest_violation)} below the threshold"
     )
     return in_rounds(said, [summary])
-
-
-def _reliance(summary: Summary) -> str:
-    return f"; {reliance(summary)}" if summary.has_incumbent else ""

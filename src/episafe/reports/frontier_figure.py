@@ -7,8 +7,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from episafe.reports.paper_figures import DPI, METADATA
-from episafe.storage.atomic_files import atomic
+from episafe.reports.paper_figures import save
 
 STYLES = {
     "opse, tuned": ("#0072B2", "o", "OPSE, tuned shape"),
@@ -33,9 +32,7 @@ def write_frontier_figure(rows: Sequence[Mapping[str, Any]], path: Path) -> Path
     )
     handles, labels = drawn.axes[0].get_legend_handles_labels()
     drawn.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
-    with atomic(path) as file:
-        drawn.savefig(file, format="png", dpi=DPI, metadata=METADATA["png"])
-    return path
+    return save(drawn, path)
 
 
 def _draw(axes: Axes, env: str, rows: Sequence[Mapping[str, Any]]) -> None:

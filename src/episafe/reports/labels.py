@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from episafe.registry import BANDIT_AGENTS, REGISTRY
 from episafe.reports.metrics import Summary
+from episafe.reports.record_groups import is_bandit
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ _MARKERS = ("", "circle", "square", "triangle-up", "diamond")
 
 def are_rounds(summaries: Sequence[Summary]) -> bool:
     """Whether all that is spoken of are bandits."""
-    return all(summary.has_rounds for summary in summaries)
+    return all(is_bandit(summary.settings) for summary in summaries)
 
 
 def in_rounds(sentence: str, summaries: Sequence[Summary]) -> str:

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from episafe.reports.groups import BANDIT, Group, first, grouped, is_bandit, shortest
+from episafe.registry import REGISTRY
+from episafe.reports.record_groups import Group, first, grouped, is_bandit, shortest
 from episafe.reports.run_notes import common_settings, notes, seeds
 from episafe.runs.record import Record
 from episafe.stats import t_interval
@@ -15,17 +16,8 @@ from episafe.types import Array, IntArray
 
 GRID = 400  # points of a curve; more cannot be seen
 DECADES = 3  # of rounds shown on a logarithmic axis; what came before is of no size
-HAS_INCUMBENT = (
-    "opse",
-    "opse-observation",
-    "opse-fresh-data",
-    "dope",
-    "oplbsp",
-    "oplbsp-determinant",
-    "oplb",
-    "safe-lucb",
-    "roful",
-)  # the agents that fall back on the incumbent
+NEVER_FALL_BACK = ("ghosh", "oful")
+HAS_INCUMBENT = [name for name, entry in REGISTRY.items() if entry.plans and name not in NEVER_FALL_BACK]
 
 
 @dataclass(frozen=True)
@@ -85,11 +77,6 @@ class Summary:
         """Whether the agent can deploy the incumbent, and so has a check whose level is worth naming."""
         return self.group.agent in HAS_INCUMBENT or self.incumbent_deployments.mean > 0
 
-    @property
-    def has_rounds(self) -> bool:
-        """Whether its episodes are rounds of a bandit."""
-        return self.settings.get("problem") == BANDIT
-
 
 @dataclass(frozen=True, eq=False)
 class Curve:
@@ -114,8 +101,6 @@ class Curves:
         rounds: whether episodes are rounds of a bandit: so many that they are shown on a logarithmic axis.
     """
 
-    group: Group
-    num_runs: int
     rounds: bool
     regret: Curve
     violation: Curve
@@ -131,14 +116,12 @@ def curves(records: Iterable[Record]) -> list[Curves]:
     """Curves of each group, in the order of reports, as long as the group's shortest run."""
     return [
         Curves(
-            group,
-            num_runs=len(runs),
-            rounds=is_bandit(runs[0]),
+            rounds=is_bandit(runs[0].settings),
             regret=_curve(runs, Record.regret),
-            violation=_not_negative(_curve(runs, Record.violation)),
-            safe_deployments=_at_most_one_an_episode(_not_negative(_curve(runs, Record.safe_deployments))),
+            violation=_curve(runs, Record.violation, least=0.0),
+            safe_deployments=_curve(runs, Record.safe_deployments, least=0.0, most=1.0),
         )
-        for group, runs in grouped(records).items()
+        for runs in grouped(records).values()
     ]
 
 
@@ -173,20 +156,16 @@ def _speed(run: Record) -> float:
     return len(run.reward_values) / seconds if seconds > 0 else math.nan
 
 
-def _curve(runs: Sequence[Record], quantity: Callable[[Record], Array | IntArray]) -> Curve:
+Quantity = Callable[[Record], Array | IntArray]
+
+
+def _curve(runs: Sequence[Record], quantity: Quantity, least: float = -math.inf, most: float = math.inf) -> Curve:
+    """The interval is cut to [least, most · episodes]."""
     num_episodes = shortest(runs)
-    if is_bandit(runs[0]):
+    points = np.linspace(1, num_episodes, GRID)
+    if is_bandit(runs[0].settings):
         points = np.geomspace(max(1.0, num_episodes / 10**DECADES), num_episodes, GRID)
-    else:
-        points = np.linspace(1, num_episodes, GRID)
     episodes = np.unique(points.round().astype(np.int64))
     mean, half_width = t_interval(np.array([quantity(run)[episodes - 1] for run in runs], dtype=np.float64))
-    return Curve(episodes, mean, mean - half_width, mean + half_width)
-
-
-def _not_negative(curve: Curve) -> Curve:
-    return replace(curve, low=np.maximum(curve.low, 0.0))
-
-
-def _at_most_one_an_episode(curve: Curve) -> Curve:
-    return replace(curve, high=np.minimum(curve.high, curve.episodes))
+    low, high = np.maximum(mean - half_width, least), np.minimum(mean + half_width, most * episodes)
+    return Curve(episodes, mean, low, high)

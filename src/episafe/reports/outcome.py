@@ -8,9 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from episafe.reports.paper_figures import DPI, METADATA
+from episafe.reports.paper_figures import save
 from episafe.runs.record import Record
-from episafe.storage.atomic_files import atomic
 from episafe.types import Array
 
 NUM_BLOCKS = 12  # of a run without exact values: each is drawn as a mean with its interval
@@ -39,10 +38,13 @@ class Outcome:
 
     def shares(self, rewards: Array, run: int) -> Array:
         """Rewards as a share of the way from incumbent (0) to optimum (1); over the incumbent's where none is known."""
-        incumbent = self.incumbents[run][0]
-        span = incumbent if self.optima is None else self.optima[run] - incumbent
-        found: Array = (rewards - incumbent) / span
+        found: Array = (rewards - self.incumbents[run][0]) / self.span(run)
         return found
+
+    def span(self, run: int) -> float:
+        """The way from incumbent to optimum; the incumbent's reward where no optimum is known."""
+        incumbent = self.incumbents[run][0]
+        return incumbent if self.optima is None else self.optima[run] - incumbent
 
 
 def draw_outcomes(outcomes: Sequence[Outcome], horizon: int, path: str | Path) -> Path:
@@ -55,15 +57,14 @@ def draw_outcomes(outcomes: Sequence[Outcome], horizon: int, path: str | Path) -
         _draw_utilities(right, outcome, horizon)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic(path) as file:
-        drawn.savefig(file, format="png", dpi=DPI, metadata=METADATA["png"])
-    return path
+    return save(drawn, path)
 
 
 def _draw_rewards(axes: Axes, outcome: Outcome) -> None:
     for run, record in enumerate(outcome.records):
-        values = outcome.shares(_rewards(record), run)
-        _line(axes, record, 100 * values, 100 * _half_width(record, 0) / _span(outcome, run), label=run == 0)
+        values, half_width = _shown(record, 0)
+        shares = outcome.shares(values, run)
+        _line(axes, record, 100 * shares, 100 * half_width / outcome.span(run), label=run == 0)
     _level(axes, 0.0, GREY, "incumbent")
     if outcome.optima is not None:
         _level(axes, 100.0, GREEN, outcome.best)
@@ -77,7 +78,8 @@ def _draw_rewards(axes: Axes, outcome: Outcome) -> None:
 def _draw_utilities(axes: Axes, outcome: Outcome, horizon: int) -> None:
     scale = 100 / horizon
     for run, record in enumerate(outcome.records):
-        _line(axes, record, scale * _utilities(record), scale * _half_width(record, 1), label=run == 0)
+        values, half_width = _shown(record, 1)
+        _line(axes, record, scale * values, scale * half_width, label=run == 0)
     b = scale * outcome.records[0].threshold
     _level(axes, scale * float(np.mean([u for _, u in outcome.incumbents])), GREY, "incumbent")
     _level(axes, b, RED, "threshold")
@@ -94,12 +96,10 @@ def _draw_utilities(axes: Axes, outcome: Outcome, horizon: int) -> None:
 def _line(axes: Axes, record: Record, values: Array, half_width: Array, *, label: bool) -> None:
     """One run: a line where values are exact, else block means with their intervals."""
     name = "episafe, one line a run" if label else None
-    if record.is_exact:
-        axes.plot(np.arange(1, len(values) + 1), values, color=BLUE, linewidth=1.4, alpha=0.8, label=name)
-        return
-    ends = np.arange(1, NUM_BLOCKS + 1) * (len(record.sources) // NUM_BLOCKS)
+    ends = np.arange(1, len(values) + 1) * (1 if record.is_exact else len(record.sources) // NUM_BLOCKS)
     axes.plot(ends, values, color=BLUE, linewidth=1.4, alpha=0.8, label=name)
-    axes.fill_between(ends, values - half_width, values + half_width, color=BLUE, alpha=0.12, linewidth=0)
+    if not record.is_exact:
+        axes.fill_between(ends, values - half_width, values + half_width, color=BLUE, alpha=0.12, linewidth=0)
 
 
 def _level(axes: Axes, y: float, colour: str, name: str) -> None:
@@ -118,31 +118,13 @@ def _finish(axes: Axes) -> None:
     axes.legend(loc="best", fontsize=9, framealpha=0.9)
 
 
-def _span(outcome: Outcome, run: int) -> float:
-    incumbent = outcome.incumbents[run][0]
-    return incumbent if outcome.optima is None else outcome.optima[run] - incumbent
-
-
-def _rewards(record: Record) -> Array:
-    return record.reward_values if record.is_exact else _blocks(record.reward_totals).mean(axis=1)
-
-
-def _utilities(record: Record) -> Array:
-    return record.utility_values if record.is_exact else _blocks(record.utility_totals).mean(axis=1)
-
-
-def _half_width(record: Record, signal: int) -> Array:
-    """95 % half-widths (normal) of the block means of the rewards (0) or utilities (1); 0 where values are exact."""
+def _shown(record: Record, signal: int) -> tuple[Array, Array]:
+    """Rewards (0) or utilities (1), 95 % half-widths (normal): means of blocks, or exact values with half-width 0."""
     if record.is_exact:
-        return np.zeros(1)
-    blocks = _blocks((record.reward_totals, record.utility_totals)[signal])
-    found: Array = 1.96 * blocks.std(axis=1, ddof=1) / blocks.shape[1] ** 0.5
-    return found
-
-
-def _blocks(totals: Array | None) -> Array:
-    """Totals of episodes in NUM_BLOCKS rows, the rest left out."""
+        return (record.reward_values, record.utility_values)[signal], np.zeros(1)
+    totals = (record.reward_totals, record.utility_totals)[signal]
     if totals is None or len(totals) < 2 * NUM_BLOCKS:
         raise ValueError(f"a picture of observed totals needs at least {2 * NUM_BLOCKS} episodes")
     size = len(totals) // NUM_BLOCKS
-    return totals[: size * NUM_BLOCKS].reshape(NUM_BLOCKS, size)
+    blocks = totals[: size * NUM_BLOCKS].reshape(NUM_BLOCKS, size)
+    return blocks.mean(axis=1), 1.96 * blocks.std(axis=1, ddof=1) / size**0.5

@@ -85,9 +85,7 @@ def page(title: str, body: str, script: str) -> str:
 
 def table(headings: list[str], rows: list[str], num_words: int) -> str:
     """A table that scrolls on narrow screens; the columns after the first `num_words` are numbers."""
-    head = "".join(
-        f'<th scope="col"{_number(column >= num_words)}>{text(heading)}</th>' for column, heading in enumerate(headings)
-    )
+    head = "".join(f'<th scope="col"{_number(i >= num_words)}>{text(cell)}</th>' for i, cell in enumerate(headings))
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
 
 

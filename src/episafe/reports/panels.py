@@ -3,7 +3,7 @@
 import math
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -69,15 +69,15 @@ class Panel:
     """One quantity over the episodes.
 
     Attributes:
-        remark: lines to write at the foot of the panel, where a curve could be overlooked; their place is kept free.
         rounds: whether episodes are rounds of a bandit, on a logarithmic axis.
+        remark: lines to write at the foot of the panel, where a curve could be overlooked; their place is kept free.
     """
 
     title: str
     lines: tuple[Line, ...]
     axis: Axis
+    rounds: bool
     remark: tuple[str, ...] = ()
-    rounds: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,19 +102,17 @@ def charts(summaries: Sequence[Summary], curves: Sequence[Curves]) -> list[Chart
 
 
 def _chart(place: tuple[str, str], rows: Sequence[tuple[Summary, Style, Curves]]) -> Chart:
-    def line(summary: Summary, style: Style, curve: Curve) -> Line:
-        return Line(label(summary), name(summary.group.agent), style, curve)
+    def lines(quantity: str, of: Sequence[tuple[Summary, Style, Curves]]) -> tuple[Line, ...]:
+        return tuple(Line(label(s), name(s.group.agent), style, getattr(curves, quantity)) for s, style, curves in of)
 
-    rounds = any(of.rounds for _, _, of in rows)
-    panels = [
-        _regret(tuple(line(summary, style, of.regret) for summary, style, of in rows), rounds),
-        _violation(tuple(line(summary, style, of.violation) for summary, style, of in rows)),
-    ]
+    rounds = any(curves.rounds for _, _, curves in rows)
+    panels = [_regret(lines("regret", rows), rounds), _violation(lines("violation", rows), rounds)]
     able = [row for row in rows if row[0].has_incumbent and not (rounds and row[0].group.agent == "incumbent")]
     if able:
-        panels.append(_deployments(tuple(line(summary, style, of.safe_deployments) for summary, style, of in able)))
-    return Chart(place, f"{place_title(place)} – {size([summary for summary, _, _ in rows])}",
-                 tuple(replace(panel, rounds=rounds) for panel in panels))  # fmt: skip
+        drawn = lines("safe_deployments", able)
+        panels.append(Panel("Incumbent deployments", drawn, _axis(drawn, unit=0.0), rounds))
+    title = f"{place_title(place)} – {size([summary for summary, _, _ in rows])}"
+    return Chart(place, title, tuple(panels))
 
 
 def size(summaries: Sequence[Summary]) -> str:
@@ -130,16 +128,16 @@ def _regret(lines: tuple[Line, ...], rounds: bool) -> Panel:
     dwarfs = bool(others) and others[0] > 0 and largest > DWARFED * others[0]
     unit = _decade(others[0]) if dwarfs else 0.0
     axis = _axis(lines, unit=_decade(largest) / 100 if rounds and largest > 0 else unit)
-    return Panel(f"Regret (signed){_mention(axis)}", lines, axis)
+    return Panel(f"Regret (signed){_mention(axis)}", lines, axis, rounds)
 
 
-def _violation(lines: tuple[Line, ...]) -> Panel:
+def _violation(lines: tuple[Line, ...], rounds: bool) -> Panel:
     sizes = [_magnitude(line) for line in lines if not _is_zero(line)]
     remark = _zeros(lines)
     unseen = bool(sizes) and max(sizes) > UNSEEN * min(sizes)
     unit = _decade(max(min(sizes), max(sizes) / 10**DECADES)) if unseen else 0.0
     axis = _axis(lines, unit, foot=FOOT if remark else MARGIN)
-    return Panel(f"Violation regret (hard){_mention(axis)}", lines, axis, remark)
+    return Panel(f"Violation regret (hard){_mention(axis)}", lines, axis, rounds, remark)
 
 
 def _zeros(lines: Sequence[Line]) -> tuple[str, ...]:
@@ -151,10 +149,6 @@ def _zeros(lines: Sequence[Line]) -> tuple[str, ...]:
     names = dict.fromkeys(line.label if line.agent in others else line.agent for line in zero)
     remark = textwrap.wrap(f"0 throughout: {', '.join(names)}", REMARK_WIDTH) if zero else []
     return tuple(remark) if len(remark) <= REMARK_LINES else (f"0 throughout: {len(zero)} of {len(lines)} lines",)
-
-
-def _deployments(lines: tuple[Line, ...]) -> Panel:
-    return Panel("Incumbent deployments", lines, _axis(lines, unit=0.0))
 
 
 def _axis(lines: Sequence[Line], unit: float, foot: float = MARGIN) -> Axis:

@@ -12,17 +12,13 @@ from episafe.reports.panels import NUM_TICKS, Chart, Line, Panel
 from episafe.storage.atomic_files import atomic
 
 WIDTH, HEIGHT, DPI = 12.0, 4.2, 150
-LONG_NAME = 36  # characters; four names of this length fill the width
+LONG_NAME = 36  # characters; four names of this length fill the width, three longer ones
 # without them the files would say when and with what they were made
 METADATA = {"png": {"Software": None}, "pdf": {"Creator": None, "Producer": None, "CreationDate": None}}
 _DASHES = {
-    "solid": "-",
-    "dash": (0, (5, 2)),
-    "dashdot": (0, (6, 2, 1.2, 2)),
-    "dot": (0, (1.2, 1.6)),
-    "longdash": (0, (10, 3)),
-    "longdashdot": (0, (10, 2, 1.2, 2)),
-}
+    "solid": "-", "dash": (0, (5, 2)), "dashdot": (0, (6, 2, 1.2, 2)), "dot": (0, (1.2, 1.6)),
+    "longdash": (0, (10, 3)), "longdashdot": (0, (10, 2, 1.2, 2)),
+}  # fmt: skip
 _MARKERS = {"": "", "circle": "o", "square": "s", "triangle-up": "^", "diamond": "D"}
 
 
@@ -37,13 +33,15 @@ def write_figures(charts: Sequence[Chart], folder: Path) -> list[Path]:
 
 
 def _write(rows: Sequence[Chart], stem: str, folder: Path) -> list[Path]:
-    drawn, paths = figure(rows), []
-    for kind, metadata in METADATA.items():
-        path = folder / f"{stem}.{kind}"
-        with atomic(path) as file:
-            drawn.savefig(file, format=kind, dpi=DPI, metadata=metadata)
-        paths.append(path)
-    return paths
+    drawn = figure(rows)
+    return [save(drawn, folder / f"{stem}.{kind}", kind) for kind in METADATA]
+
+
+def save(drawn: Figure, path: Path, kind: str = "png") -> Path:
+    """Write a figure as PNG or PDF."""
+    with atomic(path) as file:
+        drawn.savefig(file, format=kind, dpi=DPI, metadata=METADATA[kind])
+    return path
 
 
 def file_stem(place: tuple[str, str]) -> str:
@@ -58,7 +56,8 @@ def figure(rows: Sequence[Chart]) -> Figure:
         for axes, panel in zip(row.subplots(1, len(chart.panels)), chart.panels, strict=True):
             _draw(axes, panel)
         handles, labels = row.axes[0].get_legend_handles_labels()
-        row.legend(handles, labels, loc="outside lower center", ncols=_legend_columns(labels), frameon=False)
+        fitting = 4 if max(map(len, labels)) <= LONG_NAME else 3
+        row.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), fitting), frameon=False)
         shown = "mean and 95 % interval over runs" if chart.has_intervals else "no interval from one run"
         row.suptitle(f"{chart.title}, {shown}", fontsize=11)
     return drawn
@@ -85,32 +84,16 @@ def _draw(axes: Axes, panel: Panel) -> None:
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     if panel.remark:
-        _write_remark(axes, panel.remark)
-
-
-def _write_remark(axes: Axes, remark: Sequence[str]) -> None:
-    text = axes.text(0.03, 0.02, "\n".join(remark), transform=axes.transAxes, fontsize=8.5, linespacing=1.1)
-    text.set_in_layout(False)  # a long remark must not squeeze the panels
+        remark = "\n".join(panel.remark)
+        text = axes.text(0.03, 0.02, remark, transform=axes.transAxes, fontsize=8.5, linespacing=1.1)
+        text.set_in_layout(False)  # a long remark must not squeeze the panels
 
 
 def _draw_line(axes: Axes, panel: Panel, line: Line) -> None:
     curve, style = line.curve, line.style
+    mean, low, high = map(panel.axis.position, (curve.mean, curve.low, curve.high))
     axes.plot(
-        curve.episodes,
-        panel.axis.position(curve.mean),
-        label=line.label,
-        color=style.colour,
-        linestyle=_DASHES[style.dash],
-        linewidth=style.width,
-        marker=_MARKERS[style.marker],
-        markevery=0.12,
-        markersize=5,
-        zorder=3,
-    )
-    low, high = panel.axis.position(curve.low), panel.axis.position(curve.high)
+        curve.episodes, mean, label=line.label, color=style.colour, linestyle=_DASHES[style.dash],
+        linewidth=style.width, marker=_MARKERS[style.marker], markevery=0.12, markersize=5, zorder=3,
+    )  # fmt: skip
     axes.fill_between(curve.episodes, low, high, color=style.colour, alpha=0.15, linewidth=0, zorder=2)
-
-
-def _legend_columns(labels: list[str]) -> int:
-    """How many names fit beside each other: four short ones, three long ones."""
-    return min(len(labels), 4 if max(map(len, labels)) <= LONG_NAME else 3)

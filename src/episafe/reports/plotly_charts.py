@@ -14,11 +14,9 @@ from episafe.types import Array, IntArray
 
 HEIGHT = 440  # pixels
 CONFIG = {
-    "displaylogo": False,
-    "responsive": True,
-    "displayModeBar": "hover",
+    "displaylogo": False, "responsive": True, "displayModeBar": "hover",
     "modeBarButtons": [["zoom2d", "pan2d", "resetScale2d", "toImage"]],
-}
+}  # fmt: skip
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 
@@ -29,27 +27,21 @@ def script() -> str:
 
 def fragment(chart: Chart, name: str) -> str:
     """The chart as a piece of HTML that needs `script` before it; `name` is unique in the page."""
-    text = to_html(_figure(chart), full_html=False, include_plotlyjs=False, div_id=name, config=CONFIG)
-    return str(text)
+    return str(to_html(_figure(chart), full_html=False, include_plotlyjs=False, div_id=name, config=CONFIG))
 
 
 def _figure(chart: Chart) -> go.Figure:
-    figure = make_subplots(
-        1, len(chart.panels), subplot_titles=[panel.title for panel in chart.panels], horizontal_spacing=0.06
-    )
+    titles = [panel.title for panel in chart.panels]
+    figure = make_subplots(1, len(titles), subplot_titles=titles, horizontal_spacing=0.06)
     for column, panel in enumerate(chart.panels, start=1):
         for line in panel.lines:
             figure.add_traces(_traces(panel, line, in_legend=column == 1), rows=1, cols=column)
         _set_axes(figure, panel, column)
     figure.update_layout(
-        template="plotly_white",
-        height=HEIGHT,
-        margin={"l": 55, "r": 15, "t": 58, "b": 95},
-        font={"family": FONT, "size": 12, "color": "#222222"},
-        hovermode="x unified",
-        hoverlabel={"font": {"size": 11}},
+        template="plotly_white", height=HEIGHT, margin={"l": 55, "r": 15, "t": 58, "b": 95},
+        font={"family": FONT, "size": 12, "color": "#222222"}, hovermode="x unified", hoverlabel={"font": {"size": 11}},
         legend={"orientation": "h", "x": 0.5, "xanchor": "center", "y": -0.2, "yanchor": "top"},
-    )
+    )  # fmt: skip
     figure.update_annotations(font_size=13)
     return figure
 
@@ -67,17 +59,9 @@ def _set_axes(figure: go.Figure, panel: Panel, column: int) -> None:
     if panel.remark:
         number = column if column > 1 else ""  # plotly calls its first axes x and y
         figure.add_annotation(
-            text="<br>".join(map(escape, panel.remark)),
-            xref=f"x{number} domain",
-            yref=f"y{number} domain",
-            x=0.02,
-            y=0.01,
-            xanchor="left",
-            yanchor="bottom",
-            showarrow=False,
-            font_size=11,
-            align="left",
-        )
+            text="<br>".join(map(escape, panel.remark)), xref=f"x{number} domain", yref=f"y{number} domain",
+            x=0.02, y=0.01, xanchor="left", yanchor="bottom", showarrow=False, font_size=11, align="left",
+        )  # fmt: skip
 
 
 def _traces(panel: Panel, line: Line, in_legend: bool) -> list[go.Scatter]:
@@ -97,9 +81,7 @@ def _traces(panel: Panel, line: Line, in_legend: bool) -> list[go.Scatter]:
         hovertemplate="%{customdata[0]:,.4~g}"
         + (" (%{customdata[1]:,.4~g} to %{customdata[2]:,.4~g})" if band else ""),
     )
-    if not band:
-        return [mean]
-    return [_band(panel, line), mean]
+    return [_band(panel, line), mean] if band else [mean]
 
 
 def _band(panel: Panel, line: Line) -> go.Scatter:
@@ -108,14 +90,9 @@ def _band(panel: Panel, line: Line) -> go.Scatter:
     return go.Scatter(
         x=_compact(np.concatenate([curve.episodes, curve.episodes[::-1]])),
         y=_compact(np.concatenate([position(curve.low), position(curve.high)[::-1]])),
-        fill="toself",
-        fillcolor=f"rgba({red},{green},{blue},0.15)",
-        line={"width": 0},
-        mode="lines",
-        legendgroup=line.label,
-        showlegend=False,
-        hoverinfo="skip",
-    )
+        fill="toself", fillcolor=f"rgba({red},{green},{blue},0.15)", line={"width": 0}, mode="lines",
+        legendgroup=line.label, showlegend=False, hoverinfo="skip",
+    )  # fmt: skip
 
 
 def _compact(values: Array | IntArray) -> NDArray[np.float32]:

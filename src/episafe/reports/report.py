@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from episafe.reports.bandit_metrics import Rounds
-from episafe.reports.groups import Group
+from episafe.reports import bandit_metrics
 from episafe.reports.metrics import curves, summarise
 from episafe.reports.panels import charts
 from episafe.reports.paper_figures import write_figures
+from episafe.reports.record_groups import Group, is_bandit
 from episafe.reports.report_page import to_html
 from episafe.reports.run_notes import software
 from episafe.reports.tables import to_csv, to_markdown
@@ -36,7 +36,7 @@ def write_report(folder: str | Path) -> Path:
             f"{folder} holds no finished record: give a folder with records/<name>/run.toml in it, "
             "as record.save writes them, or finish the runs first"
         )
-    summaries, drawn_from, rounds, inexact = [], [], Rounds(), 0
+    summaries, drawn_from, rounds, inexact = [], [], [], 0
     groups = sorted({Group.said_by(said) for said in settings.values()}, key=Group.order)
     for group in groups:  # one at a time: all records of a long experiment together may not fit into memory
         loaded = [Record.load(path) for path, said in settings.items() if Group.said_by(said) == group]
@@ -45,7 +45,8 @@ def write_report(folder: str | Path) -> Path:
         if records:
             summaries += summarise(records)
             drawn_from += curves(records)
-            rounds.add(group, records)
+            if is_bandit(records[0].settings):
+                rounds.append(bandit_metrics.rounds(group, records))
     if not summaries:
         raise ValueError(
             f"{folder} holds only records without exact values, of problems given by functions: regret and violation "
@@ -57,7 +58,7 @@ def write_report(folder: str | Path) -> Path:
     write_text(folder / "summary.md", to_markdown(summaries))
     path = folder / "report.html"
     left_out = {"unfinished": len(found) - len(settings), "without exact values": inexact}
-    extra = rounds.section(folder)
+    extra = bandit_metrics.section(rounds, folder)
     write_text(path, to_html(summaries, drawn, software(settings.values()), left_out, extra))
     return path
 

@@ -4,20 +4,20 @@ from collections.abc import Mapping, Sequence
 
 from episafe.registry import REGISTRY
 from episafe.reports import findings
-from episafe.reports.caveats import beforehand
 from episafe.reports.labels import are_rounds, in_rounds, label, name, place_title, replanning
 from episafe.reports.metrics import Summary
 from episafe.reports.page_frame import items, page, row, table, text
 from episafe.reports.panels import Chart, size
 from episafe.reports.plotly_charts import fragment, script
-from episafe.reports.tables import NUM_WORDS, cells, headings, plus_minus
+from episafe.reports.tables import NUM_WORDS, beforehand, cells, headings, plus_minus
 
 TITLE, BANDIT_TITLE = "Safe exploration: regret and violation", "Safe linear bandits: regret and violation"
 MATRIX_KEY = (
     "Each cell: the share of episodes that violate the constraint; regret at the last episode, mean ± 95 % interval; "
     "how often the incumbent was deployed alone, where the agent has one; what a certifier deploys may hold it too."
 )
-NUM_PLACE = 2  # columns of HEADINGS that name the place
+NUM_PLACE = 2  # columns of the table that name the place
+Places = Mapping[tuple[str, str], Sequence[Summary]]
 
 
 def to_html(
@@ -28,54 +28,31 @@ def to_html(
     extra: str = "",
 ) -> str:
     """The whole report; `left_out` says how many runs are not in it, by reason; `extra` is a section of its own."""
-    by_place = {
-        chart.place: [summary for summary in summaries if summary.group.place == chart.place] for chart in charts
-    }
-    sections = [
-        _headline(summaries, by_place, left_out),
-        _charts(charts, by_place),
-        *([extra] if extra else []),
-        _numbers(by_place),
-        _notes(summaries),
-        _made_with(summaries, software),
-    ]
-    return page(_title(summaries), "\n".join(sections), script())
-
-
-def _title(summaries: Sequence[Summary]) -> str:
-    return BANDIT_TITLE if are_rounds(summaries) else TITLE
-
-
-Places = Mapping[tuple[str, str], Sequence[Summary]]
+    by_place = {chart.place: [one for one in summaries if one.group.place == chart.place] for chart in charts}
+    title = BANDIT_TITLE if are_rounds(summaries) else TITLE
+    head = f"<h1>{text(title)}</h1>\n{_headline(summaries, by_place, left_out)}\n{_charts(charts, by_place)}"
+    sections = (head, extra, _numbers(by_place), _notes(summaries), _made_with(summaries, software))
+    return page(title, "\n".join(section for section in sections if section), script())
 
 
 def _headline(summaries: Sequence[Summary], by_place: Places, left_out: Mapping[str, int]) -> str:
     safe, unsafe = findings.safe_and_unsafe(summaries)
-    lines = [
-        f"<h1>{text(_title(summaries))}</h1>",
-        f'<p class="sub">{text(_scope(summaries, by_place))}</p>',
-    ]
+    problems = findings.plural(len(by_place), "problem family").replace("familys", "families")
+    lines = [f'<p class="sub">{text(f"{problems}, {size(summaries)} for each agent")}</p>']
     if safe:
         lines.append(f'<p class="lead safe"><b>✓ Never violated:</b> {text("; ".join(safe))}</p>')
     if unsafe:
         lines.append(f'<p class="lead unsafe"><b>✗ Violated:</b> {text("; ".join(unsafe))}</p>')
-    if findings.caveat(summaries):
-        lines.append(f'<p class="caveat">{text(findings.caveat(summaries))}</p>')
-    if beforehand(summaries):
-        lines.append(f'<p class="caveat">{text(" ".join(beforehand(summaries)))}</p>')
-    if findings.few_runs(summaries):
-        lines.append(f'<p class="caveat">{text(findings.few_runs(summaries))}</p>')
-    for reason, count in left_out.items():
-        if count:
-            lines.append(f'<p class="warning">{findings.plural(count, "run")} left out: {text(reason)}.</p>')
+    caveats = findings.caveat(summaries), " ".join(beforehand(summaries)), findings.few_runs(summaries)
+    lines += [f'<p class="caveat">{text(caveat)}</p>' for caveat in caveats if caveat]
+    lines += [
+        f'<p class="warning">{findings.plural(count, "run")} left out: {text(reason)}.</p>'
+        for reason, count in left_out.items()
+        if count
+    ]
     variants = dict.fromkeys(variant for _, variant in by_place if variant in findings.VARIANTS)
     keys = [f"The {variant} variant {findings.VARIANTS[variant]}" for variant in variants]
     return "\n".join([*lines, _matrix(summaries, by_place), *(f'<p class="key">{text(key)}</p>' for key in keys)])
-
-
-def _scope(summaries: Sequence[Summary], by_place: Places) -> str:
-    problems = findings.plural(len(by_place), "problem family").replace("familys", "families")
-    return f"{problems}, {size(summaries)} for each agent"
 
 
 def _matrix(summaries: Sequence[Summary], by_place: Places) -> str:
@@ -141,9 +118,8 @@ def _numbers(by_place: Places) -> str:
     num_words = NUM_WORDS - NUM_PLACE
     rows = []
     for place, at in by_place.items():
-        rows.append(
-            f'<tr class="place"><th colspan="{len(shown)}" scope="rowgroup">{text(place_title(place))}</th></tr>'
-        )
+        title = text(place_title(place))
+        rows.append(f'<tr class="place"><th colspan="{len(shown)}" scope="rowgroup">{title}</th></tr>')
         rows += [row(cells(summary)[NUM_PLACE:], num_words) for summary in at]
     last = in_rounds("At the last episode", summaries)
     return (
@@ -161,10 +137,7 @@ def _notes(summaries: Sequence[Summary]) -> str:
     stories = {agent: entry.story for agent, entry in REGISTRY.items()}
     entries = [
         ("What is compared", [f"{name(x)}: {stories[x]}" for x in agents if stories.get(x)]),
-        (
-            "Levels of the check",
-            [f"{x}: {meant[x]}" for x in levels if x in meant],
-        ),
+        ("Levels of the check", [f"{x}: {meant[x]}" for x in levels if x in meant]),
         ("Variants", [f"{x}: {findings.VARIANTS[x]}" for x in variants if x in findings.VARIANTS]),
     ]
     lists = [(title, items(sentences, "notes")) for title, sentences in entries if sentences]

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from episafe.reports.groups import Group, is_bandit, shortest
+from episafe.reports.record_groups import Group, is_bandit, shortest
 from episafe.runs.record import Record
 from episafe.storage.toml_settings import Scalar
 
+# settings that may differ between runs of a group
 OF_ONE_RUN = (
     "seed",
     "run_seed",
@@ -17,14 +18,14 @@ OF_ONE_RUN = (
     "num_rounds",
     "reasons",
     "alarms",
-)  # may differ between runs of a group
+)
 VERSION = "_version"
 
 
 def notes(runs: Sequence[Record]) -> tuple[str, ...]:
     """Warnings about one group, as sentences without a full stop."""
     found = []
-    length, unit = shortest(runs), "rounds" if is_bandit(runs[0]) else "episodes"
+    length, unit = shortest(runs), "rounds" if is_bandit(runs[0].settings) else "episodes"
     if any(len(run.reward_values) > length for run in runs):
         found.append(f"runs differ in length: cut to the first {length:,} {unit} of each")
     differing = [key for key in _shared_keys(runs) if not _agree(runs, key)]
@@ -33,7 +34,8 @@ def notes(runs: Sequence[Record]) -> tuple[str, ...]:
     alarms = [str(run.settings["alarms"]) for run in runs if run.settings.get("alarms", "none") != "none"]
     if alarms:
         found.append(f"monitors raised an alarm in {len(alarms)} of {len(runs)} runs, the first: {alarms[0]}")
-    repeated = _num_repeated(runs)
+    seeded = [run.settings for run in runs if {"seed", "run_seed"} <= run.settings.keys()]
+    repeated = len(seeded) - len({(said["seed"], said["run_seed"]) for said in seeded})
     if repeated:
         found.append(f"{repeated} of {len(runs)} runs repeat the seeds of another: the interval is too narrow")
     return tuple(found)
@@ -67,10 +69,3 @@ def _shared_keys(runs: Sequence[Record]) -> list[str]:
 
 def _agree(runs: Sequence[Record], key: str) -> bool:
     return len({repr(run.settings.get(key)) for run in runs}) == 1
-
-
-def _num_repeated(runs: Sequence[Record]) -> int:
-    pairs = [
-        (run.settings["seed"], run.settings["run_seed"]) for run in runs if {"seed", "run_seed"} <= run.settings.keys()
-    ]
-    return len(pairs) - len(set(pairs))

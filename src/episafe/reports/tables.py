@@ -3,51 +3,28 @@
 import csv
 import io
 import math
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, fields
 
-from episafe.reports.caveats import beforehand
 from episafe.reports.labels import check, in_rounds, name, replanning
 from episafe.reports.metrics import Interval, Summary
 from episafe.runs.record import ROUNDING
 
-METRICS = (
-    "regret",
-    "violation",
-    "cancelling_violation",
-    "violating_episodes",
-    "worst_violation",
-    "incumbent_deployments",
-    "plans",
-    "episodes_per_second",
-)
+METRICS = [field.name for field in fields(Summary) if field.type is Interval]
 COUNTS = ("num_runs", "num_episodes", "total_violating_episodes", "violating_runs", "largest_violation")
 MAX_DECIMALS = 4
-HEADINGS = (
-    "Environment",
-    "Variant",
-    "Agent",
-    "Check",
-    "Replans",
-    "Runs",
-    "Episodes",
-    "Regret",
-    "Violation (hard)",
-    "Violation (cancelling)",
-    "Violating episodes",
-    "Worst episode (mean over runs)",
-    "Worst episode (of all runs)",
-    "Incumbent deployments",
-    "Plans",
-    "Episodes/s",
-)
-NUM_WORDS = 5  # columns of HEADINGS that hold words
+FROM_MEMORY = ("oplb", "safe-lucb", "roful")  # agents whose papers' texts were not at hand
+NUM_WORDS = 5  # columns that hold words
 
 
 def to_csv(summaries: Sequence[Summary]) -> str:
-    """A line a summary; floats as `repr` writes them, so that reading them back gives the same bits."""
+    """A line a summary."""
+    return csv_text([_csv_row(summary) for summary in summaries])
+
+
+def csv_text(rows: Sequence[Mapping[str, object]]) -> str:
+    """A line a row; floats as `repr` writes them, so that reading them back gives the same bits."""
     text = io.StringIO()
-    rows = [_csv_row(summary) for summary in summaries]
     writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
@@ -56,7 +33,7 @@ def to_csv(summaries: Sequence[Summary]) -> str:
 
 def to_markdown(summaries: Sequence[Summary]) -> str:
     """A table for people, `1813 ± 52`: mean and 95 % t-interval over runs; notes below it."""
-    ruler = ["---"] * NUM_WORDS + ["---:"] * (len(HEADINGS) - NUM_WORDS)
+    ruler = ["---"] * NUM_WORDS + ["---:"] * (len(COLUMNS) - NUM_WORDS)
     above = [line for sentence in beforehand(summaries) for line in (sentence, "")]
     lines = above + [_markdown_line(row) for row in (headings(summaries), ruler, *map(cells, summaries))]
     notes = [f"- {' '.join(cells(summary)[:NUM_WORDS])}: {note}" for summary in summaries for note in summary.notes]
@@ -64,31 +41,26 @@ def to_markdown(summaries: Sequence[Summary]) -> str:
 
 
 def headings(summaries: Sequence[Summary]) -> list[str]:
-    """HEADINGS, in rounds for bandits."""
-    return [in_rounds(heading, summaries) for heading in HEADINGS]
+    """The headings of COLUMNS, in rounds for bandits."""
+    return [in_rounds(heading, summaries) for heading in COLUMNS]
 
 
 def cells(summary: Summary) -> list[str]:
-    """One row under HEADINGS."""
-    group = summary.group
-    return [
-        group.where,
-        group.variant or "–",
-        name(group.agent),
-        check(summary),
-        replanning(summary),
-        f"{summary.num_runs:,}",
-        f"{summary.num_episodes:,}",
-        plus_minus(summary.regret),
-        plus_minus(summary.violation),
-        plus_minus(summary.cancelling_violation),
-        plus_minus(summary.violating_episodes),
-        plus_minus(summary.worst_violation),
-        number(summary.largest_violation),
-        plus_minus(summary.incumbent_deployments) if summary.has_incumbent else "–",
-        plus_minus(summary.plans),
-        plus_minus(summary.episodes_per_second),
-    ]
+    """One row under these headings."""
+    return [cell(summary) for cell in COLUMNS.values()]
+
+
+def beforehand(summaries: Sequence[Summary]) -> list[str]:
+    """What a reader must know before the first number: what an agent is told besides, is written from, or assumes."""
+    told, assumed = (
+        {name(s.group.agent): s.settings[key] for s in summaries if s.settings.get(key)}
+        for key in ("told_besides", "level_assumes")
+    )
+    found = [f"{agent} is told {said}, which the others are not." for agent, said in told.items()]
+    memory = dict.fromkeys(name(s.group.agent) for s in summaries if s.group.agent in FROM_MEMORY)
+    if memory:
+        found.append(f"From memory or summaries of a paper, not checked against its text: {', '.join(memory)}.")
+    return found + [f"The level of {agent} also needs that {said}." for agent, said in assumed.items()]
 
 
 def plus_minus(interval: Interval) -> str:
@@ -131,3 +103,23 @@ def _csv_row(summary: Summary) -> dict[str, str | int | float]:
 
 def _markdown_line(row: Sequence[str]) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
+
+
+COLUMNS: dict[str, Callable[[Summary], str]] = {
+    "Environment": lambda s: s.group.where,
+    "Variant": lambda s: s.group.variant or "–",
+    "Agent": lambda s: name(s.group.agent),
+    "Check": check,
+    "Replans": replanning,
+    "Runs": lambda s: f"{s.num_runs:,}",
+    "Episodes": lambda s: f"{s.num_episodes:,}",
+    "Regret": lambda s: plus_minus(s.regret),
+    "Violation (hard)": lambda s: plus_minus(s.violation),
+    "Violation (cancelling)": lambda s: plus_minus(s.cancelling_violation),
+    "Violating episodes": lambda s: plus_minus(s.violating_episodes),
+    "Worst episode (mean over runs)": lambda s: plus_minus(s.worst_violation),
+    "Worst episode (of all runs)": lambda s: number(s.largest_violation),
+    "Incumbent deployments": lambda s: plus_minus(s.incumbent_deployments) if s.has_incumbent else "–",
+    "Plans": lambda s: plus_minus(s.plans),
+    "Episodes/s": lambda s: plus_minus(s.episodes_per_second),
+}

@@ -6,7 +6,6 @@ import numpy as np
 
 from episafe.checks import TOLERANCE
 from episafe.errors import Infeasible
-from episafe.problems.bandit_identity import differing
 from episafe.problems.cmdp import require_equal_steps
 
 
@@ -40,7 +39,7 @@ def require_true_of_bandit(bandit: Any, agent: Any, rounds: range) -> None:
     """The agent may be told less (more noise, a larger norm, less slack), but of this problem."""
     ours, theirs = bandit.task, agent.task
     names = [name for name in ("dim", "threshold") if getattr(ours, name) != getattr(theirs, name)]
-    names = names or list(filter(None, [differing(ours, theirs, rounds)]))
+    names = names or list(filter(None, [ours.differing(theirs, rounds)]))
     if names:
         raise ValueError(f"the agent was built for another problem, {names[0]} differ: build it from bandit.task")
     if theirs.noise < ours.noise or theirs.norm_bound < ours.norm_bound:

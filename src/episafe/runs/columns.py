@@ -47,7 +47,7 @@ class Columns:
     """
 
     def __init__(self, num_episodes: int, *, totals: bool, changing: bool, mixes: bool) -> None:
-        K = num_episodes
+        K = self.num_episodes = num_episodes
         sources, plan_ids = np.empty(K, dtype=np.int8), np.empty(K, dtype=np.int64)
         self.facts = Facts(np.empty((K, 2)), np.empty((K, 2)), sources, plan_ids)
         self.coins = _no_coins(K) if mixes else None
@@ -55,9 +55,6 @@ class Columns:
         self.optima = np.full(K, np.nan) if changing else None
         self.names: dict[str, int] = {}
         self.halts: dict[int, str] = {}
-
-    def __len__(self) -> int:
-        return len(self.facts.sources)
 
     def others(self) -> dict[str, Array]:
         """The columns that only some runs have, by name."""
@@ -80,7 +77,7 @@ class Columns:
         """Make room for mixtures of n policies, where there is none."""
         if self.coins is not None and n <= self.coins.weights.shape[1]:
             return
-        old, K = self.coins or _no_coins(len(self)), len(self)
+        old, K = self.coins or _no_coins(self.num_episodes), self.num_episodes
         weights = np.zeros((K, max(n, 2)))
         weights[:, : old.weights.shape[1]] = old.weights
         self.coins = Coins(old.components, weights, old.acting)

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from episafe.deployment.agent_recipe import agent_of
-from episafe.deployment.batches import (
+from episafe.deployment.batch_frames import (
     batch_arrays,
     fill,
     is_batch,
     recorded_episodes,
     trail_entries,
 )
+from episafe.deployment.episode_tapes import BATCH
+from episafe.deployment.episode_tapes import num_episodes as length_of
 from episafe.deployment.folder import (
     LOG,
     PROBLEM,
@@ -27,17 +29,14 @@ from episafe.deployment.folder import (
 )
 from episafe.deployment.journal import Journal, Kind
 from episafe.deployment.opening import begin_journal, catch_up, require_same_agent, require_unused
-from episafe.deployment.replay import log_dets
-from episafe.deployment.tapes import BATCH
-from episafe.deployment.tapes import num_episodes as length_of
+from episafe.deployment.session_book import log_dets
 from episafe.errors import DamagedFile
 from episafe.monitors import monitors_for
 from episafe.problems.cmdp import LinearCMDP
 from episafe.runs.loop import loop
 from episafe.runs.record import Record
 from episafe.runs.run import Progress, Simulation
-from episafe.storage.frames import Frame
-from episafe.storage.log import read
+from episafe.storage.frames import Frame, read
 
 SYNC_EVERY, CHECKPOINT_EVERY = 1.0, 5.0  # seconds
 
@@ -48,9 +47,11 @@ def begin(
     """Play a simulation from its start with a journal in `folder`; `notes` are kept in the record's settings."""
     folder, world = Path(folder), simulation.world
     require_unused(simulation.agent)
+    if simulation.session.stopped:
+        raise ValueError("the monitors have raised an alarm in an earlier run: give new ones, es.Monitors(agent.task)")
     head: dict[str, str | int | float] = {
         "kind": "run",
-        "num_episodes": len(simulation.columns),
+        "num_episodes": simulation.columns.num_episodes,
         "seed": simulation.seed,
         "num_parallel": world.num_parallel,
         "first_round": getattr(world, "first_round", 0),
@@ -59,7 +60,8 @@ def begin(
     if simulation.session.monitors is not None:
         head["monitors_delta"] = simulation.session.monitors.delta
     begin_journal(folder, simulation.agent, head, world.problem)
-    return KeptRun(simulation, folder).play(on_progress)
+    journal = Journal(folder, simulation.agent.settings(), simulation.agent.task.threshold)
+    return KeptRun(simulation, journal).play(on_progress)
 
 
 def resume(
@@ -94,15 +96,20 @@ def resume(
     agent = agent_of(folder, head, cmdp.task) if agent is None else agent
     require_unused(agent)
     require_same_agent(folder, head, agent)
-    batches, aim = batches_of(folder, head)
-    done = batches[-1].notes["episode"] + length_of(batches[-1].arrays) if batches else 0
-    wanted = num_episodes or aim
-    if wanted < done:
-        raise ValueError(f"{folder} has {done} episodes already: ask for at least as many, not {wanted}")
-    monitors = monitors_for(agent.task, head["monitors_delta"]) if "monitors_delta" in head else None
-    simulation = Simulation(cmdp, agent, wanted, head["seed"], monitors, head["first_round"])
-    _require_whole_plans(simulation, head, done)
-    return KeptRun(simulation, folder, batches).play(on_progress, aim)
+    journal = Journal(folder, agent.settings(), agent.task.threshold)  # nobody else may write from here on
+    try:
+        batches, aim = batches_of(folder, head)
+        done = batches[-1].notes["episode"] + length_of(batches[-1].arrays) if batches else 0
+        wanted = num_episodes or aim
+        if wanted < done:
+            raise ValueError(f"{folder} has {done} episodes already: ask for at least as many, not {wanted}")
+        monitors = monitors_for(agent.task, head["monitors_delta"]) if "monitors_delta" in head else None
+        simulation = Simulation(cmdp, agent, wanted, head["seed"], monitors, head["first_round"])
+        _require_whole_plans(simulation, head, done)
+    except BaseException:
+        journal.release()
+        raise
+    return KeptRun(simulation, journal, batches).play(on_progress, aim)
 
 
 def run_or_resume(simulation: Simulation, folder: Path, **notes: str | int | float) -> Record:
@@ -110,8 +117,13 @@ def run_or_resume(simulation: Simulation, folder: Path, **notes: str | int | flo
     if holds_journal(folder):
         head = read_head(folder)
         if all(head.get(f"note_{name}") == value for name, value in notes.items()):
-            batches, aim = batches_of(folder, head)
-            return KeptRun(simulation, folder, batches).play(None, aim)
+            journal = Journal(folder, simulation.agent.settings(), simulation.agent.task.threshold)
+            try:
+                batches, aim = batches_of(folder, head)
+            except BaseException:
+                journal.release()
+                raise
+            return KeptRun(simulation, journal, batches).play(None, aim)
         remove_journal(folder)
     return begin(simulation, folder, None, **notes)
 
@@ -142,7 +154,7 @@ def _require_whole_plans(simulation: Simulation, head: Mapping[str, Any], done: 
     N = head["num_parallel"]
     if simulation.world.num_parallel != N:
         raise ValueError(f"the run was begun with {N} sub-environments: hand over an environment with as many")
-    if done % N and done < len(simulation.columns):
+    if done % N and done < simulation.columns.num_episodes:
         raise ValueError(f"the run ended with {done % N} of {N} sub-environments: it cannot be made longer")
 
 
@@ -151,23 +163,22 @@ class KeptRun:
 
     Args:
         simulation: new.
-        folder: where the journal was begun.
+        journal: of it, open.
         batches: what the journal has.
     """
 
-    def __init__(self, simulation: Simulation, folder: Path, batches: list[Frame] | None = None) -> None:
+    def __init__(self, simulation: Simulation, journal: Journal, batches: list[Frame] | None = None) -> None:
         self._simulation, self._batches = simulation, batches or []
         agent = simulation.agent
         simulation.session.book.learned_hash = agent.fingerprint()
         self._tape = simulation.world.tape(agent.task)
         self._written, self._begun = 0, time.perf_counter()
-        self._journal = Journal(folder, agent.settings(), agent.task.threshold)
-        self._synced = time.monotonic()
+        self._journal, self._synced = journal, time.monotonic()
 
     def play(self, on_progress: Progress, aim: int | None = None) -> Record:
         """Play what is missing and save the record; `aim` is how many episodes were asked for last."""
         simulation, journal = self._simulation, self._journal
-        wanted = len(simulation.columns)
+        wanted = simulation.columns.num_episodes
         try:
             self._catch_up()
             if aim is not None and wanted != aim:
@@ -204,12 +215,13 @@ class KeptRun:
         for done in loop:
             now = time.monotonic()
             late = now - self._synced > SYNC_EVERY
-            if done - self._written >= BATCH or done == len(self._simulation.columns) or late:
+            if done - self._written >= BATCH or done == self._simulation.columns.num_episodes or late:
                 self._write(done)
                 if late:
                     self._journal.sync()
                     self._synced = now
-                self._journal.checkpoint(self._simulation.session.parts, CHECKPOINT_EVERY)
+                if self._journal.age > CHECKPOINT_EVERY:
+                    self._journal.checkpoint(self._simulation.session.parts)
             yield done
 
     def _write(self, done: int) -> None:

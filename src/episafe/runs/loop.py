@@ -4,9 +4,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from episafe.deployment.replay import log_dets
+from episafe.deployment.episode_tapes import BATCH, Tape
 from episafe.deployment.session import Session
-from episafe.deployment.tapes import BATCH, Tape
+from episafe.deployment.session_book import log_dets
 from episafe.runs.columns import Columns
 from episafe.runs.fast import Advancing, accelerated
 from episafe.runs.worlds import Drawn, World
@@ -26,7 +26,7 @@ def loop(world: World, session: Session, columns: Columns, first: int = 0, tape:
         tape: what the episodes are kept on, if they are.
     """
     made = None
-    if session.monitors is None and not session.stopped and first < len(columns):
+    if session.monitors is None and not session.stopped and first < columns.num_episodes:
         made = accelerated(world, session.agent, columns, first, tape)
     if made is None:
         return plain_loop(world, session, columns, first, tape)
@@ -37,12 +37,12 @@ def plain_loop(
     world: World, session: Session, columns: Columns, first: int = 0, tape: Tape | None = None
 ) -> Iterator[int]:
     """The loop for any world and any agent; yields after every plan."""
-    K, n, values, current = len(columns), world.num_parallel, (0.0, 0.0), None
+    K, n, values, current = columns.num_episodes, world.num_parallel, (0.0, 0.0), None
     for start in range(first, K, n):
         batch = range(start, min(start + n, K))
         if columns.optima is not None:
             columns.optima[start] = world.optimum(start)
-        plan = session.decide(world.round(start))
+        plan = session.decide(world.round(start) if world.changes else None)
         if plan is not current:
             current, values = plan, world.values(plan)
         drawn = [world.draw(plan) for _ in batch]
@@ -83,8 +83,8 @@ def fast_loop(made: Advancing, columns: Columns, first: int, settled: bool) -> I
     """
     done, ahead = first, FIRST_AHEAD
     try:
-        while done < len(columns):
-            begun, stop = time.perf_counter(), min(done + ahead, len(columns))
+        while done < columns.num_episodes:
+            begun, stop = time.perf_counter(), min(done + ahead, columns.num_episodes)
             made.advance(columns, done, stop)
             done = stop
             if settled:

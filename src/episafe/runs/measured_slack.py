@@ -11,7 +11,7 @@ from episafe.errors import Infeasible
 from episafe.gym.adapter import GymCMDP
 from episafe.gym.vector import VectorGymCMDP
 from episafe.kernels.confidence_sequence import BETS, SUM_Q, SUM_QQ, SUM_QQX, SUM_QQXX, SUM_QX, lower_bounds
-from episafe.problems.sampled import SampledCMDP
+from episafe.problems.sampled_problem import SampledCMDP
 from episafe.runs.run import run
 from episafe.types import Array
 
@@ -47,7 +47,7 @@ def measure_slack(
 
     Example:
         >>> import episafe as es
-        >>> from episafe.envs.huge import huge
+        >>> from episafe.envs.large_linear import huge
         >>> measured = es.measure_slack(huge(10_000))
         >>> 0 < measured.lower <= measured.mean
         True

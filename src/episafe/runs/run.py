@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from episafe.checks import as_whole
+from episafe.deployment.episode_tapes import BATCH
 from episafe.deployment.session import Session
-from episafe.deployment.tapes import BATCH
 from episafe.runs.columns import Columns
 from episafe.runs.loop import loop
 from episafe.runs.record import Record
@@ -96,7 +96,7 @@ class Simulation:
 
     def play(self, on_progress: Progress = None, done: Iterable[int] | None = None) -> Record:
         """Exhaust the loop, or one that wraps it."""
-        start, shown, K = time.perf_counter(), 0, len(self.columns)
+        start, shown, K = time.perf_counter(), 0, self.columns.num_episodes
         for number in loop(self.world, self.session, self.columns) if done is None else done:
             if on_progress is not None and (number // BATCH > shown or number == K):
                 shown = number // BATCH
@@ -108,7 +108,7 @@ class Simulation:
         """The columns as a record."""
         world, columns, facts = self.world, self.columns, self.columns.facts
         watching = {} if self.session.monitors is None else self.session.monitors.settings()
-        length = {f"num_{world.unit}": len(columns), "run_seed": self.seed}
+        length = {f"num_{world.unit}": columns.num_episodes, "run_seed": self.seed}
         settings = {**world.problem.origin, **self.agent.settings(), **length, **watching, **world.settings()}
         totals, coins, optima = columns.totals, columns.coins, columns.optima
         return Record(

@@ -7,20 +7,19 @@ streams of its own, which a journal can put back where they were.
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from episafe.deployment.book import HELD
-from episafe.deployment.tapes import ListedTape, RoundTape, Tape, TextTape
+from episafe.deployment.episode_tapes import ListedTape, RoundTape, Tape, TextTape
 from episafe.kernels.bandit_decision import REASONS
 from episafe.kernels.bandit_rounds import BLOCK, expected, luck, observe
 from episafe.kernels.bandit_rounds import World as Parameters
-from episafe.kernels.simulation import draw, running_sums, simulate
-from episafe.problems.sampled import key
+from episafe.kernels.simulation import draw, follow, running_sums
+from episafe.problems.sampled_problem import key
 from episafe.runs.assumptions import require_same_problem, require_true_of_bandit, require_true_of_kernel
-from episafe.runs.live import play_some
-from episafe.types import Array, Episode
+from episafe.runs.live_episodes import play_some
+from episafe.types import HELD, Array, Episode
 
 KEPT = 8  # running sums of so many policies: a mixture has few
 Drawn = tuple[int | None, Any]  # which component of a mixture acts, None if the plan is none, and what acts
@@ -34,70 +33,6 @@ class Played(NamedTuple):
     report: tuple[Any, ...]
     total: tuple[float, float] | None = None
     atom: int = 0
-
-
-class World(Protocol):
-    """What the loop asks of a world.
-
-    Attributes:
-        problem: the problem itself.
-        num_parallel: how many episodes of one plan it plays before the next.
-        unknown: whether exact values cannot be known, so that totals are kept.
-        changes: whether the optimum, and what may be done, change with the episode.
-        tape: what its episodes are kept on.
-        unit: what records call an episode.
-    """
-
-    problem: Any
-    num_parallel: int
-    unknown: bool
-    changes: bool
-    tape: type[Tape]
-    unit: str
-
-    def check(self, agent: Any, num_episodes: int) -> None:
-        """Refuse an agent for another problem, or told what is false of this one."""
-        ...
-
-    def begin(self, seed: int, num_runs: int) -> None:
-        """Start the streams of a run; of an agent that has had runs before, others than theirs."""
-        ...
-
-    def round(self, k: int) -> int | None:
-        """What an agent is told of the time, where that matters."""
-        ...
-
-    def draw(self, plan: Any) -> Drawn:
-        """Toss the coin of a plan."""
-        ...
-
-    def values(self, plan: Any) -> tuple[float, float]:
-        """Exact V^r and V^u of a plan; NaN where they are not known."""
-        ...
-
-    def optimum(self, k: int) -> float:
-        """The exact optimum, of episode k where it changes; NaN where it is not known."""
-        ...
-
-    def play(self, k: int, drawn: Sequence[Drawn]) -> Iterator[Played]:
-        """One episode of each policy that was drawn, from episode k on."""
-        ...
-
-    def streams(self) -> dict[str, Any]:
-        """Where the luck is."""
-        ...
-
-    def set_streams(self, states: dict[str, Any]) -> None:
-        """Put it back."""
-        ...
-
-    def bring_back(self, reports: Iterable[tuple[Any, ...]]) -> None:
-        """Bring the world to where it was after these reports."""
-        ...
-
-    def settings(self) -> dict[str, str | int | float]:
-        """What a record should say beside the problem's origin."""
-        ...
 
 
 class Streams:
@@ -123,8 +58,17 @@ class Streams:
         return (None if acting is policy else component), acting
 
 
-class EpisodeWorld:
-    """What worlds of episodes share: streams of luck, coins, and values that nobody knows."""
+class World:
+    """A world of episodes whose values nobody knows. What differs is said below.
+
+    Attributes:
+        problem: the problem itself.
+        num_parallel: how many episodes of one plan it plays before the next.
+        unknown: whether exact values cannot be known, so that totals are kept.
+        changes: whether the optimum, and what may be done, change with the episode.
+        tape: what its episodes are kept on.
+        unit: what records call an episode.
+    """
 
     num_parallel, unknown, changes, unit = 1, True, False, "episodes"
     tape: type[Tape] = TextTape
@@ -133,46 +77,51 @@ class EpisodeWorld:
         self.problem = problem
 
     def check(self, agent: Any, num_episodes: int) -> None:
-        """Refuse an agent for another problem."""
+        """Refuse an agent for another problem, or told what is false of this one."""
         require_same_problem(self.problem, agent)
 
     def begin(self, seed: int, num_runs: int) -> None:
-        """Start the streams of a run."""
-        self.luck = Streams(seed, num_runs)
+        """Start the streams of a run; of an agent that has had runs before, others than theirs."""
+        self.luck: Any = Streams(seed, num_runs)
 
     def round(self, k: int) -> int | None:
-        """Nothing: episodes are alike."""
+        """What an agent is told of the time, where that matters."""
         return None
 
     def draw(self, plan: Any) -> Drawn:
         """Toss the coin of a plan."""
-        return self.luck.toss(plan.policy)
+        return self.luck.toss(plan.policy)  # type: ignore[no-any-return]
 
     def values(self, plan: Any) -> tuple[float, float]:
-        """Nobody knows them."""
+        """Exact V^r and V^u of a plan; NaN where they are not known."""
         return math.nan, math.nan
 
     def optimum(self, k: int = 0) -> float:
-        """Nobody knows it."""
+        """The exact optimum, of episode k where it changes; NaN where it is not known."""
         return math.nan
+
+    def play(self, k: int, drawn: Sequence[Drawn]) -> Iterator[Played]:
+        """One episode of each policy that was drawn, from episode k on."""
+        raise NotImplementedError
 
     def streams(self) -> dict[str, Any]:
         """Where the luck is."""
-        return self.luck.states()
+        states: dict[str, Any] = self.luck.states()
+        return states
 
     def set_streams(self, states: dict[str, Any]) -> None:
         """Put it back."""
         self.luck.restore(states)
 
     def bring_back(self, reports: Iterable[tuple[Any, ...]]) -> None:
-        """Nothing: an episode leaves nothing behind."""
+        """Bring the world to where it was after these reports; most episodes leave nothing behind."""
 
     def settings(self) -> dict[str, str | int | float]:
-        """Nothing beside the problem's origin."""
+        """What a record should say beside the problem's origin."""
         return {}
 
 
-class ListedWorld(EpisodeWorld):
+class ListedWorld(World):
     """A problem with a known kernel: every value is exact."""
 
     unknown = False
@@ -184,6 +133,7 @@ class ListedWorld(EpisodeWorld):
         self.kernel = running_sums(problem.P)
         self._running: dict[int, tuple[Any, Array]] = {}
         self._states, self._actions = np.empty(H + 1, dtype=np.int64), np.empty(H, dtype=np.int64)
+        self._uniform = np.empty((2, H))
 
     def check(self, agent: Any, num_episodes: int) -> None:
         """Refuse an agent for another problem, or told what the kernel shows to be false."""
@@ -201,10 +151,12 @@ class ListedWorld(EpisodeWorld):
 
     def play(self, k: int, drawn: Sequence[Drawn]) -> Iterator[Played]:
         """One episode of each policy; the arrays of the last one are written to again."""
-        luck, states, actions = self.luck, self._states, self._actions
+        states, actions, uniform = self._states, self._actions, self._uniform
         for component, policy in drawn:
             states[0] = self.problem.task.initial_state
-            simulate(self._sums(policy.table()), self.kernel, luck.choices, luck.transitions, states, actions)
+            self.luck.choices.random(out=uniform[0])
+            self.luck.transitions.random(out=uniform[1])
+            follow(self._sums(policy.table()), self.kernel, uniform, states, actions)
             yield Played((Episode(states, actions, component=component),))
 
     def _sums(self, table: Array) -> Array:
@@ -216,7 +168,7 @@ class ListedWorld(EpisodeWorld):
         return self._running[id(table)][1]
 
 
-class SampledWorld(EpisodeWorld):
+class SampledWorld(World):
     """A problem given by functions."""
 
     def play(self, k: int, drawn: Sequence[Drawn]) -> Iterator[Played]:
@@ -233,7 +185,7 @@ class SampledWorld(EpisodeWorld):
             yield Played((Episode(states, actions, component=component),), (collected[0], collected[1]))
 
 
-class GymWorld(EpisodeWorld):
+class GymWorld(World):
     """A live environment, or several side by side."""
 
     def __init__(self, problem: Any) -> None:
@@ -268,7 +220,7 @@ class GymWorld(EpisodeWorld):
             )
 
 
-class BanditWorld:
+class BanditWorld(World):
     """A linear bandit: the luck of a round depends on the seed and the round alone.
 
     Args:
@@ -276,11 +228,12 @@ class BanditWorld:
         first_round: the round of the run's first episode.
     """
 
-    num_parallel, unknown, unit = 1, False, "rounds"
+    unknown, unit = False, "rounds"
     tape: type[Tape] = RoundTape
 
     def __init__(self, problem: Any, first_round: int = 0) -> None:
-        self.problem, self.first_round, self.changes = problem, first_round, problem.task.changes
+        super().__init__(problem)
+        self.first_round, self.changes = first_round, problem.task.changes
         self.parameters = Parameters(np.array([problem.theta_r, problem.theta_u]), problem.task.noise, problem.clicks)
         self.reasons = np.zeros(HALTED + 1, dtype=np.int64)  # how often each was given
         self._block: tuple[int, Any] = (-1, None)
@@ -321,14 +274,14 @@ class BanditWorld:
         """One round of each plan."""
         for i, (_, plan) in enumerate(drawn):
             block, position = divmod(self.first_round + k + i, BLOCK)
-            chance = self.luck(block)
+            choices, noise = self.chance(block)
             if self._running[0] is not plan:
                 self._running = plan, running_sums(plan.probabilities)
-            atom = draw(self._running[1], chance.choices[position])
-            reward, utility = observe(self.parameters, plan.atoms, atom, chance, position)
+            atom = draw(self._running[1], choices[position])
+            reward, utility = observe(self.parameters, plan.atoms, atom, noise, position)
             yield Played((plan.atoms[atom], reward, utility), atom=int(atom))
 
-    def luck(self, block: int) -> Any:
+    def chance(self, block: int) -> Any:
         """What chance brings in the rounds of a block."""
         if self._block[0] != block:
             self._block = block, luck(self.seed, block)
@@ -341,9 +294,6 @@ class BanditWorld:
     def set_streams(self, states: dict[str, Any]) -> None:
         """Put it back."""
         self.reasons[:] = states["reasons"]
-
-    def bring_back(self, reports: Iterable[tuple[Any, ...]]) -> None:
-        """Nothing: a round leaves nothing behind."""
 
     def settings(self) -> dict[str, str | int | float]:
         """That it is a bandit, how often a plan was not the outcome of a search, and why."""

@@ -23,7 +23,9 @@ def atomic(path: Path) -> Iterator[IO[bytes]]:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w+b") as file:
-            os.chmod(name, 0o666 & ~_umask())
+            umask = os.umask(0o077)  # which can only be read by setting it
+            os.umask(umask)
+            os.chmod(name, 0o666 & ~umask)
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -61,13 +63,6 @@ def lock(file: int, path: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         raise InUse(f"{path} is open in another process, or was not closed in this one: close it first") from error
-
-
-def _umask() -> int:
-    """The process's umask, which can only be read by setting it."""
-    umask = os.umask(0o077)
-    os.umask(umask)
-    return umask
 
 
 def write_text(path: Path, text: str) -> None:

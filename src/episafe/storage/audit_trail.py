@@ -9,6 +9,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -140,11 +141,18 @@ class TrailFile:
         sync_folder(path.parent)
 
     def append(self, lines: Sequence[str]) -> None:
-        """Add lines."""
+        """Add lines, all or none."""
+        if os.fstat(self._file).st_size != self.size:
+            raise OSError("the audit trail was changed by somebody else while it was open")
         data = "".join(f"{line}\n" for line in lines).encode()
         view = memoryview(data)
-        while view:
-            view = view[os.write(self._file, view) :]
+        try:
+            while view:
+                view = view[os.write(self._file, view) :]
+        except BaseException:  # whole or not at all
+            with suppress(OSError):
+                os.ftruncate(self._file, self.size)
+            raise
         self.size += len(data)
 
     def sync(self) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from episafe.errors import DamagedFile
 from episafe.storage import sealed_npz
@@ -30,8 +31,9 @@ def write(folder: str | Path, state: Mapping[str, Any], notes: Mapping[str, Any]
         state: as `agent.state()` gives it.
         notes: plain values, as JSON has them.
     """
-    sequences = [_sequence(path) for path in _paths(folder)]
-    path = _paths(folder)[int(sequences[1] < sequences[0])]
+    paths = [Path(folder) / name for name in NAMES]
+    sequences = [_glance(path) for path in paths]
+    path = paths[int(sequences[1] < sequences[0])]
     write_arrays(path, {**state, SEQUENCE: np.array(max(*sequences, 0) + 1)}, notes, compress=False)
     return path
 
@@ -41,14 +43,17 @@ def read(folder: str | Path) -> tuple[State, dict[str, Any]]:
 
     FileNotFoundError where there is none, DamagedFile where there is none that is whole.
     """
-    present = [path for path in _paths(folder) if path.exists()]
+    present = [path for name in NAMES if (path := Path(folder) / name).exists()]
     if not present:
         raise FileNotFoundError(f"{folder} has no checkpoint")
-    ranked = sorted(present, key=lambda path: _sequence(path) % 2**63, reverse=True)  # the unreadable, −1, first
+    ranked = sorted(present, key=lambda path: _glance(path) % 2**63, reverse=True)  # the unreadable, −1, first
     damaged = []
     for path in ranked:
         try:
-            sequence, state, notes = _whole(path)
+            state, notes = read_arrays(path)
+            sequence = _number(state.pop(SEQUENCE, None))
+            if sequence < 0:
+                raise DamagedFile(f"{path} is no checkpoint: it has no number; delete it")
         except DamagedFile as error:
             damaged.append(str(error))
             continue
@@ -58,21 +63,12 @@ def read(folder: str | Path) -> tuple[State, dict[str, Any]]:
     raise DamagedFile(f"{folder} has no whole checkpoint: {'; '.join(damaged)}")
 
 
-def _paths(folder: str | Path) -> tuple[Path, Path]:
-    return Path(folder) / NAMES[0], Path(folder) / NAMES[1]
+def _glance(path: Path) -> int:
+    """The number of a checkpoint, whose seal is not checked; −1 where there is none."""
+    return _number(sealed_npz.read_one(path, SEQUENCE))
 
 
-def _sequence(path: Path) -> int:
-    """The number of a checkpoint, by a glance at it; −1 where there is none."""
-    found = sealed_npz.read_one(path, SEQUENCE)
-    is_one = found is not None and found.dtype == np.int64 and found.shape == () and 0 < found < 2**62
-    return int(found) if is_one and found is not None else -1
-
-
-def _whole(path: Path) -> tuple[int, State, dict[str, Any]]:
-    """Number, state and notes of one checkpoint."""
-    state, notes = read_arrays(path)
-    sequence = state.pop(SEQUENCE, None)
-    if sequence is None or sequence.dtype != np.int64 or sequence.shape != () or not 0 < sequence < 2**62:
-        raise DamagedFile(f"{path} is no checkpoint: it has no number; delete it")
-    return int(sequence), state, notes
+def _number(found: NDArray[Any] | None) -> int:
+    if found is None or found.dtype != np.int64 or found.shape != () or not 0 < found < 2**62:
+        return -1
+    return int(found)

@@ -1,21 +1,43 @@
-"""A frame of the journal: its payload as bytes, and its place in the chain. Nothing in a payload is executed.
+"""Frames of the journal, format 2: numbered, each with the hash of the one before in its own. Nothing in them is run.
 
+    file:    MAGIC, then frames without a gap
+    frame:   header (24): marker (3), kind (1), length of the payload (4), number (8), CRC32 of payload and hash (4),
+             CRC32 of the 20 bytes before (4);  payload;  hash (32)
     payload: length of the text (4), text: JSON of [notes, [[name, type, shape], …]], then the arrays' bytes in order
-    hash:    SHA-256 of: hash of the frame before (32), number (8), kind (1), payload
+    hash:    SHA-256 of: hash of the frame before (32), of frame 0 the genesis, number (8), kind (1), payload
 
-All numbers are little-endian. What "the frame before" of frame 0 is: the genesis, handed in by whoever opens the log.
+All numbers are little-endian. The header has a CRC of its own: a flipped bit in a length would otherwise make the rest
+of the file look like an unfinished write. The other CRC tells a frame that was not written as it should have been from
+one that was, and is not the next one of this chain: moved, put in, left out, or of another journal.
+
+A tail that can be a write that never ended is no damage: fewer bytes than the last frame says, or a last frame whose
+CRC is wrong with nothing but zeros, or nothing at all, behind it, since a file system may grow a file before it fills
+it. It may also be an acknowledged frame that the disk spoiled; from the file alone nobody can tell. Therefore a log
+that is closed ends with a frame that says nothing else, and whoever knows of a later `position` hands it in.
+Everything else is damage, and refused with its place.
 """
 
 import hashlib
 import json
 import math
+import os
 import struct
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from episafe.errors import DamagedFile
+
+MAGIC = b"episafe journal 2\n"
+MARKER = b"eF2"
+HEADER = struct.Struct("<3sBIQI")
+CHECK = struct.Struct("<I")
+HEAD, HASH = HEADER.size + CHECK.size, 32
+CHUNK = 1 << 20
 LARGEST = 1 << 28  # bytes of a payload, so that a reader knows beforehand what it may have to hold
 LENGTH = struct.Struct("<I")
 PLACE = struct.Struct("<QB")
@@ -37,10 +59,19 @@ class Frame(NamedTuple):
     hash: str
 
 
-def encode(notes: Mapping[str, Any], arrays: Arrays | None = None) -> bytes:
-    """A payload."""
+def encode(
+    number: int, kind: int, previous: bytes, notes: Mapping[str, Any], arrays: Arrays | None
+) -> tuple[bytes, bytes]:
+    """A whole frame as bytes, and its hash."""
+    payload = _payload(notes, arrays or {})
+    own = link(previous, number, kind, payload)
+    header = HEADER.pack(MARKER, kind, len(payload), number, zlib.crc32(own, zlib.crc32(payload)))
+    return b"".join([header, CHECK.pack(zlib.crc32(header)), payload, own]), own
+
+
+def _payload(notes: Mapping[str, Any], arrays: Arrays) -> bytes:
     listed = []
-    for name, array in (arrays or {}).items():
+    for name, array in arrays.items():
         array = np.asarray(array)
         plain = np.asarray(array, array.dtype.newbyteorder("<"), order="C")
         if plain.dtype.str not in TYPES:
@@ -88,3 +119,100 @@ def as_hash(text: str) -> bytes:
     if len(found) != 32:
         raise ValueError(f"{text!r} is no SHA-256")
     return found
+
+
+class Reader:
+    """The frames of a file in order, from `since` on. When they are used up, `position` is where the next one would
+    begin, and `torn` says how many bytes of an unfinished one are there."""
+
+    def __init__(self, path: Path, genesis: str, since: Position | None = None) -> None:
+        self.path, self.torn = path, 0
+        self.number, self.end, previous = since or (0, len(MAGIC), genesis)
+        self._begins, self._previous = since is None or since[0] == 0, as_hash(previous)
+
+    @property
+    def position(self) -> Position:
+        """Number and offset of the next frame, hash of the last one."""
+        return self.number, self.end, self._previous.hex()
+
+    def __iter__(self) -> Iterator[Frame]:
+        """Frames; `DamagedFile` at the first one that is not what was written."""
+        with self.path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if not self._starts(file, size):
+                return
+            while self.end < size:
+                frame, length = self._next(file, size)
+                if frame is None:
+                    self.torn = size - self.end
+                    return
+                self.number, self.end, self._previous = frame.number + 1, self.end + length, as_hash(frame.hash)
+                yield frame
+
+    def _starts(self, file: IO[bytes], size: int) -> bool:
+        begun = file.read(len(MAGIC))
+        if begun != MAGIC:
+            if not MAGIC.startswith(begun) or not self._begins:
+                raise DamagedFile(f"{self.path} is no journal of this format: it begins with {begun!r}")
+            self.torn, self.end = len(begun), 0
+            return False
+        if self._begins:
+            return True
+        if self.end > size:
+            raise DamagedFile(
+                f"{self.path} has {size} bytes, and had {self.end} when its frame {self.number - 1} was known to be "
+                "kept: it was cut short. Restore it from a copy"
+            )
+        file.seek(self.end - HASH)
+        if file.read(HASH) != self._previous:
+            raise self._damaged("does not follow the one that was before it when a checkpoint was written")
+        return True
+
+    def _next(self, file: IO[bytes], size: int) -> tuple[Frame | None, int]:
+        head = file.read(HEAD)
+        if len(head) < HEAD:
+            if MARKER.startswith(head[: len(MARKER)].rstrip(b"\0")):
+                return None, 0
+            raise self._damaged("has no frame")
+        marker, kind, length, number, checksum = HEADER.unpack(head[: HEADER.size])
+        if marker != MARKER or CHECK.unpack(head[HEADER.size :])[0] != zlib.crc32(head[: HEADER.size]):
+            if MARKER.startswith(marker.rstrip(b"\0")) and _only_zeros(file):
+                return None, 0  # no whole frame: those do not end in zeros
+            raise self._damaged("has a damaged header")
+        if number != self.number:
+            raise self._damaged(f"says that it is number {number}: frames were left out, put in or moved")
+        if length > LARGEST:
+            raise self._damaged(f"says that it has {length} bytes, more than any")
+        if self.end + HEAD + length + HASH > size:
+            return None, 0
+        body = file.read(length + HASH)
+        if zlib.crc32(body) != checksum:
+            if _only_zeros(file):
+                return None, 0
+            raise self._damaged("does not match its checksum")
+        payload, own = body[:length], body[length:]
+        if link(self._previous, number, kind, payload) != own:
+            raise self._damaged("does not follow from the one before it: one of them was changed, or is of another log")
+        try:
+            return Frame(number, kind, *decode(payload), self.end, own.hex()), HEAD + length + HASH
+        except UNREADABLE as error:
+            raise self._damaged(f"cannot be read ({error})") from error
+
+    def _damaged(self, what: str) -> DamagedFile:
+        return DamagedFile(
+            f"{self.path}: frame {self.number} at byte {self.end} {what}; everything before it is whole. Restore the "
+            "file from a copy; nothing was changed"
+        )
+
+
+def read(path: Path, genesis: str, since: Position | None = None) -> Iterator[Frame]:
+    """Frames of a log that may be open in another process; an unfinished one at its end is not there yet."""
+    return iter(Reader(path, genesis, since))
+
+
+def _only_zeros(file: IO[bytes]) -> bool:
+    """Whether nothing else follows; the file is read on."""
+    while chunk := file.read(CHUNK):
+        if any(chunk):
+            return False
+    return True

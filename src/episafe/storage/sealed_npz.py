@@ -36,10 +36,6 @@ CHUNK = 1 << 20
 LONGEST_REASON = 200
 
 
-class Newer(ValueError):
-    """A file of a later format."""
-
-
 def write(file: IO[bytes], arrays: Mapping[str, Any], *, compress: bool) -> None:
     """Write arrays to an empty file that can be read back; compressed only as far as `read` would unpack it."""
     members = {FORMAT_NAME: np.array(FORMAT), **{name: np.asarray(value) for name, value in arrays.items()}}
@@ -68,10 +64,8 @@ def read(path: Path, names: set[str] | None = None) -> dict[str, NDArray[Any]]:
             raise ValueError("it is no regular file")
         with path.open("rb") as file:
             return _read(file, names)
-    except (FileNotFoundError, IsADirectoryError, PermissionError):
+    except (FileNotFoundError, IsADirectoryError, PermissionError, DamagedFile):
         raise
-    except Newer as error:
-        raise DamagedFile(f"{path} {error}") from error
     except Exception as error:  # a torn or foreign file fails in any layer: zip, zlib, the array header
         why = f"{type(error).__name__}: {error}"[:LONGEST_REASON]  # which may quote the file
         raise DamagedFile(f"{path} is damaged or no file of episafe ({why}): delete it and make it again") from error
@@ -93,14 +87,14 @@ def _read(file: IO[bytes], names: set[str] | None) -> dict[str, NDArray[Any]]:
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
         _check_members(members, size)
-        sealed = archive.comment
-        if _digest(file, size - SEAL) != sealed:
+        if _digest(file, size - SEAL) != archive.comment:
             raise ValueError("its bytes are not those that were sealed")
         version = _array(archive, archive.getinfo(f"{FORMAT_NAME}.npy"), CHUNK)
         if version.dtype != np.int64 or version.shape != () or not 1 <= version:
             raise ValueError("it does not say its format")
         if version > FORMAT:
-            raise Newer(f"has format {version}, and this episafe reads up to {FORMAT}: update episafe")
+            says = f"has format {version}, and this episafe reads up to {FORMAT}: update episafe"
+            raise DamagedFile(f"{file.name} {says}")
         found = {}
         for member in members:
             name = member.filename.removesuffix(".npy")

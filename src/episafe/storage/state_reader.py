@@ -43,11 +43,6 @@ class Saved:
         if self._left:
             self.refuse(min(map(str, self._left)), "is not known here")
 
-    def has(self, name: str) -> bool:
-        """Whether there is an entry of this name or below it."""
-        full = self._prefix + name
-        return any(key == full or str(key).startswith(full + ".") for key in self._left)
-
     def width(self, name: str) -> int:
         """How long the last axis of an entry is, before it is read."""
         given = self._given(name)

@@ -7,25 +7,17 @@ import numpy as np
 
 import episafe as es
 from episafe.deployment.session import Session
-from episafe.testing.battery import Check, run_all, selected
-from episafe.testing.comparisons import (
+from episafe.testing import persistence_checks
+from episafe.testing.assertions import (
     require,
+    require_no_path,
     require_same_arrays,
     require_same_plans,
     require_same_records,
-    state_of,
 )
-from episafe.testing.grounds import NUM_EPISODES, Ground, MakeAgent, ground_of
-from episafe.testing.persistence import (
-    check_agents_built_alike_are_alike,
-    check_session_goes_on_and_is_audited,
-    check_settings_are_plain,
-    check_state_goes_on_from_a_file,
-    check_state_is_a_copy,
-    check_stopped_run_goes_on,
-)
+from episafe.testing.check_fixtures import NUM_EPISODES, Ground, MakeAgent, ground_of, incumbent_of, learn_by
+from episafe.testing.check_runner import Check, checks_of, run_all, selected
 from episafe.testing.problems import small_bandits, small_problems
-from episafe.testing.secrets import require_no_path
 
 
 def check_agent(
@@ -58,32 +50,13 @@ def check_bandit_agent(
 
 def agent_checks() -> list[Check]:
     """All checks (make_agent, problem), for `pytest.mark.parametrize`."""
-    return [
-        check_policies_are_distributions,
-        check_certified_plans_passed,
-        check_safe_is_the_incumbent,
-        check_planning_changes_nothing,
-        check_same_seed_same_record,
-        check_nothing_secret_is_reached,
-        check_wrong_reports_change_nothing,
-        check_problem_is_no_task,
-        check_learning_needs_no_plan,
-        check_failures_deploy_the_incumbent,
-        check_halted_sessions_deploy_the_incumbent,
-        check_settings_are_plain,
-        check_agents_built_alike_are_alike,
-        check_state_goes_on_from_a_file,
-        check_state_is_a_copy,
-        check_stopped_run_goes_on,
-        check_session_goes_on_and_is_audited,
-        check_overrides_are_respected,
-    ]
+    return checks_of(__name__, check_agent, check_bandit_agent) + checks_of(persistence_checks.__name__)
 
 
 def check_policies_are_distributions(make_agent: MakeAgent, problem: Any) -> None:
     """Every plan draws from finite probabilities ≥ 0 that sum to 1."""
     ground = ground_of(problem)
-    for plan in ground.learn_by(make_agent(ground.task), NUM_EPISODES):
+    for plan in learn_by(ground, make_agent(ground.task), NUM_EPISODES):
         for rows in ground.distributions(plan):
             right = np.isfinite(rows).all() and rows.min() >= 0 and np.abs(rows.sum(axis=-1) - 1).max() <= 1e-9
             require(right, f"plan {plan.id} draws from {rows.tolist()}: normalise what the policy returns")
@@ -94,11 +67,11 @@ def check_certified_plans_passed(make_agent: MakeAgent, problem: Any) -> None:
     ground, agent = ground_of(problem), make_agent(problem.task)
     if not agent.certified:
         return
-    for plan in ground.learn_by(agent, NUM_EPISODES):
+    for plan in learn_by(ground, agent, NUM_EPISODES):
         passed = plan.source == "safe" or float(plan.utility_bound) >= ground.task.threshold
         require(passed, f"plan {plan.id} is {plan.source!r} with the bound {plan.utility_bound}, below the threshold "
                 f"{ground.task.threshold}: deploy the incumbent there, or say certified = False")  # fmt: skip
-    record = ground.run(make_agent(ground.task), NUM_EPISODES)
+    record = es.run(problem, make_agent(ground.task), NUM_EPISODES)
     passed = (record.sources == "safe") | (record.utility_bounds >= ground.task.threshold)
     require(passed.all(), "a record has bounds below the threshold: plan() is checked, the run's loop is not")
 
@@ -106,7 +79,7 @@ def check_certified_plans_passed(make_agent: MakeAgent, problem: Any) -> None:
 def check_safe_is_the_incumbent(make_agent: MakeAgent, problem: Any) -> None:
     """A plan that says "safe" deploys the incumbent itself."""
     ground = ground_of(problem)
-    for k, plan in enumerate(ground.learn_by(make_agent(ground.task), NUM_EPISODES)):
+    for k, plan in enumerate(learn_by(ground, make_agent(ground.task), NUM_EPISODES)):
         if plan.source == "safe":
             _require_incumbent(ground, plan, k)
 
@@ -119,44 +92,41 @@ def check_planning_changes_nothing(make_agent: MakeAgent, problem: Any) -> None:
     for _ in range(NUM_EPISODES):
         plan = once.plan()
         first = often.plan()
-        before = state_of(often)
+        before = _state_of(often)
         require_same_plans(ground, plan, first, "two agents built alike plan differently: use no randomness in plan()")
         require_same_plans(ground, first, often.plan(), "plan() twice gives two plans: keep the last one until learn()")
-        require_same_arrays(before, state_of(often), "plan() once more changes the state: plan only what is due")
-        report = ground.play(plan, rng)
+        require_same_arrays(before, _state_of(often), "plan() once more changes the state: plan only what is due")
+        args, plan_id = ground.play(plan, rng)
         for agent in (once, often):
-            agent.learn(*report.args, **report.plan_id)
+            agent.learn(*args, **plan_id)
 
 
 def check_same_seed_same_record(make_agent: MakeAgent, problem: Any) -> None:
     """The same seed gives the same record of a new agent, bit for bit."""
-    ground = ground_of(problem)
-    first, second = (ground.run(make_agent(ground.task), NUM_EPISODES, 5) for _ in range(2))
+    first, second = (es.run(problem, make_agent(problem.task), NUM_EPISODES, 5) for _ in range(2))
     require_same_records(first, second, "two runs of one seed differ: keep clocks and global randomness out of it")
 
 
 def check_nothing_secret_is_reached(make_agent: MakeAgent, problem: Any) -> None:
     """Nothing that an agent refers to, however indirectly, is the problem or its P, or an equal copy of it."""
-    ground = ground_of(problem)
-    require_no_path(make_agent(ground.task), ground.secrets())
+    require_no_path(make_agent(problem.task), ground_of(problem).secrets())
 
 
 def check_wrong_reports_change_nothing(make_agent: MakeAgent, problem: Any) -> None:
     """A report that does not fit is an InvalidEpisode, and the agent is as before."""
     ground, agent = ground_of(problem), make_agent(problem.task)
-    for _ in ground.learn_by(agent, 3):
-        pass
-    plan, before = agent.plan(), state_of(agent)
+    list(learn_by(ground, agent, 3))
+    plan, before = agent.plan(), _state_of(agent)
     good = ground.play(plan, np.random.default_rng(2))
-    for words, report in ground.wrong_reports(good):
+    for words, (args, plan_id) in ground.wrong_reports(good):
         try:
-            agent.learn(*report.args, **report.plan_id)
+            agent.learn(*args, **plan_id)
         except es.InvalidEpisode:
-            require_same_arrays(before, state_of(agent), f"{words} is refused, and yet learned from: check first")
+            require_same_arrays(before, _state_of(agent), f"{words} is refused, and yet learned from: check first")
             require_same_plans(ground, plan, agent.plan(), f"{words} is refused, and yet changes the plan: check first")
         else:
             raise AssertionError(f"learn() takes {words}: raise es.InvalidEpisode, before anything is changed")
-    agent.learn(*good.args, **good.plan_id)
+    agent.learn(*good[0], **good[1])
 
 
 def check_problem_is_no_task(make_agent: MakeAgent, problem: Any) -> None:
@@ -175,7 +145,7 @@ def check_learning_needs_no_plan(make_agent: MakeAgent, problem: Any) -> None:
     """Reports from elsewhere may come before any plan, and many times."""
     ground, agent, rng = ground_of(problem), make_agent(problem.task), np.random.default_rng(3)
     for _ in range(3):
-        agent.learn(*ground.play(ground.incumbent(), rng).args)
+        agent.learn(*ground.play(incumbent_of(ground.task), rng)[0])
     plan = agent.plan()
     require(plan.id == 0, f"the first plan has id {plan.id}: count from 0, whatever was learned before")
     require(ground.policy_arrays(plan), "no policy came of it")
@@ -203,7 +173,7 @@ def check_failures_deploy_the_incumbent(make_agent: MakeAgent, problem: Any) -> 
 def check_halted_sessions_deploy_the_incumbent(make_agent: MakeAgent, problem: Any) -> None:
     """A session that is halted deploys the incumbent with the reason, and explores again only when told to."""
     ground, agent = ground_of(problem), make_agent(problem.task)
-    ground.learn_by(agent, 5)
+    list(learn_by(ground, agent, 5))
     last = agent.plan()
     session = Session(agent)
     session.halt("a sensor broke")
@@ -219,16 +189,15 @@ def check_halted_sessions_deploy_the_incumbent(make_agent: MakeAgent, problem: A
 
 def check_overrides_are_respected(make_agent: MakeAgent, problem: Any) -> None:
     """A subclass that overrides `plan` to deploy the incumbent is obeyed by a run: no fast loop goes around it."""
-    ground, agent = ground_of(problem), make_agent(problem.task)
-    kind, plan = type(agent), ground.incumbent()
+    agent, plan = make_agent(problem.task), incumbent_of(problem.task)
+    kind = type(agent)
     own: dict[str, Any] = {"plan": lambda self, *_: plan}
     own["learn"] = lambda self, *report, plan_id=None: kind.learn(self, *report)  # it never issued that plan
     agent.__class__ = type(f"Careful{kind.__name__}", (kind,), own)
-    record = ground.run(agent, 10)
-    require(
-        (record.sources == "safe").all() and (record.plan_ids == plan.id).all(),
-        "plan() was overridden to deploy the incumbent, and the run deploys something else: choose loops by exact type",
-    )
+    record = es.run(problem, agent, 10)
+    obeyed = (record.sources == "safe").all() and (record.plan_ids == plan.id).all()
+    said = "plan() was overridden to deploy the incumbent, and the run deploys something else"
+    require(obeyed, f"{said}: choose loops by exact type")
 
 
 def _accepted(make_agent: MakeAgent, problems: Mapping[str, Any]) -> dict[str, Any]:
@@ -244,7 +213,15 @@ def _accepted(make_agent: MakeAgent, problems: Mapping[str, Any]) -> dict[str, A
     return accepted
 
 
+def _state_of(agent: Any) -> dict[str, Any]:
+    """The state of an agent; nothing where it has none."""
+    try:
+        return dict(agent.state())
+    except NotImplementedError:
+        return {}
+
+
 def _require_incumbent(ground: Ground, plan: Any, round: int = 0) -> None:
-    ours, incumbent = ground.policy_arrays(plan), ground.policy_arrays(ground.incumbent(round))
+    ours, incumbent = ground.policy_arrays(plan), ground.policy_arrays(incumbent_of(ground.task, round))
     same = len(ours) == len(incumbent) and all(map(np.array_equal, ours, incumbent))
     require(same, f"plan {plan.id} says 'safe' and deploys another policy: return task.safe_policy")

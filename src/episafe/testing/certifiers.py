@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 import episafe as es
-from episafe.testing import persistence
-from episafe.testing.battery import Check, run_all, selected
-from episafe.testing.comparisons import require, require_same_records
-from episafe.testing.grounds import EpisodeGround, MakeAgent
+from episafe.testing import persistence_checks
+from episafe.testing.assertions import require, require_same_records
+from episafe.testing.check_fixtures import EpisodeGround, MakeAgent, learn_by
+from episafe.testing.check_runner import Check, checks_of, run_all, selected
 from episafe.testing.problems import linear, one_hot
 
 MakeCertifier = Callable[[], Any]
@@ -44,16 +44,7 @@ def check_certifier(
 
 def certifier_checks() -> list[Check]:
     """All checks (make_certifier, constants), for `pytest.mark.parametrize`."""
-    return [
-        check_protocol_is_complete,
-        check_one_certifier_serves_many_agents,
-        check_deployments_are_safe_or_proved,
-        check_claims_are_true,
-        check_something_is_certified,
-        check_mixtures_are_recorded,
-        check_certificate_goes_on_from_a_file,
-        check_certified_session_is_audited,
-    ]
+    return checks_of(__name__, check_certifier)
 
 
 def check_protocol_is_complete(make_certifier: MakeCertifier, constants: es.Constants | None = None) -> None:
@@ -76,24 +67,24 @@ def check_one_certifier_serves_many_agents(
     """`begin` gives each agent a certificate of its own: what one learns is not known to the next."""
     certifier, problem = make_certifier(), one_hot(1)
     first, second = (es.run(problem, _opse(lambda: certifier, constants)(problem.task), LENGTH) for _ in range(2))
-    require_same_records(
-        first, second, "a second agent of one certifier runs otherwise: keep all that is learned in begin()"
-    )
+    sentence = "a second agent of one certifier runs otherwise: keep all that is learned in begin()"
+    require_same_records(first, second, sentence)
 
 
 def check_deployments_are_safe_or_proved(make_certifier: MakeCertifier, constants: es.Constants | None = None) -> None:
     """What a certificate hands out is the incumbent or has a bound of at least b, in float64: the agent's own check of
     that is the second one."""
     for problem in (one_hot(2), linear(2)):
-        spy: Any = _Spy(make_certifier())
-        agent = es.OPSE(problem.task, constants or es.Constants.proposing(), certifier=spy)
-        for _ in EpisodeGround(problem).learn_by(agent, LENGTH):
-            pass
-        for found in spy.deployments:
-            passed = found.policy is problem.task.safe_policy or found.utility_bound >= problem.task.threshold
-            require(
-                passed, f"deployment() has the bound {found.utility_bound}, below the threshold: give the incumbent"
-            )
+        agent = _opse(make_certifier, constants)(problem.task)
+        if agent.certificate is None:
+            continue
+        found: list[Any] = []
+        deploy = agent.certificate.deployment
+        agent.certificate.deployment = lambda deploy=deploy, found=found: found.append(deploy()) or found[-1]
+        list(learn_by(EpisodeGround(problem), agent, LENGTH))
+        for one in found:
+            passed = one.policy is problem.task.safe_policy or one.utility_bound >= problem.task.threshold
+            require(passed, f"deployment() has the bound {one.utility_bound}, below the threshold: give the incumbent")
 
 
 def check_claims_are_true(make_certifier: MakeCertifier, constants: es.Constants | None = None) -> None:
@@ -106,11 +97,8 @@ def check_claims_are_true(make_certifier: MakeCertifier, constants: es.Constants
     delta = float(make_certifier().settings().get("delta", 0.05))
     false = sum(_is_false(record) for record in _records(make_certifier, constants))
     chance = binomial_tail(false, NUM_RUNS, delta)
-    require(
-        chance >= FALSE_ALARM,
-        f"{false} of {NUM_RUNS} runs have a bound above the truth or a policy below b; with delta = {delta:g} that has "
-        f"probability {chance:.2g}: the proof, or the code, is wrong",
-    )
+    said = f"{false} of {NUM_RUNS} runs have a bound above the truth or a policy below b; with delta = {delta:g} that"
+    require(chance >= FALSE_ALARM, f"{said} has probability {chance:.2g}: the proof, or the code, is wrong")
 
 
 def check_something_is_certified(make_certifier: MakeCertifier, constants: es.Constants | None = None) -> None:
@@ -134,20 +122,18 @@ def check_mixtures_are_recorded(make_certifier: MakeCertifier, constants: es.Con
             "a mixture is deployed, and the record has no components and weights: draw one per episode"
         )
     require(np.allclose(weights.sum(axis=1), 1, atol=ROUNDING), "the weights do not sum to 1")
-    require(
-        (weights[np.arange(LENGTH), components] > 0).all(),
-        "a component acted that has no weight: draw it with plan.policy.draw(rng)",
-    )
+    acting = weights[np.arange(LENGTH), components]
+    require((acting > 0).all(), "a component acted that has no weight: draw it with plan.policy.draw(rng)")
 
 
 def check_certificate_goes_on_from_a_file(make_certifier: MakeCertifier, constants: es.Constants | None = None) -> None:
     """A certificate that is restored from a file goes on bit for bit."""
-    persistence.check_state_goes_on_from_a_file(_opse(make_certifier, constants), one_hot(4))
+    persistence_checks.check_state_goes_on_from_a_file(_opse(make_certifier, constants), one_hot(4))
 
 
 def check_certified_session_is_audited(make_certifier: MakeCertifier, constants: es.Constants | None = None) -> None:
     """A session goes on after it was closed, and its audit recomputes every bound."""
-    persistence.check_session_goes_on_and_is_audited(_opse(make_certifier, constants), one_hot(5))
+    persistence_checks.check_session_goes_on_and_is_audited(_opse(make_certifier, constants), one_hot(5))
 
 
 class Boastful:
@@ -169,7 +155,7 @@ class Boastful:
 
 
 class BoastfulCertificate:
-    """All is that of `right`, but for what is deployed."""
+    """All is that of `right`, but for what is deployed. A type of its own, which no compiled loop knows."""
 
     def __init__(self, right: Any) -> None:
         self._right = right
@@ -180,29 +166,7 @@ class BoastfulCertificate:
     def deployment(self) -> Any:
         """The first component of the mixture, with the bound of the mixture."""
         found = self._right.deployment()
-        return found._replace(policy=getattr(found.policy, "components", (found.policy,))[0])
-
-
-class _Spy:
-    """A certifier, and a list of all that its certificates handed out."""
-
-    def __init__(self, certifier: Any) -> None:
-        self._certifier, self.deployments = certifier, list[Any]()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._certifier, name)
-
-    def begin(self, task: Any) -> Any:
-        certificate = self._certifier.begin(task)
-        if certificate is not None:
-            deploy = certificate.deployment
-
-            def deployment() -> Any:
-                self.deployments.append(deploy())
-                return self.deployments[-1]
-
-            certificate.deployment = deployment
-        return certificate
+        return found._replace(policy=found.policy.components[0])
 
 
 def binomial_tail(least: int, n: int, p: float) -> float:

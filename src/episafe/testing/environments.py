@@ -9,10 +9,9 @@ import numpy as np
 
 import episafe as es
 from episafe.stats import mean_interval
-from episafe.testing.battery import Check, run_all, selected
-from episafe.testing.comparisons import require, require_same_arrays, require_same_records
-from episafe.testing.grounds import EpisodeGround
-from episafe.testing.secrets import require_no_path
+from episafe.testing.assertions import require, require_no_path, require_same_arrays, require_same_records
+from episafe.testing.check_fixtures import EpisodeGround, incumbent_of
+from episafe.testing.check_runner import Check, checks_of, run_all, selected
 from episafe.types import Array
 
 TOLERANCE = 1e-9
@@ -38,18 +37,7 @@ def check_environment(problem: Any, *, skip: Iterable[str | Check] = ()) -> list
 
 def environment_checks() -> list[Check]:
     """All checks (problem), for `pytest.mark.parametrize`. What a kind of problem cannot know is passed over."""
-    return [
-        check_transitions_are_distributions,
-        check_incumbent_is_a_policy,
-        check_signals_are_in_range,
-        check_feature_norms,
-        check_features_are_linear,
-        check_incumbent_is_safe,
-        check_optimum_is_the_best_safe_value,
-        check_runs_repeat_by_seed,
-        check_save_and_load,
-        check_task_tells_no_transitions,
-    ]
+    return checks_of(__name__, check_environment)
 
 
 def check_transitions_are_distributions(problem: Any) -> None:
@@ -60,8 +48,7 @@ def check_transitions_are_distributions(problem: Any) -> None:
 
 def check_incumbent_is_a_policy(problem: Any) -> None:
     """Each π_sf(·|s) is finite, ≥ 0 and sums to 1, at every state, or at those that it comes to itself."""
-    ground = EpisodeGround(problem)
-    for rows in ground.policy_arrays(ground.incumbent()):
+    for rows in EpisodeGround(problem).policy_arrays(incumbent_of(problem.task)):
         _require_distributions("safe_policy", rows)
 
 

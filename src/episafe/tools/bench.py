@@ -11,75 +11,48 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from itertools import product
 from statistics import median
+from typing import Any, TypeVar
 
 import numpy as np
+from rich.table import Table
 
+from episafe import bandits
 from episafe.agents.base import Agent
 from episafe.agents.opse import OPSE
 from episafe.envs import PAPER, make
-from episafe.envs.huge import huge
+from episafe.envs.large_linear import huge
 from episafe.experiments.agent_choice import build_agent
 from episafe.learning.constants import Constants
 from episafe.learning.planner import SoftmaxPlanner
 from episafe.learning.replanning import parse_replan
-from episafe.problems.cmdp import LinearCMDP
 from episafe.runs.record import Record
 from episafe.runs.run import run
 from episafe.storage.toml_settings import versions
-from episafe.tools.bandit_bench import bandit_speeds
 from episafe.tools.live_bench import live_speeds
 
 GIVEN_BY_FUNCTIONS = Constants(1, 1, 1, 1, kappa=0.1, lam_max=300, num_halvings=20)
+T = TypeVar("T")
 PER_MIB = 2**20 if sys.platform == "darwin" else 2**10  # ru_maxrss is in bytes there, in KiB elsewhere
 
 
-@dataclass(frozen=True)
-class Speed:
-    """One agent on one environment."""
-
-    env: str
-    agent: str
-    replan: str
-    num_episodes: int
-    seconds: float
-    episodes_per_second: float
-    planning: float
-    simulating: float
-    evaluating: float
-    plans: int
-    learner_kib: float
-    regret: float
-    violation: float
-
-
-@dataclass(frozen=True)
-class Growth:
-    """Seconds against a size, and the exponent fitted on log axes."""
-
-    what: str
-    sizes: list[int]
-    seconds: list[float]
-    exponent: float
-
-
-def measure(quick: bool) -> dict[str, object]:
+def measure(quick: bool) -> dict[str, Any]:
     """Everything that `episafe bench` prints, as plain values."""
     episodes, repeats = (1_000, 1) if quick else (10_000, 5)
+    rules = ("every", "doubling:0.3")
     speeds = [
-        _speed(env, agent, replan, _affordable(env, agent, replan, episodes), repeats)
-        for env in PAPER
-        for agent in ("opse", "ghosh", "dope")
-        for replan in ("every", "doubling:0.3")
+        _speed(*of, episodes // 20 if of == ("linear", "dope", "every") else episodes, repeats)  # its plans take long
+        for of in product(PAPER, ("opse", "ghosh", "dope"), rules)
     ]
+    rounds = [_rounds_speed(*of, quick) for of in product(("finite", "ball", "ellipsoid", "contexts"), rules)]
     lengths = [1_000, 10_000] if quick else [10_000, 100_000, 1_000_000]
     states = [30, 100] if quick else [30, 100, 300, 1_000]
     dims = [3, 10] if quick else [5, 10, 20, 40]
     large = [100, 10_000, 1_000_000]
     wide = [50, 100] if quick else [100, 200, 400]
     growths = [
-        _growth("episodes K (linear, doubling)", lengths, lambda K: _timed(make("linear"), K)),
+        _growth("episodes K (linear, doubling)", lengths, _listed),
         _growth("states S (given by functions, doubling)", large, lambda S: _functions(S, 300 if quick else 3_000)),
         _growth("states S (linear, seconds per λ)", states, lambda S: _per_lam("num_states", S)),
         _growth("features d (linear, seconds per λ)", dims, lambda d: _per_lam("dim", d)),
@@ -87,28 +60,55 @@ def measure(quick: bool) -> dict[str, object]:
         _growth("features d (2000 states, A = 10, per λ, 16 at once)", wide, lambda d: _wide(d, 16)),
     ]
     return {
-        "speeds": [asdict(row) for row in speeds],
-        "bandit_speeds": bandit_speeds(quick),
+        "speeds": speeds,
+        "bandit_speeds": rounds,
         "live_speeds": live_speeds(quick),
-        "growths": [asdict(row) for row in growths],
+        "growths": growths,
         "machine": {"cpu": _cpu(), "cores": os.cpu_count(), **versions()},
         "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / PER_MIB,
     }
 
 
-def _affordable(env: str, agent: str, replan: str, num_episodes: int) -> int:
-    """Fewer episodes where each plan takes milliseconds."""
-    return num_episodes // 20 if (env, agent, replan) == ("linear", "dope", "every") else num_episodes
+def tables(found: dict[str, Any]) -> list[Table]:
+    """What `measure` returned, for people."""
+    columns = ("episodes/s", "time", "plans", "KiB", "regret", "violation")
+    title = "Speed; time: % planning, simulating, evaluating"
+    speeds = Table("environment", "agent", "replan", *columns, title=title)
+    for row in found["speeds"]:
+        parts = [row["planning"], row["simulating"], row["evaluating"]]
+        shares = " ".join(f"{100 * part / sum(parts):.0f}" for part in parts)
+        rate, plans, kib = (f"{row[name]:,.0f}" for name in ("episodes_per_second", "plans", "learner_kib"))
+        figures = (rate, shares, plans, kib, f"{row['regret']:.0f}", f"{row['violation']:.3g}")
+        speeds.add_row(row["env"], row["agent"], row["replan"], *figures)
+    rounds = Table("bandit", "replan", "rounds/s", "plans", "violation", title="Speed of OPLB-SP")
+    for row in found["bandit_speeds"]:
+        rate, plans = f"{row['rounds_per_second']:,.0f}", f"{row['plans']:,}"
+        rounds.add_row(row["env"], row["replan"], rate, plans, f"{row['violation']:.3g}")
+    none = "" if found["live_speeds"] else "not measured: Gymnasium is not installed (pip install episafe[gym])"
+    title = "Live step: ours and the bare environment, µs"
+    live = Table("environment", "agent", "steps", "plans", "ours", "bare", title=title, caption=none)
+    for row in found["live_speeds"]:
+        steps, plans, ours, bare = (
+            f"{row['num_steps']:,}",
+            f"{row['plans']:,}",
+            f"{row['ours']:.1f}",
+            f"{row['bare']:.1f}",
+        )
+        live.add_row(row["env"], row["agent"], steps, plans, ours, bare)
+    growths = Table("time against", "sizes", "seconds", "exponent", title="Growth")
+    for row in found["growths"]:
+        sizes, seconds = (", ".join(f"{x:.3g}" for x in row[name]) for name in ("sizes", "seconds"))
+        growths.add_row(row["what"], sizes, seconds, f"{row['exponent']:.2f}")
+    return [speeds, rounds, live, growths]
 
 
-def _speed(env: str, agent: str, replan: str, num_episodes: int, repeats: int) -> Speed:
+def _speed(env: str, agent: str, replan: str, num_episodes: int, repeats: int) -> dict[str, Any]:
+    """One agent on one environment."""
     cmdp = make(env)
 
     def once(rule: str, length: int, seed: int) -> tuple[float, Record, Agent]:
         learner = build_agent(agent, cmdp, replan=parse_replan(rule))
-        start = time.perf_counter()
-        record = run(cmdp, learner, length, seed)
-        return time.perf_counter() - start, record, learner
+        return *_timed(lambda: run(cmdp, learner, length, seed)), learner
 
     once(replan, 2, 0)  # compiles, or loads what is compiled
     runs = [once(replan, num_episodes, seed) for seed in range(repeats)]
@@ -116,35 +116,55 @@ def _speed(env: str, agent: str, replan: str, num_episodes: int, repeats: int) -
     plans = int(record.plan_ids[-1]) + 1
     simulating = min(once("doubling:1e9", num_episodes, seed)[0] for seed in range(repeats))
     evaluating = plans * _shortest(lambda: cmdp.evaluate(learner.plan().policy))
-    return Speed(
-        env=env,
-        agent=agent,
-        replan=replan,
-        num_episodes=num_episodes,
-        seconds=seconds,
-        episodes_per_second=num_episodes / seconds,
-        planning=max(seconds - simulating - evaluating, 0.0),
-        simulating=simulating,
-        evaluating=evaluating,
-        plans=plans,
-        learner_kib=_bytes_of(learner) / 2**10,
-        regret=float(record.regret()[-1]),
-        violation=float(max(record.violation()[-1] for _, record, _ in runs)),
-    )
+    return {
+        "env": env,
+        "agent": agent,
+        "replan": replan,
+        "num_episodes": num_episodes,
+        "seconds": seconds,
+        "episodes_per_second": num_episodes / seconds,
+        "planning": max(seconds - simulating - evaluating, 0.0),
+        "simulating": simulating,
+        "evaluating": evaluating,
+        "plans": plans,
+        "learner_kib": _bytes_of(learner) / 2**10,
+        "regret": float(record.regret()[-1]),
+        "violation": float(max(record.violation()[-1] for _, record, _ in runs)),
+    }
 
 
-def _growth(what: str, sizes: Sequence[int], seconds_at: Callable[[int], float]) -> Growth:
+def _rounds_speed(env: str, replan: str, quick: bool) -> dict[str, Any]:
+    """OPLB-SP with the determinant radius on one bandit (finite: d = 5, n = 50)."""
+    bandit = bandits.make(env)
+    num_rounds = 2_000 if quick else 20_000 if replan == "every" else 100_000
+
+    def once(length: int, seed: int) -> tuple[float, Record]:
+        learner = bandits.OPLBSP(bandit.task, num_rounds, radius="determinant", replan=parse_replan(replan))
+        return _timed(lambda: bandits.run(bandit, learner, length, seed))
+
+    once(2, 0)  # compiles, or loads what is compiled
+    runs = [once(num_rounds, seed) for seed in range(1 if quick else 5)]
+    return {
+        "env": env,
+        "replan": replan,
+        "num_rounds": num_rounds,
+        "rounds_per_second": num_rounds / median(taken for taken, _ in runs),
+        "plans": int(runs[0][1].plan_ids[-1]) + 1,
+        "violation": float(max(record.violation()[-1] for _, record in runs)),
+    }
+
+
+def _growth(what: str, sizes: Sequence[int], seconds_at: Callable[[int], float]) -> dict[str, Any]:
+    """Seconds against a size, and the exponent fitted on log axes."""
     seconds = [seconds_at(size) for size in sizes]
     exponent = float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
-    return Growth(what, list(sizes), seconds, exponent)
+    return {"what": what, "sizes": list(sizes), "seconds": seconds, "exponent": exponent}
 
 
-def _timed(cmdp: LinearCMDP, num_episodes: int) -> float:
-    constants = Constants(1, 1, 1, 1, kappa=0.001, lam_max=300, num_halvings=30)
+def _listed(num_episodes: int) -> float:
+    cmdp, constants = make("linear"), Constants(1, 1, 1, 1, kappa=0.001, lam_max=300, num_halvings=30)
     agent = build_agent("opse", cmdp, constants, parse_replan("doubling:0.3"))
-    start = time.perf_counter()
-    run(cmdp, agent, num_episodes)
-    return time.perf_counter() - start
+    return _timed(lambda: run(cmdp, agent, num_episodes))[0]
 
 
 def _functions(num_states: int, num_episodes: int) -> float:
@@ -152,9 +172,7 @@ def _functions(num_states: int, num_episodes: int) -> float:
     cmdp = huge(num_states)
     agent = OPSE(cmdp.task, GIVEN_BY_FUNCTIONS, parse_replan("doubling:0.3"))
     run(cmdp, agent, num_episodes)
-    start = time.perf_counter()
-    run(cmdp, agent, num_episodes, seed=1)
-    return time.perf_counter() - start
+    return _timed(lambda: run(cmdp, agent, num_episodes, seed=1))[0]
 
 
 def _per_lam(option: str, size: int) -> float:
@@ -175,23 +193,21 @@ def _wide(dim: int, points: int) -> float:
     for _ in range(2_000):
         planner.observe(rng.integers(10**6, size=3).tolist(), rng.integers(10, size=2))
     planner.decide()
-    return (
-        _shortest(
-            lambda: planner.utility_bounds(np.linspace(0, 5, points)) if points > 1 else planner.utility_bound(1.0)
-        )
-        / points
-    )
+    lams = np.linspace(0, 5, points)
+    return _shortest(lambda: planner.utility_bounds(lams) if points > 1 else planner.utility_bound(1.0)) / points
 
 
 def _shortest(function: Callable[[], object], repeats: int = 30) -> float:
     """Seconds of one call, the least of some."""
     function()
-    taken = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        function()
-        taken.append(time.perf_counter() - start)
-    return min(taken)
+    return min(_timed(function)[0] for _ in range(repeats))
+
+
+def _timed(function: Callable[[], T]) -> tuple[float, T]:
+    """Seconds of one call, and what it returned."""
+    start = time.perf_counter()
+    found = function()
+    return time.perf_counter() - start, found
 
 
 def _bytes_of(agent: Agent) -> int:
@@ -200,7 +216,7 @@ def _bytes_of(agent: Agent) -> int:
     if planner is None:
         return sum(value.nbytes for value in vars(agent).values() if isinstance(value, np.ndarray))
     known = planner.regression
-    arrays = [*known.support, *known.model, *known.work]
+    arrays = [*known.support, *known.model, *known.work[:-1], *known.work.rest]
     return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
 
 

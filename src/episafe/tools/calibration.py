@@ -12,7 +12,7 @@ from episafe.agents.opse import OPSE
 from episafe.envs import ENVIRONMENTS, make
 from episafe.learning.constants import Constants
 from episafe.problems.cmdp import LinearCMDP
-from episafe.problems.sampled import AnyTask, SampledCMDP
+from episafe.problems.sampled_problem import AnyTask, SampledCMDP
 from episafe.runs.run import run
 from episafe.stats import rate_bound
 

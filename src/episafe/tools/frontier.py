@@ -1,10 +1,8 @@
 """Regret against violation over one multiplier, for OPSE, Ghosh et al. and DOPE, as many settings for each."""
 
-import csv
-import io
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +14,7 @@ from episafe.learning.constants import Constants
 from episafe.learning.replanning import Doubling
 from episafe.problems.cmdp import LinearCMDP
 from episafe.registry import REGISTRY
+from episafe.reports.tables import csv_text
 from episafe.runs.run import run
 from episafe.storage.atomic_files import write_text
 from episafe.tools.calibration import scaled
@@ -27,6 +26,8 @@ REPLAN = Doubling(0.3)
 
 AGENTS = {f"{name}, {which}": (name, which) for name, entry in REGISTRY.items() for which in entry.frontier}
 
+Point = dict[str, Any]
+
 
 def _built(agent: str, cmdp: LinearCMDP, env: str, multiplier: float) -> Agent:
     """The agent, its constants multiplied; for DOPE, on a box as wide as the multiplier says: its scales are C = 1."""
@@ -37,38 +38,17 @@ def _built(agent: str, cmdp: LinearCMDP, env: str, multiplier: float) -> Agent:
     return build_agent(name, cmdp, scaled(constants, multiplier), REPLAN)
 
 
-@dataclass(frozen=True)
-class Point:
-    """One agent at one multiplier on one environment: means over the seeds, and how many problems ever violated."""
-
-    env: str
-    agent: str
-    level: str
-    multiplier: float
-    num_problems: int
-    num_episodes: int
-    regret: float
-    regret_half_width: float
-    violation: float
-    violation_half_width: float
-    num_violating: int
-
-
 def frontier(
-    envs: Sequence[str],
-    num_seeds: int,
-    num_episodes: int,
-    on_point: Callable[[Point], None] = lambda point: None,
-    agents: Sequence[str] = tuple(AGENTS),
+    envs: Sequence[str], num_seeds: int, num_episodes: int, on_points: Callable[[int], None] = lambda num_done: None
 ) -> list[Point]:
     """Every agent at every multiplier on every environment, on seeds FIRST_SEED, FIRST_SEED + 1, …"""
     points = []
     for env in envs:
         problems = {seed: make(env, seed) for seed in range(FIRST_SEED, FIRST_SEED + num_seeds)}
-        for agent in agents:
+        for agent in AGENTS:
             for multiplier in MULTIPLIERS:
                 points.append(_point(env, agent, multiplier, problems, num_episodes))
-                on_point(points[-1])
+                on_points(len(points))
     return points
 
 
@@ -78,25 +58,24 @@ def num_points(envs: Sequence[str]) -> int:
 
 
 def _point(env: str, agent: str, multiplier: float, problems: dict[int, LinearCMDP], num_episodes: int) -> Point:
-    regrets, violations, violating, level = [], [], 0, "heuristic"
-    for seed, cmdp in problems.items():
-        made = _built(agent, cmdp, env, multiplier)
-        record = run(cmdp, made, num_episodes, seed)
-        regrets.append(record.regret()[-1])
-        violations.append(record.violation()[-1])
-        violating += bool(record.violating().any())
-        level = made.level
-    return Point(
-        env,
-        agent,
-        level,
-        multiplier,
-        len(problems),
-        num_episodes,
-        *_interval(regrets),
-        *_interval(violations),
-        violating,
-    )
+    """One agent at one multiplier on one environment: means over the seeds, and how many problems ever violated."""
+    made = {seed: _built(agent, cmdp, env, multiplier) for seed, cmdp in problems.items()}
+    records = [run(cmdp, made[seed], num_episodes, seed) for seed, cmdp in problems.items()]
+    regret, regret_half_width = _interval([record.regret()[-1] for record in records])
+    violation, violation_half_width = _interval([record.violation()[-1] for record in records])
+    return {
+        "env": env,
+        "agent": agent,
+        "level": next(reversed(made.values())).level,
+        "multiplier": multiplier,
+        "num_problems": len(problems),
+        "num_episodes": num_episodes,
+        "regret": regret,
+        "regret_half_width": regret_half_width,
+        "violation": violation,
+        "violation_half_width": violation_half_width,
+        "num_violating": sum(bool(record.violating().any()) for record in records),
+    }
 
 
 def _interval(values: Sequence[float]) -> tuple[float, float]:
@@ -109,10 +88,5 @@ def write_frontier(points: Sequence[Point], folder: Path) -> list[Path]:
     """frontier.csv and frontier.png in `folder`."""
     from episafe.reports.frontier_figure import write_frontier_figure  # drawing libraries take a second to import
 
-    rows = [asdict(point) for point in points]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, rows[0].keys(), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_text(folder / "frontier.csv", text.getvalue())
-    return [folder / "frontier.csv", write_frontier_figure(rows, folder / "frontier.png")]
+    write_text(folder / "frontier.csv", csv_text(points))
+    return [folder / "frontier.csv", write_frontier_figure(points, folder / "frontier.png")]

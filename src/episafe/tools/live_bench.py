@@ -6,7 +6,6 @@ of some. Without Gymnasium there is nothing to measure.
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from typing import Any
 
@@ -18,29 +17,17 @@ from episafe.gym.adapter import GymCMDP, from_gymnasium
 from episafe.learning.constants import Constants
 from episafe.learning.replanning import Doubling
 from episafe.problems.features import Cells, OneHot
-from episafe.problems.sampled import SampledTask
+from episafe.problems.sampled_problem import SampledTask
 from episafe.runs.run import run
 
 EARLY = Constants(0.1, 0.1, 0.1, 0.1, kappa=0.01, lam_max=300, num_halvings=20)  # so small that it soon explores
 
 
-@dataclass(frozen=True)
-class LiveSpeed:
-    """Microseconds a step of the environment: its own, and ours beside it."""
-
-    env: str
-    agent: str
-    num_steps: int
-    plans: int
-    bare: float
-    ours: float
-
-
-def live_speeds(quick: bool) -> list[dict[str, object]]:
+def live_speeds(quick: bool) -> list[dict[str, Any]]:
     """One row an environment and agent, as plain values; none where Gymnasium is not installed."""
     if find_spec("gymnasium") is None:
         return []
-    return [asdict(_speed(env, agent, quick)) for env in PROBLEMS for agent in AGENTS]
+    return [_speed(env, agent, quick) for env in PROBLEMS for agent in AGENTS]
 
 
 class _Noting:
@@ -59,7 +46,8 @@ class _Noting:
         return self._env.step(action)
 
 
-def _speed(env: str, agent: str, quick: bool) -> LiveSpeed:
+def _speed(env: str, agent: str, quick: bool) -> dict[str, Any]:
+    """Microseconds a step of the environment: its own, bare, and ours beside it."""
     num_episodes, repeats = (60, 2) if quick else (500, 5)
 
     def ours() -> float:
@@ -73,10 +61,7 @@ def _speed(env: str, agent: str, quick: bool) -> LiveSpeed:
         played = PROBLEMS[env]().env
         start = time.process_time()
         for one in done:
-            if type(one) is dict:
-                played.reset(**one)
-            else:
-                played.step(one)
+            played.reset(**one) if type(one) is dict else played.step(one)
         return time.process_time() - start
 
     problem = PROBLEMS[env]()
@@ -84,9 +69,9 @@ def _speed(env: str, agent: str, quick: bool) -> LiveSpeed:
     record = run(problem, AGENTS[agent](problem.task), num_episodes)  # compiles, or loads what is compiled
     done = noting.done
     num_steps = sum(type(one) is not dict for one in done)
-    taken = np.array([(bare(), ours()) for _ in range(repeats)]).min(axis=0) / num_steps * 1e6
-    plans = int(record.plan_ids[-1]) + 1
-    return LiveSpeed(env, agent, num_steps, plans, float(taken[0]), float(taken[1] - taken[0]))
+    least, whole = (np.array([(bare(), ours()) for _ in range(repeats)]).min(axis=0) / num_steps * 1e6).tolist()
+    counts = {"num_steps": num_steps, "plans": int(record.plan_ids[-1]) + 1}
+    return {"env": env, "agent": agent, **counts, "bare": least, "ours": whole - least}
 
 
 def _listed() -> Any:
@@ -95,14 +80,8 @@ def _listed() -> Any:
 
     env = build("battery")
     task = env.cmdp.task
-    return from_gymnasium(
-        env,
-        features=OneHot(),
-        horizon=task.horizon,
-        threshold=task.threshold,
-        slack=task.slack,
-        safe_policy=task.safe_policy,
-    )
+    told = {name: getattr(task, name) for name in ("horizon", "threshold", "slack", "safe_policy")}
+    return from_gymnasium(env, features=OneHot(), **told)
 
 
 def _binned() -> Any:

@@ -1,42 +1,21 @@
 """Before a run: the constants at each level, how long the incumbent will be deployed, and what would shorten that."""
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 from rich.table import Table
 
-from episafe.learning import theorem_bounds, theory
+from episafe.learning import theorem_bounds, theory_constants
 from episafe.learning.constants import Constants
-from episafe.learning.theory import Sizes, theorem
+from episafe.learning.theory_constants import Sizes, theorem
 from episafe.problems.cmdp import LinearCMDP
-from episafe.problems.exact import occupancy
-from episafe.problems.sampled import known_slack
+from episafe.problems.exact_answers import occupancy
+from episafe.problems.sampled_problem import known_slack
 from episafe.problems.task import Task
 
 MOST_DOUBLINGS = 200
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One set of constants and what to expect of it.
-
-    Attributes:
-        name: "theory", "tuned" or "published".
-        level: what its certificate is worth.
-        constants: as plain values.
-        expected_incumbent_episodes: before the incumbent itself would pass the check, were every estimate exact.
-        most_incumbent_episodes: the theorem's bound for its C_u; it says something at level "theorem" only.
-        regret_bound: the theorem's, term by term; for level "theorem" only.
-    """
-
-    name: str
-    level: str
-    constants: dict[str, Any]
-    expected_incumbent_episodes: float
-    most_incumbent_episodes: float
-    regret_bound: dict[str, float]
 
 
 def preflight(cmdp: LinearCMDP, num_episodes: int, delta: float = 0.05) -> dict[str, Any]:
@@ -49,23 +28,29 @@ def preflight(cmdp: LinearCMDP, num_episodes: int, delta: float = 0.05) -> dict[
         chosen["published"] = Constants.paper(str(cmdp.origin["env"]))
     return {
         "problem": {**asdict(sizes), "threshold": task.threshold, "worst_regret": num_episodes * task.horizon},
-        "choices": [asdict(_choice(cmdp, name, made, num_episodes, delta)) for name, made in chosen.items()],
+        "choices": [_choice(cmdp, name, made, num_episodes, delta) for name, made in chosen.items()],
         "incumbent_phase": theorem_bounds.incumbent_phase(task, chosen["theory"].C_u, delta),
-        "notes": theory.notes(sizes, theorem(sizes)),
-        "would_shrink": [_shrunk(sizes, what, **change) for what, change in _changes(sizes).items()],
+        "notes": theory_constants.notes(sizes, theorem(sizes)),
+        "would_shrink": [
+            _shrunk("as it is", sizes),
+            _shrunk("twice the slack", replace(sizes, slack=2 * slack)),
+            _shrunk("half the features", replace(sizes, dim=max(1, task.dim // 2))),
+            _shrunk("delta ten times larger", replace(sizes, delta=min(0.5, 10 * delta))),
+        ],
     }
 
 
-def _choice(cmdp: LinearCMDP, name: str, constants: Constants, num_episodes: int, delta: float) -> Choice:
+def _choice(cmdp: LinearCMDP, name: str, constants: Constants, num_episodes: int, delta: float) -> dict[str, Any]:
+    """One set of constants and what to expect of it: the theorem's bounds say something at level "theorem" only."""
     proved = constants.level == "theorem"
-    return Choice(
-        name,
-        constants.level,
-        constants.settings(),
-        expected_incumbent_episodes(cmdp, constants),
-        theorem_bounds.incumbent_deployments(cmdp.task, constants.C_u, delta),
-        theorem_bounds.regret_bound(cmdp.task, constants, num_episodes, delta) if proved else {},
-    )
+    return {
+        "name": name,
+        "level": constants.level,
+        "constants": constants.settings(),
+        "expected_incumbent_episodes": expected_incumbent_episodes(cmdp, constants),
+        "most_incumbent_episodes": theorem_bounds.incumbent_deployments(cmdp.task, constants.C_u, delta),
+        "regret_bound": theorem_bounds.regret_bound(cmdp.task, constants, num_episodes, delta) if proved else {},
+    }
 
 
 def expected_incumbent_episodes(cmdp: LinearCMDP, constants: Constants) -> float:
@@ -97,31 +82,20 @@ def _incumbent_bonus(task: Task, weights: Any, count: float, ridge: float) -> An
     return np.sqrt(np.einsum("sad,hde,sae->hsa", phi, np.linalg.inv(gram), phi))
 
 
-def _changes(sizes: Sizes) -> dict[str, dict[str, Any]]:
-    return {
-        "as it is": {},
-        "twice the slack": {"slack": 2 * sizes.slack},
-        "half the features": {"dim": max(1, sizes.dim // 2)},
-        "delta ten times larger": {"delta": min(0.5, 10 * sizes.delta)},
-    }
-
-
-def _shrunk(sizes: Sizes, what: str, **change: Any) -> dict[str, Any]:
+def _shrunk(what: str, sizes: Sizes) -> dict[str, Any]:
     """The theorem's C_u and incumbent phase N₀ after a change; logged episodes of the incumbent count towards N₀."""
-    changed = replace(sizes, **change)
-    C_u = math.exp(theorem(changed).C_u)
-    return {"what": what, "C_u": C_u, "incumbent_phase": theorem_bounds.incumbent_phase(changed, C_u, changed.delta)}
+    C_u = math.exp(theorem(sizes).C_u)
+    return {"what": what, "C_u": C_u, "incumbent_phase": theorem_bounds.incumbent_phase(sizes, C_u, sizes.delta)}
 
 
 def tables(found: dict[str, Any]) -> list[Table]:
     """What `preflight` returned, for people."""
     problem = found["problem"]
-    names = ("C_r", "C_u", "C_dagger", "B_dagger", "kappa", "lam_max", "num_halvings")
     choices = Table(
         "constant", *(f"{choice['name']} ({choice['level']})" for choice in found["choices"]),
         title=f"Constants for {problem['num_episodes']:,} episodes",
     )  # fmt: skip
-    for name in names:
+    for name in ("C_r", "C_u", "C_dagger", "B_dagger", "kappa", "lam_max", "num_halvings"):
         choices.add_row(name, *(f"{choice['constants'][name]:.3g}" for choice in found["choices"]))
     lengths = Table("constants", "expected", "at most (if C_u holds)", title="Episodes of the incumbent")
     for choice in found["choices"]:
@@ -132,9 +106,8 @@ def tables(found: dict[str, Any]) -> list[Table]:
     regret = Table("term", "at most", title=title)
     for name, value in {**terms, "in all": sum(terms.values())}.items():
         regret.add_row(name, f"{value:.3g}")
-    help_ = Table(
-        "with", "the theorem's C_u", "incumbent phase, logged episodes included", title="What would shrink them"
-    )
+    phase = "incumbent phase, logged episodes included"
+    help_ = Table("with", "the theorem's C_u", phase, title="What would shrink them")
     for row in found["would_shrink"]:
         help_.add_row(row["what"], f"{row['C_u']:.4g}", f"{row['incumbent_phase']:.3g}")
     return [choices, lengths, regret, help_]

@@ -1,1 +1,1 @@
-"""Learners of linear bandits: one algorithm a file, one engine."""
+"""Learners of linear bandits: OPLB-SP, OPLB and their peers, on one engine."""

@@ -1,17 +1,16 @@
 """OPLB of Pacchiano, Ghavamzadeh, Bartlett and Jiang 2021 and 2024, for finitely many arms."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from episafe.agents.bandits.regression_learner import NO_RULE, RegressionLearner
-from episafe.agents.base import Agent, Problem
+from episafe.agents.base import Agent
 from episafe.checks import TOLERANCE, as_number
 from episafe.errors import InvalidProblem
 from episafe.kernels.arm_hull import INFEASIBLE, envelope
 from episafe.kernels.bandit_decision import BEYOND, NO_POLICY, REASONS
-from episafe.kernels.bandit_regression import Regression, estimates
-from episafe.kernels.confidence_radius import radius_now
+from episafe.kernels.bandit_regression import Regression, estimates, radius_now
 from episafe.kernels.mixing import mixed, nudged
 from episafe.learning.replanning import Every, Replanning
 from episafe.problems.bandit_policy import BanditPlan, over_arms
@@ -36,9 +35,7 @@ class OPLB(Agent):
         known_utility: u₀, exactly.
     """
 
-    name: ClassVar[str] = "oplb"
-    certified: ClassVar[bool] = True
-    problem: ClassVar[Problem] = "bandit"
+    name, certified, problem = "oplb", True, "bandit"
     learner: RegressionLearner
     _learned_state, _restore_learned = Agent._learner_state, Agent._restore_learner
 
@@ -53,11 +50,10 @@ class OPLB(Agent):
         replan: Replanning = Every(),
         label: str = "",
     ) -> None:
-        super().__init__(task, replan)
-        self.label = label or self.name
+        super().__init__(task, replan, label)
         said = {"told_besides": "the incumbent's exact utility", "level_assumes": "the utility it is told is exact"}
         self.learner = RegressionLearner(task, NO_RULE, num_rounds, delta, radius, **said)
-        self.level = self.learner.level = self.learner.proved
+        self.level = self.learner.level
         if not task.is_finite or task.changes:
             raise InvalidProblem(
                 "OPLB is for finitely many arms that do not change: no exact method is known elsewhere"
@@ -71,13 +67,7 @@ class OPLB(Agent):
         self.e_0, self._per_e_0 = x_0 / np.linalg.norm(x_0), self.known_utility / np.linalg.norm(x_0)
         known_slack = self.known_utility - task.threshold
         if not known_slack > 0 or (task.slack is not None and known_slack < task.slack - TOLERANCE):
-            raise InvalidProblem(
-                f"known_utility {self.known_utility} is below threshold + slack: give the exact utility"
-            )
-
-    def arguments(self) -> dict[str, Any]:
-        """Rounds, δ, radius, replanning rule, label and the incumbent's utility."""
-        return super().arguments() | {"label": self.label, "known_utility": self.known_utility}
+            raise InvalidProblem(f"known_utility {known_utility} is below threshold + slack: give the exact utility")
 
     def _identity(self) -> dict[str, Any]:
         return {**super()._identity(), "known_utility": self.known_utility}

@@ -1,13 +1,13 @@
 """OPLB-SP, Algorithm 1 of the paper: optimistic-pessimistic linear bandit with a safe policy."""
 
 import math
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from episafe.agents.bandits.regression_learner import RegressionLearner
-from episafe.agents.base import Agent, Problem
+from episafe.agents.base import Agent
 from episafe.checks import as_number
 from episafe.kernels.bandit_decision import Rule
-from episafe.kernels.confidence_radius import radius_now
+from episafe.kernels.bandit_regression import radius_now
 from episafe.learning.bandit_radius import radius as radius_of
 from episafe.learning.replanning import Every, Replanning
 from episafe.problems.bandit_policy import BanditPlan
@@ -40,9 +40,7 @@ class OPLBSP(Agent):
         ('safe', 'theorem')
     """
 
-    name: ClassVar[str] = "oplbsp"
-    certified: ClassVar[bool] = True
-    problem: ClassVar[Problem] = "bandit"
+    name, certified, problem = "oplbsp", True, "bandit"
     learner: RegressionLearner
     _learned_state, _restore_learned = Agent._learner_state, Agent._restore_learner
 
@@ -62,28 +60,19 @@ class OPLBSP(Agent):
             raise ValueError(f'slack must be "told" or "estimated", got {slack!r}: the task holds the number')
         if optimism is not None and as_number("optimism", optimism) < 0:
             raise ValueError(f"optimism must be a finite number >= 0, got {optimism!r}")
-        super().__init__(task, replan)
-        self.label, self.slack, self.optimism = label or self.name, slack, optimism
-        rule = Rule(
-            task.threshold,
-            task.norm_bound,
-            task.told_slack(self.name, 'or pass slack="estimated"') if slack == "told" else math.nan,
-            optimism=math.nan if optimism is None else float(optimism),
-            trigger=True,
-        )
-        scale = "1 + 2B/ξ" if optimism is None else float(optimism)
-        self.learner = RegressionLearner(task, rule, num_rounds, delta, radius, optimism=scale, slack_is=slack)
-        self.level = self.learner.level = self.learner.proved
+        super().__init__(task, replan, label)
+        self.slack, self.optimism = slack, optimism
+        xi = task.told_slack(self.name, 'or pass slack="estimated"') if slack == "told" else math.nan
+        scale, said = (math.nan, "1 + 2B/ξ") if optimism is None else (float(optimism), float(optimism))
+        rule = Rule(task.threshold, task.norm_bound, xi, optimism=scale, trigger=True)
+        self.learner = RegressionLearner(task, rule, num_rounds, delta, radius, optimism=said, slack_is=slack)
+        self.level = self.learner.level
         lag = 0.0 if task.changes else getattr(replan, "growth", 0.0)
         if num_rounds is not None and self.level == "theorem" and slack == "told":
             self.learner.said["deployment_bound"] = deployment_bound(task, num_rounds, delta, lag)
 
     def _propose(self) -> BanditPlan:
         return self.learner.decide(self.round)
-
-    def arguments(self) -> dict[str, Any]:
-        """Rounds, δ, radius, replanning rule, label, and what is done about ξ and optimism."""
-        return super().arguments() | {"label": self.label, "slack": self.slack, "optimism": self.optimism}
 
 
 def deployment_bound(task: BanditTask, num_rounds: int, delta: float, growth: float = 0.0) -> float:

@@ -8,8 +8,7 @@ import numpy as np
 
 from episafe.kernels import ellipsoid
 from episafe.kernels.bandit_decision import REASONS, Rule, decide, optimism_of, room, slack_of
-from episafe.kernels.bandit_regression import Regression, absorb_all, blank, estimates, norm
-from episafe.kernels.confidence_radius import radius_now
+from episafe.kernels.bandit_regression import Regression, absorb_all, blank, estimates, norm, radius_now
 from episafe.learning.bandit_radius import radius as radius_of
 from episafe.problems.bandit_policy import BanditPlan, over_arms
 from episafe.problems.bandit_task import BanditTask
@@ -35,8 +34,8 @@ class RegressionLearner:
         self, task: BanditTask, rule: Rule, num_rounds: int | None, delta: float, radius: Any, **said: str | float
     ) -> None:
         self._task, self.rule = task, rule
-        self.radius, self.proved = radius_of(radius, task, num_rounds, delta)
-        self.level: Level = "heuristic"  # of plans; `proved` where the agent checks them
+        self.radius, proved = radius_of(radius, task, num_rounds, delta)
+        self.level: Level = proved if rule.constrained else "heuristic"  # of plans
         self.model: Regression = blank(task.dim)
         self._given: dict[str, Any] = {"num_rounds": num_rounds, "delta": delta, "radius": radius}
         self.said: dict[str, str | int | float] = dict(said)
@@ -58,23 +57,16 @@ class RegressionLearner:
     def check_length(self, num_rounds: int) -> None:
         """Any number: a radius for fewer rounds is only said to be of level theorem for those."""
 
-    def observe_signals(self, *_: Any) -> None:
-        """Nothing: rewards and utilities are observed with the actions."""
-
     def decide(self, round: int) -> BanditPlan:
         """What the rule says of a round, as a plan."""
         arms, safe = self._choices(round)
         policy = np.empty(len(arms))
-        return self.as_plan(
-            arms, policy, decide(arms, 0, safe, self.model, self.rule, self.radius, room(len(arms)), policy)
-        )
+        decision = decide(arms, 0, safe, self.model, self.rule, self.radius, room(len(arms)), policy)
+        return self.as_plan(arms, policy, decision)
 
-    def as_plan(
-        self, arms: Array, policy: Array, decision: tuple[int, float, float, int], plan_id: int = 0
-    ) -> BanditPlan:
-        """A decision of the engine as a plan."""
-        source, lam, bound, reason = decision
-        facts = (SOURCES[source], lam, bound, self.level, REASONS[reason], plan_id)
+    def as_plan(self, arms: Array, policy: Array, made: tuple[int, float, float, int], plan_id: int = 0) -> BanditPlan:
+        """A decision of the engine (source, λ, bound, reason) as a plan."""
+        facts = (SOURCES[made[0]], *made[1:3], self.level, REASONS[made[3]], plan_id)
         return self._task.as_plan(over_arms(arms, policy), *facts)
 
     def state(self) -> State:
@@ -133,7 +125,7 @@ class RegressionLearner:
         slack = slack_of(rule, float(incumbent[0] @ theta[1]) - C * norm(model, incumbent, 0))
         if not slack > 0:
             return np.empty((0, self._task.dim))
-        scales = ellipsoid.Scales(optimism_of(rule, slack) * C, rule.pessimism * C)
+        scales = (optimism_of(rule, slack) * C, rule.pessimism * C)
         threshold = rule.threshold if rule.constrained else -math.inf
         at = ellipsoid.frame(self._task.convex_set.root, model.gram_inv)
         found = ellipsoid.solve(theta[0], theta[1], at, scales, threshold)

@@ -2,17 +2,15 @@
 
 from typing import Any, Protocol
 
-from episafe.agents.bandits.incumbent import Incumbent
-from episafe.agents.bandits.oful import OFUL
 from episafe.agents.bandits.oplb import OPLB
 from episafe.agents.bandits.oplbsp import OPLBSP
-from episafe.agents.bandits.roful import ROFUL
-from episafe.agents.bandits.safe_lucb import SafeLUCB
+from episafe.agents.bandits.rule_agents import OFUL, ROFUL, Incumbent, SafeLUCB
+from episafe.agents.fixed import Fixed
 from episafe.agents.ghosh2024 import Ghosh2024
 from episafe.agents.opse import OPSE
-from episafe.deployment.tapes import Tape
+from episafe.deployment.episode_tapes import Tape
 from episafe.runs.columns import Columns
-from episafe.runs.fast import bandit_loop, mixture_loop, softmax_loop
+from episafe.runs.fast import bandit_loop, fixed_loop, mixture_loop, softmax_loop
 from episafe.runs.worlds import BanditWorld, ListedWorld, World
 
 
@@ -31,6 +29,7 @@ class Advancing(Protocol):
 LOOPS: dict[tuple[type, type], tuple[Any, ...]] = {
     (ListedWorld, OPSE): (softmax_loop.begin, mixture_loop.begin),
     (ListedWorld, Ghosh2024): (softmax_loop.begin,),
+    (ListedWorld, Fixed): (fixed_loop.begin,),
     **{(BanditWorld, agent): (bandit_loop.begin,) for agent in (OPLBSP, OPLB, SafeLUCB, ROFUL, OFUL, Incumbent)},
 }
 

@@ -14,8 +14,7 @@ from episafe.agents.bandits.oplb import OPLB
 from episafe.checks import TOLERANCE, as_distributions
 from episafe.errors import InvalidProblem
 from episafe.kernels.bandit_decision import REASONS, room
-from episafe.kernels.bandit_loop import Columns as Kept
-from episafe.kernels.bandit_loop import Deployed, Learner, Offer, RoundTrace, Span, blank_rounds, play
+from episafe.kernels.bandit_loop import Deployed, RoundTrace, Span, blank_rounds, play
 from episafe.kernels.bandit_rounds import BLOCK, expected, optima
 from episafe.learning.replanning import Doubling, Every
 from episafe.problems.bandit_actions import as_arms
@@ -26,7 +25,7 @@ from episafe.types import SOURCES, Array
 
 def begin(world: Any, agent: Any, columns: Columns, first: int, trace: RoundTrace | None) -> "BanditLoop | None":
     """The loop, if it knows the agent's rule, and every round has as many arms."""
-    rounds = range(world.first_round + first, world.first_round + len(columns))
+    rounds = range(world.first_round + first, world.first_round + columns.num_episodes)
     known = type(agent.replan) in (Every, Doubling) and (type(agent) is not OPLB or not agent.task.changes)
     return BanditLoop(world, agent, rounds[0], trace) if known and _is_even(world.problem, rounds) else None
 
@@ -43,7 +42,7 @@ class BanditLoop:
         # Every() is growth below zero: the information never shrinks
         growth = getattr(agent.replan, "growth", -math.inf)
         space, policy = room(self._num_arms), np.empty(self._num_arms)
-        self._learner = Learner(learner.model, learner.rule, learner.radius, growth, inside, space, policy)
+        self._learner = learner.model, learner.rule, learner.radius, growth, inside, space, policy
         listed = task.is_finite and not task.changes
         self._arms: Array = task.arms(0) if listed else np.empty((0, task.dim))
         self._safe: Array = task.incumbent(0) if listed else np.empty(0)
@@ -63,8 +62,8 @@ class BanditLoop:
                 arms, safe = _stacked(world.problem, span)
                 best = columns.optima[span.row : span.row + span.length]
                 optima(world.parameters.theta, task.threshold, arms, self._num_arms, best)
-            offer, kept = Offer(arms, safe, task.changes), Kept(columns.facts, world.reasons, self._trace)
-            luck, done = world.luck(span.round // BLOCK), 0
+            offer, kept = (arms, safe, task.changes), (columns.facts, world.reasons, self._trace)
+            luck, done = world.chance(span.round // BLOCK), 0
             while done < span.length:
                 done = play(offer, world.parameters, luck, self._learner, self._deployed, kept, span, done)
                 if done < span.length:

@@ -8,7 +8,7 @@ import numpy as np
 
 from episafe.certify.observation import INCUMBENT, NUM_ROWS, ObservationCertificate
 from episafe.kernels.episode_trace import Trace, no_trace
-from episafe.kernels.mixture_loop import OnTrial, Stretch, play
+from episafe.kernels.mixture_loop import OnTrial, play
 from episafe.kernels.simulation import World as KnownWorld
 from episafe.kernels.simulation import running_sums
 from episafe.learning.regression import episodes_to_refactoring
@@ -53,7 +53,7 @@ class MixtureLoop:
             pause = min(stop, k + ahead)
             done = play(
                 self._world, self._on_trial, certificate.trials, (regression.visited, regression.model), self._streams,
-                (facts, coins), self._trace, Stretch(k, pause, certificate.num_episodes, failed),
+                (facts, coins), self._trace, (k, pause, certificate.num_episodes, failed),
             )  # fmt: skip
             facts.plan_ids[k:done] = self._first_id + self._done + np.arange(done - k)
             self._name(columns, k, done)

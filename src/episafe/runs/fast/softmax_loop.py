@@ -9,7 +9,7 @@ import numpy as np
 from episafe.kernels.episode_trace import Trace, no_trace
 from episafe.kernels.simulation import World as KnownWorld
 from episafe.kernels.simulation import running_sums
-from episafe.kernels.softmax_loop import Deployed, Learner, play
+from episafe.kernels.softmax_loop import Deployed, play
 from episafe.learning.multiplier_search import Bisection, WarmStart
 from episafe.learning.planner import Decision
 from episafe.learning.regression import episodes_to_refactoring
@@ -17,6 +17,8 @@ from episafe.learning.replanning import Doubling, Every
 from episafe.problems.policy import TablePolicy
 from episafe.runs.columns import Columns
 from episafe.types import SOURCES
+
+NO_TRACE = no_trace()
 
 
 def begin(world: Any, agent: Any, columns: Columns, first: int, trace: Trace | None) -> "SoftmaxLoop | None":
@@ -39,7 +41,7 @@ class SoftmaxLoop:
     def __init__(self, world: Any, agent: Any, trace: Trace | None = None) -> None:
         cmdp, task, luck = world.problem, world.problem.task, world.luck
         self._agent, self._regression, self._streams = agent, agent.planner.regression, (luck.choices, luck.transitions)
-        self._trace = no_trace() if trace is None else trace
+        self._trace = NO_TRACE if trace is None else trace
         self._world = KnownWorld(cmdp.P, world.kernel, task.reward, task.utility, task.initial_state)
         # Every() is growth below zero: the information never shrinks
         self._growth = getattr(agent.replan, "growth", -math.inf)
@@ -63,9 +65,8 @@ class SoftmaxLoop:
                 regression.enlarge()
             # up to the next refactoring, which the plain loop makes after the same episode
             pause = min(stop, k + episodes_to_refactoring(regression.num_episodes))
-            learner = Learner(
-                regression.visited, regression.model, regression.work, planner.scales, planner.search, self._growth
-            )
+            known = regression.visited, regression.model, regression.work
+            learner = *known, planner.scales, planner.search, self._growth
             done = play(self._world, self._deployed, learner, self._streams, columns.facts, self._trace, k, pause)
             regression.count(done - k)
             k = done

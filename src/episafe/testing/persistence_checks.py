@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 import episafe as es
-from episafe.testing.comparisons import require, require_same_arrays, require_same_plans, require_same_records
-from episafe.testing.grounds import NUM_EPISODES, MakeAgent, ground_of
+from episafe.testing.assertions import require, require_same_arrays, require_same_plans, require_same_records
+from episafe.testing.check_fixtures import NUM_EPISODES, MakeAgent, ground_of, learn_by
 
 
 def check_settings_are_plain(make_agent: MakeAgent, problem: Any) -> None:
@@ -26,8 +26,7 @@ def check_agents_built_alike_are_alike(make_agent: MakeAgent, problem: Any) -> N
     ground, agent = ground_of(problem), make_agent(problem.task)
     first = agent.fingerprint()
     require(make_agent(ground.task).fingerprint() == first, "the fingerprints of two agents built alike differ")
-    for _ in ground.learn_by(agent, 5):
-        pass
+    list(learn_by(ground, agent, 5))
     require(agent.fingerprint() == first, "learning changes the fingerprint: settings() must not tell what was learned")
 
 
@@ -35,7 +34,7 @@ def check_state_goes_on_from_a_file(make_agent: MakeAgent, problem: Any) -> None
     """An agent that is restored from a file goes on bit for bit as if it had never stopped."""
     ground = ground_of(problem)
     agent, again = make_agent(ground.task), make_agent(ground.task)
-    ground.run(agent, NUM_EPISODES, 5)
+    es.run(problem, agent, NUM_EPISODES, 5)
     state = _state_or_fail(agent)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "state.npz"
@@ -44,7 +43,7 @@ def check_state_goes_on_from_a_file(make_agent: MakeAgent, problem: Any) -> None
             again.restore(dict(read))
     require_same_arrays(state, again.state(), "state() after restore() is another: give back all that was kept")
     require_same_plans(ground, agent.plan(), again.plan(), "a restored agent plans otherwise: state() lacks something")
-    one, other = (ground.run(each, NUM_EPISODES, 6) for each in (agent, again))
+    one, other = (es.run(problem, each, NUM_EPISODES, 6) for each in (agent, again))
     require_same_records(one, other, "a restored agent goes on otherwise: state() or restore() forgets something")
     require_same_arrays(agent.state(), again.state(), "after the same episodes the states differ: restore() forgets")
 
@@ -53,26 +52,23 @@ def check_state_is_a_copy(make_agent: MakeAgent, problem: Any) -> None:
     """What `state` gave stays as it is when the agent, or one that was restored from it, learns on."""
     ground = ground_of(problem)
     agent, again = make_agent(ground.task), make_agent(ground.task)
-    ground.run(agent, 10, 5)
+    es.run(problem, agent, 10, 5)
     state = _state_or_fail(agent)
     kept = {name: np.array(array) for name, array in state.items()}
     again.restore(state)
     for one in (agent, again):
-        for _ in ground.learn_by(one, 10):
-            pass
+        list(learn_by(ground, one, 10))
         require_same_arrays(kept, state, "learning changes a state that was handed out: copy arrays, both ways")
 
 
 def check_stopped_run_goes_on(make_agent: MakeAgent, problem: Any) -> None:
     """A run with a folder that was stopped halfway ends with the record of one never stopped."""
-    ground = ground_of(problem)
-    whole = ground.run(make_agent(ground.task), NUM_EPISODES, 7)
+    whole = es.run(problem, make_agent(problem.task), NUM_EPISODES, 7)
     with TemporaryDirectory() as folder:
-        ground.run(make_agent(ground.task), NUM_EPISODES // 2, 7, Path(folder))
-        joined = ground.go_on(Path(folder), NUM_EPISODES, make_agent(ground.task), 7)
+        es.run(problem, make_agent(problem.task), NUM_EPISODES // 2, 7, folder=folder)
+        joined = es.resume(folder, NUM_EPISODES, cmdp=problem, agent=make_agent(problem.task))
         require_same_records(whole, joined, "a run taken up differs from one never stopped: learn() must be repeatable")
-        if ground.audits_runs:
-            _require_whole(es.audit(folder, agent=make_agent(ground.task)))
+        _require_whole(es.audit(folder, agent=make_agent(problem.task)))
 
 
 def check_session_goes_on_and_is_audited(make_agent: MakeAgent, problem: Any) -> None:
@@ -85,9 +81,9 @@ def check_session_goes_on_and_is_audited(make_agent: MakeAgent, problem: Any) ->
                 for _ in range(6):
                     plan, expected = live.plan(), bare.plan()
                     require_same_plans(ground, expected, plan, "a session plans otherwise than its agent")
-                    report = ground.play(plan, rng)
-                    live.learn(*report.args, plan_id=plan.id)
-                    bare.learn(*report.args, **report.plan_id)
+                    args, plan_id = ground.play(plan, rng)
+                    live.learn(*args, plan_id=plan.id)
+                    bare.learn(*args, **plan_id)
         _require_whole(es.audit(folder, agent=make_agent(ground.task)))
 
 

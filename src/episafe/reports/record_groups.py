@@ -10,7 +10,6 @@ from episafe.storage.toml_settings import Scalar
 ENVS = ("tabular", "streaming", "linear", "finite", "ball", "ellipsoid", "contexts", "catalogue")
 VARIANTS = ("released", "text")
 AGENTS = tuple(name for name, entry in REGISTRY.items() if entry.colour)
-BANDIT = "bandit"  # how a record says that its episodes are rounds
 EVERY = "Every()"  # how a record says that its agent planned before every episode
 
 
@@ -26,13 +25,8 @@ class Group:
     options: str = ""  # of the environment, where they are not its own defaults
 
     @classmethod
-    def of(cls, record: Record) -> "Group":
-        """The group of a record; a record of a user's problem is one of "problem", of an unnamed agent of "agent"."""
-        return cls.said_by(record.settings)
-
-    @classmethod
     def said_by(cls, settings: Mapping[str, Scalar]) -> "Group":
-        """The group that the settings of a record name."""
+        """The group that the settings of a record name; a user's problem is "problem", an unnamed agent "agent"."""
         said = {key: str(settings.get(key, "")) for key in cls.__dataclass_fields__}
         return cls(**{**said, "env": said["env"] or "problem", "agent": said["agent"] or "agent"})
 
@@ -68,7 +62,7 @@ def grouped(records: Iterable[Record]) -> dict[Group, list[Record]]:
     """Records by group, in the order of reports."""
     found: dict[Group, list[Record]] = {}
     for record in records:
-        found.setdefault(Group.of(record), []).append(record)
+        found.setdefault(Group.said_by(record.settings), []).append(record)
     return {group: found[group] for group in sorted(found, key=Group.order)}
 
 
@@ -89,6 +83,6 @@ def _rank(name: str, known: tuple[str, ...]) -> tuple[int, str]:
     return (known.index(name), "") if name in known else (len(known), name)
 
 
-def is_bandit(record: Record) -> bool:
-    """Whether the episodes of a record are rounds of a bandit."""
-    return record.settings.get("problem") == BANDIT
+def is_bandit(settings: Mapping[str, Scalar]) -> bool:
+    """Whether the episodes of a record with these settings are rounds of a bandit."""
+    return settings.get("problem") == "bandit"

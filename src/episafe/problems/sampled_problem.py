@@ -17,9 +17,8 @@ from episafe.checks import (
     within_unit_norm,
 )
 from episafe.errors import InvalidEpisode, InvalidProblem
-from episafe.gym.observation_reader import Reading
-from episafe.problems.boundary_states import ENDED, START, Outside, is_outside
-from episafe.problems.episodic_task import EpisodicTask
+from episafe.gym.step_reader import Reading
+from episafe.problems.episodic_task import EpisodicTask, Outside
 from episafe.problems.policy import Policy, as_policy
 from episafe.problems.short_repr import short_repr, task_facts
 from episafe.problems.task import Task
@@ -67,7 +66,7 @@ class FunctionPolicy(Policy):
         raise ValueError("a policy given by a function has no table of states: use probabilities(h, state)")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SampledTask(EpisodicTask):
     """What a learner is told of a problem given by functions; the counterpart of `Task`.
 
@@ -107,9 +106,6 @@ class SampledTask(EpisodicTask):
     num_states: ClassVar[None] = None
     is_listed: ClassVar[Literal[False]] = False
 
-    def __repr__(self) -> str:
-        return short_repr(self, task_facts(self))
-
     @property
     def one_hot(self) -> bool:
         """Whether φ is one-hot, so that Gram matrices are diagonal counts."""
@@ -121,19 +117,9 @@ class SampledTask(EpisodicTask):
         functions = {"reward": self.reward_function, "utility": self.utility_function}
         return tuple(name for name, function in functions.items() if function is None)
 
-    @property
-    def random_start(self) -> bool:
-        """Whether the first step is a dummy one, whose transition is the start."""
-        return START in self.outside
-
-    @property
-    def may_end(self) -> bool:
-        """Whether an episode may end early, in an absorbing state."""
-        return ENDED in self.outside
-
     def key(self, state: Any) -> Hashable:
         """What a state is looked up by."""
-        if self.cell_function is None or is_outside(state):
+        if self.cell_function is None or isinstance(state, Outside):
             return key(state)
         found = self._cells.get(id(state))
         if found is not None and found[0] is state:
@@ -175,7 +161,7 @@ class SampledTask(EpisodicTask):
         return self._signal("utility", 1, self.utility_function, h, state)
 
     def _signal(self, name: str, g: int, function: Signal | None, h: int, state: Any) -> Array:
-        if is_outside(state):
+        if isinstance(state, Outside):
             return np.full(self.num_actions, self.outside[state][g])
         if function is None:
             return np.full(self.num_actions, np.nan)
@@ -208,15 +194,13 @@ class SampledTask(EpisodicTask):
         for h, state in enumerate(states[:-1]):
             self.described(h, state)
 
-    def _told_numbers(self) -> list[Any]:
+    def _told_numbers(self, policies: list[Policy]) -> list[Any]:
         """Of functions, what they say of the initial state."""
         s = self.initial_state
         outside = sorted((state.value, *told) for state, told in self.outside.items())
         names = keys_as_bytes([self.key(s), tuple(outside), self.unknown])
-        return [names, np.zeros(0) if self.one_hot else self.features(s), self.reward_at(0, s), self.utility_at(0, s)]
-
-    def _policy_numbers(self, policy: Policy) -> Array:
-        return policy.probabilities(0, self.initial_state)
+        told = np.zeros(0) if self.one_hot else self.features(s), self.reward_at(0, s), self.utility_at(0, s)
+        return [names, *told, *(policy.probabilities(0, s) for policy in policies)]
 
 
 AnyTask = Task | SampledTask

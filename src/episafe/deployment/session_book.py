@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -12,8 +12,9 @@ import numpy as np
 from episafe.errors import DamagedFile
 from episafe.storage.audit_trail import Deployed
 from episafe.storage.state_reader import State
+from episafe.types import Array
 
-HELD = -1  # the number of a plan that is not the agent's: the incumbent, because something else went wrong
+PLANS_REMEMBERED = 1000  # an episode of an older plan is learned from, and shown to no monitor
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,23 @@ class Status:
     def num_missing(self) -> int:
         """How many deployments were not reported."""
         return sum(self.missing.values())
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """One deployment: what was decided, and who acts.
+
+    Attributes:
+        id: counts the deployments of a session from 0; hand it to `learn` with the report.
+        plan: what was decided.
+        component: which policy of a mixture acts, as the coin fell; 0 where there is only one.
+        policy: what acts.
+    """
+
+    id: int
+    plan: Any
+    component: int
+    policy: Any
 
 
 class Waiting(NamedTuple):
@@ -93,10 +111,15 @@ class Book:
 
     def deployment_of(self, plan: int | None) -> int | None:
         """The oldest deployment of a plan that waits for a report; None if there is none."""
-        return next((number for number, waiting in self.waiting.items() if waiting.plan == plan), None)
+        if plan is None:
+            return None
+        of_plan = [number for number, waiting in self.waiting.items() if waiting.plan == plan]
+        untossed = (number for number in of_plan if self.waiting[number].component is None)
+        return next(untossed, of_plan[0] if of_plan else None)  # those with a coin are reported by their ids
 
-    def report(self, deployment: int | None, name: str | None) -> None:
-        """One report."""
+    def report(self, deployment: int | None, name: str | None, text: str) -> None:
+        """One report, which the agent has learned from; `text` says all of it."""
+        self.learn(text.encode())
         self.reported += 1
         if name is not None:
             self.names.add(name)
@@ -155,6 +178,36 @@ class Book:
             setattr(self, name, value)
 
 
+def remember(known: dict[int, Any], plans: Iterable[Any]) -> None:
+    """Keep plans by their numbers, for the monitors, which must know the plan of a report; the oldest are forgotten."""
+    for plan in plans:
+        known[plan.id] = plan
+        if plan.id >= PLANS_REMEMBERED:
+            known.pop(plan.id - PLANS_REMEMBERED, None)
+
+
 def now() -> str:
     """The time, as frames say it."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def figures(agent: Any, plan: Any) -> dict[str, Any]:
+    """What a frame says of a plan: all that must come out again."""
+    policy = plan.policy
+    mixed = len(policy.components) > 1
+    return {
+        "plan": plan.id,
+        "source": plan.source,
+        "lam": float(plan.lam),
+        "bounds": [float(plan.utility_bound)],
+        "reason": plan.reason,
+        "log_dets": log_dets(agent).tolist(),
+        "weights": np.asarray(policy.weights).tolist() if mixed else [],
+        "names": list(policy.names) if mixed else [],
+    }
+
+
+def log_dets(agent: Any) -> Array:
+    """ln det Λ_h of each step when the plan in force was made; for agents that count, Σ_{s,a} ln(n ∨ 1)."""
+    known: Array = agent.information_then
+    return known if known.ndim == 1 else known.reshape(len(known), -1).sum(axis=1)

@@ -6,7 +6,7 @@ import numpy as np
 
 from episafe.gym.adapter import GymCMDP
 from episafe.problems.policy import Policy, as_policy
-from episafe.runs.live import play
+from episafe.runs.live_episodes import play
 from episafe.stats import Z_99, normal_interval
 
 

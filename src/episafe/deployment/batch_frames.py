@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from episafe.deployment.book import Book
-from episafe.deployment.tapes import TAPES, Arrays, ReportOf, Tape, episode_bytes, num_episodes, tape_of
+from episafe.deployment.episode_tapes import TAPES, Arrays, ReportOf, Tape, episode_bytes, num_episodes, tape_of
+from episafe.deployment.session_book import Book
 from episafe.runs.columns import Columns
 from episafe.storage.audit_trail import Deployed
-from episafe.types import SOURCES
+from episafe.types import HELD, SOURCES
 
 __all__ = ["batch_arrays", "fill", "is_batch", "num_episodes", "recorded_episodes", "trail_entries"]
 
@@ -22,7 +22,10 @@ def batch_arrays(columns: Columns, tape: Tape, start: int, stop: int, num_known:
     """Episodes `start` to `stop`; of each new plan, one row with where it `begins`."""
     facts = columns.facts
     before = facts.plan_ids[start - 1 : stop - 1] if start else np.r_[NONE_BEFORE, facts.plan_ids[: stop - 1]]
-    begins = np.flatnonzero(facts.plan_ids[start:stop] != before)
+    new = facts.plan_ids[start:stop] != before
+    if columns.optima is not None:  # arms change, and with them the incumbent that is held
+        new |= facts.plan_ids[start:stop] == HELD
+    begins = np.flatnonzero(new)
     at = start + begins
     known = np.array([tape.known(k, num_known) for k in at.tolist()]).reshape(len(at), num_known)
     arrays = {
@@ -58,7 +61,9 @@ def fill(columns: Columns, arrays: Arrays, start: int, names: Sequence[str]) -> 
         assert columns.coins is not None
         columns.coins.components[start:stop] = arrays["components"]
         columns.coins.acting[start:stop] = arrays["acting"]
-        columns.coins.weights[start:stop, : arrays["weights"].shape[1]] = arrays["weights"][which]
+        rows, n = arrays["weights"], arrays["weights"].shape[1]
+        carried = columns.coins.weights[start - 1 : start, :n] if start else rows[:1]
+        columns.coins.weights[start:stop, :n] = np.concatenate([carried, rows])[which + 1]
     for name, column in columns.others().items():
         column[start:stop] = arrays[name]
 

@@ -1,7 +1,7 @@
 """DOPE's problem: the best policy and the best kernel of a confidence box, under a constraint on the utility."""
 
 from episafe.kernels.extended_value_iteration import Box, Greedy, extended_greedy
-from episafe.problems.dual import Mixture, Point, best_mixture
+from episafe.problems.dual_search import Mixture, Point, best_mixture
 from episafe.types import Array
 
 
@@ -16,6 +16,6 @@ def optimistic_pessimistic(
 
     def best(reward_weight: float, utility_weight: float) -> Point[Greedy]:
         actions, order, V = extended_greedy(reward, utility, box.lower, box.upper, reward_weight, utility_weight)
-        return Point(float(V[initial_state, 0]), float(V[initial_state, 1]), Greedy(actions, order))
+        return float(V[initial_state, 0]), float(V[initial_state, 1]), (actions, order)
 
     return best_mixture(best, threshold)

@@ -7,7 +7,7 @@ import numpy as np
 from episafe.errors import InvalidProblem
 from episafe.gym.adapter import LiveCMDP, Played
 from episafe.problems.policy import Policy
-from episafe.problems.sampled import SampledTask
+from episafe.problems.sampled_problem import SampledTask
 from episafe.types import Episode
 
 
@@ -37,7 +37,7 @@ def play_some(problem: LiveCMDP, policies: Sequence[Policy], rng: np.random.Gene
 
 def _as_episode(task: SampledTask, played: Played) -> Episode:
     """An episode with rewards and utilities as the task tells them, else as they were seen."""
-    states, actions, seen = played.states, played.actions, np.array(played.seen)
+    states, actions, seen = played[0], played[1], np.array(played[2])
     for g, (name, told) in enumerate((("reward", task.reward_at), ("utility", task.utility_at))):
         if name not in task.unknown:
             seen[:, g] = [told(h, states[h])[action] for h, action in enumerate(actions)]

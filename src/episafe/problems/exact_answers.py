@@ -1,35 +1,11 @@
 """Exact answers for a known kernel: values, occupancies, greedy policies and the constrained optimum."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from episafe.kernels.exact_values import policy_values as policy_values
 from episafe.kernels.mixing import admits, nudged_until
-from episafe.problems.dual import Mixture, Point, best_mixture
-from episafe.problems.policy import deterministic_table
+from episafe.kernels.simulation import policy_values as policy_values
+from episafe.problems.dual_search import Parts, Point, best_mixture
 from episafe.types import Array, IntArray
-
-
-@dataclass(frozen=True)
-class Optimum:
-    """The constrained optimum max V^r(s₁) s.t. V^u(s₁) ≥ b."""
-
-    value: float
-    policy: Array
-    lam: float
-
-
-def values(P: Array, policy: Array, *rewards: Array) -> Array:
-    """V^{π,g}_h(s) of each g in `rewards`, shape (len(rewards), H, S): V_h = π_h(g_h + P_h V_{h+1}), V_{H+1} = 0."""
-    H, S, A = policy.shape
-    V_next = np.zeros((S, len(rewards)))
-    out = np.empty((len(rewards), H, S))
-    for h in reversed(range(H)):
-        Q = np.stack([g[h] for g in rewards], axis=-1) + (P[h].reshape(S * A, S) @ V_next).reshape(S, A, -1)
-        V_next = np.einsum("sa,sag->sg", policy[h], Q)
-        out[:, h] = V_next.T
-    return out
 
 
 def occupancy(P: Array, policy: Array, initial_state: int) -> Array:
@@ -65,31 +41,31 @@ def greedy_actions(P: Array, rewards: Array, weights: Array) -> tuple[IntArray, 
 def utility_greedy(P: Array, utility: Array) -> tuple[Array, Array]:
     """The policy (H, S, A) of largest utility from every state, and its value at step 0, shape (S,)."""
     actions, V = greedy_actions(P, utility[..., None], np.ones(1))
-    return deterministic_table(actions, utility.shape[2]), V[:, 0]
+    return np.eye(utility.shape[2])[actions], V[:, 0]
 
 
-def optimum(P: Array, reward: Array, utility: Array, threshold: float, initial_state: int) -> Optimum:
-    """The constrained optimum by the one-dimensional dual, of a problem whose threshold can be reached."""
+def optimum(P: Array, reward: Array, utility: Array, threshold: float, initial_state: int) -> tuple[float, Array]:
+    """max V^r(s₁) s.t. V^u(s₁) ≥ b by the one-dimensional dual, with a policy (H, S, A) that attains it."""
     rewards = np.stack([reward, utility], axis=-1)
 
     def best(reward_weight: float, utility_weight: float) -> Point[IntArray]:
         actions, V = greedy_actions(P, rewards, np.array([reward_weight, utility_weight]))
-        return Point(float(V[initial_state, 0]), float(V[initial_state, 1]), actions)
+        return float(V[initial_state, 0]), float(V[initial_state, 1]), actions
 
-    mixture = best_mixture(best, threshold)
-    policy = _markov_mixture(P, reward, utility, threshold, initial_state, mixture)
-    return Optimum(mixture.reward_value, policy, mixture.lam)
+    value, _, parts, _ = best_mixture(best, threshold)
+    return value, _markov_mixture(P, reward, utility, threshold, initial_state, parts)
 
 
 def _markov_mixture(
-    P: Array, reward: Array, utility: Array, threshold: float, initial_state: int, mixture: Mixture[IntArray]
+    P: Array, reward: Array, utility: Array, threshold: float, initial_state: int, parts: Parts[IntArray]
 ) -> Array:
     """Markov policy whose occupancy is the mixture's, moved towards the safest one until V^u ≥ b holds in float64."""
-    A = utility.shape[2]
-    below, above = (deterministic_table(point.solution, A) for point in (mixture.below, mixture.above))
+    (share_below, below), (share_above, above) = (
+        (share, np.eye(utility.shape[2])[actions]) for share, actions in parts
+    )
     safest = utility_greedy(P, utility)[0]
     w_below, w_above, w_safest = (occupancy(P, policy, initial_state) for policy in (below, above, safest))
-    mass = (1 - mixture.weight) * w_below + mixture.weight * w_above
+    mass = share_below * w_below + share_above * w_above
 
     def towards_safest(share: float) -> Array:
         moved = (1 - share) * mass + share * w_safest

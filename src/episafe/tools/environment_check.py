@@ -3,7 +3,7 @@
 import importlib
 import sys
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,18 +13,21 @@ import numpy as np
 from episafe.checks import TOLERANCE
 from episafe.errors import InvalidProblem
 from episafe.gym.adapter import LiveCMDP
-from episafe.gym.time_limit import sub_environments
+from episafe.gym.autoreset import sub_environments
 from episafe.logs.logged_episode import steps_of
-from episafe.runs.live import play_some
+from episafe.runs.live_episodes import play_some
 from episafe.stats import mean_interval
-from episafe.tools.told_signals import told_and_seen
 from episafe.types import Array, Episode
 
 DELTA = 0.01  # of the interval for the incumbent's utility
 FAR = 5.0  # standard errors beyond which two means are said to differ; a rule of thumb
 FEW = 0.05  # share of trials below which learning is slow; a rule of thumb
 SAME = 1e-6  # what is told and what is seen may differ by this, in [0, 1]
+TOLD_EPISODES = 50  # of the incumbent, to compare what is told with
 CONFIRM = {"early-end": "early ends"}  # what the user may confirm, and the finding that asks for it
+
+# (h, state, action), h as the function counts it: what a function tells, and each value seen
+Pairs = dict[tuple[int, Any, int], tuple[float, list[float]]]
 
 
 @dataclass(frozen=True)
@@ -61,9 +64,8 @@ def load(name: str) -> LiveCMDP:
     if callable(found):
         found = found()
     if not isinstance(found, LiveCMDP):
-        raise ValueError(
-            f"{name} is a {type(found).__name__}: name what es.from_gymnasium returns, or a function of it"
-        )
+        kind = type(found).__name__
+        raise ValueError(f"{name} is a {kind}: name what es.from_gymnasium returns, or a function of it")
     return found
 
 
@@ -160,11 +162,9 @@ def _features(problem: LiveCMDP, episodes: list[Episode]) -> Finding:
 
 def _repeats(problem: LiveCMDP, episodes: list[Episode]) -> Finding:
     """Whether reward and utility repeat at the same step, state and action."""
-    seen: dict[Any, list[Array]] = {}
-    for episode in episodes:
-        for h, (state, action) in enumerate(zip(episode.states, episode.actions, strict=False)):
-            value = np.array([episode.rewards[h], episode.utilities[h]])
-            seen.setdefault((h, problem.task.key(state), action), []).append(value)
+    seen: dict[Any, list[tuple[float, float]]] = {}
+    for h, name, action, values in _steps(problem, episodes):
+        seen.setdefault((h, name, action), []).append(values)
     repeated = [np.array(values) for values in seen.values() if len(values) > 1]
     if not repeated:
         return Finding("repeats", "ok", "no state was seen twice, so nothing can be said")
@@ -175,18 +175,22 @@ def _repeats(problem: LiveCMDP, episodes: list[Episode]) -> Finding:
     return Finding("reward and utility", "ok", f"no noise at {len(repeated)} states and actions")
 
 
+def _steps(problem: LiveCMDP, episodes: list[Episode]) -> Iterator[tuple[int, Any, int, tuple[float, float]]]:
+    """Step, key of the state, action, and what it gave: reward and utility."""
+    for episode in episodes:
+        for h, (state, action) in enumerate(zip(episode.states, episode.actions, strict=False)):
+            yield h, problem.task.key(state), action, (float(episode.rewards[h]), float(episode.utilities[h]))
+
+
 def _steps_alike(problem: LiveCMDP, episodes: list[Episode]) -> Finding:
     """Whether reward and utility without noise are the same at every step, where the problem is said to be so.
 
     Steps at which a state and an action were seen once say nothing: it might be noise.
     """
     seen: dict[Any, dict[int, list[tuple[float, float]]]] = {}
-    for episode in episodes:
-        for h, (state, action) in enumerate(zip(episode.states, episode.actions, strict=False)):
-            name = problem.task.key(state)
-            if name not in problem.task.outside:
-                values = round(float(episode.rewards[h]), 9), round(float(episode.utilities[h]), 9)
-                seen.setdefault((name, action), {}).setdefault(h, []).append(values)
+    for h, name, action, (reward, utility) in _steps(problem, episodes):
+        if name not in problem.task.outside:
+            seen.setdefault((name, action), {}).setdefault(h, []).append((round(reward, 9), round(utility, 9)))
     for (state, action), by_step in seen.items():
         often = [set(values) for values in by_step.values() if len(values) > 1]
         if all(len(values) == 1 for values in often) and len(set().union(*often)) > 1:
@@ -269,7 +273,7 @@ def _told(problem: LiveCMDP, name: str, rng: np.random.Generator) -> Finding:
     """Whether a function given as reward= or utility= says what the environment says."""
     what, mend = f"{name}= given", f"correct the function {name}=, or leave it out and let it be learned"
     try:
-        pairs = told_and_seen(problem, name, rng)
+        pairs = _told_and_seen(problem, name, rng)
     except InvalidProblem as error:
         if name == "utility" and 'has no "' in str(error):
             return Finding(what, "ok", "the environment reports no signal to compare it with")
@@ -281,12 +285,25 @@ def _told(problem: LiveCMDP, name: str, rng: np.random.Generator) -> Finding:
             low, high = mean_interval(np.array(seen), DELTA / len(pairs))
         if not low <= told <= high:
             place = f"at step {h}, state {state}, action {action} it is {told:.4g}"
-            says = (
-                f"the environment's mean lies in [{low:.4g}, {high:.4g}] (99 %)" if noisy else f"{seen[0]:.4g} is seen"
-            )
+            mean = f"the environment's mean lies in [{low:.4g}, {high:.4g}] (99 %)"
+            says = mean if noisy else f"{seen[0]:.4g} is seen"
             return Finding(what, "error", f"{place}, and {says}, both in [0, 1]: {mend}")
     kind = "no contradiction, the environment is noisy," if noisy else "as the environment says,"
     return Finding(what, "ok", f"{kind} at {len(pairs)} steps, states and actions")
+
+
+def _told_and_seen(problem: LiveCMDP, name: str, rng: np.random.Generator) -> Pairs:
+    """Play the incumbent, read the signal `name` that a function tells, and put the two side by side."""
+    task, g = problem.task, ("reward", "utility").index(name)
+    function, batches = (task.reward_at, task.utility_at)[g], -(-TOLD_EPISODES // problem.num_envs)
+    found: Pairs = {}
+    for played in problem.reporting(name).play([task.safe_policy] * (batches * problem.num_envs), rng):
+        for h, (state, action, seen) in enumerate(zip(*played, strict=False)):  # the last state has no action
+            if task.key(state) not in task.outside:
+                told = float(function(h, state)[action])
+                place = (h - int(task.random_start), str(state), action)
+                found.setdefault(place, (told, []))[1].append(seen[g])
+    return found
 
 
 def _coordinates(state: Any) -> Array:

@@ -1,9 +1,16 @@
 """Running many checks: all of them, then one error that lists what failed."""
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-Check = Callable[..., None]
+Check = Callable[..., Any]
+
+
+def checks_of(module: str, *runners: Check) -> list[Check]:
+    """The functions of a module that are called check_…, in the order they stand there, but for those that run them."""
+    named = (value for name, value in vars(sys.modules[module]).items() if name.startswith("check_"))
+    return [check for check in named if check not in runners]
 
 
 def selected(checks: Sequence[Check], skip: Iterable[str | Check]) -> list[Check]:

@@ -1,0 +1,78 @@
+"""The experiments end to end, the paper's and that of bandits: jobs, records, report."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+
+from episafe.experiments import progress
+from episafe.experiments.specification import AnyJob, bandit_experiment, paper_experiment
+from episafe.experiments.worker_pool import run_jobs
+from episafe.reports.report import write_report
+from episafe.storage.atomic_files import write_text
+from episafe.storage.toml_settings import to_toml
+
+PLAN = "experiment.toml"
+RECORDS, SLACK = "records", "slack"  # folders of the comparison, and of the runs with other slacks
+
+
+def reproduce(quick: bool, folder: Path, workers: int | None, console: Console) -> dict[str, str]:
+    """Run what is missing of the paper's experiments, write the report; returns the failed jobs with their reasons."""
+    experiment = paper_experiment(quick)
+    claim(folder, asdict(experiment))
+    size = (
+        f"{', '.join(experiment.agents)} on {', '.join(experiment.environments)} "
+        f"({' and '.join(experiment.variants)}), {experiment.num_seeds} seeds of {experiment.num_episodes} episodes"
+    )
+    return perform("episafe paper", size, {RECORDS: experiment.jobs()}, folder, workers, console)
+
+
+def compare(quick: bool, folder: Path, workers: int | None, console: Console) -> dict[str, str]:
+    """Run what is missing of the bandit experiments, write the report; returns the failed jobs with their reasons."""
+    experiment = bandit_experiment(quick)
+    claim(folder, asdict(experiment))
+    size = (
+        f"{', '.join(experiment.agents)} on {', '.join(experiment.environments)}, "
+        f"{experiment.num_seeds} seeds of {experiment.num_rounds:,} rounds; slacks "
+        f"{', '.join(f'{slack:g}' for slack in experiment.slacks)}"
+    )
+    batches = {RECORDS: experiment.jobs(), SLACK: experiment.slack_jobs()}
+    return perform("episafe bandit", size, batches, folder, workers, console)
+
+
+def claim(folder: Path, experiment: Mapping[str, object]) -> None:
+    """Write the plan into the folder, or refuse a folder that holds another experiment."""
+    plan = to_toml({key: str(value) for key, value in experiment.items()})
+    written = folder / PLAN
+    if written.exists() and written.read_text() != plan:
+        raise ValueError(f"{folder} holds another experiment (see {written.name}); choose another --out or remove it")
+    write_text(written, plan)
+
+
+def perform(
+    title: str, size: str, batches: Mapping[str, Sequence[AnyJob]], folder: Path, workers: int | None, console: Console
+) -> dict[str, str]:
+    """Run what is missing of some jobs, by the folder of their records in `folder`, and write the report into it.
+
+    Returns the failed jobs with their reasons.
+    """
+    jobs = [job for batch in batches.values() for job in batch]
+    console.print(f"{len(jobs)} runs: {size}", highlight=False)
+    console.print("the first run on a machine compiles for about half a minute before anything moves", highlight=False)
+    done, made, found = 0.0, 0, 0
+    failures: dict[str, str] = {}
+    with progress.bar(title, sum(job.cost for job in jobs), console) as advance:
+
+        def on_done(job: AnyJob) -> None:
+            nonlocal done
+            done += job.cost
+            advance(done)
+
+        for records, batch in batches.items():
+            there, failed = run_jobs(batch, folder / records, workers, on_done)
+            made, found, failures = made + len(batch) - there - len(failed), found + there, failures | failed
+    console.print(f"{made} runs made, {found} were there already", highlight=False)
+    if made or found:
+        console.print(f"report: {write_report(folder)}", highlight=False, soft_wrap=True)
+    return failures
