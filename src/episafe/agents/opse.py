@@ -106,10 +106,11 @@ class OPSE(Agent):
         return True
 
     def _propose(self) -> Plan:
-        if self.num_learned < self.num_safe_episodes:
+        learned = self.planner.num_learned
+        if learned < self.num_safe_episodes:
             return self._incumbent(f"one of the first {self.num_safe_episodes} episodes")
         if self.certificate is None:
-            self.planner.reach(self.num_learned + 1)
+            self.planner.reach(learned + 1)
             return self.as_plan(self.planner.decide())
         self.consider_candidate()
         return self.as_certified(self.certificate.deployment())

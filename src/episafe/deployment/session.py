@@ -142,7 +142,8 @@ class Session:
             InvalidEpisode: it does not fit, or was reported before; nothing is changed.
             NotKept: the disk refused it; report it again when the folder was opened anew.
         """
-        with self._own_lock():
+        self._require_own_process()
+        with self._lock:
             if self.broken:
                 raise NotKept(f"{self.broken}: {AGAIN}")
             name = None if episode_id is None else str(episode_id)
@@ -155,7 +156,8 @@ class Session:
 
     def abandon(self, deployment: int) -> None:
         """Say that a deployment will never be reported; a report of it is refused from now on."""
-        with self._own_lock():
+        self._require_own_process()
+        with self._lock:
             deployment = _as_index("deployment", deployment)
             self._require_waiting(deployment)
             with self._writing("a deployment was abandoned"):
@@ -174,7 +176,8 @@ class Session:
         Raises:
             NotKept: this session is halted, and the disk does not know: halt it again when the folder was opened anew.
         """
-        with self._own_lock():
+        self._require_own_process()
+        with self._lock:
             self.book.halted = as_reason(reason)  # obeyed at once, whatever becomes of the disk
             if self.broken:
                 raise NotKept(f"{self.broken}: this session is halted; halt it again when the folder was opened anew")
@@ -188,7 +191,8 @@ class Session:
             reason: who lets it go on and why; it is kept.
         """
         reason = as_reason(reason)
-        with self._own_lock():
+        self._require_own_process()
+        with self._lock:
             if self.broken or not self.book.halted:
                 raise ValueError(f"nothing to resume from: {self.broken or 'the agent explores'}")
             with self._writing("the end of a halt was written"):
@@ -341,13 +345,10 @@ class Session:
             self._break(f"interrupted while {what}: {type(error).__name__}: {error}")
             raise
 
-    @contextmanager
-    def _own_lock(self) -> Iterator[None]:
-        """The lock, in the process that opened the session."""
-        if os.getpid() != self._process:  # before any lock is waited for, which nobody gives back here
+    def _require_own_process(self) -> None:
+        """Before any lock is waited for: after a fork nobody gives it back here."""
+        if os.getpid() != self._process:
             raise NotKept("the session was opened before this process was forked: open it in one process, after that")
-        with self._lock:
-            yield
 
     def _write_event(self, kind: Kind, what: str, reason: str) -> None:
         """A halt, or its end: in the log and in the trail, and on the disk when this returns."""
