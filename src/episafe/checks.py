@@ -1,6 +1,7 @@
 """Border checks: each returns its input as float64, unchanged, or says where it is wrong and what to do."""
 
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -161,3 +162,21 @@ def _refuse_where(mask: Any, values: Array, name: str, fault: str) -> None:
     if mask.any():
         place = [int(i) for i in np.argwhere(mask)[0]]
         raise InvalidProblem(f"{name}{place or ''}{fault.format(values[tuple(place)])}")
+
+
+def as_index(name: str, value: Any, least: int = 0) -> int:
+    """What a report refers to by its number, as a plain number ≥ `least`, or an InvalidEpisode."""
+    try:
+        number = operator.index(value)
+    except TypeError as error:
+        raise InvalidEpisode(f"{name} must be a whole number, got {value!r}") from error
+    if number < least:
+        raise InvalidEpisode(f"{name} must be at least {least}, got {number}")
+    return number
+
+
+def as_reason(value: Any) -> str:
+    """Words: nobody halts an agent, or lets it go on, without saying why."""
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"give a reason in words, got {value!r}")
+    return value

@@ -5,7 +5,6 @@ come late, out of order, from many threads, or never; those that never come are 
 missing may not be missing by chance, and then biases what is certified.
 """
 
-import operator
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from episafe.checks import as_index, as_reason
 from episafe.deployment.journal import Journal, Kind, Part
 from episafe.deployment.session_book import Book, Deployment, Status, Waiting, figures, now, remember
 from episafe.errors import InvalidEpisode, NotKept
@@ -23,6 +23,7 @@ from episafe.storage.json_values import as_text, from_text
 from episafe.types import HELD
 
 AGAIN = "mend the cause, open the folder again and report this again"
+FORKED = "the session was opened before this process was forked"
 CHECKPOINT_EVERY = 30.0  # seconds
 Sync = Literal["each", "plans"]
 
@@ -158,7 +159,7 @@ class Session:
         """Say that a deployment will never be reported; a report of it is refused from now on."""
         self._require_own_process()
         with self._lock:
-            deployment = _as_index("deployment", deployment)
+            deployment = as_index("deployment", deployment)
             self._require_waiting(deployment)
             with self._writing("a deployment was abandoned"):
                 number = self._write(Kind.ABANDON, {"deployment": deployment, "time": now()})
@@ -233,10 +234,9 @@ class Session:
         remember(self._plans, plans)
 
     def _deploy(self, round: int | None, rng: np.random.Generator | None) -> Deployment:
-        if os.getpid() != self._process:  # before any lock is waited for, which nobody gives back here
-            plan = self.agent.incumbent_plan("the session was opened before this process was forked", round)
-            return Deployment(HELD, plan, 0, plan.policy)
-        round = None if round is None else _as_index("round", round)
+        if os.getpid() != self._process:
+            return self._unkept(round, FORKED)
+        round = None if round is None else as_index("round", round)
         if rng is not None and not hasattr(rng, "random"):
             raise TypeError(f"deploy needs a numpy Generator for the coin, got {rng!r}")
         with self._lock:
@@ -269,9 +269,9 @@ class Session:
             self._break(f"plan {plan.id} does not follow plan {newest}: the agent was used outside of its session")
         return plan
 
-    def _unkept(self, round: int | None) -> Deployment:
+    def _unkept(self, round: int | None, reason: str = "") -> Deployment:
         """The incumbent, of which nothing is written down."""
-        plan = self.agent.incumbent_plan(self.broken, round)
+        plan = self.agent.incumbent_plan(reason or self.broken, round)
         return Deployment(HELD, plan, 0, plan.policy)
 
     def _write_deployment(self, plan: Any, round: int | None, component: int | None) -> tuple[int, int]:
@@ -294,10 +294,10 @@ class Session:
         self, plan_id: Any, deployment: int | None, report: tuple[Any, ...]
     ) -> tuple[int | None, int | None, tuple[Any, ...]]:
         """Plan and deployment that a report is of, and the report with the component that acted."""
-        plan_id = None if plan_id is None else _as_index("plan_id", plan_id, least=HELD)
+        plan_id = None if plan_id is None else as_index("plan_id", plan_id, least=HELD)
         if deployment is None:
             return plan_id, self.book.deployment_of(plan_id), report
-        deployment = _as_index("deployment", deployment)
+        deployment = as_index("deployment", deployment)
         waiting = self._require_waiting(deployment)
         if plan_id not in (None, waiting.plan):
             raise InvalidEpisode(f"deployment {deployment} is of plan {waiting.plan}, not of plan {plan_id}")
@@ -348,7 +348,7 @@ class Session:
     def _require_own_process(self) -> None:
         """Before any lock is waited for: after a fork nobody gives it back here."""
         if os.getpid() != self._process:
-            raise NotKept("the session was opened before this process was forked: open it in one process, after that")
+            raise NotKept(f"{FORKED}: open it in one process, after that")
 
     def _write_event(self, kind: Kind, what: str, reason: str) -> None:
         """A halt, or its end: in the log and in the trail, and on the disk when this returns."""
@@ -386,21 +386,3 @@ class Session:
         self.book.faults.append(reason)
         if self._journal is not None:
             self._journal.release()
-
-
-def _as_index(name: str, value: Any, least: int = 0) -> int:
-    """A number as a plain one, as it is kept."""
-    try:
-        number = operator.index(value)
-    except TypeError as error:
-        raise InvalidEpisode(f"{name} must be a whole number, got {value!r}") from error
-    if number < least:
-        raise InvalidEpisode(f"{name} must be at least {least}, got {number}")
-    return number
-
-
-def as_reason(value: Any) -> str:
-    """Words: nobody halts an agent, or lets it go on, without saying why."""
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"give a reason in words, got {value!r}")
-    return value
