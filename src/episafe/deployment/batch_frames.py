@@ -8,10 +8,10 @@ import numpy as np
 from episafe.deployment.episode_tapes import TAPES, Arrays, ReportOf, Tape, episode_bytes, num_episodes, tape_of
 from episafe.deployment.session_book import Book
 from episafe.runs.columns import Columns
-from episafe.storage.audit_trail import Deployed
+from episafe.storage.audit_trail import Trail
 from episafe.types import HELD, SOURCES
 
-__all__ = ["batch_arrays", "fill", "is_batch", "num_episodes", "recorded_episodes", "trail_entries"]
+__all__ = ["batch_arrays", "fill", "is_batch", "num_episodes", "recorded_episodes", "trail_lines"]
 
 NOTES = {"episode", "round", "streams", "seconds", "halts", "names", "trail"}
 ARRAYS = {"begins", "plans", "sources", "bounds", "values", "log_dets"}
@@ -80,8 +80,8 @@ def planned(arrays: Arrays, i: int) -> dict[str, Any]:
     return {**figures, "log_dets": arrays["log_dets"][i].tolist()}
 
 
-def trail_entries(arrays: Arrays, start: int, book: Book, halts: Mapping[int, str]) -> Iterator[Deployed | str]:
-    """What the trail says of a batch: plans, and why it was halted; the book goes on by its episodes."""
+def trail_lines(arrays: Arrays, start: int, book: Book, halts: Mapping[int, str], trail: Trail) -> Iterator[str]:
+    """The lines of the trail that a batch stands for: plans and halts; book and trail go on by them."""
     rows, done = episode_bytes(arrays), 0
     begins = {begin: i for i, begin in enumerate(arrays["begins"].tolist())}
     halted = {k - start + 1: reason for k, reason in halts.items()}
@@ -92,11 +92,11 @@ def trail_entries(arrays: Arrays, start: int, book: Book, halts: Mapping[int, st
             done = position
         book.started = book.reported = start + position
         if position in halted:
-            yield halted[position]
+            yield trail.event("halt", reason=halted[position], time="")
         if position in begins:
             i = begins[position]
             weights = {"weights": arrays["weights"][i].tolist()} if "weights" in arrays else {}
-            yield book.deployed(planned(arrays, i) | weights)
+            yield trail.line(book.deployed(planned(arrays, i) | weights))
 
 
 def recorded_episodes(arrays: Arrays, task: Any) -> Iterator[tuple[dict[str, Any] | None, ReportOf]]:

@@ -9,10 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from episafe.deployment.batch_frames import num_episodes, recorded_episodes, trail_entries
+from episafe.deployment.batch_frames import num_episodes, recorded_episodes, trail_lines
 from episafe.deployment.journal import Kind
 from episafe.deployment.session_book import Book, figures, remember
 from episafe.errors import DamagedFile
+from episafe.monitors import halt_reason
 from episafe.storage.audit_trail import Trail
 from episafe.storage.frames import Frame
 from episafe.storage.json_values import from_text
@@ -190,7 +191,7 @@ class Replay:
         self.agent.learn(*report, plan_id=None if plan_id == HELD else plan_id)
         plan = None if plan_id is None else self.plans.get(plan_id)
         if self.monitors is not None and plan is not None:
-            asked = "; ".join(alarm.says for alarm in self.monitors.watch_report(plan, *report) if alarm.halts)
+            asked = halt_reason(self.monitors.watch_report(plan, *report))
             self.alarm = self.alarm or ("" if self.book.halted else asked)
 
     def _batch(self, frame: Frame) -> list[str]:
@@ -200,10 +201,7 @@ class Replay:
         if start != book.started:
             raise ValueError(f"a batch begins at episode {start} and not at {book.started}")
         halts = dict(notes["halts"])
-        lines = [
-            self.trail.event("halt", reason=made, time="") if isinstance(made, str) else self.trail.line(made)
-            for made in trail_entries(arrays, start, book, halts)
-        ]
+        lines = list(trail_lines(arrays, start, book, halts, self.trail))
         if [self.trail.count, self.trail.head] != notes["trail"]:
             raise DamagedFile(f"{self._path}: the batch at byte {frame.offset} does not match the hash that it carries")
         self._play_again(frame, halts)

@@ -18,7 +18,7 @@ from episafe.checks import as_index, as_reason
 from episafe.deployment.journal import Journal, Kind, Part
 from episafe.deployment.session_book import Book, Deployment, Status, Waiting, figures, now, remember
 from episafe.errors import InvalidEpisode, NotKept
-from episafe.monitors import Alarm
+from episafe.monitors import Alarm, halt_reason
 from episafe.storage.json_values import as_text, from_text
 from episafe.types import HELD
 
@@ -47,7 +47,7 @@ class Session:
         self.agent, self.monitors, self._journal, self._sync = agent, monitors, journal, sync
         self.book = Book(agent.fingerprint() if journal is not None else "")
         raised = [] if monitors is None else monitors.alarms  # by an earlier run that they watched
-        self.book.halted = "; ".join(alarm.says for alarm in raised if alarm.halts)
+        self.book.halted = halt_reason(raised)
         self.broken = ""  # why nothing can be kept any more
         self._plans: dict[int, Any] = {}
         self._lock, self._process = threading.RLock(), os.getpid()
@@ -320,7 +320,7 @@ class Session:
             self._note_fault(f"learning failed: {type(error).__name__}: {error}")
             self._break(f"learning failed: {type(error).__name__}: {error}")
             raise
-        asked = "; ".join(alarm.says for alarm in alarms if alarm.halts)
+        asked = halt_reason(alarms)
         with self._writing("a report was written"):
             halts = bool(asked) and not self.book.halted
             self.book.halted = self.book.halted or asked  # obeyed at once, whatever becomes of the disk

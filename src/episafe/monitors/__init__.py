@@ -1,12 +1,13 @@
 """Watching a run: does what is assumed still hold? Each monitor has its share of one probability of a false alarm."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from episafe.monitors import round_monitors
 from episafe.monitors.base import Alarm, Watch
 from episafe.monitors.episode_monitors import Monitors
 
-__all__ = ["Alarm", "Monitors", "monitors_for"]
+__all__ = ["Alarm", "Monitors", "halt_reason", "monitors_for"]
 
 BY_KIND: dict[str, type[Watch]] = {"mdp": Monitors, "bandit": round_monitors.Monitors}
 
@@ -14,3 +15,8 @@ BY_KIND: dict[str, type[Watch]] = {"mdp": Monitors, "bandit": round_monitors.Mon
 def monitors_for(task: Any, delta: float) -> Watch:
     """The monitors of a task of whatever kind."""
     return BY_KIND[task.kind](task, delta)  # type: ignore[arg-type, call-arg]
+
+
+def halt_reason(alarms: Iterable[Alarm]) -> str:
+    """Why to stop exploring, in words; "" if no alarm asks for it."""
+    return "; ".join(alarm.says for alarm in alarms if alarm.halts)

@@ -15,7 +15,7 @@ from episafe.deployment.batch_frames import (
     fill,
     is_batch,
     recorded_episodes,
-    trail_entries,
+    trail_lines,
 )
 from episafe.deployment.episode_tapes import BATCH
 from episafe.deployment.episode_tapes import num_episodes as length_of
@@ -229,10 +229,7 @@ class KeptRun:
         columns, book, trail = simulation.columns, simulation.session.book, self._journal.trail
         arrays = batch_arrays(columns, self._tape, start, done, len(log_dets(simulation.agent)))
         halts = {k: reason for k, reason in columns.halts.items() if k >= start}
-        lines = [
-            trail.event("halt", reason=entry, time="") if isinstance(entry, str) else trail.line(entry)
-            for entry in trail_entries(arrays, start, book, halts)
-        ]
+        lines = list(trail_lines(arrays, start, book, halts, trail))
         notes = {
             "episode": start,
             "round": simulation.world.round(start),

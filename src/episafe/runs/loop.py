@@ -7,6 +7,7 @@ from typing import Any
 from episafe.deployment.episode_tapes import BATCH, Tape
 from episafe.deployment.session import Session
 from episafe.deployment.session_book import log_dets
+from episafe.monitors import halt_reason
 from episafe.runs.columns import Columns
 from episafe.runs.fast import Advancing, accelerated
 from episafe.runs.worlds import Drawn, World
@@ -54,7 +55,7 @@ def plain_loop(
             alarms = session.observe(plan, played.report, plan.id)
             if tape is not None:
                 tape.note(k, played.report, log_dets(session.agent), played.atom)
-            asked = "; ".join(alarm.says for alarm in alarms if alarm.halts)
+            asked = halt_reason(alarms)
             if asked and not session.stopped:
                 session.halt(asked)
                 columns.halts[k] = asked
