@@ -6,18 +6,24 @@ write a function and name it in ROWS. `--quick` makes a twentieth of them.
 
 import argparse
 import json
+import math
 import multiprocessing
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
@@ -27,15 +33,23 @@ sys.path.insert(0, str(Path(__file__).parent))
 import monitors
 
 import episafe as es
+import frame_faults
 import hostile
+import session_faults
 import tampering
+import unreadable
+from episafe.agents import opse
+from episafe.deployment import batch_frames, opening, session, session_book
 from episafe.deployment.folder import read_head
 from episafe.experiments.agent_choice import build_agent, build_bandit_agent
+from episafe.learning.planner import SoftmaxPlanner
 from episafe.registry import AGENTS, BANDIT_AGENTS
 from episafe.runs import kept_run
 from episafe.storage import checkpoint
-from episafe.storage.frames import read
+from episafe.storage.frames import HEAD, read
+from stored import by_tuples
 
+ALL_FRAMES = 2_000  # more than there are changes of one journal
 FORK = multiprocessing.get_context("fork")  # a new interpreter would take longer than the runs
 CHAIN = es.make("streaming", seed=3)
 
@@ -245,53 +259,182 @@ def second(folder: str) -> None:
 # ---- damaged files ----------------------------------------------------------------------------------------------
 
 
-def _journal(folder: Path) -> bytes:
+def _journal(folder: Path, killed: Path | None = None) -> bytes:
+    """The log of a folder with 12 reports; in `killed`, the folder as a killed process would have left it."""
     rng = np.random.default_rng(3)
     with es.open(folder, agent=tuned()) as live:
         for i in range(12):
             plan = live.plan()
             live.learn(episode(plan, rng), plan_id=plan.id, episode_id=str(i))
+        if killed is not None:
+            shutil.copytree(folder, killed)
     return (folder / "journal.log").read_bytes()
 
 
 def torn_tails(count: int) -> Outcome:
-    """The log cut at a random byte of its last report: cut off, recorded, and all before it kept."""
+    """The log of a killed process, cut in its last report or with one bit of what that holds flipped: cut off, told."""
     rng, survived = np.random.default_rng(4), 0
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        data = _journal(folder)
-        ends = [frame.offset for frame in es_frames(folder)] + [len(data)]
-        last = max(i for i, frame in enumerate(es_frames(folder)) if frame.notes.get("id") == "11")
-        trail = (folder / "audit.jsonl").read_bytes()
-        for _ in range(count):
-            (folder / "journal.log").write_bytes(data[: int(rng.integers(ends[last] + 1, ends[last + 1]))])
+        folder = Path(name) / "killed"
+        _journal(Path(name) / "closed", folder)
+        data, trail = ((folder / file).read_bytes() for file in ("journal.log", "audit.jsonl"))
+        last = es_frames(folder)[-1].offset
+        for n in range(count):
+            place = int(rng.integers(last + (HEAD if n % 2 else 1), len(data)))
+            flipped = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+            (folder / "journal.log").write_bytes(flipped if n % 2 else data[:place])
             (folder / "audit.jsonl").write_bytes(trail)
             for seen in folder.glob("checkpoint*"):
                 seen.unlink()
             with es.open(folder, agent=tuned()) as live:
-                survived += live.status().reported == 11
+                told = any("cut off" in fault for fault in live.status().faults)
+                survived += live.status().reported == 11 and told
             survived -= not any("cut off" in fault for fault in es.audit(folder).faults)
-    return Outcome(count, survived, "cut off and recorded; the 11 reports before it are kept")
+    return Outcome(
+        count, survived, "cut, or of full length and wrong: cut off and told; the 11 reports before it are kept"
+    )
 
 
 def bit_flips(count: int) -> Outcome:
-    """One bit of the log flipped: refused, with the place, and nothing changed; the last frame only says "closed"."""
+    """One bit of the log of a closed folder flipped: refused, and nothing changed."""
     rng, survived = np.random.default_rng(5), 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         data = _journal(folder)
-        last = es_frames(folder)[-1].offset
         for bit in rng.integers(8 * len(data), size=count).tolist():
             flipped = bytearray(data)
             flipped[bit // 8] ^= 1 << bit % 8
             (folder / "journal.log").write_bytes(bytes(flipped))
             try:
-                with es.open(folder, agent=tuned()) as live:
-                    told = any("cut off" in fault for fault in live.status().faults)
-                    survived += bit // 8 >= last and told and live.status().reported == 12
+                es.open(folder, agent=tuned()).close()
             except es.DamagedFile:
                 survived += (folder / "journal.log").read_bytes() == bytes(flipped)
-    return Outcome(count, survived, "refused with the place, file untouched; in the last frame cut off and told")
+    return Outcome(count, survived, "refused with the place, file untouched")
+
+
+def single_frames(count: int) -> Outcome:
+    """Each frame of a journal of all kinds removed or repeated, each two swapped; as they are, and with new hashes."""
+    made, wrong, found = 0, [], Counter()
+    journals = (frame_faults.live_journal, partial(frame_faults.live_journal, closed=False), frame_faults.run_journal)
+    with _quick_disk():
+        for make, write in product(journals, (frame_faults.as_they_are, frame_faults.chained_anew)):
+            kind = "run" if make is frame_faults.run_journal else "live"
+            look, build = frame_faults.LOOKS[kind]
+            with tempfile.TemporaryDirectory() as work:
+                one, bad = frame_faults.tried(make, look, build, write, Path(work), max(1, ALL_FRAMES // count))
+            made, wrong, found = made + sum(one.values()), wrong + bad, found + one
+    note = ", ".join(f"{name} {number}" for name, number in found.most_common())
+    return Outcome(made, made - len(wrong), f"{note}; none resumes exploration")
+
+
+def repairs(count: int) -> Outcome:
+    """Each frame of a live journal spoilt: repaired, halted, no number given twice, all bytes still there."""
+    made = survived = 0
+    with _quick_disk(), tempfile.TemporaryDirectory() as name:
+        whole = Path(name) / "whole"
+        frame_faults.live_journal(whole)
+        frames, data = es_frames(whole), (whole / "journal.log").read_bytes()
+        ends = [*(frame.offset for frame in frames[1:]), len(data)]
+        places = [(frame, way) for frame in zip(frames[1:], ends[1:], strict=True) for way in ("flip", "zero", "cut")]
+        for (frame, end), way in places[:: max(1, len(places) // count)]:
+            shutil.copytree(whole, folder := Path(name) / "one")
+            spoilt = bytearray(data)
+            if way == "flip":
+                spoilt[frame.offset + 70] ^= 1
+            elif way == "zero":
+                spoilt[frame.offset : end] = bytes(end - frame.offset)
+            else:
+                del spoilt[frame.offset : end]
+            (folder / "journal.log").write_bytes(bytes(spoilt))
+            made, survived = made + 1, survived + _is_repaired(folder, frame, bytes(spoilt), frames)
+            shutil.rmtree(folder)
+    return Outcome(
+        made, survived, "kept up to the damage, the rest beside it; halted; no number of a plan or deployment recurs"
+    )
+
+
+def _is_repaired(folder: Path, frame, spoilt: bytes, frames) -> bool:
+    found = es.repair(folder)
+    kept = (folder / "journal.log").read_bytes()[: frame.offset]
+    same = kept + (folder / found.dropped / "journal.log").read_bytes() == spoilt
+    given = [max(one.notes[name] for one in frames if one.kind == kind) for name, kind in (("plan", 2), ("id", 3))]
+    with es.open(folder, agent=tuned()) as live:
+        halted = live.status().stopped.startswith("halted: repaired")
+        live.resume_exploring("looked at")
+        deployed = live.deploy(np.random.default_rng(0))
+    new = deployed.plan.id > given[0] and deployed.id > given[1] and deployed.plan.source == "safe"
+    return same and halted and new and es.audit(folder).is_whole
+
+
+def cut_while_open(count: int) -> Outcome:
+    """The log cut at a random byte under a running process: the incumbent acts, the folder is refused afterwards."""
+    rng, survived = np.random.default_rng(7), 0
+    for _ in range(count):
+        with tempfile.TemporaryDirectory() as folder:
+            live = es.open(folder, agent=tuned(), sync="plans")
+            for i in range(5):
+                plan = live.plan()
+                live.learn(episode(plan, rng), plan_id=plan.id, episode_id=str(i))
+            log = Path(folder) / "journal.log"
+            os.truncate(log, int(rng.integers(log.stat().st_size)))
+            seen = live.plan()
+            acts = seen.source == "safe" and "instead of" in seen.reason
+            try:
+                live.learn(episode(seen, rng), episode_id="late")
+            except es.NotKept:
+                acts = acts and live.status().stopped != ""
+            live.close()
+            try:
+                es.open(folder, agent=tuned()).close()
+            except es.DamagedFile:
+                survived += acts
+    return Outcome(count, survived, "seen at the next write: the incumbent with the reason; refused when opened again")
+
+
+def changed_while_open(count: int) -> Outcome:
+    """Log, trail and head cut, emptied, replaced, grown or deleted under a running process, before each kind of act."""
+    survived, cases = 0, list(product(session_faults.CHANGES, ("deploy", "learn", "abandon", "halt")))
+    cases = cases[:: max(1, len(cases) // count)]
+    with _quick_disk():
+        for (name, change), act in cases:
+            with tempfile.TemporaryDirectory() as folder:
+                survived += session_faults.is_seen(Path(folder) / "shop", name, change, act)
+    return Outcome(len(cases), survived, "seen at the next write: the incumbent with the reason, nothing acknowledged")
+
+
+def interruptions(count: int) -> Outcome:
+    return _places(count, session_faults.interrupted, "KeyboardInterrupt before each line of a short session")
+
+
+def failing_calls(count: int) -> Outcome:
+    once, ever = (_places(count // 2, partial(session_faults.failing, once=once), "") for once in (True, False))
+    note = "open, write, fsync, truncate, rename, stat, close …: one, or all from there on"
+    return Outcome(once.made + ever.made, once.survived + ever.survived, f"{note}{once.note}")
+
+
+def _places(count: int, fault: Callable, note: str) -> Outcome:
+    """A short session with a fault at each place, or at about `count` of them."""
+    made, wrong = 0, []
+    with _quick_disk():
+        with tempfile.TemporaryDirectory() as folder:
+            _, places = session_faults.tried(fault, 0, Path(folder) / "shop")
+        for at in range(1, places + 1, max(1, places // max(count, 1))):
+            with tempfile.TemporaryDirectory() as folder:
+                found, made = session_faults.tried(fault, at, Path(folder) / "shop")[0], made + 1
+            if found:
+                wrong.append(f"{at}: {found}")
+    note = f"{note}: nothing acknowledged lost, nothing counted twice"
+    return Outcome(made, made - len(wrong), "; ".join([note, *wrong[:3]]))
+
+
+@contextmanager
+def _quick_disk() -> Iterator[None]:
+    """Nobody waits for the disk: what is tried here does not depend on it."""
+    usual, os.fsync = os.fsync, lambda file: None
+    try:
+        yield
+    finally:
+        os.fsync = usual
 
 
 def tampered_trails(count: int) -> Outcome:
@@ -329,6 +472,129 @@ def hostile_files(count: int) -> Outcome:
     return Outcome(len(rows), sum(refused), f"refused, nothing run, slowest {max(row[3] for row in rows):.2f} s")
 
 
+def unreadable_files(count: int) -> Outcome:
+    """Pipes, devices, folders, sockets, gigabytes in the place of each file, and small tables that are large."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run([sys.executable, unreadable.__file__, folder], capture_output=True, text=True, check=True)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    well = [row[3].startswith("refused") or row[1].startswith("checkpoint") for row in rows]
+    note = f"refused by name in 400 MiB, checkpoints done without; slowest {max(row[4] for row in rows):.1f} s"
+    return Outcome(len(rows), sum(well), note)
+
+
+# ---- other versions, other incumbents ---------------------------------------------------------------------------
+
+OTHERS = {"episafe_version": "0.0.9", "numpy_version": "1.0", "numba_version": "0.1", "python_version": "3.2"}
+
+
+def _eager() -> es.OPSE:
+    return es.OPSE(CHAIN.task, es.Constants.tuned(CHAIN.task).replace(C_r=0.1, C_u=0.02))
+
+
+def _observing() -> es.OPSE:
+    return es.OPSE(CHAIN.task, es.Constants.proposing(), certifier=es.certify.Observation(delta=0.1))
+
+
+def _older_live(folder: str, build: Callable[[], es.OPSE], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    with es.open(folder, agent=build(), sync="plans") as live:
+        for _ in range(12):
+            made = live.deploy(rng)
+            live.learn(episode(made, rng), deployment=made.id)
+
+
+def _older_run(folder: str, build: Callable[[], es.OPSE], seed: int) -> None:
+    es.run(CHAIN, build(), 12, seed=seed, folder=folder)
+
+
+def _changed(way: str):
+    """This version, with something of it changed."""
+    decide, propose, settings = SoftmaxPlanner.decide, opse.propose, es.OPSE.settings
+
+    def bolder(planner):
+        found = decide(planner)
+        return found if found.source == 0 else found._replace(lam=2 * found.lam + 1)
+
+    def rounding(planner):
+        found = decide(planner)
+        return found._replace(utility_bound=float(np.nextafter(found.utility_bound, np.inf)))
+
+    return {
+        "search": mock.patch.object(SoftmaxPlanner, "decide", bolder),
+        "rounding": mock.patch.object(SoftmaxPlanner, "decide", rounding),
+        "proposals": mock.patch.object(opse, "propose", lambda *given: propose(*given)._replace(lam=7.0)),
+        "settings": mock.patch.object(es.OPSE, "settings", lambda agent: settings(agent) | {"more": 1.0}),
+    }[way]
+
+
+def upgrades(count: int) -> Outcome:
+    """Folders of another version, audited by one that plans otherwise: no damage, and a forged bound is still found."""
+    ways, survived, forged = ("search", "rounding", "proposals", "settings"), 0, 0
+    for i in range(count):
+        way = ways[i % len(ways)]
+        build, make = _observing if way == "proposals" else _eager, (_older_live, _older_run)[i // len(ways) % 2]
+        with tempfile.TemporaryDirectory() as good, tempfile.TemporaryDirectory() as bad:
+            with mock.patch.object(opening, "versions", lambda: OTHERS):
+                make(good, build, i)
+                with (
+                    mock.patch.object(session, "figures", _forging),
+                    mock.patch.object(kept_run, "batch_arrays", _forged),
+                ):
+                    make(bad, build, i)
+            with _changed(way):
+                found, false = es.audit(good), es.audit(bad)
+        kept = not found.damage and not found.doubts and found.checked == found.num_plans > 0
+        survived += kept and bool(found.otherwise)
+        forged += any("did not pass the check" in damage for damage in false.damage)
+    released = [
+        es.audit(path.parent) for path in sorted(Path(hostile.__file__).parent.glob("formats/*/*/journal.toml"))
+    ]
+    whole = sum(not found.damage and found.checked == found.num_plans for found in released)
+    note = f"search, rounding, proposals or settings changed: no damage; {forged} of {count} forged bounds found; "
+    made = 2 * count + len(released)
+    return Outcome(made, survived + forged + whole, f"{note}{whole} of {len(released)} folders of releases")
+
+
+def _forging(agent, plan):
+    said = session_book.figures(agent, plan)
+    return said | {"bounds": [0.0]} if plan.source in ("zero", "search") else said
+
+
+def _forged(*given):
+    made = batch_frames.batch_arrays(*given)
+    bounds = made["bounds"].copy()
+    bounds[made["sources"] != 0, 1] = 0.0
+    return made | {"bounds": bounds}
+
+
+def swapped_incumbents(count: int) -> Outcome:
+    """Another function, which differs from the incumbent at one state that was visited: refused, seen by an audit."""
+    rng, survived = np.random.default_rng(8), 0
+
+    def agent(task) -> es.OPSE:
+        return es.OPSE(task, es.Constants.tuned(task))
+
+    for _ in range(count):
+        cmdp, seen = by_tuples(), []
+        with tempfile.TemporaryDirectory() as folder:
+            with es.open(folder, agent=agent(cmdp.task), sync="plans") as live:
+                for _ in range(30):
+                    made, states, actions = live.deploy(rng), [cmdp.task.initial_state], []
+                    for h in range(3):
+                        actions.append(int(made.policy.act(h, states[-1], rng)))
+                        states.append(cmdp.sample(h, states[-1], actions[-1], rng))
+                        seen.append((h, states[h]))
+                    live.learn(es.Episode(states, actions), deployment=made.id)
+            place = seen[rng.integers(len(seen))]
+            policy = cmdp.task.as_policy(lambda h, s, at=place: np.array([0.9, 0.1] if (h, s) == at else [1.0, 0.0]))
+            other = replace(cmdp.task, safe_policy=policy)
+            try:
+                es.open(folder, agent=agent(other)).close()
+            except ValueError as error:
+                survived += "another incumbent" in str(error) and bool(es.audit(folder, agent=agent(other)).damage)
+    return Outcome(count, survived, "by 0.1 at one visited (step, state): refused, and seen by the audit")
+
+
 # ---- what is assumed and false ----------------------------------------------------------------------------------
 
 
@@ -345,6 +611,20 @@ def honest_incumbents(count: int) -> Outcome:
         alarms += sum(int(said.split(" of ")[0]) for said in monitors.honest(name, each, 2_000))
     made = len(monitors.ENVS) * (each + each // 2)
     return Outcome(made, made - alarms, "no alarm: the incumbent alone, and exploring")
+
+
+def selected_reports(count: int) -> Outcome:
+    """Reports late, lost or repeated because of what they say, every claim just true: no alarm of the monitors."""
+    ways = list(monitors.ARRIVALS)
+    quiet = sum(monitors.false_alarm(ways[seed % len(ways)], seed) == math.inf for seed in range(count))
+    return Outcome(count, quiet, f"no alarm of the monitors, {len(ways)} ways to lose, delay and repeat")
+
+
+def untossed_coins(count: int) -> Outcome:
+    """Components that are not drawn by the weights: the alarm must come."""
+    ways = [toss for toss in monitors.COINS if toss != "true"]
+    found = [after for toss in ways for after in monitors.coin(toss, 0.3, max(1, count // len(ways)))]
+    return Outcome(len(found), int(np.isfinite(found).sum()), f"alarm after {np.median(found):.0f} coins (median)")
 
 
 def misspecified_features(count: int) -> Outcome:
@@ -367,11 +647,22 @@ ROWS: list[tuple[str, Callable[[int], Outcome], int]] = [
     ("two processes", two_processes, 10),
     ("torn tail of the journal", torn_tails, 100),
     ("bit flip in the journal", bit_flips, 200),
+    ("one frame removed, repeated or swapped", single_frames, ALL_FRAMES),
+    ("one frame spoilt, then repaired", repairs, 100),
+    ("log cut while it is open", cut_while_open, 100),
+    ("file changed while it is open", changed_while_open, 100),
+    ("interruption at every line", interruptions, 10_000),
+    ("every call of the system fails", failing_calls, 2_000),
     ("tampered audit trail", tampered_trails, 1000),
     ("damaged checkpoint", damaged_checkpoints, 700),
     ("hostile file", hostile_files, 200),
+    ("something else in the place of a file", unreadable_files, 150),
+    ("another version", upgrades, 40),
+    ("swapped incumbent", swapped_incumbents, 40),
     ("lying incumbent", lying_incumbents, 60),
     ("honest incumbent", honest_incumbents, 60),
+    ("reports selected by what they say", selected_reports, 200),
+    ("coin that is not tossed", untossed_coins, 60),
     ("misspecified features", misspecified_features, 20),
 ]
 

@@ -1,6 +1,9 @@
-"""What monitors see, and how soon: the tables of docs/reliability.md, "Monitors".
+"""What monitors see, and how soon: the tables of docs/monitors.md.
 
     python benchmarks/monitors.py honest          # false alarms
+    python benchmarks/monitors.py late            # reports that are late, lost or repeated
+    python benchmarks/monitors.py coin            # components that are not drawn by the weights
+    python benchmarks/monitors.py sizes           # columns of features of other sizes
     python benchmarks/monitors.py lying           # an incumbent below b + ξ
     python benchmarks/monitors.py drift           # an incumbent that gets worse
     python benchmarks/monitors.py residual        # how soon features that are not linear are seen
@@ -167,7 +170,135 @@ def honest(name, num_problems=200, num_episodes=10_000):
     return f"{alone} of {num_problems}", f"{explored} of {num_problems // 2}"
 
 
+# Reports that are late, lost or repeated
+
+SAFE, TRIED, LIE = 0.9, 0.1, 0.8  # how often the incumbent succeeds, a candidate, and an incumbent that lies
+LATER = 200
+
+
+def gamble():
+    """One step, success or failure: the incumbent has b + ξ = 0.9 exactly, and b = 0.5 is that of HALF."""
+    utility = np.array([[[1.0, 0.0]]])
+    cmdp = es.LinearCMDP(np.ones((1, 1, 2, 1)), 1 - utility, utility, threshold=0.5, safe_policy=[[[SAFE, 1 - SAFE]]])
+    return cmdp.task
+
+
+TASK = gamble()
+CANDIDATE = TablePolicy([[[TRIED, 1 - TRIED]]])
+ALONE = es.Plan(TASK.safe_policy, "safe")
+HALF = es.Plan(es.MixturePolicy((CANDIDATE, TASK.safe_policy), (0.5, 0.5)), "search", utility_bound=0.5)
+
+# After how many more deployments a report comes, None for never, and how often it does.
+ARRIVALS = {
+    "all at once": lambda rng, k, success, safe: (0, 1),
+    "all 20 late": lambda rng, k, success, safe: (20, 1),
+    "all 200 late": lambda rng, k, success, safe: (LATER, 1),
+    "all up to 40 late": lambda rng, k, success, safe: (int(rng.integers(41)), 1),
+    "failures at once, successes 200 late": lambda rng, k, success, safe: (LATER * success, 1),
+    "the candidate's at once, the incumbent's 200 late": lambda rng, k, success, safe: (LATER * safe, 1),
+    "failures 100 late": lambda rng, k, success, safe: (100 * (not success), 1),
+    "half of the successes lost": lambda rng, k, success, safe: (_lost(rng, 0.5 * success), 1),
+    "half of the failures lost": lambda rng, k, success, safe: (_lost(rng, 0.5 * (not success)), 1),
+    "successes lost, later failures": lambda rng, k, success, safe: (_lost(rng, 0.5 * (success == (k < 250))), 1),
+    "2 % lost": lambda rng, k, success, safe: (_lost(rng, 0.02), 1),
+    "5 % lost": lambda rng, k, success, safe: (_lost(rng, 0.05), 1),
+    "failures three times, successes 200 late": lambda rng, k, success, safe: (LATER * success, 1 if success else 3),
+}
+
+
+def _lost(rng, p):
+    return None if rng.random() < p else 0
+
+
+def deployed(monitors, rng, plans, rate, arrival, num_deployments, told=True):
+    """After how many deployments an alarm is raised, inf if none is.
+
+    `told`: whether the monitors are told of deployments, or see what arrives alone.
+    """
+    due = {}
+    for k in range(num_deployments):
+        plan = plans[k % len(plans)]
+        mixed = len(plan.policy.components) > 1
+        component = int(rng.random() < 0.5) if mixed else 1
+        success = bool(rng.random() < (rate if component else TRIED))
+        seen = es.Episode([0, 0], [int(not success)], component=component if mixed else None)
+        later, times = arrival(rng, k, success, bool(component))
+        if told:
+            monitors.expect(k, plan, component if k % 4 < 2 else None)
+        if later is not None:
+            due.setdefault(k + later, []).extend([(k, plan, seen)] * times)
+        for number, plan_then, then in due.pop(k, []):
+            monitors.report(number, then) if told else monitors.watch(plan_then, then)
+        if monitors.alarms:
+            return k + 1
+    return math.inf
+
+
+def false_alarm(arrival, seed, num_deployments=500, told=True):
+    """The same where every claim is just true: half of the deployments are mixtures, half the incumbent."""
+    rng = np.random.default_rng([FIRST_SEED, seed])
+    return deployed(es.Monitors(TASK), rng, (HALF, ALONE), SAFE, ARRIVALS[arrival], num_deployments, told)
+
+
+def late(arrival, num_runs=1_000, num_deployments=500):
+    """False alarms, if told of deployments and if not; and when an incumbent that lies is found, one number a run."""
+    honest = [
+        sum(false_alarm(arrival, seed, num_deployments, told) < math.inf for seed in range(runs))
+        for told, runs in ((True, num_runs), (False, num_runs // 10))
+    ]
+    lying = [
+        deployed(es.Monitors(TASK), np.random.default_rng([FIRST_SEED, 1, seed]), (ALONE,), LIE, ARRIVALS[arrival],
+                 4 * num_deployments)
+        for seed in range(num_runs // 10)
+    ]  # fmt: skip
+    return *honest, lying
+
+
+# Coins
+
+COINS = {
+    "true": lambda rng, k, p: int(rng.random() >= p),
+    "always the candidate": lambda rng, k, p: 0,
+    "always the incumbent": lambda rng, k, p: 1,
+    "always the heavier": lambda rng, k, p: int(p < 0.5),
+    "one half": lambda rng, k, p: int(rng.random() < 0.5),
+    "by turns": lambda rng, k, p: k % 2,
+    "the other way round": lambda rng, k, p: int(rng.random() < p),
+}
+
+
+def coin(toss, weight, num_runs, num_coins=1_000):
+    """After how many coins with this weight on the candidate the alarm is raised, one number a run."""
+    plan, found = es.Plan(es.MixturePolicy((CANDIDATE, TASK.safe_policy), (weight, 1 - weight)), "fixed"), []
+    for seed in range(num_runs):
+        monitors, rng, after = es.Monitors(TASK), np.random.default_rng([FIRST_SEED, 2, seed]), math.inf
+        for k in range(num_coins):
+            if monitors.expect(k, plan, COINS[toss](rng, k, weight)):
+                after = k + 1
+                break
+        found.append(after)
+    return found
+
+
 # Features that are not linear
+
+
+def sizes(size, num_problems=20, num_episodes=5_000):
+    """How many linear problems raise "residual", one column of their features being of another size."""
+    false = 0
+    for seed in range(FIRST_SEED, FIRST_SEED + num_problems):
+        cmdp = es.make("linear", seed)
+        task, rng = cmdp.task, np.random.default_rng(seed)
+        phi = task.phi * np.array([size] + [1.0] * (task.dim - 1))
+        told = es.Task(task.horizon, task.num_states, task.num_actions, task.reward, phi, task.initial_state,
+                       task.constraint, task.safe_policy)  # fmt: skip
+        monitors, no = es.Monitors(told), np.zeros(BLOCK, dtype=bool)
+        table = (cmdp.task.safe_policy.table() + cmdp.optimal_policy().table()) / 2
+        for _ in range(num_episodes // BLOCK):
+            states, actions = episodes(cmdp.P, table, task.initial_state, BLOCK, rng)
+            monitors.watch_batch(states, actions, np.full(BLOCK, math.nan), no, no)
+        false += bool(monitors.alarms)
+    return f"{false} of {num_problems}"
 
 
 def random_kernel(seed, epsilon):
@@ -259,6 +390,29 @@ def print_honest():
         print(f"| {name} | {' | '.join(honest(name))} |", flush=True)
 
 
+def print_late():
+    print(
+        "| reports | false alarms | of monitors not told of deployments | a lying incumbent: median | 90 % | alarms |"
+    )
+    print("|---|---|---|---|---|---|")
+    for arrival in ARRIVALS:
+        told, untold, lying = late(arrival)
+        print(f"| {arrival} | {told} of 1000 | {untold} of 100 | {soon(lying)} |", flush=True)
+
+
+def print_coin():
+    print("| coin | weight of the candidate | median | 90 % | alarms |\n|---|---|---|---|---|")
+    for toss in COINS:
+        for weight in (0.05, 0.3, 0.5):
+            print(f"| {toss} | {weight} | {soon(coin(toss, weight, 1_000 if toss == 'true' else 100))} |", flush=True)
+
+
+def print_sizes():
+    print("| size of a column | false alarms |\n|---|---|")
+    for size in (1.0, 1e-3, 1e-6, 1e-9, 1e-12):
+        print(f"| {size:g} | {sizes(size)} |", flush=True)
+
+
 def print_lying():
     print("| | below b + ξ by | median | 90 % | alarms | exploring: alarms | unsafe episodes with monitors | without |")
     print("|---|---|---|---|---|---|---|---|")
@@ -327,6 +481,9 @@ def alarms_of(records):
 
 TABLES = {
     "honest": print_honest,
+    "late": print_late,
+    "coin": print_coin,
+    "sizes": print_sizes,
     "lying": print_lying,
     "drift": print_drift,
     "residual": print_residual,

@@ -1,4 +1,4 @@
-"""A Gymnasium environment nobody here wrote, with a cost, learned without one unsafe policy."""
+"""A Gymnasium environment nobody here wrote, with a limit on its expected cost, learned without one unsafe policy."""
 
 import gymnasium
 import numpy as np

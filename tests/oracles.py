@@ -121,10 +121,11 @@ def brute_force_optimum(
     return float(best)
 
 
-def lp_optimum(P: np.ndarray, reward: np.ndarray, utility: np.ndarray, threshold: float, initial_state: int) -> float:
+def lp_optimum(P: np.ndarray, reward: np.ndarray, utility: np.ndarray, threshold: Any, initial_state: int) -> float:
     """max_{w ≥ 0} Σ w r such that Σ w u ≥ b and w is an occupancy measure (eq. "occupancy measure").
 
-    Σ_a w_1(s,a) = 1{s = s₁} and Σ_a w_{h+1}(s',a) = Σ_{s,a} P_h(s'|s,a) w_h(s,a).
+    Σ_a w_1(s,a) = 1{s = s₁} and Σ_a w_{h+1}(s',a) = Σ_{s,a} P_h(s'|s,a) w_h(s,a). With several constraints the utility
+    is (m, H, S, A) and the threshold (m,).
     """
     H, S, A = reward.shape
     # Block row h says which state mass must be found at step h; block column h holds the w_h(s, a).
@@ -137,16 +138,34 @@ def lp_optimum(P: np.ndarray, reward: np.ndarray, utility: np.ndarray, threshold
     mass[0, initial_state] = 1.0
     result = linprog(
         -reward.reshape(-1),
-        A_ub=sparse.csr_matrix(-utility.reshape(1, -1)),
-        b_ub=np.array([-threshold]),
+        A_ub=sparse.csr_matrix(-utility.reshape(-1, H * S * A)),
+        b_ub=-np.atleast_1d(threshold),
         A_eq=sparse.bmat(blocks, format="csr"),
         b_eq=mass.reshape(-1),
         bounds=(0.0, None),
         method="highs",
+        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
     )
     if result.status != 0:
         raise RuntimeError(result.message)
     return float(-result.fun)
+
+
+def box_value(
+    signal: np.ndarray, policy: np.ndarray, lower: np.ndarray, upper: np.ndarray, initial_state: int, sign: int
+) -> float:
+    """The least (sign 1) or largest (sign −1) V(s₁) of a table over a box of kernels: a linear program for each row."""
+    H, S, A = signal.shape
+    V = np.zeros(S)
+    for h in reversed(range(H)):
+        Q = signal[h].copy()
+        for s, a in itertools.product(range(S), range(A)):
+            if h + 1 < H:
+                step = min(h, len(lower) - 1)
+                bounds = np.stack([lower[step, s, a], upper[step, s, a]], axis=1)
+                Q[s, a] += sign * linprog(sign * V, A_eq=np.ones((1, S)), b_eq=[1.0], bounds=bounds).fun
+        V = (policy[h] * Q).sum(axis=1)
+    return float(V[initial_state])
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -342,6 +361,71 @@ def ghosh_plan(
         else:
             lower = middle
     deployed = evaluate(upper)
+    return NaivePlan("search", upper, deployed.V_u, deployed.policy)
+
+
+def released_softmax(
+    phi: np.ndarray,
+    reward: np.ndarray,
+    utility: np.ndarray,
+    episodes: Sequence[Episode],
+    constants: Constants,
+    lam: float,
+    initial_state: int,
+    pessimistic: bool,
+) -> Evaluation:
+    """`composite_softmax` as the released code has it: compute_softmax_pol, or compute_softmax_pol_Ghosh.
+
+    Limits have H − h with h from 0, so one step more. The entropy is −κ π ln π before it is averaged by π, also of the
+    uniform policy "after" the last step, where Q = 0: V^r = κ ln A / A. Ghosh et al. have no entropy and no †.
+    """
+    H, S, A = reward.shape
+    kappa, ent = constants.kappa, constants.kappa if pessimistic else 0.0
+    B_dagger = constants.B_dagger if pessimistic else 0.0
+    C_dagger, C_u = (constants.C_dagger, -constants.C_u) if pessimistic else (0.0, constants.C_u)
+    Q_r, Q_dagger, Q_u = np.zeros((H + 1, S, A)), np.zeros((H + 1, S, A)), np.zeros((H + 1, S, A))
+    policy = np.full((H + 1, S, A), 1 / A)
+    for h in reversed(range(H)):
+        gram = gram_matrix(phi, episodes, h, constants.ridge)
+        beta = elliptical_bonus(phi, gram)
+        log_next = np.log(np.maximum(policy[h + 1], 1e-300))
+        V_r = np.sum(policy[h + 1] * (Q_r[h + 1] - ent * policy[h + 1] * log_next), axis=1)
+        V_dagger, V_u = (np.sum(policy[h + 1] * Q[h + 1], axis=1) for Q in (Q_dagger, Q_u))
+        next_r = constants.C_r * beta + predicted_value(phi, episodes, h, gram, V_r)
+        next_dagger = C_dagger * beta + predicted_value(phi, episodes, h, gram, V_dagger)
+        next_u = C_u * beta + predicted_value(phi, episodes, h, gram, V_u)
+        Q_r[h] = reward[h] + np.clip(next_r, 0.0, (1 + ent * np.log(A)) * (H - h))
+        Q_dagger[h] = B_dagger * beta + np.clip(next_dagger, 0.0, B_dagger * (H - h))
+        Q_u[h] = utility[h] + np.clip(next_u, 0.0, H - h)
+        for s in range(S):
+            policy[h, s] = np.exp(log_softmax((Q_dagger[h, s] + Q_r[h, s] + lam * Q_u[h, s]) / kappa))
+    V_r, V_dagger, V_u = (float(policy[0, initial_state] @ Q[0, initial_state]) for Q in (Q_r, Q_dagger, Q_u))
+    return Evaluation(policy[:-1], V_u, V_r, V_dagger)
+
+
+def released_plan(
+    phi: np.ndarray,
+    reward: np.ndarray,
+    utility: np.ndarray,
+    episodes: Sequence[Episode],
+    constants: Constants,
+    threshold: float,
+    initial_state: int,
+    safe_policy: np.ndarray,
+    pessimistic: bool,
+) -> NaivePlan:
+    """The released loops: π^safe first; then T halvings of [0, C_λ] and its upper end, tested if pessimistic."""
+
+    def evaluate(lam: float) -> Evaluation:
+        return released_softmax(phi, reward, utility, episodes, constants, lam, initial_state, pessimistic)
+
+    lower, upper = 0.0, float(constants.lam_max)
+    for _ in range(constants.num_halvings):
+        middle = (lower + upper) / 2.0
+        lower, upper = (lower, middle) if evaluate(middle).V_u >= threshold else (middle, upper)
+    deployed = evaluate(upper)
+    if len(episodes) == 0 or (pessimistic and deployed.V_u < threshold):
+        return NaivePlan("safe", float("nan"), deployed.V_u, safe_policy)
     return NaivePlan("search", upper, deployed.V_u, deployed.policy)
 
 

@@ -127,6 +127,7 @@ AGENTS = {
 }
 FINITE_AGENTS = {
     "opse fresh data": lambda task: es.OPSE(task, es.Constants.proposing(), certifier=es.certify.FreshData(0.1)),
+    "opse box": lambda task: es.OPSE(task, es.Constants.proposing(), certifier=es.certify.Box(0.1)),
     "dope": lambda task: es.DOPE(task, constants(C_u=0.1), es.Doubling(0.3)),
 }
 FEATURE_AGENTS = {

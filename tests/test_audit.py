@@ -53,7 +53,8 @@ def test_a_changed_episode_or_setting_is_found(tmp_path):
 
 def test_the_lines_say_what_the_issue_of_a_plan_needs(tmp_path):
     make(tmp_path, 0)
-    lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    *lines, last = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    assert last["event"] == "close" and last["learned"] == 40
     needed = {"episode", "source", "lam", "bound", "threshold", "margin", "constants", "level", "delta", "learned"}
     assert all(needed | {"log_dets", "state", "previous", "hash"} <= line.keys() for line in lines)
     record = es.Record.load(tmp_path)

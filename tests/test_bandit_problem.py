@@ -38,7 +38,7 @@ def test_a_ball_by_hand():
         ({"theta_r": [1.0, np.nan]}, r"theta_r\[1\] is nan"),
         ({"theta_u": [1.0]}, r"theta_u must have shape \(2\)"),
         ({"theta_r": [2.0, 0.0]}, "norm 2 > norm_bound 1: raise norm_bound"),
-        ({"actions": [[1.0, 1.0], [0.0, 1.0]]}, r"actions\[0\] has norm .* divide all features"),
+        ({"actions": [[1.0, 1.0], [0.0, 1.0]]}, r"actions\[0\] has norm .* divide all by the largest norm"),
         ({"actions": np.zeros((0, 2))}, "lists no arm"),
         ({"actions": es.bandits.Ball(dim=3)}, "dimension 3"),
         ({"safe_policy": [0.5, 0.6]}, "sums to 1.1"),

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import episafe as es
 from episafe.cli import app
-from episafe.stats import rate_bound
+from episafe.stats import rate_bound, rate_interval
 from episafe.tools.calibration import calibrate, family_of
 
 GRID = (8.0, 4.0, 2.0, 1.0, 0.5, 0.0)
@@ -45,6 +45,9 @@ def test_the_bound_is_the_textbooks():
     assert rate_bound(0, 59, 0.95) == pytest.approx(1 - 0.05 ** (1 / 59))
     assert rate_bound(1, 2, 0.95) == pytest.approx(np.sqrt(0.95))
     assert rate_bound(3, 3, 0.95) == 1
+    assert rate_interval(0, 100) == (0, pytest.approx(1 - 0.025**0.01))
+    low, high = rate_interval(3, 300)  # as in any table
+    assert (round(low, 4), round(high, 4)) == (0.0021, 0.0289)
 
 
 def test_where_nothing_can_go_wrong_the_smallest_multiplier_is_found():
@@ -71,6 +74,81 @@ def test_where_luck_decides_the_last_safe_multiplier_is_found_and_stamped():
     assert np.mean(fresh) < 0.1
     control = shape(task).replace(C_u=0, C_r=0, C_dagger=0, B_dagger=0)
     assert np.mean([es.run(even(s), es.OPSE(task, control), 300, s).violating().any() for s in range(40)]) > 0.5
+
+
+def other(seed):
+    """The sizes of `even`, and another family."""
+    cmdp = gamble(0.5)
+    return es.LinearCMDP(cmdp.P, 0.5 * cmdp.task.reward, cmdp.task.utility, threshold=0.8)
+
+
+def long(seed):
+    """Gambles with a step more."""
+    cmdp = gamble(0.5)
+    last = np.zeros((1, 3, 2))
+    return es.LinearCMDP(
+        np.concatenate([cmdp.P, cmdp.P[:1]]), np.concatenate([cmdp.task.reward, last]),
+        np.concatenate([cmdp.task.utility, last]), threshold=0.8,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def calibration():
+    return calibrate(even, "even", shape=shape, num_problems=60, num_episodes=300, grid=(8.0,))
+
+
+def test_calibrated_is_bound_to_its_task_rule_agent_and_certifier(calibration):
+    task = even(0).task
+    made = calibration.constants(task)
+    assert "for OPSE with Doubling(growth=0.3) and horizon 2, and for nothing else" in made.statement
+    ours = es.OPSE(task, made)
+    assert (ours.level, ours.plan().level, ours.settings()["statement"]) == ("calibrated", "calibrated", made.statement)
+    elsewhere = [
+        es.OPSE(other(0).task, made),
+        es.OPSE(long(0).task, made),
+        es.OPSE(task, made, es.Every()),
+        es.OPSE(task, made, es.Doubling(0.5)),
+        es.OPSE(task, made, search=es.WarmStart()),
+        es.OPSE(task, made, num_safe_episodes=5),
+        es.Ghosh2024(task, made),
+    ]
+    for agent in elsewhere:
+        assert {agent.level, agent.plan().level, agent.settings()["level"]} == {"heuristic"}
+        assert agent.settings()["statement"] == ""
+    certified = es.OPSE(task, made, certifier=es.certify.Observation())
+    assert certified.level == "theorem" and "family" not in certified.settings()["statement"]
+
+
+def test_only_problems_of_the_family_get_calibrated_constants(calibration):
+    assert calibration.constants(even(7)).level == "calibrated"
+    assert calibration.constants(long(0)).level == calibration.constants(long(0).task).level == "heuristic"
+    released = calibrate(
+        family_of("streaming", {}), "streaming", num_problems=59, num_episodes=20, first_seed=0, grid=(4.0,)
+    )  # fmt: skip
+    assert released.constants(es.make("streaming", 900)).level == "calibrated"
+    assert released.constants(es.make("streaming", 900, "text")).level == "heuristic"
+    assert released.constants(es.make("streaming", 900, horizon=5)).level == "heuristic"
+    assert released.constants(es.make("tabular", 900)).level == "heuristic"
+
+
+def test_a_run_longer_than_the_calibration_is_heuristic(calibration):
+    made = calibration.constants(even(0).task)
+    for length, level in ((300, "calibrated"), (301, "heuristic")):
+        agent = es.OPSE(even(0).task, made)
+        record = es.run(even(0), agent, length)
+        assert record.settings["level"] == level
+        assert record.settings["statement"] == (made.statement if level == "calibrated" else "")
+    agent.learn(es.Episode([0, 1, 0], [0, 0]))
+    assert agent.as_plan(agent.planner.decide()).level == agent.incumbent_plan("halted").level == "heuristic"
+    logged = es.OPSE(even(0).task, made)
+    logged.logs.append("the hash of a log")
+    assert logged.plan().level == "heuristic"
+
+
+def test_a_folder_keeps_what_the_constants_were_calibrated_for(calibration, tmp_path):
+    cmdp = even(0)
+    es.run(cmdp, es.OPSE(cmdp.task, calibration.constants(cmdp)), 50, folder=tmp_path / "kept")
+    assert es.resume(tmp_path / "kept", 60).settings["level"] == "calibrated"
 
 
 def test_what_cannot_be_shown_is_refused():

@@ -8,8 +8,8 @@ import pytest
 import episafe as es
 from episafe.certify.base import Deployment
 from episafe.certify.fresh_data import num_bounds, pessimistic_utility
-from episafe.kernels.confidence_sequence import blank_trials
 from episafe.kernels.mixture_choice import choose
+from episafe.kernels.wealth import BETS, blank_trials
 from episafe.runs.loop import loop, plain_loop
 from episafe.runs.run import Simulation
 
@@ -30,8 +30,8 @@ def wrong_bounds(cmdp, agent, record):
     of_plans = (record.utility_bounds > record.utility_values + 1e-9).any()
     certificate = agent.certificate
     on_trial = [
-        certificate.trials.lower[i] > cmdp.evaluate(policy)[1] + 1e-9
-        for i, policy in enumerate(certificate.policies)
+        certificate.ledger.trials.lower[i] > cmdp.evaluate(policy)[1] + 1e-9
+        for i, policy in enumerate(certificate.ledger.policies)
         if policy is not None
     ]
     return bool(of_plans or any(on_trial))
@@ -61,7 +61,7 @@ def test_the_mixture_chosen_is_the_best_of_all_that_reach_the_threshold():
     """Against a fine grid of all mixtures of all pairs."""
     rng = np.random.default_rng(0)
     for _ in range(200):
-        trials, b = blank_trials(5), 1.0
+        trials, b = blank_trials(np.ones(1), 5), 1.0
         trials.in_use[:] = 1
         trials.lower[:], trials.guess[:] = rng.uniform(0, 2, 5), rng.uniform(0, 1, 5)
         trials.lower[0] = b + rng.uniform(0, 1)
@@ -115,7 +115,7 @@ def test_the_compiled_mixture_loop_is_the_plain_loop_bit_for_bit(name):
         run = Simulation(cmdp, agent, 700, 5)
         list(played(run.world, run.session, run.columns))
         facts, coins, names = run.columns.facts, run.columns.coins, np.array(list(run.columns.names))
-        made.append((*facts, *coins, names, *agent.certificate.trials, agent.planner.information))
+        made.append((*facts, *coins, names, *agent.certificate.ledger.trials, agent.planner.information))
         plan = agent.plan()
         made[-1] += (np.array([plan.id, plan.lam, plan.utility_bound]),)
     for plain, compiled in zip(*made, strict=True):
@@ -216,19 +216,22 @@ def test_learning_needs_the_component_and_refuses_what_cannot_be():
     agent = observing(cmdp.task)
     plan = agent.plan()
     component, states, actions = played(cmdp, plan)
-    before = agent.certificate.trials.sums.copy()
+    before = agent.certificate.ledger.trials.products.copy()
     with pytest.raises(es.InvalidEpisode, match=r"which one acted.*draw"):
         agent.learn(es.Episode(states, actions), plan_id=plan.id)
     with pytest.raises(es.InvalidEpisode, match="which one acted"):
         agent.learn(es.Episode(states, actions, component=2), plan_id=plan.id)
     with pytest.raises(es.InvalidEpisode, match="0 or more"):
         agent.learn(es.Episode(states, actions, utilities=[-1.0] * 4, component=component), plan_id=plan.id)
-    np.testing.assert_array_equal(agent.certificate.trials.sums, before)
+    np.testing.assert_array_equal(agent.certificate.ledger.trials.products, before)
     agent.learn(es.Episode(states, actions))  # of unknown origin: the planner learns, the certificate does not
-    np.testing.assert_array_equal(agent.certificate.trials.sums, before)
+    np.testing.assert_array_equal(agent.certificate.ledger.trials.products, before)
     agent.learn(es.Episode(states, actions, utilities=[0.5] * 4, component=component), plan_id=plan.id)
-    assert math.isclose(agent.certificate.trials.sums[:, 1].sum(), 1)  # shares of one episode
-    assert math.isclose(agent.certificate.trials.sums[:, 0].sum(), 2)  # of observed utility 2
+    trials = agent.certificate.ledger.trials
+    assert math.isclose(trials.rewards[:, 1].sum(), 1)  # shares of one episode
+    share, means = trials.rewards[1, 1], trials.means
+    factors = 1 + np.multiply.outer(share * (2 / means - 1), BETS)  # of observed utility 2
+    np.testing.assert_allclose(trials.products[1], factors, rtol=1e-12)
 
 
 def test_late_episodes_count_for_the_plan_that_they_belong_to():
@@ -272,13 +275,13 @@ def test_the_default_certifier_is_the_papers():
 
 
 def coverage(num_runs, build, num_episodes=400):
-    """Runs with any wrong bound; 400 episodes see five candidates, none of which is replaced."""
+    """Runs with any wrong bound: of what was deployed at any time, and of what is on trial at the end."""
     wrong = 0
     for seed in range(num_runs):
         cmdp = build(seed % 20)
         agent = observing(cmdp.task)
         wrong += wrong_bounds(cmdp, agent, es.run(cmdp, agent, num_episodes, seed))
-        assert agent.certificate.num_candidates <= 5
+        assert agent.certificate.ledger.num_candidates >= 2
     return wrong
 
 
@@ -351,8 +354,10 @@ def noisy_run(seed, num_episodes, delta=DELTA):
         value = sum(w * true_utility(c) for w, c in zip(mixture.weights, mixture.components, strict=True))
         if max(b, plan.utility_bound) > value + 1e-9:
             return True
-    bounds = agent.certificate.trials.lower
-    return any(bounds[i] > true_utility(p) + 1e-9 for i, p in enumerate(agent.certificate.policies) if p is not None)
+    bounds = agent.certificate.ledger.trials.lower
+    return any(
+        bounds[i] > true_utility(p) + 1e-9 for i, p in enumerate(agent.certificate.ledger.policies) if p is not None
+    )
 
 
 def test_coverage_with_an_unknown_noisy_utility_and_a_random_start():

@@ -32,7 +32,7 @@ def test_a_sound_problem_is_not_blamed():
         (lambda: made(Walk(), safe_policy=lambda h, s: [0.2, 0.8]), "incumbent", "error", "it is not safe"),
         (lambda: made(Walk(), safe_policy=lambda h, s: [0.8, 0.2], slack=0.9), "incumbent", "error", "slack is not"),
         (lambda: made(returning(lambda o, r, d, t, i: (o, r, o == 2, t, i))), "early ends", "confirm", "early-end"),
-        (lambda: made(Walk(), features=lambda s: np.array([0.1])), "features", "warning", "learn slowly"),
+        (lambda: made(Walk(), features=lambda s: np.array([0.1])), "features", "warning", "norm_bound >= 10"),
         (lambda: made(Walk(), cost_limit=100.0), "incumbent", "warning", "no policy can break the limit 100"),
         (lambda: made(returning(lambda o, r, d, t, i: (o, 9.0, d, t, i))), "episodes", "error", "reward_range"),
     ],

@@ -4,7 +4,9 @@ import json
 import math
 import subprocess
 import sys
+import tomllib
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -14,6 +16,7 @@ from episafe.cli import app
 from episafe.experiments import specification
 from episafe.learning.replanning import parse_replan
 from episafe.registry import AGENTS, BANDIT_AGENTS
+from episafe.stats import rate_interval
 
 runner = CliRunner()
 
@@ -22,11 +25,19 @@ def invoke(*words):
     return runner.invoke(app, [str(word) for word in words])
 
 
+def test_the_first_sentence_says_expected():
+    assert "expected utility of every deployed policy" in " ".join(invoke("--help").output.replace("*", "").split())
+    assert "*expected*" in es.__doc__.splitlines()[0]
+    root = Path(__file__).parents[1]
+    assert "*expected*" in (root / "README.md").read_text().split(".")[0]
+    assert "expected" in tomllib.loads((root / "pyproject.toml").read_text())["project"]["description"]
+
+
 def test_list_names_every_environment_and_agent():
     shown = json.loads(invoke("list", "--json").stdout)
     assert shown["environments"]["tabular"]["num_states"] == 5
     assert set(shown["agents"]) == set(AGENTS)
-    assert set(shown["certifiers"]) == {"model", "observation", "fresh-data"}
+    assert set(shown["certifiers"]) == {"model", "observation", "fresh-data", "box"}
     assert set(shown["bandit_agents"]) == set(BANDIT_AGENTS)
     assert shown["bandit_environments"]["finite"]["num_arms"] == 50
     plain = invoke("list")
@@ -94,13 +105,27 @@ def test_run_takes_constants_by_name_with_their_replanning_rule(which, level):
 
 
 def test_frontier_writes_its_points_and_its_figure(tmp_path):
-    done = invoke("frontier", "--env", "streaming", "--seeds", 2, "--episodes", 40, "--out", tmp_path, "--json")
+    words = ("--env", "streaming", "--seeds", 2, "--fresh", 3, "--episodes", 40, "--out", tmp_path, "--json")
+    done = invoke("frontier", *words)
     assert done.exit_code == 0, done.output
-    points = json.loads(done.stdout)
+    points = json.loads(done.stdout)["points"]
     assert len(points) == 4 * 7  # every agent has as many settings
     assert {point["level"] for point in points} == {"heuristic"}
     assert len((tmp_path / "frontier.csv").read_text().splitlines()) == 29
     assert (tmp_path / "frontier.png").stat().st_size > 10_000
+
+
+def test_the_best_of_a_frontier_is_judged_on_problems_that_did_not_pick_it(tmp_path):
+    words = ("--env", "tabular", "--seeds", 3, "--fresh", 8, "--episodes", 600, "--out", tmp_path, "--json")
+    found = json.loads(invoke("frontier", *words).stdout)
+    for winner in found["winners"]:
+        rivals = [one for one in found["points"] if one["agent"] == winner["agent"] and not one["num_violating"]]
+        best = min(rivals, key=lambda one: one["regret"])
+        assert (winner["multiplier"], winner["regret_where_picked"]) == (best["multiplier"], best["regret"])
+        assert winner["num_problems"] == 8 and winner["regret"] != best["regret"]
+        low, high = rate_interval(winner["num_violating"], 8)
+        assert (winner["rate_low"], winner["rate_high"]) == (low, high)
+    assert len((tmp_path / "winners.csv").read_text().splitlines()) == 1 + len(found["winners"]) > 1
 
 
 def test_run_does_not_overwrite_a_record(tmp_path):

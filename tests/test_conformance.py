@@ -25,7 +25,10 @@ AGENTS = {
     "opse-doubling": lambda task: es.OPSE(task, constants(), es.Doubling(0.5)),
     "opse-observation": lambda task: es.OPSE(task, es.Constants.proposing(), certifier=es.certify.Observation()),
     "opse-fresh-data": lambda task: es.OPSE(task, es.Constants.proposing(), certifier=es.certify.FreshData()),
+    "opse-released": lambda task: es.OPSE(task, constants(), variant="released"),
+    "opse-box": lambda task: es.OPSE(task, es.Constants.proposing(), certifier=es.certify.Box()),
     "ghosh": lambda task: es.Ghosh2024(task, constants()),
+    "ghosh-released": lambda task: es.Ghosh2024(task, constants(), variant="released"),
     "dope": lambda task: es.DOPE(task, constants(C_u=0.02)),
     "dope-doubling": lambda task: es.DOPE(task, constants(C_u=0.02), es.Doubling(0.5)),
     "uniform": lambda task: es.Fixed(task, "uniform"),
@@ -42,7 +45,7 @@ BANDIT_AGENTS = {
     "incumbent": lambda task: es.bandits.Incumbent(task),
 }
 PROBLEMS, BANDITS = testing.small_problems(), testing.small_bandits()
-LISTED_ONLY = ("opse-fresh-data", "dope", "dope-doubling", "optimum")
+LISTED_ONLY = ("opse-fresh-data", "opse-box", "opse-released", "ghosh-released", "dope", "dope-doubling", "optimum")
 
 
 def _any_policy(task):
@@ -128,7 +131,7 @@ def test_an_agent_for_listed_states_refuses_others(name):
 
 def test_the_agents_above_leave_the_incumbent():
     """Else the batteries would see little of them."""
-    for name in ("opse", "opse-doubling", "opse-observation", "opse-fresh-data", "dope"):
+    for name in ("opse", "opse-doubling", "opse-observation", "opse-fresh-data", "opse-box", "dope"):
         record = es.run(PROBLEMS["one-hot"], AGENTS[name](PROBLEMS["one-hot"].task), 200)
         assert "search" in record.sources or "zero" in record.sources, name
     for name in ("oplbsp", "oplb", "safe-lucb", "roful"):
@@ -143,7 +146,7 @@ def test_another_seed_gives_another_run(name):
     assert (first.reward_values != second.reward_values).any()
 
 
-@pytest.mark.parametrize("name", [name for name in AGENTS if name not in LISTED_ONLY[1:]])
+@pytest.mark.parametrize("name", [name for name in AGENTS if name not in LISTED_ONLY[2:]])
 def test_a_safe_plan_never_has_a_bound_that_passed(name):
     """Whoever sees a bound of at least b sees it deployed."""
     cmdp = PROBLEMS["one-hot"]
@@ -159,7 +162,7 @@ def test_logs_from_another_start_are_learned_too(name):
     assert agent.plan().source in ("safe", "zero", "search", "fixed")
 
 
-@pytest.mark.parametrize("name", ["opse", "opse-observation", "opse-fresh-data"])
+@pytest.mark.parametrize("name", ["opse", "opse-observation", "opse-fresh-data", "opse-box"])
 def test_a_bound_that_is_not_a_number_never_passes(name):
     agent = AGENTS[name](PROBLEMS["one-hot"].task)
     agent.planner.regression.support.reward[0, 0, 0] = np.nan

@@ -10,6 +10,8 @@ from episafe.reports.labels import place_title
 from episafe.reports.metrics import summarise
 from episafe.reports.tables import to_markdown
 
+NOT_DRAWN = ("media", "ring", "jobs", "rover", "box", "cliff", "riverswim", "queue")
+
 
 @pytest.mark.parametrize("name", PAPER)
 @pytest.mark.parametrize("variant", ["released", "text"])
@@ -70,7 +72,7 @@ def test_linear_is_rescaled_in_the_released_variant_only():
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_a_seed_fixes_the_draw(name):
     np.testing.assert_array_equal(es.make(name, seed=7).P, es.make(name, seed=7).P)
-    assert (es.make(name, seed=7).P != es.make(name, seed=8).P).any()
+    assert (es.make(name, seed=7).P != es.make(name, seed=8).P).any() == (name not in NOT_DRAWN)
 
 
 def test_a_problem_without_utility_is_drawn_again_and_that_is_recorded():

@@ -9,8 +9,12 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 
 import faults
 
-ELSEWHERE = (faults.hostile_files,)  # all of it is in test_checkpoint.py
-COUNTS = {faults.kills: 6, faults.live_kills: 2, faults.bit_flips: 20, faults.tampered_trails: 9}
+ELSEWHERE = (
+    faults.hostile_files,
+    faults.unreadable_files,
+    faults.changed_while_open,
+)  # all of it is in test_checkpoint.py, test_reading.py, test_journal_faults.py
+COUNTS = {faults.upgrades: 8, faults.kills: 6, faults.live_kills: 2, faults.bit_flips: 20, faults.tampered_trails: 9}
 
 
 @pytest.mark.parametrize(("name", "row"), [(name, row) for name, row, _ in faults.ROWS if row not in ELSEWHERE])

@@ -15,7 +15,8 @@ import episafe as es
 import gym_problems
 from episafe.deployment import session
 from episafe.deployment.folder import beginning, read_head
-from episafe.deployment.journal import Journal, Kind
+from episafe.deployment.frame_kinds import Kind
+from episafe.deployment.journal import Journal
 from episafe.errors import DamagedFile
 from episafe.experiments.agent_choice import build_agent
 from episafe.problems.episodic_task import ENDED
@@ -61,12 +62,11 @@ def frames_of(folder):
 
 def write_frames(folder, frames):
     """A log with these frames, numbered and chained anew."""
-    (folder / "journal.log").unlink()
-    log = Log(folder / "journal.log", read_head(folder)["genesis"])
-    log.begin()
-    for frame in frames:
-        log.append(frame.kind, frame.notes, frame.arrays)
-    log.close()
+    parts, last = [MAGIC], bytes.fromhex(read_head(folder)["genesis"])
+    for number, frame in enumerate(frames):
+        data, last = encode(number, frame.kind, last, frame.notes, frame.arrays)
+        parts.append(data)
+    (folder / "journal.log").write_bytes(b"".join(parts))
 
 
 def without_checkpoints(folder):
@@ -96,7 +96,7 @@ def test_many_batches_and_checkpoints_change_nothing(tmp_path, monkeypatch, cert
     assert (tmp_path / "checkpoint-0.npz").exists()
     same_record(es.resume(tmp_path, 26_000), es.run(CHAIN, build(), 26_000, seed=2))
     audit = es.audit(tmp_path)
-    assert audit.damage == [] and audit.recomputed == len(audit.lines) and audit.episodes == 26_000
+    assert audit.damage == [] and audit.recomputed == audit.num_plans and audit.episodes == 26_000
 
 
 def test_an_interrupted_run_goes_on(tmp_path):
@@ -137,7 +137,7 @@ def test_a_live_environment_is_brought_back_by_its_actions(tmp_path):
         problem = es.from_gymnasium(
             env, features=es.features.OneHot(), horizon=5, cost_limit=2.0, safe_policy=incumbent, slack=1.0
         )
-        return problem, es.OPSE(problem.task, es.Constants.proposing())
+        return problem, es.OPSE(problem.task, es.Constants.tuned(problem.task))
 
     problem, agent = made()
     expected = es.run(problem, agent, 30, seed=1)
@@ -163,7 +163,7 @@ def test_an_audit_that_cannot_build_the_agent_counts_the_reports_all_the_same(tm
             if k != 4:
                 live.learn(replace(es.play(problem, policy, rng), component=component), plan_id=plan.id)
     alone, whole = es.audit(tmp_path), es.audit(tmp_path, agent=build())
-    assert alone.recomputed is None and whole.recomputed == len(whole.lines)
+    assert alone.recomputed is None and whole.recomputed == whole.num_plans
     for audit in (alone, whole):
         assert audit.episodes == 5 and sum(audit.missing.values()) == 1 and audit.oldest_missing
     page = audit_page.as_text(alone.as_dict(), alone.lines)
@@ -180,7 +180,7 @@ def test_a_vector_environment_is_brought_back_batch_by_batch(tmp_path, build):
             safe_policy=lambda h, s: np.eye(4)[0], slack=1.0,
         )  # fmt: skip
         task = problem.task
-        agent = es.OPSE(task, es.Constants.proposing()) if build == "opse" else es.Fixed(task, "uniform")
+        agent = es.OPSE(task, es.Constants.tuned(task)) if build == "opse" else es.Fixed(task, "uniform")
         return problem, agent
 
     expected = es.run(*made(), 31, seed=1)
@@ -196,7 +196,7 @@ def test_a_vector_environment_is_brought_back_batch_by_batch(tmp_path, build):
 @pytest.mark.parametrize("build", [tuned, observing])
 def test_late_parallel_and_missing_reports_survive_closing(tmp_path, build):
     """What comes back is a twin that was never closed: the same plans to the end."""
-    rng, waiting, twin, order = np.random.default_rng(0), [], build(), []
+    rng, waiting, twin, order = np.random.default_rng(0), [], es.open(None, agent=build()), []
     for lap in range(3):
         with es.open(tmp_path, agent=build(), sync="plans") as live:
             for i in range(25):
@@ -219,7 +219,7 @@ def test_late_parallel_and_missing_reports_survive_closing(tmp_path, build):
             with pytest.raises(es.InvalidEpisode, match="reported before"):
                 live.learn(late, plan_id=plan_id, episode_id=name)
     audit = es.audit(tmp_path)
-    assert audit.damage == [] and audit.recomputed == len(audit.lines) > 0
+    assert audit.damage == [] and audit.recomputed == audit.num_plans > 0
     assert audit.missing == status.missing
 
 
@@ -325,13 +325,12 @@ def test_a_crash_between_an_alarm_and_its_halt_halts_when_opened_again(tmp_path)
     rng = np.random.default_rng(1)
     with es.open(tmp_path, agent=tuned()) as live:
         report_losses(live, 200, rng)
-    log = tmp_path / "journal.log"
+    log, trail = tmp_path / "journal.log", tmp_path / "audit.jsonl"
     halt = next(frame for frame in frames_of(tmp_path) if frame.kind == Kind.FAULT)
     log.write_bytes(log.read_bytes()[: halt.offset])
-    for checkpoint in tmp_path.glob("checkpoint*"):
-        checkpoint.unlink()
-    lines = (tmp_path / "audit.jsonl").read_text().splitlines(keepends=True)
-    (tmp_path / "audit.jsonl").write_text("".join(lines[:-2]))  # those of the halt and of the incumbent after it
+    without_checkpoints(tmp_path)
+    lines = trail.read_text().splitlines(keepends=True)
+    trail.write_text("".join(lines[: next(n for n, line in enumerate(lines) if '"event":"fault"' in line)]))
     with es.open(tmp_path, agent=tuned()) as live:
         assert live.plan().reason.startswith("halted: ")
     with es.open(tmp_path, agent=tuned(), false_alarm=0) as live:
@@ -520,33 +519,32 @@ def test_only_one_may_begin_it(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_torn_tail_is_cut_and_recorded_and_a_flipped_bit_refused(tmp_path, monkeypatch):
+def test_a_torn_tail_is_cut_and_told_and_a_flipped_bit_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(Journal, "checkpoint", lambda *_: None)  # one would have seen the cut tail
-    rng = np.random.default_rng(0)
-    with es.open(tmp_path, agent=tuned()) as live:
+    rng, killed = np.random.default_rng(0), tmp_path / "killed"
+    with es.open(tmp_path / "closed", agent=tuned()) as live:
         for _ in range(3):
             plan = live.plan()
             live.learn(episode(plan, rng), plan_id=plan.id)
-    log = tmp_path / "journal.log"
-    whole = log.read_bytes()
-    frames = frames_of(tmp_path)
-    last = next(frame for frame in reversed(frames) if frame.kind == Kind.REPORT)
-    for cut in (last.offset + 1, last.offset + 15, last.offset + 40):
-        log.write_bytes(whole[:cut])
-        with es.open(tmp_path, agent=tuned()) as live:
+        shutil.copytree(tmp_path / "closed", killed)
+    log, trail = ((killed / name).read_bytes() for name in ("journal.log", "audit.jsonl"))
+    last = frames_of(killed)[-1].offset
+    spoilt = log[:-10] + bytes([log[-10] ^ 1]) + log[-9:]  # of full length
+    for data in (log[: last + 1], log[: last + 15], log[: last + 40], log[:-1], spoilt):
+        (killed / "journal.log").write_bytes(data)
+        (killed / "audit.jsonl").write_bytes(trail)
+        with es.open(killed, agent=tuned()) as live:
             assert live.status().reported == 2
-        assert any("cut off" in fault for fault in es.audit(tmp_path).faults)
-    for bit in rng.integers(8 * len(whole), size=60).tolist():
+            assert any(f"cut off {len(data) - last} bytes" in fault for fault in live.status().faults)
+        assert any("cut off" in fault for fault in es.audit(killed).faults)
+    whole = (tmp_path / "closed" / "journal.log").read_bytes()
+    for bit in rng.integers(8 * len(whole), size=60).tolist():  # that it was closed, the trail knows too
         flipped = bytearray(whole)
         flipped[bit // 8] ^= 1 << bit % 8
-        log.write_bytes(bytes(flipped))
-        if bit // 8 >= frames[-1].offset:  # the last frame, CLOSE, may be a write that never ended
-            with es.open(tmp_path, agent=tuned()) as live:
-                assert live.status().reported == 3
-            continue
+        (tmp_path / "closed" / "journal.log").write_bytes(bytes(flipped))
         with pytest.raises(DamagedFile):
-            es.open(tmp_path, agent=tuned())
-        assert log.read_bytes() == bytes(flipped)
+            es.open(tmp_path / "closed", agent=tuned())
+        assert (tmp_path / "closed" / "journal.log").read_bytes() == bytes(flipped)
 
 
 def test_frames_that_cannot_have_been_written_are_refused(tmp_path):
@@ -622,11 +620,13 @@ def test_values_come_back_as_they_were():
 
 def test_frames_hold_numbers_only(tmp_path):
     path, genesis = tmp_path / "log", "00" * 32
+    path.write_bytes(MAGIC + encode(0, Kind.BEGIN, bytes(32), {}, None)[0])
     log = Log(path, genesis)
     log.begin()
+    log.cut()
     log.append(Kind.BATCH, {"a": 1}, {"x": np.arange(3.0)})
     log.close()
-    (frame,) = read(path, genesis)
+    _, frame = read(path, genesis)
     assert frame.notes == {"a": 1} and frame.arrays["x"].tolist() == [0.0, 1.0, 2.0]
     with pytest.raises(TypeError, match="plain numbers only"):
         encode(0, Kind.BATCH, bytes(32), {}, {"x": np.array([object()])})

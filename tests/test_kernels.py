@@ -22,6 +22,8 @@ from episafe.kernels import (
     mixing,
     mixture_choice,
     simulation,
+    transition_box,
+    wealth,
 )
 from episafe.kernels.bandit_regression import Radius
 from episafe.kernels.compilation import ByModel, Formula
@@ -123,16 +125,57 @@ def lower_bound():
 
 
 def credit():
-    trials = confidence_sequence.blank_trials(2)
-    trials.log_term[1] = 2.0
+    means = np.array([0.2, 0.4, 0.8])
+    trials = wealth.blank_trials(means, 2)
+    wealth.begin_row(trials, 1, math.log(len(wealth.BETS) / 0.5), 0.0)
     for q, X, R in ((0.5, 2.0, 3.0), (1.0, 1.0, 0.0)):
-        confidence_sequence.credit(trials, 1, q, X, R)
-    np.testing.assert_allclose(trials.sums[1], [2.0, 1.5, 2.0, 1.5, 1.25, 1.5])
-    assert trials.lower[1] >= 0
+        wealth.credit(trials, 1, q, X, R)
+    made = np.prod([1 + wealth.BETS[:, None] * q * (X / means - 1) for q, X in ((0.5, 2.0), (1.0, 1.0))], axis=0)
+    assert trials.lower[1] == means[made.mean(axis=0) >= 2].max() and list(trials.rewards[1]) == [1.5, 1.5]
+
+
+def raise_by_prefixes():
+    """What is not reported after a prefix costs that prefix nothing; before it, it does."""
+    means, log_term = np.array([0.2, 0.4, 0.8]), math.log(len(wealth.BETS) / 0.5)
+    for waiting, lower in ((2, 0.4), (0, 0.0)):
+        trials = wealth.blank_trials(means, 2)
+        wealth.begin_row(trials, 1, log_term, 0.0)
+        utilities = np.ones(3)
+        utilities[waiting] = 0.0
+        wealth.raise_by_prefixes(trials, 1, np.ones(3), utilities, np.ones(3, dtype=bool))
+        factors = 1 + wealth.BETS[:, None] * (utilities[:, None, None] / means - 1)
+        assert trials.lower[1] == means[(factors.cumprod(axis=0).mean(axis=1) >= 2).any(axis=0)].max(initial=0) >= lower
+
+
+def box_interval():
+    """At the ends the wealth against p, B(k + ½, n − k + ½)/π over p^k (1 − p)^(n−k), is 1/δ'."""
+    low, high = transition_box.interval(3.0, 10.0, 4.0)
+    for p in (low, high):
+        wealth_then = math.lgamma(3.5) + math.lgamma(7.5) - math.lgamma(11) - math.log(math.pi)
+        assert wealth_then - 3 * math.log(p) - 7 * math.log1p(-p) == pytest.approx(4.0, abs=1e-6)
+
+
+def box_tighten():
+    counts, lower, upper = np.zeros((1, 2, 1, 2)), np.zeros((1, 2, 1, 2)), np.ones((1, 2, 1, 2))
+    counts[0, 0, 0] = 3.0, 7.0
+    transition_box.tighten(counts, 4.0, lower, upper)
+    found = lower[0, 0, 0, 0], upper[0, 0, 0, 0]
+    assert found == transition_box.interval(3.0, 10.0, 4.0) and lower[0, 1].max() == 0 and upper[0, 1].min() == 1
+
+
+def box_policy_bounds():
+    """One step to go: the reward is the largest, the utility the least that a row of the box allows."""
+    lower, upper = np.array([[[[0.2, 0.1]], [[0.0, 0.0]]]]), np.array([[[[0.9, 0.8]], [[1.0, 1.0]]]])
+    signals = np.zeros((2, 2, 2, 1))
+    signals[:, 1, 1] = 1.0  # earned in state 1 at the last step
+    best, worst = transition_box.policy_bounds(
+        signals, np.ones((2, 2, 1)), transition_box.TransitionBox(lower, upper, 1 - lower.sum(axis=-1))
+    )
+    assert best[0] == pytest.approx(0.8) and worst[0] == pytest.approx(0.1)
 
 
 def best_mixture():
-    trials, rng = confidence_sequence.blank_trials(4), _rng()
+    trials, rng = wealth.blank_trials(np.ones(1), 4), _rng()
     trials.lower[:], trials.guess[:], trials.in_use[:], trials.newest[0] = [1.2, 0.9, 0.4, 1.05], rng.random(4), 1, 2
     score = [float(mixture_choice.score(trials, i)) for i in range(4)]
     value = max(
@@ -229,7 +272,6 @@ CALLS = {
     "backward_pass.softmax_step": softmax_step,
     "bandit_decision.decide": bandit_decide,
     "bandit_decision.slack_of": slack_of,
-    "confidence_sequence.credit": credit,
     "confidence_sequence.lower_bound": lower_bound,
     "decision.decide": decide,
     "decision.evaluate": evaluate,
@@ -237,7 +279,12 @@ CALLS = {
     "extended_value_iteration.confidence_box": confidence_box,
     "mixing.admits": admits,
     "mixture_choice.best_mixture": best_mixture,
-    "simulation.policy_values": policy_values,
+    "policy_values.policy_values": policy_values,
+    "transition_box.interval": box_interval,
+    "transition_box.policy_bounds": box_policy_bounds,
+    "transition_box.tighten": box_tighten,
+    "wealth.credit": credit,
+    "wealth.raise_by_prefixes": raise_by_prefixes,
 }
 NAMES = sorted({name.removeprefix("episafe.kernels.") for name, _, _ in ROWS if name.startswith("episafe.kernels.")})
 

@@ -11,7 +11,7 @@ import episafe as es
 from conftest import constants
 from episafe.cli import app
 from episafe.deployment.session import Session
-from episafe.kernels.claim_wealth import new_claim, weigh
+from episafe.kernels.claim_wealth import OF_BOUND, against, best_prefix
 from episafe.kernels.confidence_sequence import BETS
 from episafe.kernels.mean_intervals import interval
 from episafe.monitors.residual_test import ResidualMonitor
@@ -115,7 +115,7 @@ def test_the_interval_is_the_sequence_of_the_certifier_on_both_sides():
         cost = -np.log1p(-BETS) - BETS
         return (BETS * z.sum() - cost * (z**2).sum()).max() >= log_term
 
-    low, high = interval(400, U.sum(), (U**2).sum(), H, math.nan, log_term)
+    low, high = interval(400, U.sum(), (U**2).sum(), 0, H, math.nan, log_term)
     for X, end in ((U, low), (H - U, H - high)):
         assert refuted(X, end * (1 - 1e-9)) and not refuted(X, end * (1 + 1e-6))
 
@@ -126,7 +126,7 @@ def test_the_interval_covers_and_a_third_of_it_does_not():
     log_term = math.log(len(BETS) / 0.05)
     for _ in range(300):
         sums = np.cumsum(rng.normal(size=400))
-        ends = np.array([interval(n, sums[n - 1], 0.0, math.nan, 1.0, log_term) for n in range(1, 401)])
+        ends = np.array([interval(n, sums[n - 1], 0.0, 0, math.nan, 1.0, log_term) for n in range(1, 401)])
         middle, width = ends.mean(axis=1), (ends[:, 1] - ends[:, 0]) / 2
         misses += (np.abs(middle) > width).any()
         thirds += (np.abs(middle) > width / 3).any()
@@ -137,13 +137,25 @@ def test_the_interval_covers_and_a_third_of_it_does_not():
 # Claims
 
 
-def test_a_claims_wealth_is_the_product_over_episodes():
-    claim, rng = new_claim(), np.random.default_rng(2)
-    utilities, claimed = rng.uniform(0, 3, 50), rng.uniform(0.5, 1.5, 50)
-    for U, c in zip(utilities, claimed, strict=True):
-        weigh(claim, U, c, 3.0, math.nan, math.inf)
-    z = (claimed - utilities) / (3 - claimed)
-    np.testing.assert_allclose(claim.log_wealth, np.log([np.prod(1 + bet * z) for bet in BETS]), atol=1e-9)
+def test_the_wealth_of_a_claim_is_the_product_over_episodes():
+    """Held against `best_prefix` of the last block: nothing is pending, so only the whole history is there."""
+    cmdp, rng = chain(), np.random.default_rng(2)
+    monitors, policy = es.Monitors(cmdp.task), TablePolicy(table_with(1.0))
+    actions, bounds = rng.integers(2, size=(50, 2)), rng.uniform(0.5, 1.5, 50)
+    for row, bound in zip(actions, bounds, strict=True):
+        monitors.watch(es.Plan(policy, "search", utility_bound=bound), es.Episode([0, 0, 0], row))
+    g = (bounds - (2 - actions.sum(axis=1))) / (2 - bounds)
+    expected = math.log(np.mean([np.prod(1 + bet * g) for bet in BETS]))
+    found = best_prefix(monitors._seen.purse, OF_BOUND, 0, -math.inf)
+    assert found == pytest.approx(expected, abs=1e-9)
+
+
+def test_noisy_utilities_are_bet_on_with_a_factor_of_mean_one():
+    """E[1 + λg] = 1 for z normal, and g ≥ −1 whatever was seen."""
+    z, weight = np.polynomial.hermite_e.hermegauss(60)
+    g = [against(-x, 0.0, math.nan, 1.0) for x in z]
+    assert np.dot(weight, g) / weight.sum() == pytest.approx(0.0, abs=1e-12)
+    assert against(1e9, 0.0, math.nan, 1.0) == -1.0 and math.isfinite(against(-1e9, 0.0, math.nan, 1.0))
 
 
 @pytest.mark.parametrize(
@@ -280,17 +292,6 @@ def test_lost_and_reordered_reports_raise_no_alarm():
         assert monitors.watch_batch(states[arrived], actions[arrived], np.full(len(yes), math.nan), yes, ~yes) == []
 
 
-def test_reports_that_are_lost_because_they_are_good_do_alarm():
-    """What docs/reliability.md says of missing reports: validity needs them to be lost by chance."""
-    cmdp, rng = chain(), np.random.default_rng(0)
-    monitors = es.Monitors(cmdp.task)
-    states, actions = coins(cmdp.task.safe_policy.table(), cmdp.P, cmdp.task, 2000, rng)
-    kept = (actions.sum(axis=1) > 0) | (rng.random(2000) < 0.5)
-    yes = np.ones(int(kept.sum()), dtype=bool)
-    alarms = monitors.watch_batch(states[kept], actions[kept], np.full(len(yes), math.nan), yes, ~yes)
-    assert [alarm.what for alarm in alarms] == ["incumbent"]
-
-
 def test_restored_monitors_go_on_bit_for_bit():
     cmdp = es.make("linear", seed=2, num_states=12)
     rng, table = np.random.default_rng(6), half_as_useful(cmdp, 0.05)
@@ -313,11 +314,13 @@ def test_restored_monitors_go_on_bit_for_bit():
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda state: state.pop("utilities.interval"), "lacks 'utilities.interval'"),
+        (lambda state: state.pop("utilities.drift.ends"), "lacks 'utilities.drift.ends'"),
         (lambda state: state.update(more=np.zeros(1)), "has an unknown 'more'"),
-        (lambda state: state.update({"utilities.incumbent": np.zeros(4)}), "kind or shape"),
-        (lambda state: state.update({"utilities.incumbent": np.array(["a"] * 3)}), "kind or shape"),
-        (lambda state: state.update({"utilities.threshold.log_wealth": np.full(14, np.nan)}), "not finite"),
+        (lambda state: state.update({"utilities.drift.sums": np.zeros(5)}), "kind or shape"),
+        (lambda state: state.update({"utilities.drift.sums": np.array(["a"] * 4)}), "kind or shape"),
+        (lambda state: state["utilities.purse.log_wealth"].fill(np.nan), "not finite"),
+        (lambda state: state.update({"line.bits": np.ones(3, dtype=np.int64)}), "do not fit each other"),
+        (lambda state: state.update(waiting=np.frombuffer(b"[[1, 2]]", np.uint8)), "what is waited for"),
         (lambda state: state.update(promise=state["promise"] + 1), "another task"),
     ],
 )
@@ -364,7 +367,9 @@ def test_alarms_that_were_raised_halt_the_next_run_too():
     assert set(again.plan_ids) == {-1}
 
 
-@pytest.mark.parametrize("certifier", [es.certify.Model(), es.certify.Observation(), es.certify.FreshData()])
+@pytest.mark.parametrize(
+    "certifier", [es.certify.Model(), es.certify.Observation(), es.certify.FreshData(), es.certify.Box()]
+)
 def test_halting_works_under_every_certifier(certifier):
     cmdp = es.make("streaming", seed=3)
     agent = es.OPSE(cmdp.task, constants(), certifier=certifier)

@@ -59,19 +59,19 @@ def test_certified_mixtures_name_their_components_also_when_restored():
     cmdp = es.make("tabular", seed=3)
     agent = certified(cmdp)
     plan = agent.plan()
-    assert plan.policy.names == (f"proposal-{agent.certificate.num_candidates}", "incumbent")
+    assert plan.policy.names == (f"proposal-{agent.certificate.ledger.num_candidates}", "incumbent")
     again = es.OPSE(cmdp.task, es.Constants.proposing(), certifier=es.certify.Observation())
     again.restore(agent.state())
     assert again.plan().policy.names == plan.policy.names
-    assert [policy and policy.name for policy in again.certificate.policies] == [
-        policy and policy.name for policy in agent.certificate.policies
+    assert [policy and policy.name for policy in again.certificate.ledger.policies] == [
+        policy and policy.name for policy in agent.certificate.ledger.policies
     ]
 
 
 @pytest.mark.parametrize("name", ["tabular", "linear", "huge"])
 def test_policies_survive_a_pickle(name):
     problem = huge(1_000) if name == "huge" else es.make(name, seed=1)
-    mixture = certified(problem).plan().policy
+    mixture = certified(problem, 3).plan().policy
     again = pickle.loads(pickle.dumps(mixture))
     assert again.names == mixture.names and again.weights.tolist() == mixture.weights.tolist()
     for ours, theirs in zip(mixture.components, again.components, strict=True):

@@ -11,7 +11,7 @@ import pytest
 
 import episafe as es
 from episafe.deployment import session as session_module
-from episafe.deployment.journal import Kind
+from episafe.deployment.frame_kinds import Kind
 from episafe.storage.frames import read
 from test_journal import CHAIN, observing, same_record, tuned
 from test_monitors import half_as_useful, told
@@ -97,8 +97,9 @@ def test_a_halt_is_a_line_of_the_trail_and_survives_a_copy(tmp_path):
         session.resume_exploring("mended by Ada")
         session.halt("and the valve")
     said = [json.loads(line) for line in (tmp_path / "a" / "audit.jsonl").read_text().splitlines()]
-    events = [(line["event"], line["reason"]) for line in said if "event" in line]
+    events = [(line["event"], line["reason"]) for line in said if "reason" in line and "event" in line]
     assert events == [("halt", "the pump is broken"), ("resume", "mended by Ada"), ("halt", "and the valve")]
+    assert [line["event"] for line in said if "event" in line][-1] == "close"
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     with es.open(tmp_path / "b", agent=tuned()) as session:
         assert session.plan().reason == "halted: and the valve"
@@ -141,7 +142,7 @@ def test_a_run_that_monitors_halt_is_taken_up_halted(tmp_path):
     es.run(cmdp, build(), halted + 5, monitors=es.Monitors(task), folder=tmp_path)
     same_record(es.resume(tmp_path, 1000, cmdp=cmdp, agent=build()), alone)
     audit = es.audit(tmp_path, agent=build())
-    assert audit.damage == [] and sum("event" in json.loads(line) for line in audit.lines) == 1
+    assert audit.damage == [] and sum(json.loads(line).get("event") == "halt" for line in audit.lines) == 1
 
 
 def test_opening_costs_what_came_since_the_checkpoint(tmp_path, monkeypatch):
@@ -205,7 +206,7 @@ def test_simulated_bandit_folders_are_resumed_and_audited(tmp_path, name):
     es.bandits.run(bandit, build(), 1300, seed=2, folder=tmp_path)
     same_record(es.resume(tmp_path, 3000, cmdp=bandit, agent=build()), alone)
     audit = es.audit(tmp_path, agent=build())
-    assert audit.damage == [] and audit.episodes == 3000 and audit.recomputed == len(audit.lines)
+    assert audit.damage == [] and audit.episodes == 3000 and audit.recomputed == audit.num_plans
 
 
 class Incumbent(es.OPSE):
@@ -238,16 +239,16 @@ def test_records_say_who_acted():
 
 def forced(monkeypatch, kind, after):
     """Monitors that raise a halting alarm after so many episodes."""
-    watch = kind.watch
+    settle = kind._settle
 
-    def forcing(self, plan, seen):
-        found = watch(self, plan, seen)
+    def forcing(self, facts, outcome):
+        found = settle(self, facts, outcome)
         if int(self._seen.counts[0]) == after:
             self.alarms.append(es.Alarm("bound", "forced", after))
             found = [*found, self.alarms[-1]]
         return found
 
-    monkeypatch.setattr(kind, "watch", forcing)
+    monkeypatch.setattr(kind, "_settle", forcing)
 
 
 def full_once(monkeypatch):

@@ -60,6 +60,7 @@ def test_what_needs_the_slack_says_so_and_what_has_it_needs_no_guess():
     for needs in (
         lambda: es.OPSE(told, es.Constants.proposing(), certifier=es.certify.Observation(0.05)),
         lambda: es.OPSE(told, es.Constants.proposing(), certifier=es.certify.FreshData(0.05)),
+        lambda: es.OPSE(told, es.Constants.proposing(), certifier=es.certify.Box(0.05)),
         lambda: es.DOPE.authors(told, 100),
     ):
         with pytest.raises(es.InvalidProblem, match=r"the slack is not known, and this needs it: measure it"):

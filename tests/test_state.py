@@ -50,7 +50,7 @@ def test_the_agents_above_leave_the_incumbent():
     assert min(left.values()) > 0, left
 
 
-@pytest.mark.parametrize("certifier", [es.certify.Observation(0.1), es.certify.FreshData(0.1)])
+@pytest.mark.parametrize("certifier", [es.certify.Observation(0.1), es.certify.FreshData(0.1), es.certify.Box(0.1)])
 def test_a_certificate_goes_on_over_trials_and_epochs(certifier, tmp_path):
     """As long as it takes for policies to come and go."""
     cmdp = es.make("tabular", seed=3)
@@ -155,6 +155,7 @@ SOME = [
     ("tabular", "opse"),
     ("tabular", "opse observation"),
     ("tabular", "opse fresh data"),
+    ("tabular", "opse box"),
     ("streaming", "dope"),
     ("linear", "opse"),
     ("drift cells", "opse"),
@@ -189,7 +190,7 @@ def test_the_state_of_another_agent_or_task_is_refused_with_what_differs():
         es.Ghosh2024(cmdp.task, constants()).restore(state)
     with pytest.raises(ValueError, match="what the task tells differ"):
         es.OPSE(es.make("tabular", seed=4).task, constants()).restore(state)
-    for version, remedy in ((3, "update it"), (1, "learn what it knew again")):
+    for version, remedy in ((4, "update it"), (1, "learn what it knew again")):
         with pytest.raises(es.DamagedFile, match=remedy):
             es.OPSE(cmdp.task, constants()).restore({**state, "agent.version": np.array(version)})
 

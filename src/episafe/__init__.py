@@ -1,4 +1,4 @@
-"""episafe: improve a policy online without one unsafe episode."""
+"""episafe: improve a policy online while the *expected* utility of every deployed policy stays above a threshold."""
 
 import importlib
 from types import ModuleType
@@ -10,8 +10,10 @@ from episafe.agents.dope import DOPE, Radius
 from episafe.agents.fixed import Fixed
 from episafe.agents.ghosh2024 import Ghosh2024
 from episafe.agents.opse import OPSE
+from episafe.agents.rollout import Rollout
 from episafe.deployment.audit import audit
 from episafe.deployment.opening import open  # es.open, never imported by itself
+from episafe.deployment.repair import repair
 from episafe.deployment.session_book import Deployment
 from episafe.envs import make
 from episafe.errors import DamagedFile, Infeasible, InUse, InvalidEpisode, InvalidProblem, NotKept
@@ -67,6 +69,7 @@ __all__ = [
     "Policy",
     "Radius",
     "Record",
+    "Rollout",
     "SampledCMDP",
     "SampledTask",
     "Sections",
@@ -86,6 +89,7 @@ __all__ = [
     "open",
     "play",
     "play_batch",
+    "repair",
     "resume",
     "run",
 ]

@@ -1,5 +1,6 @@
 """Border checks: each returns its input as float64, unchanged, or says where it is wrong and what to do."""
 
+import inspect
 import math
 import operator
 from typing import Any
@@ -63,7 +64,7 @@ def within_unit_norm(name: str, phi: Array, tolerance: float = TOLERANCE) -> Non
     """Refuse features (…, d) of norm above 1."""
     norm = np.linalg.norm(phi, axis=-1)
     if (norm > 1 + tolerance).any():
-        remedy = f"divide all features by the largest norm there is, here {norm.max():.12g}"
+        remedy = f"divide all by the largest norm there is, here {norm.max():.12g}, and multiply norm_bound by it"
         _refuse_where(norm > 1 + tolerance, norm, name, f" has norm {{:.12g}} > 1: {remedy}")
 
 
@@ -93,6 +94,19 @@ def as_slack(value: Any) -> float | None:
     if slack <= 0:
         raise InvalidProblem(f"slack must be > 0, got {slack}: give what the incumbent has above the threshold")
     return slack
+
+
+def as_norm_bound(value: Any, dim: int) -> float:
+    """B > 0, by default the paper's √d; inf where P is known not to be linear in the features."""
+    if value is None or value == math.inf:
+        return math.sqrt(dim) if value is None else math.inf
+    bound = as_number("norm_bound", value)
+    if bound <= 0:
+        raise InvalidProblem(
+            f"norm_bound must be > 0, got {bound}: give B with ‖Σ μ_h(s') g(s')‖ <= B max g for every g >= 0, or leave "
+            "it out for √d"
+        )
+    return bound
 
 
 def as_count(name: str, value: Any) -> int:
@@ -162,6 +176,20 @@ def _refuse_where(mask: Any, values: Array, name: str, fault: str) -> None:
     if mask.any():
         place = [int(i) for i in np.argwhere(mask)[0]]
         raise InvalidProblem(f"{name}{place or ''}{fault.format(values[tuple(place)])}")
+
+
+def require_takes(name: str, function: Any, example: str, *given: Any) -> None:
+    """Refuse a function that cannot be called with what it will be given; `example` shows one that can."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # nobody knows it, as of some that are built in
+        return
+    try:
+        signature.bind(*given)
+    except TypeError as error:
+        raise InvalidProblem(
+            f"{name} is called as {example}, and takes {signature} ({error}): give it that form"
+        ) from None
 
 
 def as_index(name: str, value: Any, least: int = 0) -> int:

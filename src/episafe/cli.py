@@ -5,12 +5,14 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from traceback import format_exception
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from episafe import envs
 from episafe.deployment.folder import holds_journal
@@ -21,23 +23,35 @@ from episafe.experiments.agent_choice import build_agent, certified, choose, par
 from episafe.experiments.comparisons import compare, reproduce
 from episafe.learning.replanning import parse_replan
 from episafe.monitors import Monitors
+from episafe.plain_text import printable
 from episafe.registry import AGENTS, BANDIT_AGENTS, CERTIFIERS
 from episafe.runs.kept_run import resume as resume_run
 from episafe.runs.record import SETTINGS, Record
 from episafe.runs.run import run as run_agent
 from episafe.tools import environment_check as own_problem
+from episafe.tools.named_object import errors_inside, named
 
 FAILED, USAGE, UNSAFE, DAMAGED, INTERRUPTED = 1, 2, 3, 4, 130
 CODES = {InvalidProblem: UNSAFE, DamagedFile: DAMAGED, FileNotFoundError: USAGE, OSError: FAILED}  # the first that fits
 
 app = typer.Typer(
     name="episafe",
-    help="Improve a policy online without one unsafe episode.",
+    help="Improve a policy online while the *expected* utility of every deployed policy stays above a threshold.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-console, errors = Console(), Console(stderr=True)
+
+
+class Terminal(Console):
+    """A console that obeys no control character of what it is given: names, reasons and errors come from anywhere."""
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        """Text with its markup, every control character shown."""
+        return super().render_str(printable(text), **how)
+
+
+console, errors = Terminal(), Terminal(stderr=True)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program.")]
 Env = Annotated[str, typer.Option(help="Environment; see `episafe list`.")]
@@ -46,6 +60,12 @@ EpisodesEach = Annotated[int, typer.Option(min=1, help="Episodes of each run.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for records, figures and the report.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Processes; default: one a core.")]
 Experiment = Callable[[bool, Path, int | None, Console], dict[str, str]]
+
+
+@app.callback()
+def begin() -> None:
+    """Show what goes wrong beyond the errors below, as Python does, and obey no control character in it."""
+    sys.excepthook = lambda *raised: print(printable("".join(format_exception(*raised))), end="", file=sys.stderr)
 
 
 @contextmanager
@@ -158,20 +178,45 @@ def audit(
 ) -> None:
     """Verify the audit trail, recompute every certificate from the recorded episodes, and print what was found.
 
-    Exit code 4 if something is damaged, 1 if no certificate could be recomputed.
+    What another version deployed must have passed the check, whatever proposed it: the verdict says what was done.
+    Exit code 4 if something is damaged, 1 if the agent could not be built or a bound is in doubt.
     """
     from episafe.deployment.audit import audit as audit_folder
     from episafe.reports import audit_page
     from episafe.storage.atomic_files import write_text
 
     with exit_codes():
-        found = audit_folder(folder, own_problem.named(agent)() if agent else None, head)
+        found = audit_folder(folder, _built(agent) if agent else None, head)
         said = found.as_dict()
         if page is not None:
             write_text(page, audit_page.as_html(said, found.lines))
     typer.echo(json.dumps(said, indent=2) if as_json else audit_page.as_text(said, found.lines))
-    if not found.is_whole or found.recomputed is None:
+    if not found.is_whole or found.recomputed is None or found.doubts:
         raise typer.Exit(FAILED if found.is_whole else DAMAGED)
+
+
+def _built(name: str) -> Any:
+    """The agent that a function `module:name` of the user builds."""
+    build = named(name)
+    with errors_inside(name):
+        return build()
+
+
+@app.command(epilog="Example: `episafe repair mine`, after `episafe audit mine` said that it is damaged")
+def repair(
+    folder: Annotated[Path, typer.Argument(help="A folder of `episafe run --out` or `es.open` that nobody has open.")],
+    as_json: AsJson = False,
+) -> None:
+    """Keep the longest provable beginning of a damaged journal, put the rest beside it, and say what that costs.
+
+    Nothing is deleted. A live session is halted afterwards, until a person lets it explore again. Exit code 4 if there
+    is no beginning that can be proved.
+    """
+    from episafe.deployment.repair import repair as repair_folder
+
+    with exit_codes():
+        found = repair_folder(folder)
+    _print(found.as_dict(), as_json, lines=[escape(line) for line in found.lines()], soft_wrap=True)
 
 
 @app.command(epilog="Example: `episafe check shop:problem`, with `problem = es.from_gymnasium(…)` in shop.py")
@@ -192,7 +237,7 @@ def check(
         findings = own_problem.check(own_problem.load(name), episodes, seed, confirm or ())
     colours = {"ok": "green", "warning": "yellow", "error": "red", "confirm": "magenta"}
     lines = [f"[{colours[one.verdict]}]{one.verdict:8}[/] {one.what}: {escape(one.found)}" for one in findings]
-    _print([vars(finding) for finding in findings], as_json, lines=lines)
+    _print([vars(finding) for finding in findings], as_json, lines=lines, soft_wrap=True)
     asked, questions = on_terminal() and not as_json, [one.what for one in findings if one.verdict == "confirm"]
     if any(one.verdict == "error" for one in findings) or not all(
         asked and typer.confirm(f"{what}: is that meant?") for what in questions
@@ -223,7 +268,7 @@ def _experiment(run_all: Experiment, quick: bool, out: Path | None, default: str
             errors.print("stopped; run the same command again to finish what is missing")
             raise typer.Exit(INTERRUPTED) from None
     for name, reason in failures.items():
-        errors.print(f"[red]failed:[/red] {name}: {reason}", highlight=False, soft_wrap=True)
+        errors.print(f"[red]failed:[/red] {escape(name)}: {escape(reason)}", highlight=False, soft_wrap=True)
     if failures:
         raise typer.Exit(FAILED)
 
@@ -249,7 +294,7 @@ def report(folder: Annotated[Path, typer.Argument(help="A folder with records.")
     with exit_codes():
         if not folder.is_dir():
             raise FileNotFoundError(f"there is no folder {folder}")
-        console.print(f"wrote {write_report(folder)}", highlight=False)
+        console.print(escape(f"wrote {write_report(folder)}"), highlight=False)
 
 
 @app.command(epilog="Example: `episafe bench --quick --json`")
@@ -305,26 +350,38 @@ def calibrate(
         )  # fmt: skip
     facts = {"level": "calibrated", "multiplier": found.multiplier, "statement": found.statement}
     facts["trials"] = [vars(trial) for trial in found.trials]
-    _print(facts, as_json, [calibrating.table(found)], [f"calibrated: {found.statement}"], soft_wrap=True)
+    _print(facts, as_json, [calibrating.table(found)], [escape(f"calibrated: {found.statement}")], soft_wrap=True)
 
 
 @app.command(epilog="Example: `episafe frontier --seeds 5 --episodes 2000 --out frontier`")
 def frontier(
     env: Annotated[list[str] | None, typer.Option(help="Environment, may be repeated; default: all three.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Fresh problems an environment.")] = 20,
+    seeds: Annotated[int, typer.Option(min=1, help="Problems an environment that settings are compared on.")] = 20,
+    fresh: Annotated[
+        int, typer.Option(min=1, help="Other problems, to judge the best setting of each agent on.")
+    ] = 100,
     episodes: EpisodesEach = 10_000,
-    out: Annotated[Path, typer.Option(help="Folder for frontier.csv and frontier.png.")] = Path("frontier"),
+    out: Annotated[Path, typer.Option(help="Folder for frontier.csv, winners.csv and frontier.png.")] = Path(
+        "frontier"
+    ),
     as_json: AsJson = False,
 ) -> None:
-    """Draw regret against violation over the constants, for OPSE, Ghosh et al. and DOPE, the same budget for each."""
+    """Draw regret against violation over the constants, for OPSE, Ghosh et al. and DOPE, the same budget for each.
+
+    The best setting of each agent without a violation is run again on fresh problems: only that says what it is worth.
+    """
     from episafe.tools import frontier as tracing
 
     with exit_codes():
         chosen = tuple(env or tracing.ENVS)
         with progress.bar("episafe frontier", tracing.num_points(chosen), errors) as advance:
             points = tracing.frontier(chosen, seeds, episodes, advance)
-        paths = tracing.write_frontier(points, out)
-    _print(points, as_json, lines=[f"wrote {path}" for path in paths])
+        best = tracing.picked(points)
+        with progress.bar("the best, on fresh problems", len(best), errors) as advance:
+            winners = tracing.judged(best, fresh, advance)
+        paths = tracing.write_frontier(points, winners, out)
+    found = {"points": points, "winners": winners}
+    _print(found, as_json, [tracing.table(winners)], [escape(f"wrote {path}") for path in paths])
 
 
 def _show(record: Record, as_json: bool) -> None:
@@ -342,5 +399,5 @@ def _show(record: Record, as_json: bool) -> None:
     } | {name: record.settings[name] for name in ("level", "alarms") if name in record.settings}
     table = Table(show_header=False)
     for name, value in facts.items():
-        table.add_row(name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else str(value))
+        table.add_row(name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else escape(str(value)))
     _print(facts, as_json, [table])

@@ -83,8 +83,13 @@ CERTIFIERS = {
         "episafe.certify:FreshData",
         "regression on data that a policy was fixed before; assumes linear features, listed states; no mixtures",
     ),
+    "box": (
+        "episafe.certify:Box",
+        "a confidence box of the kernel for all policies at once; assumes listed states, no features; few mixtures",
+    ),
 }
 PARTS = (  # other classes that an agent may be given an instance of, and be built with again
+    "episafe.learning.constants:CalibratedFor",
     "episafe.learning.constants:Constants",
     "episafe.learning.theory_constants:Sizes",
     "episafe.learning.replanning:Every",
@@ -108,6 +113,13 @@ def known_class(name: str) -> Any:
     return next((resolve_name(path) for path in paths if path.partition(":")[2] == name), None)
 
 
+def labelled_class(label: str) -> Any:
+    """The class of the agent that this registry has by this label; None where there is none."""
+    entry = REGISTRY.get(label)
+    build = entry and (entry.mdp or entry.bandit)
+    return resolve_name(build.agent) if build else None
+
+
 REGISTRY: dict[str, Entry] = {
     "opse": Entry(
         "OPSE-LCMDP (Alg. 2 of the paper): every policy is the incumbent or passed the pessimistic check",
@@ -117,6 +129,11 @@ REGISTRY: dict[str, Entry] = {
         " the threshold; otherwise it deploys the incumbent, a policy known to be safe.",
         mdp=Build("episafe.agents.opse:OPSE"),
         frontier=("tuned", "published"),
+    ),
+    "opse-released": Entry(
+        "the same by the rules of the paper's released code, which made the published figures; slow",
+        "OPSE-LCMDP, released rules",
+        mdp=Build("episafe.agents.opse:OPSE", arguments=lambda _: {"variant": "released"}),
     ),
     "opse-observation": Entry(
         "OPSE as a proposer; every deployed mixture is certified by observed utilities, proved at 95 %",
@@ -139,6 +156,17 @@ REGISTRY: dict[str, Entry] = {
         mdp=Build("episafe.agents.opse:OPSE", arguments=lambda _: {"certifier": make_certifier("fresh-data")}),
         only_proposes=True,
     ),
+    "opse-box": Entry(
+        "OPSE as a proposer; every deployed policy is certified by a confidence box of the kernel, proved at 95 %",
+        "OPSE, certified by a box",
+        "#E69F00",
+        "longdashdot",
+        story="keeps a confidence box of the transition kernel, which holds for all policies at all times. It deploys "
+        "a Markov policy of large optimistic reward whose utility reaches the threshold at worst in the box; before "
+        "it knows one, a mixture with the incumbent.",
+        mdp=Build("episafe.agents.opse:OPSE", arguments=lambda _: {"certifier": make_certifier("box")}),
+        only_proposes=True,
+    ),
     "ghosh": Entry(
         "Ghosh et al. 2024: optimistic in the utility too, violates while it learns",
         "Ghosh et al. 2024",
@@ -148,6 +176,12 @@ REGISTRY: dict[str, Entry] = {
         " baseline. It does not promise that every episode is safe.",
         mdp=Build("episafe.agents.ghosh2024:Ghosh2024"),
         frontier=("published",),
+        published_as="ghosh",
+    ),
+    "ghosh-released": Entry(
+        "the same by the rules of the paper's released code, which made the published figures; slow",
+        "Ghosh et al. 2024, released rules",
+        mdp=Build("episafe.agents.ghosh2024:Ghosh2024", arguments=lambda _: {"variant": "released"}),
         published_as="ghosh",
     ),
     "dope": Entry(
@@ -246,6 +280,7 @@ REGISTRY: dict[str, Entry] = {
         plans=False,
     ),
     "fixed": Entry("a policy of your own for ever", "Fixed policy", plans=False),
+    "rollout": Entry("opaque policies beside an incumbent, by their totals alone, proved at 95 %", "Rollout"),
 }
 AGENTS = {name: entry for name, entry in REGISTRY.items() if entry.mdp is not None}
 BANDIT_AGENTS = {name: entry for name, entry in REGISTRY.items() if entry.bandit is not None}

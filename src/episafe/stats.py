@@ -9,6 +9,7 @@ from episafe.types import Array
 Z_95, Z_99 = 1.96, 2.5758  # quantiles of two-sided normal intervals
 BOLDEST = 0.9  # of the largest bet at which no capital can be lost in full
 HALVINGS = 50
+RHO = 0.18  # an anytime radius is tightest after some tens of values
 
 
 def normal_interval(values: Array, z: float = Z_95) -> tuple[Array, Array]:
@@ -35,6 +36,26 @@ def rate_bound(num_hits: int, num_trials: int, confidence: float) -> float:
     if num_hits == num_trials:
         return 1.0
     return float(beta.ppf(confidence, num_hits + 1, num_trials - num_hits))
+
+
+def rate_interval(num_hits: int, num_trials: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Clopper-Pearson interval of a rate: each end is missed with probability (1 − confidence)/2 at most."""
+    one_sided = (1 + confidence) / 2
+    return 1 - rate_bound(num_trials - num_hits, num_trials, one_sided), rate_bound(num_hits, num_trials, one_sided)
+
+
+def anytime_radius(n: float, deviations: float, level: float) -> float:
+    """How far the mean of n values may be from the truth on one side; `deviations`: their Σ(x − mean)².
+
+    The asymptotic confidence sequence of Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas (2021): for large n the mean
+    is never off by more, at all n together, with probability 1 − level. Infinite for n < 2.
+
+        s √(2 (nρ² + 1)/(n²ρ²) · ln(√(nρ² + 1)/level)),   s the standard deviation
+    """
+    if n < 2:
+        return math.inf
+    s, grows = math.sqrt(deviations / (n - 1)), n * RHO**2 + 1
+    return s * math.sqrt(2 * grows / (n * RHO) ** 2 * math.log(math.sqrt(grows) / level))
 
 
 def mean_interval(values: Array, delta: float) -> tuple[float, float]:

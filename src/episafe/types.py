@@ -4,6 +4,7 @@ Shapes are written in docstrings: H steps, S states, A actions, d features.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -16,26 +17,38 @@ IntArray = NDArray[np.int64]
 Source = Literal["safe", "zero", "search", "fixed"]
 SOURCES: tuple[Source, ...] = get_args(Source)
 SAFE, ZERO, SEARCH, FIXED = range(4)  # the sources as kernels and columns number them: positions in SOURCES
+Variant = Literal["released", "text"]  # by the code behind the published figures, or by the words of the paper
 Level = Literal["theorem", "calibrated", "heuristic"]
+Move = Callable[[int, Any, int, Any], tuple[Any, float, float]]  # (h, state, action, w) ↦ next state, reward, utility
 HELD = -1  # the number of a plan that is not the agent's decision: the incumbent, because something else went wrong
 
 
 @dataclass(frozen=True)
 class Episode:
-    """What was seen in one episode.
+    """What was seen in one episode. One without states and actions has its totals alone.
 
     Attributes:
         states: s_1..s_{H+1}, length H+1.
         actions: a_1..a_H, length H.
         rewards, utilities: observed ones, length H, for learners that do not know them.
         component: which policy of a mixture acted.
+        trace: (start, (w_1, …, w_H)), what chance brought, where it is exogenous; None where something was not seen.
+        total_utility, total_reward: of the whole episode, where its steps were not seen.
     """
 
-    states: Any
-    actions: Any
+    states: Any = None
+    actions: Any = None
     rewards: Any = None
     utilities: Any = None
     component: int | None = None
+    trace: Any = None
+    total_utility: Any = None
+    total_reward: Any = None
+
+    @classmethod
+    def of_totals(cls, utility: Any, reward: float = 0.0, component: int | None = None) -> "Episode":
+        """An episode of which only totals are known: it may certify, and teaches no planner."""
+        return cls(component=component, total_utility=utility, total_reward=reward)
 
 
 @dataclass(frozen=True)

@@ -13,19 +13,21 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from episafe.agents import plan_arrays
+from episafe.certify.base import INCUMBENT, require_free_name
 from episafe.errors import InvalidEpisode
 from episafe.learning.policy_arrays import PolicyArrays, restored_policies
 from episafe.learning.regression import AnyRegression
 from episafe.learning.replanning import Every, Replanning
-from episafe.problems.policy import Policy
+from episafe.problems.policy import Component, Policy
 from episafe.storage.atomic_files import read_arrays, write_arrays
+from episafe.storage.json_values import as_text, from_text
 from episafe.storage.state_reader import Saved, State, under
 from episafe.types import HELD, Array, Level, Plan
 
-VERSION = 2  # of the names and meanings of the entries of a state
+VERSION = 3  # of the names and meanings of the entries of a state
 STORABLE = "give it the methods _learned_state and _restore_learned (see agents/dope.py)"
-TASKS = {"mdp": "an es.Task or es.SampledTask", "bandit": "an es.bandits.BanditTask"}
-Problem = Literal["mdp", "bandit"]
+TASKS = {"mdp": "an es.Task or es.SampledTask", "bandit": "an es.bandits.BanditTask", "rollout": "a RolloutTask"}
+Problem = Literal["mdp", "bandit", "rollout"]
 
 
 class Agent(ABC):
@@ -43,14 +45,17 @@ class Agent(ABC):
             `observe` (`observe_signals`, where the task does not tell them), `information`, `num_learned`,
             `check_length`, `state`, `restored`, `settings` and `arguments`: a `SoftmaxPlanner`, a `RegressionLearner`.
         round: that the plan in force was, or the next one is, made for; 0 unless arms change.
+        candidates: the policies that it was given to try, by their names.
     """
 
     name: ClassVar[str]
     certified: ClassVar[bool]  # whether every plan is the incumbent or passed the check
-    problem: ClassVar[Problem] = "mdp"  # what it plays: episodes, or single rounds
+    problem: ClassVar[Problem] = "mdp"  # what it plays: episodes, single rounds, or whatever has a total
+    uses_traces: bool = False  # whether its episodes must say what chance brought
     level: Level = "heuristic"
     learner: Any = None
     round: int = 0
+    _first_id = 0
 
     def __init__(self, task: Any, replan: Replanning, label: str = "") -> None:
         if getattr(task, "kind", "") != self.problem:
@@ -61,8 +66,12 @@ class Agent(ABC):
         self.task, self.replan, self.label = task, replan, label or self.name
         self._plan: Any = None
         self._learned = False  # anything since the plan in force was made
+        self._deployment: int | None = None  # that the report is of which is being learned, where a session counts
+        self._named = True  # whether it is sure which deployment that is
+        self._awaited: dict[int, Any] = {}  # deployments and, where they wait for their turn, their reports
         self.information_then: Array = np.zeros(0)
         self.num_runs = 0  # by `run`, which draws other random numbers in each
+        self.candidates: dict[str, Policy] = {}
         self.logs: list[str] = []  # SHA-256 of those learned: one that is learned twice would count twice
 
     def plan(self, round: int | None = None) -> Any:
@@ -78,11 +87,91 @@ class Agent(ABC):
             self._put_in_force(self._attempt())
         return self._plan
 
+    @property
+    def learns_in_order(self) -> bool:
+        """Whether a session must hand on reports in the order of deployments.
+
+        A model of level theorem holds for data whose number and order do not depend on their noise: so it learns from
+        the deployments before the oldest one that is not reported, and from no others.
+        """
+        return self.level == "theorem"
+
+    @property
+    def needs_names(self) -> bool:
+        """Whether a report must say which deployment it is of, where several of a plan are under way."""
+        return self.learns_in_order
+
+    def add_candidate(self, name: str, policy: Any) -> None:
+        """Put a policy on trial under a name of its own; what is proved of it is proved from later deployments.
+
+        The name stands for the policy as it is: one that changes is a new candidate. Where several threads use a
+        session, call `session.add_candidate`. A journal knows candidates by their names alone: an agent that goes on
+        with it is given all of them again, under the same names, before it is opened.
+        """
+        self._check_candidate(policy)
+        require_free_name(name, policy, {**self.candidates, INCUMBENT: self.task.safe_policy})
+        self.candidates = {**self.candidates, name: Component(policy, name)}
+        self.begin_candidate(name)
+        self._learned = self._learned or self._plan is not None  # so that it plans anew
+
+    def hold_candidates(self) -> None:
+        """Take the candidates of an agent that was not used yet off trial, until `begin_candidate` is told of each."""
+        if self.candidates:
+            self._begin_trials()
+
+    def begin_candidate(self, name: str) -> None:
+        """Put a candidate on trial that the agent was given."""
+        self._begin_trial(self.candidates[name])
+
+    def expect(self, plan: Any, deployment: int, component: int | None = None) -> None:
+        """A session has deployed a plan, and will say by this number what came of it, if it is ever told.
+
+        Args:
+            plan: what was decided.
+            deployment: its number.
+            component: which policy of a mixture acts; None where the session tossed no coin, and the report will say.
+        """
+        if self.learns_in_order:
+            self._awaited[deployment] = None
+
+    def abandon(self, deployment: int) -> None:
+        """A session will never be told what came of a deployment. A model of level theorem learns nothing after it."""
+        return
+
+    def hear(self, deployment: int | None, *report: Any, plan_id: int | None = None, named: bool = True) -> None:
+        """`learn` for a session, which counts: what came of the deployment with this number; None for no deployment.
+
+        Args:
+            deployment: its number.
+            report: as for `learn`.
+            plan_id: of its plan.
+            named: whether it is sure that it is this one, and not another of the same plan.
+        """
+        self._named = named
+        if deployment in self._awaited:
+            self.check(*report)
+            self._awaited[deployment] = report, plan_id
+        else:
+            self._hear(deployment, report, plan_id)
+        for number, held in list(self._awaited.items()):
+            if held is None:
+                return
+            del self._awaited[number]
+            self._hear(number, *held)
+
+    def _hear(self, deployment: int | None, report: tuple[Any, ...], plan_id: int | None) -> None:
+        self._deployment = deployment
+        try:
+            self.learn(*report, plan_id=plan_id)
+        finally:
+            self._deployment = None
+
     def learn(self, *report: Any, plan_id: int | None = None) -> None:
         """Take in a report, of whatever policy: an `es.Episode`, or the action, reward and utility of a round.
 
-        Rounds may come as a batch: actions (m, d), rewards (m,), utilities (m,). Late and in any order is fine, as
-        long as what comes, and when, does not depend on its noise. What does not fit the task changes nothing.
+        Rounds may come as a batch: actions (m, d), rewards (m,), utilities (m,). What does not fit the task changes
+        nothing. An agent by itself counts no deployments: what it promises then assumes that each is reported, once,
+        and that neither whether nor when depends on noise that has not arrived. A session (`es.open`) counts them.
         """
         if len(report) > self.task.report_length:  # plan_id, given by its place
             *report, plan_id = report  # type: ignore[assignment]
@@ -90,9 +179,10 @@ class Agent(ABC):
         if plan_id is not None and (self._plan is None or plan_id not in range(self._plan.id + 1)):
             raise InvalidEpisode(f"plan_id {plan_id!r} was not issued by this agent")
         take_in = self._weigh(tuple(report), observed, plan_id)
-        self._observe(*observed)
-        if signals is not None:
-            self._observe_signals(observed, signals)
+        if observed is not None:  # totals alone teach no planner
+            self._observe(*observed)
+            if signals is not None:
+                self._observe_signals(observed, signals)
         take_in()
         self._learned = True
 
@@ -105,16 +195,29 @@ class Agent(ABC):
         if self.learner is not None:
             self.learner.check_length(self.num_learned + num_episodes)
 
+    def succeed(self, plan_id: int) -> None:
+        """Plan at once, as the successor of an agent whose last plan had this number: numbers are not used twice."""
+        self._first_id = plan_id + 1
+        self.plan()
+
     def fall_back(self, reason: str, round: int | None = None) -> Any:
         """Put the incumbent in force as the next plan, as if planning had failed for this reason."""
         self.round = self._as_round(round)
         self._put_in_force(self._incumbent(reason, failed=True))
         return self.plan(round)
 
+    def lose(self, num_plans: int, reason: str) -> None:
+        """Go on from the incumbent, where `num_plans` plans were made and what came of the last of them is lost.
+
+        Their numbers are not given again, and what a certificate has spent on them stays spent.
+        """
+        self._plan = replace(self._incumbent(reason), id=num_plans - 1)
+        self._put_in_force(self._incumbent(reason))
+
     def incumbent_plan(self, reason: str, round: int | None = None) -> Any:
         """The incumbent as a plan that is not put in force, number −1: what is deployed when nothing else may be."""
         policy = self.task.incumbent_policy(self._as_round(round))
-        return self.task.as_plan(policy, "safe", np.nan, np.nan, self.level, reason, HELD)
+        return self.task.as_plan(policy, "safe", np.nan, np.nan, self.level_ahead, reason, HELD)
 
     @property
     def plan_in_force(self) -> Any:
@@ -130,6 +233,25 @@ class Agent(ABC):
     def num_learned(self) -> int:
         """How many episodes or observations were learned from, logged ones included."""
         return int(self._own_learner().num_learned)
+
+    @property
+    def rechecks(self) -> bool:
+        """Whether `bound_anew` knows the bound of whatever was deployed, by its λ alone."""
+        return False
+
+    def bound_anew(self, lam: float) -> float:
+        """The bound of the policy of λ from all that was learned, whatever proposed λ; where it `rechecks`."""
+        raise NotImplementedError(f"{type(self).__name__} needs the policy itself to bound its utility")
+
+    @property
+    def level_so_far(self) -> Level:
+        """What the bounds of all its plans so far are worth, at least."""
+        return self.level
+
+    @property
+    def level_ahead(self) -> Level:
+        """What the bound of the next plan is worth."""
+        return self.level
 
     @property
     def is_used(self) -> bool:
@@ -161,7 +283,12 @@ class Agent(ABC):
     def fingerprint(self) -> str:
         """SHA-256 over the settings and what the task tells; of functions, what they say of the initial state."""
         said = [type(self).__name__, self._identity()]
-        return plan_arrays.fingerprint(said, self.task.numbers(self._own_policy()))
+        return plan_arrays.fingerprint(said, self.task.numbers([self.task.safe_policy, *self._own_policies()]))
+
+    def fingerprint_but_incumbent(self) -> str:
+        """The same without the incumbent: what stays the same where a person has replaced that, and nothing else."""
+        said = [type(self).__name__, {name: one for name, one in self._identity().items() if name != "safe_policy"}]
+        return plan_arrays.fingerprint(said, self.task.numbers(self._own_policies()))
 
     def save(self, path: str | Path) -> None:
         """Write the `state` to one .npz file, atomically, without pickle."""
@@ -172,13 +299,13 @@ class Agent(ABC):
 
         An agent that was built alike, for the same task, goes on from it bit for bit: see `restore`.
         """
-        policies = PolicyArrays(self.task, self._own_policy())
+        policies = PolicyArrays(self.task, self._own_policy(), self.candidates)
         learned = self._learned_state(policies)
         plans = plan_arrays.stored(self.recent_plans(), policies)
         settings = plan_arrays.as_json(self._identity())
         said = {"version": VERSION, "fingerprint": self.fingerprint(), "settings": settings}
         then = {"information_then": self.information_then, "learned": self._learned, "round": self.round}
-        own = {"num_runs": self.num_runs, "logs": np.array(self.logs, dtype=np.str_)}
+        own = {"num_runs": self.num_runs, "logs": np.array(self.logs, dtype=np.str_), **self._awaited_state()}
         return under("agent", {**said, **then, **own}) | learned | plans | policies.state()
 
     def restore(self, state: Mapping[str, Any] | str | Path) -> None:
@@ -199,13 +326,34 @@ class Agent(ABC):
     def _restore(self, saved: Saved) -> None:
         agent = saved.under("agent")
         regression = self._restore_learned(saved)
-        policies = restored_policies(saved, self.task, regression, self._own_policy())
+        policies = restored_policies(saved, self.task, regression, self._own_policy(), self.candidates)
         self._restore_plans(saved, policies, plan_arrays.restored(saved, policies, self.task))
         shape = (0,) if self._plan is None else self._information().shape
         self.information_then = agent.numbers("information_then", shape)
         self._learned, self.round = bool(agent.flags("learned", ())), agent.whole("round")
         self.num_runs, self.logs = agent.whole("num_runs"), agent.texts("logs", (None,)).tolist()
+        self._restore_awaited(agent)
         saved.end()
+
+    def _awaited_state(self) -> State:
+        """Numbers, plans and reports of the deployments that are awaited; "" where there is no report yet."""
+        held = self._awaited.values()
+        plans = [HELD if one is None or one[1] is None else one[1] for one in held]
+        texts = ["" if one is None else as_text(self.task.report_values(*one[0])) for one in held]
+        return {
+            "awaited": np.array(list(self._awaited), dtype=np.int64),
+            "awaited_plans": np.array(plans, dtype=np.int64),
+            "awaited_reports": np.array(texts, dtype=np.str_),
+        }
+
+    def _restore_awaited(self, saved: Saved) -> None:
+        numbers = saved.wholes("awaited", (None,), 0, 2**62).tolist()
+        plans = saved.wholes("awaited_plans", (len(numbers),), HELD, 2**62).tolist()
+        texts = saved.texts("awaited_reports", (len(numbers),)).tolist()
+        self._awaited = {}
+        for number, plan, text in zip(numbers, plans, texts, strict=True):
+            report = (self.task.report_from(from_text(text)), None if plan == HELD else plan) if text else None
+            self._awaited[number] = report
 
     def _require_own(self, saved: Saved, place: str) -> None:
         version = saved.whole("version", 1)
@@ -233,7 +381,7 @@ class Agent(ABC):
         return self._learned and (self.task.changes or self._due())
 
     def _put_in_force(self, plan: Any) -> None:
-        self._plan = replace(plan, id=0 if self._plan is None else self._plan.id + 1)
+        self._plan = replace(plan, id=self._first_id if self._plan is None else self._plan.id + 1)
         self.information_then, self._learned = self._information().copy(), False
 
     def _attempt(self) -> Any:
@@ -245,7 +393,7 @@ class Agent(ABC):
             return self._incumbent(f"planning failed: {type(error).__name__}: {error}", failed=True)
 
     def _incumbent(self, reason: str, utility_bound: float = np.nan, failed: bool = False) -> Plan:
-        facts = ("safe", np.nan, utility_bound, self.level, reason, 0, failed)
+        facts = ("safe", np.nan, utility_bound, self.level_ahead, reason, 0, failed)
         made: Plan = self.task.as_plan(self.task.incumbent_policy(self.round), *facts)
         return made
 
@@ -267,12 +415,34 @@ class Agent(ABC):
         found: Array = self._own_learner().information
         return found
 
-    def _weigh(self, report: tuple[Any, ...], observed: tuple[Any, ...], plan_id: int | None) -> Callable[[], None]:
+    def _weigh(
+        self, report: tuple[Any, ...], observed: tuple[Any, ...] | None, plan_id: int | None
+    ) -> Callable[[], None]:
         """What a report says of the policy that was deployed, for agents that certify by that; may refuse it.
 
         Nothing is changed before what this returns is called, once the report is observed.
         """
+        if observed is None and self._deployment is None:  # a session has counted it, and may show it to monitors
+            raise InvalidEpisode(
+                "the episode has its totals alone, and they certify nothing here: report states and actions, or use a "
+                "certifier that learns from totals, such as es.certify.Observation, and say which plan was deployed"
+            )
         return lambda: None
+
+    def _check_candidate(self, policy: Any) -> None:
+        """Refuse a policy that cannot be put on trial."""
+        raise TypeError(
+            f"{self.label} tries no policies of others: use es.OPSE(…, certifier=es.certify.Observation()), or "
+            "es.Rollout, which needs no model"
+        )
+
+    def _begin_trials(self) -> None:
+        """Begin as if no candidate had been put on trial."""
+        return
+
+    def _begin_trial(self, candidate: Policy) -> None:
+        """Put a candidate on trial, which was checked."""
+        return
 
     def _due(self) -> bool:
         """Whether to plan again, now that something was learned."""
@@ -281,6 +451,10 @@ class Agent(ABC):
     def _identity(self) -> dict[str, Any]:
         """What must be the same for a stored state to make sense, beside the numbers of the task."""
         return {**self.settings(), **self.task.identity()}
+
+    def _own_policies(self) -> list[Policy]:
+        own = self._own_policy()
+        return [] if own is None else [own]
 
     def _own_policy(self) -> Policy | None:
         """A policy that the agent was built with, beside the incumbent."""

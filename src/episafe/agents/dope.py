@@ -14,6 +14,7 @@ from episafe.learning.dope_problem import optimistic_pessimistic
 from episafe.learning.policy_arrays import PolicyArrays
 from episafe.learning.replanning import Every, Replanning
 from episafe.problems.dual_search import Parts
+from episafe.problems.occupancies import markov_policy
 from episafe.problems.policy import TablePolicy
 from episafe.problems.sampled_problem import known_slack
 from episafe.problems.task import Task
@@ -142,5 +143,4 @@ def _markov(task: Task, box: Box, parts: Parts[Greedy]) -> Array:
     for weight, (actions, order) in parts:
         reached = extended_occupancy(box.lower, box.upper, actions, order, task.initial_state)
         mass[steps, states, actions] += weight * reached
-    total = mass.sum(axis=-1, keepdims=True)
-    return np.where(total > 0, mass / np.where(total > 0, total, 1.0), 1 / task.num_actions)
+    return markov_policy(mass, elsewhere=1 / task.num_actions)

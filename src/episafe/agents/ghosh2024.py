@@ -6,16 +6,25 @@ from episafe.agents.base import Agent
 from episafe.learning.constants import Constants
 from episafe.learning.multiplier_search import Bisection, LamSearch
 from episafe.learning.planner import Decision, SoftmaxPlanner
+from episafe.learning.released_planner import planner_of, variant_label
 from episafe.learning.replanning import Replanning
 from episafe.problems.policy import Policy
 from episafe.problems.sampled_problem import AnyTask
-from episafe.types import SOURCES, Plan
+from episafe.types import SAFE, SOURCES, Plan, Variant
 
 
 class Ghosh2024(Agent):
     """The softmax policy of the smallest λ whose *optimistic* utility reaches the threshold. Not episode-wise safe.
 
     No incumbent, no compensation bonus (C_† = B_† = 0), +C_u in place of −C_u; deploys λ_max when even that fails.
+
+    Args:
+        task: what the learner is told.
+        constants: scales, κ and search limits.
+        replan: when to plan again; None for the rule that goes with the constants.
+        search: how λ is looked for.
+        variant: "text" for the rules of the paper that we reproduce, "released" for those of its code (see
+            learning/released_planner.py), which made the published figures.
 
     Differs from the cited paper: λ is found by bisection, where theirs raises it in steps of order K^{-H}; so does the
     paper that we reproduce. Both are heuristic for this algorithm, whose estimate need not be monotone in λ.
@@ -27,11 +36,17 @@ class Ghosh2024(Agent):
     _learned_state, _restore_learned = Agent._learner_state, Agent._restore_learner
 
     def __init__(
-        self, task: AnyTask, constants: Constants, replan: Replanning | None = None, *, search: LamSearch = Bisection()
+        self,
+        task: AnyTask,
+        constants: Constants,
+        replan: Replanning | None = None,
+        *,
+        search: LamSearch = Bisection(),
+        variant: Variant = "text",
     ) -> None:
-        super().__init__(task, constants.replan if replan is None else replan)
-        self.constants, self.search = constants, search
-        self.learner = SoftmaxPlanner(task, constants, pessimistic=False, search=search)
+        super().__init__(task, constants.replan if replan is None else replan, variant_label(self.name, variant))
+        self.constants, self.search, self.variant = constants, search, variant
+        self.learner = planner_of(variant)(task, constants, pessimistic=False, search=search)
 
     @property
     def planner(self) -> SoftmaxPlanner:
@@ -40,6 +55,8 @@ class Ghosh2024(Agent):
 
     def as_plan(self, decision: Decision, policy: Policy | None = None) -> Plan:
         """The plan that a decision stands for; without a policy, the one that the planner has just evaluated."""
+        if decision.source == SAFE:
+            return self._incumbent("the released code begins with the incumbent", decision.utility_bound)
         policy = policy or self.planner.policy(decision.lam)
         return Plan(policy, SOURCES[decision.source], decision.lam, decision.utility_bound, self.level)
 

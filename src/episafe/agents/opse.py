@@ -7,19 +7,21 @@ from typing import Any, ClassVar
 import numpy as np
 
 from episafe.agents.base import Agent
+from episafe.agents.plan_arrays import fingerprint
 from episafe.certify import Certifier, Model
-from episafe.certify.base import Deployment
+from episafe.certify.base import Deployment, Outcome
 from episafe.errors import InvalidEpisode
 from episafe.kernels.mixing import admits
 from episafe.learning.constants import Constants
 from episafe.learning.multiplier_search import Bisection, LamSearch
 from episafe.learning.planner import Decision, SoftmaxPlanner, propose
 from episafe.learning.policy_arrays import PolicyArrays
+from episafe.learning.released_planner import planner_of, variant_label
 from episafe.learning.replanning import Every, Replanning
 from episafe.problems.policy import MixturePolicy, Policy, as_policy
 from episafe.problems.sampled_problem import AnyTask, known_slack
 from episafe.storage.state_reader import Saved, State, under
-from episafe.types import SAFE, SOURCES, Episode, IntArray, Plan
+from episafe.types import SAFE, SOURCES, Level, Plan, Variant
 
 PLANS_REMEMBERED = 1000  # an episode of an older plan is learned from, and counts for no certificate
 
@@ -39,6 +41,8 @@ class OPSE(Agent):
         certifier: what a proposed policy must pass, e.g. `es.certify.Observation(delta=0.05)`.
         num_safe_episodes: episodes of the incumbent, logged ones included, before anything else. The paper uses none;
             `bounds.incumbent_phase` many close a gap in its regret proof (docs/theory.md). Safety needs none.
+        variant: "text" for the rules of the paper, "released" for those of its code (see learning/released_planner.py),
+            which made the published figures; with `Model()` only.
 
     Example:
         >>> import episafe as es
@@ -62,18 +66,24 @@ class OPSE(Agent):
         search: LamSearch = Bisection(),
         certifier: Certifier = Model(),
         num_safe_episodes: int = 0,
+        variant: Variant = "text",
     ) -> None:
-        super().__init__(task, constants.replan if replan is None else replan)
-        self.constants, self.search = constants, search
-        self.level = "heuristic" if task.unknown else constants.level  # nobody has derived C_θ with the rest
-        self.learner = SoftmaxPlanner(task, constants, pessimistic=True, search=search)
+        super().__init__(task, constants.replan if replan is None else replan, variant_label(self.name, variant))
+        self.constants, self.search, self.variant = constants, search, variant
+        self.learner = planner_of(variant)(task, constants, pessimistic=True, search=search)
         if isinstance(num_safe_episodes, bool) or not isinstance(num_safe_episodes, int) or num_safe_episodes < 0:
             raise ValueError(f"num_safe_episodes must be a whole number >= 0, got {num_safe_episodes!r}")
         self.num_safe_episodes = num_safe_episodes
         if isinstance(certifier, type) or not hasattr(certifier, "begin"):
             raise TypeError(f"certifier must be one such as es.certify.Observation(delta=0.05), got {certifier!r}")
         self.certifier = certifier
-        self.certificate = certifier.begin(task)
+        self.certificate: Any = certifier.begin(task)
+        if self.certificate is None and constants.only_proposes:
+            raise ValueError(
+                "Constants.proposing() has C_u = 0, so that its own check proves nothing: give it a certifier, such as "
+                "es.certify.Observation(delta=0.05), or take other constants, such as Constants.tuned(task)"
+            )
+        self.level = self._level_of_constants()
         self._issued: dict[int, Plan] = {}
         self._reports_utilities: bool | None = None
         if self.certificate is not None:
@@ -83,11 +93,45 @@ class OPSE(Agent):
                 raise ValueError(f"{certifier!r} decides itself when to ask for a plan: leave out replan={replan!r}")
             if num_safe_episodes:
                 raise ValueError(f"{certifier!r} begins with the incumbent by itself: leave out num_safe_episodes")
+            if variant != "text":
+                raise ValueError(f"{certifier!r} goes with the rules of the text: leave out variant={variant!r}")
 
     @property
     def planner(self) -> SoftmaxPlanner:
         """What it learns and plans by."""
         return self.learner
+
+    @property
+    def procedure(self) -> str:
+        """How it works beside its constants, in words; what a calibration is bound to."""
+        said = f"{type(self).__name__}, {self.certifier!r}, {self.replan!r}, {self.search}"
+        return f"{said}, num_safe_episodes={self.num_safe_episodes}" if self.num_safe_episodes else said
+
+    @property
+    def level_so_far(self) -> Level:
+        """That of the constants, or "heuristic" where more was learned than they were calibrated for."""
+        return self._level_at(self.num_learned)
+
+    @property
+    def level_ahead(self) -> Level:
+        """The same with one episode more."""
+        return self._level_at(self.num_learned + 1)
+
+    def _level_at(self, num_episodes: int) -> Level:
+        """The level up to this episode, counted from 1; a calibration is about runs of a length, without logs."""
+        told = self.constants.calibrated_for
+        if self.level != "calibrated" or told is None:
+            return self.level
+        return "heuristic" if num_episodes > told.num_episodes or self.logs else "calibrated"
+
+    def _level_of_constants(self) -> Level:
+        if self.task.unknown or self.variant != "text":
+            return "heuristic"  # nobody has derived C_θ with the rest, nor constants for other rules
+        if self.constants.level != "calibrated":
+            return self.constants.level
+        told = self.constants.calibrated_for
+        ours = fingerprint([], self.task.numbers([self.task.safe_policy])), self.procedure
+        return "calibrated" if told is not None and (told.task, told.procedure) == ours else "heuristic"
 
     def plan(self, round: int | None = None) -> Plan:
         """The plan for the next episode: the last one, unless it is time for a new one. Deterministic."""
@@ -120,7 +164,7 @@ class OPSE(Agent):
         if decision.source == SAFE:
             return self._incumbent("no λ up to lam_max is known to be safe yet", decision.utility_bound)
         policy = policy or self.planner.policy(decision.lam)
-        return Plan(policy, SOURCES[decision.source], decision.lam, decision.utility_bound, self.level)
+        return Plan(policy, SOURCES[decision.source], decision.lam, decision.utility_bound, self.level_ahead)
 
     def as_certified(self, found: Deployment) -> Plan:
         """The plan that a certificate allows; the check is made here once more."""
@@ -129,14 +173,77 @@ class OPSE(Agent):
         policy = as_policy(found.policy)  # a certifier of somebody else may deploy any
         return Plan(policy, found.source, found.lam, found.utility_bound, self.level, found.reason)
 
+    @property
+    def rechecks(self) -> bool:
+        """Whether the planner's own bound is the certificate."""
+        return self.certificate is None
+
+    def bound_anew(self, lam: float) -> float:
+        """The planner's bound of π^λ."""
+        self.planner.reach(self.planner.num_learned + 1)
+        return self.planner.bound_now(lam)
+
+    def lose(self, num_plans: int, reason: str) -> None:
+        """Go on from the incumbent after plans that are lost; each of them may have put a candidate on trial."""
+        if self.certificate is not None:
+            if not hasattr(self.certificate, "lose"):
+                raise NotImplementedError(f"{self.certifier!r} cannot go on after a loss: give its certificate `lose`")
+            self.certificate.lose(num_plans - (0 if self._plan is None else self._plan.id + 1))
+        super().lose(num_plans, reason)
+
+    def _check_candidate(self, policy: Any) -> None:
+        if not hasattr(self.certificate, "add"):
+            super()._check_candidate(policy)
+        if not hasattr(policy, "probabilities"):
+            raise TypeError(
+                f"a candidate needs probabilities here, got {policy!r}: give an es.TablePolicy or an object with "
+                "probabilities(h, state); es.Rollout tries whatever acts"
+            )
+        self.task.as_policy(policy)
+
+    def _begin_trials(self) -> None:
+        self.certificate = self.certifier.begin(self.task)
+
+    def _begin_trial(self, candidate: Policy) -> None:
+        self.certificate.add(candidate)
+
     def _due(self) -> bool:
         return super()._due() if self.certificate is None else self.certificate.is_due()
 
-    def _weigh(self, report: tuple[Any, ...], observed: tuple[Any, ...], plan_id: int | None) -> Callable[[], None]:
+    @property
+    def learns_in_order(self) -> bool:
+        """Only where the model itself is the certificate: others count deployments."""
+        return self.certificate is None and super().learns_in_order
+
+    @property
+    def needs_names(self) -> bool:
+        """Where the model is the certificate and of level theorem, or the certificate says so."""
+        return super().needs_names or bool(getattr(self.certificate, "needs_names", False))
+
+    def expect(self, plan: Plan, deployment: int, component: int | None = None) -> None:
+        """Tell the certificate of a deployment, of which nothing is known yet: by shares all may have acted."""
+        super().expect(plan, deployment, component)
+        if plan.id in self._issued and hasattr(self.certificate, "expect"):
+            self.certificate.expect(plan.policy, deployment, plan.id)
+
+    def abandon(self, deployment: int) -> None:
+        """Tell the certificate of a deployment of which nothing will ever be known."""
+        if hasattr(self.certificate, "abandon"):
+            self.certificate.abandon(deployment)
+
+    def bounds(self) -> dict[str, float]:
+        """What is proved of each policy on trial, by its name; nothing with the paper's own certifier."""
+        found: dict[str, float] = self.certificate.bounds() if hasattr(self.certificate, "bounds") else {}
+        return found
+
+    def _weigh(
+        self, report: tuple[Any, ...], observed: tuple[Any, ...] | None, plan_id: int | None
+    ) -> Callable[[], None]:
         if self.certificate is None or plan_id not in self._issued:
             return super()._weigh(report, observed, plan_id)
-        (episode,), (states, actions) = report, observed
-        if self._reports_utilities not in (None, episode.utilities is not None):  # to leave out some would bias
+        (episode,), (states, actions) = report, observed or (None, None)
+        reports = episode.utilities is not None or episode.total_utility is not None
+        if self._reports_utilities not in (None, reports):  # to leave out some would bias
             raise InvalidEpisode(
                 "some episodes came with utilities and some without: report them with every episode, or with none if "
                 "the task's are true"
@@ -148,19 +255,16 @@ class OPSE(Agent):
                 f"plan {plan_id} is a mixture of {len(policy.components)} policies: say which one acted, as drawn by "
                 f"plan.policy.draw(rng), got component={episode.component!r}"
             )
-        utility, reward = self._totals(episode, states, actions)
-        weighed = self.certificate.weigh(policy, states, actions, utility, reward)
-        self._reports_utilities = episode.utilities is not None
+        utility, reward = self.task.total("utility", episode), self.task.total("reward", episode)
+        outcome = Outcome(
+            states, actions, utility, reward, component or 0, self._deployment, episode.trace, self._named
+        )
+        if hasattr(self.certificate, "judge"):
+            weighed = self.certificate.judge(policy, outcome)
+        else:  # one of somebody else, which counts no deployments
+            weighed = self.certificate.weigh(policy, states, actions, utility, reward)
+        self._reports_utilities = reports
         return partial(self.certificate.take_in, weighed)
-
-    def _totals(self, episode: Episode, states: Any, actions: IntArray) -> tuple[float, float]:
-        """Total utility and reward of an episode: as observed where it says so, else as the task knows them."""
-        utility = reward = 0.0
-        for h, action in enumerate(actions.tolist()):
-            known = episode.utilities is None, episode.rewards is None
-            utility += float(self.task.utility_at(h, states[h])[action] if known[0] else episode.utilities[h])
-            reward += float(self.task.reward_at(h, states[h])[action] if known[1] else episode.rewards[h])
-        return utility, reward
 
     def _learned_state(self, policies: PolicyArrays) -> State:
         if self.certificate is None:
@@ -170,7 +274,8 @@ class OPSE(Agent):
         reports = -1 if self._reports_utilities is None else int(self._reports_utilities)
         issued = self._plan is not None and self._plan.id in self._issued
         own = under("reports", {"with_utilities": reports, "current_is_issued": issued})
-        return self.planner.state() | own | self.certificate.state(policies)
+        certified: State = self.certificate.state(policies)
+        return self.planner.state() | own | certified
 
     def recent_plans(self) -> list[Plan]:
         """Those that may still be reported and count for the certificate; the last is the one in force."""
@@ -196,11 +301,14 @@ class OPSE(Agent):
         """Those of the planner, the incumbent's first episodes and, but for the paper's own, the certifier."""
         said = super().settings()
         if self.certificate is None:
-            return said | {"num_safe_episodes": self.num_safe_episodes}
+            claimed = said["statement"] if self.level == self.constants.level else ""
+            return said | {"level": self.level, "statement": claimed, "num_safe_episodes": self.num_safe_episodes}
         own: dict[str, str | int | float] = {"level": self.level, "slack": known_slack(self.task)}
+        if getattr(self.certifier, "needs_linear_kernel", False):
+            own["norm_bound"] = self.task.norm_bound
         return said | own | self.certifier.settings()
 
     def arguments(self) -> dict[str, Any]:
         """Those of the planner; and the certifier or, with the paper's own, the rule and the first episodes."""
-        names = ("replan", "num_safe_episodes") if self.certificate is None else ("certifier",)
+        names = ("replan", "num_safe_episodes", "variant") if self.certificate is None else ("certifier",)
         return self.planner.arguments() | {name: getattr(self, name) for name in names}

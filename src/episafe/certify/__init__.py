@@ -1,7 +1,8 @@
 """Certifiers: what a proposed policy must pass before it may be deployed. The proofs: docs/theory-certificates.md."""
 
 from episafe.certify.base import Certificate, Certifier, Model
+from episafe.certify.box import Box
 from episafe.certify.fresh_data import FreshData
 from episafe.certify.observation import Observation
 
-__all__ = ["Certificate", "Certifier", "FreshData", "Model", "Observation"]
+__all__ = ["Box", "Certificate", "Certifier", "FreshData", "Model", "Observation"]

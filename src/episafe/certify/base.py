@@ -1,6 +1,6 @@
 """What a certifier is, what passes between it and the agent, and the paper's own certifier."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
@@ -11,6 +11,8 @@ from episafe.problems.sampled_problem import AnyTask
 from episafe.storage.state_reader import Saved, State
 from episafe.types import IntArray
 
+INCUMBENT, PROPOSAL = "incumbent", "proposal-"  # what mixtures and bounds call it, and those that a planner made
+
 
 class Deployment(NamedTuple):
     """What may be deployed now: a policy or a mixture, its source, λ, the bound and, for the incumbent, why."""
@@ -20,6 +22,30 @@ class Deployment(NamedTuple):
     lam: float
     utility_bound: float
     reason: str = ""
+
+
+class Outcome(NamedTuple):
+    """What came of one deployed episode, as it was reported.
+
+    Attributes:
+        states: (H+1,) of them; None for an episode that has its totals alone.
+        actions: (H,); None with them.
+        utility: the total.
+        reward: the total.
+        component: which policy of a mixture acted, by the coin.
+        deployment: the number of its deployment in a session, which counts them; None where nobody counts.
+        trace: the chance that was seen; None where there is none.
+        named: whether it is sure which deployment it was, and not only of which plan.
+    """
+
+    states: Any
+    actions: IntArray | None
+    utility: float
+    reward: float
+    component: int = 0
+    deployment: int | None = None
+    trace: Any = None
+    named: bool = True
 
 
 class Certificate(Protocol):
@@ -40,17 +66,51 @@ class Certificate(Protocol):
     def deployment(self) -> Deployment:
         """What to deploy in the next episode."""
 
-    def weigh(self, policy: Policy, states: Any, actions: IntArray, utility: float, reward: float) -> Any:
-        """What an episode of a deployed policy says, checked; nothing is changed yet."""
-
     def take_in(self, weighed: Any) -> None:
-        """Add what `weigh` returned."""
+        """Add what `judge` returned."""
+
+    def lose(self, num_candidates: int) -> None:
+        """End what is on trial: deployments are lost, and with them up to so many candidates, whose δ stays spent."""
 
     def state(self, policies: PolicyArrays) -> State:
         """All of it as arrays, their names below "certificate"; policies are numbered by `policies`."""
 
     def restore(self, saved: Saved, policies: Sequence[Policy]) -> None:
         """Fill a new certificate with what `state` said; half of it where an entry is refused."""
+
+
+class CountedCertificate(Certificate, Protocol):
+    """One that counts deployments, so that reports may be late or lost. Ours all do.
+
+    Attributes:
+        needs_names: whether every report must say which deployment it is of, where several of a plan are under way.
+
+    One that does not may have `weigh(policy, states, actions, utility, reward)` in place of these; it then assumes that
+    every episode is reported, once, whatever came of it.
+    """
+
+    def expect(self, policy: Policy, deployment: int, plan_id: int) -> None:
+        """A session has deployed this policy; until its outcome comes with that number it may be of the worst."""
+
+    def judge(self, policy: Policy, outcome: Outcome) -> Any:
+        """What an episode of a deployed policy says, checked; nothing is changed yet."""
+
+    def abandon(self, deployment: int) -> None:
+        """The outcome of a deployment will never come."""
+
+    def bounds(self) -> dict[str, float]:
+        """What is proved of each policy on trial, by its name."""
+
+
+def require_free_name(name: Any, policy: Any, known: Mapping[str, Policy]) -> None:
+    """A candidate has a name of its own, and is none of the `known` policies."""
+    if not isinstance(name, str) or not name.strip():
+        raise ValueError(f"a candidate needs a name, got {name!r}: give a word by which records shall call it")
+    if name in known or name.startswith(PROPOSAL):
+        raise ValueError(f"the name {name!r} is taken: give the candidate another; one that changed is a new candidate")
+    twin = next((other for other, one in known.items() if one.policy is policy), None)
+    if twin is not None:
+        raise ValueError(f"the candidate {name!r} is the same object as {twin!r}: each policy is on trial once")
 
 
 class Certifier(Protocol):
@@ -70,6 +130,7 @@ class Model:
     """The paper's: a policy may be deployed if the model's pessimistic value of it is at least b. As good as C_u."""
 
     name: ClassVar[str] = "model"
+    needs_linear_kernel: ClassVar[bool] = True
 
     def begin(self, task: AnyTask) -> None:
         """Nothing to keep: the planner checks its own plans."""

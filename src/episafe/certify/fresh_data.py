@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from episafe.certify.base import Deployment
+from episafe.certify.base import INCUMBENT, Deployment, Outcome
 from episafe.checks import TOLERANCE, as_probability
 from episafe.errors import InvalidEpisode
 from episafe.kernels.confidence_sequence import BETS, lower_bounds
@@ -23,7 +23,7 @@ from episafe.kernels.mixing import admits, nudged_until
 from episafe.learning.planner import Aim, Proposal
 from episafe.learning.policy_arrays import PolicyArrays, saved_distributions
 from episafe.problems.policy import Policy, TablePolicy
-from episafe.problems.sampled_problem import AnyTask, known_slack
+from episafe.problems.sampled_problem import AnyTask, known_slack, linear_norm_bound
 from episafe.problems.task import Task
 from episafe.storage.state_reader import Saved, State, under
 from episafe.types import Array, IntArray, Level
@@ -31,17 +31,17 @@ from episafe.types import Array, IntArray, Level
 FIRST_EPOCH, EPOCH_GROWTH = 500, 1.5  # episodes; fixed in advance, as the proof needs
 STEPS = (1.0, 0.7, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05, 0.0)  # how far candidates go towards the proposal, boldest first
 LEAST_DEVIATION = 0.01  # room for exploring that a certified policy must leave
-RIDGE = 0.1  # ρ of the regression on features; any ρ > 0 is valid
+RIDGE = 0.1  # ρB²/d of the regression on features; any ρ > 0 is valid, and this one undoes a scaling of features
 
 
 @dataclass(frozen=True)
 class FreshData:
     """Every deployed policy is Markov with utility at least b, in all episodes at once, with probability 1 − delta.
 
-    It assumes: the transition kernel is linear in the features (or these are one-hot), with ‖∫V dμ‖ ≤ √d max|V|; the
-    utility is known and ≥ 0; the states are listed and the first one is fixed; episodes are independent given the
-    policy, without drift; every episode is reported, once; the incumbent has V^u ≥ b + slack. There is no coin: each
-    policy is safe by itself.
+    It assumes: features are one-hot, or P_h(s'|s,a) = φ(s,a)ᵀμ_h(s') with ‖Σ_s' μ_h(s') g(s')‖ ≤ B max g for every
+    g ≥ 0, B the task's `norm_bound`; the utility is known and ≥ 0; the states are listed and the first one is fixed;
+    episodes are independent given the policy, without drift; the incumbent has V^u ≥ b + slack. Reports as for
+    `Observation`; an epoch that misses one certifies nothing. There is no coin: each policy is safe by itself.
 
     Args:
         delta: the probability with which some deployed policy may be below b.
@@ -50,6 +50,7 @@ class FreshData:
     delta: float = 0.05
     name: ClassVar[str] = "fresh-data"
     level: ClassVar[Level] = "theorem"
+    needs_linear_kernel: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "delta", as_probability("delta", self.delta))
@@ -58,14 +59,17 @@ class FreshData:
         """A certificate for this task: the incumbent, and small deviations from it."""
         if not task.is_listed:
             raise TypeError("FreshData bounds values at every state: it needs listed states; else use Observation")
+        linear_norm_bound(task)
         return FreshDataCertificate(task, self.delta)
 
     def settings(self) -> dict[str, str | int | float]:
         """The certifier, its delta and what is proved."""
         statement = (
             f"every deployed policy has expected utility at least b, in all episodes together, with probability "
-            f"{1 - self.delta:g}, if the kernel is linear in the features, episodes are independent and alike, each is "
-            f"reported once, and the incumbent has b + slack"
+            f"{1 - self.delta:g}, if the features are one-hot, or the kernel is linear in them, P = φᵀμ, with "
+            f"‖Σ μ(s')g(s')‖ <= norm_bound · max g for every g >= 0; if episodes are independent and alike, and the "
+            f"incumbent has b + slack; reports may be late or lost in a session, which counts deployments, and without "
+            f"one each comes once"
         )
         return {"certifier": self.name, "delta": self.delta, "statement": statement}
 
@@ -78,6 +82,8 @@ class FreshDataCertificate:
     boldest one that passes is the new π_c. Epoch e = 1, 2, … has δ_e = δ/(e(e+1)), shared by its evaluations.
     """
 
+    needs_names: ClassVar[bool] = True  # the fold of an episode must not depend on what came of it
+
     def __init__(self, task: Task, delta: float) -> None:
         self.task, self.delta = task, delta
         self.certified: Array = task.safe_policy.table()
@@ -87,12 +93,14 @@ class FreshDataCertificate:
         self.num_certified = 0
         self._proposal: Proposal | None = None
         self._deployed: Deployment | None = None
-        self._folds: list[list[tuple[int, int, int]]] = []
-        self._num_seen = self._length = 0
+        self._length = self._num_seen = 0
+        self._transitions: list[tuple[int, int, int] | None] = []  # of the epoch's episodes, in their order
+        self._awaited: dict[int, int] = {}  # deployments without a report: which of the epoch's episodes they are
+        self._void = False  # whether a report will never come, so that the epoch certifies nothing
 
     def is_due(self) -> bool:
         """Whether the epoch is over, so that something else may be deployed."""
-        return self._num_seen >= self._length
+        return self._void or self._num_seen >= self._length
 
     def wants_candidate(self) -> bool:
         """Whether the epoch is over."""
@@ -100,17 +108,16 @@ class FreshDataCertificate:
 
     def aim(self) -> Aim:
         """b + (ξ/2)(n₁/n_e)^{1/2}, n_e the length of the epoch that follows."""
-        return self.task.threshold + known_slack(self.task) / 2 * math.sqrt(EPOCH_GROWTH**-self.num_epochs), 0.0
+        return Aim(self.task.threshold + known_slack(self.task) / 2 * math.sqrt(EPOCH_GROWTH**-self.num_epochs))
 
     def consider(self, proposal: Proposal) -> None:
         """End the epoch, certify what its data allow, and begin the next one with this proposal."""
-        if self._proposal is not None:
+        if self._proposal is not None and not self._void:
             self._certify(self._proposal)
         self.num_epochs += 1
         self._proposal = proposal
-        num_folds = max(self.task.horizon - 1, 1)
-        self._folds = [[] for _ in range(num_folds)]
-        self._num_seen = 0
+        num_folds = self._num_folds()
+        self._transitions, self._awaited, self._void, self._num_seen = [], {}, False, 0
         self._length = num_folds * math.ceil(FIRST_EPOCH * EPOCH_GROWTH ** (self.num_epochs - 1) / num_folds)
         self._deployed = self._deviating(proposal)
 
@@ -119,11 +126,14 @@ class FreshDataCertificate:
         assert self._deployed is not None
         return self._deployed
 
-    def weigh(
-        self, policy: Policy, states: Any, actions: IntArray, utility: float, reward: float
-    ) -> tuple[Policy, Any, IntArray]:
+    def judge(self, policy: Policy, outcome: Outcome) -> tuple[Policy, int | None, Any, IntArray]:
         """The episode as it is; what it says is a transition. What contradicts the task is refused."""
-        task = self.task
+        task, states, actions, utility = self.task, outcome.states, outcome.actions, outcome.utility
+        if actions is None:
+            raise InvalidEpisode(
+                "the episode has its totals alone, and FreshData learns from transitions: report states and actions, "
+                "or use Observation"
+            )
         if states[0] != task.initial_state:
             raise InvalidEpisode(f"states[0] is {states[0]}, but FreshData is for the fixed start {task.initial_state}")
         told = sum(float(task.utility_at(h, states[h])[action]) for h, action in enumerate(actions.tolist()))
@@ -132,21 +142,56 @@ class FreshDataCertificate:
                 f"the utilities sum to {utility}, and to {told} by the task: FreshData needs a known utility; else use "
                 f"Observation"
             )
-        return policy, states, actions
+        return policy, outcome.deployment, states, actions
 
-    def take_in(self, weighed: tuple[Policy, Any, IntArray]) -> None:
+    def expect(self, policy: Policy, deployment: int, plan_id: int) -> None:
+        """Make a deployment the next episode of the epoch, if it wants more."""
+        if self._belongs(policy):
+            self._awaited[deployment] = len(self._transitions)
+            self._transitions.append(None)
+
+    def abandon(self, deployment: int) -> None:
+        """An epoch without all of its episodes certifies nothing: which are missing may depend on their outcomes."""
+        self._void = self._void or deployment in self._awaited
+
+    def bounds(self) -> dict[str, float]:
+        """What is proved of the incumbent, and of what was certified in its place."""
+        known = self.task.threshold + known_slack(self.task)
+        return {INCUMBENT: known} | ({"certified": self.bound} if self.num_certified else {})
+
+    def take_in(self, weighed: tuple[Policy, int | None, Any, IntArray]) -> None:
         """Put aside the transition at the step of the fold whose turn it is; episodes of past epochs do not count."""
-        policy, states, actions = weighed
-        if self._deployed is None or policy is not self._deployed.policy or self.is_due():
+        policy, deployment, states, actions = weighed
+        if deployment is None and self._belongs(policy):
+            k = len(self._transitions)
+            self._transitions.append(None)
+        elif deployment in self._awaited:
+            k = self._awaited.pop(deployment)
+        else:
             return
-        h = self._num_seen % len(self._folds)
-        self._folds[h].append((int(states[h]), int(actions[h]), int(states[h + 1])))
+        h = k % self._num_folds()
+        self._transitions[k] = int(states[h]), int(actions[h]), int(states[h + 1])
         self._num_seen += 1
+
+    def _belongs(self, policy: Policy) -> bool:
+        """Whether a deployment made now is an episode of the epoch: its length is fixed beforehand."""
+        deployed = self._deployed is not None and policy is self._deployed.policy
+        return deployed and not self._void and len(self._transitions) < self._length
+
+    def _num_folds(self) -> int:
+        return max(self.task.horizon - 1, 1)
+
+    def lose(self, num_candidates: int) -> None:
+        """End the epoch and certify nothing: deployments are lost, and with them up to so many epochs and their δ_e."""
+        self.num_epochs += num_candidates
+        self._proposal = self._deployed = None
+        self._transitions, self._awaited, self._void = [], {}, False
+        self._num_seen = self._length = 0
 
     def state(self, policies: PolicyArrays) -> State:
         """The certified policy, the epoch and its data."""
         proposal, deployed = self._proposal, self._deployed
-        folds = [row for fold in self._folds for row in fold]
+        rows = [(-1, -1, -1) if row is None else row for row in self._transitions]
         own = {
             "certified": self.certified,
             "bound": self.bound,
@@ -157,9 +202,10 @@ class FreshDataCertificate:
             "promised": np.array([math.nan, math.nan] if proposal is None else [proposal.lam, proposal.reward]),
             "deployed": policies.number(None if deployed is None else deployed.policy),
             "deployed_bounds": np.array([math.nan] * 2 if deployed is None else [deployed.lam, deployed.utility_bound]),
-            "transitions": np.array(folds, dtype=np.int64).reshape(-1, 3),
-            "fold_sizes": np.array([len(fold) for fold in self._folds], dtype=np.int64),
-            "num_seen": self._num_seen,
+            "num_episodes": len(rows),
+            "transitions": np.array(rows, dtype=np.int64).reshape(-1, 3),
+            "awaited": np.array(list(self._awaited.items()), dtype=np.int64).reshape(-1, 2),
+            "void": self._void,
             "length": self._length,
         }
         return under("certificate", own)
@@ -172,28 +218,32 @@ class FreshDataCertificate:
         proposed, deployed = (saved.whole(name, -1, len(policies)) for name in ("proposal", "deployed"))
         lam, reward = saved.numbers("promised", (2,), nan=True).tolist()
         deployed_lam, bound = saved.numbers("deployed_bounds", (2,), nan=True).tolist()
-        self._num_seen, self._length = saved.whole("num_seen"), saved.whole("length")
-        self._restore_folds(saved)
-        if (proposed < 0) != (self.num_epochs == 0) or (deployed < 0) != (self.num_epochs == 0):
-            saved.refuse("proposal", f"does not fit {self.num_epochs} epochs")
-        if self.num_epochs:
+        self._length, self._void = saved.whole("length"), bool(saved.flags("void", ()))
+        self._restore_epoch(saved)
+        begun = self._length > 0
+        if (proposed >= 0, deployed >= 0, begun and self.num_epochs > 0) != (begun, begun, begun):
+            saved.refuse("proposal", f"does not fit an epoch of {self._length} episodes")
+        if begun:
             self._proposal = Proposal(policies[proposed], lam, reward)
             self._deployed = Deployment(policies[deployed], "search", deployed_lam, bound)
 
-    def _restore_folds(self, saved: Saved) -> None:
-        task, num_folds = self.task, max(self.task.horizon - 1, 1) if self.num_epochs else 0
-        n = self._num_seen
-        sizes = saved.wholes("fold_sizes", (num_folds,), 0, n + 1)
-        rows = saved.wholes("transitions", (n, 3), 0, max(task.num_states, task.num_actions))
-        if sizes.sum() != n or n > self._length:
-            saved.refuse("fold_sizes", f"does not add up to {n} episodes of {self._length}")
-        if (rows >= (task.num_states, task.num_actions, task.num_states)).any():
+    def _restore_epoch(self, saved: Saved) -> None:
+        task = self.task
+        rows = saved.wholes("transitions", (saved.whole("num_episodes"), 3), -1, max(task.num_states, task.num_actions))
+        awaited = saved.wholes("awaited", (None, 2), 0, 2**62).tolist()
+        absent = np.asarray((rows < 0).all(axis=1))
+        if len(rows) > self._length or sorted(k for _, k in awaited) != np.flatnonzero(absent).tolist():
+            saved.refuse("awaited", f"does not say which of {len(rows)} episodes of {self._length} are not reported")
+        if (rows[~absent] < 0).any() or (rows >= (task.num_states, task.num_actions, task.num_states)).any():
             saved.refuse("transitions", "has a state or action that the task has not")
-        parts = np.split(rows, np.cumsum(sizes)[:-1]) if num_folds else []
-        self._folds = [[(s, a, then) for s, a, then in part.tolist()] for part in parts]
+        self._transitions = [
+            None if gone else tuple(row) for gone, row in zip(absent.tolist(), rows.tolist(), strict=True)
+        ]
+        self._awaited, self._num_seen = dict(awaited), int((~absent).sum())
 
     def _certify(self, proposal: Proposal) -> None:
-        folds = [np.array(fold, dtype=np.int64).reshape(-1, 3) for fold in self._folds]
+        rows = np.array(self._transitions, dtype=np.int64).reshape(-1, 3)
+        folds = [rows[h :: self._num_folds()] for h in range(self._num_folds())]
         needed = self.task.threshold * (1 - LEAST_DEVIATION) ** -self.task.horizon
         log_term = self._log_term()
         for step in STEPS:
@@ -256,13 +306,14 @@ def _bound_by_counts(task: Task, fold: IntArray, V: Array, log_term: float) -> A
 def _bound_by_features(task: Task, fold: IntArray, V: Array, log_term: float) -> Array:
     """L(s,a) = φᵀŵ − r‖φ‖_{Λ⁻¹}, (S, A), with the self-normalised radius for the one function V:
 
-    ŵ = Λ⁻¹ Σ φ_i V(s'_i),   r = √(ρd) max V + ½(max V − min V) √(ln(det Λ/ρ^d) + 2 ln(1/δ'))
+    ŵ = Λ⁻¹ Σ φ_i V(s'_i),   r = √ρ B max V + ½(max V − min V) √(ln(det Λ/ρ^d) + 2 ln(1/δ')),   ρ = 0.1 d/B²
     """
     assert task.phi is not None
     phi, d = task.phi[fold[:, 0], fold[:, 1]], task.dim
-    gram = RIDGE * np.eye(d) + phi.T @ phi
+    ridge = RIDGE * (math.sqrt(d) / task.norm_bound) ** 2
+    gram = ridge * np.eye(d) + phi.T @ phi
     inverse = np.linalg.inv(gram)
-    information = np.linalg.slogdet(gram)[1] - d * np.log(RIDGE)
+    information = np.linalg.slogdet(gram)[1] - d * np.log(ridge)
     half_range = (V.max() - V.min()) / 2
     radius = np.sqrt(RIDGE * d) * V.max() + half_range * np.sqrt(information + 2 * log_term)
     width = np.sqrt(np.maximum(np.einsum("sad,de,sae->sa", task.phi, inverse, task.phi), 0))

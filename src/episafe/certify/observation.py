@@ -3,42 +3,55 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from episafe.certify.base import Deployment
+from episafe.certify.base import Deployment, Outcome
+from episafe.certify.ledger import Ledger, shares_of
 from episafe.checks import TOLERANCE, as_probability
 from episafe.errors import InvalidEpisode
-from episafe.kernels.confidence_sequence import BETS, blank_trials, credit
+from episafe.kernels.mixing import admits
 from episafe.kernels.mixture_choice import choose, score
 from episafe.learning.planner import Aim, Proposal
 from episafe.learning.policy_arrays import PolicyArrays
-from episafe.problems.policy import MixturePolicy, Policy
+from episafe.problems.policy import Policy
 from episafe.problems.sampled_problem import AnyTask, known_slack
 from episafe.storage.state_reader import Saved, State, under
-from episafe.types import IntArray, Level
+from episafe.types import Level
 
-INCUMBENT = "incumbent"  # what mixtures call row 0; candidate j is "proposal-j"
-
-# These touch the regret and never the guarantee; set on the released problems of seeds 1000 to 1033.
+# These touch the regret and never the guarantee; set on the released problems of seeds 1000 to 1063, and on the
+# inventory, battery and cloud of seeds 1000 to 1011.
 NUM_ROWS = 6  # policies on trial at once, with the incumbent
 SHORTEST_TRIAL = 60  # episodes
 TRIAL_SHARE = 0.5  # a trial lasts half as long as all that was before it, if that is longer
+LOOKS = 6  # times in a trial at which it may end
+ENOUGH = 20  # episodes of its own after which a policy that loses its bets is given up
+PATIENCE, LONG = 1.0, 1000  # a policy that will be proved in as many episodes as there were, or in so many, goes on
+EARLY = 2  # proposals that are made in any case: the first knows nothing
 FIRST_MARGIN = 1 / 3  # of the slack: how far above b the first proposal aims
-CURIOUS, OPTIMISM = 3, 0.3  # every third proposal is optimistic in the utility too, or what was never tried never is
+BOLD, SOBER, CURIOUS = range(3)
+KINDS = (BOLD, SOBER, CURIOUS, BOLD)  # of proposals, in turn
+SOBERNESS = 0.1  # of the reward's bonus: what seems best, where a bold one goes to see
+OPTIMISM = 0.3  # a curious one is optimistic in the utility too, or what was never tried never is
+FEW = 3  # episodes of its own that say something of a policy's reward
+DISCOUNT = 0.35  # of what the last proposal of the same kind fell short of its promise
 
-Weighed = tuple[list[int], list[float], float, float]  # rows of the policies that may have acted, shares, totals
+# The number of the deployment, rows of the policies that may have acted, their shares, totals, and whether it is named.
+Weighed = tuple[int | None, list[int], list[float], float, float, bool]
 
 
 @dataclass(frozen=True)
 class Observation:
     """Every deployed mixture has expected utility at least b, in all episodes at once, with probability 1 − delta.
 
-    It assumes: total utilities are ≥ 0; given what is deployed, episodes are independent and all alike, without drift;
-    the component is drawn by the coin, and acts with the probabilities that it states; every episode is reported, once;
-    the incumbent has V^u ≥ b + slack. It does not assume: features, a Markov state, a fixed start, or a known utility:
-    report `utilities` with every episode, or with none if the task's are true.
+    It assumes: total utilities are ≥ 0; given its plan, an episode is independent of all that came before, reported or
+    not, and all are alike, without drift; the component is drawn by the coin, and acts with the probabilities that it
+    states; the incumbent has V^u ≥ b + slack. In a session (`es.open`) reports may come late or never, whatever came of
+    them: what is not reported counts at its worst. A bare agent counts no deployments: with it every episode must be
+    reported, once, and neither whether nor when may depend on what came of it. It does not assume: features, a Markov
+    state, a fixed start, or a known utility: report `utilities` with every episode, or with none if the task's are
+    true.
 
     The promise is over the coin. A component that is still on trial may itself be below b: who cannot accept that
     uses `FreshData`.
@@ -63,144 +76,167 @@ class Observation:
         """The certifier, its delta and what is proved."""
         statement = (
             f"every deployed mixture has expected utility at least b, in all episodes together, with probability "
-            f"{1 - self.delta:g}, if episodes are independent and alike, each is reported once, utilities are not "
-            f"negative, and the incumbent has b + slack"
+            f"{1 - self.delta:g}, if each episode is independent of all before it and they are alike, the coin is "
+            f"tossed as the weights say, total utilities are not negative, and the incumbent has b + slack; reports "
+            f"may be late or lost in a session, which counts deployments, and without one each comes once"
         )
         return {"certifier": self.name, "delta": self.delta, "statement": statement}
 
 
 class ObservationCertificate:
-    """The policies on trial and the confidence sequence of each.
+    """When to try which policy: the ledger has what is proved of each, by the shares of the episodes."""
 
-    The formulas are in `kernels.confidence_sequence` and `kernels.mixture_choice`.
-
-    Candidate j = 1, 2, … has δ_j = δ/(j(j+1)), which sum to δ.
-    """
+    needs_names: ClassVar[bool] = False
 
     def __init__(self, task: AnyTask, delta: float) -> None:
-        self.task, self.delta = task, delta
-        self.trials = blank_trials(NUM_ROWS)
-        self.trials.lower[0], self.trials.in_use[0] = task.threshold + known_slack(task), 1
-        self.policies: list[Policy | None] = [task.safe_policy] + [None] * (NUM_ROWS - 1)
-        self.lams = [math.nan] * NUM_ROWS
-        self.num_candidates = 0
+        b = task.threshold
+        self.task = task
+        self.ledger = Ledger(task.safe_policy, b + known_slack(task), b, task.horizon, delta, NUM_ROWS)
         self.num_episodes = 0
-        self.trial_ends = 0
+        self.trial_began = self.trial_ends = 0
+        self.promised = math.nan  # the reward of the newest one, by the planner
+        self.shortfalls = np.zeros((len(set(KINDS)), 2))  # of each kind: by how much the last one fell short, and when
 
     def is_due(self) -> bool:
         """Always: every episode moves the bounds, and so the weights."""
         return True
 
+    @property
+    def episodes_to_look(self) -> int:
+        """How many until the next time at which the trial may end; 0 if that is now."""
+        if self.trial_ends == self.trial_began:
+            return 0
+        if self.num_episodes == self.trial_began:
+            return self._look
+        return (self.trial_began - self.num_episodes) % self._look
+
+    @property
+    def _look(self) -> int:
+        return max((self.trial_ends - self.trial_began) // LOOKS, 1)
+
     def wants_candidate(self) -> bool:
-        """Whether the newest candidate has had its trial."""
-        return self.num_episodes >= self.trial_ends
+        """Whether it is time to propose: the policy on trial is decided, or has had its trial, and no earlier one is
+        about to be proved, whose trial then goes on.
+        """
+        trials, i = self.ledger.trials, int(self.ledger.trials.newest[0])
+        if self.episodes_to_look:
+            return False
+        if i == 0 or admits(trials.lower[i], self.task.threshold):
+            return True
+        if self.num_episodes < self.trial_ends:
+            return self.ledger.forecast(i) == math.inf and bool(trials.rewards[i, 1] >= ENOUGH)
+        nearest = self._nearest() if self.ledger.num_candidates >= EARLY else 0
+        trials.newest[0] = nearest or i
+        return nearest == 0
+
+    def _nearest(self) -> int:
+        """The row of the policy that promises the largest gain for the episodes that it takes; 0 if none is near."""
+        trials, longest = self.ledger.trials, PATIENCE * max(self.num_episodes, LONG)
+        is_certified = trials.lower >= self.task.threshold
+        best = max(score(trials, i) for i in np.flatnonzero(is_certified & (trials.in_use == 1)).tolist())
+        found, most = 0, 0.0
+        for i in np.flatnonzero(~is_certified & (trials.in_use == 1) & (trials.rewards[:, 1] >= 1)).tolist():
+            remaining, mean = self.ledger.forecast(i), trials.rewards[i, 0] / trials.rewards[i, 1]
+            gain = (mean - best) / (remaining + SHORTEST_TRIAL)
+            if remaining <= longest and gain > most:
+                found, most = i, gain
+        return found
 
     def aim(self) -> Aim:
         """b + (ξ/3)(1 + k/60)^{-1/2}: a margin that shrinks as a confidence bound does."""
         margin = FIRST_MARGIN * known_slack(self.task) / math.sqrt(1 + self.num_episodes / SHORTEST_TRIAL)
-        curious = (self.num_candidates + 1) % CURIOUS == 0
-        return self.task.threshold + margin, OPTIMISM if curious else 0.0
+        kind = self._kind(self.ledger.num_candidates)
+        return Aim(
+            self.task.threshold + margin,
+            OPTIMISM if kind == CURIOUS else 0.0,
+            SOBERNESS if kind == SOBER else 1.0,
+        )
 
     def consider(self, proposal: Proposal) -> None:
-        """Put a proposal on trial, in a free row or in place of the least useful policy."""
-        trials, i = self.trials, self._row()
-        self.num_candidates += 1
-        j = self.num_candidates
-        self.policies[i], self.lams[i] = proposal.policy, proposal.lam
-        proposal.policy.name = f"proposal-{j}"
-        trials.sums[i], trials.lower[i], trials.guess[i], trials.in_use[i] = 0, 0, proposal.reward, 1
-        trials.log_term[i] = math.log(len(BETS) * j * (j + 1) / self.delta)
-        trials.newest[0] = i
+        """Put a proposal on trial. Made from next to nothing, it may be as good as can be."""
+        self._compare_with_promise()
+        knows = self.num_episodes >= SHORTEST_TRIAL
+        shortfall, when = self.shortfalls[self._kind(self.ledger.num_candidates)].tolist()
+        discount = DISCOUNT * shortfall * math.sqrt(when / max(self.num_episodes, 1))
+        guess = proposal.reward - discount if knows else float(self.task.horizon)
+        i = self.ledger.begin(proposal.policy, "", proposal.lam, guess)
+        proposal.policy.name = self.ledger.names[i]
+        self.promised = proposal.reward if knows else math.nan
+        self._begin_trial()
+
+    def add(self, candidate: Policy) -> None:
+        """Put a candidate of somebody else on trial, of which nobody promises anything: at first it may be the best."""
+        self.ledger.add(candidate, candidate.name, float(self.task.horizon))
+        self.promised = math.nan
+        self._begin_trial()
+
+    def _begin_trial(self) -> None:
+        """Propose nothing while the newest policy has its trial."""
         trial = max(SHORTEST_TRIAL, math.floor(TRIAL_SHARE * self.num_episodes))
-        self.trial_ends = self.num_episodes + trial
+        self.trial_began, self.trial_ends = self.num_episodes, self.num_episodes + trial
+
+    def _compare_with_promise(self) -> None:
+        """Note by how much the last proposal, if it is on trial, fell short of what the planner promised."""
+        i = int(self.ledger.trials.newest[0])
+        reward, own = self.ledger.trials.rewards[i].tolist()
+        is_last = self.ledger.names[i] == f"proposal-{self.ledger.num_candidates}"
+        if is_last and math.isfinite(self.promised) and own >= FEW:
+            short = max(self.promised - reward / own, 0.0)
+            self.shortfalls[self._kind(self.ledger.num_candidates - 1)] = short, self.num_episodes
+
+    def _kind(self, n: int) -> int:
+        return KINDS[n % len(KINDS)]
+
+    def bounds(self) -> dict[str, float]:
+        """What is proved of each policy on trial, by its name."""
+        return self.ledger.bounds()
 
     def deployment(self) -> Deployment:
         """The best mixture whose bound reaches the threshold."""
-        return self.as_deployment(*choose(self.trials, self.task.threshold, self.num_episodes))
+        return self.ledger.as_deployment(*choose(self.ledger.trials, self.task.threshold, self.num_episodes))
 
-    def as_deployment(self, first: int, second: int, weight: float, bound: float) -> Deployment:
-        """The mixture weight·first + (1 − weight)·second of two rows."""
-        candidate, payer = self.policies[first], self.policies[second]
-        assert candidate is not None and payer is not None
-        if first == second == 0:
-            return Deployment(candidate, "safe", math.nan, math.nan, "no mixture with a candidate seems better")
-        if first == second:
-            return Deployment(candidate, "search", self.lams[first], bound)
-        names = [INCUMBENT if i == 0 else policy.name for i, policy in ((first, candidate), (second, payer))]
-        mixture = MixturePolicy((candidate, payer), (weight, 1 - weight), names)
-        return Deployment(mixture, "search", self.lams[first], bound)
+    def expect(self, policy: Policy, deployment: int, plan_id: int) -> None:
+        """Charge the components for a deployment until it is reported."""
+        self.ledger.expect(deployment, self.ledger.rows_of(policy), plan_id)
 
-    def weigh(self, policy: Policy, states: Any, actions: IntArray, utility: float, reward: float) -> Weighed:
+    def abandon(self, deployment: int) -> None:
+        """Nothing: what is never reported stays at its worst for ever."""
+
+    def judge(self, policy: Policy, outcome: Outcome) -> Weighed:
         """The shares of the components in an episode; what they cannot have done is refused."""
+        utility = outcome.utility
         if not utility >= -TOLERANCE * self.task.horizon:
             raise InvalidEpisode(f"the utilities of an episode must sum to 0 or more, got {utility}: shift and rescale")
-        shares = self._shares(policy, states, actions)
-        rows = [self._row_of(component) for component in policy.components]
-        return rows, shares, max(utility, 0.0), reward
+        shares = shares_of(policy, self.task, outcome.states, outcome.actions)
+        rows = self.ledger.rows_of(policy)
+        return outcome.deployment, rows, shares, max(utility, 0.0), outcome.reward, outcome.named
 
     def take_in(self, weighed: Weighed) -> None:
         """Credit the policies that may have acted; those no longer on trial are forgotten."""
-        rows, shares, utility, reward = weighed
-        for i, share in zip(rows, shares, strict=True):
-            if i >= 0:
-                credit(self.trials, i, share, utility, reward)
+        self.ledger.credit(*weighed)
         self.num_episodes += 1
 
+    def lose(self, num_candidates: int) -> None:
+        """End all trials: deployments are lost, and with them up to so many candidates, whose δ_j stay spent."""
+        self.ledger.lose(num_candidates)
+        self.trial_began = self.trial_ends = self.num_episodes
+        self.promised = math.nan
+
     def state(self, policies: PolicyArrays) -> State:
-        """The trials, and which policies they are of."""
+        """The ledger, and where the trials are."""
         own = {
-            "policies": np.array([policies.number(policy) for policy in self.policies], dtype=np.int64),
-            "lams": np.array(self.lams),
-            "num_candidates": self.num_candidates,
             "num_episodes": self.num_episodes,
+            "trial_began": self.trial_began,
             "trial_ends": self.trial_ends,
+            "promised": self.promised,
+            "shortfalls": self.shortfalls,
         }
-        return under("certificate", {**self.trials._asdict(), **own})
+        return under("certificate", {**self.ledger.state(policies), **own})
 
     def restore(self, saved: Saved, policies: Sequence[Policy]) -> None:
         """Fill a new certificate with what `state` said."""
-        trials, known = self.trials, self.trials.lower[0]
-        rows = saved.wholes("policies", (NUM_ROWS,), -1, len(policies)).tolist()
-        self.policies = [None if i < 0 else policies[i] for i in rows]
-        for name in ("sums", "lower", "log_term", "guess"):
-            array = getattr(trials, name)
-            array[:] = saved.numbers(name, array.shape, least=-np.inf if name in ("sums", "guess") else 0)
-        trials.in_use[:] = saved.wholes("in_use", (NUM_ROWS,), 0, 2)
-        trials.newest[:] = saved.wholes("newest", (1,), 0, NUM_ROWS)
-        self.lams = saved.numbers("lams", (NUM_ROWS,), nan=True).tolist()
-        self.num_candidates, self.num_episodes = saved.whole("num_candidates"), saved.whole("num_episodes")
-        self.trial_ends = saved.whole("trial_ends")
-        if [int(policy is not None) for policy in self.policies] != trials.in_use.tolist():
-            saved.refuse("in_use", "does not say which rows have policies")
-        if self.policies[0] is not self.task.safe_policy or trials.lower[0] != known:
-            saved.refuse("lower", "does not begin with the incumbent and its b + ξ")
-
-    def _shares(self, mixture: Policy, states: Any, actions: IntArray) -> list[float]:
-        """q_i ∝ w_i Π_h π_i(a_h|s_h), the largest kept at 1 from step to step: long products would come out as 0."""
-        chances = [float(weight) for weight in mixture.weights]
-        for h, (state, action) in enumerate(zip(states, actions, strict=False)):  # the last state has no action
-            for i, policy in enumerate(mixture.components):
-                row = policy.table()[h, state] if self.task.is_listed else policy.probabilities(h, state)
-                chances[i] *= float(row[action])
-            largest = max(chances)
-            if not largest > 0:
-                raise InvalidEpisode(
-                    "the deployed policy never acts like this: report the episode with its own plan_id"
-                )
-            chances = [chance / largest for chance in chances]
-        total = sum(chances)
-        return [chance / total for chance in chances]
-
-    def _row_of(self, policy: Policy) -> int:
-        return next((i for i, on_trial in enumerate(self.policies) if on_trial is policy), -1)
-
-    def _row(self) -> int:
-        """A free row, or that of the policy of least score − (b − L)₊, never the incumbent's."""
-        trials = self.trials
-        free = np.flatnonzero(trials.in_use == 0)
-        if len(free):
-            return int(free[0])
-        shortfall = np.maximum(self.task.threshold - trials.lower, 0)
-        trials.newest[0] = 0  # the newest one is now judged by what it did
-        worth = np.array([score(trials, i) for i in range(NUM_ROWS)]) - shortfall
-        return 1 + int(np.argmin(worth[1:]))
+        self.ledger.restore(saved, policies)
+        self.num_episodes = saved.whole("num_episodes")
+        self.trial_began, self.trial_ends = saved.whole("trial_began"), saved.whole("trial_ends")
+        self.promised = saved.number("promised", nan=True)
+        self.shortfalls = saved.numbers("shortfalls", self.shortfalls.shape, least=0).copy()

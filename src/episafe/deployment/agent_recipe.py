@@ -20,16 +20,17 @@ from episafe.learning.constants import DERIVED, Constants
 from episafe.problems.bandit_task import BanditTask
 from episafe.problems.policy import TablePolicy
 from episafe.problems.task import Task
-from episafe.registry import known_class
+from episafe.registry import known_class, labelled_class
 from episafe.storage.atomic_files import read_arrays, write_arrays
 
+UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 Arrays = dict[str, NDArray[Any]]
 
 
 def recipe(agent: Agent, own: Any = None) -> tuple[str, Arrays] | None:
     """The agent as JSON and arrays; None if it cannot be built again from these and the task `own`, if there is one."""
     told = {} if agent.task is own else agent.task.as_arrays()
-    if told is None or known_class(type(agent).__name__) is not type(agent):
+    if told is None or agent.candidates or known_class(type(agent).__name__) is not type(agent):
         return None
     given = agent.arguments()
     policies = {name: value.table() for name, value in given.items() if hasattr(value, "table")}
@@ -59,6 +60,17 @@ def agent_of(folder: Path, head: Mapping[str, Any], own: Any = None) -> Agent:
     return rebuilt(head["recipe"], arrays, own)
 
 
+def is_certified(head: Mapping[str, Any]) -> bool | None:
+    """Whether the agent of a journal deploys only what passed the check; None where nobody here knows it."""
+    try:
+        kind = known_class(json.loads(head["recipe"])["agent"]) if "recipe" in head else None
+        label = json.loads(head["agent_settings"])["agent"]
+    except UNREADABLE:
+        return None
+    kind = kind or labelled_class(label)
+    return None if kind is None else bool(kind.certified)
+
+
 def rebuilt(text: str, arrays: Mapping[str, NDArray[Any]], own: Any) -> Agent:
     """The agent of a recipe, new."""
     try:
@@ -71,12 +83,12 @@ def rebuilt(text: str, arrays: Mapping[str, NDArray[Any]], own: Any) -> Agent:
             policies = {name: TablePolicy(table) for name, table in arrays.items() if name not in told}
             made: Agent = kind(task, **policies, **{name: _read(value) for name, value in said.items()})
             return made
-    except (KeyError, TypeError, ValueError) as error:
+    except UNREADABLE as error:
         raise DamagedFile(f"the journal does not say how to build its agent ({error}): hand it over") from error
 
 
 def _task(arrays: Mapping[str, NDArray[Any]], own: Any) -> Any:
-    if "norm_bound" in arrays:
+    if "noise" in arrays:
         return BanditTask.from_arrays(arrays)
     return Task.from_arrays(arrays) if "reward" in arrays else own
 
@@ -97,5 +109,5 @@ def _read(value: Any) -> Any:
     fields = {name: _read(field) for name, field in value.items() if name != "is"}
     if value["is"] != "Constants":
         return known_class(value["is"])(**fields)
-    derived = [fields.pop(name) for name in DERIVED]
+    derived = [fields.pop(name, None) for name in DERIVED]
     return Constants(**fields)._stamped(*derived)

@@ -1,5 +1,12 @@
-"""An audit: is the trail whole, does it say what the journal says, and do the certificates come out again?"""
+"""An audit: is the trail whole, does it say what the journal says, did all that was deployed pass the check, and do the
+certificates come out again?
 
+A version that plans otherwise than the one that wrote a folder has found no damage: what was deployed must have passed
+the check, whatever proposed it. The verdict says which of both was done.
+"""
+
+import json
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -8,20 +15,35 @@ from typing import Any
 
 import numpy as np
 
-from episafe.deployment.agent_recipe import agent_of
-from episafe.deployment.batch_frames import fill, num_episodes
-from episafe.deployment.folder import LOG, PROBLEM, check_file, read_head
-from episafe.deployment.journal import Kind, check_begin
-from episafe.deployment.replay import Replay
+from episafe.deployment.agent_recipe import agent_of, is_certified
+from episafe.deployment.batch_frames import fill, sampled_reports
+from episafe.deployment.folder import AUDITED, FORMAT, LOG, PROBLEM, check_file, read_head
+from episafe.deployment.frame_kinds import Kind, marks
+from episafe.deployment.incumbent_identity import WatchedIncumbent
+from episafe.deployment.journal import check_begin
+from episafe.deployment.recorded_plans import (
+    CHECKED,
+    Rechecked,
+    Recorded,
+    Unbuilt,
+    learned_before,
+    since_incumbent,
+)
+from episafe.deployment.replay import UNREADABLE, Replay, require_candidates
 from episafe.deployment.session_book import Book
 from episafe.errors import DamagedFile
+from episafe.kernels.mixing import admits
 from episafe.problems.cmdp import LinearCMDP
 from episafe.runs.columns import Columns
 from episafe.runs.record import EPISODES, Record, is_complete
 from episafe.storage import checkpoint
 from episafe.storage.audit_trail import TRAIL, Trail, broken_at, hash_of, read_trail
 from episafe.storage.frames import Frame, Reader
+from episafe.storage.json_values import from_text
+from episafe.storage.toml_settings import said_versions, versions
 from episafe.types import SOURCES
+
+DOUBTS_SHOWN = 10
 
 
 @dataclass
@@ -29,30 +51,47 @@ class Audit:
     """What an audit found.
 
     Attributes:
-        folder, kind, fingerprint, head: of the journal; `head` is the hash of the last line.
+        folder, kind, format, fingerprint, head: of the journal; `head` is the hash of the last line.
         damage: what is wrong, in words; empty if nothing is.
         lines: of the trail, in order.
+        checked: how many plans are the incumbent, or have a recorded bound that reaches the threshold.
         recomputed: how many certificates came out again to the last bit; None if nobody could build the agent.
+        otherwise: what this version does otherwise than the one that wrote the folder, so that certificates were not
+            all recomputed; "" where they were, or could not be at all.
+        confirmed: how many bounds of learned policies this version computed anew then, and found to reach the threshold
+            up to rounding; None where it cannot without the policies themselves.
+        doubts: bounds that it found below the threshold, in words.
         episodes, missing: reported, and deployed but never reported.
         faults: what went wrong while it ran, as recorded.
         settings: of the agent.
-        versions: that wrote the journal.
+        incumbent: what its user called it when the journal was begun; "" if it is known by what it does.
+        replaced: why the incumbent was replaced, each time.
+        versions: that began the journal.
+        later_versions: that went on with it, where they are others.
         head_at: the line whose hash was kept elsewhere; None if none was given.
     """
 
     folder: str
     kind: str = ""
+    format: int = FORMAT
     fingerprint: str = ""
     head: str = ""
     damage: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
+    checked: int = 0
     recomputed: int | None = None
+    otherwise: str = ""
+    confirmed: int | None = None
+    doubts: list[str] = field(default_factory=list)
     episodes: int = 0
     missing: dict[int, int] = field(default_factory=dict)
     oldest_missing: str = ""
     faults: list[str] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
+    incumbent: str = ""
+    replaced: list[str] = field(default_factory=list)
     versions: dict[str, Any] = field(default_factory=dict)
+    later_versions: list[dict[str, Any]] = field(default_factory=list)
     head_at: int | None = None
 
     @property
@@ -60,13 +99,19 @@ class Audit:
         """Whether nothing is damaged."""
         return not self.damage
 
+    @property
+    def num_plans(self) -> int:
+        """How many of the lines are of plans; the others are of events."""
+        return sum('"event":' not in line for line in self.lines)
+
     def as_dict(self) -> dict[str, Any]:
         """As plain values; of the lines only their number."""
-        return {**asdict(self), "lines": len(self.lines), "whole": self.is_whole}
+        return {**asdict(self), "lines": len(self.lines), "plans": self.num_plans, "whole": self.is_whole}
 
 
 def audit(folder: str | Path, agent: Any = None, head: str | None = None) -> Audit:
-    """Verify the audit trail of a journal, and recompute every certificate from what was recorded.
+    """Verify a journal, hold every deployed plan against its check, and recompute the certificates from what was
+    recorded. Of a journal of format 1 the chain of its trail is verified, and nothing else.
 
     Args:
         folder: of a journal; nothing in it is changed.
@@ -74,24 +119,31 @@ def audit(folder: str | Path, agent: Any = None, head: str | None = None) -> Aud
             agents of your own.
         head: the hash of the last line as it was kept elsewhere; it must still be in the trail.
     """
+    if agent is not None and agent.is_used:
+        raise ValueError("the agent has planned or learned already: hand over a new one, built as it was")
     folder = Path(folder)
-    result = Audit(str(folder))
-    told = read_head(folder)
-    result.kind, result.fingerprint = told["kind"], told["fingerprint"]
-    result.versions = {name: value for name, value in told.items() if name.endswith("_version")}
+    told = read_head(folder, AUDITED)
+    result = Audit(str(folder), told["kind"], told["format"], told["fingerprint"])
+    result.versions, result.incumbent = said_versions(told), told.get("incumbent", "")
     _guarded(result, lambda: _read_chain(folder, told, result))
     _check_kept(result, head)
-    frames = _guarded(result, lambda: _frames(folder, told))
+    if told["format"] != FORMAT:
+        _guarded(result, lambda: _check_lines(is_certified(told), result))
+        return result
+    built = _guarded(result, lambda: _agent(folder, told)) if agent is None else agent
+    frames = _guarded(result, lambda: _go_through(folder, told, built, result))
     if frames is None:
         return result
-    _guarded(result, lambda: _count(frames, result))
+    _guarded(result, lambda: _compare_record(folder, frames, result))
+    if agent is None and not result.replaced:  # the folder knows how to build it with its first incumbent
+        agent = built
     if agent is None:
-        agent = _guarded(result, lambda: _agent(folder, told))
-    if agent is not None:
-        if agent.is_used:
-            raise ValueError("the agent has planned or learned already: hand over a new one, built as it was")
+        _guarded(result, lambda: _compare_marks(frames, told["genesis"], result))
+    else:
         result.settings = agent.settings()
-        _guarded(result, lambda: _recompute(folder, told, frames, agent, result))
+        known = _guarded(result, lambda: _known_incumbent(told, frames, agent))
+        if known is not None:
+            _guarded(result, lambda: _recompute(folder, told, frames, agent, known, result))
     return result
 
 
@@ -105,7 +157,7 @@ def _guarded(result: Audit, step: Callable[[], Any]) -> Any:
 
 
 def _read_chain(folder: Path, told: dict[str, Any], result: Audit) -> None:
-    result.lines, torn = read_trail(folder / TRAIL)
+    result.lines, torn = read_trail(folder / TRAIL, 0, told["genesis"])
     result.head = hash_of(result.lines[-1]) if result.lines else told["genesis"]
     broken = broken_at(result.lines, told["genesis"])
     if broken is not None:
@@ -134,7 +186,7 @@ def _frames(folder: Path, told: dict[str, Any]) -> list[Frame]:
     try:
         frames = list(reader)
     except FileNotFoundError:
-        raise DamagedFile(f"{folder / LOG} is missing") from None
+        raise DamagedFile(f"{folder / LOG} is missing: restore it from a copy") from None
     if reader.torn:
         raise DamagedFile(
             f"{LOG}: its last {reader.torn} bytes are no whole frame: the process was stopped while it wrote, or the "
@@ -157,29 +209,8 @@ def _checkpointed_frames(folder: Path, genesis: str) -> int:
             _, notes = checkpoint.read(folder)
     except (FileNotFoundError, DamagedFile):
         return 0
-    return int(notes["frames"]) if notes.get("genesis") == genesis and "frames" in notes else 0
-
-
-def _count(frames: list[Frame], result: Audit) -> None:
-    """Deployments and reports, as the journal has them: nobody need build the agent for that."""
-    book = Book("")
-    for frame in frames:
-        notes = frame.notes
-        try:
-            if frame.kind == Kind.DEPLOY:
-                book.deploy(notes["plan"], notes["component"], notes["time"])
-            elif frame.kind == Kind.REPORT:
-                book.report(notes["deployment"], notes["id"], "")
-            elif frame.kind == Kind.ABANDON:
-                book.abandon(notes["deployment"])
-            elif frame.kind == Kind.BATCH:
-                book.reported += num_episodes(frame.arrays)
-            elif frame.kind in (Kind.FAULT, Kind.HALT):
-                book.faults.append(str(notes.get("reason", "")))
-        except (LookupError, TypeError, ValueError) as error:
-            raise DamagedFile(f"{LOG}: frame {frame.number} says what cannot have happened ({error!r})") from error
-    result.episodes, result.missing, result.oldest_missing = book.reported, book.missing, book.oldest
-    result.faults = book.faults
+    known = notes.get("frames")
+    return known if notes.get("genesis") == genesis and isinstance(known, int) else 0
 
 
 def _agent(folder: Path, told: dict[str, Any]) -> Any:
@@ -188,21 +219,150 @@ def _agent(folder: Path, told: dict[str, Any]) -> Any:
     return agent_of(folder, told, own) if "recipe" in told else None
 
 
-def _recompute(folder: Path, told: dict[str, Any], frames: list[Frame], agent: Any, result: Audit) -> None:
-    if agent.fingerprint() != told["fingerprint"]:
+def _check_lines(certified: bool | None, result: Audit) -> None:
+    """Every plan of a trail passed the check, by what the trail says."""
+    for n, line in enumerate(result.lines, 1):
+        try:
+            said = json.loads(line)
+            bound, threshold = (math.nan if said[name] is None else said[name] for name in ("bound", "threshold"))
+            passes = said["source"] == "safe" or (said["source"] in CHECKED and bool(admits(bound, threshold)))
+        except (LookupError, TypeError, ValueError, RecursionError) as error:
+            raise DamagedFile(f"{TRAIL}: line {n} does not say what a line of a plan says ({error!r})") from error
+        if certified and not passes:
+            raise DamagedFile(f"{TRAIL}: line {n}: the plan did not pass the check, {bound} is below {threshold}")
+        result.checked += passes
+
+
+def _go_through(folder: Path, told: dict[str, Any], agent: Any, result: Audit) -> list[Frame]:
+    """All that can be told without planning: what is deployed and reported, halts, the check, and that trail and log
+    say the same."""
+    frames = _frames(folder, told)
+    changes = [frame.notes for frame in frames if frame.kind == Kind.CHANGE]
+    result.later_versions = [said_versions(notes) for notes in changes if notes.get("what") == "versions"]
+    result.replaced = [notes.get("reason", "") for notes in changes if notes.get("what") == "incumbent"]
+    certified = is_certified(told) if agent is None else agent.certified
+    walk = _walk(Recorded, folder, told, result, Unbuilt(), certified=certified)
+    try:
+        _compare(result, walk.take(frames))
+    finally:
+        book = walk.book
+        result.episodes, result.missing, result.oldest_missing = book.reported, book.missing, book.oldest
+        halts = [str(frame.notes.get("reason", "")) for frame in frames if frame.kind == Kind.HALT]
+        result.faults, result.checked = [*book.faults, *halts], walk.checked
+    return frames
+
+
+def _walk(kind: type[Recorded], folder: Path, told: dict[str, Any], result: Audit, agent: Any, **known: Any) -> Any:
+    """A history that is to be gone through as it was recorded."""
+    threshold = _threshold(result.lines)
+    trail = Trail(threshold, json.loads(told.get("agent_settings", "{}")), told["genesis"])
+    place = {"kind": told["kind"], "path": folder / LOG, "num_parallel": told.get("num_parallel", 1)}
+    return kind(agent, Book(told["fingerprint"]), trail, threshold=threshold, **known, **place)
+
+
+def _threshold(lines: list[str]) -> float:
+    """b, as the trail says it; NaN where it does not."""
+    try:
+        said = (json.loads(line) for line in lines if '"threshold":' in line)
+        return float(next((line["threshold"] for line in said), math.nan))
+    except (LookupError, TypeError, ValueError, RecursionError):
+        return math.nan
+
+
+def _known_incumbent(told: dict[str, Any], frames: list[Frame], agent: Any) -> str:
+    """The fingerprint of the agent with the incumbent that the folder ends with, if the agent has that one: it does
+    what it did wherever it was seen."""
+    incumbent = WatchedIncumbent(agent.task, told)
+    for frame in frames:
+        try:
+            _sight(frame, incumbent, agent.task)
+        except UNREADABLE as error:
+            raise DamagedFile(f"{LOG}: frame {frame.number} says nothing of the incumbent ({error!r})") from error
+    if incumbent.differs:
+        raise DamagedFile(f"the incumbent of the agent is not the one that was recorded: {incumbent.differs}")
+    return str(incumbent.fingerprint)
+
+
+def _sight(frame: Frame, incumbent: WatchedIncumbent, task: Any) -> None:
+    """Hold what a frame says of the incumbent against what it does now."""
+    notes = frame.notes
+    if frame.kind == Kind.CHANGE and notes["what"] == "incumbent":
+        incumbent.replace(notes)
+    elif frame.kind == Kind.REPORT and "incumbent" in notes:
+        incumbent.see(task.report_from(from_text(notes["values"])), notes["incumbent"])
+    elif frame.kind == Kind.BATCH and "incumbent" in notes:
+        for report, said in zip(sampled_reports(frame.arrays, task), notes["incumbent"], strict=True):
+            incumbent.see(report, said)
+
+
+def _recompute(
+    folder: Path, told: dict[str, Any], frames: list[Frame], agent: Any, fingerprint: str, result: Audit
+) -> None:
+    """Every plan made again; where another version wrote some of them and this one makes others, their bounds."""
+    others = any(said != versions() for said in (result.versions, *result.later_versions))
+    blank = agent.state() if others and agent.rechecks else {}
+    try:
+        _make_again(folder, told, frames, agent, fingerprint, result)
+    except DamagedFile as error:
+        if not others:
+            raise
+        result.otherwise = str(error)
+        if agent.rechecks:
+            agent.restore(blank)
+            _recheck(folder, told, frames, agent, result)
+
+
+def _make_again(
+    folder: Path, told: dict[str, Any], frames: list[Frame], agent: Any, fingerprint: str, result: Audit
+) -> None:
+    """The plans since the incumbent was last replaced; of those before, somebody else would be the agent."""
+    result.recomputed = 0
+    if agent.fingerprint() != fingerprint:
         raise DamagedFile(
             "journal.toml names another agent or problem than the files beside it, or than was handed over"
         )
     trail = Trail(agent.task.threshold, agent.settings(), told["genesis"])
+    place = {"kind": told["kind"], "path": folder / LOG, "num_parallel": told.get("num_parallel", 1)}
     book = Book(told["fingerprint"])
-    known = {"kind": told["kind"], "path": folder / LOG, "num_parallel": told.get("num_parallel", 1)}
-    replay = Replay(agent, book, trail, **known)
+    if told["kind"] == "live":
+        require_candidates(agent, book, frames)
+        agent.hold_candidates()
+    replay = Replay(agent, book, trail, **place)
+    before = since_incumbent(frames)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # who built the agent was warned
+            lines = learned_before(replay, frames[:before], place)
+            _compare(result, lines + replay.take(frames[before:]))
+    finally:
+        result.recomputed = replay.compared
+
+
+def _recheck(folder: Path, told: dict[str, Any], frames: list[Frame], agent: Any, result: Audit) -> None:
+    """The bounds of what was deployed, computed anew from what was reported."""
+    walk = _walk(Rechecked, folder, told, result, agent, certified=agent.certified)
+    if agent.task.threshold != _threshold(result.lines):
+        raise DamagedFile(
+            f"the agent has the threshold {agent.task.threshold}, and {TRAIL} another: build it as it was"
+        )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # who built the agent was warned
-        lines = replay.take(frames)
-    _compare(result, lines)
-    result.recomputed = sum('"event":' not in line for line in lines)
-    _compare_record(folder, result, frames)
+        warnings.simplefilter("ignore")
+        walk.take(frames)
+    result.confirmed = walk.confirmed
+    more = len(walk.doubts) - DOUBTS_SHOWN
+    result.doubts = walk.doubts[:DOUBTS_SHOWN] + ([f"and {more} more"] if more > 0 else [])
+
+
+def _compare_marks(frames: list[Frame], genesis: str, result: Audit) -> None:
+    """The trail has the lines whose hashes the frames know, and no others."""
+    if result.damage:
+        return
+    found, n = [genesis, *map(hash_of, result.lines)], 0
+    for _, n, head in marks(frames, genesis):
+        if n >= len(found) or found[n] != head:
+            raise DamagedFile(f"{TRAIL}: line {n} is not what {LOG} says, or is missing")
+    if n < len(result.lines):
+        raise DamagedFile(f"{TRAIL} has {len(result.lines)} lines and {LOG} those of {n}: {LOG} was cut short")
 
 
 def _compare(result: Audit, lines: list[str]) -> None:
@@ -219,7 +379,7 @@ def _compare(result: Audit, lines: list[str]) -> None:
     )
 
 
-def _compare_record(folder: Path, result: Audit, frames: list[Frame]) -> None:
+def _compare_record(folder: Path, frames: list[Frame], result: Audit) -> None:
     """The record of a finished run says the same as its log; the log may have more, if the run was made longer."""
     played = [frame for frame in frames if frame.kind == Kind.BATCH]
     if not played or not is_complete(folder):

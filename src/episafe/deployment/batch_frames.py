@@ -1,6 +1,7 @@
 """Batches of a simulation as arrays of a frame: episodes, the plans they began with, and the columns of its record."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,21 @@ from episafe.runs.columns import Columns
 from episafe.storage.audit_trail import Trail
 from episafe.types import HELD, SOURCES
 
-__all__ = ["batch_arrays", "fill", "is_batch", "num_episodes", "recorded_episodes", "trail_lines"]
+__all__ = [
+    "batch_arrays",
+    "fill",
+    "is_batch",
+    "num_episodes",
+    "padded",
+    "planned",
+    "recorded_episodes",
+    "sampled_reports",
+    "trail_lines",
+]
 
 NOTES = {"episode", "round", "streams", "seconds", "halts", "names", "trail"}
 ARRAYS = {"begins", "plans", "sources", "bounds", "values", "log_dets"}
+SAMPLED = 8  # episodes of a batch
 NONE_BEFORE = -2  # the plan before the first: no plan has this number
 
 
@@ -77,7 +89,14 @@ def planned(arrays: Arrays, i: int) -> dict[str, Any]:
     """What a batch says of its plan i."""
     lam, bound = arrays["bounds"][i].tolist()
     figures = {"plan": int(arrays["plans"][i]), "source": SOURCES[arrays["sources"][i]], "lam": lam, "bounds": [bound]}
-    return {**figures, "log_dets": arrays["log_dets"][i].tolist()}
+    weights = {"weights": arrays["weights"][i].tolist()} if "weights" in arrays else {}
+    return {**figures, "log_dets": arrays["log_dets"][i].tolist(), **weights}
+
+
+def padded(weights: Sequence[float], n: int) -> list[float]:
+    """The weights of a plan, none of what is no mixture, as a batch has them where mixtures have up to n components."""
+    known = list(weights) or [1.0][:n]
+    return known + [0.0] * (n - len(known))
 
 
 def trail_lines(arrays: Arrays, start: int, book: Book, halts: Mapping[int, str], trail: Trail) -> Iterator[str]:
@@ -92,11 +111,17 @@ def trail_lines(arrays: Arrays, start: int, book: Book, halts: Mapping[int, str]
             done = position
         book.started = book.reported = start + position
         if position in halted:
-            yield trail.event("halt", reason=halted[position], time="")
+            yield trail.event("halt", {"reason": halted[position], "time": ""})
         if position in begins:
-            i = begins[position]
-            weights = {"weights": arrays["weights"][i].tolist()} if "weights" in arrays else {}
-            yield trail.line(book.deployed(planned(arrays, i) | weights))
+            yield trail.line(book.deployed(planned(arrays, begins[position])))
+
+
+def sampled_reports(arrays: Arrays, task: Any) -> list[tuple[Any, ...]]:
+    """Some episodes of a batch, by which its incumbent is known; none where the task lists that."""
+    if "texts" not in arrays:
+        return []
+    every = -(-num_episodes(arrays) // SAMPLED)
+    return [report_of(None) for report_of in islice(tape_of(arrays).read(arrays, task), 0, None, every)]
 
 
 def recorded_episodes(arrays: Arrays, task: Any) -> Iterator[tuple[dict[str, Any] | None, ReportOf]]:

@@ -6,21 +6,26 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
+from episafe.deployment.frame_kinds import Kind
 from episafe.errors import DamagedFile
-from episafe.storage import checkpoint
+from episafe.storage import checkpoint, sealed_npz
 from episafe.storage.atomic_files import lock, write_text
 from episafe.storage.audit_trail import TRAIL
+from episafe.storage.frames import HASH, MAGIC, as_hash, encode
+from episafe.storage.regular_files import open_regular, read_regular
 from episafe.storage.toml_settings import to_toml
 
 HEAD, LOG, PROBLEM, TOLD = "journal.toml", "journal.log", "problem.npz", "told.npz"
-FORMAT = 2
+FORMAT, AUDITED = 2, (1, 2)  # what is written and gone on with, and what can be audited
+LARGEST_HEAD = 1 << 20  # bytes
 
 
 def holds_journal(folder: Path) -> bool:
-    """Whether a journal was begun here."""
-    return (folder / HEAD).is_file()
+    """Whether a journal was begun here, as far as its name says."""
+    return (folder / HEAD).exists()
 
 
 @contextmanager
@@ -32,7 +37,8 @@ def beginning(folder: Path) -> Iterator[None]:
         lock(handle, folder)
         if holds_journal(folder):
             raise ValueError(f"{folder} holds a journal already: resume it, choose another folder, or delete it")
-        if (folder / LOG).exists():
+        unfinished = {LOG: len(_first_bytes("00" * HASH)), TRAIL: 0}  # at most, if somebody was stopped while he began
+        if any(_size(folder / name) > most for name, most in unfinished.items()):
             raise DamagedFile(f"{folder} has a {LOG} without its {HEAD}: restore it from a copy, or delete both")
         yield
     finally:
@@ -40,22 +46,34 @@ def beginning(folder: Path) -> Iterator[None]:
 
 
 def write_head(folder: Path, settings: Mapping[str, str | int | float]) -> None:
-    """Begin a journal; the other files that belong to it are there already. It is never changed afterwards."""
-    write_text(folder / HEAD, to_toml({"format": FORMAT, **settings}))
+    """Begin a journal: log and trail, and its head last. It is never changed afterwards, and like no other one's."""
+    text = to_toml({"format": FORMAT, "id": token_hex(16), **settings})
+    genesis = hashlib.sha256(text.encode()).hexdigest()
+    (folder / TRAIL).write_bytes(b"")
+    with (folder / LOG).open("wb") as file:
+        file.write(_first_bytes(genesis))
+        file.flush()
+        os.fsync(file.fileno())
+    write_text(folder / HEAD, text)
 
 
-def read_head(folder: Path) -> dict[str, Any]:
-    """What `write_head` wrote, and its hash as `genesis`."""
+def read_head(folder: Path, formats: tuple[int, ...] = (FORMAT,)) -> dict[str, Any]:
+    """What `write_head` wrote, of one of these formats, and its hash as `genesis`."""
     path = folder / HEAD
     try:
-        data = path.read_bytes()
+        data = read_regular(path, LARGEST_HEAD)
         head = tomllib.loads(data.decode())
-        if head["format"] != FORMAT:
-            raise ValueError(f"its format is {head['format']}, and this version of episafe reads {FORMAT}")
+        if head["format"] not in formats:
+            raise DamagedFile(
+                f"{path} has format {head['format']}, and this version of episafe goes on with {FORMAT}: begin a new "
+                f"folder, or use the version that wrote it; `episafe audit` reads formats {AUDITED[0]} to {AUDITED[-1]}"
+            )
         for name in ("kind", "fingerprint"):
             head[name]
     except FileNotFoundError:
         raise FileNotFoundError(f"{folder} holds no journal: there is no {HEAD}") from None
+    except DamagedFile:
+        raise
     except (KeyError, ValueError, RecursionError) as error:
         raise DamagedFile(f"{path} is damaged or of another version ({error}): restore it from a copy") from error
     return {**head, "genesis": hashlib.sha256(data).hexdigest()}
@@ -64,14 +82,25 @@ def read_head(folder: Path) -> dict[str, Any]:
 def check_file(folder: Path, name: str, head: Mapping[str, Any]) -> Path:
     """The path of a file of the journal, if it is the one that it was begun with."""
     path = folder / name
-    if not path.is_file() or file_hash(path) != head.get(f"{name.partition('.')[0]}_sha256"):
+    known = head.get(f"{name.partition('.')[0]}_sha256")
+    if not sealed_npz.is_archive(path) or file_hash(path) != known:  # what is none may be long
         raise DamagedFile(f"{path} is not the file that this journal was begun with: restore it from a copy")
     return path
 
 
 def file_hash(path: Path) -> str:
     """SHA-256 of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _first_bytes(genesis: str) -> bytes:
+    """A log of one frame."""
+    return MAGIC + encode(0, Kind.BEGIN, as_hash(genesis), {"genesis": genesis}, None)[0]
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def remove_journal(folder: Path) -> None:

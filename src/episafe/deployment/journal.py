@@ -9,35 +9,30 @@ import threading
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from enum import IntEnum
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from episafe.deployment.folder import HEAD, LOG, PROBLEM, TOLD, read_head
+from episafe.deployment.frame_kinds import EVENTS, Kind
 from episafe.errors import DamagedFile
 from episafe.storage import checkpoint
 from episafe.storage.atomic_files import remove_unfinished
 from episafe.storage.audit_trail import TRAIL, Trail, TrailFile, broken_at, read_trail
-from episafe.storage.frames import Arrays, Frame
+from episafe.storage.frames import Arrays, CutShort, Frame, Position
 from episafe.storage.journal_file import Log
 from episafe.storage.state_reader import State
+from episafe.storage.watched_file import Gone, HeldFile
+
+REMEDY = "restore it from a copy, or `episafe repair` the folder"
 
 
-class Kind(IntEnum):
-    """What a frame says. docs/journal.md has what each one holds."""
+class Pending(NamedTuple):
+    """A line of the trail whose frame may not be on the disk yet: number of the frame, its own number, its text."""
 
-    BEGIN = 1  # which folder this is the journal of
-    PLAN = 2  # a plan, before anybody acts on it
-    DEPLOY = 3  # one deployment of the plan in force: its id, and its coin if the session tossed it
-    REPORT = 4  # one episode, as reported
-    BATCH = 5  # episodes of a simulation with their plans
-    FAULT = 6  # what went wrong, and what was done
-    AIM = 7  # how many episodes a simulation is to have, from here on
-    CLOSE = 8  # closed in good order
-    HALT = 9  # only the incumbent is deployed from here on
-    RESUME = 10  # a person lets the agent explore again
-    ABANDON = 11  # a deployment that will never be reported
+    frame: int
+    number: int
+    text: str
 
 
 class Part(Protocol):
@@ -64,48 +59,50 @@ class Journal:
     def __init__(self, folder: Path, settings: Mapping[str, Any], threshold: float) -> None:
         self.folder, self.head = folder, read_head(folder)
         self.genesis: str = self.head["genesis"]
-        self.log = Log(folder / LOG, self.genesis)
         self.trail = Trail(threshold, settings, self.genesis)
-        self._file: TrailFile | None = None
         self.noted: list[str] = []  # what was wrong when it was opened
-        self._pending: list[tuple[int, str]] = []  # lines, each with the number of its frame
-        self._writing_lines, self._lines_failed = threading.Lock(), False
-        self._known = (0, "")  # bytes of the trail when the checkpoint was made, and its last hash
+        self._pending: list[Pending] = []
+        self._lines = threading.Lock()
+        self._known = (0, self.genesis)  # bytes of the trail when the checkpoint was made, and its last hash
         self._checkpointed = time.monotonic()
+        with ExitStack() as held:
+            self.log = held.enter_context(closing(Log(folder / LOG, self.genesis)))
+            self._head = held.enter_context(closing(HeldFile(folder / HEAD)))
+            self._file = held.enter_context(closing(TrailFile(folder / TRAIL)))
+            held.pop_all()
 
     def begin(self, parts: Mapping[str, Part]) -> list[Frame]:
         """Restore `parts` from the newest whole checkpoint, and return the frames that came after it."""
-        for name in (HEAD, PROBLEM, TOLD, *checkpoint.NAMES):
+        for name in (HEAD, LOG, TRAIL, PROBLEM, TOLD, *checkpoint.NAMES):
             remove_unfinished(self.folder / name)
-        notes, faults = self._restore(parts)
-        since = (notes["frames"], notes["bytes"], notes["last"]) if notes else None
+        notes = self._restore(parts)
+        since = _position(notes) if notes else None
         frames, cut = self.log.begin(since)
-        if since is None:
-            check_begin(frames, self.genesis, self.log.path)
-            if not frames:
-                self.log.append(Kind.BEGIN, {"genesis": self.genesis})
-        else:
+        if notes:
             self.trail.count, self.trail.head = notes["lines"], notes["line"]
             self._known = (notes["trail_bytes"], notes["line"])
+        else:
+            check_begin(frames, self.genesis, self.log.path)
         if cut:
-            faults.append(f"cut off {cut} bytes of an unfinished frame, which nobody was told is kept")
-        for fault in faults:
-            self.fault(fault)
+            self.noted.append(
+                f"cut off {cut} bytes of a last frame that is not whole: its write never ended, or it was spoilt"
+            )
         return frames
 
-    def _restore(self, parts: Mapping[str, Part]) -> tuple[dict[str, Any], list[str]]:
-        """Where the checkpoint was made, empty where none is used, and what was wrong with it."""
+    def _restore(self, parts: Mapping[str, Part]) -> dict[str, Any]:
+        """Where the checkpoint was made; empty where none is used."""
         try:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                state, notes = checkpoint.read(self.folder)
+                state, notes = checkpoint.read(self.folder, self._unfit)
         except FileNotFoundError:
-            return {}, []
+            return {}
+        except CutShort:
+            raise
         except DamagedFile as error:
-            return {}, [f"no checkpoint could be read, so everything is learned again: {error}"]
-        faults = [str(warning.message) for warning in caught]
-        if notes.get("genesis") != self.genesis:
-            raise DamagedFile(f"{self.folder}: the checkpoints are of another journal: delete them, or restore a copy")
+            self.noted.append(f"no checkpoint could be read, so everything is learned again: {error}")
+            return {}
+        self.noted += [str(warning.message) for warning in caught]
         blank = {name: part.state() for name, part in parts.items()}
         try:
             for name, part in parts.items():
@@ -113,50 +110,94 @@ class Journal:
         except (DamagedFile, NotImplementedError, ValueError) as error:
             for name, part in parts.items():
                 part.restore(blank[name])
-            return {}, [*faults, f"a checkpoint could not be used, so everything is learned again: {error}"]
-        return notes, faults
+            self.noted.append(f"a checkpoint could not be used, so everything is learned again: {error}")
+            return {}
+        return notes
+
+    def _unfit(self, notes: Mapping[str, Any]) -> str:
+        """Why a checkpoint says nothing of this log, which is the truth; "" if it does."""
+        if notes.get("genesis") != self.genesis:
+            return "is of another journal"
+        try:
+            holds = self.log.holds(_position(notes))
+        except CutShort:
+            raise
+        except (KeyError, TypeError, ValueError, OSError) as error:
+            return f"names no place in {LOG} ({error})"
+        return "" if holds else "is of a copy of this folder that went on otherwise"
 
     def continue_trail(self, due: Sequence[str]) -> None:
         """Open the trail; since the checkpoint it must be the first of `due`, those of the log; the rest is added."""
         path, (start, _) = self.folder / TRAIL, self._known
         lines, torn = read_trail(path, *self._known)
-        if lines != list(due[: len(lines)]):
-            n = next((n for n, (a, b) in enumerate(zip(lines, due, strict=False)) if a != b), len(due))
-            if n < len(lines) and not start and n == broken_at(lines, self.genesis):
-                raise DamagedFile(f"{path}: line {n} was changed; restore it from a copy, or audit the folder")
-            raise DamagedFile(f"{path}: line {n} is not what {LOG} says: one of them was cut short or changed")
-        missing = due[len(lines) :]
-        self._file = TrailFile(path, start + sum(len(line.encode()) + 1 for line in lines))
+        n = next((n for n, (a, b) in enumerate(zip(lines, due, strict=False)) if a != b), min(len(lines), len(due)))
+        missing = due[n:]
+        if n < len(lines):
+            if not start and n == broken_at(lines, self.genesis):
+                raise DamagedFile(f"{path}: line {n} was changed; {REMEDY}")
+            raise DamagedFile(
+                f"{path}: line {n} is not what {LOG} says: one of them was cut short or changed; {REMEDY}"
+            )
+        if not "\n".join(missing).startswith(torn.rstrip("\0")):
+            raise DamagedFile(f"{path}: its unfinished last line is not what {LOG} says; {REMEDY}")
+        self.log.cut()
+        self._file.begin(start + sum(len(line.encode()) + 1 for line in lines), self.trail.count - len(missing))
         if missing or torn:
             self._file.append(missing)
-            self.fault(f"completed the audit trail by {len(missing)} lines that the journal has")
+            self.noted.append(f"completed the audit trail by {len(missing)} lines that the journal has")
+        for fault in self.noted:
+            self.append(Kind.FAULT, {"reason": fault})
         self.sync()
 
     def append(
         self, kind: Kind, notes: Mapping[str, Any], arrays: Arrays | None = None, lines: Sequence[str] = ()
     ) -> int:
-        """Add a frame, and the lines of the trail that say the same; both are on the disk after `sync`."""
-        number = self.log.append(kind, notes, arrays)
-        if lines:
-            with self._writing_lines:
-                self._pending += [(number, line) for line in lines]
-        return number
+        """Add a frame, and the lines of the trail that say the same; both are on the disk after `sync`.
 
-    def fault(self, reason: str) -> None:
-        """Record what went wrong."""
-        self.noted.append(reason)
-        self.append(Kind.FAULT, {"reason": reason})
+        Events have a line that says what they say. Where somebody else has changed a file of the journal, an OSError
+        says so, and nothing is added.
+        """
+        self._head.look()
+        with self._lines:
+            self._file.look()
+        if kind in EVENTS:
+            lines = [self.trail.event(EVENTS[kind], notes)]
+        try:
+            number = self.log.append(kind, notes, arrays)
+        except Gone as error:
+            self._bear_witness(error, lines)
+            raise
+        first = self.trail.count - len(lines)
+        with self._lines:
+            self._pending += [Pending(number, first + n, line) for n, line in enumerate(lines)]
+        return number
 
     def sync(self, number: int | None = None) -> None:
         """Return when frame `number`, or all of them, is on the disk; its lines follow it, and survive this process."""
-        self.log.sync(number)
-        with self._writing_lines:
-            last = self.log.position[0] if number is None else number
-            due = [line for frame, line in self._pending if frame <= last]
-            if self._file is not None and due and not self._lines_failed:
-                self._lines_failed = True  # until they are there: opening completes the trail
+        last = self.log.position[0] - 1 if number is None else number
+        try:
+            self.log.sync(last)
+        except Gone as error:
+            self._bear_witness(error)
+            raise
+        with self._lines:
+            due = [line.text for line in self._pending if line.frame <= last and line.number >= self._file.count]
+            if due:
                 self._file.append(due)
-                self._pending, self._lines_failed = self._pending[len(due) :], False
+            self._pending = [line for line in self._pending if line.frame > last]
+
+    def sync_trail(self) -> None:
+        """Return when the trail is on the disk too: both witnesses then know."""
+        self.sync()
+        self._file.sync()
+
+    def _bear_witness(self, error: Gone, lines: Sequence[str] = ()) -> None:
+        """Frames of the log are gone. Opened again, it would not know what it lacks; so the trail says it."""
+        with self._lines, suppress(OSError):
+            known = {"reason": str(error), "frames": self.log.position[0]}
+            gone = self.trail.event(EVENTS[Kind.FAULT], known)
+            self._file.append([*(line.text for line in self._pending), *lines, gone])
+            self._file.sync()
 
     @property
     def age(self) -> float:
@@ -171,9 +212,7 @@ class Journal:
         self._checkpointed = time.monotonic()
         if not parts:
             return
-        self.sync()
-        assert self._file is not None
-        self._file.sync()
+        self.sync_trail()
         frames, size, last = self.log.position
         notes = {"genesis": self.genesis, "frames": frames, "bytes": size, "last": last, "lines": self.trail.count,
                  "line": self.trail.head, "trail_bytes": self._file.size}  # fmt: skip
@@ -184,24 +223,26 @@ class Journal:
     def close(self) -> None:
         """Give files and lock back; what was not synced is."""
         try:
-            self.sync()
-            if self._file is not None:
-                self._file.sync()
+            self.sync_trail()
         finally:
             self.release()
 
     def release(self) -> None:
         """Give files and lock back as they are."""
-        with suppress(OSError):
-            self.log.close()
-        if self._file is not None:
-            self._file.close()
+        for file in (self.log, self._file, self._head):
+            with suppress(OSError):
+                file.close()
 
 
 def check_begin(frames: Sequence[Frame], genesis: str, path: Path) -> None:
     """The log begins as that of this journal."""
     if frames and (frames[0].kind != Kind.BEGIN or frames[0].notes.get("genesis") != genesis):
         raise DamagedFile(f"{path} does not belong to the {HEAD} beside it: restore both from one copy")
+
+
+def _position(notes: Mapping[str, Any]) -> Position:
+    """Where the log was when a checkpoint was made."""
+    return notes["frames"], notes["bytes"], notes["last"]
 
 
 def _below(name: str, state: Mapping[str, Any]) -> State:

@@ -4,18 +4,31 @@ import json
 from pathlib import Path
 from typing import Any
 
+from episafe.checks import as_reason
 from episafe.deployment.agent_recipe import recipe, write_recipe
 from episafe.deployment.folder import PROBLEM, beginning, file_hash, holds_journal, read_head, write_head
+from episafe.deployment.frame_kinds import Kind
 from episafe.deployment.journal import Journal
-from episafe.deployment.replay import Replay
+from episafe.deployment.recorded_plans import learned_before, since_incumbent
+from episafe.deployment.replay import Replay, require_candidates
 from episafe.deployment.session import Session, Sync
 from episafe.deployment.session_book import now
+from episafe.errors import DamagedFile
 from episafe.monitors import monitors_for
+from episafe.storage import checkpoint
 from episafe.storage.frames import Frame
-from episafe.storage.toml_settings import versions
+from episafe.storage.toml_settings import other_versions, said_versions, versions
 
 
-def open(folder: str | Path | None, agent: Any, *, sync: Sync = "each", false_alarm: float = 0.01) -> Session:
+def open(
+    folder: str | Path | None,
+    agent: Any,
+    *,
+    sync: Sync = "each",
+    false_alarm: float = 0.01,
+    incumbent_version: str = "",
+    new_incumbent: str = "",
+) -> Session:
     """Keep the plans and episodes of an agent in `folder`, or go on with those that are there.
 
     Args:
@@ -27,6 +40,10 @@ def open(folder: str | Path | None, agent: Any, *, sync: Sync = "each", false_al
         false_alarm: the probability that the monitors, `es.Monitors` or those of bandits, ever raise a false alarm; 0
             for no monitors. After an alarm that halts only the incumbent is deployed, until a person calls
             `resume_exploring(reason)`.
+        incumbent_version: what you call the incumbent, e.g. a tag of its release. Folders know an incumbent given by a
+            function by what it does at the states of the reports; with a version they ask for nothing else.
+        new_incumbent: who has replaced the incumbent and why; it is kept. Only once, when a folder is opened with
+            another incumbent than before, which is refused without it. What is certified begins anew then.
 
     Example:
         >>> import episafe as es
@@ -41,46 +58,97 @@ def open(folder: str | Path | None, agent: Any, *, sync: Sync = "each", false_al
     require_agent(agent)
     require_unused(agent)
     monitors = monitors_for(agent.task, false_alarm) if false_alarm else None
+    version, reason = str(incumbent_version), as_reason(new_incumbent) if new_incumbent else ""
     if folder is None:
         return Session(agent, monitors, None, sync)
     folder = Path(folder)
     if not holds_journal(folder):
-        begin_journal(folder, agent, {"kind": "live", "created": now()})
+        begin_journal(folder, agent, {"kind": "live", "created": now(), "incumbent": version})
     head = read_head(folder)
     require_kind(folder, head, "live")
-    require_same_agent(folder, head, agent)
-    journal = Journal(folder, agent.settings(), agent.task.threshold)
+    if head.get("fingerprint_but_incumbent") != agent.fingerprint_but_incumbent():
+        require_same_agent(folder, head, agent)
+    journal = None
     try:
+        journal = Journal(folder, agent.settings(), agent.task.threshold)
+        if reason:
+            checkpoint.remove(folder)  # of an agent that this one succeeds
         session = Session(agent, monitors, journal, sync)
-        catch_up(session, journal)
+        agent.hold_candidates()
+        catch_up(session, journal, version=version, new_incumbent=reason)
+        session.begin_candidates()
+        return session
     except BaseException:
-        journal.release()
+        if journal is not None:
+            journal.release()
         raise
-    return session
 
 
-def catch_up(session: Session, journal: Journal, num_parallel: int = 1) -> list[Frame]:
+def catch_up(
+    session: Session, journal: Journal, num_parallel: int = 1, version: str = "", new_incumbent: str = ""
+) -> list[Frame]:
     """Bring a new session to where its journal ends; the frames that were lived through again.
 
     Args:
         session: new.
         journal: of it.
         num_parallel: how many episodes of one plan a simulation played before the next.
+        version: of the incumbent, as its user calls it.
+        new_incumbent: why it was replaced just now; "" if it was not.
     """
     frames = journal.begin(session.parts)
+    require_candidates(session.agent, session.book, frames)
     known = {"kind": journal.head["kind"], "path": journal.log.path, "num_parallel": num_parallel}
-    replay = Replay(session.agent, session.book, journal.trail, session.monitors, **known)
-    journal.continue_trail(replay.take(frames))
-    session.remember(replay.plans.values())
+    replay = Replay(session.agent, session.book, journal.trail, session.monitors, incumbent=session.incumbent, **known)
+    before = len(frames) if new_incumbent else since_incumbent(frames)
+    lines = learned_before(replay, frames[:before], known)
+    try:
+        lines += replay.take(frames[before:])
+    except DamagedFile as error:
+        _require_same_incumbent(session, journal.folder, version, new_incumbent)  # which would be the cause
+        raise type(error)(f"{error}{other_versions(session.book.versions or journal.head)}") from error
+    _require_same_incumbent(session, journal.folder, version, new_incumbent)
+    journal.continue_trail(lines)
     session.book.faults += journal.noted
+    if new_incumbent:
+        _replace_incumbent(session, journal, version, new_incumbent)
+    if said_versions(session.book.versions or journal.head) != versions():
+        session.book.versions = versions()
+        journal.append(Kind.CHANGE, {"what": "versions", **versions(), "time": now()})
     if replay.alarm:  # the process ended between an alarm and its halt
         session.halt(replay.alarm)
     return frames
 
 
+def _require_same_incumbent(session: Session, folder: Path, version: str, new: str) -> None:
+    """Refuse another incumbent than the one that is recorded, unless it is said why; and a reason without another."""
+    differs = session.incumbent.differing(session.agent.fingerprint(), version)
+    if differs and not new:
+        raise ValueError(
+            f"{folder} was kept with another incumbent: {differs}. Everything certified stands on it: hand over the "
+            "one that it was kept with, or, if a person has replaced it, say so once, es.open(…, new_incumbent="
+            '"who and why"); if it is the same and cannot say the same twice, give incumbent_version="…" too'
+        )
+    if new and not differs:
+        raise ValueError(
+            f"the incumbent is the one that {folder} was kept with: leave out new_incumbent, or a later change would "
+            "pass unseen"
+        )
+
+
+def _replace_incumbent(session: Session, journal: Journal, version: str, reason: str) -> None:
+    """Write down that a person has replaced the incumbent; it is on the disk when this returns."""
+    notes = {"what": "incumbent", "reason": reason, "time": now(), "version": version}
+    notes["fingerprint"] = session.agent.fingerprint()
+    journal.append(Kind.CHANGE, notes)
+    journal.sync_trail()
+    session.incumbent.replace(notes)
+
+
 def begin_journal(folder: Path, agent: Any, settings: dict[str, str | int | float], problem: Any = None) -> None:
     """Write what a journal begins with; a problem that can be saved is kept beside it."""
     said = {**settings, "fingerprint": agent.fingerprint(), "agent_settings": json.dumps(agent.settings())}
+    said["fingerprint_but_incumbent"] = agent.fingerprint_but_incumbent()
     own = None
     with beginning(folder):
         if hasattr(problem, "save"):
@@ -118,4 +186,5 @@ def require_same_agent(folder: Path, head: dict[str, Any], agent: Any) -> None:
         names = ", ".join(name for name in now if was.get(name) != now[name]) or "what the task tells"
         raise ValueError(
             f"{folder} was begun with another agent or task ({names}): build both as they were, or begin a new folder"
+            + other_versions(head)
         )

@@ -9,20 +9,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from episafe.deployment.batch_frames import num_episodes, recorded_episodes, trail_lines
-from episafe.deployment.journal import Kind
+from episafe.deployment.batch_frames import num_episodes, padded, recorded_episodes, sampled_reports, trail_lines
+from episafe.deployment.episode_tapes import ReportOf
+from episafe.deployment.frame_kinds import EVENTS, KINDS, Kind
+from episafe.deployment.incumbent_identity import Incumbent
 from episafe.deployment.session_book import Book, figures, remember
 from episafe.errors import DamagedFile
-from episafe.monitors import halt_reason
+from episafe.monitors import Alarm, halt_reason
 from episafe.storage.audit_trail import Trail
 from episafe.storage.frames import Frame
 from episafe.storage.json_values import from_text
+from episafe.storage.toml_settings import said_versions
 from episafe.types import HELD
 
-KINDS = {
-    "live": set(Kind) - {Kind.BATCH, Kind.AIM},
-    "run": {Kind.BEGIN, Kind.BATCH, Kind.AIM, Kind.FAULT, Kind.CLOSE},
-}  # what may be in a journal of which kind
 FIGURES = ("plan", "source", "lam", "bounds", "reason", "log_dets", "weights", "names")
 UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
 
@@ -49,6 +48,17 @@ def _alike(one: Any, other: Any) -> bool:
     return bool(one == other) or both_nan
 
 
+def require_candidates(agent: Any, book: Book, frames: Iterable[Frame]) -> None:
+    """A journal knows candidates by their names alone: the agent must have been given each of them."""
+    names = [*book.candidates, *(frame.notes.get("name") for frame in frames if frame.kind == Kind.CANDIDATE)]
+    missing = [name for name in names if name not in agent.candidates]
+    if missing:
+        raise ValueError(
+            f"the journal has the candidates {missing}, which the agent was not given: build it with them, or call "
+            "agent.add_candidate(name, policy) before it is opened; anything may stand in for one that is gone"
+        )
+
+
 class Replay:
     """A history that is lived through again.
 
@@ -60,6 +70,7 @@ class Replay:
         kind: of the journal: "live" or "run".
         path: of the log, for messages.
         num_parallel: how many episodes of one plan a simulation played before the next.
+        incumbent: what is known of it, at the same moment; None where nobody asks.
 
     Attributes:
         compared: how many plans came out again.
@@ -76,7 +87,9 @@ class Replay:
         kind: str,
         path: Path,
         num_parallel: int = 1,
+        incumbent: Incumbent | None = None,
     ) -> None:
+        self.incumbent = incumbent
         self.agent, self.book, self.trail, self.monitors = agent, book, trail, monitors
         self.plans: dict[int, Any] = {plan.id: plan for plan in agent.recent_plans()}
         if not agent.task.changes:
@@ -84,9 +97,10 @@ class Replay:
         self.compared, self.alarm = 0, ""
         self._path, self._kind, self._num_parallel = path, kind, num_parallel
         self._steps = {
-            Kind.BEGIN: self._nothing, Kind.CLOSE: self._nothing, Kind.AIM: self._aim, Kind.PLAN: self._plan,
+            Kind.BEGIN: self._begin, Kind.CLOSE: self._close, Kind.AIM: self._aim, Kind.PLAN: self._plan,
             Kind.DEPLOY: self._deploy, Kind.REPORT: self._report, Kind.ABANDON: self._abandon, Kind.BATCH: self._batch,
-            Kind.FAULT: self._fault, Kind.HALT: self._halt, Kind.RESUME: self._resume,
+            Kind.FAULT: self._fault, Kind.HALT: self._halt, Kind.RESUME: self._resume, Kind.CHANGE: self._change,
+            Kind.LOST: self._lost, Kind.CANDIDATE: self._candidate,
         }  # fmt: skip
 
     def take(self, frames: Iterable[Frame]) -> list[str]:
@@ -97,14 +111,24 @@ class Replay:
         try:
             if frame.kind not in KINDS[self._kind]:
                 raise ValueError(f"a journal of kind {self._kind!r} has no frame of kind {frame.kind}")
-            return self._steps[Kind(frame.kind)](frame)
+            lines = self._steps[Kind(frame.kind)](frame)
+            return [self.trail.event(EVENTS[Kind(frame.kind)], frame.notes)] if frame.kind in EVENTS else lines
         except DamagedFile:
             raise
         except UNREADABLE as error:
-            raise DamagedFile(f"{self._path}: frame {frame.number} at byte {frame.offset} says what cannot have "
-                              f"happened ({error}): restore the folder from a copy") from error  # fmt: skip
+            raise DamagedFile(
+                f"{self._path}: frame {frame.number} at byte {frame.offset} says what cannot have happened ({error}): "
+                "restore the folder from a copy, or `episafe repair` it"
+            ) from error
 
-    def _nothing(self, frame: Frame) -> Sequence[str]:
+    def _begin(self, frame: Frame) -> Sequence[str]:
+        if frame.number > 0:
+            raise ValueError("a journal begins once")
+        return ()
+
+    def _close(self, frame: Frame) -> Sequence[str]:
+        if not self.book.closing().items() <= frame.notes.items():
+            raise ValueError("it was closed over other reports than stand before it")
         return ()
 
     def _aim(self, frame: Frame) -> Sequence[str]:
@@ -118,13 +142,38 @@ class Replay:
 
     def _halt(self, frame: Frame) -> Sequence[str]:
         self.book.halted, self.alarm = frame.notes["reason"], ""
-        return [self.trail.event("halt", reason=frame.notes["reason"], time=frame.notes["time"])]
+        return ()
 
     def _resume(self, frame: Frame) -> Sequence[str]:
         if not self.book.halted:
             raise ValueError("it resumes what was not halted")
         self.book.halted = self.alarm = ""
-        return [self.trail.event("resume", reason=frame.notes["reason"], time=frame.notes["time"])]
+        return ()
+
+    def _lost(self, frame: Frame) -> Sequence[str]:
+        self.book.lose(frame.notes)
+        self.agent.lose(frame.notes["plans"], frame.notes["reason"])
+        self.alarm = ""
+        return ()
+
+    def _change(self, frame: Frame) -> Sequence[str]:
+        what, notes = frame.notes["what"], frame.notes
+        if what == "versions":
+            self.book.versions = said_versions(notes)
+            return ()
+        if what != "incumbent":
+            raise ValueError(f"it changes {what!r}, of which nothing is known here")
+        if self.incumbent is not None:
+            self.incumbent.replace(notes)
+        return ()
+
+    def _candidate(self, frame: Frame) -> Sequence[str]:
+        name = frame.notes["name"]
+        if name in self.book.candidates:
+            raise ValueError(f"the candidate {name!r} was on trial already")
+        self.agent.begin_candidate(name)
+        self.book.candidates.append(name)
+        return ()
 
     def _plan(self, frame: Frame) -> Sequence[str]:
         notes, book = frame.notes, self.book
@@ -137,17 +186,24 @@ class Replay:
         return [line]
 
     def _make(self, k: int, notes: Mapping[str, Any], round: int | None) -> Any:
-        """The plan of episode k, made again and compared."""
-        plan_id, reason, agent = notes["plan"], notes.get("reason", ""), self.agent
-        if plan_id == HELD:
-            plan = agent.incumbent_plan(reason, round)
-        elif self.book.halted:
-            raise ValueError(f"plan {plan_id} was made by an agent that was halted: {self.book.halted}")
-        else:
-            plan = self._again(reason, bool(notes.get("failed")), round)
-            compare(k, notes, figures(agent, plan))
-            self.compared += 1
+        """The plan of episode k."""
+        plan_id, reason, halted = notes["plan"], notes.get("reason"), self.book.halted
+        if halted and plan_id != HELD:
+            raise ValueError(f"plan {plan_id} was made by an agent that was halted: {halted}")
+        if halted and reason not in (None, f"halted: {halted}"):
+            raise ValueError(f"the incumbent was deployed for another reason than the halt: {reason}")
+        plan = self._plan_of(k, notes, round)
         remember(self.plans, [plan])
+        return plan
+
+    def _plan_of(self, k: int, notes: Mapping[str, Any], round: int | None) -> Any:
+        """The plan, made again and compared."""
+        reason, agent = notes.get("reason", ""), self.agent
+        held = notes["plan"] == HELD
+        plan = agent.incumbent_plan(reason, round) if held else self._again(reason, bool(notes.get("failed")), round)
+        made = figures(agent, plan)
+        compare(k, notes, {**made, "weights": padded(made["weights"], len(notes.get("weights", ())))})
+        self.compared += 1
         return plan
 
     def _again(self, reason: str, failed: bool, round: int | None) -> Any:
@@ -170,11 +226,16 @@ class Replay:
             raise ValueError(f"plan {notes['plan']} was deployed and not in force")
         if notes["id"] != book.started:
             raise ValueError(f"{book.started} deployments stand before the one that is called number {notes['id']}")
-        book.deploy(notes["plan"], notes["component"], notes["time"])
+        number = book.deploy(notes["plan"], notes["component"], notes["time"])
+        plan = self.plans.get(notes["plan"]) or self.agent.incumbent_plan(book.in_force[1])
+        self.agent.expect(plan, number, notes["component"])
+        self._heed([] if self.monitors is None else self.monitors.expect(number, plan, notes["component"]))
         return ()
 
     def _abandon(self, frame: Frame) -> Sequence[str]:
         self.book.abandon(frame.notes["deployment"])
+        self.agent.abandon(frame.notes["deployment"])
+        self._heed([] if self.monitors is None else self.monitors.abandon(frame.notes["deployment"]))
         return ()
 
     def _report(self, frame: Frame) -> Sequence[str]:
@@ -182,17 +243,24 @@ class Replay:
         plan_id, text = notes["plan"], notes["values"]
         if notes["id"] in book.names:
             raise ValueError(f"episode {notes['id']!r} was reported before")
-        self.learn(self.agent.task.report_from(from_text(text)), plan_id)
-        book.report(notes["deployment"], notes["id"], f"{plan_id} {text}\n")
+        deployment, named = notes["deployment"], notes.get("named", False)
+        report = self.agent.task.report_from(from_text(text))
+        if "incumbent" in notes and self.incumbent is not None:
+            self.incumbent.see(report, notes["incumbent"])
+        self.learn(report, None if deployment is None else plan_id, deployment, named)
+        if self.monitors is not None and deployment is not None:
+            self._heed(self.monitors.report(deployment, *report) if named else self.monitors.abandon(deployment))
+        book.report(deployment, notes["id"], f"{plan_id} {text}\n")
         return ()
 
-    def learn(self, report: tuple[Any, ...], plan_id: int | None) -> None:
-        """Let agent and monitors see a report."""
-        self.agent.learn(*report, plan_id=None if plan_id == HELD else plan_id)
-        plan = None if plan_id is None else self.plans.get(plan_id)
-        if self.monitors is not None and plan is not None:
-            asked = halt_reason(self.monitors.watch_report(plan, *report))
-            self.alarm = self.alarm or ("" if self.book.halted else asked)
+    def learn(
+        self, report: tuple[Any, ...], plan_id: int | None, deployment: int | None = None, named: bool = True
+    ) -> None:
+        """Let the agent see a report."""
+        self.agent.hear(deployment, *report, plan_id=None if plan_id == HELD else plan_id, named=named)
+
+    def _heed(self, alarms: list[Alarm]) -> None:
+        self.alarm = self.alarm or ("" if self.book.halted else halt_reason(alarms))
 
     def _batch(self, frame: Frame) -> list[str]:
         """A batch of a simulation: its plans, its episodes, and the halts in between."""
@@ -204,6 +272,9 @@ class Replay:
         lines = list(trail_lines(arrays, start, book, halts, self.trail))
         if [self.trail.count, self.trail.head] != notes["trail"]:
             raise DamagedFile(f"{self._path}: the batch at byte {frame.offset} does not match the hash that it carries")
+        if "incumbent" in notes and self.incumbent is not None:
+            for report, said in zip(sampled_reports(arrays, self.agent.task), notes["incumbent"], strict=True):
+                self.incumbent.see(report, said)
         self._play_again(frame, halts)
         book.started = book.reported = stop
         return lines
@@ -212,15 +283,25 @@ class Replay:
         """Plan and learn the episodes of a batch; a plan that is not in the batch must not be made."""
         book, (start, round) = self.book, (frame.notes["episode"], frame.notes["round"])
         plan: Any = self.plans.get(book.newest) or (self.agent.incumbent_plan("") if book.newest == HELD else None)
-        for k, (planned, report_of) in enumerate(recorded_episodes(frame.arrays, self.agent.task), start):
+        for k, (planned, report_of) in enumerate(self._episodes(frame), start):
             now = None if round is None else round + k - start
             if planned is not None:
                 plan = self._make(k, planned, now)
             elif not book.halted and k % self._num_parallel == 0:
-                plan = self.agent.plan() if now is None else self.agent.plan(now)
-                if plan.id != book.newest:
-                    raise Differs(f"plan {plan.id} is made again before episode {k}, and was not made then")
+                plan = self._in_force(k, plan, now)
             book.newest = plan.id
             self.learn(report_of(plan), plan.id)
+            self._heed([] if self.monitors is None else self.monitors.watch_report(plan, *report_of(plan)))
             if k in halts:
                 book.halted, self.alarm = halts[k], ""
+
+    def _episodes(self, frame: Frame) -> Iterable[tuple[dict[str, Any] | None, ReportOf]]:
+        """Of each episode of a batch the plan that begins with it, None for the last one's, and its report."""
+        return recorded_episodes(frame.arrays, self.agent.task)
+
+    def _in_force(self, k: int, plan: Any, round: int | None) -> Any:
+        """The plan of episode k, which must be the last one: no other is in the batch."""
+        made = self.agent.plan() if round is None else self.agent.plan(round)
+        if made.id != self.book.newest:
+            raise Differs(f"plan {made.id} is made again before episode {k}, and was not made then")
+        return made

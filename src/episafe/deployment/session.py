@@ -7,7 +7,7 @@ missing may not be missing by chance, and then biases what is certified.
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
@@ -15,8 +15,10 @@ from typing import Any, Literal
 import numpy as np
 
 from episafe.checks import as_index, as_reason
-from episafe.deployment.journal import Journal, Kind, Part
-from episafe.deployment.session_book import Book, Deployment, Status, Waiting, figures, now, remember
+from episafe.deployment.frame_kinds import Kind
+from episafe.deployment.incumbent_identity import Incumbent
+from episafe.deployment.journal import Journal, Part
+from episafe.deployment.session_book import Book, Deployment, Status, Waiting, figures, now
 from episafe.errors import InvalidEpisode, NotKept
 from episafe.monitors import Alarm, halt_reason
 from episafe.storage.json_values import as_text, from_text
@@ -45,11 +47,13 @@ class Session:
         if sync not in ("each", "plans"):
             raise ValueError(f'sync must be "each" or "plans", got {sync!r}')
         self.agent, self.monitors, self._journal, self._sync = agent, monitors, journal, sync
-        self.book = Book(agent.fingerprint() if journal is not None else "")
+        head = None if journal is None else journal.head
+        self.book, self.incumbent = Book(head["fingerprint"] if head else ""), Incumbent(agent.task, head)
+        self._newest: Any = None  # the agent's last plan that was deployed here
         raised = [] if monitors is None else monitors.alarms  # by an earlier run that they watched
         self.book.halted = halt_reason(raised)
         self.broken = ""  # why nothing can be kept any more
-        self._plans: dict[int, Any] = {}
+        self._incumbent: Any = None  # the plan that is deployed while it is stopped
         self._lock, self._process = threading.RLock(), os.getpid()
 
     @property
@@ -79,7 +83,7 @@ class Session:
         if not self.agent.is_stored:
             return {}
         watching = {} if self.monitors is None else {"monitors": self.monitors}
-        return {"agent": self.agent, "book": self.book, **watching}
+        return {"agent": self.agent, "book": self.book, "incumbent": self.incumbent, **watching}
 
     def decide(self, round: int | None = None) -> Any:
         """The agent's plan, or the incumbent where it may not decide."""
@@ -89,20 +93,32 @@ class Session:
 
     def _held(self, round: int | None) -> Any:
         """The incumbent; the same plan again where nothing has changed."""
-        kept = self._plans.get(HELD)
-        if kept is None or kept.reason != self.stopped or round is not None:
-            self._plans[HELD] = kept = self.agent.incumbent_plan(self.stopped, round)
-        return kept
+        if self._incumbent is None or self._incumbent.reason != self.stopped or round is not None:
+            self._incumbent = self.agent.incumbent_plan(self.stopped, round)
+        return self._incumbent
 
-    def observe(self, plan: Any, report: tuple[Any, ...], plan_id: int | None) -> list[Alarm]:
-        """Let the agent learn a report of a plan, and the monitors see it; what they say.
+    def observe(
+        self, plan: Any, report: tuple[Any, ...], plan_id: int | None, deployment: int | None = None, named: bool = True
+    ) -> list[Alarm]:
+        """Let the agent learn a report, and the monitors see it; what they say.
 
-        A report of no plan, or of one long gone, is not shown to them.
+        Args:
+            plan: what was deployed just now, and not counted; None for what was, and for a report of no deployment.
+            report: what came of it.
+            plan_id: of the plan.
+            deployment: the number of a deployment that was counted.
+            named: whether it is sure which one it was; if not, monitors count it at its best for ever.
         """
-        self.agent.learn(*report, plan_id=None if plan_id == HELD else plan_id)
-        if self.monitors is None or plan is None:
-            return []
-        alarms: list[Alarm] = self.monitors.watch_report(plan, *report)
+        issued = None if plan_id == HELD else plan_id
+        if deployment is None:
+            self.agent.learn(*report, plan_id=issued)
+        else:
+            self.agent.hear(deployment, *report, plan_id=issued, named=named)
+        alarms: list[Alarm] = []
+        if self.monitors is not None and deployment is not None:
+            alarms = self.monitors.report(deployment, *report) if named else self.monitors.abandon(deployment)
+        elif self.monitors is not None and plan is not None:
+            alarms = self.monitors.watch_report(plan, *report)
         return alarms
 
     def plan(self, round: int | None = None) -> Any:
@@ -136,11 +152,13 @@ class Session:
         Args:
             report: what was seen: an `es.Episode`; of a bandit action, reward and utility.
             plan_id: the plan that was deployed, however long ago; None for an episode from elsewhere.
-            deployment: the id of the deployment, in place of its plan: once, however late.
+            deployment: the id of the deployment, in place of its plan: once, however late. Where several deployments
+                of a plan are under way, only a report by its id counts for the monitors.
             episode_id: a name of yours. The same one twice is refused, so that a report may be repeated after a crash.
 
         Raises:
-            InvalidEpisode: it does not fit, or was reported before; nothing is changed.
+            InvalidEpisode: it does not fit, or was reported before; nothing is learned. If it is its rewards or
+                utilities that are outside their range, the monitors halt the session.
             NotKept: the disk refused it; report it again when the folder was opened anew.
         """
         self._require_own_process()
@@ -150,8 +168,9 @@ class Session:
             name = None if episode_id is None else str(episode_id)
             if name is not None and name in self.book.names:
                 raise InvalidEpisode(f"episode {name!r} was reported before: nothing was changed")
+            named = deployment is not None
             plan_id, deployment, report = self._matched(plan_id, deployment, report)
-            number = self._learn(report, plan_id, deployment, name)
+            number = self._learn(report, plan_id, deployment, name, named or self.book.is_alone(deployment))
         if self._sync == "each" and not self._is_kept(number):
             raise NotKept(f"{self.broken}: {AGAIN}")
 
@@ -162,10 +181,41 @@ class Session:
             deployment = as_index("deployment", deployment)
             self._require_waiting(deployment)
             with self._writing("a deployment was abandoned"):
+                self._keep_candidates()
                 number = self._write(Kind.ABANDON, {"deployment": deployment, "time": now()})
                 self.book.abandon(deployment)
+                self.agent.abandon(deployment)
+                self._heed([] if self.monitors is None else self.monitors.abandon(deployment))
         if not self._is_kept(number):
             raise NotKept(f"{self.broken}: {AGAIN}")
+
+    def add_candidate(self, name: str, policy: Any) -> None:
+        """`agent.add_candidate`, while other threads deploy and learn; it is on the disk when this returns."""
+        self._require_own_process()
+        with self._lock:
+            if self.broken:
+                raise NotKept(f"{self.broken}: mend the cause, open the folder again and add it again")
+            self.agent.add_candidate(name, policy)
+            with self._writing("a candidate was added"):
+                number = self._keep_candidates()
+        if not self._is_kept(number):
+            raise NotKept(f"{self.broken}: mend the cause, open the folder again and add it again")
+
+    def begin_candidates(self) -> None:
+        """Put those on trial that the agent was given and the journal does not know."""
+        for name in self.agent.candidates:
+            if name not in self.book.candidates:
+                self.agent.begin_candidate(name)
+        self._keep_candidates()
+
+    def _keep_candidates(self) -> int:
+        """Write down who was put on trial since the last frame, as what comes next may depend on it; the last frame."""
+        number = 0
+        for name in self.agent.candidates:
+            if name not in self.book.candidates:
+                number = self._write(Kind.CANDIDATE, {"name": name, "time": now()})
+                self.book.candidates.append(name)
+        return number
 
     def check(self, *report: Any) -> None:
         """Refuse a report that does not fit the task, and learn nothing."""
@@ -177,13 +227,15 @@ class Session:
         Raises:
             NotKept: this session is halted, and the disk does not know: halt it again when the folder was opened anew.
         """
+        reason = as_reason(reason)
         self._require_own_process()
         with self._lock:
-            self.book.halted = as_reason(reason)  # obeyed at once, whatever becomes of the disk
             if self.broken:
+                self.book.halted = reason
                 raise NotKept(f"{self.broken}: this session is halted; halt it again when the folder was opened anew")
             with self._writing("a halt was written"):
-                self._write_event(Kind.HALT, "halt", reason)
+                self.book.halted = reason  # obeyed at once, whatever becomes of the disk
+                self._write_event(Kind.HALT, reason)
 
     def resume_exploring(self, reason: str) -> None:
         """Let the agent decide again after a halt. Nothing in episafe calls this: it is for a person who knows why.
@@ -197,7 +249,7 @@ class Session:
             if self.broken or not self.book.halted:
                 raise ValueError(f"nothing to resume from: {self.broken or 'the agent explores'}")
             with self._writing("the end of a halt was written"):
-                self._write_event(Kind.RESUME, "resume", reason)
+                self._write_event(Kind.RESUME, reason)
                 self.book.halted = ""
 
     def status(self) -> Status:
@@ -212,26 +264,23 @@ class Session:
         if os.getpid() != self._process:
             return  # the files are the other process's
         with self._lock:
+            broken, self.broken = self.broken, self.broken or "the journal is closed"
+            if self._journal is None:
+                return
             try:
-                if self._journal is not None and not self.broken:
+                if not broken:
                     if self._journal.age > 1.0:
                         self._journal.checkpoint(self.parts)
-                    self._journal.append(Kind.CLOSE, {"time": now()})
+                    self._journal.append(Kind.CLOSE, {"time": now(), **self.book.closing()})
                     self._journal.close()
             finally:
-                self.broken = self.broken or "the journal is closed"
-                if self._journal is not None:
-                    self._journal.release()
+                self._journal.release()
 
     def __enter__(self) -> "Session":
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def remember(self, plans: Iterable[Any]) -> None:
-        """For the monitors, which must know the plan of a report; the oldest are forgotten."""
-        remember(self._plans, plans)
 
     def _deploy(self, round: int | None, rng: np.random.Generator | None) -> Deployment:
         if os.getpid() != self._process:
@@ -264,8 +313,8 @@ class Session:
             reason = f"planning failed: {type(error).__name__}: {error}"
             self._note_fault(reason)
             return self.agent.incumbent_plan(reason, round)
-        if plan.id not in (HELD, self.book.newest, self.book.newest + 1):
-            newest = self.book.newest
+        newest, known = self.book.newest, self._newest or plan
+        if plan.id not in (HELD, newest, newest + 1) or (plan.id == newest and plan is not known):
             self._break(f"plan {plan.id} does not follow plan {newest}: the agent was used outside of its session")
         return plan
 
@@ -277,15 +326,18 @@ class Session:
     def _write_deployment(self, plan: Any, round: int | None, component: int | None) -> tuple[int, int]:
         """Write a deployment down; its id, and the number of its frame."""
         book, journal, when = self.book, self._journal, now()
+        self._keep_candidates()
         if journal is not None and ((plan.id, plan.reason) != book.in_force or round is not None):
             notes = {**figures(self.agent, plan), "time": when, "round": round, "failed": plan.failed}
             line = journal.trail.line(book.deployed(notes))
             journal.append(Kind.PLAN, {**notes, "trail": journal.trail.head}, lines=[line])
         book.in_force = (plan.id, plan.reason)
-        self.remember([plan])
         coin = {"id": book.started, "plan": plan.id, "component": component, "time": when}
         written = self._write(Kind.DEPLOY, coin)
         number = book.deploy(plan.id, component, when)
+        self._newest = self._newest if plan.id == HELD else plan
+        self.agent.expect(plan, number, component)
+        self._heed([] if self.monitors is None else self.monitors.expect(number, plan, component))
         if journal is not None and journal.age > CHECKPOINT_EVERY:
             journal.checkpoint(self.parts)
         return number, written
@@ -296,7 +348,17 @@ class Session:
         """Plan and deployment that a report is of, and the report with the component that acted."""
         plan_id = None if plan_id is None else as_index("plan_id", plan_id, least=HELD)
         if deployment is None:
-            return plan_id, self.book.deployment_of(plan_id), report
+            if plan_id is not None and plan_id > self.book.newest:
+                raise InvalidEpisode(f"plan_id {plan_id} was not issued: {self.book.newest} is the last plan")
+            deployment = self.book.deployment_of(plan_id)
+            if plan_id is not None and deployment is None and self.agent.learns_in_order:
+                raise InvalidEpisode(f"plan {plan_id} has no deployment without a report: it would count twice")
+            if self.agent.needs_names and deployment is not None and not self.book.is_alone(deployment):
+                raise InvalidEpisode(
+                    f"several deployments of plan {plan_id} wait for their reports: say which one this is, by "
+                    "learn(…, deployment=plan.deployment)"
+                )
+            return plan_id, deployment, report
         deployment = as_index("deployment", deployment)
         waiting = self._require_waiting(deployment)
         if plan_id not in (None, waiting.plan):
@@ -308,36 +370,47 @@ class Session:
             raise InvalidEpisode(f"deployment {deployment!r} was never made, or was reported or abandoned before")
         return self.book.waiting[deployment]
 
-    def _learn(self, report: tuple[Any, ...], plan_id: int | None, deployment: int | None, name: str | None) -> int:
+    def _learn(
+        self, report: tuple[Any, ...], plan_id: int | None, deployment: int | None, name: str | None, named: bool
+    ) -> int:
         """Learn a report and write it down; the number of its frame."""
         text = as_text(self.agent.task.report_values(*report))
-        plan = None if plan_id is None else self._plans.get(plan_id)
-        try:
-            alarms = self.observe(plan, self.agent.task.report_from(from_text(text)), plan_id)
-        except InvalidEpisode:
-            raise
-        except BaseException as error:  # the agent may be half changed: it must not decide any more
-            self._note_fault(f"learning failed: {type(error).__name__}: {error}")
-            self._break(f"learning failed: {type(error).__name__}: {error}")
-            raise
-        asked = halt_reason(alarms)
+        credited = None if deployment is None else plan_id  # beyond the deployments of a plan nothing is proved
+        with self._writing("a candidate was written"):
+            self._keep_candidates()
         with self._writing("a report was written"):
-            halts = bool(asked) and not self.book.halted
-            self.book.halted = self.book.halted or asked  # obeyed at once, whatever becomes of the disk
-            notes = {"plan": plan_id, "deployment": deployment, "id": name, "time": now(), "values": text}
-            number = self._write(Kind.REPORT, notes)
+            try:
+                alarms = self.observe(None, self.agent.task.report_from(from_text(text)), credited, deployment, named)
+            except InvalidEpisode:
+                self._heed([] if self.monitors is None or self.book.halted else self.monitors.refused(*report))
+                raise
+            except BaseException as error:  # the agent may be half changed: it must not decide any more
+                self._note_fault(f"learning failed: {type(error).__name__}: {error}")
+                self._break(f"learning failed: {type(error).__name__}: {error}")
+                raise
+            notes = {"plan": plan_id, "deployment": deployment, "named": named, "id": name, "time": now()}
+            number = self._write(Kind.REPORT, notes | {"values": text} | self.incumbent.noted(report))
             self.book.report(deployment, name, f"{plan_id} {text}\n")
-            for alarm in alarms:
-                self._note_fault(f"alarm of the monitors, {alarm.what}: {alarm.says}")
-            if halts:
-                self._write_event(Kind.HALT, "halt", asked)
+            self._heed(alarms)
         return number
+
+    def _heed(self, alarms: list[Alarm]) -> None:
+        """Write down what the monitors say, and halt if they ask for it."""
+        asked = halt_reason(alarms)
+        halts = bool(asked) and not self.book.halted
+        self.book.halted = self.book.halted or asked  # obeyed at once, whatever becomes of the disk
+        for alarm in alarms:
+            self._note_fault(f"alarm of the monitors, {alarm.what}: {alarm.says}")
+        if halts:
+            self._write_event(Kind.HALT, asked)
 
     @contextmanager
     def _writing(self, what: str) -> Iterator[None]:
         """Where memory and disk change together: if they may differ afterwards, only the incumbent acts."""
         try:
             yield
+        except InvalidEpisode:
+            raise  # and nothing was changed
         except OSError as error:
             self._break(f"the journal cannot be written: {error}")
             raise NotKept(f"{self.broken}: {AGAIN}") from error
@@ -350,13 +423,11 @@ class Session:
         if os.getpid() != self._process:
             raise NotKept(f"{FORKED}: open it in one process, after that")
 
-    def _write_event(self, kind: Kind, what: str, reason: str) -> None:
+    def _write_event(self, kind: Kind, reason: str) -> None:
         """A halt, or its end: in the log and in the trail, and on the disk when this returns."""
         if self._journal is not None and not self.broken:
-            when = now()
-            line = self._journal.trail.event(what, reason=reason, time=when)
-            self._journal.append(kind, {"reason": reason, "time": when}, lines=[line])
-            self._journal.sync()
+            self._write(kind, {"reason": reason, "time": now()})
+            self._journal.sync_trail()
 
     def _write(self, kind: Kind, notes: Mapping[str, Any]) -> int:
         return 0 if self._journal is None else self._journal.append(kind, notes)
@@ -382,7 +453,8 @@ class Session:
 
     def _break(self, reason: str) -> None:
         """Give up writing: what is in memory may be ahead of what is on the disk, so only the incumbent is deployed."""
-        self.broken = self.broken or reason
-        self.book.faults.append(reason)
+        if not self.broken:
+            self.broken = reason
+            self.book.faults.append(reason)
         if self._journal is not None:
             self._journal.release()

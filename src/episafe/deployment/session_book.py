@@ -9,12 +9,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from episafe.deployment.episode_tapes import num_episodes
+from episafe.deployment.frame_kinds import KINDS, Kind
 from episafe.errors import DamagedFile
 from episafe.storage.audit_trail import Deployed
+from episafe.storage.frames import Frame
 from episafe.storage.state_reader import State
 from episafe.types import Array
 
-PLANS_REMEMBERED = 1000  # an episode of an older plan is learned from, and shown to no monitor
+UNDER_WAY = 20  # deployments that may wait for their reports before anybody is warned
+FEW_LOST = 0.01  # of all deployments
+PLANS_REMEMBERED = 1000  # while frames are lived through again
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,22 @@ class Status:
     def num_missing(self) -> int:
         """How many deployments were not reported."""
         return sum(self.missing.values())
+
+    @property
+    def warning(self) -> str:
+        """What missing reports will cost, before it hurts; "" while there are few.
+
+        A deployment without a report counts at its worst: with 2 % of them lost for ever a proof takes 2 to 6 times as
+        many episodes, and with 5 % it may never end.
+        """
+        lost = self.abandoned + max(self.num_missing - UNDER_WAY, 0)
+        if lost <= FEW_LOST * max(self.started, UNDER_WAY):
+            return ""
+        return (
+            f"{lost} of {self.started} deployments have no report ({self.abandoned} abandoned; the oldest that waits: "
+            f"{self.oldest_missing or 'none'}): each counts at its worst until it is reported, so new policies are "
+            "proved late or never; report them, or find out why they are lost"
+        )
 
 
 @dataclass(frozen=True)
@@ -84,10 +105,12 @@ class Book:
         started, reported, unannounced, abandoned: see `Status`.
         waiting: deployments without a report, by their ids, oldest first.
         names: of the episodes that were reported, where they were given one.
+        candidates: the names of the policies that somebody put on trial, in that order.
         newest: the number of the agent's last plan.
         in_force: number and reason of the last plan that was written down.
         halted: why exploration was stopped; "" while it goes on.
         faults: what went wrong.
+        versions: that write it now; empty for those that its head names.
     """
 
     learned_hash: str
@@ -97,10 +120,12 @@ class Book:
     abandoned: int = 0
     waiting: dict[int, Waiting] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
+    candidates: list[str] = field(default_factory=list)
     newest: int = -1
     in_force: tuple[int, str] | None = None
     halted: str = ""
     faults: list[str] = field(default_factory=list)
+    versions: dict[str, Any] = field(default_factory=dict)
 
     def deploy(self, plan: int, component: int | None, time: str) -> int:
         """One more deployment; its id."""
@@ -116,6 +141,13 @@ class Book:
         of_plan = [number for number, waiting in self.waiting.items() if waiting.plan == plan]
         untossed = (number for number in of_plan if self.waiting[number].component is None)
         return next(untossed, of_plan[0] if of_plan else None)  # those with a coin are reported by their ids
+
+    def is_alone(self, deployment: int | None) -> bool:
+        """Whether no other deployment of its plan waits, so that a report of the plan can only be of this one."""
+        if deployment is None:
+            return False
+        plan = self.waiting[deployment].plan
+        return sum(waiting.plan == plan for waiting in self.waiting.values()) == 1
 
     def report(self, deployment: int | None, name: str | None, text: str) -> None:
         """One report, which the agent has learned from; `text` says all of it."""
@@ -133,6 +165,37 @@ class Book:
         del self.waiting[deployment]
         self.abandoned += 1
 
+    def lose(self, notes: Mapping[str, Any]) -> None:
+        """Deployments and plans that were made, and are lost; what came of them nobody knows, so exploring stops."""
+        if notes["plans"] <= self.newest or notes["deployments"] < self.started:
+            raise ValueError("it loses what stands before it")
+        self.abandoned += notes["deployments"] - self.started
+        self.started, self.newest, self.in_force = notes["deployments"], notes["plans"] - 1, None
+        self.halted = notes["reason"]
+        self.faults.append(notes["reason"])
+
+    def count(self, frame: Frame, journal: str) -> None:
+        """Take in a frame of a journal of kind "live" or "run", as far as nobody need build the agent for that."""
+        kind, notes = frame.kind, frame.notes
+        if kind not in KINDS[journal] or (kind == Kind.BEGIN and frame.number > 0):
+            raise ValueError(f"a journal of kind {journal!r} has no frame of kind {kind} here")
+        if kind == Kind.DEPLOY:
+            if notes["id"] != self.started:
+                raise ValueError(f"deployment {notes['id']} is not the next one")
+            self.deploy(notes["plan"], notes["component"], notes["time"])
+        elif kind == Kind.REPORT:
+            self.report(notes["deployment"], notes["id"], f"{notes['plan']} {notes['values']}\n")
+        elif kind == Kind.ABANDON:
+            self.abandon(notes["deployment"])
+        elif kind == Kind.LOST:
+            self.lose(notes)
+        elif kind == Kind.CLOSE and journal == "live" and not self.closing().items() <= notes.items():
+            raise ValueError("it was closed over other reports than stand before it")
+        elif kind == Kind.BATCH:
+            self.reported += num_episodes(frame.arrays)
+        elif kind in (Kind.FAULT, Kind.HALT):
+            self.faults.append(str(notes.get("reason", "")))
+
     def learn(self, data: Any) -> None:
         """The agent has learned from this."""
         made = hashlib.sha256(self.learned_hash.encode())
@@ -145,6 +208,10 @@ class Book:
         (bound,) = notes["bounds"]
         figures = (notes["plan"], self.started, notes["source"], notes["lam"], bound)
         return Deployed(*figures, self.reported, notes["log_dets"], self.learned_hash, besides)
+
+    def closing(self) -> dict[str, Any]:
+        """What a frame says when the session is closed."""
+        return {"deployments": self.started, "learned": self.reported, "state": self.learned_hash}
 
     @property
     def missing(self) -> dict[int, int]:
@@ -172,14 +239,14 @@ class Book:
             said["names"] = set(said["names"])
             said["in_force"] = None if said["in_force"] is None else tuple(said["in_force"])
             read = Book(**said)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise DamagedFile(f"the book of the session cannot be read ({error}): delete the checkpoint") from error
         for name, value in vars(read).items():
             setattr(self, name, value)
 
 
 def remember(known: dict[int, Any], plans: Iterable[Any]) -> None:
-    """Keep plans by their numbers, for the monitors, which must know the plan of a report; the oldest are forgotten."""
+    """Keep plans by their numbers, those that may still be deployed; the oldest are forgotten."""
     for plan in plans:
         known[plan.id] = plan
         if plan.id >= PLANS_REMEMBERED:
@@ -194,7 +261,7 @@ def now() -> str:
 def figures(agent: Any, plan: Any) -> dict[str, Any]:
     """What a frame says of a plan: all that must come out again."""
     policy = plan.policy
-    mixed = len(policy.components) > 1
+    mixed = hasattr(policy, "names")
     return {
         "plan": plan.id,
         "source": plan.source,

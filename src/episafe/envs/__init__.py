@@ -1,4 +1,4 @@
-"""Environments by name, the paper's and real ones. To add one: write its constructor beside these and name it here."""
+"""Environments by name: the paper's, real ones, those of other papers. To add one, name it below."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,10 +8,18 @@ import numpy as np
 from episafe.checks import as_whole
 from episafe.envs.battery import battery
 from episafe.envs.cloud import cloud
+from episafe.envs.grids import box, cliff, rover
 from episafe.envs.inventory import inventory
+from episafe.envs.jobs import jobs
+from episafe.envs.media import media
 from episafe.envs.options import defaults_of, said_options
-from episafe.envs.paper_environments import Variant, linear, streaming, tabular
+from episafe.envs.paper_environments import linear, streaming, tabular
+from episafe.envs.queue import queue
+from episafe.envs.random_tables import dirichlet, stepmix
+from episafe.envs.ring import ring
+from episafe.envs.riverswim import riverswim
 from episafe.problems.cmdp import LinearCMDP
+from episafe.types import Variant
 
 PAPER: dict[str, Callable[..., LinearCMDP]] = {"tabular": tabular, "streaming": streaming, "linear": linear}
 ENVIRONMENTS: dict[str, Callable[..., LinearCMDP]] = {
@@ -19,6 +27,16 @@ ENVIRONMENTS: dict[str, Callable[..., LinearCMDP]] = {
     "inventory": inventory,
     "battery": battery,
     "cloud": cloud,
+    "media": media,
+    "ring": ring,
+    "jobs": jobs,
+    "rover": rover,
+    "box": box,
+    "cliff": cliff,
+    "riverswim": riverswim,
+    "dirichlet": dirichlet,
+    "queue": queue,
+    "stepmix": stepmix,
 }
 
 
@@ -26,8 +44,10 @@ def make(name: str, seed: int = 0, variant: Variant = "released", **options: Any
     """The environment `name`, drawn with `seed`.
 
     Args:
-        name: "tabular", "streaming" or "linear", the paper's; "inventory", "battery" or "cloud".
-        seed: of this draw; the same seed gives the same problem.
+        name: "tabular", "streaming" or "linear", the paper's; "inventory", "battery" or "cloud"; "media", "ring",
+            "jobs", "rover", "box", "cliff", "riverswim", "dirichlet", "queue" or "stepmix", of other papers.
+        seed: of this draw; the same seed gives the same problem. Of those of other papers only "dirichlet"
+            and "stepmix" are drawn; the others are what they are.
         variant: "released" follows the code behind the published figures, "text" the words of the paper; others than
             the paper's have one only.
         options: the environment's own parameters, e.g. `num_states=20`.

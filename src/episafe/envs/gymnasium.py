@@ -51,6 +51,9 @@ class CMDPEnv(gymnasium.Env[int, int]):
 class RulesEnv(gymnasium.Env[Any, int]):
     """Rules as an environment, of any size: nothing is listed. Observations are states as arrays of whole numbers.
 
+    What chance brings is in `info["chance"]`. Where it does not depend on what is done, the problem is exogenous:
+    `es.from_gymnasium(env, move=env.move, …)`.
+
     Args:
         rules: e.g. `episafe.envs.inventory.Inventory()`, or your own; kept as `rules`.
     """
@@ -76,7 +79,13 @@ class RulesEnv(gymnasium.Env[Any, int]):
         luck = tuple(values[draw_index(p, self.np_random)] for values, p in self.rules.chances(self._h, self._state))
         self._state, reward, utility = self.rules.move(self._h, self._state, int(action), luck)
         self._h += 1
-        return np.array(self._state), reward, False, self._h == self.rules.horizon, {"utility": utility}
+        info = {"utility": utility, "chance": luck}
+        return np.array(self._state), reward, False, self._h == self.rules.horizon, info
+
+    def move(self, h: int, state: Any, action: int, w: Any) -> tuple[Any, float, float]:
+        """Next observation, reward and utility, given what chance brings."""
+        following, reward, utility = self.rules.move(h, tuple(state.tolist()), action, w)
+        return np.array(following), reward, utility
 
 
 def build(name: str, problem_seed: int = 0, **options: Any) -> CMDPEnv:

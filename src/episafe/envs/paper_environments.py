@@ -5,16 +5,15 @@ Each is drawn until its largest utility is positive; the threshold is a share of
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
+from episafe.envs.baseline import baseline
 from episafe.envs.options import check_interval, check_range, check_sizes
 from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.exact_answers import utility_greedy
-from episafe.types import Array
-
-Variant = Literal["released", "text"]
+from episafe.types import Array, Variant
 
 FAST, SLOW = 0, 1  # service of a media buffer
 MAX_DRAWS = 1000
@@ -57,7 +56,7 @@ def tabular(
             "initial_state": int(rng.integers(num_states)),
         }
 
-    return _draw_feasible(draw, threshold_scale)
+    return draw_feasible(draw, threshold_scale)
 
 
 def linear(
@@ -97,7 +96,7 @@ def linear(
             "initial_state": int(rng.integers(num_states)),
         }
 
-    return _draw_feasible(draw, threshold_scale)
+    return draw_feasible(draw, threshold_scale)
 
 
 def streaming(
@@ -137,7 +136,7 @@ def streaming(
         utility[:, :, SLOW] = 1.0
         return {"P": np.tile(kernel, (horizon, 1, 1, 1)), "reward": reward, "utility": utility, "initial_state": 0}
 
-    return _draw_feasible(draw, threshold_scale)
+    return draw_feasible(draw, threshold_scale)
 
 
 def buffer_kernel(arrival: float, departure: float, buffer_length: int) -> Array:
@@ -151,11 +150,12 @@ def buffer_kernel(arrival: float, departure: float, buffer_length: int) -> Array
     return P
 
 
-def _draw_feasible(draw: Callable[[], dict[str, Any]], threshold_scale: float) -> LinearCMDP:
+def draw_feasible(draw: Callable[[], dict[str, Any]], threshold_scale: float, slack: float | None = None) -> LinearCMDP:
     """The first drawn problem whose largest utility is positive, with b = threshold_scale · that utility.
 
     A problem whose largest utility is 0 has no strictly safe policy; it is drawn again from the same stream, and the
-    origin says how often. The incumbent is the policy of largest utility.
+    origin says how often. The incumbent is the policy of largest utility or, where a slack is given, the best policy
+    of utility b + slack.
     """
     check_range("threshold_scale", threshold_scale, 0, 1)
     if threshold_scale in (0, 1):
@@ -164,5 +164,8 @@ def _draw_feasible(draw: Callable[[], dict[str, Any]], threshold_scale: float) -
         arrays = draw()
         largest = float(utility_greedy(arrays["P"], arrays["utility"])[1][arrays["initial_state"]])
         if largest > 0:
-            return LinearCMDP(**arrays, threshold=threshold_scale * largest, origin={"redraws": redraws})
+            threshold = threshold_scale * largest
+            signals = arrays["P"], arrays["reward"], arrays["utility"]
+            incumbent = None if slack is None else baseline(*signals, arrays["initial_state"], threshold, slack)
+            return LinearCMDP(**arrays, threshold=threshold, safe_policy=incumbent, origin={"redraws": redraws})
     raise ValueError(f"{MAX_DRAWS} draws gave no problem with positive utility: make utility likelier")

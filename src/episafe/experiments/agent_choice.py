@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from dataclasses import fields
 from typing import Any
 
 from episafe.agents.base import Agent
@@ -11,6 +12,8 @@ from episafe.learning.replanning import Replanning
 from episafe.problems.bandit import LinearBandit
 from episafe.problems.cmdp import LinearCMDP
 from episafe.registry import AGENTS, BANDIT_AGENTS, CERTIFIERS
+
+SHOWN = 40  # letters of a value that an error repeats
 
 
 def build_agent(
@@ -70,22 +73,27 @@ def default_constants(cmdp: LinearCMDP, agent: str, **changes: Any) -> Constants
 
 
 def parse_changes(changes: Iterable[str]) -> dict[str, Any]:
-    """NAME=VALUE pairs, each value read as a number (JSON) where it is one."""
+    """NAME=VALUE pairs, each value as JSON has it: a number, a truth value, null, or a list of these."""
     found: dict[str, Any] = {}
     for change in changes:
         name, equals, value = change.partition("=")
         if not (name and equals and value):
             raise ValueError(f"--set takes NAME=VALUE, e.g. C_u=2, got {change!r}")
         try:
-            found[name] = json.loads(value)
-        except json.JSONDecodeError:
-            raise ValueError(f"--set {name}: {value!r} is not a number") from None
+            read = json.loads(value)
+            plain = not any(isinstance(one, list | dict) for one in (read if isinstance(read, list) else [read]))
+        except (ValueError, RecursionError):
+            plain = False
+        if not plain:
+            short = value if len(value) <= SHOWN else f"{value[:SHOWN]}…"
+            raise ValueError(f"--set {name}: {short!r} is not a number, nor a list of numbers: give one, e.g. {name}=2")
+        found[name] = read
     return found
 
 
 def split_changes(env: str, changes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Changes of constants, and of options of the environment."""
-    known = set(Constants.__dataclass_fields__) - {"level"}
+    known = {each.name for each in fields(Constants) if each.init}
     if env in ENVIRONMENTS:
         for name in changes.keys() - known - options_of(env).keys():
             names = f"constants {', '.join(sorted(known))}; options of {env} {', '.join(options_of(env))}"

@@ -5,15 +5,18 @@ from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 
 from episafe.experiments import progress
 from episafe.experiments.specification import AnyJob, bandit_experiment, paper_experiment
 from episafe.experiments.worker_pool import run_jobs
 from episafe.reports.report import write_report
 from episafe.storage.atomic_files import write_text
+from episafe.storage.regular_files import read_regular
 from episafe.storage.toml_settings import to_toml
 
 PLAN = "experiment.toml"
+LARGEST_PLAN = 1 << 20  # bytes
 RECORDS, SLACK = "records", "slack"  # folders of the comparison, and of the runs with other slacks
 
 
@@ -45,7 +48,7 @@ def claim(folder: Path, experiment: Mapping[str, object]) -> None:
     """Write the plan into the folder, or refuse a folder that holds another experiment."""
     plan = to_toml({key: str(value) for key, value in experiment.items()})
     written = folder / PLAN
-    if written.exists() and written.read_text() != plan:
+    if written.exists() and read_regular(written, LARGEST_PLAN) != plan.encode():
         raise ValueError(f"{folder} holds another experiment (see {written.name}); choose another --out or remove it")
     write_text(written, plan)
 
@@ -74,5 +77,5 @@ def perform(
             made, found, failures = made + len(batch) - there - len(failed), found + there, failures | failed
     console.print(f"{made} runs made, {found} were there already", highlight=False)
     if made or found:
-        console.print(f"report: {write_report(folder)}", highlight=False, soft_wrap=True)
+        console.print(escape(f"report: {write_report(folder)}"), highlight=False, soft_wrap=True)
     return failures

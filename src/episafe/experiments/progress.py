@@ -5,7 +5,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from episafe.plain_text import one_line
 
 LINE_EVERY = 5.0  # seconds between plain lines
 MEANINGFUL = 0.1  # share from which on an estimate of the time left is shown: before, it is mostly compiling
@@ -14,6 +17,7 @@ MEANINGFUL = 0.1  # share from which on an estimate of the time left is shown: b
 @contextmanager
 def bar(title: str, total: float, console: Console) -> Iterator[Callable[[float], None]]:
     """A function to call with how much of `total` is done."""
+    title = escape(one_line(title))
     if console.is_terminal:
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
         times = (TimeElapsedColumn(), TextColumn("left:"), TimeRemainingColumn(elapsed_when_finished=True))

@@ -1,8 +1,9 @@
-"""Jobs on all cores: finished ones are never repeated, stopping loses only what was under way."""
+"""Jobs on all cores: finished ones are never repeated, stopping loses only what was under way, and nobody works on."""
 
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed, wait
 from pathlib import Path
@@ -31,7 +32,7 @@ def run_jobs(
     if not missing:
         return len(found), {}
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers or os.cpu_count(), mp_context=context, initializer=_ignore_interrupt) as pool:
+    with ProcessPoolExecutor(workers or os.cpu_count(), mp_context=context, initializer=_begin_worker) as pool:
         try:
             wait([pool.submit(_compile, kinds) for kinds in _kinds(missing)])
             waiting = {pool.submit(job.run, folder): job for job in missing}
@@ -67,6 +68,17 @@ def _compile(jobs: Sequence[AnyJob]) -> None:
         job.record()
 
 
-def _ignore_interrupt() -> None:
-    """Ctrl-C reaches every process of the terminal; only the parent acts on it."""
+def _begin_worker() -> None:
+    """Ctrl-C reaches every process of the terminal, and only the parent acts on it; a worker ends when its parent does.
+
+    A parent that is killed cannot tell its workers. The system closes its end of a pipe, which they wait for.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)

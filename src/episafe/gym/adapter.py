@@ -3,28 +3,29 @@
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from episafe.checks import as_count, as_flag, as_slack
+from episafe.checks import as_count, as_flag, as_slack, require_takes
 from episafe.errors import InvalidProblem
 from episafe.gym.autoreset import sub_environments
 from episafe.gym.signal_limits import Limit, check_time_limit, read_limit, scale_end, scale_limit
 from episafe.gym.spaces import Actions, refuse_unreadable
-from episafe.gym.step_reader import Range, Reading, read_reset, read_step
+from episafe.gym.step_reader import Range, Reading, read_info, read_reset, read_step
 from episafe.problems.episodic_task import ENDED, START
 from episafe.problems.features import describe_states
 from episafe.problems.policy import Policy
 from episafe.problems.sampled_problem import FunctionPolicy, SampledTask, Signal, is_sealed, key
+from episafe.types import Move
 
 if TYPE_CHECKING:
     from episafe.gym.vector import VectorGymCMDP
 
-# an episode: its states (H+1), its actions (H), and the reward and utility seen at each step, NaN if told
-Played = tuple[list[Any], list[int], list[tuple[float, float]]]
+# an episode: its states (H+1), its actions (H), the reward and utility seen at each step, NaN if told, and its trace
+Played = tuple[list[Any], list[int], list[tuple[float, float]], Any]
 REMEMBERED = 10_000  # rows of policies whose running sums are kept
 NO_SUMS: tuple[Any, list[float]] = None, []
 STARTS_COMPARED = 8  # resets with different seeds, to see whether the start is fixed
@@ -46,6 +47,8 @@ def from_gymnasium(
     reward: Signal | None = None,
     utility: Signal | None = None,
     time_homogeneous: bool = False,
+    move: Move | None = None,
+    norm_bound: float | None = None,
 ) -> "GymCMDP | VectorGymCMDP":
     """Turn a Gymnasium environment with finite actions into a problem.
 
@@ -70,6 +73,11 @@ def from_gymnasium(
         reward, utility: (h, observation) ↦ r_h, u_h (A,) in [0, 1], where they are known; None: learned as it goes.
         time_homogeneous: True if the environment does not count its steps: what follows an observation and an action,
             and the signals that are learned, are the same at every step. What is seen at one step then counts for all.
+        move: (h, observation, action, w) ↦ (next observation, reward, utility), the last two in [0, 1], where chance is
+            exogenous: `info["chance"]` of every step is all that is random after the start, and its law does not depend
+            on what is done. `ENDED` of episafe.problems.episodic_task is the next observation where the episode ends.
+            Episodes then carry their trace; docs/exogenous.md has more.
+        norm_bound: B of `SampledTask`; None for √d.
 
     Returns:
         The problem, a `GymCMDP`, or a `VectorGymCMDP` for a vector environment; its task has rewards and utilities in
@@ -87,7 +95,8 @@ def from_gymnasium(
     limit = read_limit(threshold, cost_limit, as_slack(slack), reward_range, utility_range, cost_range)
     shared = as_flag("time_homogeneous", time_homogeneous)
     kind = VectorGymCMDP if hasattr(env, "num_envs") else GymCMDP
-    return kind(env, features, H, safe_policy, limit, as_flag("random_start", random_start), (reward, utility), shared)
+    told, random = (reward, utility), as_flag("random_start", random_start)
+    return kind(env, features, H, safe_policy, limit, random, told, shared, move, norm_bound)
 
 
 class LiveCMDP(ABC):
@@ -114,6 +123,8 @@ class LiveCMDP(ABC):
         random_start: bool,
         told: tuple[Signal | None, Signal | None],
         time_homogeneous: bool,
+        move: Move | None = None,
+        norm_bound: float | None = None,
     ) -> None:
         self.env, self._H, self._random_start = env, horizon, random_start
         action_space, observation_space = self._spaces()
@@ -143,6 +154,8 @@ class LiveCMDP(ABC):
             cell_function=cell,
             time_homogeneous=time_homogeneous,
             reading=self._reading,
+            move=None if move is None else _reading_states(move, self._reading),
+            norm_bound=norm_bound,  # type: ignore[arg-type]
         )
         self.ended, self.after_the_end = ENDED, self.task.outside[ENDED]
         self.task.described(steps_before, self._first)
@@ -172,6 +185,11 @@ class LiveCMDP(ABC):
         still = [told and one != name for one, told in zip(("reward", "utility"), self._reading.told, strict=True)]
         twin._reading = replace(self._reading, told=(still[0], still[1]))
         return twin
+
+    def _trace(self, states: list[Any], chances: list[Any]) -> Any:
+        """The trace of an episode; None where chance is not exogenous."""
+        first = int(self._random_start)
+        return (states[first], tuple(chances[first:])) if self.task.is_exogenous else None
 
     def _spaces(self) -> tuple[Any, Any]:
         """The spaces of one action and one observation."""
@@ -274,12 +292,15 @@ class GymCMDP(LiveCMDP):
         """The next state, and reward and utility of this step in [0, 1]; NaN for what the task tells."""
         self._refuse_after_the_end()
         self._h += 1
+        self._chance = None
         if self._h == 0:
             return self._waiting, 0.0, 0.0
         if self._ended:
             return ENDED, *self.after_the_end
         reading = self._reading
         returned = self.env.step(reading.actions[action])
+        if self.task.move is not None:
+            self._chance = deepcopy(read_info(returned).get("chance"))
         quickly = reading.quick_step(returned)
         if quickly is not None:
             return quickly
@@ -297,14 +318,15 @@ class GymCMDP(LiveCMDP):
         draw, step, uniform = self.draw, self.step, rng.random
         for policy in policies:
             state, probabilities = self.reset(), policy.probabilities
-            states, actions, seen = [state], [], []
+            states, actions, seen, chances = [state], [], [], []
             for h in range(self.task.horizon):
                 action = draw(probabilities(h, state), uniform())
                 state, reward, utility = step(action)
                 states.append(state)
                 actions.append(action)
                 seen.append((reward, utility))
-            yield states, actions, seen
+                chances.append(self._chance)
+            yield states, actions, seen, self._trace(states, chances)
 
     def _begin(self) -> list[Any]:
         return [self._reading.state(self._reset_env(), "at reset")]
@@ -317,7 +339,18 @@ def _inside(policy: Any, steps_before: int, A: int) -> Signal:
         raise InvalidProblem(
             f"safe_policy must be a function (h, observation) ↦ probabilities, or a policy: make it one, not {policy!r}"
         )
+    require_takes("safe_policy", function, "safe_policy(h, observation)", 0, None)
     return lambda h, state: alike if state is ENDED or state is START else function(h - steps_before, state)
+
+
+def _reading_states(move: Move, reading: Reading) -> Move:
+    """The move, whose next observations are read as those of the environment are."""
+
+    def moved(h: int, state: Any, action: int, w: Any) -> tuple[Any, float, float]:
+        following, reward, utility = move(h, state, action, w)
+        return ENDED if following is ENDED else reading.state(following, "of move"), reward, utility
+
+    return moved
 
 
 def _later(function: Signal | None, steps_before: int) -> Signal | None:

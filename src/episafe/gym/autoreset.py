@@ -9,6 +9,7 @@ A sub-environment whose episode is over is reset by Gymnasium itself, in one of 
     Disabled    nobody resets it; `reset(options={"reset_mask": …})` must, before the next step
 """
 
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -37,8 +38,11 @@ def read_mode(env: Any) -> str:
     return str(mode)
 
 
-def split(returned: Any, env: Any, mode: str, signal: str | None, place: str) -> list[tuple[Any, ...]]:
-    """The tuples of the sub-environments, as `read_step` takes them, each of the episode that made the step."""
+def split(returned: Any, env: Any, mode: str, wanted: tuple[str, ...], place: str) -> list[tuple[Any, ...]]:
+    """The tuples of the sub-environments, as `read_step` takes them, each of the episode that made the step.
+
+    Their infos have what is `wanted`: "utility" and "cost", "chance".
+    """
     N = env.num_envs
     size = len(returned) if isinstance(returned, tuple) else 0
     if size not in (5, 6):
@@ -57,7 +61,7 @@ def split(returned: Any, env: Any, mode: str, signal: str | None, place: str) ->
         observation, info, where = observations[i], infos, f"{place}, sub-environment {i}"
         if flags[0][i] or flags[1][i]:
             observation, info = _last(observation, infos, mode, i, N, where)
-        of_one = {} if signal is None else _of_one(info, i, N, where)
+        of_one = _of_one(info, i, N, wanted, where)
         found.append((observation, *(part[i] for part in numbers), *(part[i] for part in flags), of_one))
     return found
 
@@ -117,11 +121,14 @@ def _last(observation: Any, infos: dict[str, Any], mode: str, i: int, N: int, pl
     return infos["final_obs"][i], infos["final_info"]
 
 
-def _of_one(infos: dict[str, Any], i: int, N: int, place: str) -> dict[str, Any]:
-    """The constraint signals that sub-environment i reported."""
+def _of_one(infos: dict[str, Any], i: int, N: int, wanted: tuple[str, ...], place: str) -> dict[str, Any]:
+    """What is wanted of what sub-environment i reported."""
     found = {}
-    for name in SIGNALS:
+    for name in wanted:
         if name in infos and _mask(infos, name, N, place)[i]:
+            if name == "chance":
+                found[name] = _chance(infos[name], i, place)
+                continue
             values = _each(f'infos["{name}"]', infos[name], N, place)
             if values.dtype.kind in "biu":
                 raise InvalidProblem(
@@ -130,6 +137,15 @@ def _of_one(infos: dict[str, Any], i: int, N: int, place: str) -> dict[str, Any]
                 )
             found[name] = values[i]
     return found
+
+
+def _chance(values: Any, i: int, place: str) -> Any:
+    """What chance brought to sub-environment i."""
+    if isinstance(values, dict):
+        raise InvalidProblem(
+            f'infos["chance"] {place} are dicts, which Gymnasium takes apart: report a number, a tuple or an array'
+        )
+    return deepcopy(values[i])
 
 
 def _mask(infos: dict[str, Any], name: str, N: int, place: str) -> Any:

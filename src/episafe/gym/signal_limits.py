@@ -21,6 +21,12 @@ def scale_limit(limit: Limit, horizon: int) -> tuple[float, float | None]:
         raise Infeasible(
             f"the limit {kept:g} with slack {raw_slack or 0:g} cannot be kept in {horizon} steps: relax one"
         )
+    if name == "cost" and low < 0 and b <= 0:
+        raise InvalidProblem(
+            f"no policy can exceed the limit {kept:g} with costs in [{low:g}, {high:g}], so nothing would be kept: "
+            f"report penalties as their size, with a cost_range from 0 up, or give a limit below {horizon * high:g}, "
+            f"what {horizon} steps cost at most"
+        )
     return b, slack
 
 

@@ -36,9 +36,11 @@ class Range(NamedTuple):
         number = as_number(f"{self.name} {place}", value)
         scaled = (number - self.low) / (self.high - self.low)
         if not -TOLERANCE <= scaled <= 1 + TOLERANCE:
+            remedy = f"give its true range as {self.name}_range=(lowest, highest)"
+            if self.name == "cost" and number < 0:
+                remedy = f"a cost counts what is spent, so report a penalty as its size, {-number:g}; else {remedy}"
             raise InvalidProblem(
-                f"{self.name} {place} is {number:.12g}, outside [{self.low:g}, {self.high:g}]: give its true range as "
-                f"{self.name}_range=(lowest, highest)"
+                f"{self.name} {place} is {number:.12g}, outside [{self.low:g}, {self.high:g}]: {remedy}"
             )
         return scaled
 
@@ -185,6 +187,12 @@ def read_step(returned: Any, signal: str | None, place: str) -> tuple[Any, Any, 
     if signal is not None:
         found = _third(returned[2], info, signal, place) if size == 6 else _in_info(info, signal, place)
     return returned[0], returned[1], found, bool(terminated), bool(truncated)
+
+
+def read_info(returned: Any) -> dict[str, Any]:
+    """The infos of a step; empty where it has none, which `read_step` then refuses."""
+    info = returned[-1] if isinstance(returned, tuple) and returned else None
+    return info if isinstance(info, dict) else {}
 
 
 def _in_info(info: dict[str, Any], signal: str, place: str) -> Any:

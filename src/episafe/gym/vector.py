@@ -7,7 +7,7 @@ import numpy as np
 
 from episafe.errors import InvalidProblem
 from episafe.gym.adapter import LiveCMDP, Played
-from episafe.gym.autoreset import DISABLED, NEXT_STEP, SAME_STEP, observations_of, read_mode, split
+from episafe.gym.autoreset import DISABLED, NEXT_STEP, SAME_STEP, SIGNALS, observations_of, read_mode, split
 from episafe.gym.step_reader import read_reset
 from episafe.problems.policy import Policy
 from episafe.problems.sampled_problem import key
@@ -64,14 +64,17 @@ class VectorGymCMDP(LiveCMDP):
         if len(actions) != self._count:
             raise InvalidProblem(f"{len(actions)} actions for {self._count} episodes: give one for each")
         self._h += 1
+        self._chances = [None] * self._count
         if self._h == 0:
             return self._observations[: self._count], np.zeros(self._count), np.zeros(self._count)
         if self._mode == DISABLED and self._done.any():
             self._restart(self._done)
         place = f"at step {self._h} of episodes {self._before + 1} to {self._episode}"
         returned = self.env.step(self._batch(actions))
-        tuples = split(returned, self.env, self._mode, self._reading.signal, place)
+        wanted = (*(SIGNALS if self._reading.signal else ()), *(("chance",) if self.task.is_exogenous else ()))
+        tuples = split(returned, self.env, self._mode, wanted, place)
         following: list[Any] = [self.ended] * self._count
+        self._chances = [tuples[i][-1].get("chance") if self._playing[i] else None for i in range(self._count)]
         signals = np.tile(self.after_the_end, (self._count, 1))
         for i in np.flatnonzero(self._playing):
             where = f"at step {self._h} of episode {self._before + i + 1}, sub-environment {i}"
@@ -89,15 +92,16 @@ class VectorGymCMDP(LiveCMDP):
         """One episode of each policy, N at a time side by side; sub-environments without one are idle."""
         for first in range(0, len(policies), self.num_envs):
             acting = policies[first : first + self.num_envs]
-            batch: list[Played] = [([state], [], []) for state in self.reset(len(acting))]
+            batch: list[Played] = [([state], [], [], []) for state in self.reset(len(acting))]
             for h in range(self.task.horizon):
-                for policy, (states, actions, _) in zip(acting, batch, strict=True):
+                for policy, (states, actions, _, _) in zip(acting, batch, strict=True):
                     actions.append(self.draw(policy.probabilities(h, states[-1]), rng.random()))
-                following, rewards, utilities = self.step([actions[-1] for _, actions, _ in batch])
-                for i, (states, _, seen) in enumerate(batch):
+                following, rewards, utilities = self.step([actions[-1] for _, actions, _, _ in batch])
+                for i, (states, _, seen, chances) in enumerate(batch):
                     states.append(following[i])
                     seen.append((float(rewards[i]), float(utilities[i])))
-            yield from batch
+                    chances.append(self._chances[i])
+            yield from ((*played, self._trace(played[0], chances)) for *played, chances in batch)
 
     def _spaces(self) -> tuple[Any, Any]:
         return self.env.single_action_space, self.env.single_observation_space

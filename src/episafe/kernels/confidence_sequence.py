@@ -13,39 +13,14 @@ its logarithm is at least a quadratic in x = 1/m with five sums as coefficients:
 and every m at which that reaches ln(B/δ), for one of B bets, is too small. docs/theory-certificates.md has the proof.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 from episafe.kernels.compilation import kernel, lean_kernel
-from episafe.types import Array, IntArray
 
 BETS = 0.9 * 2.0 ** (-0.75 * np.arange(14))  # from bold to 0.001: the best bet is about √(ln(1/δ)/n)
 COSTS = -np.log1p(-BETS) - BETS  # ψ(λ)
 
 SUM_QX, SUM_Q, SUM_QQXX, SUM_QQX, SUM_QQ, SUM_QR = range(6)
-
-
-class Trials(NamedTuple):
-    """What is known of the policies on trial, one a row; row 0 is the incumbent.
-
-    `sums` (n, 6): ΣqX, Σq, Σq²X², Σq²X, Σq², ΣqR, R the total reward; `lower` (n,): L; `log_term` (n,): ln(B/δ);
-    `guess` (n,): the reward that was promised; `in_use` (n,): 1 or 0; `newest` (1,): the row of the newest policy.
-    """
-
-    sums: Array
-    lower: Array
-    log_term: Array
-    guess: Array
-    in_use: IntArray
-    newest: IntArray
-
-
-def blank_trials(num_rows: int) -> Trials:
-    """Room for so many policies, none of them there yet."""
-    lower, log_term, guess = np.zeros(num_rows), np.zeros(num_rows), np.zeros(num_rows)
-    in_use, newest = np.zeros(num_rows, dtype=np.int64), np.zeros(1, dtype=np.int64)
-    return Trials(np.zeros((num_rows, 6)), lower, log_term, guess, in_use, newest)
 
 
 @lean_kernel
@@ -70,17 +45,3 @@ def lower_bounds(sums, log_term):  # type: ignore[no-untyped-def]
     for i in range(sums.shape[0]):
         found[i] = lower_bound(sums, i, log_term)
     return found
-
-
-@lean_kernel
-def credit(trials, i, share, utility, reward):  # type: ignore[no-untyped-def]
-    """Add an episode with total `utility` X and total `reward` R to policy i, whose share in it was q."""
-    weighted = share * utility
-    trials.sums[i, SUM_QX] += weighted
-    trials.sums[i, SUM_Q] += share
-    trials.sums[i, SUM_QQXX] += weighted * weighted
-    trials.sums[i, SUM_QQX] += share * weighted
-    trials.sums[i, SUM_QQ] += share * share
-    trials.sums[i, SUM_QR] += share * reward
-    if i > 0:  # the incumbent's bound is what the task says
-        trials.lower[i] = max(trials.lower[i], lower_bound(trials.sums, i, trials.log_term[i]))

@@ -1,7 +1,6 @@
 """Which policies on trial to mix, and how: the largest score among the mixtures whose bound reaches the threshold."""
 
 from episafe.kernels.compilation import lean_kernel
-from episafe.kernels.confidence_sequence import SUM_Q, SUM_QR
 from episafe.kernels.mixing import admits, mixed, nudged, share_reaching
 
 # These touch the regret and never the guarantee; set on the released problems of seeds 1000 to 1033.
@@ -13,7 +12,7 @@ EPISODES_TO_CERTIFY = 1000.0  # of one policy, in round numbers
 def score(trials, i):  # type: ignore[no-untyped-def]
     """How good policy i seems: its mean reward, with the reward promised as so many more episodes."""
     trust = TRUST if i == trials.newest[0] else 1.0
-    return (trials.sums[i, SUM_QR] + trust * trials.guess[i]) / (trials.sums[i, SUM_Q] + trust)
+    return (trials.rewards[i, 0] + trust * trials.guess[i]) / (trials.rewards[i, 1] + trust)
 
 
 @lean_kernel
@@ -28,6 +27,13 @@ def choose(trials, threshold, num_episodes):  # type: ignore[no-untyped-def]
     if gain > 0.0:
         i, j, p, bound, value = best_mixture(trials, threshold, gain * num_episodes / EPISODES_TO_CERTIFY)
     return i, j, p, bound
+
+
+@lean_kernel
+def payers_share(L_i, L_j, threshold):  # type: ignore[no-untyped-def]
+    """1 − p of the largest p at which p·i + (1−p)·j passes the check, L_i < b < L_j; NaN where none does."""
+    share = 1.0 - (1.0 - share_reaching(L_i, L_j, threshold))  # so that p = 1 − share, and share = 1 − p to the bit
+    return nudged(L_i, L_j, share, threshold)
 
 
 @lean_kernel
@@ -54,8 +60,7 @@ def best_mixture(trials, threshold, bonus):  # type: ignore[no-untyped-def]
             L_j = trials.lower[j]
             if trials.in_use[j] == 0 or L_j <= threshold:
                 continue
-            share = 1.0 - (1.0 - share_reaching(L_i, L_j, threshold))  # p = 1 − share, and share = 1 − p to the bit
-            share = nudged(L_i, L_j, share, threshold)
+            share = payers_share(L_i, L_j, threshold)
             value = mixed(score_i, score(trials, j), share)
             if value > best and share < 1.0:
                 first, second, weight, bound, best = i, j, 1.0 - share, mixed(L_i, L_j, share), value

@@ -9,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from episafe.kernels.compilation import kernel, lean_kernel
-from episafe.kernels.confidence_sequence import credit
 from episafe.kernels.episode_trace import write_down
 from episafe.kernels.mixing import admits
 from episafe.kernels.mixture_choice import choose
 from episafe.kernels.model_update import absorb, enter, is_full
 from episafe.kernels.simulation import simulate
+from episafe.kernels.wealth import credit
 from episafe.types import SAFE, SEARCH, Array
 
 

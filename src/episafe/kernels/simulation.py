@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from episafe.kernels.compilation import kernel
-from episafe.kernels.lanes import LANES, fma, load, spread, total
+from episafe.kernels.policy_values import policy_values as policy_values
 from episafe.types import Array
 
 Streams = tuple[np.random.Generator, np.random.Generator]  # of actions, of transitions; never shared
@@ -57,34 +57,14 @@ def follow(policy, kernel, luck, states, actions):  # type: ignore[no-untyped-de
 
 
 @kernel
-def policy_values(P, reward, utility, policy, initial_state):  # type: ignore[no-untyped-def]
-    """(V^r(s₁), V^u(s₁)) of a table (H, S, A): the one function whose values are recorded and compared with b.
+def follow_chance(policy, law, next_states, luck, path):  # type: ignore[no-untyped-def]
+    """The same of an exogenous problem: running sums of π (H, S, A) and of the law (n, S, W), next states (n, S, A, W).
 
-    V_h(s) = Σ_a π(a|s) g(s,a) + Σ_t (Σ_a π(a|s) P(t|s,a)) V_{h+1}(t), eight t at a time: P is read once.
+    Fills `path` = states (H+1,) after the first, actions (H,) and the numbers of what chance brings (H,).
     """
-    H, S, A = policy.shape
-    V = np.zeros((H + 1, 2, S))
-    whole = S - S % LANES
-    for h in range(H - 1, -1, -1):
-        first, last = (0, S) if h else (initial_state, initial_state + 1)
-        for s in range(first, last):
-            V_r = V_u = 0.0
-            for a in range(A):
-                V_r = fma(policy[h, s, a], reward[h, s, a], V_r)
-                V_u = fma(policy[h, s, a], utility[h, s, a], V_u)
-            if h < H - 1:
-                next_r = next_u = spread(0.0)
-                for t in range(0, whole, LANES):
-                    p = spread(0.0)
-                    for a in range(A):
-                        p = fma(policy[h, s, a], load(P, (h, s, a, t)), p)
-                    next_r = fma(p, load(V, (h + 1, 0, t)), next_r)
-                    next_u = fma(p, load(V, (h + 1, 1, t)), next_u)
-                V_r, V_u = V_r + total(next_r), V_u + total(next_u)
-                for t in range(whole, S):
-                    p_t = 0.0
-                    for a in range(A):
-                        p_t = fma(policy[h, s, a], P[h, s, a, t], p_t)
-                    V_r, V_u = fma(p_t, V[h + 1, 0, t], V_r), fma(p_t, V[h + 1, 1, t], V_u)
-            V[h, 0, s], V[h, 1, s] = V_r, V_u
-    return V[0, 0, initial_state], V[0, 1, initial_state]
+    states, actions, chances = path
+    for h in range(actions.shape[0]):
+        row = h if law.shape[0] > 1 else 0
+        actions[h] = draw(policy[h, states[h]], luck[0, h])
+        chances[h] = draw(law[row, states[h]], luck[1, h])
+        states[h + 1] = next_states[row, states[h], actions[h], chances[h]]

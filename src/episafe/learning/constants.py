@@ -11,13 +11,30 @@ from episafe.errors import InvalidProblem
 from episafe.learning import theory_constants
 from episafe.learning.replanning import Doubling, Every, Replanning
 from episafe.learning.theory_constants import LARGEST_LOG, Sizes
-from episafe.problems.sampled_problem import AnyTask
+from episafe.problems.sampled_problem import AnyTask, linear_norm_bound
 from episafe.problems.short_repr import short_repr
 from episafe.types import Level
 
 LEAST_LOG = math.log(sys.float_info.min)
-DERIVED = ("level", "statement", "scope")  # what comes with constants and cannot be set
+DERIVED = ("level", "statement", "scope", "calibrated_for", "only_proposes")  # what comes with constants, never set
 BRACKET_OVER_KAPPA = 0.1  # a final bracket above κ/10 moves the softmax visibly (regret 1895 against 780, κ = 0.001)
+
+
+@dataclass(frozen=True)
+class CalibratedFor:
+    """All that a calibration is about; of anything else constants are heuristic.
+
+    Attributes:
+        family: its name.
+        task: fingerprint of what the task tells; it is of the family.
+        procedure: the agent, its certifier, replanning rule and search, in words.
+        num_episodes: the length of the runs.
+    """
+
+    family: str
+    task: str
+    procedure: str
+    num_episodes: int
 
 
 @dataclass(frozen=True)
@@ -40,7 +57,9 @@ class Constants:
         C_theta: C_θ, scale of the bonus of reward and utility where they are learned; read only there.
         level: what the certificate is worth, not to be set: constants set by hand are "heuristic", however well they do
         statement: what is claimed at that level, in one sentence; empty for constants set by hand
-        scope: for "theorem", the H, A, d, ξ, K, δ and more that the constants are for
+        scope: for "theorem", the H, A, d, ξ, K, δ, B and more that the constants are for
+        calibrated_for: for "calibrated", the task, the procedure and the length of run that the constants are for
+        only_proposes: whether they are those of `proposing`, with which nothing may be deployed unless it is certified
     """
 
     C_r: float
@@ -58,6 +77,8 @@ class Constants:
     level: Level = field(default="heuristic", init=False)
     statement: str = field(default="", init=False)
     scope: Sizes | None = field(default=None, init=False)
+    calibrated_for: CalibratedFor | None = field(default=None, init=False)
+    only_proposes: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         for name in (each.name for each in fields(self) if each.init and each.name != "num_halvings"):
@@ -79,10 +100,10 @@ class Constants:
 
     def __repr__(self) -> str:
         named = ((each.name, getattr(self, each.name), each.default) for each in fields(self))
-        said = {
-            name: value for name, value, default in named if value != default and name not in ("statement", "scope")
-        }
-        return short_repr(self, said)
+        hidden = ("statement", "scope", "calibrated_for", "only_proposes")
+        return short_repr(
+            self, {name: value for name, value, default in named if value != default and name not in hidden}
+        )
 
     @property
     def replan(self) -> Replanning:
@@ -91,7 +112,7 @@ class Constants:
 
     def settings(self) -> dict[str, str | int | float]:
         """The constants as plain values, for records."""
-        return {name: value for name, value in asdict(self).items() if name != "scope"}
+        return {name: value for name, value in asdict(self).items() if name not in DERIVED[2:]}
 
     def replace(self, **changes: Any) -> "Constants":
         """The same constants with some changed; names that do not exist are an error."""
@@ -99,7 +120,9 @@ class Constants:
         for name in changes:
             if name not in values:
                 raise ValueError(f"no constant {name!r}; there are {', '.join(values)}")
-        return Constants(**{**values, **changes})
+        made = Constants(**{**values, **changes})
+        object.__setattr__(made, "only_proposes", self.only_proposes and "C_u" not in changes)
+        return made
 
     @classmethod
     def proposing(cls) -> "Constants":
@@ -107,8 +130,10 @@ class Constants:
 
         Optimistic in the reward, without pessimism: the certifier sees to that. The small ridge makes what was never
         tried look worth trying. Chosen on the released problems of seeds 1000 to 1029; touches regret, never safety.
+        Without a certifier they would prove nothing, and OPSE refuses them.
         """
-        return cls(1.0, 0.0, 0.0, 0.0, kappa=0.001, lam_max=300.0, num_halvings=30, ridge=0.05)
+        made = cls(1.0, 0.0, 0.0, 0.0, kappa=0.001, lam_max=300.0, num_halvings=30, ridge=0.05)
+        return made._stamped("heuristic", "", only_proposes=True)
 
     @classmethod
     def paper(cls, name: str, agent: str = "opse") -> "Constants":
@@ -157,10 +182,12 @@ class Constants:
     ) -> "Constants":
         """The theorem's constants for `num_episodes` episodes, logged ones included, at failure probability `delta`.
 
-        They prove safety if the problem is linear in its features, the incumbent is safe, and no more episodes are
-        learned from. They are so large that no run of practical length leaves the incumbent; `episafe preflight` says
-        how long. The formulas are in `episafe.learning.theory_constants`, the derivation in docs/theory.md; what
-        float64 cannot hold of them is an error, what it cannot resolve is in `theory_constants.notes`.
+        They prove safety if the problem is linear in its features, P_h(s'|s,a) = φ(s,a)ᵀμ_h(s') with
+        ‖Σ_s' μ_h(s') g(s')‖ ≤ B max g for every g ≥ 0, B the task's `norm_bound`; if the incumbent is safe; and if no
+        more episodes are learned from. They are so large that no run of practical length leaves the incumbent;
+        `episafe preflight` says how long. The formulas are in `episafe.learning.theory_constants`, the derivation in
+        docs/theory.md; what float64 cannot hold of them is an error, what it cannot resolve is in
+        `theory_constants.notes`.
 
         Args:
             task: what the learner is told; where it is time-homogeneous the constants are for n = KH transitions.
@@ -172,7 +199,10 @@ class Constants:
         """
         slack = _slack_or_guess(task, slack_guess)
         K = 1 if num_episodes is None else num_episodes
-        sizes = Sizes(task.horizon, task.num_actions, task.dim, slack, K, delta, shared=task.time_homogeneous)
+        bound, shared = linear_norm_bound(task), task.time_homogeneous
+        sizes = Sizes(
+            task.horizon, task.num_actions, task.dim, slack, K, delta, shared=shared, norm_bound=bound
+        )  # fmt: skip
         return cls._of_sizes(theory_constants.anytime(sizes, K) if num_episodes is None else sizes, delta)
 
     @classmethod
@@ -186,8 +216,9 @@ class Constants:
         return made._stamped(
             "theorem",
             f"with probability at least {1 - delta:.12g} every policy deployed {episodes} episodes is safe, in exact "
-            f"arithmetic, if the problem is linear in its {sizes.dim} features{alike} and the incumbent is safe; the "
-            f"regret bound also needs its slack to be at least {sizes.slack:.12g}",
+            f"arithmetic, if the problem is linear in its {sizes.dim} features{alike}, P = φᵀμ with ‖Σ μ(s')g(s')‖ <= "
+            f"{sizes.norm_bound:.12g} · max g for every g >= 0, and the incumbent is safe; the regret bound also needs "
+            f"its slack to be at least {sizes.slack:.12g}",
             sizes,
         )
 
@@ -198,10 +229,17 @@ class Constants:
         total = self.scope.delta * self.scope.epoch * (self.scope.epoch + 1)
         return Constants._of_sizes(theory_constants.anytime(self.scope, num_episodes), total)
 
-    def _stamped(self, level: Level, statement: str, scope: Sizes | None = None) -> "Constants":
+    def _stamped(
+        self,
+        level: Level,
+        statement: str,
+        scope: Sizes | None = None,
+        calibrated_for: CalibratedFor | None = None,
+        only_proposes: bool = False,
+    ) -> "Constants":
         """The same constants with what is claimed of them; for the functions that derive or validate them."""
         made = self.replace()
-        for name, value in (("level", level), ("statement", statement), ("scope", scope)):
+        for name, value in zip(DERIVED, (level, statement, scope, calibrated_for, only_proposes), strict=True):
             object.__setattr__(made, name, value)
         return made
 
@@ -210,8 +248,8 @@ class Constants:
         if self.scope is None:
             return
         scope, slack = self.scope, self.scope.slack if task.slack is None else task.slack
-        derived = scope.horizon, scope.num_actions, scope.dim, scope.slack, scope.shared
-        if (task.horizon, task.num_actions, task.dim, slack, task.time_homogeneous) != derived:
+        derived = scope.horizon, scope.num_actions, scope.dim, scope.slack, scope.shared, scope.norm_bound
+        if (task.horizon, task.num_actions, task.dim, slack, task.time_homogeneous, task.norm_bound) != derived:
             raise ValueError(f"these constants were derived for {self.scope}: use Constants.theory of this task")
         if num_episodes > self.scope.num_episodes and not self.scope.epoch:
             raise ValueError(

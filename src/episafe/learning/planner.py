@@ -17,7 +17,19 @@ from episafe.problems.sampled_problem import AnyTask
 from episafe.storage.state_reader import Saved, State
 from episafe.types import SAFE, Array, IntArray
 
-Aim = tuple[float, float]  # a utility to reach by estimate, and the scale of its bonus in place of −C_u, 0 to keep it
+
+class Aim(NamedTuple):
+    """What a proposal should reach, and how bold it may be.
+
+    Attributes:
+        utility: to be reached by the planner's estimate.
+        optimism: the scale of the utility's bonus, in place of −C_u; 0 to keep that.
+        boldness: by which the bonus of the reward, C_r, is multiplied.
+    """
+
+    utility: float
+    optimism: float = 0.0
+    boldness: float = 1.0
 
 
 class SoftmaxPolicy(Policy):
@@ -160,6 +172,12 @@ class SoftmaxPlanner:
         known = self.regression
         return float(decision.evaluate_at(known.model, known.support, known.work, self.scales, lam))
 
+    def bound_now(self, lam: float) -> float:
+        """V̲ᵘ_1(s₁) of π^λ from all that was observed, as `decide` would check it."""
+        self.regression.prepare(self.scales)
+        self.refresh()
+        return self.utility_bound(lam)
+
     def utility_bounds(self, lams: Array) -> Array:
         """V̲ᵘ_1(s₁) of π^λ for each of `lams` (L,) in one pass, for features; on the bonuses of the last decision."""
         known = self.regression
@@ -167,7 +185,7 @@ class SoftmaxPlanner:
             raise ValueError("several λ at once is for features: with one-hot features use utility_bound(lam)")
         return multiplier_batch.utility_bounds(known.model, known.support, known.work, self.scales, lams)
 
-    def policy(self, lam: float, scales: Scales | None = None) -> SoftmaxPolicy:
+    def policy(self, lam: float, scales: Scales | None = None) -> Policy:
         """π^λ of the λ that was evaluated last, frozen; with the scales that it was evaluated with."""
         return SoftmaxPolicy(self._task, fitted(self.regression, scales or self.scales, lam), lam)
 
@@ -182,10 +200,11 @@ class Proposal(NamedTuple):
 
 def propose(planner: SoftmaxPlanner, aim: Aim) -> Proposal:
     """The policy of the smallest λ whose estimated utility reaches the aim; of λ_max where none does."""
-    known, scales, (utility, optimism) = planner.regression, planner.scales, aim
-    if optimism > 0:
-        scales = scales._replace(utility_bonus=optimism)
-    search = planner.search._replace(threshold=utility)
+    known, scales = planner.regression, planner.scales
+    scales = scales._replace(C_r=aim.boldness * scales.C_r)
+    if aim.optimism > 0:
+        scales = scales._replace(utility_bonus=aim.optimism)
+    search = planner.search._replace(threshold=aim.utility)
     known.prepare(scales)
     source, lam, _ = decision.decide(known.model, known.support, known.work, scales, search)
     if source == SAFE:

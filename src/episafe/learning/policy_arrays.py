@@ -1,6 +1,6 @@
 """Policies as named arrays, and back: each stored once, and referred to by its number."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,8 @@ from episafe.problems.sampled_problem import AnyTask
 from episafe.storage.state_reader import Saved, State, under
 from episafe.types import Array
 
-INCUMBENT, OWN, TABLE, SOFTMAX, ATOMS = "incumbent", "own", "table", "softmax", "atoms"
+INCUMBENT, OWN, NAMED, TABLE, SOFTMAX, ATOMS = "incumbent", "own", "named", "table", "softmax", "atoms"
+NOBODY: Mapping[str, Policy] = {}
 
 
 class PolicyArrays:
@@ -25,10 +26,11 @@ class PolicyArrays:
     Args:
         task: its incumbent need not be stored.
         own: nor a policy that the agent was built with, where it has one.
+        named: nor the candidates, which the agent is given again under the same names.
     """
 
-    def __init__(self, task: Any, own: Policy | None = None) -> None:
-        self._task, self._own = task, own
+    def __init__(self, task: Any, own: Policy | None = None, named: Mapping[str, Policy] = NOBODY) -> None:
+        self._task, self._own, self._named = task, own, named
         self._policies: list[Policy] = []
         self._number: dict[int, int] = {}
 
@@ -47,7 +49,7 @@ class PolicyArrays:
         names = np.array([policy.name for policy in self._policies], dtype=np.str_)
         state = under("policies", {"kinds": np.array(kinds, dtype="<U9"), "names": names})
         for i, policy in enumerate(self._policies):
-            if kinds[i] not in (OWN, INCUMBENT):
+            if kinds[i] not in (OWN, INCUMBENT, NAMED):
                 state |= under(f"policies.{i}", WRITERS[type(policy)][1](policy))
         return state
 
@@ -56,6 +58,8 @@ class PolicyArrays:
             return OWN
         if policy is self._task.safe_policy:
             return INCUMBENT
+        if self._named.get(policy.name) is policy:
+            return NAMED
         if type(policy) in WRITERS:
             return WRITERS[type(policy)][0]
         raise InvalidProblem(
@@ -65,7 +69,11 @@ class PolicyArrays:
 
 
 def restored_policies(
-    saved: Saved, task: Any, regression: AnyRegression | None, own: Policy | None = None
+    saved: Saved,
+    task: Any,
+    regression: AnyRegression | None,
+    own: Policy | None = None,
+    named: Mapping[str, Policy] = NOBODY,
 ) -> list[Policy]:
     """The policies that `PolicyArrays.state` stored; softmax policies act by the slots of `regression`."""
     saved = saved.under("policies")
@@ -80,6 +88,8 @@ def restored_policies(
             policies.append(own)
         elif kind == INCUMBENT:
             policies.append(task.safe_policy)
+        elif kind == NAMED and names[i] in named:
+            policies.append(named[names[i]])
         elif kind == ATOMS and task.kind == "bandit":
             m = below.width("probabilities")
             atoms = below.numbers("atoms", (m, task.dim))
@@ -89,6 +99,8 @@ def restored_policies(
             policies.append(TablePolicy(saved_distributions(below, "table", shape)))
         elif kind == SOFTMAX and regression is not None:
             policies.append(_softmax_again(below, task, regression))
+        elif kind == NAMED:
+            saved.refuse("names", f"has the candidate {names[i]!r}, which this agent was not given")
         else:
             saved.refuse("kinds", f"holds {kind!r}")
         if kind in (TABLE, SOFTMAX):

@@ -4,7 +4,7 @@ import math
 import sys
 from dataclasses import dataclass, replace
 
-from episafe.checks import as_whole
+from episafe.checks import as_norm_bound, as_whole
 
 LN_2, LN_4, LN_8 = math.log(2.0), math.log(4.0), math.log(8.0)
 SETTLED = 1e-12  # relative change of ln C below which the fixed point counts as found
@@ -17,7 +17,7 @@ MAX_ROUNDS = 200  # it contracts by a factor of some hundreds a round: C stands 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What the theorem's constants depend on: H, A, d, ξ, K and δ.
+    """What the theorem's constants depend on: H, A, d, ξ, K, δ and B, by default √d.
 
     `shared` says that all steps learn from the same n = KH transitions, else each from n = K of its own. `epoch` is 0
     where K is given, else m = 1, 2, …: then K and δ are those of the m-th epoch (see `anytime`).
@@ -31,9 +31,11 @@ class Sizes:
     delta: float
     shared: bool = False
     epoch: int = 0
+    norm_bound: float = None  # type: ignore[assignment]  # √d, once it is made
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "num_episodes", as_whole("num_episodes", self.num_episodes, 1))
+        object.__setattr__(self, "norm_bound", as_norm_bound(self.norm_bound, self.dim))
         if not 0 < self.delta < 1:
             raise ValueError(f"delta must be a probability in (0, 1), got {self.delta!r}")
 
@@ -70,10 +72,10 @@ def theorem(sizes: Sizes) -> Logs:
     """The smallest constants that satisfy the recipe, by iteration from C_r = C_u = C_† = 1.
 
         H_κ = H(1 + κ ln A)   B_† = 4C_u H/ξ   C_λ = 8H_κ²(B_† + 1)/ξ   κ = min{ξ²/(32H_κ²(B_† + 1)), 1/(H ln A √K)}
-        C_g = B_g(√d + 2√((d/2) ln(1+n)) + 2√(ln N_V^g(1/n) + ln(3H/δ))) + 4,   B_r, B_u, B_† := H_κ, H, B_†H
+        C_g = B_g(B + 2√((d/2) ln(1+n)) + 2√(ln N_V^g(1/n) + ln(3H/δ))) + 4,   B_r, B_u, B_† := H_κ, H, B_†H
 
-    n = K, or KH where steps share their data. Each C stands inside its own covering number, hence the iteration; it
-    grows from below to the least fixed point.
+    B is the norm bound of μ, √d in the paper. n = K, or KH where steps share their data. Each C stands inside its own
+    covering number, hence the iteration; it grows from below to the least fixed point.
     """
     C_r = C_u = C_dagger = 0.0
     for _ in range(MAX_ROUNDS):
@@ -119,7 +121,7 @@ def _radius(sizes: Sizes, logs: Logs, g: str) -> float:
         "†": logs.B_dagger + math.log(sizes.horizon),
     }[g]
     cover = ln_value_cover(sizes, logs, g, -math.log(n))
-    fixed = math.sqrt(d) + 2 * math.sqrt(d / 2 * math.log1p(n))
+    fixed = sizes.norm_bound + 2 * math.sqrt(d / 2 * math.log1p(n))
     uniform = 2 * math.sqrt(cover + math.log(3 * sizes.horizon / sizes.delta))
     return _ln_sum(span + math.log(fixed + uniform), LN_4)
 
@@ -206,9 +208,9 @@ def ln_logit_rounding(sizes: Sizes, logs: Logs) -> float:
 
 
 def _ln_rounding_price(sizes: Sizes, rounding: float) -> float:
-    """ln of (1 + √d)√(n+1)·H·min{2, 8·rounding}: a value moved by η moves (P̂ − P)V by at most (1 + √d)√(n+1) η β."""
+    """ln of (1 + B)√(n+1)·H·min{2, 8·rounding}: a value moved by η moves (P̂ − P)V by at most (1 + B)√(n+1) η β."""
     moved = min(LN_2, LN_8 + rounding)
-    return math.log1p(math.sqrt(sizes.dim)) + 0.5 * math.log1p(sizes.num_samples) + math.log(sizes.horizon) + moved
+    return math.log1p(sizes.norm_bound) + 0.5 * math.log1p(sizes.num_samples) + math.log(sizes.horizon) + moved
 
 
 def _plain(log: float) -> str:

@@ -16,21 +16,26 @@ cannot show that.
 """
 
 import csv
-import itertools
-import stat
+import io
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from episafe.errors import DamagedFile, InvalidProblem
 from episafe.logs.logged_episode import steps_of, whole
 from episafe.problems.sampled_problem import AnyTask
+from episafe.storage.regular_files import open_regular
 from episafe.types import Episode
 
 NEEDED = ("episode", "step", "action")
-ROWS_FREELY, ROWS_A_BYTE = 1_000_000, 16  # rows of a Parquet file that are believed
+READ = re.compile(r"episode|step|action|reward|utility|terminated|(next_)?state(_\d+)?")  # other columns are skipped
+MOST_VALUES = 100_000_000  # of a log, which is in memory as a whole before anything is learned
+VALUES_FREELY, VALUES_A_BYTE = 1_000_000, 64  # of a Parquet file: more for its size are not believed
+LARGEST_GROUP, LONGEST_TEXT, LONGEST_LINE = 1 << 28, 1000, 1 << 20  # bytes, and letters of a value and of a CSV line
+SPLIT = "split it into several files"
 ENDS = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false": False, "": False, "none": False}
 Row = dict[str, Any]
 
@@ -38,20 +43,18 @@ Row = dict[str, Any]
 def read_log(path: str | Path, task: AnyTask) -> Iterator[Episode]:
     """The episodes of a log in order of first appearance; each is whole, or the file is refused."""
     path = Path(path)
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise DamagedFile(f"{path} is no regular file: give a CSV or Parquet file")
-    rows = _parquet(path) if path.suffix == ".parquet" else _csv(path)
-    first = next(rows, None)
-    if first is None:
-        raise DamagedFile(f"{path} has no rows: write one for each step")
-    columns = list(first)
+    with open_regular(path, remedy="give a CSV or Parquet file") as file:
+        names, rows = (_parquet if path.suffix == ".parquet" else _csv)(path, file)
+        yield from _episodes(path, names, rows, task)
+
+
+def _episodes(path: Path, columns: list[str], rows: Iterator[Row], task: AnyTask) -> Iterator[Episode]:
     for name in NEEDED:
         if name not in columns:
             raise DamagedFile(f"{path} has no column {name!r}: add it; there are {', '.join(map(str, columns))}")
     state, following = _axes(path, columns, "state"), _axes(path, columns, "next_state")
     signals = [name if name in columns else None for name in ("reward", "utility")]
-    episodes = _by_episode(path, itertools.chain([first], rows), task.horizon)
-    for label, steps in episodes.items():
+    for label, steps in _by_episode(path, rows, task.horizon).items():
         place = f"{path}, episode {label}"
         steps = _in_order(steps, steps_of(task), place)
         ended = [_ends(row, place) for row in steps]
@@ -74,40 +77,112 @@ def read_log(path: str | Path, task: AnyTask) -> Iterator[Episode]:
 def _by_episode(path: Path, rows: Iterator[Row], horizon: int) -> dict[Any, list[Row]]:
     """Rows by their label; the first one that cannot be right ends the reading."""
     episodes: dict[Any, list[Row]] = {}
-    for row in rows:
+    for number, row in enumerate(rows, 1):
+        if number * len(row) > MOST_VALUES:
+            raise DamagedFile(f"{path} has more than {MOST_VALUES} values, and logs are read as a whole: {SPLIT}")
         steps = episodes.setdefault(row["episode"], [])
         steps.append(row)
         if len(steps) > horizon:
             raise DamagedFile(f"{path}, episode {row['episode']} has more than {horizon} steps: 0 to H−1, each once")
+    if not episodes:
+        raise DamagedFile(f"{path} has no rows: write one for each step")
     return episodes
 
 
-def _csv(path: Path) -> Iterator[Row]:
+def _csv(path: Path, file: IO[bytes]) -> tuple[list[str], Iterator[Row]]:
+    """The names of its columns, and its rows, each with what is read of it."""
+    reader = csv.DictReader(_lines(path, file), strict=True)
     try:
-        with path.open(newline="") as file:
-            for number, row in enumerate(csv.DictReader(file, strict=True)):
-                if None in row or None in row.values():  # how csv says that fields are left over or missing
-                    raise DamagedFile(f"{path}, row {number}: not one field for each column")
-                yield row
+        names = list(reader.fieldnames or [])
     except (csv.Error, UnicodeDecodeError) as error:
-        raise DamagedFile(f"{path} is no CSV file: {error}") from error
+        raise _foreign(path, "CSV", error) from error
+    return names, _csv_rows(path, reader, list(filter(READ.fullmatch, names)))
 
 
-def _parquet(path: Path) -> Iterator[Row]:
+def _csv_rows(path: Path, reader: "csv.DictReader[str]", wanted: list[str]) -> Iterator[Row]:
+    try:
+        for number, row in enumerate(reader):
+            if None in row or None in row.values():  # how csv says that fields are left over or missing
+                raise DamagedFile(f"{path}, row {number}: not one field for each column")
+            yield {name: row[name] for name in wanted}
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise _foreign(path, "CSV", error) from error
+
+
+def _lines(path: Path, file: IO[bytes]) -> Iterator[str]:
+    while line := file.readline(LONGEST_LINE):
+        if len(line) == LONGEST_LINE:
+            raise DamagedFile(f"{path} is no CSV file: a line has no end")
+        yield line.decode()
+
+
+def _foreign(path: Path, kind: str, error: Exception) -> DamagedFile:
+    return DamagedFile(f"{path} is no {kind} file ({error}): write it anew")
+
+
+def _parquet(path: Path, file: IO[bytes]) -> tuple[list[str], Iterator[Row]]:
+    """The names of its columns, and its rows, each with what is read of it.
+
+    A few bytes can say millions of equal rows, or repeat one long text: what it says of itself is held against its size
+    before a value is read. Then texts are read as numbers of a list of texts, and one group of rows at a time.
+    """
     try:
         import pyarrow
         import pyarrow.parquet as parquet
     except ModuleNotFoundError as error:
         raise ValueError("Parquet logs need pyarrow: pip install episafe[parquet], or write the log as CSV") from error
+    limits = {"thrift_string_size_limit": 1 << 20, "thrift_container_size_limit": 1 << 16}
     try:
-        with parquet.ParquetFile(path) as file:
-            most = ROWS_FREELY + ROWS_A_BYTE * path.stat().st_size
-            if file.metadata.num_rows > most:  # a file of equal rows can be a thousandth of what it unpacks to
-                raise DamagedFile(f"{path} says {file.metadata.num_rows} rows, more than {most} for its size")
-            for batch in file.iter_batches(batch_size=1 << 14):
+        said = parquet.ParquetFile(file, **limits)
+        names = list(said.schema_arrow.names)
+        wanted = [field for field in said.schema_arrow if READ.fullmatch(field.name)]
+        texts = [field.name for field in wanted if _is_text(path, field, pyarrow.types)]
+        _check_size(path, said.metadata, len(wanted), file.seek(0, io.SEEK_END))
+        read = parquet.ParquetFile(file, read_dictionary=texts, **limits)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise _foreign(path, "Parquet", error) from error
+    return names, _parquet_rows(path, read, [field.name for field in wanted], texts)
+
+
+def _is_text(path: Path, field: Any, types: Any) -> bool:
+    """Whether a column holds text, and not numbers; anything else is refused."""
+    kind = field.type.value_type if types.is_dictionary(field.type) else field.type
+    if types.is_string(kind) or types.is_large_string(kind):
+        return True
+    if types.is_primitive(kind) or types.is_decimal(kind) or types.is_null(kind):
+        return False
+    raise DamagedFile(f"{path}: column {field.name} holds {field.type}: write numbers, or texts")
+
+
+def _check_size(path: Path, said: Any, num_columns: int, size: int) -> None:
+    """What a Parquet file says of itself, held against its size."""
+    most = min(VALUES_FREELY + VALUES_A_BYTE * size, MOST_VALUES)
+    if said.num_rows * num_columns > most:
+        values = f"{said.num_rows} rows of {num_columns} columns"
+        raise DamagedFile(
+            f"{path} says that it has {values}, more than {most} values for its size: {SPLIT}, or use CSV"
+        )
+    largest = max((said.row_group(i).total_byte_size for i in range(said.num_row_groups)), default=0)
+    if largest > LARGEST_GROUP:
+        raise DamagedFile(f"{path} has a row group of {largest} bytes, and at most {LARGEST_GROUP} are read: {SPLIT}")
+
+
+def _parquet_rows(path: Path, file: Any, wanted: list[str], texts: list[str]) -> Iterator[Row]:
+    import pyarrow
+    from pyarrow import compute
+
+    try:
+        for group in range(file.metadata.num_row_groups):
+            for batch in file.iter_batches(1 << 14, [group], wanted, use_threads=False):
+                for name in texts:
+                    longest = compute.max(compute.binary_length(batch[name].dictionary)).as_py() or 0
+                    if longest > LONGEST_TEXT:
+                        raise DamagedFile(
+                            f"{path}: column {name} has a text of {longest} bytes: {LONGEST_TEXT} are read"
+                        )
                 yield from batch.to_pylist()
     except (pyarrow.ArrowException, OSError) as error:
-        raise DamagedFile(f"{path} is no Parquet file: {error}") from error
+        raise _foreign(path, "Parquet", error) from error
 
 
 def _axes(path: Path, columns: Any, name: str) -> list[str]:

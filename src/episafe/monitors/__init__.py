@@ -1,5 +1,6 @@
 """Watching a run: does what is assumed still hold? Each monitor has its share of one probability of a false alarm."""
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,11 +10,13 @@ from episafe.monitors.episode_monitors import Monitors
 
 __all__ = ["Alarm", "Monitors", "halt_reason", "monitors_for"]
 
-BY_KIND: dict[str, type[Watch]] = {"mdp": Monitors, "bandit": round_monitors.Monitors}
+BY_KIND: dict[str, type[Watch]] = {"mdp": Monitors, "bandit": round_monitors.Monitors, "rollout": Monitors}
 
 
-def monitors_for(task: Any, delta: float) -> Watch:
-    """The monitors of a task of whatever kind."""
+def monitors_for(task: Any, delta: float) -> Watch | None:
+    """The monitors of a task of whatever kind; None where utilities have no largest value, which all tests need."""
+    if getattr(task, "horizon", 0.0) == math.inf:
+        return None
     return BY_KIND[task.kind](task, delta)  # type: ignore[arg-type, call-arg]
 
 

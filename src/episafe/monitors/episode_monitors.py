@@ -1,16 +1,19 @@
-"""Monitors of episodes: `watch(plan, episode)` after each report, in the order of arrival."""
+"""Monitors of episodes: a session tells them of deployments and reports; `watch(plan, episode)` does both at once."""
 
+import math
 import zlib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from episafe.checks import TOLERANCE
-from episafe.kernels.utility_tests import CHECKED, INCUMBENT, Batch, Promise
-from episafe.monitors.base import Alarm, Watch
+from episafe.errors import InvalidEpisode
+from episafe.kernels.utility_tests import CHECKED, INCUMBENT, NOW, Batch, Promise
+from episafe.monitors.base import Alarm, Coin, Facts, Outcome, Watch
 from episafe.monitors.residual_test import MOST_FEATURES, NUM_BOXES, NUM_CELLS, ResidualData
-from episafe.problems.policy import Policy
+from episafe.problems.episodic_task import SIGNALS
 from episafe.problems.sampled_problem import AnyTask, require_task
 from episafe.types import Array, Episode, IntArray, Plan
 
@@ -21,17 +24,19 @@ Flags = NDArray[np.bool_]
 class Monitors(Watch):
     """Watches whether what a guarantee assumes still holds. A false alarm, at any time, has probability ≤ delta.
 
-    That holds if episodes are independent given their plans, utilities lie in [0, 1] a step, every report comes, or is
-    lost for reasons that have nothing to do with its outcome, and what the monitor tests is true:
+    That holds whatever delays or loses reports, if each is of its own deployment, given its plan an episode is
+    independent of the others, and what the monitor tests is true:
 
-    - "incumbent": V^u(π_sf) ≥ b + ξ, by an anytime confidence interval;
+    - "incumbent": V^u(π_sf) ≥ b + ξ;
     - "threshold": policies that passed the check have V^u ≥ b, on average; mixtures over their coin;
     - "bound": they have V^u ≥ the bound that each was deployed on, on average;
     - "drift": the incumbent's utility does not change;
-    - "residual": next states are linear in the features. Not for one-hot features, which always are, nor for d > 100.
+    - "residual": next states are linear in the features. Not for one-hot features, which always are, nor for d > 100;
+    - "coin": components are drawn by the weights of their plan;
     - "range": no episode has a utility outside [0, H]; that needs no probability.
 
-    All but "residual" ask for a halt. docs/reliability.md says how soon they see what.
+    The first six have a sixth of delta each. All but "residual" ask for a halt. docs/monitors.md says how soon they see
+    what.
 
     Args:
         task: the agent's own, `agent.task`: by it the incumbent is known.
@@ -59,11 +64,8 @@ class Monitors(Watch):
             self._cell_of = rng.permutation(task.num_states * task.num_actions) % NUM_CELLS
 
     def watch(self, plan: Plan, episode: Episode) -> list[Alarm]:
-        """Take in one episode of a plan, after `agent.learn` accepted it; the alarms that it raises, if any."""
-        states, actions = episode.states, np.asarray(episode.actions, dtype=np.int64)
-        utility, incumbent = self._utility(episode, states, actions), _acting(plan, episode) is self.task.safe_policy
-        facts = (utility, plan.utility_bound, incumbent, plan.source in CHECKED_SOURCES)
-        return self._watch_all(self._features(states, actions), *(np.array([fact]) for fact in facts))
+        """A deployment and its episode, at once; the alarms that it raises, if any."""
+        return self._at_once(plan, episode.component, episode)
 
     def watch_report(self, plan: Plan, *report: Any) -> list[Alarm]:
         """The same, of what a session was told: an episode."""
@@ -72,7 +74,7 @@ class Monitors(Watch):
     def watch_batch(
         self, states: IntArray, actions: IntArray, bounds: Array, incumbent: Flags, checked: Flags
     ) -> list[Alarm]:
-        """The same for many episodes of a task with listed states, in one compiled pass.
+        """The same for many episodes of a task with listed states, in one compiled pass; nothing may be waited for.
 
         Args:
             states: (n, H+1).
@@ -81,45 +83,73 @@ class Monitors(Watch):
             incumbent: in which the incumbent acted, as a component of a mixture too, (n,).
             checked: in which the plan had the source "zero" or "search", (n,).
         """
-        assert self.task.is_listed
-        steps = np.arange(self.task.horizon)
+        assert self.task.is_listed and len(self._line) == 0
+        n, steps = len(states), np.arange(self.task.horizon)
         utilities = self.task.utility[steps, states[:, :-1], actions].sum(axis=1)
-        features = None if self._residual is None else self._listed_features(states, actions)
-        return self._watch_all(features, utilities, bounds, incumbent, checked)
-
-    def _watch_all(
-        self, features: ResidualData | None, utilities: Array, bounds: Array, incumbent: Flags, checked: Flags
-    ) -> list[Alarm]:
-        H, num_alarms = self.task.horizon, len(self.alarms)
-        possible = (utilities >= -TOLERANCE * H) & (utilities <= (1 + TOLERANCE) * H)
-        if not possible.all() and all(alarm.what != "range" for alarm in self.alarms):
-            first = int(np.argmin(possible))
-            says = (
-                f"an episode has the utility {utilities[first]:.4g}, outside [0, {H}]: correct the reports or the range"
-            )
-            self.alarms.append(Alarm("range", says, int(self._seen.counts[0]) + first + 1))
         who = INCUMBENT * incumbent.astype(np.int64) + CHECKED * checked.astype(np.int64)
-        sigmas = np.zeros(int(possible.sum()))
-        batch = Batch(np.clip(utilities[possible], 0.0, H), bounds[possible], who[possible], sigmas)
-        self._take_in(batch, features)
-        return self.alarms[num_alarms:]
+        nothing = np.zeros(n, dtype=np.int64)
+        self._take_in(Batch(utilities, bounds, who, np.zeros(n), np.full(n, NOW), nothing))
+        self._line.pass_by(n)
+        self._follow_incumbent(utilities[incumbent])
+        if self._residual is not None:
+            self._residual.watch(*self._listed_features(states, actions))
+        return self._news()
 
-    def _utility(self, episode: Episode, states: Any, actions: IntArray) -> float:
+    def refused(self, *report: Any) -> list[Alarm]:
+        """The alarm of an episode that would fit, if its rewards and utilities were in their range."""
+        (episode,) = report
+        given = {name: getattr(episode, name) for name in SIGNALS.values() if getattr(episode, name) is not None}
+        try:
+            inside = {name: np.clip(np.asarray(seen), 0, 1) for name, seen in given.items()}
+            self.task.check_report(replace(episode, **inside))
+            outside = self._outside(episode, self._utility(episode))
+        except (InvalidEpisode, TypeError, ValueError):
+            return []
+        return [self._range_alarm(f"{outside}, and was refused")] if outside else []
+
+    def _facts(self, plan: Plan, component: int | None) -> Facts:
+        components = plan.policy.components
+        safe = tuple(policy is self.task.safe_policy for policy in components)
+        mixed, coin = len(components) > 1, None
+        if mixed:
+            coin = Coin(tuple(np.asarray(plan.policy.weights).tolist()), safe, int(self._last_coin[0]))
+        acts = safe[component] if mixed and component is not None else any(safe)
+        who = INCUMBENT * acts + CHECKED * (plan.source in CHECKED_SOURCES)
+        return Facts(who, plan.utility_bound, coin=coin)
+
+    def _outcome(self, *report: Any) -> Outcome:
+        (episode,) = report
+        utility, H = self._utility(episode), float(self.task.horizon)
+        outside = self._outside(episode, utility)
+        counted = math.nan if outside else min(max(utility, 0.0), H)
+        return Outcome(counted, episode.component, self._features(episode), outside)
+
+    def _outside(self, episode: Episode, utility: float) -> str:
+        """What is outside its range, in words: the total utility, or a step of what the task does not tell."""
+        for name in (plural for signal, plural in SIGNALS.items() if signal in self.task.unknown):
+            seen = np.asarray(getattr(episode, name))
+            if not _within(seen, 1.0):
+                return f"{name} from {seen.min():.4g} to {seen.max():.4g} a step, outside [0, 1]"
+        H = self.task.horizon
+        return "" if _within(np.array([utility]), H) else f"the utility {utility:.4g}, outside [0, {H}]"
+
+    def _utility(self, episode: Episode) -> float:
         """The total utility: as observed where the episode says so, else as the task knows it."""
         if episode.utilities is not None:
             return float(np.sum(episode.utilities))
-        return float(sum(self.task.utility_at(h, states[h])[action] for h, action in enumerate(actions.tolist())))
+        return self.task.total("utility", episode)
 
     def _listed_features(self, states: IntArray, actions: IntArray) -> ResidualData:
         assert self.task.is_listed and self.task.phi is not None
         now, pairs = states[:, :-1], states[:, :-1] * self.task.num_actions + actions
         return self.task.phi[now, actions], self._cell_of[pairs], self._box_of[states[:, 1:]]
 
-    def _features(self, states: Any, actions: IntArray) -> ResidualData | None:
+    def _features(self, episode: Episode) -> ResidualData | None:
         """Of one episode; where states are not listed, cells and boxes are by a hash of what they look like."""
-        task = self.task
-        if self._residual is None:
+        task, states = self.task, episode.states
+        if self._residual is None or states is None:
             return None
+        actions = np.asarray(episode.actions, dtype=np.int64)
         if task.is_listed:
             return self._listed_features(np.asarray(states)[None, :], actions[None, :])
         hashes = np.array([zlib.crc32(repr(task.key(state)).encode()) for state in states])
@@ -128,9 +158,6 @@ class Monitors(Watch):
         return phi[None], cells[None], (hashes[1:] // NUM_CELLS % NUM_BOXES)[None]
 
 
-def _acting(plan: Plan, episode: Episode) -> Policy | None:
-    """The policy that acted; None if the plan is a mixture and the episode does not say."""
-    components: tuple[Policy, ...] = plan.policy.components
-    if len(components) == 1:
-        return components[0]
-    return None if episode.component is None else components[episode.component]
+def _within(values: Array, most: float) -> bool:
+    """Whether all lie in [0, most], up to rounding."""
+    return bool((values >= -TOLERANCE * most).all() and (values <= (1 + TOLERANCE) * most).all())

@@ -1,4 +1,4 @@
-"""Monitors of rounds: `watch(plan, utility)` after each one."""
+"""Monitors of rounds: a session tells them of deployments and reports; `watch(plan, utility)` does both at once."""
 
 import math
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from episafe.errors import InvalidEpisode
-from episafe.kernels.utility_tests import CHECKED, INCUMBENT, Batch, Promise
-from episafe.monitors.base import Alarm, Watch
+from episafe.kernels.utility_tests import CHECKED, INCUMBENT, Promise
+from episafe.monitors.base import Alarm, Facts, Outcome, Watch
 from episafe.problems.bandit_policy import BanditPlan, Mixture
 from episafe.problems.bandit_task import BanditTask, require_bandit_task
 
@@ -17,7 +17,8 @@ class Monitors(Watch):
 
     "incumbent" (where the slack is told), "threshold", "bound" and, where arms do not change, "drift" are those of
     `es.Monitors`, by the noise R and the norm bound B in place of a range: the utility of a round differs from the
-    plan's by σ-sub-Gaussian noise, σ² = R² + (B max‖a − 𝔼a‖)², the second for what the plan itself draws.
+    plan's by σ-sub-Gaussian noise, σ² = R² + (B max‖a − 𝔼a‖)², the second for what the plan itself draws. A report of
+    several rounds counts as one, by the mean of their utilities; how many there are must not depend on what was seen.
 
     Args:
         task: the agent's own, `agent.task`.
@@ -32,17 +33,23 @@ class Monitors(Watch):
         super().__init__(delta, Promise(task.threshold, least, math.nan, not task.changes, sigma), None)
 
     def watch(self, plan: BanditPlan, utility: Any) -> list[Alarm]:
-        """Take in the utility of a round of a plan, after `agent.learn` accepted it."""
-        seen = np.asarray(utility)
-        if seen.shape != () or seen.dtype.kind not in "biuf" or not np.isfinite(seen):
-            raise InvalidEpisode(f"utility must be one finite number, got {utility!r}")
-        who = INCUMBENT if plan.source == "safe" else CHECKED
-        facts = (float(seen), plan.utility_bound, who, self._sigma(plan.policy))
-        return self._take_in(Batch(*(np.array([fact]) for fact in facts)))
+        """A deployment and the utility of its round, at once; the alarms that it raises, if any."""
+        return self._at_once(plan, None, None, None, utility)
 
     def watch_report(self, plan: BanditPlan, *report: Any) -> list[Alarm]:
         """The same, of what a session was told: action, reward and utility of a round, or of several."""
-        return [alarm for utility in np.atleast_1d(report[2]) for alarm in self.watch(plan, utility)]
+        return self._at_once(plan, None, *report)
+
+    def _facts(self, plan: BanditPlan, component: int | None) -> Facts:
+        who = INCUMBENT if plan.source == "safe" else CHECKED
+        return Facts(who, plan.utility_bound, self._sigma(plan.policy))
+
+    def _outcome(self, *report: Any) -> Outcome:
+        _, _, utility = report
+        seen = np.atleast_1d(utility)
+        if seen.ndim != 1 or seen.size == 0 or seen.dtype.kind not in "biuf" or not np.isfinite(seen).all():
+            raise InvalidEpisode(f"utility must be one finite number, or some, got {utility!r}")
+        return Outcome(float(seen.mean()))
 
     def _sigma(self, policy: Mixture) -> float:
         spread = float(np.linalg.norm(policy.atoms - policy.mean(), axis=1).max())

@@ -11,6 +11,7 @@ from episafe.errors import InvalidProblem
 from episafe.types import Array
 
 ROUNDING = 4 * float(np.finfo(np.float64).eps)  # of eigenvalues and aᵀMa, relative to ‖M‖₂
+UNIT_NORM = "divide all actions by the largest norm, and multiply norm_bound by it"
 
 ArmsOfRound = Callable[[int], Any]
 
@@ -30,7 +31,7 @@ class Ball:
     def __post_init__(self) -> None:
         radius = as_number("radius", self.radius)
         if not 0 < radius <= 1 + TOLERANCE:
-            raise InvalidProblem(f"radius must be in (0, 1], got {radius}: divide all actions by the largest norm")
+            raise InvalidProblem(f"radius must be in (0, 1], got {radius}: {UNIT_NORM}")
         if self.dim is not None:
             as_count("dim", self.dim)
 
@@ -70,7 +71,11 @@ class Ellipsoid:
             )
         smallest = float(np.linalg.eigvalsh(M)[0])
         if smallest < 1 - tolerance:
-            remedy = "divide all actions by the largest norm" if smallest > 0 else "it must be positive definite"
+            remedy = (
+                "divide all actions by the largest norm, and multiply norm_bound by it"
+                if smallest > 0
+                else "it must be positive definite"
+            )
             raise InvalidProblem(f"M has the eigenvalue {smallest:.12g} < 1, so some action has norm above 1: {remedy}")
         self.__dict__.update(M=M, tolerance=tolerance, root=np.linalg.inv(np.linalg.cholesky(M)).T)
 

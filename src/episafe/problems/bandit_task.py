@@ -8,7 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from episafe.checks import TOLERANCE, as_count, as_distributions, as_finite, as_number, as_slack, within_unit_norm
+from episafe.checks import (
+    TOLERANCE,
+    as_count,
+    as_distributions,
+    as_finite,
+    as_number,
+    as_slack,
+    require_takes,
+    within_unit_norm,
+)
 from episafe.errors import InvalidEpisode, InvalidProblem
 from episafe.problems.bandit_actions import Actions, ArmsOfRound, Ball, ConvexSet, Ellipsoid, as_actions, as_arms
 from episafe.problems.bandit_policy import BanditPlan, Mixture, over_arms, without_negatives
@@ -161,8 +170,12 @@ class BanditTask:
                 return "safe_policy"
         return ""
 
-    def numbers(self, own: Any = None) -> list[Any]:
+    def numbers(self, policies: list[Any]) -> list[Any]:
         """None beside its identity."""
+        return []
+
+    def places(self, *report: Any) -> list[Any]:
+        """None: the incumbent is part of its identity; where arms change, by its first rounds."""
         return []
 
     def _action_numbers(self, round: int) -> Array:
@@ -197,6 +210,8 @@ class BanditTask:
                 "where the arms change, the incumbent is a distribution over the arms of the round"
             )
         if callable(given):
+            for name in ("actions", "safe_policy"):
+                require_takes(name, getattr(self, name), f"{name}(round)", 0)
             return given  # type: ignore[no-any-return]
         if isinstance(self.actions, np.ndarray):
             return without_negatives(as_distributions("safe_policy", given, (len(self.actions),)))

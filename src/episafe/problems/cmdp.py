@@ -1,15 +1,19 @@
 """A task together with its transition kernel: what a simulator knows and a learner does not."""
 
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from episafe.checks import TOLERANCE, as_distributions, as_number, as_state, as_unit_range
+from episafe.checks import TOLERANCE, as_distributions, as_norm_bound, as_number, as_state, as_unit_range
 from episafe.errors import DamagedFile, Infeasible, InvalidProblem
 from episafe.problems import exact_answers
+from episafe.problems.listed_move import ARRAYS, ExogenousLaw, ListedMove
+from episafe.problems.occupancies import occupancy
 from episafe.problems.policy import TablePolicy, as_table
 from episafe.problems.short_repr import short_repr, task_facts
 from episafe.problems.task import Constraint, Task
@@ -17,8 +21,12 @@ from episafe.storage.atomic_files import read_arrays, write_arrays
 from episafe.types import Array
 
 # what a file holds of a problem, in this order; and those that are one number
-SAVED = ("P", "reward", "utility", "initial_state", "threshold", "safe_policy", "slack", "time_homogeneous", "phi")
-NUMBERS = {"initial_state": int, "threshold": float, "slack": float, "time_homogeneous": bool}
+SAVED = (
+    "P", "reward", "utility", "initial_state", "threshold", "safe_policy", "slack", "time_homogeneous", "phi",
+    "norm_bound",
+)  # fmt: skip
+EXOGENOUS = (*ARRAYS, "law")  # and, of an exogenous one, these
+NUMBERS = {"initial_state": int, "threshold": float, "slack": float, "time_homogeneous": bool, "norm_bound": float}
 
 
 class LinearCMDP:
@@ -34,6 +42,9 @@ class LinearCMDP:
         safe_policy: the incumbent π_sf (H, S, A); None for the policy of largest utility.
         slack: ξ with 0 < ξ ≤ V^u(π_sf) − b; None for V^u(π_sf) − b itself.
         time_homogeneous: True to tell the learner that P_h is the same at every step; refused if it is not.
+        move, law: of an exogenous problem: how it moves given chance, which the learner is told, and the law of chance,
+            ℙ(w_h = w | s_h = s), (1 or H, S, W), which it is not; as `episafe.problems.rules.listed` makes them.
+        norm_bound: B of `Task` to tell the learner; refused if it is below `least_norm_bound()`, None for that.
         origin: where the problem comes from, as plain values; kept with every record.
 
     Example:
@@ -58,6 +69,9 @@ class LinearCMDP:
         slack: float | None = None,
         *,
         time_homogeneous: bool = False,
+        move: ListedMove | None = None,
+        law: Any = None,
+        norm_bound: float | None = None,
         origin: Mapping[str, str | int | float] | None = None,
     ) -> None:
         if threshold is None:
@@ -80,9 +94,17 @@ class LinearCMDP:
         self.origin: dict[str, str | int | float] = dict(origin or {})
         incumbent_value = float(exact_answers.policy_values(self.P, reward, utility, table, initial_state)[1])
         constraint = Constraint(utility, threshold, _told_slack(slack, incumbent_value, threshold))
-        self.task = Task(H, S, A, reward, phi, initial_state, constraint, TablePolicy(table), time_homogeneous)
+        self.task = Task(H, S, A, reward, phi, initial_state, constraint, TablePolicy(table), time_homogeneous, move)
+        told = _told_norm_bound(norm_bound, self.least_norm_bound(), self.task.dim)
+        self.task = replace(self.task, norm_bound=told)
         if self.task.time_homogeneous:
             require_equal_steps(self.P)
+        if (move is None) != (law is None):
+            raise InvalidProblem("move and law belong together: give both, or neither")
+        self.law: ExogenousLaw | None = None
+        if move is not None:
+            self.law = ExogenousLaw(move, law, initial_state, H)
+            self.law.require_means(self.P, reward, utility)
 
     def __repr__(self) -> str:
         return short_repr(self, self.origin | task_facts(self.task))
@@ -102,7 +124,7 @@ class LinearCMDP:
     def optimal_value(self, method: Literal["dual", "lp"] = "dual") -> float:
         """The exact constrained optimum at s₁; "lp" asks HiGHS instead, slower and good to about 1e-7."""
         if method == "dual":
-            return self._optimum[0]
+            return self._optimum.value
         if method != "lp":
             raise ValueError(f'method must be "dual" or "lp", got {method!r}')
         task = self.task
@@ -110,41 +132,57 @@ class LinearCMDP:
 
     def optimal_policy(self) -> TablePolicy:
         """A Markov policy that attains the optimum: the occupancy mixture of at most two deterministic ones."""
-        return TablePolicy(self._optimum[1])
+        return TablePolicy(self._optimum.table)
 
     def occupancy(self, policy: Any) -> Array:
         """w_h(s, a) = ℙ(s_h = s, a_h = a), shape (H, S, A)."""
         table = as_table("policy", policy, self.task.reward.shape)
-        return exact_answers.occupancy(self.P, table, self.task.initial_state)
+        return occupancy(self.P, table, self.task.initial_state)
+
+    def draw_trace(self, rng: np.random.Generator) -> tuple[int, tuple[Any, ...]]:
+        """What chance brings in an episode, whatever is done; of an exogenous problem."""
+        if self.law is None:
+            raise InvalidProblem("the problem is not exogenous, so it has no traces: give move and law")
+        return self.law.draw(rng)
 
     def linearity_gap(self) -> float:
         """How far P is from linear in φ: the largest ‖P_h(·|s,a) − φᵀμ̂_h‖₁; 0 for one-hot features."""
         return 0.0 if self.task.phi is None else exact_answers.linearity_gap(self.P, self.task.phi)
 
+    def least_norm_bound(self) -> float:
+        """The least norm bound that P is known to keep; √d for one-hot features, inf where it is not linear in φ."""
+        return exact_answers.least_norm_bound(self.P, self.task.phi)
+
     @cached_property
-    def _optimum(self) -> tuple[float, Array]:
+    def _optimum(self) -> exact_answers.Optimum:
         task = self.task
         return exact_answers.optimum(self.P, task.reward, task.utility, task.threshold, task.initial_state)
 
     def save(self, path: str | Path) -> None:
         """Write the problem to one .npz file, atomically and without pickle."""
-        arrays = {"P": self.P, **self.task.as_arrays()}
-        write_arrays(Path(path), {name: arrays[name] for name in SAVED if name in arrays}, self.origin)
+        arrays = {"P": self.P, **(self.task.as_arrays() or {})}
+        if self.law is not None:
+            arrays["law"] = self.law.law
+        names = (*SAVED, *EXOGENOUS)
+        write_arrays(Path(path), {name: arrays[name] for name in names if name in arrays}, self.origin)
 
     @classmethod
     def load(cls, path: str | Path) -> "LinearCMDP":
         """The problem that `save` wrote; every check of the constructor is made again."""
-        arrays, origin = read_arrays(Path(path), set(SAVED))
-        lacking = set(SAVED) - {"phi", "time_homogeneous"} - arrays.keys()
+        arrays, origin = read_arrays(Path(path), {*SAVED, *EXOGENOUS})
+        lacking = set(SAVED) - {"phi", "time_homogeneous", "norm_bound"} - arrays.keys()
         if lacking:
             raise DamagedFile(f"{path} is not a saved problem: it lacks {', '.join(sorted(lacking))}")
         arrays.setdefault("time_homogeneous", np.array(False))
-        for name in NUMBERS:
+        numbers = {name: kind for name, kind in NUMBERS.items() if name in arrays}
+        for name in numbers:
             if arrays[name].shape != ():
                 raise DamagedFile(f"{path} is not a saved problem: its {name} has shape {arrays[name].shape}")
         try:
-            return cls(**arrays | {name: kind(arrays[name]) for name, kind in NUMBERS.items()}, origin=origin)
-        except (TypeError, ValueError) as error:
+            told = {name: kind(arrays[name]) for name, kind in numbers.items()}
+            move, rest = ListedMove.from_arrays(arrays), {n: a for n, a in arrays.items() if n not in ARRAYS}
+            return cls(**rest | told, move=move, origin=origin)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise DamagedFile(f"{path} is not a saved problem: {error}") from error
 
 
@@ -156,6 +194,16 @@ def require_equal_steps(P: Array) -> None:
         raise InvalidProblem(
             f"time_homogeneous=True, but P[{h}] differs from P[0] by {gaps[h]:.3g}: leave it out, or give one kernel"
         )
+
+
+def _told_norm_bound(given: float | None, least: float, dim: int) -> float:
+    """The B to tell the learner: the given one, which must be true, else the least, √d where it is that to rounding."""
+    if given is None:
+        root = math.sqrt(dim)
+        return root if math.isclose(least, root, rel_tol=TOLERANCE) else least * (1 + TOLERANCE)
+    if as_norm_bound(given, dim) < least * (1 - TOLERANCE):
+        raise Infeasible(f"norm_bound is {given:.12g}, and P needs {least:.12g} with these features: leave it out")
+    return given
 
 
 def _told_slack(slack: float | None, value: float, threshold: float) -> float:

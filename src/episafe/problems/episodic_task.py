@@ -5,20 +5,21 @@ from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from episafe.checks import TOLERANCE, as_listed, as_whole_numbers
-from episafe.errors import InvalidEpisode
+from episafe.checks import TOLERANCE, as_listed, as_whole_numbers, is_number
+from episafe.errors import InvalidEpisode, InvalidProblem
 from episafe.gym.step_reader import Reading
 from episafe.problems.policy import Policy
 from episafe.problems.short_repr import short_repr, task_facts
 from episafe.storage.json_values import register
-from episafe.types import Array, Episode, IntArray, Plan
+from episafe.types import Array, Episode, IntArray, Move, Plan
 
-SIGNALS = {"reward": "rewards", "utility": "utilities"}
+Signal = Literal["reward", "utility"]
+SIGNALS: dict[Signal, str] = {"reward": "rewards", "utility": "utilities"}
 
 
 class Outside(Enum):
@@ -44,15 +45,27 @@ class EpisodicTask:
     changes = False  # a plan is for any episode
     outside: Mapping[Outside, tuple[float, float]] = MappingProxyType({})
     reading: Reading | None = None
+    move: Move | None = None
     if TYPE_CHECKING:
         horizon: int
         num_actions: int
         safe_policy: Policy
         time_homogeneous: bool
+        norm_bound: float
         dim = property(lambda self: 0)
         one_hot = property(lambda self: False)
         threshold = property(lambda self: 0.0)
         slack = property(lambda self: None)
+        initial_state = property(lambda self: None)
+
+        def as_policy(self, given: Any) -> Policy:
+            """A policy."""
+
+        def reward_at(self, h: int, state: Any) -> Array:
+            """r_h(state, ·), shape (A,)."""
+
+        def utility_at(self, h: int, state: Any) -> Array:
+            """u_h(state, ·), shape (A,)."""
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -69,6 +82,11 @@ class EpisodicTask:
         """Whether an episode may end early, in an absorbing state."""
         return ENDED in self.outside
 
+    @property
+    def is_exogenous(self) -> bool:
+        """Whether only chance is unknown, does not depend on what is done, and is seen afterwards."""
+        return self.move is not None
+
     def __repr__(self) -> str:
         return short_repr(self, task_facts(self))
 
@@ -80,23 +98,41 @@ class EpisodicTask:
         """A plan of a policy, by the facts that `Plan` has after it."""
         return Plan(policy, *facts)
 
-    def read_report(self, episode: Episode) -> tuple[tuple[Any, IntArray], Array | None]:
+    def read_report(self, episode: Episode) -> tuple[tuple[Any, IntArray] | None, Array | None]:
         """States (H+1,) and actions (H,), and the signals (H, 2) that the task does not tell; None where it tells both.
 
-        What does not fit is an InvalidEpisode.
+        Of an episode that has its totals alone: None and None. What does not fit is an InvalidEpisode.
         """
         for name in SIGNALS.values():
             if getattr(episode, name) is not None:
                 values = as_listed(name, getattr(episode, name), self.horizon)
                 if values.dtype.kind not in "biuf" or not np.isfinite(values).all():
                     raise InvalidEpisode(f"{name} must be finite numbers, got {getattr(episode, name)!r}")
+        self._check_totals(episode)
+        if episode.trace is not None:
+            self.read_trace(episode.trace)
+        if episode.states is None and episode.actions is None:
+            return None, None
         actions = as_whole_numbers("actions", episode.actions, self.horizon, self.num_actions)
         return (self._read_states(episode.states), actions), self._read_signals(episode)
 
     def check_report(self, episode: Episode) -> None:
         """Refuse an episode that does not fit, in every one of its states."""
-        (states, _), _ = self.read_report(episode)
-        self._check_states(states)
+        observed, _ = self.read_report(episode)
+        if observed is not None:
+            self._check_states(observed[0])
+
+    def total(self, signal: Signal, episode: Episode) -> float:
+        """The total reward or utility of an episode that fits: as reported, else as the task tells it at its steps."""
+        reported = getattr(episode, f"total_{signal}")
+        if reported is not None:
+            return float(np.asarray(reported).reshape(()))
+        observed = getattr(episode, SIGNALS[signal])
+        told = self.utility_at if signal == "utility" else self.reward_at
+        total = 0.0
+        for h in range(self.horizon):
+            total += float(told(h, episode.states[h])[episode.actions[h]] if observed is None else observed[h])
+        return total
 
     def draw(self, plan: Plan, rng: np.random.Generator) -> tuple[int, Any]:
         """Toss the coin of a plan: which component acts, and what it is."""
@@ -105,11 +141,92 @@ class EpisodicTask:
 
     def report_values(self, episode: Episode) -> list[Any]:
         """An episode as a journal keeps it; `report_from` gives it back."""
-        return [episode.states, episode.actions, episode.rewards, episode.utilities, episode.component]
+        seen = [episode.states, episode.actions, episode.rewards, episode.utilities, episode.component]
+        rest = [episode.trace, episode.total_utility, episode.total_reward]
+        return seen + rest if any(value is not None for value in rest) else seen  # as before there was any of these
 
     def report_from(self, values: list[Any]) -> tuple[Episode]:
         """What an agent learns from, of what `report_values` gave."""
         return (Episode(*values),)
+
+    def read_trace(self, trace: Any) -> tuple[Any, ...]:
+        """What chance brings in each of the H steps; None for what was not seen.
+
+        A random start has a dummy first step, in which chance brings the start. What does not fit is an InvalidEpisode.
+        """
+        steps = self.horizon - int(self.random_start)
+        is_pair = isinstance(trace, tuple | list) and len(trace) == 2 and isinstance(trace[1], tuple | list)
+        if not is_pair or len(trace[1]) != steps:
+            raise InvalidEpisode(
+                f"trace must be (start, (w_1, …, w_{steps})), None for what was not seen, got {trace!r}"
+            )
+        start, chances = trace
+        if self.random_start:
+            return (start, *chances)
+        if not (start is None or alike(start, self.initial_state)):
+            raise InvalidEpisode(f"the trace starts at {start!r}, and episodes at {self.initial_state!r}: correct it")
+        return tuple(chances)
+
+    def moved(self, h: int, state: Any, action: int, w: Any) -> tuple[Any, float, float]:
+        """Next state, reward and utility of step h, given what chance brings; None, not seen, is refused."""
+        if state is ENDED:
+            return ENDED, *self.outside[ENDED]
+        if w is None:
+            raise InvalidEpisode(
+                f"the trace does not show what chance brought at step {h}: it cannot be replayed there"
+            )
+        if state is START:
+            return w, *self.outside[START]
+        if self.move is None:
+            raise InvalidProblem("nobody said how the system moves given chance: give move=… to replay traces")
+        following, reward, utility = self.move(h - int(self.random_start), state, action, w)
+        if not (-TOLERANCE <= reward <= 1 + TOLERANCE and -TOLERANCE <= utility <= 1 + TOLERANCE):
+            raise InvalidProblem(
+                f"move at step {h}, state {state!r}, action {action} gives reward {reward!r} and utility {utility!r}: "
+                "both must lie in [0, 1]"
+            )
+        return following, float(reward), float(utility)
+
+    def replay(self, policy: Any, trace: Any, rng: np.random.Generator, actions: Any = None) -> Episode:
+        """The episode that a policy has on a trace. It sees w_h after its action at step h, never before.
+
+        Args:
+            policy: who acts; of a mixture one component, drawn with `rng`.
+            trace: (start, (w_1, …, w_H)), as `episode.trace` has it.
+            rng: for the policy's own randomness: a fresh draw for each trace, never one seed for all.
+            actions: (H,), where just these are to be taken.
+        """
+        policy = policy if hasattr(policy, "draw") else self.as_policy(policy)
+        component, acting = policy.draw(rng)
+        taken = None if actions is None else as_whole_numbers("actions", actions, self.horizon, self.num_actions)
+        state = self.initial_state
+        states, done, seen = [state], np.zeros(self.horizon, dtype=np.int64), np.zeros((self.horizon, 2))
+        for h, w in enumerate(self.read_trace(trace)):
+            done[h] = acting.act(h, state, rng) if taken is None else taken[h]
+            state, *seen[h] = self.moved(h, state, int(done[h]), w)
+            states.append(state)
+        drawn = component if len(policy.components) > 1 else None
+        return Episode(states, done, seen[:, 0], seen[:, 1], drawn, trace=trace)
+
+    def replay_fault(self, episode: Episode) -> str:
+        """Where an episode is not what `move` makes of its trace, in words; "" if nowhere. What was not seen is passed.
+
+        Each step is compared by itself, from the state and the action that were reported.
+        """
+        (states, actions), _ = self.read_report(episode)  # type: ignore[misc]
+        for h, w in enumerate(self.read_trace(episode.trace)):
+            if w is None and states[h] is not ENDED:
+                continue
+            place = f"at step {h}, state {states[h]!r}, action {actions[h]}"
+            try:
+                made = self.moved(h, states[h], int(actions[h]), w)
+            except Exception as error:  # a move that cannot be made is no way to what was seen
+                return f"{place}: move fails: {error}"
+            seen = (states[h + 1], *(None if s is None else s[h] for s in (episode.rewards, episode.utilities)))
+            for name, ours, theirs in zip(("state", "reward", "utility"), made, seen, strict=True):
+                if theirs is not None and not alike(ours, theirs):
+                    return f"{place}: move gives the {name} {ours!r}, and the episode has {theirs!r}"
+        return ""
 
     def with_component(self, report: tuple[Episode], component: int | None) -> tuple[Episode]:
         """A report that says which component acted, as the coin fell."""
@@ -124,13 +241,17 @@ class EpisodicTask:
         """What the task is known by, beside its numbers."""
         return {}
 
-    def numbers(self, own: Policy | None = None) -> list[Any]:
-        """Arrays by which two tasks, and a policy of one's own, are told apart."""
+    def numbers(self, policies: list[Policy]) -> list[Any]:
+        """Arrays by which two tasks, and policies for them, are told apart."""
         slack = math.nan if self.slack is None else self.slack
         sizes = [self.horizon, self.num_actions, self.dim]
         kept = [sizes, [self.threshold, slack], [self.one_hot, self.time_homogeneous]]
-        policies = [self.safe_policy] if own is None else [self.safe_policy, own]
-        return [*kept, *self._told_numbers(policies)]
+        stated = [] if self.norm_bound == math.sqrt(self.dim) else [[self.norm_bound]]
+        return [*kept, *stated, *self._told_numbers(policies)]
+
+    def places(self, episode: Episode) -> list[tuple[int, Any, int]]:
+        """Steps, states and actions of an episode, where these alone show what the incumbent does; none of a table."""
+        return []
 
     def as_arrays(self) -> dict[str, NDArray[Any]] | None:
         """The task as named arrays; None where it is given by functions."""
@@ -145,6 +266,26 @@ class EpisodicTask:
     def _told_numbers(self, policies: list[Policy]) -> list[Any]:
         raise NotImplementedError
 
+    def _check_totals(self, episode: Episode) -> None:
+        """Totals are numbers, agree with the steps where these are reported, and replace what is not reported."""
+        for name, plural in SIGNALS.items():
+            total, steps = getattr(episode, f"total_{name}"), getattr(episode, plural)
+            if total is not None and not (np.size(total) == 1 and is_number(np.asarray(total).reshape(())[()])):
+                raise InvalidEpisode(f"total_{name} must be a number, got {total!r}: give the sum over the episode")
+            if total is not None and not np.isfinite(total).all():
+                raise InvalidEpisode(f"total_{name} must be finite, got {total!r}: leave out episodes nobody could sum")
+            if total is not None and steps is not None:
+                gap = abs(float(np.sum(steps)) - float(np.asarray(total).reshape(())))
+                if gap > TOLERANCE * self.horizon:
+                    raise InvalidEpisode(f"total_{name} is {total!r}, and {plural} sum to {np.sum(steps)}: give one")
+        known = (episode.states is not None, episode.actions is not None)
+        if known[0] != known[1]:
+            raise InvalidEpisode("states and actions belong together: report both, or totals alone")
+        if not known[0] and episode.total_utility is None:
+            raise InvalidEpisode(
+                "the episode has neither states and actions nor a total_utility: report them, or es.Episode.of_totals"
+            )
+
     def _read_signals(self, episode: Episode) -> Array | None:
         """Rewards and utilities (H, 2), 0 for what the task tells; None where it tells both."""
         if not self.unknown:
@@ -158,3 +299,15 @@ class EpisodicTask:
         if seen.min() < -TOLERANCE or seen.max() > 1 + TOLERANCE:
             raise InvalidEpisode(f"rewards and utilities must lie in [0, 1], got {seen.min():.6g} to {seen.max():.6g}")
         return seen
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two states, or two numbers, are the same up to rounding; numpy's numbers count as numbers."""
+    if type(one) is type(other) is int:
+        return one == other
+    if isinstance(one, tuple | list) and isinstance(other, tuple | list):
+        return len(one) == len(other) and all(map(alike, one, other))
+    ours, theirs = np.asarray(one), np.asarray(other)
+    if ours.dtype.kind in "biuf" and theirs.dtype.kind in "biuf":
+        return ours.shape == theirs.shape and np.allclose(ours, theirs, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True)
+    return bool(np.array_equal(ours, theirs))

@@ -53,7 +53,10 @@ class Policy(Protocol):
 
 
 class Component(Policy):
-    """A policy under a name: what a mixture's coin says acts. Also what makes any policy of a user one of ours."""
+    """A policy under a name: what a mixture's coin says acts. Also what makes any policy of a user one of ours.
+
+    Where nobody asks for probabilities, `policy` may be anything that acts: a function, a network, a service's address.
+    """
 
     def __init__(self, policy: Any, name: str = "") -> None:
         self.name, self._policy = name, policy
@@ -132,7 +135,8 @@ class MixturePolicy(Policy):
         """Toss the coin: the index of a component and that policy, under its name."""
         above = np.cumsum(self.weights) > rng.random()
         index = int(np.argmax(above)) if above.any() else len(self.components) - 1
-        return index, Component(self.components[index], self.names[index])
+        acting = self.components[index]
+        return index, Component(getattr(acting, "policy", acting), self.names[index])
 
     def probabilities(self, h: int, state: Any) -> Array:
         """Not to be had: a component acts for a whole episode."""
@@ -157,6 +161,8 @@ def draw_index(probabilities: Any, rng: np.random.Generator) -> int:
 
 def as_table(name: str, policy: Any, shape: tuple[int, ...]) -> Array:
     """The table (H, S, A) of a policy, or an array as one, checked."""
+    if callable(policy) and not hasattr(policy, "table"):
+        raise InvalidProblem(f"{name} is a function, and the states are listed: give a table {shape} of probabilities")
     return as_distributions(name, policy.table() if hasattr(policy, "table") else policy, shape)
 
 

@@ -10,10 +10,13 @@ import numpy as np
 
 from episafe.errors import InvalidProblem
 from episafe.problems.cmdp import LinearCMDP
+from episafe.problems.listed_move import NOWHERE, ListedMove, chance_key, is_exogenous
 from episafe.types import Array
 
 State = tuple[int, ...]
 Chance = tuple[Any, Any]  # the values that something may take, and their probabilities
+# a move: step, state, action, next state, probability, reward, utility, and what chance brings
+Moved = tuple[int, int, int, int, float, float, float, tuple[Any, ...]]
 MAX_LISTED = 1_000  # states that `listed` will make arrays of
 
 
@@ -40,7 +43,7 @@ class Rules(ABC):
 
     @abstractmethod
     def move(self, h: int, state: State, action: int, luck: tuple[Any, ...]) -> tuple[State, float, float]:
-        """Next state, reward and utility in [0, 1], given one value of each chance."""
+        """Next state, reward and utility in [0, 1], given one value of each chance, and nothing else that is random."""
 
     @abstractmethod
     def incumbent(self, h: int, state: State) -> Array:
@@ -54,27 +57,47 @@ class Rules(ABC):
 def listed(rules: Rules, threshold: float, *, origin: Mapping[str, str | int | float] | None = None) -> LinearCMDP:
     """The rules as arrays: every state that moves lead to, with exact P, mean reward and mean utility.
 
-    Features mark `rules.after(state, action)`; where that is the pair itself they are one-hot and not built.
+    Where chance does not depend on what is done, the problem is exogenous and its task tells `move`. Features mark
+    `rules.after(state, action)`; where that is the pair itself they are one-hot and not built.
     """
     index, moves = _explored(rules)
     H, S, A = rules.horizon, len(index), rules.num_actions
     steps = 1 if rules.time_homogeneous else H
     P, reward, utility = np.zeros((steps, S, A, S)), np.zeros((steps, S, A)), np.zeros((steps, S, A))
-    for h, s, a, following, probability, r, u in moves:
+    for h, s, a, following, probability, r, u, _ in moves:
         P[h, s, a, following] += probability
         reward[h, s, a] += probability * r
         utility[h, s, a] += probability * u
+    exogenous = _exogenous(rules, index, moves, steps)
     P, reward, utility = (np.repeat(array, H // steps, axis=0) for array in (P, reward, utility))
     incumbent = [[rules.incumbent(h, state) for state in index] for h in range(H)]
     P /= P.sum(axis=3, keepdims=True)  # products of probabilities sum to 1 up to rounding
     return LinearCMDP(
         P, reward, utility, phi=_features(rules, index), initial_state=index[rules.start], threshold=threshold,
-        safe_policy=incumbent, time_homogeneous=rules.time_homogeneous, origin=origin,
+        safe_policy=incumbent, time_homogeneous=rules.time_homogeneous, origin=origin, **exogenous,
     )  # fmt: skip
 
 
-def _explored(rules: Rules) -> tuple[dict[State, int], list[tuple[int, int, int, int, float, float, float]]]:
-    """The states that moves lead to, numbered, and every move: step, state, action, next state, probability, r, u."""
+def _exogenous(rules: Rules, index: dict[State, int], moves: list[Moved], steps: int) -> dict[str, Any]:
+    """The moves as arrays, and the law of chance; nothing where it depends on what is done."""
+    values: dict[Hashable, tuple[Any, ...]] = {}
+    for *_, luck in moves:
+        values.setdefault(chance_key(luck), luck)
+    number = {name: i for i, name in enumerate(values)}
+    shape = (steps, len(index), rules.num_actions, len(number))
+    next_states, rewards, utilities = np.full(shape, NOWHERE), np.zeros(shape), np.zeros(shape)
+    law = np.zeros((shape[0], shape[1], shape[3]))
+    for h, s, a, following, probability, r, u, luck in moves:
+        i = number[chance_key(luck)]
+        next_states[h, s, a, i], rewards[h, s, a, i], utilities[h, s, a, i] = following, r, u
+        law[h, s, i] += probability * (a == 0)
+    law /= law.sum(axis=2, keepdims=True)
+    move = ListedMove(tuple(values.values()), next_states, rewards, utilities)
+    return {"move": move, "law": law} if is_exogenous(move, law, index[rules.start], rules.horizon) else {}
+
+
+def _explored(rules: Rules) -> tuple[dict[State, int], list[Moved]]:
+    """The states that moves lead to, numbered, and every move."""
     index, waiting, moves = {rules.start: 0}, [rules.start], []
     while waiting:
         state = waiting.pop()
@@ -84,7 +107,7 @@ def _explored(rules: Rules) -> tuple[dict[State, int], list[tuple[int, int, int,
                 if following not in index:
                     index[following] = len(index)
                     waiting.append(following)
-                moves.append((h, index[state], a, index[following], probability, r, u))
+                moves.append((h, index[state], a, index[following], probability, r, u, luck))
         if len(index) > MAX_LISTED:
             raise InvalidProblem(
                 f"more than {MAX_LISTED} states can be reached, too many for arrays: play the rules with "

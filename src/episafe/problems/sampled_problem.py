@@ -1,5 +1,6 @@
 """Problems given by functions: states are anything, and nothing of the size of the state space is stored."""
 
+import math
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -7,25 +8,29 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from episafe.checks import (
+    TOLERANCE,
     as_count,
     as_distributions,
     as_finite,
     as_flag,
+    as_norm_bound,
     as_number,
     as_slack,
     as_unit_range,
+    require_takes,
     within_unit_norm,
 )
-from episafe.errors import InvalidEpisode, InvalidProblem
+from episafe.errors import Infeasible, InvalidEpisode, InvalidProblem
 from episafe.gym.step_reader import Reading
 from episafe.problems.episodic_task import EpisodicTask, Outside
 from episafe.problems.policy import Policy, as_policy
 from episafe.problems.short_repr import short_repr, task_facts
 from episafe.problems.task import Task
 from episafe.storage.json_values import keys_as_bytes
-from episafe.types import Array
+from episafe.types import Array, Episode, Move
 
 REMEMBERED = 1_000  # cells of the states met last, which policy, certificate and regression look up; rows of a policy
+PLACES = 32  # of an episode, that an incumbent given by a function is known by
 Signal = Callable[[int, Any], Any]  # (h, state) ↦ r_h(state, ·) or u_h(state, ·), shape (A,)
 
 
@@ -37,6 +42,9 @@ class FunctionPolicy(Policy):
     num_actions: int
     _last: dict[int, tuple[Any, Array]] = field(default_factory=dict, init=False, repr=False)
     _rows: dict[bytes, Array] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        require_takes("a policy", self.function, "policy(h, state)", 0, None)
 
     def probabilities(self, h: int, state: Any) -> Array:
         """π_h(·|state), checked to be a distribution; of the state that was asked for last at this step, as then."""
@@ -84,7 +92,9 @@ class SampledTask(EpisodicTask):
         cell_function: state ↦ what one-hot features tell apart; None for the state itself.
         time_homogeneous: whether transitions, and reward and utility where they are learned, are the same at every
             step; what is seen at one step then counts for all.
+        norm_bound: B with ‖∫ g dμ_h‖₂ ≤ B max g for every g ≥ 0, where P_h(·|s,a) = φ(s,a)ᵀμ_h; √d by default.
         reading: how raw observations, actions and signals of its environment are read, where it has one.
+        move: how the system moves given chance, where chance is exogenous; the law of chance is not in it.
     """
 
     horizon: int
@@ -101,10 +111,15 @@ class SampledTask(EpisodicTask):
     cell_function: Callable[[Any], Any] | None = None
     time_homogeneous: bool = False
     reading: Reading | None = None
+    move: Move | None = None
+    norm_bound: float = None  # type: ignore[assignment]  # √d, once it is made
     _cells: dict[int, tuple[Any, Hashable]] = field(default_factory=dict, init=False, repr=False)
 
     num_states: ClassVar[None] = None
     is_listed: ClassVar[Literal[False]] = False
+
+    def __post_init__(self) -> None:
+        self.__dict__.update(norm_bound=as_norm_bound(self.norm_bound, self.dim))
 
     @property
     def one_hot(self) -> bool:
@@ -182,6 +197,10 @@ class SampledTask(EpisodicTask):
         found: Policy = given if hasattr(given, "probabilities") else FunctionPolicy(given, self.num_actions)
         return found
 
+    def least_norm(self) -> float:
+        """0: the features of states that nobody lists say nothing of the whole."""
+        return 0.0
+
     def _read_states(self, states: Any) -> Any:
         """The states as they are: each is checked when it is first seen, before anything is learned."""
         if len(states) != self.horizon + 1:
@@ -193,6 +212,12 @@ class SampledTask(EpisodicTask):
     def _check_states(self, states: Any) -> None:
         for h, state in enumerate(states[:-1]):
             self.described(h, state)
+
+    def places(self, episode: Episode) -> list[tuple[int, Any, int]]:
+        """Steps, at most PLACES of them, with the states and actions of an episode: functions are known by these."""
+        every = -(-self.horizon // PLACES)
+        visited = [(h, episode.states[h], int(episode.actions[h])) for h in range(0, self.horizon, every)]
+        return [place for place in visited if not isinstance(place[1], Outside)]
 
     def _told_numbers(self, policies: list[Policy]) -> list[Any]:
         """Of functions, what they say of the initial state."""
@@ -223,14 +248,27 @@ def known_slack(task: AnyTask) -> float:
     return task.slack
 
 
+def linear_norm_bound(task: AnyTask) -> float:
+    """B, or an error for what needs P to be linear in the features with that B, where it cannot be."""
+    least = math.inf if math.isinf(task.norm_bound) else task.least_norm()
+    if math.isinf(least):
+        raise Infeasible("P is not linear in the features, and this needs it: use es.certify.Observation()")
+    if task.norm_bound < least * (1 - TOLERANCE):
+        raise Infeasible(
+            f"no P that is linear in these features has norm_bound {task.norm_bound:.6g}: give a norm_bound that its μ "
+            f"is known to keep, at least {least:.6g}, or use es.certify.Observation()"
+        )
+    return task.norm_bound
+
+
 class SampledCMDP:
     """A constrained MDP given by functions; its kernel can be sampled and is known to nobody.
 
     Args:
         features: state ↦ φ(state, ·), shape (A, d), norms at most 1.
-        reward: (h, state) ↦ r_h(state, ·), shape (A,), in [0, 1].
-        utility: (h, state) ↦ u_h(state, ·), shape (A,), in [0, 1].
-        sample: (h, state, action, rng) ↦ next state, drawn with `rng`, a numpy Generator.
+        reward, utility: (h, state) ↦ r_h(state, ·), u_h(state, ·), shape (A,), in [0, 1]; None where nobody knows the
+            means, with `chance` alone: they are then learned from episodes.
+        sample: (h, state, action, rng) ↦ next state, drawn with `rng`, a numpy Generator; None with `chance`.
         horizon: H.
         num_actions: A.
         initial_state: s₁; states are hashable values or numpy arrays.
@@ -239,6 +277,12 @@ class SampledCMDP:
         slack: ξ > 0, what it has above the threshold at least; None where nobody knows.
         time_homogeneous: True if the distribution of `sample` does not depend on h. That it does not is for the caller
             to know.
+        move: (h, state, action, w) ↦ (next state, reward, utility), where chance is exogenous: its law does not depend
+            on what is done. The learner is told it; that it is right, everywhere, is for the caller to know.
+        chance: (h, past, rng) ↦ w_h, given (w_0, …, w_{h−1}): draws what chance brings, with `move` and in place of
+            `sample`. The learner is not told it.
+        norm_bound: B with ‖∫ g dμ_h‖₂ ≤ B max g for every g ≥ 0, where P_h(·|s,a) = φ(s,a)ᵀμ_h; None for the paper's
+            √d. Features that are divided by c need c times as much. That it holds is for the caller to know.
         origin: where the problem comes from, as plain values.
 
     Exact values are not to be had: records of its runs hold NaN there, and the totals observed in each episode.
@@ -249,9 +293,9 @@ class SampledCMDP:
     def __init__(
         self,
         features: Callable[[Any], Any],
-        reward: Callable[[int, Any], Any],
-        utility: Callable[[int, Any], Any],
-        sample: Callable[[int, Any, int, np.random.Generator], Any],
+        reward: Signal | None,
+        utility: Signal | None,
+        sample: Callable[[int, Any, int, np.random.Generator], Any] | None,
         horizon: int,
         num_actions: int,
         initial_state: Any,
@@ -260,8 +304,12 @@ class SampledCMDP:
         slack: float | None,
         *,
         time_homogeneous: bool = False,
+        move: Move | None = None,
+        chance: Callable[[int, tuple[Any, ...], np.random.Generator], Any] | None = None,
+        norm_bound: float | None = None,
         origin: Mapping[str, str | int | float] | None = None,
     ) -> None:
+        _require_one_source(sample, move, chance)
         H, A = as_count("horizon", horizon), as_count("num_actions", num_actions)
         phi = as_finite("features at the initial state", features(initial_state), (A, None))
         told_policy = hasattr(safe_policy, "probabilities")
@@ -277,14 +325,33 @@ class SampledCMDP:
             reward_function=reward,
             utility_function=utility,
             time_homogeneous=as_flag("time_homogeneous", time_homogeneous),
+            move=move,
+            norm_bound=norm_bound,  # type: ignore[arg-type]
         )
         self.task.described(0, initial_state)
         self.task.safe_policy.probabilities(0, initial_state)
-        self.sample = sample
+        self.sample, self.chance = sample, chance
         self.origin: dict[str, str | int | float] = dict(origin or {})
 
     def __repr__(self) -> str:
         return short_repr(self, self.origin | task_facts(self.task))
+
+    def draw_trace(self, rng: np.random.Generator) -> tuple[Any, tuple[Any, ...]]:
+        """What chance brings in an episode, whatever is done; of a problem with `chance`."""
+        if self.chance is None:
+            raise InvalidProblem("nobody said what chance brings: give chance=(h, past, rng) ↦ w to draw traces")
+        past: tuple[Any, ...] = ()
+        for h in range(self.task.horizon):
+            past = (*past, self.chance(h, past, rng))
+        return self.task.initial_state, past
+
+
+def _require_one_source(sample: Any, move: Any, chance: Any) -> None:
+    """Next states come from `sample`, or from `chance` by way of `move`."""
+    if (sample is None) == (chance is None):
+        raise InvalidProblem("next states come from sample, or from chance by way of move: give one of them")
+    if chance is not None and move is None:
+        raise InvalidProblem("chance needs move=(h, state, action, w) ↦ (next state, reward, utility): give it")
 
 
 def is_sealed(state: Any) -> bool:

@@ -1,5 +1,6 @@
 """What a learner is told of a problem. There is no transition kernel in here, and none can be reached from it."""
 
+import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -12,16 +13,18 @@ from episafe.checks import (
     as_count,
     as_features,
     as_flag,
+    as_norm_bound,
     as_number,
     as_slack,
     as_state,
     as_unit_range,
     as_whole_numbers,
 )
-from episafe.errors import Infeasible
+from episafe.errors import Infeasible, InvalidProblem
 from episafe.problems.episodic_task import EpisodicTask
+from episafe.problems.listed_move import ListedMove
 from episafe.problems.policy import Policy, TablePolicy, as_policy, as_table
-from episafe.types import Array, IntArray
+from episafe.types import Array, IntArray, Move
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +56,10 @@ class Task(EpisodicTask):
         constraint: utility, threshold and slack; also as `utility`, `threshold`, `slack`.
         safe_policy: the incumbent π_sf, a policy or a table (H, S, A).
         time_homogeneous: whether P_h is the same at every step; what is seen at one step then counts for all.
+        move: how the system moves given chance, where chance is exogenous; the law of chance is not in it.
+        norm_bound: B with ‖Σ_s' μ_h(s') g(s')‖₂ ≤ B max g for every g ≥ 0, where P_h(s'|s,a) = φ(s,a)ᵀμ_h(s'). By
+            default √d, as the paper assumes; features that are divided by c need a B that is c times as large. Read by
+            `FreshData` and `Constants.theory`; inf says that P is known not to be linear in φ, and they refuse it.
     """
 
     horizon: int
@@ -64,11 +71,18 @@ class Task(EpisodicTask):
     constraint: Constraint
     safe_policy: Policy
     time_homogeneous: bool = False
+    move: Move | None = None
+    norm_bound: float = None  # type: ignore[assignment]  # √d, once it is made
 
     is_listed: ClassVar[Literal[True]] = True
 
     def __post_init__(self) -> None:
         H, S, A = (as_count(name, getattr(self, name)) for name in ("horizon", "num_states", "num_actions"))
+        if not isinstance(self.constraint, Constraint):
+            raise InvalidProblem(
+                f"constraint must be one es.Constraint(utility, threshold, slack), got a "
+                f"{type(self.constraint).__name__}: make one of its three parts"
+            )
         slack = as_slack(self.constraint.slack)
         utility = as_unit_range("utility", self.constraint.utility, (H, S, A))
         constraint = Constraint(utility, as_number("threshold", self.constraint.threshold), slack)
@@ -84,6 +98,7 @@ class Task(EpisodicTask):
             constraint=constraint,
             time_homogeneous=as_flag("time_homogeneous", self.time_homogeneous),
         )
+        self.__dict__.update(norm_bound=as_norm_bound(self.norm_bound, self.dim))
 
     @property
     def utility(self) -> Array:
@@ -134,11 +149,15 @@ class Task(EpisodicTask):
         """A policy or a table (H, S, A), checked, as a table."""
         return TablePolicy(as_table("policy", given, self.reward.shape))
 
-    def as_arrays(self) -> dict[str, NDArray[Any]]:
-        """The task as named arrays, from which `from_arrays` makes it again."""
+    def as_arrays(self) -> dict[str, NDArray[Any]] | None:
+        """The task as named arrays, from which `from_arrays` makes it again; None where its move is a function."""
+        if self.move is not None and not hasattr(self.move, "as_arrays"):
+            return None
         names = ("reward", "utility", "initial_state", "threshold", "slack", "phi", "time_homogeneous")
         told = {name: np.asarray(getattr(self, name)) for name in names if getattr(self, name) is not None}
-        return {**told, "safe_policy": self.safe_policy.table()}
+        moved = {} if self.move is None else self.move.as_arrays()
+        stated = {} if self.norm_bound == math.sqrt(self.dim) else {"norm_bound": np.asarray(self.norm_bound)}
+        return {**told, **stated, "safe_policy": self.safe_policy.table(), **moved}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "Task":
@@ -148,7 +167,20 @@ class Task(EpisodicTask):
         start, homogeneous = int(arrays["initial_state"]), bool(arrays["time_homogeneous"])
         policy = TablePolicy(arrays["safe_policy"])
         H, S, A = arrays["reward"].shape
-        return cls(H, S, A, arrays["reward"], arrays.get("phi"), start, constraint, policy, homogeneous)
+        bound: Any = float(arrays["norm_bound"]) if "norm_bound" in arrays else None
+        facts = (start, constraint, policy, homogeneous, ListedMove.from_arrays(arrays), bound)
+        return cls(H, S, A, arrays["reward"], arrays.get("phi"), *facts)
+
+    def least_norm(self) -> float:
+        """The least ‖w‖ with φ(s,a)ᵀw = 1 everywhere, as w = Σ_s' μ_h(s') has it, whatever P is; inf: no P is linear.
+
+        For one-hot features it is √d.
+        """
+        if self.phi is None:
+            return math.sqrt(self.dim)
+        rows = self.phi.reshape(-1, self.dim)
+        w = np.linalg.lstsq(rows, np.ones(len(rows)), rcond=None)[0]
+        return float(np.linalg.norm(w)) if np.abs(rows @ w - 1).max() <= TOLERANCE else math.inf
 
     def _read_states(self, states: Any) -> IntArray:
         return as_whole_numbers("states", states, self.horizon + 1, self.num_states)

@@ -5,6 +5,8 @@ import json
 from collections import Counter
 from typing import Any
 
+from episafe.plain_text import one_line
+
 SHOWN = 12  # deployments listed at each end
 
 SOURCES = {
@@ -18,6 +20,7 @@ LEVELS = {
     "calibrated": "validated by simulation on a stated family of problems",
     "heuristic": "observed to work, and not proved",
 }
+SAFE_MEANS = "What must be kept is the expected utility of what is deployed, whatever a single episode brings."
 CANNOT_SHOW = (
     "that the reported episodes are what really happened: it starts from what was reported",
     "that missing reports are missing by chance: if they are not, the bounds are biased",
@@ -25,6 +28,7 @@ CANNOT_SHOW = (
     "that nobody rewrote all files consistently: only a head hash that was kept elsewhere shows that",
 )
 
+BOUNDS = {"bound": ".6g", "margin": ".3g"}  # figures of a plan, None where it has none, and how they are written
 HEADER = ("from episode", "time", "plan", "deployed", "lower bound", "above threshold by", "episodes known", "because")
 
 
@@ -36,11 +40,12 @@ def sections(found: dict[str, Any], lines: list[str]) -> list[Section]:
     """The page, part by part."""
     read = [json.loads(line) for line in lines] if not found["damage"] else []
     deployed = [line for line in read if "event" not in line]
+    faults = [fault or "without a reason" for fault in found["faults"]]
     return [
         ("Verdict", _verdict(found), []),
         ("At which level", _level(found, deployed), []),
         ("Reports", _reports(found), []),
-        ("What went wrong while it ran", found["faults"] or ["Nothing was recorded."], []),
+        ("What went wrong while it ran", faults or ["Nothing was recorded."], []),
         ("What was verified", _verified(found), []),
         ("What this cannot show", [f"{text}." for text in CANNOT_SHOW], []),
         ("What was deployed, and why it was allowed", _deployed(deployed), _shown(deployed)),
@@ -50,25 +55,74 @@ def sections(found: dict[str, Any], lines: list[str]) -> list[Section]:
 def _verdict(found: dict[str, Any]) -> list[str]:
     if found["damage"]:
         return ["DAMAGED. Do not rely on this trail.", *found["damage"]]
+    if found["format"] == 1:
+        return ["The chain of lines is whole: none was edited, deleted, inserted or moved, unless all after it were "
+                "written anew.", _checked(found), "NO certificate was recomputed, and NOTHING was read but the trail: "
+                "the log of a journal of format 1 was not chained, so that a halt or reports may have been cut out of "
+                "it, and the last lines of the trail with them, if their hash was not kept elsewhere. The version that "
+                "wrote it can recompute its certificates."]  # fmt: skip
     if found["recomputed"] is None:
-        return ["The chain of lines is whole. NO certificate was recomputed: the agent could not be built from the "
-                "folder; hand it over with --agent MODULE:NAME."]  # fmt: skip
+        why = "the agent could not be built from the folder; hand it over with --agent MODULE:NAME"
+        return [
+            f"The chain of lines is whole, and the log says the same. NO certificate was recomputed: {why}.",
+            _checked(found),
+        ]
+    if found["otherwise"]:
+        return _otherwise(found)
     return ["WHOLE. Every line is in its place, and every certificate came out again to the last bit."]
+
+
+def _checked(found: dict[str, Any]) -> str:
+    return (
+        f"{found['checked']:,} of {_plans(found['plans'])} passed the check by what was recorded: the incumbent, or a "
+        "bound that reaches the threshold."
+    )
+
+
+def _otherwise(found: dict[str, Any]) -> list[str]:
+    """The verdict where this version plans otherwise than the one that wrote the folder."""
+    whole = "WHOLE, BY WHAT WAS RECORDED. Another version wrote it, and this one plans otherwise, which is no damage."
+    if found["doubts"]:
+        whole = "IN DOUBT. The files are whole; of what another version deployed, this one would not deploy all."
+    verified = "Chain, numbers, reports and halts are right, and the log says the same as the trail."
+    if found["confirmed"] is None:
+        anew = "No bound could be computed anew: that takes the policies themselves, which a journal does not keep."
+    else:
+        anew = f"Computed anew from the recorded episodes, {_bounds(found['confirmed'])} the threshold, up to rounding."
+    came = f"{_plans(found['recomputed'])} came out again to the last bit. After that: {found['otherwise']}"
+    return [whole, f"{verified} {_checked(found)}", anew, *found["doubts"], came]
+
+
+def _bounds(count: int) -> str:
+    return "1 bound of a learned policy reaches" if count == 1 else f"{count:,} bounds of learned policies reach"
 
 
 def _verified(found: dict[str, Any]) -> list[str]:
     if found["damage"]:
         return ["Not all of it: see the verdict."]
     said = [f"{found['lines']} lines of the audit trail, each with the hash of the one before it."]
-    if found["recomputed"] is not None:
+    if found["recomputed"]:
         said.append(
             f"{found['recomputed']} certificates (source, λ, bound, log-determinants, hash of the state), made again "
             f"by a new agent from the {found['episodes']} recorded episodes."
         )
+    if found["replaced"]:
+        said.append(
+            f"A person has replaced the incumbent: {'; '.join(found['replaced'])}. Plans from before the last time are "
+            "held against the check, and not made again."
+        )
+    if found["incumbent"]:
+        said.append(
+            f"That the incumbent is the same is known by the version alone that its user gave: {found['incumbent']}."
+        )
     if found["head_at"] is not None:
         said.append(f"The hash that was kept elsewhere is that of line {found['head_at'] + 1}.")
-    versions = ", ".join(f"{name.removesuffix('_version')} {version}" for name, version in found["versions"].items())
-    return [*said, f"Hash of the last line, to be kept elsewhere: {found['head']}", f"Written by {versions}"]
+    written = [f"Written by {_said(found['versions'])}", *(f"Then by {_said(one)}" for one in found["later_versions"])]
+    return [*said, f"Hash of the last line, to be kept elsewhere: {found['head']}", *written]
+
+
+def _said(versions: dict[str, Any]) -> str:
+    return ", ".join(f"{name.removesuffix('_version')} {version}" for name, version in versions.items())
 
 
 def _deployed(deployed: list[dict[str, Any]]) -> list[str]:
@@ -99,19 +153,20 @@ def _shown(deployed: list[dict[str, Any]]) -> Rows:
 
 
 def _row(line: dict[str, Any]) -> tuple[str, ...]:
-    what = SOURCES.get(line["source"], line["source"])
-    if "weights" in line and line["weights"][0] < 1:
-        what += f", in a mixture with weights {line['weights'][0]:.4g} and {line['weights'][1]:.4g}"
-    bound = ("–", "–") if line["bound"] is None else (f"{line['bound']:.6g}", f"{line['margin']:.3g}")
-    place = (str(line["episode"]), str(line.get("time", "–")), str(line["plan"]))
-    return (*place, what, *bound, str(line["learned"]), line.get("reason") or "–")
+    what = SOURCES.get(line["source"], str(line["source"]))
+    weights = line.get("weights") or [1]
+    if weights[0] < 1:
+        what += f", in a mixture with weights {', '.join(f'{weight:.4g}' for weight in weights)}"
+    bounds = [("–" if line[name] is None else f"{line[name]:{form}}") for name, form in BOUNDS.items()]
+    said = [str(line.get(name) or "–") for name in ("time", "reason")]
+    return (str(line["episode"]), said[0], str(line["plan"]), what, *bounds, str(line["learned"]), said[1])
 
 
 def _level(found: dict[str, Any], deployed: list[dict[str, Any]]) -> list[str]:
     settings = found["settings"]
     level = str(settings.get("level") or (deployed[0]["level"] if deployed else "unknown"))
     said = [f"{level}: {LEVELS.get(level, 'nothing is claimed')}."]
-    if found["recomputed"] is None:
+    if not found["recomputed"]:
         said.append("That is what the trail says of itself: no certificate was recomputed here.")
     if settings.get("delta"):
         said.append(f"Probability that some deployed policy is unsafe all the same: at most {settings['delta']}.")
@@ -119,6 +174,8 @@ def _level(found: dict[str, Any], deployed: list[dict[str, Any]]) -> list[str]:
 
 
 def _reports(found: dict[str, Any]) -> list[str]:
+    if found["format"] == 1:
+        return ["They were not counted: only the trail of a journal of format 1 is read."]
     missing = sum(found["missing"].values())
     said = [f"{found['episodes']} episodes were reported."]
     if found["kind"] == "run":
@@ -134,11 +191,11 @@ def _table(rows: Rows) -> list[list[str]]:
 
 
 def as_text(found: dict[str, Any], lines: list[str]) -> str:
-    """The page for a terminal."""
-    parts = [f"Audit of {found['folder']}"]
+    """The page for a terminal, without anything that it would obey."""
+    parts = [f"Audit of {one_line(found['folder'])}", SAFE_MEANS]
     for title, sentences, rows in sections(found, lines):
-        parts.append(f"\n{title}\n" + "\n".join(f"  {sentence}" for sentence in sentences))
-        table = _table(rows)
+        parts.append(f"\n{title}\n" + "\n".join(f"  {one_line(sentence)}" for sentence in sentences))
+        table = [[one_line(cell) for cell in row] for row in _table(rows)]
         widths = [max(len(cell) for cell in column) for column in zip(*table, strict=True)]
         padded = [[f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)] for row in table]
         parts += [f"  {'  '.join(row)}".rstrip() for row in padded]
@@ -147,7 +204,7 @@ def as_text(found: dict[str, Any], lines: list[str]) -> str:
 
 def as_html(found: dict[str, Any], lines: list[str]) -> str:
     """The page for a browser, without anything from elsewhere."""
-    colour = "#b00020" if found["damage"] else "#1b5e20"
+    colour = "#b00020" if found["damage"] or found["doubts"] else "#1b5e20"
     body = "".join(_section_as_html(section) for section in sections(found, lines))
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
@@ -157,7 +214,7 @@ def as_html(found: dict[str, Any], lines: list[str]) -> str:
         "li{margin:.2rem 0;overflow-wrap:anywhere}table{border-collapse:collapse;font-size:.85rem;width:100%}"
         "th,td{border-bottom:1px solid #eee;padding:.25rem .6rem;text-align:left;vertical-align:top}"
         "td{font-variant-numeric:tabular-nums}</style>"
-        f"<h1>Audit of {html.escape(found['folder'])}</h1>{body}</html>\n"
+        f"<h1>Audit of {html.escape(found['folder'])}</h1><p>{SAFE_MEANS}</p>{body}</html>\n"
     )
 
 

@@ -7,6 +7,7 @@ from episafe.reports.metrics import Summary
 from episafe.reports.panels import size
 from episafe.reports.tables import number, plus_minus
 from episafe.runs.record import ROUNDING
+from episafe.stats import rate_interval
 
 ENOUGH_RUNS = 10
 
@@ -51,11 +52,19 @@ def safe_and_unsafe(summaries: Sequence[Summary]) -> tuple[list[str], list[str]]
         violating = sum(row.total_violating_episodes for row in rows)
         if violating:
             in_runs = sum(row.violating_runs for row in rows)
-            said = f"{name(agent)} ({share(violating, episodes)} of episodes, in {in_runs} of {runs} runs)"
-            unsafe.append(in_rounds(said, rows))
+            said = f"{share(violating, episodes)} of episodes, in {in_runs} of {runs} runs{_rate(in_runs, runs)}"
+            unsafe.append(in_rounds(f"{name(agent)} ({said})", rows))
         else:
-            safe.append(in_rounds(f"{name(agent)} (0 of {episodes:,} episodes, {plural(runs, 'run')})", rows))
+            said = f"0 of {episodes:,} episodes, {plural(runs, 'run')}{_rate(0, runs)}"
+            safe.append(in_rounds(f"{name(agent)} ({said})", rows))
     return safe, unsafe
+
+
+def _rate(num_violating: int, num_runs: int) -> str:
+    """What so many runs say of all such runs."""
+    low, high = rate_interval(num_violating, num_runs)
+    bounds = f"at most {share(high, 1)}" if num_violating == 0 else f"{share(low, 1)} to {share(high, 1)}"
+    return f"; {bounds} of such runs, 95 % interval"
 
 
 def caveat(summaries: Sequence[Summary]) -> str:

@@ -9,7 +9,7 @@ from episafe.reports.metrics import Summary
 from episafe.reports.page_frame import items, page, row, table, text
 from episafe.reports.panels import Chart, size
 from episafe.reports.plotly_charts import fragment, script
-from episafe.reports.tables import NUM_WORDS, beforehand, cells, headings, plus_minus
+from episafe.reports.tables import NUM_WORDS, SAFE_MEANS, beforehand, cells, headings, plus_minus
 
 TITLE, BANDIT_TITLE = "Safe exploration: regret and violation", "Safe linear bandits: regret and violation"
 MATRIX_KEY = (
@@ -38,7 +38,10 @@ def to_html(
 def _headline(summaries: Sequence[Summary], by_place: Places, left_out: Mapping[str, int]) -> str:
     safe, unsafe = findings.safe_and_unsafe(summaries)
     problems = findings.plural(len(by_place), "problem family").replace("familys", "families")
-    lines = [f'<p class="sub">{text(f"{problems}, {size(summaries)} for each agent")}</p>']
+    lines = [
+        f"<p>{text(in_rounds(SAFE_MEANS, summaries))}</p>",
+        f'<p class="sub">{text(f"{problems}, {size(summaries)} for each agent")}</p>',
+    ]
     if safe:
         lines.append(f'<p class="lead safe"><b>✓ Never violated:</b> {text("; ".join(safe))}</p>')
     if unsafe:

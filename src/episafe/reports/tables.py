@@ -6,10 +6,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 
+from episafe.plain_text import csv_cell, markdown_cell
 from episafe.reports.labels import check, in_rounds, name, replanning
 from episafe.reports.metrics import Interval, Summary
 from episafe.runs.record import ROUNDING
 
+SAFE_MEANS = (
+    "What must be kept is the expected utility: an episode violates if the expected total utility of the policy "
+    "deployed in it is below the threshold, whatever the episode itself brought."
+)
 METRICS = [field.name for field in fields(Summary) if field.type is Interval]
 COUNTS = ("num_runs", "num_episodes", "total_violating_episodes", "violating_runs", "largest_violation")
 MAX_DECIMALS = 4
@@ -23,21 +28,23 @@ def to_csv(summaries: Sequence[Summary]) -> str:
 
 
 def csv_text(rows: Sequence[Mapping[str, object]]) -> str:
-    """A line a row; floats as `repr` writes them, so that reading them back gives the same bits."""
+    """A line a row; numbers are plain decimals that read back to the same bits, and words are no formulas."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(rows[0] if rows else [])
+    writer.writerows([csv_cell(value) for value in row.values()] for row in rows)
     return text.getvalue()
 
 
 def to_markdown(summaries: Sequence[Summary]) -> str:
     """A table for people, `1813 ± 52`: mean and 95 % t-interval over runs; notes below it."""
     ruler = ["---"] * NUM_WORDS + ["---:"] * (len(COLUMNS) - NUM_WORDS)
-    above = [line for sentence in beforehand(summaries) for line in (sentence, "")]
+    sentences = [in_rounds(SAFE_MEANS, summaries), *beforehand(summaries)]
+    above = [line for sentence in sentences for line in (markdown_cell(sentence), "")]
     lines = above + [_markdown_line(row) for row in (headings(summaries), ruler, *map(cells, summaries))]
-    notes = [f"- {' '.join(cells(summary)[:NUM_WORDS])}: {note}" for summary in summaries for note in summary.notes]
-    return "\n".join([*lines, "", *notes, ""] if notes else [*lines, ""])
+    notes = [f"{' '.join(cells(summary)[:NUM_WORDS])}: {note}" for summary in summaries for note in summary.notes]
+    said = [f"- {markdown_cell(note)}" for note in notes]
+    return "\n".join([*lines, "", *said, ""] if said else [*lines, ""])
 
 
 def headings(summaries: Sequence[Summary]) -> list[str]:
@@ -102,7 +109,7 @@ def _csv_row(summary: Summary) -> dict[str, str | int | float]:
 
 
 def _markdown_line(row: Sequence[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
+    return f"| {' | '.join(map(markdown_cell, row))} |"
 
 
 COLUMNS: dict[str, Callable[[Summary], str]] = {

@@ -1,5 +1,6 @@
 """What an agent is told, or a theorem assumes: what the world shows to be false is refused before a run begins."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 from episafe.checks import TOLERANCE
 from episafe.errors import Infeasible
 from episafe.problems.cmdp import require_equal_steps
+from episafe.problems.exact_answers import least_norm_bound, linearity_gap
 
 
 def require_same_problem(problem: Any, agent: Any) -> None:
@@ -20,7 +22,7 @@ def require_same_problem(problem: Any, agent: Any) -> None:
 
 
 def require_true_of_kernel(cmdp: Any, agent: Any) -> None:
-    """Alike steps, the slack of the incumbent and linear features, where the agent relies on them."""
+    """Alike steps, the slack of the incumbent and a linear kernel with its norm, where the agent relies on them."""
     if agent.task.time_homogeneous:
         require_equal_steps(cmdp.P)
     if getattr(agent, "level", "") != "theorem":
@@ -30,9 +32,21 @@ def require_true_of_kernel(cmdp: Any, agent: Any) -> None:
         raise Infeasible(
             f"the agent is told that its incumbent has utility {told}, and it has {true}: correct the slack"
         )
-    certifier = getattr(agent, "certifier", None)
-    if getattr(certifier, "name", "") == "fresh-data" and not cmdp.linearity_gap() <= TOLERANCE:
-        raise Infeasible(f"P is not linear in the features, by {cmdp.linearity_gap():g}: use es.certify.Observation()")
+    if getattr(getattr(agent, "certifier", None), "needs_linear_kernel", False):
+        _require_linear_kernel(cmdp, agent.task)
+
+
+def _require_linear_kernel(cmdp: Any, told: Any) -> None:
+    """P = φᵀμ in the features that the agent is told, with a μ that keeps its norm bound."""
+    needed = least_norm_bound(cmdp.P, told.phi)
+    if needed == math.inf:
+        gap = linearity_gap(cmdp.P, told.phi)
+        raise Infeasible(f"P is not linear in the features, by {gap:g}: use es.certify.Observation()")
+    if not told.norm_bound >= needed * (1 - TOLERANCE):
+        raise Infeasible(
+            f"the agent is told norm_bound {told.norm_bound:.6g}, and P needs {needed:.6g} with its features: build it "
+            f"from cmdp.task, or give its task norm_bound={needed * (1 + TOLERANCE):.12g}"
+        )
 
 
 def require_true_of_bandit(bandit: Any, agent: Any, rounds: range) -> None:

@@ -15,6 +15,7 @@ from episafe.deployment.batch_frames import (
     fill,
     is_batch,
     recorded_episodes,
+    sampled_reports,
     trail_lines,
 )
 from episafe.deployment.episode_tapes import BATCH
@@ -27,7 +28,9 @@ from episafe.deployment.folder import (
     read_head,
     remove_journal,
 )
-from episafe.deployment.journal import Journal, Kind
+from episafe.deployment.frame_kinds import Kind
+from episafe.deployment.incumbent_identity import Incumbent
+from episafe.deployment.journal import Journal
 from episafe.deployment.opening import begin_journal, catch_up, require_same_agent, require_unused
 from episafe.deployment.session_book import log_dets
 from episafe.errors import DamagedFile
@@ -137,10 +140,7 @@ def problem_of(folder: Path, head: Mapping[str, Any]) -> LinearCMDP:
 
 def batches_of(folder: Path, head: Mapping[str, Any]) -> tuple[list[Frame], int]:
     """The batches of a log, and how many episodes there shall be in all."""
-    try:
-        frames = list(read(folder / LOG, head["genesis"]))
-    except FileNotFoundError:
-        frames = []
+    frames = list(read(folder / LOG, head["genesis"]))
     for frame in frames:
         if frame.kind == Kind.BATCH and not is_batch(frame.notes, frame.arrays):
             raise DamagedFile(f"{folder}: the batch at byte {frame.offset} lacks a part: restore it from a copy")
@@ -171,6 +171,7 @@ class KeptRun:
         self._simulation, self._batches = simulation, batches or []
         agent = simulation.agent
         simulation.session.book.learned_hash = agent.fingerprint()
+        simulation.session.incumbent = Incumbent(agent.task, journal.head)
         self._tape = simulation.world.tape(agent.task)
         self._written, self._begun = 0, time.perf_counter()
         self._journal, self._synced = journal, time.monotonic()
@@ -181,11 +182,15 @@ class KeptRun:
         wanted = simulation.columns.num_episodes
         try:
             self._catch_up()
+        except BaseException:
+            journal.release()
+            raise
+        try:
             if aim is not None and wanted != aim:
                 journal.append(Kind.AIM, {"num_episodes": wanted})
             done = loop(simulation.world, simulation.session, simulation.columns, self._written, self._tape)
             record = simulation.play(on_progress, self._kept(done))
-            journal.append(Kind.CLOSE, {})
+            journal.append(Kind.CLOSE, simulation.session.book.closing())
         finally:
             journal.close()
         notes = {n.removeprefix("note_"): v for n, v in journal.head.items() if n.startswith("note_")}
@@ -230,7 +235,7 @@ class KeptRun:
         arrays = batch_arrays(columns, self._tape, start, done, len(log_dets(simulation.agent)))
         halts = {k: reason for k, reason in columns.halts.items() if k >= start}
         lines = list(trail_lines(arrays, start, book, halts, trail))
-        notes = {
+        notes: dict[str, Any] = {
             "episode": start,
             "round": simulation.world.round(start),
             "streams": simulation.world.streams(),
@@ -239,6 +244,8 @@ class KeptRun:
             "names": list(columns.names),
             "trail": [trail.count, trail.head],
         }
+        if sampled := sampled_reports(arrays, simulation.agent.task):
+            notes["incumbent"] = [simulation.session.incumbent.sighted(report) for report in sampled]
         journal.append(Kind.BATCH, notes, arrays, lines)
         self._written = done
         book.newest = int(columns.facts.plan_ids[done - 1])

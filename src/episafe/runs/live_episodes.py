@@ -37,8 +37,8 @@ def play_some(problem: LiveCMDP, policies: Sequence[Policy], rng: np.random.Gene
 
 def _as_episode(task: SampledTask, played: Played) -> Episode:
     """An episode with rewards and utilities as the task tells them, else as they were seen."""
-    states, actions, seen = played[0], played[1], np.array(played[2])
+    states, actions, seen, trace = played[0], played[1], np.array(played[2]), played[3]
     for g, (name, told) in enumerate((("reward", task.reward_at), ("utility", task.utility_at))):
         if name not in task.unknown:
             seen[:, g] = [told(h, states[h])[action] for h, action in enumerate(actions)]
-    return Episode(states, actions, seen[:, 0], seen[:, 1])
+    return Episode(states, actions, seen[:, 0], seen[:, 1], trace=trace)

@@ -14,6 +14,7 @@ from episafe.errors import DamagedFile
 from episafe.problems.short_repr import short_repr
 from episafe.stats import normal_interval
 from episafe.storage.atomic_files import read_arrays, write_arrays, write_text
+from episafe.storage.regular_files import read_regular
 from episafe.storage.toml_settings import to_toml
 from episafe.types import Array, IntArray
 
@@ -197,11 +198,7 @@ def load_settings(folder: Path) -> dict[str, Any]:
 
 
 def _settings_bytes(folder: Path) -> bytes:
-    with (folder / SETTINGS).open("rb") as file:
-        text = file.read(LARGEST_SETTINGS + 1)
-    if len(text) > LARGEST_SETTINGS:
-        raise ValueError(f"{SETTINGS} is larger than {LARGEST_SETTINGS} bytes")
-    return text
+    return read_regular(folder / SETTINGS, LARGEST_SETTINGS, "delete it and run again")
 
 
 def _hash(text: bytes) -> str:

@@ -75,7 +75,8 @@ class Simulation:
         self, problem: Any, agent: Any, num_episodes: int, seed: int, monitors: Any = None, first_round: int = 0
     ) -> None:
         K, self.seed = as_whole("num_episodes", num_episodes, 1), as_whole("seed", seed, 0)
-        self.world = world_of(problem, as_whole("first_round", first_round, 0))
+        traced = getattr(agent, "uses_traces", False)
+        self.world = world_of(problem, as_whole("first_round", first_round, 0), traced)
         self.world.check(agent, K)
         if hasattr(agent, "check_length"):  # whoever plans and learns, and has a task and settings, may run
             agent.check_length(K)
@@ -104,12 +105,18 @@ class Simulation:
         self.seconds += time.perf_counter() - start
         return self.record()
 
+    def _claims(self) -> dict[str, str | int | float]:
+        """What the agent says of itself; the level is that of all its plans."""
+        said: dict[str, str | int | float] = self.agent.settings()
+        level = getattr(self.agent, "level_so_far", None)
+        return said if level in (None, said.get("level")) else {**said, "level": level, "statement": ""}
+
     def record(self) -> Record:
         """The columns as a record."""
         world, columns, facts = self.world, self.columns, self.columns.facts
         watching = {} if self.session.monitors is None else self.session.monitors.settings()
         length = {f"num_{world.unit}": columns.num_episodes, "run_seed": self.seed}
-        settings = {**world.problem.origin, **self.agent.settings(), **length, **watching, **world.settings()}
+        settings = {**world.problem.origin, **self._claims(), **length, **watching, **world.settings()}
         totals, coins, optima = columns.totals, columns.coins, columns.optima
         return Record(
             reward_values=facts.values[:, 0].copy(),

@@ -36,6 +36,11 @@ def estimate(problem: GymCMDP, policy: Policy, num_episodes: int = 1_000, seed: 
     """
     if num_episodes < 2:
         raise ValueError(f"num_episodes must be at least 2 for an interval, got {num_episodes}")
+    if not hasattr(policy, "draw") and not hasattr(policy, "probabilities"):
+        raise TypeError(
+            f"policy must be an es.Policy such as agent.plan().policy, got {type(policy).__name__}: make one of a "
+            "function (h, state) ↦ probabilities with problem.task.as_policy(function)"
+        )
     environment, choices = np.random.SeedSequence(seed).spawn(2)
     rng = np.random.default_rng(choices)
     problem.seed(int(np.random.default_rng(environment).integers(2**31)))

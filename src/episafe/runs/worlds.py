@@ -15,7 +15,7 @@ from episafe.deployment.episode_tapes import ListedTape, RoundTape, Tape, TextTa
 from episafe.kernels.bandit_decision import REASONS
 from episafe.kernels.bandit_rounds import BLOCK, expected, luck, observe
 from episafe.kernels.bandit_rounds import World as Parameters
-from episafe.kernels.simulation import draw, follow, running_sums
+from episafe.kernels.simulation import draw, follow, follow_chance, running_sums
 from episafe.problems.sampled_problem import key
 from episafe.runs.assumptions import require_same_problem, require_true_of_bandit, require_true_of_kernel
 from episafe.runs.live_episodes import play_some
@@ -168,6 +168,28 @@ class ListedWorld(World):
         return self._running[id(table)][1]
 
 
+class TracedWorld(ListedWorld):
+    """An exogenous problem with a known law of chance, for agents that are told what chance brought."""
+
+    tape: type[Tape] = TextTape
+
+    def play(self, k: int, drawn: Sequence[Drawn]) -> Iterator[Played]:
+        """One episode of each policy, with the rewards and utilities of its trace."""
+        law, task, H = self.problem.law, self.problem.task, self.problem.task.horizon
+        move, steps, uniform = law.move, np.arange(H), self._uniform
+        rows = np.minimum(steps, len(move.next_states) - 1)  # one row for all steps, or one a step
+        for component, policy in drawn:
+            path = states, actions, chances = np.empty(H + 1, np.int64), np.empty(H, np.int64), np.empty(H, np.int64)
+            states[0] = task.initial_state
+            self.luck.choices.random(out=uniform[0])
+            self.luck.transitions.random(out=uniform[1])
+            follow_chance(self._sums(policy.table()), law.running, move.next_states, uniform, path)
+            at = rows, states[:-1], actions, chances
+            trace = task.initial_state, tuple(move.values[i] for i in chances.tolist())
+            seen = move.rewards[at], move.utilities[at]
+            yield Played((Episode(states, actions, *seen, component=component, trace=trace),))
+
+
 class SampledWorld(World):
     """A problem given by functions."""
 
@@ -175,6 +197,11 @@ class SampledWorld(World):
         """One episode of each policy."""
         task, luck = self.problem.task, self.luck
         for component, policy in drawn:
+            if self.problem.chance is not None:
+                episode = task.replay(policy, self.problem.draw_trace(luck.transitions), luck.choices)
+                total = float(episode.rewards.sum()), float(episode.utilities.sum())
+                yield Played((replace(episode, component=component),), total)
+                continue
             states, actions, collected = [task.initial_state], [], np.zeros(2)
             for h in range(task.horizon):
                 state = states[-1]
@@ -308,10 +335,15 @@ def _reason_number(plan: Any) -> int:
     return REASONS.index(plan.reason) if plan.reason in REASONS else OTHER_REASON
 
 
-def world_of(problem: Any, first_round: int = 0) -> World:
-    """The world of a problem, by what it offers: a kernel, parameters, an environment, or a function that samples."""
+def world_of(problem: Any, first_round: int = 0, traced: bool = False) -> World:
+    """The world of a problem, by what it offers: a kernel, parameters, an environment, or a function that samples.
+
+    `traced`: its episodes must say what chance brought.
+    """
+    if traced and not problem.task.is_exogenous:
+        raise ValueError("the agent learns from what chance brought, and the problem is not exogenous: give it move=…")
     if hasattr(problem, "P"):
-        return ListedWorld(problem)
+        return TracedWorld(problem) if traced else ListedWorld(problem)
     if hasattr(problem, "theta_r"):
         return BanditWorld(problem, first_round)
     if hasattr(problem, "num_envs"):

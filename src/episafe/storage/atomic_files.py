@@ -12,6 +12,7 @@ import numpy as np
 
 from episafe.errors import DamagedFile, InUse
 from episafe.storage import sealed_npz
+from episafe.storage.regular_files import refuse_irregular
 
 NOTES = "notes"  # the .npz member that holds plain values as JSON
 
@@ -19,6 +20,7 @@ NOTES = "notes"  # the .npz member that holds plain values as JSON
 @contextmanager
 def atomic(path: Path) -> Iterator[IO[bytes]]:
     """A file that takes the place of `path` only when the block ends without error."""
+    refuse_irregular(path, "choose another name")
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -61,8 +63,10 @@ def lock(file: int, path: Path) -> None:
         raise OSError("journals need file locks of Linux or macOS: run without a folder here") from None
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+    except (BlockingIOError, PermissionError) as error:
         raise InUse(f"{path} is open in another process, or was not closed in this one: close it first") from error
+    except OSError as error:
+        raise OSError(f"{path} cannot be locked ({error}): keep journals on a file system with locks") from error
 
 
 def write_text(path: Path, text: str) -> None:

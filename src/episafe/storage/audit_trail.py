@@ -1,4 +1,4 @@
-"""The audit trail: a line of JSON for each plan that was deployed and each halt, with the hash of the line before it.
+"""The audit trail: a line of JSON for each plan that was deployed and each event, with the hash of the line before it.
 
 A line is `{…,"previous":"HASH","hash":"HASH"}`; its own hash is the SHA-256 of all that stands before `,"hash"`. Lines
 are compared as text, so that nothing in them can be changed unseen, not even a space.
@@ -11,13 +11,15 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from episafe.errors import DamagedFile
-from episafe.storage.atomic_files import sync_folder
+from episafe.storage.regular_files import open_regular, refuse_irregular
+from episafe.storage.watched_file import Watch, read_from_disk
 
 TRAIL = "audit.jsonl"
 END = '"}\n'  # of every line, after its hash
+LARGEST_LINE = 1 << 24  # bytes
 NOT_CONSTANTS = ("agent", "level", "delta", "statement", "replan", "search")
 
 
@@ -74,7 +76,7 @@ class Trail:
         )
         return self._chained(text)
 
-    def event(self, what: str, **said: str) -> str:
+    def event(self, what: str, said: Mapping[str, Any]) -> str:
         """The next line: something that is no plan, such as a halt."""
         besides = "".join(f',"{name}":{json.dumps(value)}' for name, value in said.items())
         return self._chained(f'{{"line":{self.count},"event":"{what}"{besides}')
@@ -85,40 +87,74 @@ class Trail:
         return f'{text},"hash":"{self.head}"}}'
 
 
-def read_trail(path: Path, start: int = 0, head: str = "") -> tuple[list[str], bool]:
-    """The lines of a trail, and whether an unfinished one was at its end.
+def read_trail(path: Path, start: int, head: str) -> tuple[list[str], str]:
+    """The lines of a trail, and what there is of an unfinished one at its end.
+
+    The first line that does not follow from the one before it is the last that is read: what is after it may be
+    anything, of any length.
 
     Args:
         path: the file.
         start: the byte to begin at, where a line ends whose hash is `head`; 0 for all lines.
-        head: that hash.
+        head: that hash, or the genesis.
     """
     try:
-        with path.open("rb") as file:
-            file.seek(max(start - len(END) - len(head), 0))
-            before, text = file.read(min(start, len(END) + len(head))), file.read().decode()
+        with open_regular(path) as file:
+            _check_before(path, file, start, head)
+            return _read_lines(path, file, head)
     except FileNotFoundError:
-        before, text = b"", ""
+        if start:
+            raise _cut(path, start) from None
+        return [], ""
+
+
+def _check_before(path: Path, file: IO[bytes], start: int, head: str) -> None:
+    """The line before byte `start` has this hash; the file is read up to there."""
+    last = f"{head}{END}".encode()
+    file.seek(max(start - len(last), 0))
+    if start and file.read(len(last)) != last:
+        raise _cut(path, start)
+
+
+def _cut(path: Path, start: int) -> DamagedFile:
+    return DamagedFile(f"{path} was changed or cut short before byte {start}: restore it from a copy")
+
+
+def _read_lines(path: Path, file: IO[bytes], head: str) -> tuple[list[str], str]:
+    lines: list[str] = []
+    while data := file.readline(LARGEST_LINE):
+        if not data.endswith(b"\n"):
+            if len(data) == LARGEST_LINE:
+                raise DamagedFile(f"{path}: line {len(lines) + 1} of what is read has no end: restore it from a copy")
+            return lines, _decoded(path, data)
+        lines.append(_decoded(path, data[:-1]))
+        if not _follows(lines[-1], head):
+            break
+        head = hash_of(lines[-1])
+    return lines, ""
+
+
+def _decoded(path: Path, data: bytes) -> str:
+    try:
+        return data.decode()
     except UnicodeDecodeError as error:
         raise DamagedFile(f"{path} is no text ({error}): restore it from a copy") from error
-    if start and before != f"{head}{END}".encode():
-        raise DamagedFile(f"{path} was changed or cut short before byte {start}: restore it from a copy")
-    *lines, rest = text.split("\n")
-    return lines, bool(rest)
 
 
 def broken_at(lines: Sequence[str], genesis: str) -> int | None:
     """The first line that does not follow from the one before it, or whose own hash is wrong; None if all is well."""
     previous = genesis
     for n, line in enumerate(lines):
-        text, mark, end = line.rpartition(',"hash":"')
-        own = _hash(text)
-        if not mark or end != f'{own}"}}' or not text.endswith(f',"previous":"{previous}"'):
+        if not _follows(line, previous) or not line.startswith(f'{{"line":{n},'):
             return n
-        if not text.startswith(f'{{"line":{n},'):
-            return n
-        previous = own
+        previous = hash_of(line)
     return None
+
+
+def _follows(line: str, previous: str) -> bool:
+    """Whether a line names the hash of the one before it, and its own rightly."""
+    text, mark, end = line.rpartition(',"hash":"')
+    return bool(mark) and end == f'{_hash(text)}"}}' and text.endswith(f',"previous":"{previous}"')
 
 
 def hash_of(line: str) -> str:
@@ -127,33 +163,56 @@ def hash_of(line: str) -> str:
 
 
 class TrailFile:
-    """Lines on disk, appended to after the frames that they say the same as.
+    """Lines on disk, appended to after the frames that they say the same as; `begin` before anything else.
 
     Args:
         path: the file.
-        keep: how many bytes of it are whole lines; the rest is cut off.
     """
 
-    def __init__(self, path: Path, keep: int) -> None:
-        self.size = keep
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-        os.ftruncate(self._file, keep)
-        sync_folder(path.parent)
+    def __init__(self, path: Path) -> None:
+        self._at = (0, 0)  # bytes and lines: one value, so that an interruption cannot change half
+        refuse_irregular(path)
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise DamagedFile(
+                f"{path} is missing: restore it from a copy, or `episafe repair` the folder; nothing was changed"
+            ) from None
+        self._watch = Watch(path, self._file)
+        read_from_disk(self._file)
+
+    def begin(self, size: int, count: int) -> None:
+        """Go on after so many bytes, which are so many whole lines; the rest is cut off."""
+        os.ftruncate(self._file, size)
+        self._at = (size, count)
+
+    @property
+    def size(self) -> int:
+        """Bytes of it."""
+        return self._at[0]
+
+    @property
+    def count(self) -> int:
+        """Lines of it."""
+        return self._at[1]
+
+    def look(self) -> None:
+        """It is still the file that was opened, and as long as it should be."""
+        self._watch.look(self.size)
 
     def append(self, lines: Sequence[str]) -> None:
         """Add lines, all or none."""
-        if os.fstat(self._file).st_size != self.size:
-            raise OSError("the audit trail was changed by somebody else while it was open")
+        self.look()
         data = "".join(f"{line}\n" for line in lines).encode()
-        view = memoryview(data)
+        view, (size, count) = memoryview(data), self._at
         try:
             while view:
                 view = view[os.write(self._file, view) :]
+            self._at = (size + len(data), count + len(lines))
         except BaseException:  # whole or not at all
             with suppress(OSError):
                 os.ftruncate(self._file, self.size)
             raise
-        self.size += len(data)
 
     def sync(self) -> None:
         """Return when they are on the disk."""
@@ -161,9 +220,9 @@ class TrailFile:
 
     def close(self) -> None:
         """Give the file back."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
 
 
 def _number(value: float) -> str:

@@ -1,7 +1,7 @@
 """Checkpoints: the state of an agent in a folder, in two generations, so that a damaged one has a predecessor."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +38,14 @@ def write(folder: str | Path, state: Mapping[str, Any], notes: Mapping[str, Any]
     return path
 
 
-def read(folder: str | Path) -> tuple[State, dict[str, Any]]:
+def read(folder: str | Path, unfit: Callable[[dict[str, Any]], str] = lambda _: "") -> tuple[State, dict[str, Any]]:
     """State and notes of the newest checkpoint that is whole; a `DamagedCheckpoint` warning says if it is not the last.
 
     FileNotFoundError where there is none, DamagedFile where there is none that is whole.
+
+    Args:
+        folder: where.
+        unfit: says by the notes of a checkpoint why it is not to be taken; "" where it is.
     """
     present = [path for name in NAMES if (path := Path(folder) / name).exists()]
     if not present:
@@ -57,10 +61,19 @@ def read(folder: str | Path) -> tuple[State, dict[str, Any]]:
         except DamagedFile as error:
             damaged.append(str(error))
             continue
+        if why := unfit(notes):
+            damaged.append(f"{path} {why}")
+            continue
         if damaged:
             warnings.warn(f"checkpoint {sequence} is used, because {damaged[0]}", DamagedCheckpoint, stacklevel=2)
         return state, notes
     raise DamagedFile(f"{folder} has no whole checkpoint: {'; '.join(damaged)}")
+
+
+def remove(folder: str | Path) -> None:
+    """Delete the checkpoints of a folder: what they hold has to be learned again."""
+    for name in NAMES:
+        (Path(folder) / name).unlink(missing_ok=True)
 
 
 def _glance(path: Path) -> int:

@@ -24,6 +24,7 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -31,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from episafe.errors import DamagedFile
+from episafe.storage.regular_files import open_regular
 
 MAGIC = b"episafe journal 2\n"
 MARKER = b"eF2"
@@ -40,12 +42,23 @@ HEAD, HASH = HEADER.size + CHECK.size, 32
 CHUNK = 1 << 20
 LARGEST = 1 << 28  # bytes of a payload, so that a reader knows beforehand what it may have to hold
 LENGTH = struct.Struct("<I")
+SMALLEST = HEAD + LENGTH.size + len(b"[{},[]]") + HASH  # bytes of a frame
 PLACE = struct.Struct("<QB")
 TYPES = frozenset(["|b1", "|i1", "|u1", "<i2", "<u2", "<f2", "<i4", "<u4", "<f4", "<i8", "<u8", "<f8"])
 UNREADABLE = (ValueError, TypeError, KeyError, RecursionError, OverflowError, struct.error)
 
 Arrays = Mapping[str, NDArray[Any]]
 Position = tuple[int, int, str]
+
+
+class CutShort(DamagedFile):
+    """A log that is shorter than it was known to be."""
+
+    def __init__(self, path: Path, number: int, end: int) -> None:
+        super().__init__(
+            f"{path} has {path.stat().st_size} bytes, and had {end} when its frame {number - 1} was known to be kept: "
+            "it was cut short, or the checkpoint that knows is of a copy. Restore it, or `episafe repair` the folder"
+        )
 
 
 class Frame(NamedTuple):
@@ -137,7 +150,7 @@ class Reader:
 
     def __iter__(self) -> Iterator[Frame]:
         """Frames; `DamagedFile` at the first one that is not what was written."""
-        with self.path.open("rb") as file:
+        with open_regular(self.path) as file:
             size = os.fstat(file.fileno()).st_size
             if not self._starts(file, size):
                 return
@@ -159,10 +172,7 @@ class Reader:
         if self._begins:
             return True
         if self.end > size:
-            raise DamagedFile(
-                f"{self.path} has {size} bytes, and had {self.end} when its frame {self.number - 1} was known to be "
-                "kept: it was cut short. Restore it from a copy"
-            )
+            raise CutShort(self.path, self.number, self.end)
         file.seek(self.end - HASH)
         if file.read(HASH) != self._previous:
             raise self._damaged("does not follow the one that was before it when a checkpoint was written")
@@ -201,7 +211,7 @@ class Reader:
     def _damaged(self, what: str) -> DamagedFile:
         return DamagedFile(
             f"{self.path}: frame {self.number} at byte {self.end} {what}; everything before it is whole. Restore the "
-            "file from a copy; nothing was changed"
+            "file from a copy, or `episafe repair` the folder; nothing was changed"
         )
 
 
@@ -210,9 +220,48 @@ def read(path: Path, genesis: str, since: Position | None = None) -> Iterator[Fr
     return iter(Reader(path, genesis, since))
 
 
+class Remains(NamedTuple):
+    """What can be read of the end of a damaged file, though nobody can prove that it is what was written.
+
+    Attributes:
+        frames: those that are whole by themselves.
+        num_unread: at most so many others were behind the last of these.
+    """
+
+    frames: list[Frame]
+    num_unread: int
+
+
+def remains(data: bytes) -> Remains:
+    """The frames in `data`, the end of a file from where it is damaged."""
+    frames: list[Frame] = []
+    place, end, num_unread = data.find(MARKER), 0, 0
+    while place >= 0:
+        head = data[place : place + HEAD]
+        if len(head) == HEAD and CHECK.unpack(head[HEADER.size :])[0] == zlib.crc32(head[: HEADER.size]):
+            _, kind, length, number, checksum = HEADER.unpack(head[: HEADER.size])
+            body = data[place + HEAD : place + HEAD + length + HASH]
+            num_unread += _at_most(place - end) + 1
+            if zlib.crc32(body) == checksum:
+                with suppress(*UNREADABLE):
+                    frames.append(Frame(number, kind, *decode(body[:length]), place, body[length:].hex()))
+                    num_unread = 0
+            end = place + HEAD + length + HASH
+        place = data.find(MARKER, max(place + 1, end))
+    return Remains(frames, num_unread + _at_most(len(data) - end))
+
+
+def _at_most(num_bytes: int) -> int:
+    """How many frames so many bytes may have been."""
+    return max(0, -(-num_bytes // SMALLEST))
+
+
 def _only_zeros(file: IO[bytes]) -> bool:
-    """Whether nothing else follows; the file is read on."""
-    while chunk := file.read(CHUNK):
-        if any(chunk):
+    """Whether nothing else follows, and no more of it than a frame is long; the file is read on."""
+    for _ in range(LARGEST // CHUNK + 1):
+        chunk = file.read(CHUNK)
+        if not chunk:
+            return True
+        if chunk != bytes(len(chunk)):
             return False
-    return True
+    return False

@@ -6,51 +6,71 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from episafe.storage.atomic_files import lock, sync_folder
-from episafe.storage.frames import MAGIC, Arrays, Frame, Position, Reader, encode
+from episafe.errors import DamagedFile
+from episafe.storage.atomic_files import lock
+from episafe.storage.frames import HASH, Arrays, CutShort, Frame, Position, Reader, as_hash, encode
+from episafe.storage.regular_files import refuse_irregular
+from episafe.storage.watched_file import Changed, Watch, read_from_disk
+
+NOBODY = 0  # no thread has this number
 
 
 class Log:
-    """A log that is locked against every other process; `begin` before anything else.
+    """A log that is locked against every other process; `begin` and `cut` before anything else.
 
     `append` and `sync` may be called from any thread: those that wait for the disk at the same time share one fsync.
 
     Args:
-        path: the file; it is made if it is missing.
+        path: the file, with its first frame.
         genesis: SHA-256 that frame 0 follows from.
     """
 
     def __init__(self, path: Path, genesis: str) -> None:
         self.path, self._genesis, self._process = path, genesis, os.getpid()
-        self._changed, self._failure, self._syncing, self._synced = threading.Condition(), "", False, 0
+        self._changed, self._failure, self._syncing, self._synced = threading.Condition(), "", NOBODY, 0
+        self._torn = 0
         self._at: Position = (0, 0, genesis)  # one value, so that an interruption cannot leave half of it changed
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        refuse_irregular(path)
+        self._file = -1
         try:
+            self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
             lock(self._file, path)
-            _read_from_disk(self._file)
+            self._watch = Watch(path, self._file)
+            read_from_disk(self._file)
+        except FileNotFoundError:
+            raise DamagedFile(f"{path} is missing: restore it from a copy; nothing was changed") from None
         except BaseException:
-            os.close(self._file)
+            self._give_back()
             raise
 
+    def holds(self, position: Position) -> bool:
+        """Whether a `position` from after a `sync` is one of this log; `CutShort` where it ends before."""
+        number, end, last = position
+        if end > os.fstat(self._file).st_size:
+            raise CutShort(self.path, number, end)
+        return number == 0 or os.pread(self._file, HASH, end - HASH) == as_hash(last)
+
     def begin(self, since: Position | None = None) -> tuple[list[Frame], int]:
-        """Read the frames from `since` on, a `position` from after a `sync`; an unfinished last one is cut off.
+        """Read the frames from `since` on, a `position` that it `holds`.
 
         Returns:
-            The frames, and how many bytes were cut off, which nobody was told are kept.
+            The frames, and the bytes of an unfinished one behind them, which nobody was told is kept. `cut` it off.
         """
         reader = Reader(self.path, self._genesis, since)
         frames = list(reader)
-        if reader.torn:
-            os.ftruncate(self._file, reader.end)
-        self._at = reader.position
-        if reader.end == 0:
-            self._write(MAGIC, 0)
-            self._at = (0, len(MAGIC), self._genesis)
-            sync_folder(self.path.parent)
-        os.fsync(self._file)  # what a killed process wrote is acted on from here on
+        if reader.number == 0:
+            raise DamagedFile(f"{self.path} lacks even its first frame: restore it from a copy; nothing was changed")
+        self._at, self._torn = reader.position, reader.torn
+        return frames, reader.torn
+
+    def cut(self) -> None:
+        """Go on behind the last whole frame: from here on it is acted on what a killed process wrote."""
+        self._watch.look(self._at[1] + self._torn)
+        if self._torn:
+            os.ftruncate(self._file, self._at[1])
+        os.fsync(self._file)
         self._synced = self._at[0]
         self._look()
-        return frames, reader.torn
 
     @property
     def position(self) -> Position:
@@ -65,41 +85,55 @@ class Log:
             self._look()
             number, end, last = self._at
             data, own = encode(number, kind, bytes.fromhex(last), notes, arrays)
-            self._write(data, end)
-            self._at = (number + 1, end + len(data), own.hex())
+            try:
+                self._write(data)
+                self._at = (number + 1, end + len(data), own.hex())
+            except BaseException as error:
+                self._undo(error)
+                raise
             return number
 
     def sync(self, number: int | None = None) -> None:
         """Return when frame `number`, or all that was appended, is on the disk, in a file that is still in its place.
         One thread waits for the disk, the others for it; what was appended meanwhile is for the next round."""
         self._same_process()
-        mine, kept, reason = False, False, ""
+        wanted = self._at[0] if number is None else number + 1
+        if wanted > self._at[0]:
+            raise ValueError(f"frame {number} was not appended")
         try:
-            with self._changed:
-                self._usable()
-                wanted = self._at[0] if number is None else number + 1
-                if wanted > self._at[0]:
-                    raise ValueError(f"frame {number} was not appended")
-                while self._synced < wanted and self._syncing:
-                    self._changed.wait()
-                    self._usable()
-                if self._synced >= wanted:
-                    return
-                mine, reached = True, self._at[0]
-                self._syncing = True
+            try:
+                self._bring(wanted)
+            finally:
+                self._let_go_on()
+        finally:  # once more, if an interruption came just there: the others would wait for ever
+            self._let_go_on()
+
+    def _bring(self, wanted: int) -> None:
+        """Bring the first `wanted` frames to the disk, unless another thread does."""
+        me = threading.get_ident()
+        with self._changed:
+            while self._synced < wanted and self._syncing not in (NOBODY, me):
+                self._changed.wait()
+            if self._synced >= wanted:
+                return
+            self._usable()
+            self._syncing = me
+            reached = self._at[0]
+        try:
             os.fsync(self._file)
-            kept = True
-        except OSError as error:  # the system may forget what it could not write, and call the next fsync a success
-            reason = f"it could not be brought to the disk ({error})" if mine else ""
+        except OSError as error:  # the system may forget what it could not write, and call the next one a success
+            self._failure = self._failure or f"it could not be brought to the disk ({error})"
             raise
-        finally:
-            if mine:
-                with self._changed:
-                    self._syncing, self._failure = False, self._failure or reason
-                    self._changed.notify_all()
-                    if kept:
-                        self._look()
-                        self._synced = reached
+        with self._changed:
+            self._look()
+            self._synced = reached
+
+    def _let_go_on(self) -> None:
+        """Those who wait for this thread need wait no more."""
+        if self._syncing == threading.get_ident():
+            with self._changed:
+                self._syncing = NOBODY
+                self._changed.notify_all()
 
     def close(self) -> None:
         """Bring the rest to the disk, and give the file and its lock back."""
@@ -110,11 +144,14 @@ class Log:
                 self.sync()
         finally:
             with self._changed:
-                while self._syncing:
+                while self._syncing not in (NOBODY, threading.get_ident()):
                     self._changed.wait()
-                file, self._file = self._file, -1
-            if file >= 0:
-                os.close(file)
+                self._give_back()
+
+    def _give_back(self) -> None:
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
 
     def _same_process(self) -> None:  # before any lock is waited for: a fork copies locks that nobody gives back
         if os.getpid() != self._process:
@@ -127,34 +164,20 @@ class Log:
             raise OSError(f"{self.path}: {self._failure}; what is not acknowledged may be lost. Open it again")
 
     def _look(self) -> None:
-        """The file is still the one that was opened, and as long as it should be."""
-        found = os.fstat(self._file)
         try:
-            there = os.stat(self.path)
-        except FileNotFoundError:
-            there = None
-        if there is None or (there.st_ino, there.st_dev) != (found.st_ino, found.st_dev):
-            self._failure = "it was deleted, moved or replaced while it was open"
-        elif found.st_size != self._at[1]:
-            self._failure = f"it has {found.st_size} bytes instead of {self._at[1]}: somebody else has changed it"
-        if self._failure:
-            self._usable()
-
-    def _write(self, data: bytes, end: int) -> None:
-        view = memoryview(data)
-        try:
-            while view:
-                view = view[os.write(self._file, view) :]
-        except BaseException as error:
-            try:
-                os.ftruncate(self._file, end)
-            except OSError:  # a half frame is there, and is cut off when the log is opened next
-                self._failure = f"it could not be written ({error})"
+            self._watch.look(self._at[1])
+        except Changed as error:
+            self._failure = str(error)
             raise
 
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._file, view) :]
 
-def _read_from_disk(file: int) -> None:
-    """Have the file read from the disk, not from memory: after an fsync that failed, memory may hold what is lost."""
-    os.fsync(file)
-    if hasattr(os, "posix_fadvise"):
-        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    def _undo(self, error: BaseException) -> None:
+        """Cut off what was written of a frame that was not appended."""
+        try:
+            os.ftruncate(self._file, self._at[1])
+        except OSError:  # a half frame is there, and is cut off when the log is opened next
+            self._failure = f"it could not be written ({error})"

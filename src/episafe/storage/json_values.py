@@ -64,6 +64,8 @@ def _written(value: Any) -> Any:
         return [_written(entry) for entry in value]
     if isinstance(value, tuple):
         return {"tuple": [_written(entry) for entry in value]}
+    if type(value) is dict:
+        return {"dict": [[_written(name), _written(entry)] for name, entry in value.items()]}
     if type(value) in _WRITERS:
         kind, write = _WRITERS[type(value)]
         return {kind: write(value)}
@@ -71,7 +73,8 @@ def _written(value: Any) -> Any:
         kind = "array" if isinstance(value, np.ndarray) else "number"
         return {kind: [value.dtype.str, list(value.shape), value.tobytes().hex()]}
     raise InvalidEpisode(
-        f"a journal cannot hold {value!r} of type {type(value).__name__}: use numbers, strings, tuples or numpy arrays"
+        f"a journal cannot hold {value!r} of type {type(value).__name__}: use numbers, strings, tuples, dicts or numpy "
+        "arrays"
     )
 
 
@@ -83,6 +86,8 @@ def _read(value: Any) -> Any:
     ((kind, held),) = value.items()
     if kind == "tuple":
         return tuple(_read(entry) for entry in held)
+    if kind == "dict":
+        return {_read(name): _read(entry) for name, entry in held}
     if kind in _READERS:
         return _READERS[kind](held)
     if kind not in ("array", "number"):

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from episafe.errors import DamagedFile
+from episafe.storage.regular_files import open_regular
 
 FORMAT = 1  # of what is written; a file says which it is
 FORMAT_NAME = "format"
@@ -60,11 +61,9 @@ def read(path: Path, names: set[str] | None = None) -> dict[str, NDArray[Any]]:
         names: those that may occur; None for any.
     """
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise ValueError("it is no regular file")
-        with path.open("rb") as file:
-            return _read(file, names)
-    except (FileNotFoundError, IsADirectoryError, PermissionError, DamagedFile):
+        with open_regular(path, remedy="delete it and make it again") as file:
+            return _read(path, file, names)
+    except (FileNotFoundError, PermissionError, DamagedFile):
         raise
     except Exception as error:  # a torn or foreign file fails in any layer: zip, zlib, the array header
         why = f"{type(error).__name__}: {error}"[:LONGEST_REASON]  # which may quote the file
@@ -74,7 +73,7 @@ def read(path: Path, names: set[str] | None = None) -> dict[str, NDArray[Any]]:
 def read_one(path: Path, name: str) -> NDArray[Any] | None:
     """One small array of a file, whose seal is not checked; None where that cannot be had."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             _check_end(file)
             with zipfile.ZipFile(file) as archive:
                 return _array(archive, archive.getinfo(f"{name}.npy"), CHUNK)
@@ -82,7 +81,12 @@ def read_one(path: Path, name: str) -> NDArray[Any] | None:
         return None
 
 
-def _read(file: IO[bytes], names: set[str] | None) -> dict[str, NDArray[Any]]:
+def is_archive(path: Path) -> bool:
+    """Whether a file looks like one that `write` wrote, at a glance: its seal is not checked."""
+    return read_one(path, FORMAT_NAME) is not None
+
+
+def _read(path: Path, file: IO[bytes], names: set[str] | None) -> dict[str, NDArray[Any]]:
     size = _check_end(file)
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
@@ -94,7 +98,7 @@ def _read(file: IO[bytes], names: set[str] | None) -> dict[str, NDArray[Any]]:
             raise ValueError("it does not say its format")
         if version > FORMAT:
             says = f"has format {version}, and this episafe reads up to {FORMAT}: update episafe"
-            raise DamagedFile(f"{file.name} {says}")
+            raise DamagedFile(f"{path} {says}")
         found = {}
         for member in members:
             name = member.filename.removesuffix(".npy")

@@ -1,11 +1,14 @@
 """Flat settings as TOML: what `tomllib` reads, written without a dependency. And the versions behind a run."""
 
+import hashlib
 import json
 import math
 import platform
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,9 +22,35 @@ def to_toml(settings: Mapping[str, Scalar]) -> str:
 
 @cache
 def versions() -> dict[str, Scalar]:
-    """What a number may depend on: episafe, Python, numpy, numba."""
+    """What a number may depend on: episafe, with a hash of its sources, Python, numpy, numba."""
     packages = {f"{name}_version": version(name) for name in ("episafe", "numpy", "numba")}
-    return {**packages, "python_version": platform.python_version()}
+    return {**packages, "python_version": platform.python_version(), "source_version": _source_hash()}
+
+
+def said_versions(said: Mapping[str, Any]) -> dict[str, Any]:
+    """The versions among what a head or a frame says."""
+    return {name: value for name, value in said.items() if name.endswith("_version")}
+
+
+def other_versions(said: Mapping[str, Any]) -> str:
+    """What to do where other versions wrote a journal than would go on with it; "" where they are the same."""
+    were, are = said_versions(said), versions()
+    names = sorted(name for name in were.keys() | are.keys() if were.get(name) != are.get(name))
+    if not names:
+        return ""
+    told = ", ".join(f"{name.removesuffix('_version')} {were.get(name)}, now {are.get(name)}" for name in names)
+    return (
+        f". It was written by other versions ({told}): go on with those, or begin a new folder; `episafe audit` holds "
+        "what was deployed against its check all the same"
+    )
+
+
+def _source_hash() -> str:
+    """The first letters of a SHA-256 over this package: two states of one release are two versions."""
+    found, package = hashlib.sha256(), Path(__file__).parent.parent
+    for path in sorted(package.rglob("*.py")):
+        found.update(path.relative_to(package).as_posix().encode() + path.read_bytes())
+    return found.hexdigest()[:12]
 
 
 def _literal(value: Scalar | np.generic) -> str:

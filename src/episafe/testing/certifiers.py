@@ -59,6 +59,9 @@ def check_protocol_is_complete(make_certifier: MakeCertifier, constants: es.Cons
     for name, _ in inspect.getmembers(es.certify.Certificate, inspect.isfunction):
         if not name.startswith("_"):
             require(callable(getattr(certificate, name, None)), f"the certificate has no {name}(): see certify/base.py")
+    counts = all(hasattr(certificate, name) for name in ("expect", "judge", "abandon", "bounds"))
+    require(counts or hasattr(certificate, "weigh"), "the certificate has neither judge() and the other methods of "
+            "one that counts deployments, nor weigh(): see certify/base.py")  # fmt: skip
 
 
 def check_one_certifier_serves_many_agents(

@@ -39,9 +39,10 @@ class EpisodeGround:
         return [np.array(plan.policy.weights), *rows]
 
     def secrets(self) -> list[Any]:
-        """The problem and its P, or what samples from it."""
-        names = ("P", "sample", "env")
-        return [self.problem, *(getattr(self.problem, name) for name in names if hasattr(self.problem, name))]
+        """The problem and its P, or what samples from it; of an exogenous one the law of chance."""
+        known = (getattr(self.problem, name, None) for name in ("P", "sample", "env", "chance", "law"))
+        found = [secret for secret in known if secret is not None]
+        return [self.problem, *found, *(law.law for law in found if hasattr(law, "law"))]
 
     def wrong_reports(self, good: Report) -> Iterator[tuple[str, Report]]:
         """Reports that must be refused, and the one thing that is wrong with each."""
@@ -78,6 +79,9 @@ class EpisodeGround:
         if not self.is_listed and not hasattr(self.problem, "sample"):
             return es.play(self.problem, policy, rng)
         task, problem = self.task, self.problem
+        if getattr(problem, "chance", None) is not None:
+            episode: es.Episode = task.replay(policy, problem.draw_trace(rng), rng)
+            return episode
         states, actions = [task.initial_state], []
         for h in range(task.horizon):
             row = policy.probabilities(h, states[-1])

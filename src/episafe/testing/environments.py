@@ -72,7 +72,8 @@ def check_feature_norms(problem: Any) -> None:
         right = block.shape == (task.num_actions, task.dim) and np.isfinite(block).all()
         require(right, f"the features at {state!r} have shape {block.shape}, or are no numbers: return (A, d)")
         largest = float(np.linalg.norm(block, axis=1).max())
-        require(largest <= 1 + TOLERANCE, f"the features at {state!r} have norm {largest:.6g}: divide by the largest")
+        require(largest <= 1 + TOLERANCE, f"the features at {state!r} have norm {largest:.6g}: divide all by the "
+                "largest, and multiply norm_bound by it")  # fmt: skip
 
 
 def check_features_are_linear(problem: Any) -> None:

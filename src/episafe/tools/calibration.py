@@ -1,6 +1,5 @@
 """The smallest constants that a family of problems bears: one multiplier, and an exact test of the violation rate."""
 
-import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -9,18 +8,23 @@ import numpy as np
 from rich.table import Table
 
 from episafe.agents.opse import OPSE
+from episafe.agents.plan_arrays import fingerprint
 from episafe.envs import ENVIRONMENTS, make
-from episafe.learning.constants import Constants
+from episafe.learning.constants import CalibratedFor, Constants
 from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.sampled_problem import AnyTask, SampledCMDP
 from episafe.runs.run import run
 from episafe.stats import rate_bound
+from episafe.tools.named_object import named
 
 GRID = (4.0, 2.83, 2.0, 1.41, 1.0, 0.71, 0.5, 0.35, 0.25, 0.18, 0.125)  # factors of √2, from the safest down
 SCALED = ("C_r", "C_u", "C_dagger", "B_dagger")
 
 Family = Callable[[int], LinearCMDP | SampledCMDP]
 Shape = Callable[[AnyTask], Constants]
+Facts = dict[str, Any]
+OF_ONE_DRAW = ("seed", "redraws")  # of what `make` notes
+SIZES = ("horizon", "num_states", "num_actions", "dim", "one_hot", "time_homogeneous")
 
 
 @dataclass(frozen=True)
@@ -41,10 +45,28 @@ class Calibration:
     statement: str
     trials: list[Trial]
     shape: Shape
+    family: str
+    shared: Facts
+    num_episodes: int
 
-    def constants(self, task: AnyTask) -> Constants:
-        """The calibrated constants for a problem of the family, stamped with the statement."""
-        return scaled(self.shape(task), self.multiplier)._stamped("calibrated", self.statement)
+    def constants(self, problem: Any) -> Constants:
+        """The constants for a problem, or its task, stamped with the statement if it is like those of the family.
+
+        They are calibrated for this task, for OPSE with the rule that goes with them, and for runs of that length; an
+        agent of another kind, and a problem that differs in what all problems of the family share, has them as
+        heuristic. Give the problem where there is one: of a task, sizes are all that can be compared.
+        """
+        task = getattr(problem, "task", problem)
+        made = scaled(self.shape(task), self.multiplier)
+        theirs = _facts(problem)
+        known = self.shared if hasattr(problem, "origin") else self.shared.keys() & set(SIZES)
+        if any(theirs.get(name) != self.shared[name] for name in known):
+            return made
+        procedure = OPSE(task, made).procedure
+        bound = CalibratedFor(
+            self.family, fingerprint([], task.numbers([task.safe_policy])), procedure, self.num_episodes
+        )
+        return made._stamped("calibrated", self.statement, calibrated_for=bound)
 
 
 def calibrate(
@@ -99,12 +121,15 @@ def calibrate(
             "problems violate: give a grid with larger multipliers, or a larger delta"
         )
     best = passed[-1]
+    shared = _shared([_facts(cmdp) for cmdp in problems.values()])
+    rule = OPSE(problems[first_seed].task, shape(problems[first_seed].task)).replan
     statement = (
         f"on the family {name} at most {delta:g} of all problems violate in {num_episodes} episodes, with confidence "
         f"{confidence:g}: {best.num_violating} of {num_problems} did (seeds {first_seed} to "
-        f"{first_seed + num_problems - 1}, Clopper-Pearson bound {best.rate_bound:.4f}), multiplier {best.multiplier:g}"
+        f"{first_seed + num_problems - 1}, Clopper-Pearson bound {best.rate_bound:.4f}), multiplier "
+        f"{best.multiplier:g}; for OPSE with {rule!r}{_horizon(shared)}, and for nothing else"
     )
-    return Calibration(best.multiplier, statement, trials, shape)
+    return Calibration(best.multiplier, statement, trials, shape, name, shared, num_episodes)
 
 
 def table(calibration: Calibration) -> Table:
@@ -124,14 +149,26 @@ def family_of(text: str, options: dict[str, Any]) -> Family:
     """The family that `NAME` (an environment, with options) or `module:function` (seed ↦ LinearCMDP) stands for."""
     if text in ENVIRONMENTS:
         return lambda seed: make(text, seed, **options)
-    module, colon, function = text.partition(":")
-    if not colon:
+    if ":" not in text:
         raise ValueError(f"no environment {text!r}; there are {', '.join(ENVIRONMENTS)}; or give MODULE:FUNCTION")
-    try:
-        found: Family = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"{text!r} cannot be imported: {error}") from error
+    found: Family = named(text)
     return lambda seed: found(seed, **options)
+
+
+def _facts(problem: Any) -> Facts:
+    """What two problems of one family may have in common: sizes and, of a problem, where it comes from."""
+    task = getattr(problem, "task", problem)
+    drawn = {name: said for name, said in getattr(problem, "origin", {}).items() if name not in OF_ONE_DRAW}
+    return {name: getattr(task, name) for name in SIZES} | drawn
+
+
+def _shared(every: Sequence[Facts]) -> Facts:
+    """The facts on which all agree."""
+    return {name: value for name, value in every[0].items() if all(one.get(name) == value for one in every)}
+
+
+def _horizon(shared: Facts) -> str:
+    return f" and horizon {shared['horizon']}" if "horizon" in shared else ""
 
 
 def _exact(family: Family, seed: int) -> LinearCMDP:

@@ -1,11 +1,8 @@
 """`episafe check`: plays a live problem under its incumbent and says what is wrong and how to mend it."""
 
-import importlib
-import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +14,7 @@ from episafe.gym.autoreset import sub_environments
 from episafe.logs.logged_episode import steps_of
 from episafe.runs.live_episodes import play_some
 from episafe.stats import mean_interval
+from episafe.tools.named_object import errors_inside, named
 from episafe.types import Array, Episode
 
 DELTA = 0.01  # of the interval for the incumbent's utility
@@ -42,27 +40,12 @@ class Finding:
     found: str
 
 
-def named(name: str) -> Any:
-    """What `module:name` stands for, from the current folder or installed."""
-    module, colon, attribute = name.partition(":")
-    if not (module and colon and attribute):
-        raise ValueError(f"give module:name, e.g. shop:problem for `problem` in shop.py, got {name!r}")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except ModuleNotFoundError as error:
-        raise ValueError(f"{error}: run from the folder of {module}.py, or install it") from error
-    except AttributeError as error:
-        raise ValueError(f"{module} has no {attribute!r}") from error
-    finally:
-        sys.path.pop(0)
-
-
 def load(name: str) -> LiveCMDP:
     """The problem that `module:name` stands for: a problem of `from_gymnasium`, or a function that makes one."""
     found = named(name)
     if callable(found):
-        found = found()
+        with errors_inside(name):
+            found = found()
     if not isinstance(found, LiveCMDP):
         kind = type(found).__name__
         raise ValueError(f"{name} is a {kind}: name what es.from_gymnasium returns, or a function of it")
@@ -81,8 +64,9 @@ def check(problem: LiveCMDP, num_episodes: int = 200, seed: int = 0, confirmed: 
     problem.seed(seed)
     rng = np.random.default_rng(seed)
     try:
-        episodes = list(play_some(problem, [problem.task.safe_policy] * num_episodes, rng))
-    except InvalidProblem as error:
+        with errors_inside("the environment"):
+            episodes = list(play_some(problem, [problem.task.safe_policy] * num_episodes, rng))
+    except ValueError as error:
         return [*findings, Finding("episodes", "error", str(error))]
     findings.append(Finding("episodes", "ok", f"{num_episodes} of the incumbent, {steps_of(problem.task)} steps each"))
     findings.append(_ends(problem, episodes, "early-end" in confirmed))
@@ -147,17 +131,21 @@ def _start(problem: LiveCMDP, episodes: list[Episode]) -> Finding:
 
 
 def _features(problem: LiveCMDP, episodes: list[Episode]) -> Finding:
-    """The norms of the features at visited states; above 1 they are refused before this."""
+    """The norms of the features at visited states: above 1 they are refused before this, and 1/norm is below B."""
     task = problem.task
     if task.one_hot:
         return Finding("features", "ok", "one-hot")
     states = (state for episode in episodes for state in episode.states if task.key(state) not in task.outside)
-    largest = max(np.linalg.norm(task.features(state), axis=1).max() for state in states)
-    if largest > 1 + 1e-9:
-        return Finding("features", "error", f"norm {largest:.4g} > 1: divide all features by {largest:.6g}")
-    if largest < 0.3:
-        return Finding("features", "warning", f"largest norm {largest:.3g}: small features learn slowly; scale them up")
-    return Finding("features", "ok", f"dimension {task.dim}, largest norm {largest:.3g}")
+    norms = np.concatenate([np.linalg.norm(task.features(state), axis=1) for state in states])
+    found = f"dimension {task.dim}, norms {norms.min():.3g} to {norms.max():.3g}"
+    if norms.max() > 1 + TOLERANCE:
+        remedy = f"divide all features by {norms.max():.6g}, and multiply norm_bound by it"
+        return Finding("features", "error", f"{found}: {remedy}")
+    if norms.min() * task.norm_bound < 1 - TOLERANCE:
+        least = f"norm_bound >= {1 / norms.min():.6g}" if norms.min() > 0 else "that none is 0"
+        told = f"the task states {task.norm_bound:.3g}: give a true norm_bound"
+        return Finding("features", "warning", f"{found}: a kernel that is linear in them needs {least}, and {told}")
+    return Finding("features", "ok", f"{found}, norm_bound {task.norm_bound:.3g}")
 
 
 def _repeats(problem: LiveCMDP, episodes: list[Episode]) -> Finding:
@@ -298,7 +286,7 @@ def _told_and_seen(problem: LiveCMDP, name: str, rng: np.random.Generator) -> Pa
     function, batches = (task.reward_at, task.utility_at)[g], -(-TOLD_EPISODES // problem.num_envs)
     found: Pairs = {}
     for played in problem.reporting(name).play([task.safe_policy] * (batches * problem.num_envs), rng):
-        for h, (state, action, seen) in enumerate(zip(*played, strict=False)):  # the last state has no action
+        for h, (state, action, seen) in enumerate(zip(*played[:3], strict=False)):  # the last state has no action
             if task.key(state) not in task.outside:
                 told = float(function(h, state)[action])
                 place = (h - int(task.random_start), str(state), action)

@@ -11,7 +11,7 @@ from episafe.learning import theorem_bounds, theory_constants
 from episafe.learning.constants import Constants
 from episafe.learning.theory_constants import Sizes, theorem
 from episafe.problems.cmdp import LinearCMDP
-from episafe.problems.exact_answers import occupancy
+from episafe.problems.occupancies import occupancy
 from episafe.problems.sampled_problem import known_slack
 from episafe.problems.task import Task
 
@@ -21,9 +21,9 @@ MOST_DOUBLINGS = 200
 def preflight(cmdp: LinearCMDP, num_episodes: int, delta: float = 0.05) -> dict[str, Any]:
     """Everything `episafe preflight` prints, as plain values."""
     task = cmdp.task
-    slack, shared = known_slack(task), task.time_homogeneous
-    sizes = Sizes(task.horizon, task.num_actions, task.dim, slack, num_episodes, delta, shared)
-    chosen = {"theory": Constants.theory(task, num_episodes, delta), "tuned": Constants.tuned(task)}
+    slack, theory = known_slack(task), Constants.theory(task, num_episodes, delta)
+    chosen, sizes = {"theory": theory, "tuned": Constants.tuned(task)}, theory.scope
+    assert sizes is not None
     if cmdp.origin.get("env") in ("tabular", "streaming", "linear"):
         chosen["published"] = Constants.paper(str(cmdp.origin["env"]))
     return {
@@ -34,7 +34,7 @@ def preflight(cmdp: LinearCMDP, num_episodes: int, delta: float = 0.05) -> dict[
         "would_shrink": [
             _shrunk("as it is", sizes),
             _shrunk("twice the slack", replace(sizes, slack=2 * slack)),
-            _shrunk("half the features", replace(sizes, dim=max(1, task.dim // 2))),
+            _shrunk("half the features", _half_the_features(sizes)),
             _shrunk("delta ten times larger", replace(sizes, delta=min(0.5, 10 * delta))),
         ],
     }
@@ -80,6 +80,12 @@ def _incumbent_bonus(task: Task, weights: Any, count: float, ridge: float) -> An
     phi = task.phi
     gram = ridge * np.eye(task.dim) + count * np.einsum("hsa,sad,sae->hde", weights, phi, phi)
     return np.sqrt(np.einsum("sad,hde,sae->hsa", phi, np.linalg.inv(gram), phi))
+
+
+def _half_the_features(sizes: Sizes) -> Sizes:
+    """d/2 features, and B smaller with √d."""
+    dim = max(1, sizes.dim // 2)
+    return replace(sizes, dim=dim, norm_bound=sizes.norm_bound * math.sqrt(dim / sizes.dim))
 
 
 def _shrunk(what: str, sizes: Sizes) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from episafe.certify.observation import INCUMBENT, NUM_ROWS, ObservationCertificate
+from episafe.certify.observation import ObservationCertificate
 from episafe.kernels.episode_trace import Trace, no_trace
 from episafe.kernels.mixture_loop import OnTrial, play
 from episafe.kernels.simulation import World as KnownWorld
@@ -26,15 +26,16 @@ class MixtureLoop:
     """A run of OPSE under `Observation`: `advance` takes it on by some episodes, `finish` hands the plan back."""
 
     def __init__(self, world: Any, agent: Any, trace: Trace | None = None) -> None:
-        cmdp, luck, shape = world.problem, world.luck, (NUM_ROWS, *world.problem.task.reward.shape)
+        cmdp, luck, num_rows = world.problem, world.luck, len(agent.certificate.ledger.policies)
+        shape = (num_rows, *cmdp.task.reward.shape)
         self._cmdp, self._agent, self._streams = cmdp, agent, (luck.choices, luck.transitions, luck.coin)
         self._regression, self._certificate = agent.planner.regression, agent.certificate
         self._trace = no_trace() if trace is None else trace
         task = cmdp.task
         self._world = KnownWorld(cmdp.P, world.kernel, task.reward, task.utility, task.initial_state)
-        values, lams = np.zeros((NUM_ROWS, 2)), np.full(NUM_ROWS, math.nan)
+        values, lams = np.zeros((num_rows, 2)), np.full(num_rows, math.nan)
         self._on_trial = OnTrial(np.zeros(shape), np.zeros(shape), values, lams, np.zeros(4), task.threshold)
-        self._entered: list[object] = [None] * NUM_ROWS
+        self._entered: list[object] = [None] * num_rows
         self._first_id = agent.plan().id
         self._done = 0
 
@@ -49,11 +50,11 @@ class MixtureLoop:
             failed = not self._consider()
             self._enter()
             ahead = 1 if failed else min(episodes_to_refactoring(regression.num_episodes),
-                        certificate.trial_ends - certificate.num_episodes)  # fmt: skip
+                        certificate.episodes_to_look or 1)  # fmt: skip
             pause = min(stop, k + ahead)
             done = play(
-                self._world, self._on_trial, certificate.trials, (regression.visited, regression.model), self._streams,
-                (facts, coins), self._trace, (k, pause, certificate.num_episodes, failed),
+                self._world, self._on_trial, certificate.ledger.trials, (regression.visited, regression.model),
+                self._streams, (facts, coins), self._trace, (k, pause, certificate.num_episodes, failed),
             )  # fmt: skip
             facts.plan_ids[k:done] = self._first_id + self._done + np.arange(done - k)
             self._name(columns, k, done)
@@ -68,9 +69,9 @@ class MixtureLoop:
         acting = columns.coins.acting[start:stop]
         alone = columns.facts.sources[start:stop] == SAFE
         rows, first = np.unique(acting[~alone], return_index=True)
-        numbers = np.full(NUM_ROWS, BY_SOURCE, dtype=np.int32)
+        numbers = np.full(len(self._entered), BY_SOURCE, dtype=np.int32)
         for row in rows[np.argsort(first)].tolist():
-            numbers[row] = columns.number(INCUMBENT if row == 0 else self._certificate.policies[row].name)
+            numbers[row] = columns.number(self._certificate.ledger.names[row])
         acting[:] = np.where(alone, BY_SOURCE, numbers[acting])
 
     def _consider(self) -> bool:
@@ -85,14 +86,14 @@ class MixtureLoop:
         """Hand the last plan back to the agent."""
         if self._done:
             i, j, weight, bound = self._on_trial.last.tolist()
-            plan = self._agent.as_certified(self._certificate.as_deployment(int(i), int(j), weight, bound))
+            plan = self._agent.as_certified(self._certificate.ledger.as_deployment(int(i), int(j), weight, bound))
             self._agent.adopt(replace(plan, id=self._first_id + self._done - 1), self._agent.planner.information.copy())
 
     def _enter(self) -> None:
         """Copy policies that are new on trial into their rows."""
         on_trial = self._on_trial
-        for i, policy in enumerate(self._certificate.policies):
+        for i, policy in enumerate(self._certificate.ledger.policies):
             if policy is not None and self._entered[i] is not policy:
                 self._entered[i] = policy
                 on_trial.tables[i], on_trial.running[i] = policy.table(), running_sums(policy.table())
-                on_trial.values[i], on_trial.lams[i] = self._cmdp.evaluate(policy), self._certificate.lams[i]
+                on_trial.values[i], on_trial.lams[i] = self._cmdp.evaluate(policy), self._certificate.ledger.lams[i]

@@ -11,7 +11,7 @@ from episafe.kernels.simulation import World as KnownWorld
 from episafe.kernels.simulation import running_sums
 from episafe.kernels.softmax_loop import Deployed, play
 from episafe.learning.multiplier_search import Bisection, WarmStart
-from episafe.learning.planner import Decision
+from episafe.learning.planner import Decision, SoftmaxPlanner
 from episafe.learning.regression import episodes_to_refactoring
 from episafe.learning.replanning import Doubling, Every
 from episafe.problems.policy import TablePolicy
@@ -22,10 +22,11 @@ NO_TRACE = no_trace()
 
 
 def begin(world: Any, agent: Any, columns: Columns, first: int, trace: Trace | None) -> "SoftmaxLoop | None":
-    """The loop, if it knows the agent's rule and search, the planner itself certifies, steps share no data, and neither
-    an incumbent phase nor another epoch of constants is to come."""
+    """The loop, if it knows planner, rule and search, the planner itself certifies, steps share no data, and neither an
+    incumbent phase nor another epoch of constants is to come."""
     known = (
-        type(agent.replan) in (Every, Doubling)
+        type(agent.learner) is SoftmaxPlanner
+        and type(agent.replan) in (Every, Doubling)
         and type(agent.search) in (Bisection, WarmStart)
         and getattr(agent, "certificate", None) is None
         and not agent.task.time_homogeneous

@@ -1,0 +1,106 @@
+"""Sessions whose reports come late, never, or more than once: who violates, and what it costs.
+
+A risky action fails with probability 0.7 and pays; the incumbent fails with probability 0.1; b = 0.5. What is done with
+a report depends on its outcome, in the way that flatters the risky action most. Every deployed mixture is judged by its
+exact expected utility.
+
+    python benchmarks/late_reports.py            # 200 runs of 300 deployments for each fault
+    python benchmarks/late_reports.py 20 100
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cache
+
+import numpy as np
+
+import episafe as es
+
+GOOD, BAD = 1, 2
+Reports = Callable[[list[tuple[int, int, es.Episode, bool]], int], Iterator[tuple[int | None, int | None, es.Episode]]]
+
+
+def problem(risky: float = 0.3) -> es.LinearCMDP:
+    """Two steps: the action of the first decides with which probability the second is in the good state."""
+    P = np.zeros((2, 3, 2, 3))
+    P[:, :, 0, GOOD], P[:, :, 0, BAD] = 0.9, 0.1
+    P[:, :, 1, GOOD], P[:, :, 1, BAD] = risky, 1 - risky
+    reward, utility, safe = np.zeros((2, 3, 2)), np.zeros((2, 3, 2)), np.zeros((2, 3, 2))
+    reward[0, :, 1], utility[1, GOOD], safe[..., 0] = 1.0, 1.0, 1.0
+    return es.LinearCMDP(P, reward, utility, threshold=0.5, safe_policy=safe, slack=0.4)
+
+
+def due(delay: Callable[[bool], int | None], repeats: int = 1, by_plan: bool = False) -> Reports:
+    """Reports come after `delay(failed)` more deployments, `repeats` times; None: never."""
+
+    def reports(made, now):  # type: ignore[no-untyped-def]
+        for number, plan_id, episode, failed in made:
+            wait = delay(failed)
+            if wait is not None and number + wait == now:
+                for _ in range(repeats):
+                    yield (None, plan_id, episode) if by_plan else (number, None, episode)
+
+    return reports
+
+
+def recredited(made, now):  # type: ignore[no-untyped-def]
+    """Each episode at once and, where it did not fail, again for the same plan with every later deployment."""
+    for number, plan_id, episode, failed in made:
+        if number == now:
+            yield number, None, episode
+        elif not failed and now - number <= 5:
+            yield None, plan_id, episode
+
+
+FAULTS: dict[str, Reports] = {
+    "at once": due(lambda failed: 0),
+    "all 20 late": due(lambda failed: 20),
+    "failures 100 late": due(lambda failed: 100 if failed else 0),
+    "failures lost": due(lambda failed: None if failed else 0),
+    "each three times": due(lambda failed: 0, repeats=3),
+    "each three times, by plan": due(lambda failed: 0, repeats=3, by_plan=True),
+    "old plans credited again": recredited,
+}
+
+
+def play(cmdp: es.LinearCMDP, reports: Reports, num_deployments: int, seed: int) -> tuple[bool, float, int]:
+    """Whether any deployed mixture was below b; its mean reward; and when something stood alone, if ever."""
+    agent = es.OPSE(cmdp.task, es.Constants.proposing(), certifier=es.certify.Observation(0.05))
+    session, rng = es.open(None, agent=agent, false_alarm=0), np.random.default_rng(seed)
+    made, rewards, below, alone = [], [], False, num_deployments
+    value = cache(cmdp.evaluate)
+    for k in range(num_deployments):
+        deployed = session.deploy(rng)
+        parts = deployed.plan.policy.components
+        mixed = np.array(deployed.plan.policy.weights) @ [value(one.policy) for one in parts]
+        rewards.append(mixed[0])
+        below |= bool(mixed[1] < cmdp.task.threshold - 1e-9)
+        alone = min(alone, k) if deployed.plan.source == "search" and len(parts) == 1 else alone
+        action = int(rng.choice(2, p=deployed.policy.probabilities(0, 0)))
+        then = int(rng.choice(3, p=cmdp.P[0, 0, action]))
+        second = int(rng.choice(2, p=deployed.policy.probabilities(1, then)))
+        episode = es.Episode([0, then, BAD], [action, second], component=deployed.component)
+        made.append((k, deployed.plan.id, episode, then == BAD))
+        for number, plan_id, report in reports(made[-120:], k):
+            with suppress(es.InvalidEpisode):  # a second report of one deployment is refused
+                session.learn(report, deployment=number, plan_id=plan_id)
+    return below, float(np.mean(rewards)), alone
+
+
+def main() -> None:
+    """One row a fault."""
+    num_runs, num_deployments = map(int, sys.argv[1:] or (200, 300))
+    print(f"{num_runs} runs of {num_deployments} deployments each, delta 0.05")
+    print(f"{'reports':28s} {'violating':>10s} {'mean reward':>12s}")
+    for name, reports in FAULTS.items():
+        found = [play(problem(), reports, num_deployments, seed) for seed in range(num_runs)]
+        print(f"{name:28s} {sum(one[0] for one in found):10d} {np.mean([one[1] for one in found]):12.4f}", flush=True)
+    print("A good candidate (0.85): deployments until it stands alone, median")
+    for name in ("at once", "all 20 late"):
+        alone = [play(problem(0.85), FAULTS[name], num_deployments, 10_000 + seed)[2] for seed in range(num_runs)]
+        print(f"{name:28s} {np.median(alone):10.0f}")
+
+
+if __name__ == "__main__":
+    main()

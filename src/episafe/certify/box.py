@@ -1,0 +1,288 @@
+"""A certificate for all policies at once: a confidence box of the transition kernel that holds at all times.
+
+With probability 1 − δ the true kernel is in the box, in all episodes together. Then the least utility of a policy over
+the box is below its true utility, whatever the policy and however it was found: candidates, mixtures and replans cost
+nothing. docs/theory-certificates.md.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from episafe.certify.base import Deployment
+from episafe.certify.in_order import InOrder
+from episafe.checks import TOLERANCE, as_probability
+from episafe.errors import InvalidEpisode
+from episafe.kernels.mixing import admits
+from episafe.kernels.transition_box import tighten
+from episafe.learning.box_problem import BoxProblem
+from episafe.learning.planner import Aim, Proposal
+from episafe.learning.policy_arrays import PolicyArrays
+from episafe.problems.dual_search import Parts
+from episafe.problems.occupancies import markov_policy, occupancy
+from episafe.problems.policy import MixturePolicy, Policy, TablePolicy
+from episafe.problems.sampled_problem import AnyTask, known_slack
+from episafe.problems.task import Task
+from episafe.storage.state_reader import Saved, State, under
+from episafe.types import Array, IntArray, Level
+
+INCUMBENT = "incumbent"  # what mixtures and bounds call it
+GROWTH = 1.1  # of the number of episodes between plans: about 80 plans in 10⁴ episodes
+HALVINGS = 12  # of the share of the safer policy: to 2.4e-4
+
+Transitions = tuple[IntArray, IntArray]  # states (H+1,) and actions (H,) of an episode
+Weighed = tuple[int | None, Transitions]  # and the number of its deployment, where a session counts them
+
+
+@dataclass(frozen=True)
+class Box:
+    """Every deployed policy has expected utility at least b, in all episodes at once, with probability 1 − delta.
+
+    It assumes: the states are listed and Markov, and the first one is fixed; steps are alike where the task says so;
+    the utility is known; episodes are independent given the policy, without drift; every episode is reported, once; the
+    incumbent has V^u ≥ b + slack. It does not assume features.
+
+    As soon as the box proves any policy safe, what is deployed is a Markov policy that is safe by itself. Before that
+    it is a mixture of a candidate and the incumbent, and the promise is over the coin.
+
+    Args:
+        delta: the probability with which some deployed policy may be below b.
+    """
+
+    delta: float = 0.05
+    name: ClassVar[str] = "box"
+    mixes: ClassVar[bool] = True  # it deploys mixtures
+    level: ClassVar[Level] = "theorem"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "delta", as_probability("delta", self.delta))
+
+    def begin(self, task: AnyTask) -> "BoxCertificate":
+        """A certificate for this task, to which every kernel is possible."""
+        if not task.is_listed:
+            raise TypeError("Box counts every (s, a, s'): it needs listed states; else use Observation")
+        return BoxCertificate(task, self.delta)
+
+    def settings(self) -> dict[str, str | int | float]:
+        """The certifier, its delta and what is proved."""
+        statement = (
+            f"every deployed policy, or mixture over its coin, has expected utility at least b, in all episodes "
+            f"together, with probability {1 - self.delta:g}, if the listed states are Markov from a fixed start, steps "
+            f"are alike where the task says so, its utility is true, episodes are independent and alike, each is "
+            f"reported once, and the incumbent has b + slack"
+        )
+        return {"certifier": self.name, "delta": self.delta, "statement": statement}
+
+
+class BoxCertificate:
+    """The counts, the box, and what it allows.
+
+    Attributes:
+        counts: how often (h, s, a) led to s', (steps, S, A, S); one step where the task's are alike.
+        lower, upper: the box, which only ever shrinks.
+        known: b + ξ, which the incumbent has.
+    """
+
+    needs_names: ClassVar[bool] = True  # the order of what is counted must not depend on what came of it
+
+    def __init__(self, task: Task, delta: float) -> None:
+        S, A = task.num_states, task.num_actions
+        self._num_counted = task.horizon if task.time_homogeneous else task.horizon - 1  # the last step leads nowhere
+        steps = 1 if task.time_homogeneous else max(self._num_counted, 1)
+        self.task, self.delta, self.known = task, delta, task.threshold + known_slack(task)
+        self.counts: Array = np.zeros((steps, S, A, S))
+        self.lower: Array = np.zeros(self.counts.shape)
+        self.upper: Array = np.ones(self.counts.shape)
+        self.num_episodes = self.num_plans = self.next_plan = 0
+        self._signals: Array = np.stack([task.reward, task.utility])
+        self._reports: InOrder[Transitions] = InOrder()
+        self._proposal: Policy | None = None
+
+    def is_due(self) -> bool:
+        """Whether there are so many episodes more that the box may have shrunk."""
+        return self.num_episodes >= self.next_plan
+
+    def wants_candidate(self) -> bool:
+        """Whether a plan is due: a proposal is then compared with what the box itself finds."""
+        return self.is_due()
+
+    def aim(self) -> Aim:
+        """b itself."""
+        return Aim(self.task.threshold)
+
+    def consider(self, proposal: Proposal) -> None:
+        """Make a proposal one more candidate, up to the next one: the box knows of all policies at once."""
+        self._proposal = proposal.policy
+
+    def deployment(self) -> Deployment:
+        """The best that the box allows now: a Markov policy, or a mixture while it proves nobody safe."""
+        tighten(self.counts, self._log_term(), self.lower, self.upper)
+        self.num_plans += 1
+        self.next_plan = max(self.num_episodes + 1, math.ceil(GROWTH * self.num_episodes))
+        if self._is_empty():
+            return self._alone("no kernel fits what was seen: episodes are not independent and alike")
+        b, problem = self.task.threshold, self._problem()
+        incumbent = problem.evaluated(self.task.safe_policy.table())
+        others = [incumbent] if self._proposal is None else [incumbent, problem.evaluated(self._proposal.table())]
+        _, bound, parts, lam = problem.best_mixture(b, *others)
+        if admits(bound, b):
+            return self._as_markov(problem, parts, lam, incumbent.policy)
+        others[0] = incumbent._replace(utility=self.known)
+        _, bound, parts, lam = problem.best_mixture(b, *others)
+        return self._as_coin(parts, lam, bound)
+
+    def expect(self, policy: Policy, deployment: int, plan_id: int = 0) -> None:
+        """A session has deployed this policy, and will say by this number what came of it, if it is ever told."""
+        self._reports.expect(deployment)
+
+    def abandon(self, deployment: int) -> None:
+        """Nothing will ever be known of this deployment: no later one counts."""
+        self._reports.abandon(deployment)
+
+    def lose(self, num_candidates: int) -> None:
+        """Deployments are lost, and nothing after them counts: what the box knows, it knows."""
+        self._reports.end()
+
+    def bounds(self) -> dict[str, float]:
+        """What is proved of the incumbent; of what is deployed, the plan says it."""
+        return {INCUMBENT: max(self.known, self._problem().evaluated(self.task.safe_policy.table()).utility)}
+
+    def weigh(self, policy: Policy, states: Any, actions: IntArray, utility: float, reward: float) -> Weighed:
+        """The episode as it is, of a deployment that nobody counts. What contradicts the task is refused."""
+        _require_told(self.task, states, actions, utility)
+        return None, (np.array(states), np.array(actions))
+
+    def judge(self, policy: Policy, outcome: Any) -> Weighed:
+        """The same with the number of the deployment, of a session that counts them."""
+        _, episode = self.weigh(policy, outcome.states, outcome.actions, outcome.utility, outcome.reward)
+        return outcome.deployment, episode
+
+    def take_in(self, weighed: Weighed) -> None:
+        """Count the transitions of the episodes whose turn has come."""
+        for states, actions in self._in_turn(*weighed):
+            for h in range(self._num_counted):
+                self.counts[min(h, len(self.counts) - 1), states[h], actions[h], states[h + 1]] += 1
+            self.num_episodes += 1
+
+    def _in_turn(self, deployment: int | None, episode: Transitions) -> list[Transitions]:
+        """The order: the proof counts deployments as they were made, and none after the oldest without a report.
+
+        Where nobody counts deployments, reports are taken as they come, and the statement says what that assumes.
+        """
+        return [episode] if deployment is None else self._reports.take(deployment, episode)
+
+    def state(self, policies: PolicyArrays) -> State:
+        """Counts and box, when the next plan is due, and the reports whose turn has not come."""
+        H, waiting = self.task.horizon, self._reports.waiting
+        none = np.full(H + 1, -1), np.full(H, -1)
+        held = [none if episode is None else episode for episode in waiting.values()]
+        own = {
+            "counts": self.counts,
+            "lower": self.lower,
+            "upper": self.upper,
+            "num_episodes": self.num_episodes,
+            "num_plans": self.num_plans,
+            "next_plan": self.next_plan,
+            "proposal": policies.number(self._proposal),
+            "waiting": np.array(list(waiting), dtype=np.int64),
+            "waiting_states": np.array([states for states, _ in held], dtype=np.int64).reshape(-1, H + 1),
+            "waiting_actions": np.array([actions for _, actions in held], dtype=np.int64).reshape(-1, H),
+            "ended": self._reports.ended,
+        }
+        return under("certificate", own)
+
+    def restore(self, saved: Saved, policies: Sequence[Policy]) -> None:
+        """Fill a new certificate with what `state` said."""
+        shape = self.counts.shape
+        self.counts, self.lower, self.upper = (
+            saved.numbers(name, shape, least=0) for name in ("counts", "lower", "upper")
+        )
+        if (self.lower > 1).any() or (self.upper > 1).any():
+            saved.refuse("upper", "holds what is no probability")
+        self.num_episodes, self.num_plans = saved.whole("num_episodes"), saved.whole("num_plans")
+        whole = (self.counts == np.round(self.counts)).all()
+        if not whole or self.counts.sum() != self.num_episodes * self._num_counted:
+            saved.refuse("counts", f"does not hold the transitions of {self.num_episodes} episodes")
+        self.next_plan, proposed = saved.whole("next_plan"), saved.whole("proposal", -1, len(policies))
+        self._proposal = None if proposed < 0 else policies[proposed]
+        self._restore_waiting(saved)
+
+    def _restore_waiting(self, saved: Saved) -> None:
+        task, numbers = self.task, saved.wholes("waiting", (None,), 0, 2**62).tolist()
+        states = saved.wholes("waiting_states", (len(numbers), task.horizon + 1), -1, task.num_states)
+        actions = saved.wholes("waiting_actions", (len(numbers), task.horizon), -1, task.num_actions)
+        gone = np.asarray((states < 0).all(axis=1) & (actions < 0).all(axis=1))
+        if (states[~gone] < 0).any() or (actions[~gone] < 0).any():
+            saved.refuse("waiting_states", "has half an episode")
+        self._reports.ended = bool(saved.flags("ended", ()))
+        for i, number in enumerate(numbers):
+            self._reports.waiting[number] = None if gone[i] else (states[i], actions[i])
+
+    def _log_term(self) -> float:
+        """ln(1/δ') with δ' = δ/(steps·S²A): each entry of the kernel has its share."""
+        return math.log(self.counts.size / self.delta)
+
+    def _is_empty(self) -> bool:
+        """Whether there is no kernel in the box, beyond rounding."""
+        sums = self.lower.sum(axis=-1) > 1 + TOLERANCE, self.upper.sum(axis=-1) < 1 - TOLERANCE
+        return bool((self.lower > self.upper).any() or sums[0].any() or sums[1].any())
+
+    def _problem(self) -> BoxProblem:
+        return BoxProblem(self._signals, self.lower, self.upper, self.task.initial_state)
+
+    def _alone(self, reason: str) -> Deployment:
+        return Deployment(self.task.safe_policy, "safe", math.nan, math.nan, reason)
+
+    def _as_markov(self, problem: BoxProblem, parts: Parts[Array], lam: float, incumbent: Array) -> Deployment:
+        """The Markov policy that is where the mixture is, by estimate, with as little of the safer part as suffices."""
+        (_, bolder), (_, safer) = parts
+        kept = problem.evaluated(safer)
+        if bolder is not safer:
+            P_hat, start = self._estimate(), self.task.initial_state
+            w_bolder, w_safer = (occupancy(P_hat, policy, start) for policy in (bolder, safer))
+            low, high = 0.0, 1.0
+            for _ in range(HALVINGS):
+                share = (low + high) / 2
+                tried = problem.evaluated(markov_policy((1 - share) * w_bolder + share * w_safer, safer))
+                if admits(tried.utility, self.task.threshold):
+                    high, kept = share, tried
+                else:
+                    low = share
+        if kept.policy is incumbent:
+            return self._alone("no policy that the box proves safe seems better")
+        return Deployment(self._named(kept.policy), "search", lam, kept.utility)
+
+    def _as_coin(self, parts: Parts[Array], lam: float, bound: float) -> Deployment:
+        """The mixture of a candidate and the incumbent, which alone is known to reach b."""
+        (_, candidate), (share, incumbent) = parts
+        if candidate is incumbent:
+            return self._alone("no mixture with a candidate seems better")
+        policies = self._named(candidate), self.task.safe_policy
+        mixture = MixturePolicy(policies, (1 - share, share), (policies[0].name, INCUMBENT))
+        return Deployment(mixture, "search", lam, bound)
+
+    def _named(self, table: Array) -> TablePolicy:
+        policy = TablePolicy(table)
+        policy.name = f"proposal-{self.num_plans}"
+        return policy
+
+    def _estimate(self) -> Array:
+        """P̂ (H, S, A, S) by the counts; uniform where there are none."""
+        visits = self.counts.sum(axis=-1, keepdims=True)
+        P_hat = np.where(visits > 0, self.counts / np.maximum(visits, 1), 1 / self.task.num_states)
+        rows: Array = P_hat[np.minimum(np.arange(self.task.horizon), len(P_hat) - 1)]
+        return rows
+
+
+def _require_told(task: Task, states: Any, actions: IntArray, utility: float) -> None:
+    """Refuse an episode from another start, or with another utility than the task's."""
+    if states[0] != task.initial_state:
+        raise InvalidEpisode(f"states[0] is {states[0]}, but Box is for the fixed start {task.initial_state}")
+    told = sum(float(task.utility_at(h, states[h])[action]) for h, action in enumerate(actions.tolist()))
+    if not abs(utility - told) <= TOLERANCE * task.horizon:
+        raise InvalidEpisode(
+            f"the utilities sum to {utility}, and to {told} by the task: Box needs a known utility; use Observation"
+        )

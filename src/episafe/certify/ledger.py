@@ -1,0 +1,374 @@
+"""The ledger: the policies on trial, the wealth of each, and what was deployed and not reported yet."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from episafe.certify.base import INCUMBENT, PROPOSAL, Deployment
+from episafe.errors import InvalidEpisode
+from episafe.kernels.mixture_choice import score
+from episafe.kernels.wealth import (
+    BETS,
+    LOG_WORST,
+    begin_row,
+    blank_trials,
+    credit,
+    grown,
+    log_wealth,
+    multiply,
+    raise_bound,
+    raise_by_prefixes,
+)
+from episafe.learning.policy_arrays import PolicyArrays
+from episafe.problems.policy import MixturePolicy, Policy
+from episafe.storage.state_reader import Saved, State
+from episafe.types import Array
+
+LONGEST_TAIL = 256  # deployments after one that is not reported; the oldest is then charged for as if lost
+FINENESS = 48  # points of the grid while the distance to the incumbent's value falls to 1/e
+NO_ID = -1  # of a deployment that nobody counted, which is reported as it is made; and of its plan
+SLACK_LOOKED_FOR = 0.02  # of b: how fine the grid is made where the slack is not known
+MOST_ROWS = 2**20
+NOT_ON_TRIAL = -1  # the row of a policy that has none
+
+
+def grid_of_means(threshold: float, known: float | None, largest: float) -> Array:
+    """Means to bet against, rising: dense where the weight of a mixture depends on them, with b among them.
+
+    Below b the distance to the incumbent's value v falls by a constant factor from point to point; above b, where a
+    policy pays for others by L − b, that difference grows by one.
+    """
+    known = (1 + SLACK_LOOKED_FOR) * threshold if known is None else known
+    spread = max(known - threshold, known / 500)
+    falls = max(math.ceil(FINENESS * math.log(known / spread)), 1)
+    below = known - known * (spread / known) ** (np.arange(1, falls + 1) / falls)
+    below[-1] = threshold
+    rises = math.ceil(math.log1p(max(largest - threshold, spread) / spread * 4) / math.log1p(4 / FINENESS))
+    above = threshold + spread / 4 * ((1 + 4 / FINENESS) ** np.arange(1, rises + 1) - 1)
+    means = np.concatenate([below, above])
+    return means[means > 0]
+
+
+class Ledger:
+    """The policies on trial, by row. Row 0 is the incumbent.
+
+    Its bound is known, b + ξ; or it has a sequence of its own, as if it were the first candidate. Candidate
+    j = 1, 2, … has δ_j = δ/(j(j+1)), which sum to δ. The wealth and the bound L of each row are in `trials`:
+    `kernels.wealth` has the formulas. A deployment counts from when it is made: what is not reported counts at its
+    worst, in the order of deployments, and the bound is the best that any prefix of them proves.
+
+    Args:
+        incumbent: the policy of row 0.
+        known: its bound, b + ξ; None where nobody knows it.
+        threshold: b.
+        largest: the most that an episode's total utility can be; a bound above it is of no use.
+        delta: the probability with which any bound may ever be wrong.
+        num_rows: policies on trial at once, with the incumbent and without those that are given a row of their own.
+        longest_tail: deployments after one that is not reported; the oldest is then charged for as if lost.
+    """
+
+    def __init__(
+        self,
+        incumbent: Policy,
+        known: float | None,
+        threshold: float,
+        largest: float,
+        delta: float,
+        num_rows: int,
+        longest_tail: int = LONGEST_TAIL,
+    ) -> None:
+        self.delta, self.threshold, self._longest_tail = delta, threshold, longest_tail
+        self.trials = blank_trials(grid_of_means(threshold, known, largest), num_rows)
+        self.policies: list[Policy | None] = [incumbent] + [None] * (num_rows - 1)
+        self.lams = [math.nan] * num_rows
+        self.names = [INCUMBENT] + [""] * (num_rows - 1)
+        self.num_candidates = 0
+        self._num_shared = num_rows  # rows that a new proposal may take over
+        self._tails: list[list[Entry]] = [[] for _ in range(num_rows)]
+        self._lost: list[set[int]] = [set() for _ in range(num_rows)]
+        self._settled_plan = [NO_ID] * num_rows  # of the last deployment before the tail
+        self._mixed_up: set[int] = set()  # plans of which nobody knows which report is of which deployment
+        if known is None:
+            self._begin_row(0, 0.0)
+        self.trials.lower[0], self.trials.in_use[0] = known or 0.0, 1
+
+    def begin(self, policy: Policy, name: str, lam: float, guess: float) -> int:
+        """Put a policy on trial, in a free row or in place of the least useful one; its row."""
+        i = self._row()
+        self._begin_row(i, guess)
+        self.policies[i], self.lams[i], self.names[i] = policy, lam, name or f"{PROPOSAL}{self.num_candidates}"
+        self._tails[i], self._lost[i], self._settled_plan[i] = [], set(), NO_ID
+        return i
+
+    def add(self, policy: Policy, name: str, guess: float) -> int:
+        """Put a policy on trial in a row of its own, which no other takes over; its row."""
+        self._widen(len(self.policies) + 1)
+        i = len(self.policies) - 1
+        self._begin_row(i, guess)
+        self.policies[i], self.names[i] = policy, name
+        return i
+
+    def _begin_row(self, i: int, guess: float) -> None:
+        self.num_candidates += 1
+        j = self.num_candidates
+        begin_row(self.trials, i, math.log(len(BETS) * j * (j + 1) / self.delta), guess)
+
+    def _widen(self, num_rows: int) -> None:
+        """Make room for so many policies."""
+        while len(self.policies) < num_rows:
+            self.trials = grown(self.trials)
+            self.policies.append(None)
+            self.lams.append(math.nan)
+            self.names.append("")
+            self._tails.append([])
+            self._lost.append(set())
+            self._settled_plan.append(NO_ID)
+
+    def lose(self, num_candidates: int) -> None:
+        """End all trials; up to so many candidates that nobody knows of keep their δ_j."""
+        n = len(self.policies)
+        self.trials.in_use[1:], self.trials.newest[0], self.trials.absent[:] = 0, 0, 0
+        self.policies[1:], self.names[1:] = [None] * (n - 1), [""] * (n - 1)
+        self._tails, self._lost = [[] for _ in range(n)], [set() for _ in range(n)]
+        self.num_candidates += num_candidates
+
+    def forecast(self, i: int) -> float:
+        """About how many more episodes it takes until L ≥ b in row i, at its present weight; 0 if it is, ∞ if never.
+
+        By the best bet against b: its logarithm has grown so fast with the policy's own episodes.
+        """
+        trials = self.trials
+        if trials.lower[i] >= self.threshold:
+            return 0.0
+        g = int(np.searchsorted(trials.means, self.threshold))
+        wealth = trials.logs[i, g] + np.log(trials.products[i, g]) + trials.absent[i] * LOG_WORST
+        best, own = float(wealth.max()), float(trials.rewards[i, 1])
+        if own < 1:
+            return math.inf if own else 1.0
+        if best <= 0:
+            return math.inf
+        weight = (trials.lower[0] - self.threshold) / (trials.lower[0] - trials.lower[i])
+        return float((trials.log_term[i] - best) * own / best / weight)
+
+    def bounds(self) -> dict[str, float]:
+        """What is proved of each policy on trial, by its name."""
+        rows = np.flatnonzero(self.trials.in_use).tolist()
+        return {self.names[i]: float(self.trials.lower[i]) for i in rows}
+
+    def rows_of(self, policy: Policy) -> list[int]:
+        """The rows of the components of what is or was deployed; −1 for one that is no longer on trial."""
+        return [self._row_of(component) for component in policy.components]
+
+    def expect(self, deployment: int, rows: Sequence[int], plan: int = NO_ID) -> None:
+        """A deployment of these rows is made. Until it is reported it counts at its worst: q = 1, X = 0."""
+        for i in filter(self._has_sequence, rows):
+            self._tails[i].append(Entry(deployment, plan))
+            self._settle(i)
+
+    def credit(
+        self,
+        deployment: int | None,
+        rows: Sequence[int],
+        shares: Sequence[float],
+        utility: float,
+        reward: float,
+        named: bool = True,
+    ) -> None:
+        """What came of a deployment. One that was made before a row began does not count for it.
+
+        Where it is only known of which plan it was (`named` is False), the reports of that plan may be in any order, so
+        that only prefixes with all or none of its deployments prove anything.
+        """
+        for i, share in zip(rows, shares, strict=True):
+            if i == NOT_ON_TRIAL:
+                continue
+            if not self._has_sequence(i) or (deployment is None and not self._tails[i]):
+                credit(self.trials, i, share, utility, reward)
+            elif self._enter(i, deployment, share, utility, named):
+                self.trials.rewards[i] += share * reward, share
+                self._settle(i)
+
+    def evidence_left(self, i: int) -> float:
+        """How much ln M(b) of row i has still to grow until it reaches ln(1/δ_j), without what is pending."""
+        b = int(np.searchsorted(self.trials.means, self.threshold))
+        return float(self.trials.log_term[i] - log_wealth(self.trials, i, b))
+
+    def _has_sequence(self, i: int) -> bool:
+        """Whether row i is proved by what is reported: all but an incumbent whose bound is known."""
+        return i != NOT_ON_TRIAL and bool(self.trials.log_term[i] > 0)
+
+    def _enter(self, i: int, deployment: int | None, share: float, utility: float, named: bool) -> bool:
+        """Write a report into its place in the order of deployments; False where it has none."""
+        if deployment is None:
+            self._tails[i].append(Entry(NO_ID, NO_ID, share, utility, True))
+            return True
+        if deployment in self._lost[i]:
+            self._lost[i].remove(deployment)
+            self.trials.absent[i] -= 1
+            multiply(self.trials, i, share, utility)
+            return True
+        entry = next((one for one in self._tails[i] if one.deployment == deployment and not one.is_reported), None)
+        if entry is None:
+            return False
+        entry.share, entry.utility, entry.is_reported = share, utility, True
+        if not named:
+            self._mixed_up.add(entry.plan)
+        return True
+
+    def _settle(self, i: int) -> None:
+        """Take what is decided off the tail of row i, and see what the prefixes of the rest prove."""
+        tail, trials, done = self._tails[i], self.trials, 0
+        while done < len(tail) and (tail[done].is_reported or len(tail) - done > self._longest_tail):
+            entry = tail[done]
+            if entry.is_reported:
+                multiply(trials, i, entry.share, entry.utility)
+            else:
+                trials.absent[i] += 1
+                self._lost[i].add(entry.deployment)
+            done += 1
+            self._settled_plan[i] = entry.plan
+            if self._may_end(entry.plan, tail, done):
+                raise_bound(trials, i)
+        del tail[:done]
+        settled = self._may_end(self._settled_plan[i], tail, 0)
+        if settled:
+            raise_bound(trials, i)
+        if not settled or any(entry.is_reported for entry in tail):
+            ends = [self._may_end(entry.plan, tail, n + 1) for n, entry in enumerate(tail)]
+            shares, utilities = np.array([(entry.share, entry.utility) for entry in tail]).T
+            raise_by_prefixes(trials, i, shares.copy(), utilities.copy(), np.array(ends))
+
+    def _may_end(self, plan: int, tail: "list[Entry]", n: int) -> bool:
+        """Whether a prefix may end with a deployment of this plan, before tail[n]."""
+        return plan not in self._mixed_up or n == len(tail) or tail[n].plan != plan
+
+    def as_deployment(self, first: int, second: int, weight: float, bound: float) -> Deployment:
+        """The mixture weight·first + (1 − weight)·second of two rows."""
+        candidate, payer = self.policies[first], self.policies[second]
+        assert candidate is not None and payer is not None
+        if first == second == 0:
+            return Deployment(candidate, "safe", math.nan, math.nan, "no mixture with a candidate seems better")
+        if first == second:
+            return Deployment(candidate, "search", self.lams[first], bound)
+        names = [self.names[first], self.names[second]]
+        mixture = MixturePolicy((candidate, payer), (weight, 1 - weight), names)
+        return Deployment(mixture, "search", self.lams[first], bound)
+
+    def state(self, policies: PolicyArrays) -> State:
+        """The trials, which policies they are of, and what is not reported."""
+        tails = [(i, *entry.row()) for i, tail in enumerate(self._tails) for entry in tail]
+        current = {entry.plan for tail in self._tails for entry in tail} | set(self._settled_plan)
+        lost = [(i, deployment) for i, lost in enumerate(self._lost) for deployment in sorted(lost)]
+        own = {
+            "policies": np.array([policies.number(policy) for policy in self.policies], dtype=np.int64),
+            "lams": np.array(self.lams),
+            "names": np.array(self.names, dtype=np.str_),
+            "num_candidates": self.num_candidates,
+            "tails": np.array(tails, dtype=float).reshape(-1, 6),
+            "settled_plans": np.array(self._settled_plan, dtype=np.int64),
+            "mixed_up": np.array(sorted(self._mixed_up & current), dtype=np.int64),
+            "lost": np.array(lost, dtype=np.int64).reshape(-1, 2),
+        }
+        return {**self.trials._asdict(), **own}
+
+    def restore(self, saved: Saved, policies: Sequence[Policy]) -> None:
+        """Fill a new ledger with what `state` said."""
+        incumbent, known, log_term = self.policies[0], self.trials.lower[0], self.trials.log_term[0]
+        names = saved.texts("names", (None,)).tolist()
+        n = len(names)
+        given = list(filter(None, names))
+        if not len(self.policies) <= n < MOST_ROWS or names[0] != INCUMBENT or len(set(given)) < len(given):
+            saved.refuse("names", f"of {n} rows do not begin with the incumbent's, or are not each its own")
+        self._widen(n)
+        self.names, trials = names, self.trials
+        if not np.array_equal(saved.numbers("means", trials.means.shape), trials.means):
+            saved.refuse("means", "is not the grid of this task")
+        rows = saved.wholes("policies", (n,), -1, len(policies)).tolist()
+        self.policies = [None if i < 0 else policies[i] for i in rows]
+        for name in ("logs", "products", "lower", "log_term", "guess", "rewards"):
+            array = getattr(trials, name)
+            array[:] = saved.numbers(
+                name, array.shape, least=0 if name in ("products", "lower", "log_term") else -np.inf
+            )
+        trials.in_use[:] = saved.wholes("in_use", (n,), 0, 2)
+        trials.newest[:] = saved.wholes("newest", (1,), 0, n)
+        trials.num_factors[:] = saved.wholes("num_factors", (n,), 0, 32)
+        trials.absent[:] = saved.wholes("absent", (n,), 0, 2**62)
+        trials.reached[:] = saved.wholes("reached", (n,), -1, len(trials.means))
+        self.lams = saved.numbers("lams", (n,), nan=True).tolist()
+        self.num_candidates = saved.whole("num_candidates")
+        self._restore_tails(saved)
+        if [int(policy is not None) for policy in self.policies] != trials.in_use.tolist():
+            saved.refuse("in_use", "does not say which rows have policies")
+        as_told = trials.log_term[0] == log_term and (log_term > 0 or trials.lower[0] == known)
+        if self.policies[0] is not incumbent or not as_told:
+            saved.refuse("lower", "does not begin with the incumbent and its b + ξ")
+
+    def _restore_tails(self, saved: Saved) -> None:
+        n = len(self.policies)
+        self._tails, self._lost = [[] for _ in range(n)], [set() for _ in range(n)]
+        self._settled_plan = saved.wholes("settled_plans", (n,), NO_ID, 2**62).tolist()
+        self._mixed_up = set(saved.wholes("mixed_up", (None,), NO_ID, 2**62).tolist())
+        for i, deployment, plan, share, utility, is_reported in saved.numbers("tails", (None, 6), least=NO_ID).tolist():
+            known = {entry.deployment for entry in self._tails[min(int(i), n - 1)]} - {NO_ID}
+            if not (0 <= i < n and 0 <= share <= 1 and utility >= 0 and deployment not in known):
+                saved.refuse("tails", f"has deployment {deployment:g} of row {i:g} twice, or not as it can be")
+            self._tails[int(i)].append(Entry(int(deployment), int(plan), share, utility, bool(is_reported)))
+        for i, deployment in saved.wholes("lost", (None, 2), 0, 2**62).tolist():
+            self._lost[min(i, n - 1)].add(deployment)
+        if [len(lost) for lost in self._lost] != self.trials.absent.tolist():
+            saved.refuse("absent", "does not count the deployments that are lost")
+
+    def _row_of(self, policy: Policy) -> int:
+        return next((i for i, on_trial in enumerate(self.policies) if on_trial is policy), NOT_ON_TRIAL)
+
+    def _row(self) -> int:
+        """A free row, or that of the policy of least score − (b − L)₊, never the incumbent's."""
+        trials = self.trials
+        free = np.flatnonzero(trials.in_use[: self._num_shared] == 0)
+        if len(free):
+            return int(free[0])
+        shortfall = np.maximum(self.threshold - trials.lower, 0)
+        trials.newest[0] = 0  # the newest one is now judged by what it did
+        worth = np.array([score(trials, i) for i in range(self._num_shared)]) - shortfall[: self._num_shared]
+        return 1 + int(np.argmin(worth[1:]))
+
+
+@dataclass(slots=True)
+class Entry:
+    """One deployment of a plan, in the order in which they were made: share q and utility X once it is reported."""
+
+    deployment: int
+    plan: int
+    share: float = 1.0
+    utility: float = 0.0
+    is_reported: bool = False
+
+    def row(self) -> tuple[float, ...]:
+        """As numbers."""
+        return self.deployment, self.plan, self.share, self.utility, self.is_reported
+
+
+def shares_of(mixture: Policy, task: Any, states: Any, actions: Any) -> list[float]:
+    """q_i ∝ w_i Π_h π_i(a_h|s_h), the largest kept at 1 from step to step: long products would come out as 0."""
+    if states is None:
+        if len(mixture.components) == 1:
+            return [1.0]
+        raise InvalidEpisode(
+            "the plan is a mixture, and an episode with totals alone does not show who may have acted: report its "
+            "states and actions"
+        )
+    chances = [float(weight) for weight in mixture.weights]
+    for h, (state, action) in enumerate(zip(states, actions, strict=False)):  # the last state has no action
+        for i, policy in enumerate(mixture.components):
+            row = policy.table()[h, state] if task.is_listed else policy.probabilities(h, state)
+            chances[i] *= float(row[action])
+        largest = max(chances)
+        if not largest > 0:
+            raise InvalidEpisode("the deployed policy never acts like this: report the episode with its own plan_id")
+        chances = [chance / largest for chance in chances]
+    total = sum(chances)
+    return [chance / total for chance in chances]

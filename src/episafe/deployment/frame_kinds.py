@@ -1,0 +1,66 @@
+"""Kinds of frames, and which of them are lines of the audit trail too. docs/journal.md has what each of them holds."""
+
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
+from typing import NamedTuple
+
+from episafe.storage.audit_trail import Trail
+from episafe.storage.frames import Frame
+
+
+class Kind(IntEnum):
+    """What a frame says."""
+
+    BEGIN = 1  # which folder this is the journal of
+    PLAN = 2  # a plan, before anybody acts on it
+    DEPLOY = 3  # one deployment of the plan in force: its id, and its coin if the session tossed it
+    REPORT = 4  # one episode, as reported
+    BATCH = 5  # episodes of a simulation with their plans
+    FAULT = 6  # what went wrong, and what was done
+    AIM = 7  # how many episodes a simulation is to have, from here on
+    CLOSE = 8  # closed in good order, over so many reports
+    HALT = 9  # only the incumbent is deployed from here on
+    RESUME = 10  # a person lets the agent explore again
+    ABANDON = 11  # a deployment that will never be reported
+    CANDIDATE = 12  # a policy that is on trial from here on, by its name
+    CHANGE = 14  # other versions write from here on, or a person has replaced the incumbent
+    LOST = 16  # what a repair dropped: numbers up to here were given, and only the incumbent is deployed
+
+
+EVENTS = {
+    Kind.FAULT: "fault",
+    Kind.CLOSE: "close",
+    Kind.HALT: "halt",
+    Kind.RESUME: "resume",
+    Kind.ABANDON: "abandon",
+    Kind.CANDIDATE: "candidate",
+    Kind.CHANGE: "change",
+    Kind.LOST: "lost",
+}  # what the trail calls them; their line says all that the frame says
+KINDS = {
+    "live": set(Kind) - {Kind.BATCH, Kind.AIM},
+    "run": {Kind.BEGIN, Kind.BATCH, Kind.AIM, Kind.FAULT, Kind.CLOSE, Kind.CHANGE},
+}  # what may be in a journal of which kind
+
+
+class Mark(NamedTuple):
+    """What a frame says of the trail: how many lines it must have, and the hash of the last of them."""
+
+    frame: int
+    lines: int
+    head: str
+
+
+def marks(frames: Iterable[Frame], genesis: str) -> Iterator[Mark]:
+    """What the frames of a log say of the trail beside it. Nobody need build the agent for that."""
+    trail = Trail(0.0, {}, genesis)
+    for frame in frames:
+        if frame.kind == Kind.PLAN:
+            trail.count, trail.head = trail.count + 1, frame.notes["trail"]
+        elif frame.kind == Kind.BATCH:
+            trail.count, trail.head = frame.notes["trail"]
+        elif frame.kind in EVENTS:
+            trail.event(EVENTS[Kind(frame.kind)], frame.notes)
+        else:
+            continue
+        yield Mark(frame.number, trail.count, trail.head)

@@ -1,0 +1,142 @@
+"""Which incumbent a journal is about. Everything certified stands on it, so it is not to be swapped unseen.
+
+A table is part of the agent's fingerprint, and so is of a function what it does at the start. Of a function reports
+show the rest: each is kept with the probabilities of what was done at the states that were visited, had the incumbent
+acted. A sample of them is asked for again when a folder is opened, all of them in an audit. Or its user gives it a
+version, and nothing else is asked.
+"""
+
+import json
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from episafe.errors import DamagedFile
+from episafe.storage.json_values import as_text, from_text
+from episafe.storage.state_reader import State
+
+MOST = 256  # sightings that are asked for again when a folder is opened
+DIGITS, TOLERANCE = 6, 2e-6  # of a probability: functions need not be right to the last bit
+
+
+class Incumbent:
+    """What a journal knows of its incumbent.
+
+    Args:
+        task: what knows it now.
+        head: of the journal; empty where none is kept.
+
+    Attributes:
+        fingerprint: of the agent that it was part of when it was last accepted.
+        version: as its user called it; "" where it is known by what it does.
+        replaced: why there was another one before, in order.
+    """
+
+    def __init__(self, task: Any, head: Mapping[str, Any] | None = None) -> None:
+        said = head or {}
+        self._task, self._is_kept = task, head is not None
+        self.fingerprint, self.version = said.get("fingerprint", ""), said.get("incumbent", "")
+        self.replaced: list[str] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self._count, self._stride = 0, 1
+        self._sample: list[tuple[int, str, float]] = []  # number, place and probability
+
+    def noted(self, report: tuple[Any, ...]) -> dict[str, list[float | None]]:
+        """What a frame says of it beside a report."""
+        said = [] if self.version or not self._is_kept else self.sighted(report)
+        return {"incumbent": said} if said else {}
+
+    def sighted(self, report: tuple[Any, ...]) -> list[float | None]:
+        """What it gives the actions of a report, at its states."""
+        probabilities = [self._probability(place) for place in self._task.places(*report)]
+        self.see(report, probabilities)
+        return probabilities
+
+    def see(self, report: tuple[Any, ...], said: list[float | None]) -> None:
+        """Remember what a frame says of it, or some of it: those sightings whose number, hashed, is divisible by 2^n,
+        for the n with which there is room for all of them."""
+        for place, probability in zip(self._task.places(*report), said, strict=True):
+            self._count += 1
+            if probability is not None and self._is_taken(self._count):
+                self._sample.append((self._count, as_text(place), float(probability)))
+        while len(self._sample) > MOST:
+            self._stride *= 2
+            self._sample = [row for row in self._sample if self._is_taken(row[0])]
+
+    def _is_taken(self, number: int) -> bool:
+        return zlib.crc32(number.to_bytes(8, "little")) % self._stride == 0
+
+    def replace(self, notes: Mapping[str, Any]) -> None:
+        """A person has put another one in its place: what was seen of it is of no interest any more."""
+        self.fingerprint, self.version = notes["fingerprint"], notes["version"]
+        self.replaced.append(notes["reason"])
+        self._begin()
+
+    def differing(self, fingerprint: str, version: str) -> str:
+        """How the one that the task has differs from the one that is known here; "" if it does not."""
+        if version != self.version:
+            return f"its version is {version!r}, and was {self.version!r}"
+        for _, place, was in self._sample:
+            if said := self._differs(from_text(place), was):
+                return said
+        if fingerprint != self.fingerprint:
+            return "its table, or what it does at the start, is another"
+        return ""
+
+    def _differs(self, place: Any, was: float) -> str:
+        now = self._probability(place)
+        if now is not None and abs(now - was) <= TOLERANCE:
+            return ""
+        h, state, action = place
+        return f"at step {h}, state {state!r}, it takes action {action} with probability {now}, and took it with {was}"
+
+    def _probability(self, place: Any) -> float | None:
+        """What it gives an action at a state that was visited; None where it cannot say."""
+        h, state, action = place
+        try:
+            return round(float(self._task.safe_policy.probabilities(h, state)[action]), DIGITS)
+        except Exception:  # a report must not be lost because a function of the user fails
+            return None
+
+    def state(self) -> State:
+        """All of it as named arrays."""
+        said = [self.fingerprint, self.version, self.replaced, self._count, self._stride, self._sample]
+        return {"incumbent": np.frombuffer(json.dumps(said).encode(), np.uint8)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` gave."""
+        try:
+            said = json.loads(state["incumbent"].tobytes())
+            fingerprint, version, replaced, count, stride, sample = said
+            rows = [(int(number), str(place), float(was)) for number, place, was in sample]
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise DamagedFile(
+                f"what is known of the incumbent cannot be read ({error}): delete the checkpoint"
+            ) from error
+        self.fingerprint, self.version, self.replaced = fingerprint, version, replaced
+        self._count, self._stride, self._sample = count, stride, rows
+
+
+class WatchedIncumbent(Incumbent):
+    """The same for an audit: every sighting is asked for again.
+
+    Attributes:
+        differs: the first that is not as it was recorded, since it was last replaced; "" if there is none.
+    """
+
+    differs = ""
+
+    def see(self, report: tuple[Any, ...], said: list[float | None]) -> None:
+        """Compare what a frame says of it."""
+        for place, was in zip(self._task.places(*report), said, strict=True):
+            if was is not None and not self.differs:
+                self.differs = self._differs(place, float(was))
+
+    def replace(self, notes: Mapping[str, Any]) -> None:
+        """A person has put another one in its place."""
+        super().replace(notes)
+        self.differs = ""

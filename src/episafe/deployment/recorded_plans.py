@@ -1,0 +1,183 @@
+"""Recorded frames, gone through without planning: every plan is held against the check as it was recorded.
+
+What proposed a plan is of no interest here. So this is for folders whose agent nobody can build, and for those of
+other versions of episafe, numpy or numba, which may propose otherwise, or round otherwise, and have done no harm.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from episafe.checks import TOLERANCE
+from episafe.deployment.batch_frames import num_episodes, planned
+from episafe.deployment.episode_tapes import ReportOf
+from episafe.deployment.frame_kinds import Kind
+from episafe.deployment.replay import Replay
+from episafe.errors import DamagedFile
+from episafe.kernels.mixing import admits
+from episafe.storage.frames import Frame
+from episafe.types import HELD, SOURCES, Plan
+
+CHECKED = ("zero", "search")  # sources of what must have passed the check
+
+
+class Unbuilt:
+    """In the place of an agent: it learns nothing.
+
+    Args:
+        task: what reads reports; None for itself, where nobody has one.
+    """
+
+    changes = False
+
+    def __init__(self, task: Any = None) -> None:
+        self.task = self if task is None else task
+
+    def recent_plans(self) -> list[Any]:
+        """None."""
+        return []
+
+    def incumbent_plan(self, reason: str, round: int | None = None) -> Plan:
+        """A plan without a policy."""
+        return Plan(None, "safe", reason=reason, id=HELD)
+
+    def report_from(self, values: list[Any]) -> tuple[Any, ...]:
+        """The values themselves."""
+        return tuple(values)
+
+    def expect(self, plan: Any, deployment: int, component: int | None = None) -> None:
+        """Nothing is expected."""
+
+    def abandon(self, deployment: int) -> None:
+        """Nothing is given up."""
+
+    def lose(self, num_plans: int, reason: str) -> None:
+        """Nothing is lost."""
+
+    def begin_candidate(self, name: str) -> None:
+        """Nothing is tried."""
+
+    def hear(self, deployment: int | None, *report: Any, plan_id: int | None = None, named: bool = True) -> None:
+        """Nothing is learned."""
+
+
+class Recorded(Replay):
+    """A history whose plans are taken as they were recorded.
+
+    Args:
+        threshold: b.
+        certified: whether its agent deploys only what passed the check; None where nobody knows.
+        given: as of `Replay`.
+
+    Attributes:
+        checked: plans that are the incumbent or have a bound that reaches the threshold.
+    """
+
+    def __init__(self, *given: Any, threshold: float, certified: bool | None, **known: Any) -> None:
+        super().__init__(*given, **known)
+        self._threshold, self._certified, self.checked = threshold, certified, 0
+
+    def _plan_of(self, k: int, notes: Mapping[str, Any], round: int | None) -> Any:
+        """The plan, without a policy, if it passes."""
+        source, (bound,), weights = notes["source"], notes["bounds"], notes.get("weights", [])
+        if source not in SOURCES:
+            raise ValueError(f"plan {notes['plan']} is from {source!r}")
+        if len(weights) and not (min(weights) >= 0 and abs(math.fsum(weights) - 1) <= TOLERANCE):
+            raise ValueError(f"the weights of plan {notes['plan']} are {weights}")
+        passes = source == "safe" or (source in CHECKED and bool(admits(bound, self._threshold)))
+        if self._certified and not passes:
+            raise DamagedFile(
+                f"{self._path}: plan {notes['plan']}, deployed from episode {k} on, did not pass the check: its bound "
+                f"is {bound!r}, and the threshold {self._threshold!r}"
+            )
+        self.checked += passes
+        return Plan(None, source, notes["lam"], bound, id=notes["plan"])
+
+    def _episodes(self, frame: Frame) -> Iterator[tuple[dict[str, Any] | None, ReportOf]]:
+        """Of each episode of a batch the plan that begins with it; no report is read."""
+        begins = {begin: i for i, begin in enumerate(frame.arrays["begins"].tolist())}
+        for k in range(num_episodes(frame.arrays)):
+            yield planned(frame.arrays, begins[k]) if k in begins else None, lambda _: ()
+
+    def _in_force(self, k: int, plan: Any, round: int | None) -> Any:
+        return plan
+
+
+class Earlier(Recorded):
+    """A history under an incumbent that was replaced since. The agent with the new one learns its reports, as episodes
+    of no plan: nothing that was certified beside the old one is gone on with.
+
+    Args:
+        successor: that agent.
+        given: as of `Recorded`, without an agent.
+    """
+
+    def __init__(self, successor: Any, *given: Any, **known: Any) -> None:
+        task = successor.task
+        super().__init__(Unbuilt(task), *given, threshold=task.threshold, certified=successor.certified, **known)
+        self._successor = successor
+
+    def learn(
+        self, report: tuple[Any, ...], plan_id: int | None, deployment: int | None = None, named: bool = True
+    ) -> None:
+        """Let the successor see a report."""
+        self._successor.learn(*report)
+
+
+class Rechecked(Recorded):
+    """A history whose bounds are computed anew by an agent of this version, which learns all that was reported.
+
+    Attributes:
+        confirmed: plans whose bound reaches the threshold again, up to rounding.
+        doubts: those whose bound does not, in words.
+    """
+
+    def __init__(self, *given: Any, **known: Any) -> None:
+        super().__init__(*given, **known)
+        self.confirmed, self.doubts = 0, list[str]()
+
+    def _plan_of(self, k: int, notes: Mapping[str, Any], round: int | None) -> Any:
+        plan = super()._plan_of(k, notes, round)
+        if plan.source in CHECKED:
+            bound = self.agent.bound_anew(plan.lam)
+            if bound >= self._threshold - TOLERANCE * max(1.0, abs(self._threshold)):
+                self.confirmed += 1
+            else:
+                self.doubts.append(
+                    f"plan {plan.id}, deployed from episode {k} on with the bound {plan.utility_bound:.6g}, has the "
+                    f"bound {bound:.6g} by this version, below the threshold {self._threshold:.6g}"
+                )
+        return plan
+
+    def _episodes(self, frame: Frame) -> Any:
+        return Replay._episodes(self, frame)
+
+    def learn(
+        self, report: tuple[Any, ...], plan_id: int | None, deployment: int | None = None, named: bool = True
+    ) -> None:
+        """Let the agent see a report, of no plan of its own."""
+        super().learn(report, None)
+
+
+def since_incumbent(frames: list[Frame]) -> int:
+    """Where the time of the present incumbent begins, after the frame that says so; 0 where there was no other."""
+    replaced = [
+        n for n, one in enumerate(frames, 1) if one.kind == Kind.CHANGE and one.notes.get("what") == "incumbent"
+    ]
+    return replaced[-1] if replaced else 0
+
+
+def learned_before(replay: Replay, frames: list[Frame], known: dict[str, Any]) -> list[str]:
+    """Let the agent of a replay learn the frames of incumbents that were replaced since; the lines that they stand for.
+
+    Its own plans are numbered after theirs.
+    """
+    if not frames:
+        return []
+    agent = replay.agent
+    if agent.is_used:
+        raise DamagedFile(f"{known['path'].parent}: the checkpoints are older than the incumbent: delete them")
+    earlier = Earlier(agent, replay.book, replay.trail, incumbent=replay.incumbent, **known)
+    lines = earlier.take(frames)
+    agent.succeed(replay.book.newest)
+    return lines

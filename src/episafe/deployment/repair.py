@@ -1,0 +1,257 @@
+"""`es.repair`: keep the longest provable beginning of a journal, put the rest beside it, and say what that costs.
+
+Log and trail are two chains. Kept are the frames that follow from each other, say what can have happened, and have
+their lines in the trail, as far as it goes. What is behind them proves nothing, but it bears witness: numbers of plans
+and deployments that it names were given, and are not given again; a halt in it stays a halt.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from episafe.deployment.folder import LOG, read_head
+from episafe.deployment.frame_kinds import EVENTS, Kind, marks
+from episafe.deployment.journal import check_begin
+from episafe.deployment.session_book import Book, now
+from episafe.deployment.witnesses import Witnesses
+from episafe.errors import DamagedFile
+from episafe.storage import checkpoint
+from episafe.storage.atomic_files import atomic, read_arrays, write_text
+from episafe.storage.audit_trail import TRAIL, Trail, broken_at, hash_of
+from episafe.storage.frames import UNREADABLE, Frame, Reader, as_hash, encode, remains
+from episafe.storage.journal_file import Log
+
+DROPPED, PAGE = "dropped-{}", "repair.json"  # folders with what repairs dropped, and what they say of it
+SHOWN = 10  # names of reports
+
+
+@dataclass
+class Repair:
+    """What a repair found and did.
+
+    Attributes:
+        folder, kind: of the journal.
+        damage: what was wrong, in words; empty if there was nothing to repair.
+        frames, episodes: how many were kept.
+        dropped: the folder with what was dropped; "" if nothing was.
+        reports, plans, deployments: how many were lost; of the last two, at most.
+        unread: at most so many frames are lost that cannot be read; there may be reports among them.
+        halts: the reasons of halts in what was dropped.
+        names: of the reports that were dropped, where they had one: they can be made again.
+        then: what comes next, in words.
+    """
+
+    folder: str
+    kind: str
+    damage: list[str] = field(default_factory=list)
+    frames: int = 0
+    episodes: int = 0
+    dropped: str = ""
+    reports: int = 0
+    plans: int = 0
+    deployments: int = 0
+    unread: int = 0
+    halts: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    then: str = "nothing to repair: the folder opens as it is"
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
+
+    def lines(self) -> list[str]:
+        """For people."""
+        kept = f"kept {self.frames} frames with {self.episodes} episodes"
+        if not self.damage:
+            return [kept, self.then]
+        lost = f"lost {self.reports} reports, at most {self.plans} plans and {self.deployments} deployments"
+        if self.unread:
+            lost += f"; up to {self.unread} frames cannot be read"
+        halts = [f"a halt was dropped, and stays: {halt}" for halt in self.halts]
+        more = f" and {len(self.names) - SHOWN} more, see {PAGE} there" if len(self.names) > SHOWN else ""
+        again = [f"report again: {', '.join(self.names[:SHOWN])}{more}"] if self.names else []
+        return [*self.damage, f"{kept}; the rest is in {self.folder}/{self.dropped}", lost, *halts, *again, self.then]
+
+
+def repair(folder: str | Path) -> Repair:
+    """Keep the longest provable beginning of a journal, put the rest beside it, and say what that costs.
+
+    Nothing is deleted. A folder that is whole is not changed: an unfinished last frame, and lines that only the trail
+    lacks, are mended by opening it. After a repair a live session is halted until a person lets it explore again.
+
+    Args:
+        folder: of a journal that nobody has open.
+    """
+    folder = Path(folder)
+    head = read_head(folder)
+    log = Log(folder / LOG, head["genesis"])  # nobody else may write it
+    try:
+        salvage = Salvage(folder, head)
+        if salvage.found.damage:
+            salvage.repair()
+        return salvage.found
+    finally:
+        log.close()
+
+
+class Salvage:
+    """One repair.
+
+    Args:
+        folder: of the journal.
+        head: of it.
+
+    Attributes:
+        found: what is wrong with it, and what was kept.
+    """
+
+    def __init__(self, folder: Path, head: Mapping[str, Any]) -> None:
+        self._folder, self._genesis, self._fingerprint = folder, str(head["genesis"]), str(head["fingerprint"])
+        self.found = Repair(str(folder), str(head["kind"]))
+        self._frames, self._end, self._is_short = list[Frame](), 0, False
+        self._read_log()
+        self._lines, self._num_proved = self._read_trail()
+        self._num_due = self._agreed()
+        self._ahead = [path for name in checkpoint.NAMES if self._is_ahead(path := folder / name)]
+        self.found.frames, self.found.episodes = len(self._frames), self._counted().reported
+
+    def _read_log(self) -> None:
+        """The frames that follow from each other, and say what can have happened."""
+        reader, book = Reader(self._folder / LOG, self._genesis), Book(self._fingerprint)
+        try:
+            for frame in reader:
+                book.count(frame, self.found.kind)
+                self._frames.append(frame)
+                self._end = reader.end
+        except DamagedFile as error:
+            self._lacks(str(error).partition(";")[0].removeprefix(f"{self._folder}/"))
+        except UNREADABLE as error:
+            self._lacks(f"{LOG}: frame {len(self._frames)} says what cannot have happened ({error})")
+        if not self._frames:
+            raise DamagedFile(f"{self._folder / LOG}: not even its first frame can be proved: restore it from a copy")
+        check_begin(self._frames[:1], self._genesis, self._folder / LOG)
+
+    def _lacks(self, why: str) -> None:
+        """The log lacks frames that were there."""
+        self.found.damage.append(why)
+        self._is_short = True
+
+    def _read_trail(self) -> tuple[list[str], int]:
+        """All lines, and how many of them follow from each other."""
+        try:
+            *lines, rest = (self._folder / TRAIL).read_bytes().decode(errors="replace").split("\n")
+        except FileNotFoundError:
+            self.found.damage.append(f"{TRAIL} is missing")
+            return [], 0
+        broken = broken_at(lines, self._genesis)
+        if broken is None:
+            if not _may_begin(f'{{"line":{len(lines)},', rest.rstrip("\0")):
+                self.found.damage.append(f"{TRAIL}: its unfinished last line is none")
+            return lines, len(lines)
+        self.found.damage.append(f"{TRAIL}: line {broken + 1} does not follow from the one before it")
+        return lines, broken
+
+    def _agreed(self) -> int:
+        """Cut off what the trail says otherwise; how many lines the log has."""
+        hashes, due = [self._genesis, *map(hash_of, self._lines[: self._num_proved])], 0
+        for number, num_lines, head in marks(self._frames, self._genesis):
+            if num_lines < len(hashes) and hashes[num_lines] != head:
+                self._lacks(f"{TRAIL}: line {num_lines} is not what frame {number} of {LOG} says")
+                self._end = self._frames[number].offset
+                del self._frames[number:]
+                break
+            due = num_lines
+        if due < self._num_proved:
+            if not self._is_short:
+                self._lacks(f"{TRAIL} has {self._num_proved} lines and {LOG} those of {due}: {LOG} was cut short")
+            self._num_proved = due
+        return due
+
+    def _is_ahead(self, path: Path) -> bool:
+        """Whether a checkpoint of this journal knows of more frames or lines than are kept."""
+        try:
+            notes = read_arrays(path)[1]
+            frames, lines = (int(notes[name]) for name in ("frames", "lines"))
+            if notes["genesis"] != self._genesis:
+                return False
+        except (FileNotFoundError, DamagedFile, KeyError, TypeError, ValueError):
+            return False
+        if frames > len(self._frames) and not self._is_short:
+            self._lacks(
+                f"{path.name} knows of {frames} frames, and {LOG} has {len(self._frames)}: it was cut short, or the "
+                "checkpoint is of a copy"
+            )
+        elif lines > self._num_proved and not self.found.damage:
+            self.found.damage.append(f"{path.name} knows of {lines} lines, and {TRAIL} has {self._num_proved}")
+        return frames > len(self._frames) or lines > self._num_proved
+
+    def _counted(self) -> Book:
+        book = Book(self._fingerprint)
+        for frame in self._frames:
+            book.count(frame, self.found.kind)
+        return book
+
+    def repair(self) -> None:
+        """Put aside what is not kept, and go on in the log with what is known of it. The log first: until the trail
+        agrees with it, nobody can open the folder."""
+        with (self._folder / LOG).open("rb") as file:
+            kept, rest = file.read(self._end), file.read()
+        kind, notes = self._next_frame(rest)
+        self._put_aside(rest)
+        with atomic(self._folder / LOG) as file:
+            file.write(kept + encode(len(self._frames), kind, as_hash(self._frames[-1].hash), notes, None)[0])
+        write_text(self._folder / TRAIL, "".join(f"{line}\n" for line in self._next_lines(kind, notes)))
+        for path in self._ahead:
+            path.unlink()
+
+    def _next_frame(self, rest: bytes) -> tuple[Kind, dict[str, Any]]:
+        """What the log goes on with: numbers that were given and are lost, or only why somebody must look."""
+        found, kept, lost, read = self.found, Witnesses(), Witnesses(), remains(rest)
+        kept.hear_frames(self._frames)
+        lost.hear_frames(read.frames)
+        lost.hear_lines(self._lines[self._num_proved :])
+        for path in self._ahead:
+            lost.hear_checkpoint(path)
+        found.reports, found.names, found.halts = len(lost.names), [name for name in lost.names if name], lost.halts
+        reason = f"repaired: {found.damage[0]}" + "".join(f"; it was halted: {halt}" for halt in lost.halts[-1:])
+        if found.kind == "run":
+            found.then = "resume it: what was dropped is played again, bit for bit"
+            return Kind.FAULT, {"reason": reason}
+        found.then = "only the incumbent acts, until somebody calls session.resume_exploring(reason)"
+        if self._is_short:
+            found.unread = max(read.num_unread, lost.frames - len(self._frames) - len(read.frames))
+        plans, deployments = (max(one, other) + found.unread for one, other in zip(lost.made, kept.made, strict=True))
+        found.plans, found.deployments = plans - kept.plans, deployments - kept.deployments
+        if not (self._is_short or found.plans or found.deployments):
+            return Kind.HALT, {"reason": reason, "time": now()}
+        return Kind.LOST, {"reason": reason, "plans": plans, "deployments": deployments, "time": now()}
+
+    def _put_aside(self, rest: bytes) -> None:
+        """Everything that is not kept goes into a folder of its own, with the page that says why."""
+        place = next(p for n in count(1) if not (p := self._folder / DROPPED.format(n)).exists())
+        place.mkdir()
+        self.found.dropped = place.name
+        lines = (self._folder / TRAIL).read_bytes() if (self._folder / TRAIL).exists() else b""
+        pieces = {LOG: rest, TRAIL: lines[sum(len(line.encode()) + 1 for line in self._lines[: self._num_proved]) :]}
+        pieces |= {path.name: path.read_bytes() for path in self._ahead}
+        for name, data in pieces.items():
+            with atomic(place / name) as file:
+                file.write(data)
+        write_text(place / PAGE, json.dumps(self.found.as_dict(), indent=2))
+
+    def _next_lines(self, kind: Kind, notes: dict[str, Any]) -> list[str]:
+        """The lines that are kept, and that of the new frame; opening adds what lies between."""
+        lines = self._lines[: self._num_proved]
+        if len(lines) < self._num_due:
+            return lines
+        trail = Trail(0.0, {}, self._genesis)
+        trail.count, trail.head = len(lines), hash_of(lines[-1]) if lines else self._genesis
+        return [*lines, trail.event(EVENTS[kind], notes)]
+
+
+def _may_begin(line: str, text: str) -> bool:
+    """Whether a text may be the beginning of what begins with `line`."""
+    return line.startswith(text) or text.startswith(line)

@@ -1,0 +1,97 @@
+"""Listed problems replayed on traces: where one can come to, and what a policy is worth, its own randomness integrated.
+
+A trace is a row of numbers, one for each step: c numbers a pair of a step and what chance brings there, −1 what was not
+seen. The arrays say where each c leads, from each state by each action.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from episafe.kernels.compilation import kernel
+from episafe.types import Array, IntArray
+
+UNKNOWN, NOWHERE = -2, -1  # next states: not asked for yet; cannot be replayed
+
+
+class MoveTables(NamedTuple):
+    """How the system moves given chance: `next_states`, `rewards`, `utilities`, each (C, S, A)."""
+
+    next_states: IntArray
+    rewards: Array
+    utilities: Array
+
+
+@kernel
+def reach(next_states, chances, start, counts, unknown, once):  # type: ignore[no-untyped-def]
+    """Add `once` to counts[c, s] for each trace of `chances` (n, H) and each state s that some actions lead to at c.
+
+    Pairs (c, s) whose next states are not known yet are written to `unknown` (m, 2), as many as have room; how many
+    were met is returned. Call it with once = 0 until there are none, then with 1.
+    """
+    n, H = chances.shape
+    S, A = next_states.shape[1], next_states.shape[2]
+    here, there = np.empty(S, dtype=np.int64), np.empty(S, dtype=np.int64)
+    mark, stamp, met = np.full(S, -1), 0, 0
+    for i in range(n):
+        here[0], size = start, 1
+        for h in range(H):
+            c, size_there, stamp = chances[i, h], 0, stamp + 1
+            if c < 0:
+                break
+            for k in range(size):
+                s = here[k]
+                counts[c, s] += once
+                if next_states[c, s, 0] == UNKNOWN:
+                    if met < unknown.shape[0]:
+                        unknown[met, 0], unknown[met, 1] = c, s
+                    met += 1
+                    continue
+                for a in range(A):
+                    t = next_states[c, s, a]
+                    if t >= 0 and mark[t] != stamp:
+                        mark[t] = stamp
+                        there[size_there] = t
+                        size_there += 1
+            here, there, size = there, here, size_there
+    return met
+
+
+@kernel
+def expected_totals(tables, chances, start, policy, totals):  # type: ignore[no-untyped-def]
+    """Fill `totals` (n, 2): E[Σ_h r_h] and E[Σ_h u_h] of a table π (H, S, A) on each trace, over π's own randomness.
+
+        m_{h+1}(s') = Σ_{s,a} m_h(s) π_h(a|s) 1{s' = f(s, a, w_h)},   total = Σ_h Σ_{s,a} m_h(s) π_h(a|s) g(s, a, w_h)
+
+    What cannot be replayed adds nothing from there on, so that totals are lower bounds. Only states that are reached
+    are visited.
+    """
+    next_states, rewards, utilities = tables
+    (n, H), (_, S, A) = chances.shape, policy.shape
+    here, there = np.empty(S, dtype=np.int64), np.empty(S, dtype=np.int64)
+    mass, mass_there = np.zeros(S), np.zeros(S)
+    for i in range(n):
+        here[0], size, reward, utility = start, 1, 0.0, 0.0
+        mass[start] = 1.0
+        for h in range(H):
+            c, size_there = chances[i, h], 0
+            if c < 0:
+                break
+            for k in range(size):
+                s = here[k]
+                m, mass[s] = mass[s], 0.0
+                for a in range(A):
+                    p = m * policy[h, s, a]
+                    t = next_states[c, s, a]
+                    if p > 0.0 and t >= 0:
+                        reward += p * rewards[c, s, a]
+                        utility += p * utilities[c, s, a]
+                        if mass_there[t] == 0.0:
+                            there[size_there] = t
+                            size_there += 1
+                        mass_there[t] += p
+            here, there, size = there, here, size_there
+            mass, mass_there = mass_there, mass
+        for k in range(size):
+            mass[here[k]] = 0.0
+        totals[i, 0], totals[i, 1] = reward, utility

@@ -1,0 +1,146 @@
+"""The traces that were seen of a problem with listed states: where they lead, and what any policy is worth on each.
+
+Next states are asked of `move` once for each (step, w, state) that some actions lead to, and kept as arrays.
+"""
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+
+from episafe.kernels.trace_replay import NOWHERE, UNKNOWN, MoveTables, expected_totals, reach
+from episafe.problems.listed_move import chance_key
+from episafe.problems.policy import Policy
+from episafe.problems.task import Task
+from episafe.storage.json_values import as_text, from_text
+from episafe.storage.state_reader import Saved, State, under
+from episafe.types import Array, IntArray
+
+FIRST_ROOM = 64  # rows that arrays begin with; they are doubled
+
+
+class ListedTraces:
+    """Traces as numbers, and the moves that they need as arrays.
+
+    Args:
+        task: what the learner is told; it must tell `move`.
+
+    Attributes:
+        fault: why some move could not be made, of the first that could not; "" if all could. It counts as the worst.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self.task, self.fault = task, ""
+        self._pairs: list[tuple[int, Any]] = []  # (h, w), by their numbers c
+        self._number: dict[tuple[int, Hashable], int] = {}
+        self._size = 0
+        H, S, A = task.reward.shape
+        self._chances = np.empty((FIRST_ROOM, H), dtype=np.int64)
+        self._tables = MoveTables(np.full((FIRST_ROOM, S, A), UNKNOWN), *np.zeros((2, FIRST_ROOM, S, A)))
+        self._counts = np.zeros((FIRST_ROOM, S), dtype=np.int64)
+        self._unknown = np.empty((FIRST_ROOM, 2), dtype=np.int64)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def take_in(self, trace: Any) -> None:
+        """One more trace."""
+        brought = self.task.read_trace(trace)
+        if self._size == len(self._chances):
+            self._chances = np.concatenate([self._chances, np.empty_like(self._chances)])
+        self._chances[self._size] = [-1 if w is None else self.number(h, w) for h, w in enumerate(brought)]
+        self._reach(self._chances[self._size : self._size + 1])
+        self._size += 1
+
+    def totals(self, policy: Policy, first: int = 0, stream: int = 0) -> Array:
+        """Expected total reward and utility (n − first, 2) of a policy on each trace from number `first` on.
+
+        The policy's own randomness is integrated, so that no `stream` is drawn from. What cannot be replayed adds
+        nothing from there on: both are lower bounds.
+        """
+        if len(policy.components) > 1:
+            parts = np.array([self.totals(component, first) for component in policy.components])
+            mean: Array = np.tensordot(policy.weights, parts, axes=1)
+            return mean
+        chances = self._chances[first : self._size]
+        found = np.empty((len(chances), 2))
+        expected_totals(self._tables, chances, self.task.initial_state, policy.table(), found)
+        return found
+
+    def number(self, h: int, w: Any) -> int:
+        """The number c of a step and what chance brings there."""
+        c = self._number.setdefault((h, chance_key(w)), len(self._pairs))
+        if c == len(self._pairs):
+            self._pairs.append((h, w))
+            if c == len(self._counts):
+                self._enlarge()
+        return c
+
+    def moves(self, c: int, states: IntArray) -> tuple[IntArray, Array, Array]:
+        """Next states, rewards and utilities (m, A) of a step and chance, from `states` (m,)."""
+        for s in states[self._tables.next_states[c, states, 0] == UNKNOWN].tolist():
+            self._ask(c, s)
+        next_states, rewards, utilities = self._tables
+        return next_states[c, states], rewards[c, states], utilities[c, states]
+
+    def reached(self) -> tuple[list[tuple[int, Any]], IntArray]:
+        """The pairs (h, w) by their numbers, and how many of the traces with c lead to state s by some actions, (C, S).
+
+        States of one trace and step differ by what was done alone; so w_h of a trace is one observation of what chance
+        brings in each of them.
+        """
+        return self._pairs, self._counts[: len(self._pairs)]
+
+    def state(self) -> State:
+        """The traces as named arrays; moves are asked for again."""
+        pairs = np.frombuffer(as_text([list(pair) for pair in self._pairs]).encode(), np.uint8)
+        return under("traces", {"pairs": pairs, "chances": self._chances[: self._size]})
+
+    @classmethod
+    def restored(cls, saved: Saved, task: Task) -> "ListedTraces":
+        """What `state` gave."""
+        made, saved = cls(task), saved.under("traces")
+        try:
+            pairs = from_text(saved.octets("pairs").decode())
+            numbers = [made.number(h, w) for h, w in pairs]
+            fits = numbers == list(range(len(pairs))) and all(h in range(task.horizon) for h, _ in pairs)
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            saved.refuse("pairs", f"cannot be read ({error})")
+        chances = saved.wholes("chances", (None, task.horizon), -1, len(pairs))
+        steps = np.array([h for h, _ in pairs] + [0])[chances]
+        if not fits or ((chances >= 0) & (steps != np.arange(task.horizon))).any():
+            saved.refuse("chances", "does not fit its pairs")
+        made._chances, made._size = np.concatenate([chances, chances[:0]]), len(chances)
+        if made._size < FIRST_ROOM:
+            made._chances = np.concatenate([chances, np.empty((FIRST_ROOM - made._size, task.horizon), dtype=np.int64)])
+        made._reach(chances)
+        return made
+
+    def _reach(self, chances: IntArray) -> None:
+        """Count where traces lead, once all moves on the way are known."""
+        start, counts, unknown = self.task.initial_state, self._counts, self._unknown
+        while met := reach(self._tables.next_states, chances, start, counts, unknown, 0):
+            for c, s in unknown[:met].tolist():
+                self._ask(c, s)
+        reach(self._tables.next_states, chances, start, counts, unknown, 1)
+
+    def _ask(self, c: int, state: int) -> None:
+        """Ask `move` where a step, a chance and a state lead by each action."""
+        (h, w), (next_states, rewards, utilities) = self._pairs[c], self._tables
+        for action in range(self.task.num_actions):
+            try:
+                following, reward, utility = self.task.moved(h, state, action, w)
+                in_range = 0 <= following < self.task.num_states
+                made = (following, reward, utility) if in_range else (NOWHERE, 0.0, 0.0)
+            except Exception as error:  # nobody can say what would have happened: it counts as the worst
+                made = (NOWHERE, 0.0, 0.0)
+                self.fault = self.fault or f"at step {h}, state {state}, action {action}, chance {w!r}: {error}"
+            next_states[c, state, action], rewards[c, state, action], utilities[c, state, action] = made
+
+    def _enlarge(self) -> None:
+        known, room = self._tables, np.full_like(self._tables.next_states, UNKNOWN)
+        joined = (
+            np.concatenate([part, more]) for part, more in zip(known, (room, *np.zeros((2, *room.shape))), strict=True)
+        )
+        self._tables = MoveTables(*joined)
+        self._counts = np.concatenate([self._counts, np.zeros_like(self._counts)])

@@ -1,0 +1,252 @@
+"""The incumbent of a folder is the one that it was kept with, unless a person says that it was replaced, and why."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import episafe as es
+from episafe.deployment import session as session_module
+from episafe.deployment.incumbent_identity import MOST, Incumbent
+from episafe.problems.policy import TablePolicy
+from episafe.storage.json_values import from_text
+from stored import by_tuples
+from test_session import frames, played
+
+CARRYING = np.array([1.0, 0.0])
+
+
+def at_b(h, state):
+    """Differs from the incumbent of `by_tuples` at some states, and not at the start."""
+    return np.array([0.5, 0.5]) if state[1] == "b" else CARRYING
+
+
+def everywhere(h, state):
+    return np.array([0.4, 0.6])
+
+
+def world(incumbent=None):
+    cmdp = by_tuples()
+    if incumbent is not None:
+        cmdp.task = replace(cmdp.task, safe_policy=cmdp.task.as_policy(incumbent))
+    return cmdp
+
+
+def model(cmdp):
+    return es.OPSE(cmdp.task, es.Constants.tuned(cmdp.task).replace(C_r=0.05, C_u=0.01))
+
+
+def observing(cmdp):
+    return es.OPSE(cmdp.task, es.Constants.proposing(), certifier=es.certify.Observation(0.1))
+
+
+def live(session, cmdp, count, seed=0):
+    """Deploy and report; the last two are left out."""
+    rng = np.random.default_rng(seed)
+    for k in range(count):
+        made = session.deploy(rng)
+        states, actions = [cmdp.task.initial_state], []
+        for h in range(cmdp.task.horizon):
+            actions.append(int(made.policy.act(h, states[-1], rng)))
+            states.append(cmdp.sample(h, states[-1], actions[-1], rng))
+        if k < count - 2:
+            session.learn(es.Episode(states, actions), deployment=made.id)
+
+
+def kept(folder, build=model, count=8, **given):
+    with es.open(folder, agent=build(world()), **given) as session:
+        live(session, world(), count)
+
+
+@pytest.mark.parametrize("build", [model, observing])
+@pytest.mark.parametrize("checkpointed", [False, True])
+@pytest.mark.parametrize("swapped", [at_b, everywhere])
+def test_a_swapped_incumbent_is_refused_until_a_person_says_so(tmp_path, monkeypatch, build, checkpointed, swapped):
+    monkeypatch.setattr(session_module, "CHECKPOINT_EVERY", 0.0 if checkpointed else 1e9)
+    kept(tmp_path, build)
+    before = (tmp_path / "journal.log").read_bytes()
+    with pytest.raises(ValueError, match=r"kept with another incumbent: (at step|its table)"):
+        es.open(tmp_path, agent=build(world(swapped)))
+    assert (tmp_path / "journal.log").read_bytes().startswith(before)
+    (damage,) = es.audit(tmp_path, agent=build(world(swapped))).damage
+    assert "not the one that was recorded: at step" in damage or "names another agent" in damage
+    with es.open(tmp_path, agent=build(world(swapped)), new_incumbent="Ada: the old one wears the pump out") as session:
+        assert session.status().reported == 6 and session.status().num_missing == 2
+        live(session, world(swapped), 8, seed=1)
+    with es.open(tmp_path, agent=build(world(swapped))) as session:
+        live(session, world(swapped), 5, seed=2)
+    for wrong in (world(), world(lambda h, state: np.array([0.7, 0.3]))):
+        with pytest.raises(ValueError, match="another incumbent"):
+            es.open(tmp_path, agent=build(wrong))
+    with pytest.raises(ValueError, match="leave out new_incumbent, or a later change would pass unseen"):
+        es.open(tmp_path, agent=build(world(swapped)), new_incumbent="Ada: once more")
+    found = es.audit(tmp_path, agent=build(world(swapped)))
+    assert found.damage == [] and found.replaced == ["Ada: the old one wears the pump out"]
+    events = [json.loads(line) for line in found.lines if '"what":"incumbent"' in line]
+    assert [event["reason"] for event in events] == found.replaced
+    assert 0 < found.recomputed < found.num_plans == found.checked
+
+
+def test_every_opening_after_that_goes_on_bit_for_bit(tmp_path, monkeypatch):
+    """With checkpoints or without, the next plan is the same."""
+    plans = []
+    for every in (0.0, 1e9):
+        monkeypatch.setattr(session_module, "CHECKPOINT_EVERY", every)
+        folder = tmp_path / str(every)
+        kept(folder, observing, 30)
+        with es.open(folder, agent=observing(world(at_b)), new_incumbent="Ada") as session:
+            live(session, world(at_b), 30, seed=1)
+        with es.open(folder, agent=observing(world(at_b))) as session:
+            plan = session.plan()
+            plans.append((plan.id, plan.source, plan.lam, plan.utility_bound, plan.deployment))
+    assert plans[0] == plans[1] and plans[0][-1] == 60
+
+
+def test_numbers_go_on_and_old_plans_count_for_nothing(tmp_path):
+    kept(tmp_path, observing, 6)
+    with es.open(tmp_path, agent=observing(world(at_b)), new_incumbent="Ada") as session:
+        old = max(frame.notes["plan"] for frame in frames(tmp_path) if frame.kind == 2)
+        late, rng = min(session.book.waiting), np.random.default_rng(3)
+        made = session.deploy(rng)
+        assert made.plan.id == old + 1 and made.id == 6
+        session.learn(es.Episode([(0.0, "a")] * 4, [0] * 3), deployment=late)
+        assert session.agent.certificate.num_episodes == 0 and session.agent.num_learned == 5
+
+
+def test_a_halt_outlives_the_incumbent(tmp_path):
+    with es.open(tmp_path, agent=model(world())) as session:
+        live(session, world(), 5)
+        session.halt("the pump is broken")
+    with es.open(tmp_path, agent=model(world(at_b)), new_incumbent="Ada") as session:
+        assert session.plan().reason == "halted: the pump is broken"
+
+
+def test_a_crash_while_it_is_replaced_leaves_a_folder_that_opens(tmp_path, monkeypatch):
+    monkeypatch.setattr(session_module, "CHECKPOINT_EVERY", 0.0)
+    kept(tmp_path, observing)
+    with monkeypatch.context() as patched:
+        patched.setattr("episafe.deployment.opening._replace_incumbent", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            es.open(tmp_path, agent=observing(world(at_b)), new_incumbent="Ada")
+    es.open(tmp_path, agent=observing(world())).close()
+    es.open(tmp_path, agent=observing(world(at_b)), new_incumbent="Ada").close()
+    es.open(tmp_path, agent=observing(world(at_b))).close()
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
+def test_a_checkpoint_from_before_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(session_module, "CHECKPOINT_EVERY", 0.0)
+    kept(tmp_path)
+    old = {path: path.read_bytes() for path in tmp_path.glob("checkpoint-*.npz")}
+    assert old
+    es.open(tmp_path, agent=model(world(at_b)), new_incumbent="Ada").close()
+    for path, data in old.items():
+        path.write_bytes(data)
+    with pytest.raises(es.DamagedFile, match="checkpoints are older than the incumbent: delete them"):
+        es.open(tmp_path, agent=model(world(at_b)))
+
+
+def with_table(cmdp, table):
+    return es.OPSE(replace(cmdp.task, safe_policy=TablePolicy(table)), es.Constants.tuned(cmdp.task))
+
+
+def test_of_a_listed_task_the_table_is_the_identity(tmp_path):
+    cmdp, rng = es.make("streaming", seed=3), np.random.default_rng(0)
+    table = cmdp.task.safe_policy.table()
+    other = table.copy()
+    other[-1, -1] = other[-1, -1][::-1]
+    with es.open(tmp_path, agent=with_table(cmdp, table)) as session:
+        for _ in range(4):
+            made = session.deploy(rng)
+            session.learn(played(made, rng, cmdp), deployment=made.id)
+    assert not any("incumbent" in frame.notes for frame in frames(tmp_path))
+    with pytest.raises(ValueError, match="another incumbent: its table, or what it does at the start"):
+        es.open(tmp_path, agent=with_table(cmdp, other))
+    es.open(tmp_path, agent=with_table(cmdp, other), new_incumbent="Ada").close()
+    es.open(tmp_path, agent=with_table(cmdp, other)).close()
+    assert es.audit(tmp_path, agent=with_table(cmdp, other)).damage == []
+    found = es.audit(tmp_path)  # which can build it with its first incumbent only
+    assert found.damage == [] and found.recomputed is None and found.replaced == ["Ada"]
+    with pytest.raises(ValueError, match="another agent or task"):
+        es.open(tmp_path, agent=es.OPSE(replace(cmdp.task, horizon=4), es.Constants.paper("streaming")))
+
+
+def test_bandits_have_an_incumbent_too(tmp_path):
+    task = es.bandits.make("finite", seed=0).task
+    other = replace(task, safe_policy=np.roll(task.safe_policy, 1))
+    es.open(tmp_path, agent=es.bandits.OPLBSP(task, 1000)).close()
+    with pytest.raises(ValueError, match="another incumbent"):
+        es.open(tmp_path, agent=es.bandits.OPLBSP(other, 1000))
+    es.open(tmp_path, agent=es.bandits.OPLBSP(other, 1000), new_incumbent="Ada").close()
+    es.open(tmp_path, agent=es.bandits.OPLBSP(other, 1000)).close()
+
+
+def test_a_version_stands_for_the_incumbent_and_nothing_else_is_asked(tmp_path):
+    kept(tmp_path, incumbent_version="2.1")
+    assert not any("incumbent" in frame.notes for frame in frames(tmp_path) if frame.kind == 4)
+    es.open(tmp_path, agent=model(world(at_b)), incumbent_version="2.1").close()
+    for version in ("2.2", ""):
+        with pytest.raises(ValueError, match=f"its version is '{version}', and was '2.1'"):
+            es.open(tmp_path, agent=model(world()), incumbent_version=version)
+    es.open(tmp_path, agent=model(world(at_b)), incumbent_version="2.2", new_incumbent="Ada").close()
+    es.open(tmp_path, agent=model(world(at_b)), incumbent_version="2.2").close()
+    assert es.audit(tmp_path, agent=model(world(at_b))).damage == []
+
+
+def test_probabilities_that_differ_by_rounding_are_the_same(tmp_path):
+    kept(tmp_path)
+    noise = lambda h, state: np.array([1 - 1e-8, 1e-8]) if h else CARRYING  # noqa: E731
+    es.open(tmp_path, agent=model(world(noise))).close()
+
+
+def test_an_incumbent_that_cannot_say_loses_no_report(tmp_path):
+    def broken(h, state):
+        if state[1] == "b":
+            raise ZeroDivisionError
+        return CARRYING
+
+    with es.open(tmp_path, agent=model(world(broken))) as session:
+        session.learn(es.Episode([(0.0, "a"), (0.1, "b"), (0.5, "a"), (0.5, "a")], [0, 0, 0]))
+    said = [frame.notes["incumbent"] for frame in frames(tmp_path) if frame.kind == 4]
+    assert said == [[1.0, None, 1.0]]
+    es.open(tmp_path, agent=model(world())).close()
+
+
+def test_what_is_asked_for_again_is_bounded_and_of_all_times(tmp_path):
+    asked = []
+
+    def counting(h, state):
+        asked.append(state)
+        return CARRYING
+
+    task = world(counting).task
+    known = Incumbent(task, {"fingerprint": "a"})
+    for k in range(5000):
+        known.noted((es.Episode([(float(k), "a")] * 4, [0, 1, 0]),))
+    restored = Incumbent(task, {"fingerprint": "a"})
+    restored.restore(known.state())
+    asked.clear()
+    assert restored.differing("a", "") == "" and MOST // 3 < len(asked) <= MOST
+    times = np.array([state[0] for state in asked])
+    assert np.histogram(times, 5, (0, 5000))[0].min() > 5
+    steps = {from_text(place)[0] for _, place, _ in known._sample}
+    assert steps == {0, 1, 2}
+
+
+def test_a_simulated_run_is_not_resumed_with_another_incumbent(tmp_path):
+    ours, theirs = world(), world(at_b)
+    es.run(ours, model(ours), 20, folder=tmp_path)
+    with pytest.raises(ValueError, match="another incumbent: at step"):
+        es.resume(tmp_path, 30, cmdp=theirs, agent=model(theirs))
+    assert "not the one that was recorded" in es.audit(tmp_path, agent=model(theirs)).damage[0]
+    es.resume(tmp_path, 30, cmdp=ours, agent=model(ours))
+
+
+@pytest.mark.parametrize("given", [" ", 7])
+def test_a_reason_is_words(tmp_path, given):
+    with pytest.raises(ValueError, match="give a reason in words"):
+        es.open(tmp_path, agent=model(world()), new_incumbent=given)

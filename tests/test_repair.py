@@ -1,0 +1,239 @@
+"""Repair: the longest provable beginning is kept, the rest put beside it; nothing is given twice, no halt is lost."""
+
+import json
+import shutil
+from functools import partial
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import episafe as es
+import frame_faults
+import session_faults
+from episafe.cli import app
+from episafe.deployment.frame_kinds import Kind
+from frame_faults import CHAIN, frames_of, played, tuned
+from test_journal import observing, same_record
+from test_journal_faults import _quick_disk, contents, put, used  # noqa: F401
+
+
+def fresh():
+    return es.OPSE(CHAIN.task, es.Constants.proposing(), certifier=es.certify.FreshData())
+
+
+def flip(folder, place, name="journal.log"):
+    data = bytearray((folder / name).read_bytes())
+    data[place] ^= 1
+    (folder / name).write_bytes(bytes(data))
+
+
+def issued(folder):
+    """How many plans and deployments a log knows of."""
+    plans = [frame.notes["plan"] for frame in frames_of(folder) if frame.kind == Kind.PLAN]
+    return max(plans) + 1, sum(frame.kind == Kind.DEPLOY for frame in frames_of(folder))
+
+
+def test_every_frame_that_is_damaged_costs_what_stands_behind_it_and_no_more(tmp_path):
+    frame_faults.live_journal(tmp_path / "whole")
+    whole, frames = (tmp_path / "whole" / "journal.log").read_bytes(), frames_of(tmp_path / "whole")
+    plans, deployments = issued(tmp_path / "whole")
+    for frame in frames[1:]:
+        shutil.copytree(tmp_path / "whole", folder := tmp_path / str(frame.number))
+        flip(folder, frame.offset + 70)
+        damaged = (folder / "journal.log").read_bytes()
+        with pytest.raises(es.DamagedFile):
+            es.open(folder, agent=tuned())
+        found = es.repair(folder)
+        kept = (folder / "journal.log").read_bytes()
+        assert found.frames == frame.number and kept.startswith(whole[: frame.offset])
+        assert (folder / found.dropped / "journal.log").read_bytes() == damaged[frame.offset :]
+        assert found.reports == sum(f.kind == Kind.REPORT for f in frames[frame.number + 1 :])
+        assert es.audit(folder).is_whole
+        with es.open(folder, agent=tuned()) as session:
+            assert session.status().stopped.startswith("halted: repaired: ")
+            assert session.book.started >= deployments and session.book.newest + 1 >= plans
+            session.resume_exploring("looked at")
+            made = session.deploy(np.random.default_rng(0))
+            assert made.id >= deployments and made.plan.id >= plans and made.plan.source == "safe"
+        assert es.audit(folder).is_whole and es.repair(folder).damage == []
+
+
+def test_a_first_frame_that_is_damaged_leaves_nothing_to_prove(tmp_path):
+    used(tmp_path).close()
+    flip(tmp_path, 60)
+    before = contents(tmp_path)
+    with pytest.raises(es.DamagedFile, match="not even its first frame"):
+        es.repair(tmp_path)
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("build", [observing, fresh])
+def test_what_was_lost_is_never_spent_again(tmp_path, build):
+    """Proposals, plans and deployments after the repair have other numbers than any before it."""
+    folder, rng = tmp_path / "shop", np.random.default_rng(0)
+    session = used(folder, build, 200)
+    before = session.agent.certificate
+    spent = before.ledger.num_candidates if build is observing else before.num_epochs
+    session.close()
+    flip(folder, frames_of(folder)[30].offset + 50)
+    plans = max(json.loads(line).get("plan", 0) for line in (folder / "audit.jsonl").read_text().splitlines())
+    found = es.repair(folder)
+    assert found.frames == 30 and found.deployments > 150
+    with es.open(folder, agent=build()) as session:
+        session.resume_exploring("looked at")
+        for _ in range(10):
+            made = session.deploy(rng)
+            assert made.id >= 200 and made.plan.id > plans
+            names = set(getattr(made.plan.policy, "names", ())) - {"incumbent"}
+            assert all(int(name.removeprefix("proposal-")) > spent for name in names)
+            session.learn(played(made.policy, rng), deployment=made.id)
+        after = session.agent.certificate
+        assert (after.ledger.num_candidates if build is observing else after.num_epochs) > spent
+        with pytest.raises(es.InvalidEpisode, match="deployment 150 was never made"):
+            session.learn(played(made.policy, rng), deployment=150)
+        session._journal.checkpoint(session.parts)
+    with es.open(folder, agent=build()) as session:
+        assert session.deploy(rng).id == made.id + 1
+    assert es.audit(folder).is_whole
+
+
+def test_reports_that_were_lost_can_be_made_again(tmp_path):
+    rng = np.random.default_rng(0)
+    session = used(tmp_path)
+    made = [session.deploy(rng) for _ in range(2)]
+    for one in made:
+        session.learn(played(one.policy, rng), deployment=one.id, episode_id=f"late {one.id}")
+    session.close()
+    first = next(frame for frame in frames_of(tmp_path) if frame.notes.get("id") == "late 3")
+    flip(tmp_path, first.offset + 50)
+    found = es.repair(tmp_path)
+    assert found.reports == 1 and found.names == ["late 4"] and found.episodes == 3 and found.deployments == 0
+    with es.open(tmp_path, agent=tuned()) as session:
+        assert session.status().num_missing == 2
+        for one in made:
+            session.learn(played(one.policy, rng), deployment=one.id, episode_id=f"late {one.id}")
+        assert session.status().num_missing == 0 and session.status().reported == 5
+    assert es.audit(tmp_path).is_whole
+
+
+def test_a_halt_that_only_the_trail_knows_stays_a_halt(tmp_path):
+    session = used(tmp_path)
+    session.halt("the pump is broken")
+    session.close()
+    halt = next(frame for frame in frames_of(tmp_path) if frame.kind == Kind.HALT)
+    with (tmp_path / "journal.log").open("r+b") as file:
+        file.truncate(halt.offset)
+    found = es.repair(tmp_path)
+    assert found.halts == ["the pump is broken"]
+    with es.open(tmp_path, agent=tuned()) as session:
+        assert "the pump is broken" in session.status().stopped
+        assert session.deploy(np.random.default_rng(0)).plan.source == "safe"
+
+
+@pytest.mark.parametrize("how", ["edited", "deleted", "no text"])
+def test_a_trail_alone_is_written_again_from_the_log_and_somebody_must_look(tmp_path, how):
+    used(tmp_path).close()
+    trail = tmp_path / "audit.jsonl"
+    whole = trail.read_bytes()
+    if how == "deleted":
+        trail.unlink()
+    else:
+        trail.write_bytes(whole.replace(b'"plan":1', b'"plan":7') if how == "edited" else b"\xff" + whole)
+    found = es.repair(tmp_path)
+    assert (found.reports, found.plans, found.deployments) == (0, 0 if how != "edited" else found.plans, 0)
+    with es.open(tmp_path, agent=tuned()) as session:
+        assert session.reported_ids == {"0", "1", "2"} and session.status().stopped.startswith("halted: repaired")
+    assert trail.read_bytes().startswith(whole) and es.audit(tmp_path).is_whole
+
+
+def test_a_checkpoint_that_is_ahead_bears_witness_and_is_put_aside(tmp_path):
+    used(tmp_path / "mine", observing).close()
+    shutil.copytree(tmp_path / "mine", tmp_path / "copy")
+    with es.open(tmp_path / "copy", agent=observing()) as session:
+        for _ in range(40):
+            session.deploy(np.random.default_rng(0))
+        session._journal.checkpoint(session.parts)
+    data = (tmp_path / "copy" / "checkpoint-0.npz").read_bytes()
+    put(tmp_path / "mine", data)
+    found = es.repair(tmp_path / "mine")
+    assert found.deployments == 40 and (tmp_path / "mine" / found.dropped / "checkpoint-0.npz").read_bytes() == data
+    with es.open(tmp_path / "mine", agent=observing()) as session:
+        assert session.deploy(np.random.default_rng(0)).id == 43
+
+
+def test_a_run_that_was_repaired_ends_as_if_nothing_had_happened(tmp_path):
+    expected = es.run(CHAIN, observing(), 300, seed=1)
+    es.run(CHAIN, observing(), 60, seed=1, folder=tmp_path)
+    for length in (120, 200):
+        es.resume(tmp_path, length)
+    second = [frame for frame in frames_of(tmp_path) if frame.kind == Kind.BATCH][1]
+    flip(tmp_path, second.offset + 400)
+    with pytest.raises(es.DamagedFile):
+        es.resume(tmp_path, 300)
+    found = es.repair(tmp_path)
+    assert found.episodes == 60 and "played again" in found.then
+    same_record(es.resume(tmp_path, 300), expected)
+    assert es.audit(tmp_path).is_whole and any("repaired" in fault for fault in es.audit(tmp_path).faults)
+
+
+@pytest.mark.parametrize("end", ["closed", "torn", "lines missing"])
+def test_a_folder_that_opens_is_not_changed(tmp_path, end):
+    used(tmp_path).close()
+    if end == "torn":
+        with (tmp_path / "journal.log").open("ab") as file:
+            file.write(b"eF2")
+    if end == "lines missing":
+        (tmp_path / "audit.jsonl").write_bytes(b"")
+    before = contents(tmp_path)
+    found = es.repair(tmp_path)
+    assert found.damage == [] and found.episodes == 3 and contents(tmp_path) == before
+    with es.open(tmp_path, agent=tuned()) as session:
+        assert session.status().stopped == ""
+        with pytest.raises(es.InUse):
+            es.repair(tmp_path)
+
+
+def test_a_repair_that_fails_half_way_is_made_again(tmp_path):
+    """Whichever call of the system fails: refused as before, or repaired; a second repair ends it."""
+    frame_faults.live_journal(tmp_path / "whole")
+    flip(tmp_path / "whole", frames_of(tmp_path / "whole")[9].offset + 70)
+    at = 0
+    while True:
+        at += 1
+        shutil.copytree(tmp_path / "whole", folder := tmp_path / str(at))
+        with session_faults.failing(at, once=True) as calls:
+            try:
+                es.repair(folder)
+                done = True
+            except OSError:
+                done = False
+        try:
+            with es.open(folder, agent=tuned()) as session:
+                assert session.status().stopped.startswith("halted: repaired")
+        except es.DamagedFile:
+            assert not done
+            es.repair(folder)
+        with es.open(folder, agent=tuned()) as session:
+            assert session.status().stopped.startswith("halted: repaired") and session.book.started >= 7
+        shutil.rmtree(folder)
+        if calls[0] < at:
+            break
+    assert at > 10
+
+
+def test_the_command(tmp_path):
+    run = partial(CliRunner().invoke, app)
+    used(tmp_path / "shop").close()
+    whole = run(["repair", str(tmp_path / "shop")])
+    assert whole.exit_code == 0 and "nothing to repair" in whole.output
+    flip(tmp_path / "shop", frames_of(tmp_path / "shop")[4].offset + 50)
+    found = run(["repair", str(tmp_path / "shop")])
+    assert found.exit_code == 0 and "resume_exploring" in found.output and "dropped-1" in found.output
+    flip(tmp_path / "shop", frames_of(tmp_path / "shop")[2].offset + 50)
+    said = json.loads(run(["repair", str(tmp_path / "shop"), "--json"]).output)
+    assert said["frames"] == 2 and said["dropped"] == "dropped-2"
+    flip(tmp_path / "shop", 60)
+    assert run(["repair", str(tmp_path / "shop")]).exit_code == 4
+    assert run(["repair", str(tmp_path)]).exit_code == 2
+    assert "episafe repair mine" in run(["repair", "--help"]).output
