@@ -29,6 +29,7 @@ from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.policy import MixturePolicy, Policy, TablePolicy
 from episafe.problems.sampled_problem import SampledCMDP, SampledTask
 from episafe.problems.task import Constraint, Task
+from episafe.runs.data_frames import load_records, results
 from episafe.runs.kept_run import resume
 from episafe.runs.live_episodes import play, play_batch
 from episafe.runs.measured_slack import measure_slack
@@ -84,12 +85,14 @@ __all__ = [
     "features",
     "from_gymnasium",
     "learn_log",
+    "load_records",
     "make",
     "measure_slack",
     "open",
     "play",
     "play_batch",
     "repair",
+    "results",
     "resume",
     "run",
 ]

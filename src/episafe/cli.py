@@ -286,15 +286,18 @@ def bandit(
     _experiment(compare, quick, out, "bandit-results", workers)
 
 
-@app.command(epilog="Example: `episafe report results`")
-def report(folder: Annotated[Path, typer.Argument(help="A folder with records.")]) -> None:
+@app.command(epilog="Example: `episafe report results --latex`")
+def report(
+    folder: Annotated[Path, typer.Argument(help="A folder with records.")],
+    latex: Annotated[bool, typer.Option("--latex", help="Write summary.tex too, for the booktabs package.")] = False,
+) -> None:
     """Write the report of the records in a folder: report.html, figures, summary.csv, summary.md."""
     from episafe.reports.report import write_report  # drawing libraries take a second to import
 
     with exit_codes():
         if not folder.is_dir():
             raise FileNotFoundError(f"there is no folder {folder}")
-        console.print(escape(f"wrote {write_report(folder)}"), highlight=False)
+        console.print(escape(f"wrote {write_report(folder, latex)}"), highlight=False)
 
 
 @app.command(epilog="Example: `episafe bench --quick --json`")

@@ -11,6 +11,9 @@ import numpy as np
 KEPT = "\n\t"  # the control characters that only move text
 REORDERING = {*"\u200e\u200f\u061c", *map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x206A))}  # of Unicode
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # how a cell begins that a spreadsheet computes
+TEX = str.maketrans({character: f"\\{character}" for character in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "–": "--",
+})  # fmt: skip
 MARKDOWN = str.maketrans({"\\": "\\\\", "|": "\\|", "`": "\\`", "<": "&lt;"})
 
 
@@ -48,3 +51,8 @@ def decimal(value: float) -> str:
 def markdown_cell(text: str) -> str:
     """A cell of a Markdown table, or a sentence: one line, and no markup of its own."""
     return one_line(text).translate(MARKDOWN)
+
+
+def latex_cell(text: str) -> str:
+    """A cell of a LaTeX table: one line, and no command of its own."""
+    return one_line(text).translate(TEX)

@@ -9,19 +9,20 @@ from episafe.reports.paper_figures import write_figures
 from episafe.reports.record_groups import Group, is_bandit
 from episafe.reports.report_page import to_html
 from episafe.reports.run_notes import software
-from episafe.reports.tables import to_csv, to_markdown
+from episafe.reports.tables import to_csv, to_latex, to_markdown
 from episafe.runs.record import EPISODES, Record, is_complete, load_settings
 from episafe.storage.atomic_files import write_text
 
 RECORDS, FIGURES = "records", "figures"
 
 
-def write_report(folder: str | Path) -> Path:
+def write_report(folder: str | Path, latex: bool = False) -> Path:
     """Writes report.html, summary.csv, summary.md and figures/ into `folder` and returns the path of report.html.
 
     Args:
         folder: has its records in records/, or right inside, or is itself one record. Unfinished records are left
             out, and the report says how many; a damaged one is a DamagedFile.
+        latex: whether to write the table as summary.tex too, for the booktabs package.
 
     Example:
         >>> from episafe.reports.report import write_report
@@ -56,6 +57,8 @@ def write_report(folder: str | Path) -> Path:
     write_figures(drawn, folder / FIGURES)
     write_text(folder / "summary.csv", to_csv(summaries))
     write_text(folder / "summary.md", to_markdown(summaries))
+    if latex:
+        write_text(folder / "summary.tex", to_latex(summaries))
     path = folder / "report.html"
     left_out = {"unfinished": len(found) - len(settings), "without exact values": inexact}
     extra = bandit_metrics.section(rounds, folder)

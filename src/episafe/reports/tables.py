@@ -5,8 +5,9 @@ import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
+from itertools import compress
 
-from episafe.plain_text import csv_cell, markdown_cell
+from episafe.plain_text import csv_cell, latex_cell, markdown_cell
 from episafe.reports.labels import check, in_rounds, name, replanning
 from episafe.reports.metrics import Interval, Summary
 from episafe.runs.record import ROUNDING
@@ -19,6 +20,7 @@ METRICS = [field.name for field in fields(Summary) if field.type is Interval]
 COUNTS = ("num_runs", "num_episodes", "total_violating_episodes", "violating_runs", "largest_violation")
 MAX_DECIMALS = 4
 FROM_MEMORY = ("oplb", "safe-lucb", "roful")  # agents whose papers' texts were not at hand
+NOT_IN_PAPERS = ("Violation (cancelling)", "Worst episode (mean over runs)", "Plans", "Episodes/s")
 NUM_WORDS = 5  # columns that hold words
 
 
@@ -45,6 +47,19 @@ def to_markdown(summaries: Sequence[Summary]) -> str:
     notes = [f"{' '.join(cells(summary)[:NUM_WORDS])}: {note}" for summary in summaries for note in summary.notes]
     said = [f"- {markdown_cell(note)}" for note in notes]
     return "\n".join([*lines, "", *said, ""] if said else [*lines, ""])
+
+
+def to_latex(summaries: Sequence[Summary]) -> str:
+    """The same table for a paper, with the rules of the booktabs package; what else must be known as comments."""
+    kept = [title not in NOT_IN_PAPERS for title in COLUMNS]
+    lines = [compress(line, kept) for line in (headings(summaries), *map(cells, summaries))]
+    head, *body = [" & ".join(map(latex_cell, line)) + r" \\" for line in lines]
+    said = [in_rounds(SAFE_MEANS, summaries), *beforehand(summaries), *(n for s in summaries for n in s.notes)]
+    return "\n".join([
+        *(f"% {latex_cell(sentence)}" for sentence in said),
+        rf"\begin{{tabular}}{{{'l' * NUM_WORDS}{'r' * (sum(kept) - NUM_WORDS)}}}",
+        r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}", "",
+    ])  # fmt: skip
 
 
 def headings(summaries: Sequence[Summary]) -> list[str]:

@@ -133,6 +133,19 @@ class Record:
         reward, utility = (normal_interval(totals[-last:]) for totals in (self.reward_totals, self.utility_totals))
         return (float(reward[0]), float(reward[1])), (float(utility[0]), float(utility[1]))
 
+    def to_frame(self) -> Any:
+        """A pandas DataFrame, a row an episode: what a plotting library or another language reads.
+
+        Columns: episode (from 1), plan_id, source, acting, lam, reward_value, utility_value, utility_bound and, where
+        only they are known, reward_total and utility_total. Of several constraints each has columns of its own.
+
+        Example:
+            >>> record.to_frame().to_parquet("run.parquet")  # doctest: +SKIP
+        """
+        from episafe.runs.data_frames import to_frame  # it reads records
+
+        return to_frame(self)
+
     def noting(self, **facts: str | int | float) -> "Record":
         """The same record with more said in its settings."""
         return replace(self, settings={**self.settings, **facts})

@@ -1,0 +1,109 @@
+"""Records as tables for other software: a row an episode, or a row a run. pandas is an extra, imported when used."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from episafe.runs.record import SETTINGS, Record, is_complete
+from episafe.types import Array
+
+
+def load_records(folder: str | Path) -> list[Record]:
+    """All finished records below `folder`, sorted by path; a damaged one is a DamagedFile.
+
+    Example:
+        >>> import episafe as es
+        >>> records = es.load_records("paper-results/quick")  # doctest: +SKIP
+    """
+    return [Record.load(path) for path in record_folders(folder)]
+
+
+def results(folder: str | Path) -> Any:
+    """One row a run, of all finished records below `folder`: where it lies, its settings, and what it came to.
+
+    Beside the settings there are `path`, `episodes`, `optimum`, `threshold`, `regret`, `violation`,
+    `violating_episodes`, `smallest_utility`, `incumbent_deployments`, `plans`; NaN where exact values are not known.
+    Every column has one type, so that `to_parquet` takes it and polars reads it. Returns a pandas DataFrame.
+
+    Example:
+        >>> import episafe as es
+        >>> es.results("paper-results/quick").groupby(["env", "agent"]).regret.mean()  # doctest: +SKIP
+    """
+    folder = Path(folder)
+    rows = [
+        {"path": path.relative_to(folder).as_posix(), **settings, **finals}
+        for path in record_folders(folder)
+        for settings, finals in [_row(Record.load(path))]
+    ]
+    names = dict.fromkeys(name for row in rows for name in row)
+    return _pandas().DataFrame({name: _column([row.get(name) for row in rows]) for name in names})
+
+
+def to_frame(record: Record) -> Any:
+    """One row an episode, counted from 1, as a pandas DataFrame; see `Record.to_frame`."""
+    columns: dict[str, Any] = {
+        "episode": np.arange(1, len(record.sources) + 1),
+        "plan_id": record.plan_ids,
+        "source": record.sources,
+        "acting": record.acting,
+        "lam": record.lams,
+        "reward_value": record.reward_values,
+        **_by_constraint("utility_value", record.utility_values),
+        **_by_constraint("utility_bound", record.utility_bounds),
+    }
+    if record.reward_totals is not None and record.utility_totals is not None:
+        columns |= {"reward_total": record.reward_totals, **_by_constraint("utility_total", record.utility_totals)}
+    return _pandas().DataFrame(columns)
+
+
+def record_folders(folder: str | Path) -> list[Path]:
+    """The folders of finished records below `folder`, itself included, sorted; an error where there is none."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"there is no folder {folder}")
+    found = sorted(path.parent for path in folder.rglob(SETTINGS) if is_complete(path.parent))
+    if not found:
+        raise ValueError(f"{folder} holds no finished record: give a folder that record.save or a command wrote into")
+    return found
+
+
+def _row(record: Record) -> tuple[Mapping[str, Any], dict[str, Any]]:
+    """The settings of a run, and what it came to."""
+    known = record.is_exact and len(record.sources) > 0
+    finals = {
+        "episodes": len(record.sources),
+        "optimum": record.optimum,
+        "threshold": record.threshold,
+        "regret": float(record.regret()[-1]) if known else np.nan,
+        "violation": float(np.sum(record.violation()[-1])) if known else np.nan,
+        "violating_episodes": float(record.violating().sum()) if known else np.nan,
+        "smallest_utility": float(np.min(record.utility_values)) if known else np.nan,
+        "incumbent_deployments": int((record.sources == "safe").sum()),
+        "plans": len(np.unique(record.plan_ids)),
+    }
+    return record.settings, finals
+
+
+def _column(values: Sequence[Any]) -> list[Any]:
+    """Values of one type: numbers where all are, else text; None where a run does not say."""
+    said = [value for value in values if value is not None]
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in said):
+        return [np.nan if value is None else value for value in values] if len(said) < len(values) else said
+    return (
+        list(values) if all(isinstance(value, bool) for value in said) else [v if v is None else str(v) for v in values]
+    )
+
+
+def _by_constraint(name: str, values: Array) -> dict[str, Array]:
+    """One column, or one a constraint where there are several: NAME_1, NAME_2, …"""
+    return {name: values} if values.ndim == 1 else {f"{name}_{i + 1}": values[:, i] for i in range(values.shape[1])}
+
+
+def _pandas() -> Any:
+    try:
+        import pandas
+    except ImportError as error:
+        raise ValueError("data frames need pandas: pip install episafe[frames]") from error
+    return pandas
