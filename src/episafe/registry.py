@@ -42,8 +42,8 @@ class Entry:
     Attributes:
         summary: one line, for `episafe list`.
         label: what reports call it.
-        colour, dash: how reports draw it: a colour of Okabe and Ito's colour-blind-safe set, the dash as plotly names
-            it; "" for whatever is left. Those with a colour come first, in the order of this registry.
+        colour, dash: how reports draw it: a colour of Okabe and Ito's colour-blind-safe set, a dash of
+            `reports.pictures`; "" for whatever is left. Those with a colour come first, in the order of this registry.
         story: what reports say it does, after its name.
         mdp, bandit: how it is built for either kind of problem; None where it is not for that kind.
         only_proposes: whether its constants only serve to propose.

@@ -1,11 +1,11 @@
 """An audit as a page that can be read without knowing the code: as text, and as HTML."""
 
-import html
 import json
 from collections import Counter
 from typing import Any
 
 from episafe.plain_text import one_line
+from episafe.reports.page_frame import render
 
 SHOWN = 12  # deployments listed at each end
 
@@ -30,6 +30,7 @@ CANNOT_SHOW = (
 
 BOUNDS = {"bound": ".6g", "margin": ".3g"}  # figures of a plan, None where it has none, and how they are written
 HEADER = ("from episode", "time", "plan", "deployed", "lower bound", "above threshold by", "episodes known", "because")
+WORDS = ("time", "deployed", "because")  # columns of words; the others hold numbers
 
 
 Rows = list[tuple[str, ...]]
@@ -204,27 +205,17 @@ def as_text(found: dict[str, Any], lines: list[str]) -> str:
 
 def as_html(found: dict[str, Any], lines: list[str]) -> str:
     """The page for a browser, without anything from elsewhere."""
-    colour = "#b00020" if found["damage"] or found["doubts"] else "#1b5e20"
-    body = "".join(_section_as_html(section) for section in sections(found, lines))
-    return (
-        '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>Audit of {html.escape(found['folder'])}</title><style>body{{font:16px/1.5 system-ui,sans-serif;"
-        "max-width:66rem;margin:2rem auto;padding:0 1rem;color:#222}h2{font-size:1.1rem;margin-top:2rem;border-bottom:"
-        f"1px solid #ddd}}h2:first-of-type,h2:first-of-type+ul{{color:{colour};font-weight:bold}}"
-        "li{margin:.2rem 0;overflow-wrap:anywhere}table{border-collapse:collapse;font-size:.85rem;width:100%}"
-        "th,td{border-bottom:1px solid #eee;padding:.25rem .6rem;text-align:left;vertical-align:top}"
-        "td{font-variant-numeric:tabular-nums}</style>"
-        f"<h1>Audit of {html.escape(found['folder'])}</h1><p>{SAFE_MEANS}</p>{body}</html>\n"
+    return render(
+        "audit.html",
+        title=f"Audit of {found['folder']}",
+        safe_means=SAFE_MEANS,
+        unsafe=bool(found["damage"] or found["doubts"]),
+        sections=[_section_as_values(section) for section in sections(found, lines)],
+        words=WORDS,
     )
 
 
-def _section_as_html(section: Section) -> str:
+def _section_as_values(section: Section) -> dict[str, Any]:
     title, sentences, rows = section
-    items = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in sentences)
-    text = f"<h2>{html.escape(title)}</h2><ul>{items}</ul>"
-    if not rows:
-        return text
-    header, *shown = _table(rows)
-    head = "".join(f"<th>{cell}</th>" for cell in header)
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in shown)
-    return f"{text}<table><tr>{head}</tr>{body}</table>"
+    headings, *shown = _table(rows) if rows else [[]]
+    return {"title": title, "sentences": sentences, "headings": headings, "rows": shown}

@@ -1,17 +1,16 @@
 """What only bandits are asked: when a learner beats the incumbent, how often it deploys it, what slack costs."""
 
-import base64
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from episafe.reports.labels import name, place_title
 from episafe.reports.metrics import Interval
-from episafe.reports.page_frame import row, table, text
-from episafe.reports.paper_figures import DPI, METADATA, save
+from episafe.reports.paper_figures import METADATA, save
+from episafe.reports.pictures import BLUE, GREY, Dots, Mark, Picture, Scale, Trace
 from episafe.reports.record_groups import Group, shortest
 from episafe.reports.tables import number, plus_minus
 from episafe.runs.record import Record, is_complete
@@ -43,31 +42,30 @@ def rounds(group: Group, records: Sequence[Record]) -> Rounds:
     return group, regrets, deployed, float(records[0].settings.get("deployment_bound", np.nan))
 
 
-def section(found: Sequence[Rounds], folder: Path) -> str:
-    """A section of the report, "" without bandits; also written as rounds.md beside it."""
+def section(found: Sequence[Rounds], folder: Path) -> dict[str, Any] | None:
+    """A section of the report, None without bandits; also written as rounds.md beside it."""
     played = [(group, seed, regret) for group, regrets, _, _ in found for seed, regret in regrets]
     incumbents = {(group.where, seed): regret for group, seed, regret in played if group.agent == "incumbent"}
     rows = [_cells(one, incumbents) for one in found if one[0].agent != "incumbent"]
     rows = [cells for cells in rows if cells]
     if not rows:
-        return ""
+        return None
     slack = _slack_curve(folder / SLACK)
     lines = ["| " + " | ".join(cells) + " |" for cells in (HEADINGS, ["---"] * len(HEADINGS), *rows)] + [""]
-    parts = [
-        "<h2>Against the incumbent</h2>",
-        f'<p class="sub">{text(KEY)}</p>',
-        table(HEADINGS, [row(cells, NUM_WORDS) for cells in rows], NUM_WORDS),
-    ]
+    pictures = _pictures(slack) if slack else []
     if slack:
         lines += ["| Slack ξ | Regret | Incumbent deployments |", "|---|---:|---:|"]
         lines += [f"| {xi:g} | {plus_minus(regret)} | {plus_minus(used)} |" for xi, regret, used in slack]
-        parts += [
-            "<h3>Regret as the slack shrinks</h3>",
-            f'<p class="sub">{text(SLACK_KEY)}</p>',
-            f'<img alt="Regret against slack" style="max-width:46rem;width:100%" src="{_drawn(slack, folder)}">',
-        ]
+        _write_figure(pictures, folder)
     write_text(folder / "rounds.md", "\n".join([*lines, ""]))
-    return "\n".join(parts)
+    return {
+        "key": KEY,
+        "headings": HEADINGS,
+        "rows": rows,
+        "num_words": NUM_WORDS,
+        "slack": pictures,
+        "slack_key": SLACK_KEY,
+    }
 
 
 def _cells(of: Rounds, incumbents: Mapping[tuple[str, int], Array]) -> list[str]:
@@ -109,23 +107,41 @@ def _slack_curve(folder: Path) -> list[tuple[float, Interval, Interval]]:
     return [(slack, *(Interval.over(list(x)) for x in zip(*found[slack], strict=True))) for slack in sorted(found)]  # type: ignore[misc]
 
 
-def _drawn(slack: Sequence[tuple[float, Interval, Interval]], folder: Path) -> str:
-    """The figure as files, and as the address of an inline image."""
-    drawn = Figure(figsize=(9, 3.6), layout="constrained")
-    xi = [x for x, _, _ in slack]
+def _pictures(slack: Sequence[tuple[float, Interval, Interval]]) -> list[Picture]:
+    """Regret and incumbent deployments against the slack, both logarithmic, each with the slope that is expected."""
+    xi = np.log10([x for x, _, _ in slack])
+    ticks = tuple((float(at), f"{x:g}") for at, (x, _, _) in zip(xi, slack, strict=True))
+    room = 0.05 * (float(np.ptp(xi)) or 1.0)
+    across = Scale("slack ξ, logarithmic", float(xi.min()) - room, float(xi.max()) + room, ticks)
+    found = []
     panels = (("Regret", [r for _, r, _ in slack], -1.0), ("Incumbent deployments", [u for _, _, u in slack], -2.0))
-    for axes, (title, values, power) in zip(drawn.subplots(1, 2), panels, strict=True):
+    for title, values, power in panels:
         mean = np.array([value.mean for value in values])
-        axes.errorbar(xi, mean, [value.half_width for value in values], marker="o", capsize=3, color="#0072B2")
-        guide = mean[-1] * (np.array(xi) / xi[-1]) ** power
-        axes.plot(xi, guide, ":", color="#6B6B6B", label=f"slope {power:g}")
-        axes.set(xscale="log", yscale="log", xlabel="slack ξ", title=title)
-        axes.set_xticks(xi, [f"{x:g}" for x in xi])
-        axes.minorticks_off()
+        high = mean + np.array([value.half_width for value in values])
+        low = np.maximum(2 * mean - high, 0.1 * mean)
+        y = np.log10(np.array([low, mean, high]))
+        guide = y[1, -1] + power * (xi - xi[-1])
+        bars = [Trace(np.full(2, x), y[[0, 2], i], BLUE) for i, x in enumerate(xi)]
+        slope = Trace(xi, guide, GREY, f"slope {power:g}", "dot")
+        marks: list[Mark] = [
+            slope,
+            *bars,
+            Trace(xi, y[1], BLUE, "mean and 95 % interval over runs"),
+            Dots(xi, y[1], BLUE, size=3),
+        ]
+        drawn = np.concatenate([y.ravel(), guide])
+        decades = range(int(np.floor(np.nanmin(drawn))), int(np.ceil(np.nanmax(drawn))) + 1)
+        down = Scale(
+            f"{title.lower()}, logarithmic", decades[0], decades[-1], tuple((k, f"{10.0**k:,g}") for k in decades)
+        )
+        found.append(Picture(title, across, down, marks))
+    return found
+
+
+def _write_figure(pictures: Sequence[Picture], folder: Path) -> None:
+    drawn = Figure(figsize=(9, 3.6), layout="constrained")
+    for axes, picture in zip(drawn.subplots(1, 2), pictures, strict=True):
+        picture.draw(axes)
         axes.legend(frameon=False)
-        axes.spines[["top", "right"]].set_visible(False)
     for kind in METADATA:
         save(drawn, folder / f"{FIGURE}.{kind}", kind)
-    image = io.BytesIO()
-    drawn.savefig(image, format="png", dpi=DPI, metadata=METADATA["png"])
-    return "data:image/png;base64," + base64.b64encode(image.getvalue()).decode()

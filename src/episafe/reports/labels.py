@@ -15,8 +15,8 @@ class Style:
 
     Attributes:
         colour: of Okabe and Ito's colour-blind-safe set.
-        dash: the pattern, as plotly names it.
-        marker: as plotly names it; only where two rows of a chart share an agent.
+        dash: the pattern, by its name in `pictures.DASHES`.
+        marker: its shape; only where two rows of a chart share an agent.
         width: in points; falls along the rows of a chart, so that lines on top of each other are all seen.
     """
 

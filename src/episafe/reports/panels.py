@@ -9,8 +9,9 @@ import numpy as np
 
 from episafe.reports.labels import Style, in_rounds, label, name, place_title, styles
 from episafe.reports.metrics import Curve, Curves, Summary
+from episafe.reports.pictures import Band, Picture, Scale, Trace
 from episafe.runs.record import ROUNDING
-from episafe.types import Array
+from episafe.types import Array, IntArray
 
 DWARFED = 20.0  # a regret this many times the next one flattens all the others on a linear axis
 UNSEEN = 30.0  # a violation this many times smaller than the largest looks like zero on a linear axis
@@ -53,6 +54,13 @@ class Axis:
         drawn = self.position(candidates)
         return candidates[(self.low <= drawn) & (drawn <= self.ends[1])]
 
+    def scale(self) -> Scale:
+        """The axis for a page."""
+        if not self.unit:
+            return Scale.linear("", *self.ends, NUM_TICKS)
+        ticks = self.ticks()
+        return Scale("", *self.ends, tuple((float(self.position(y)), f"{y:,g}") for y in ticks))
+
 
 @dataclass(frozen=True, eq=False)
 class Line:
@@ -78,6 +86,30 @@ class Panel:
     axis: Axis
     rounds: bool
     remark: tuple[str, ...] = ()
+
+    def picture(self) -> Picture:
+        """The panel for a page: bands below all lines."""
+        x, y = self._x(self.lines[0].curve.episodes), self.axis.position
+        bands = [
+            Band(self._across(one.curve.episodes), y(one.curve.low), y(one.curve.high), one.style.colour)
+            for one in self.lines
+        ]
+        traces = [
+            Trace(self._across(one.curve.episodes), y(one.curve.mean), one.style.colour, one.label, one.style.dash,
+                  one.style.width * 0.75, one.style.marker)
+            for one in self.lines
+        ]  # fmt: skip
+        return Picture(self.title, x, self.axis.scale(), [*bands, *traces], self.remark)
+
+    def _across(self, episodes: IntArray) -> Array:
+        return np.log10(episodes) if self.rounds else episodes.astype(np.float64)
+
+    def _x(self, episodes: IntArray) -> Scale:
+        low, high = self._across(episodes[[0, -1]]).tolist()
+        if not self.rounds:
+            return Scale.linear("episode", 0.0, high, 4)
+        decades = range(math.ceil(low), math.floor(high) + 1)
+        return Scale("round", low, max(high, low + 1e-9), tuple((float(k), f"{10**k:,}") for k in decades))
 
 
 @dataclass(frozen=True, eq=False)

@@ -61,8 +61,8 @@ def write_report(folder: str | Path, latex: bool = False) -> Path:
         write_text(folder / "summary.tex", to_latex(summaries))
     path = folder / "report.html"
     left_out = {"unfinished": len(found) - len(settings), "without exact values": inexact}
-    extra = bandit_metrics.section(rounds, folder)
-    write_text(path, to_html(summaries, drawn, software(settings.values()), left_out, extra))
+    bandits = bandit_metrics.section(rounds, folder)
+    write_text(path, to_html(summaries, drawn, software(settings.values()), left_out, bandits))
     return path
 
 

@@ -1,14 +1,14 @@
 """The report as one HTML file that opens offline: outcome first, then charts, numbers, and how to read them."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from episafe.registry import REGISTRY
 from episafe.reports import findings
 from episafe.reports.labels import are_rounds, in_rounds, label, name, place_title, replanning
 from episafe.reports.metrics import Summary
-from episafe.reports.page_frame import items, page, row, table, text
+from episafe.reports.page_frame import render
 from episafe.reports.panels import Chart, size
-from episafe.reports.plotly_charts import fragment, script
 from episafe.reports.tables import NUM_WORDS, SAFE_MEANS, beforehand, cells, headings, plus_minus
 
 TITLE, BANDIT_TITLE = "Safe exploration: regret and violation", "Safe linear bandits: regret and violation"
@@ -25,137 +25,113 @@ def to_html(
     charts: Sequence[Chart],
     software: Mapping[str, Sequence[str]],
     left_out: Mapping[str, int],
-    extra: str = "",
+    bandits: Mapping[str, Any] | None = None,
 ) -> str:
-    """The whole report; `left_out` says how many runs are not in it, by reason; `extra` is a section of its own."""
+    """The whole report; `left_out` says how many runs are not in it, by reason; `bandits` is a section of its own."""
     by_place = {chart.place: [one for one in summaries if one.group.place == chart.place] for chart in charts}
-    title = BANDIT_TITLE if are_rounds(summaries) else TITLE
-    head = f"<h1>{text(title)}</h1>\n{_headline(summaries, by_place, left_out)}\n{_charts(charts, by_place)}"
-    sections = (head, extra, _numbers(by_place), _notes(summaries), _made_with(summaries, software))
-    return page(title, "\n".join(section for section in sections if section), script())
+    versions = ", ".join(f"{package} {' and '.join(found)}" for package, found in software.items())
+    return render(
+        "report.html",
+        title=BANDIT_TITLE if are_rounds(summaries) else TITLE,
+        **_headline(summaries, by_place, left_out),
+        places=[place_title(place) for place in by_place],
+        matrix=_matrix(summaries, by_place),
+        charts=[_problem(chart, by_place[chart.place]) for chart in charts],
+        drawn_as="Lines are means over runs, bands 95 % t-intervals.",
+        bandits=bandits,
+        numbers=_numbers(by_place),
+        **_notes(summaries),
+        versions=versions or "The records do not name versions.",
+        settings=[_provenance(summary) for summary in summaries],
+    )
 
 
-def _headline(summaries: Sequence[Summary], by_place: Places, left_out: Mapping[str, int]) -> str:
+def _headline(summaries: Sequence[Summary], by_place: Places, left_out: Mapping[str, int]) -> dict[str, Any]:
     safe, unsafe = findings.safe_and_unsafe(summaries)
     problems = findings.plural(len(by_place), "problem family").replace("familys", "families")
-    lines = [
-        f"<p>{text(in_rounds(SAFE_MEANS, summaries))}</p>",
-        f'<p class="sub">{text(f"{problems}, {size(summaries)} for each agent")}</p>',
-    ]
-    if safe:
-        lines.append(f'<p class="lead safe"><b>✓ Never violated:</b> {text("; ".join(safe))}</p>')
-    if unsafe:
-        lines.append(f'<p class="lead unsafe"><b>✗ Violated:</b> {text("; ".join(unsafe))}</p>')
     caveats = findings.caveat(summaries), " ".join(beforehand(summaries)), findings.few_runs(summaries)
-    lines += [f'<p class="caveat">{text(caveat)}</p>' for caveat in caveats if caveat]
-    lines += [
-        f'<p class="warning">{findings.plural(count, "run")} left out: {text(reason)}.</p>'
-        for reason, count in left_out.items()
-        if count
-    ]
     variants = dict.fromkeys(variant for _, variant in by_place if variant in findings.VARIANTS)
-    keys = [f"The {variant} variant {findings.VARIANTS[variant]}" for variant in variants]
-    return "\n".join([*lines, _matrix(summaries, by_place), *(f'<p class="key">{text(key)}</p>' for key in keys)])
+    left = [f"{findings.plural(count, 'run')} left out: {why}." for why, count in left_out.items() if count]
+    return {
+        "safe_means": in_rounds(SAFE_MEANS, summaries),
+        "size": f"{problems}, {size(summaries)} for each agent",
+        "safe": "; ".join(safe),
+        "unsafe": "; ".join(unsafe),
+        "caveats": [caveat for caveat in caveats if caveat],
+        "left_out": left,
+        "keys": [
+            in_rounds(MATRIX_KEY, summaries),
+            *(f"The {variant} variant {findings.VARIANTS[variant]}" for variant in variants),
+        ],
+    }
 
 
-def _matrix(summaries: Sequence[Summary], by_place: Places) -> str:
+def _matrix(summaries: Sequence[Summary], by_place: Places) -> list[dict[str, Any]]:
     """Agents down, problems across; a cell says safe or not, at what regret, and how much was the incumbent's."""
-    head = "".join(f'<th scope="col">{text(place_title(place))}</th>' for place in by_place)
     rows = []
     for agent, level in dict.fromkeys(map(_matrix_row, summaries)):
         shown = [[s for s in at if _matrix_row(s) == (agent, level)] for at in by_place.values()]
-        title = text(name(agent)) + (f"<br><small>check: {text(level)}</small>" if level else "")
-        cells = "".join(map(_cell, by_place, shown))
-        rows.append(f'<tr><th scope="row">{title}</th>{cells}</tr>')
-    return (
-        f'<div class="scroll"><table class="matrix"><thead><tr><td></td>{head}</tr></thead>'
-        f'<tbody>{"".join(rows)}</tbody></table></div>\n<p class="key">{text(in_rounds(MATRIX_KEY, summaries))}</p>'
-    )
+        rows.append({"agent": name(agent), "level": level, "cells": list(map(_cell, shown))})
+    return rows
 
 
 def _matrix_row(summary: Summary) -> tuple[str, str]:
     return summary.group.agent, summary.group.level if summary.has_incumbent else ""
 
 
-def _cell(place: tuple[str, str], summaries: Sequence[Summary]) -> str:
-    """A cell; narrow screens show its place in it, for lack of columns."""
-    where = f'data-place="{text(place_title(place))}"'
+def _cell(summaries: Sequence[Summary]) -> dict[str, Any]:
+    """What one agent did on one problem; empty where it was not run."""
     if not summaries:
-        return f"<td {where}>not run</td>"
-    kind = "unsafe" if any(s.total_violating_episodes for s in summaries) else "safe"
-    return f'<td class="cell {kind}" {where}>{"<hr>".join(map(_cell_lines, summaries))}</td>'
+        return {}
+    unsafe = any(summary.total_violating_episodes for summary in summaries)
+    return {"unsafe": unsafe, "outcomes": list(map(_cell_lines, summaries))}
 
 
-def _cell_lines(summary: Summary) -> str:
+def _cell_lines(summary: Summary) -> list[str]:
     violating = findings.share(summary.violating_episodes.mean, summary.num_episodes)
-    verdict = f"✗ violates in {violating}" if summary.total_violating_episodes else "✓ no violation"
-    lines = [f"regret {plus_minus(summary.regret)}"]
+    lines = [f"✗ violates in {violating}" if summary.total_violating_episodes else "✓ no violation"]
+    lines.append(f"regret {plus_minus(summary.regret)}")
     if summary.has_incumbent:
         lines.append(findings.reliance(summary))
     if not summary.group.replans_every_episode:
         lines.append(f"replans by {replanning(summary)}")
-    return f"<b>{text(verdict)}</b>" + "".join(f"<span>{text(line)}</span>" for line in lines)
+    return lines
 
 
-def _charts(charts: Sequence[Chart], by_place: Places) -> str:
-    found = [
-        "<h2>Problem by problem</h2>",
-        '<p class="sub">Lines are means over runs, bands 95 % t-intervals. Point at a line for numbers; click a name '
-        "to hide an agent in all panels, double-click to see it alone.</p>",
-    ]
-    for number, chart in enumerate(charts):
-        at = by_place[chart.place]
-        found += [
-            f"<h3>{text(chart.title)}</h3>",
-            items(findings.verdict(at), "verdict"),
-            *(f"<p>{text(words)}</p>" for words in [findings.lowest_regret(at)] if words),
-            *(f'<p class="warning">{text(warning)}</p>' for warning in findings.warnings(at)),
-            f'<div class="scroll"><div class="chart">{fragment(chart, f"chart-{number}")}</div></div>',
-        ]
-    return "\n".join(found)
+def _problem(chart: Chart, at: Sequence[Summary]) -> dict[str, Any]:
+    return {
+        "title": chart.title,
+        "verdict": findings.verdict(at),
+        "best": findings.lowest_regret(at),
+        "warnings": findings.warnings(at),
+        "pictures": [panel.picture() for panel in chart.panels],
+        "legend": chart.panels[0].picture().legend,
+    }
 
 
-def _numbers(by_place: Places) -> str:
+def _numbers(by_place: Places) -> dict[str, Any]:
     summaries = [summary for at in by_place.values() for summary in at]
-    shown = headings(summaries)[NUM_PLACE:]
-    num_words = NUM_WORDS - NUM_PLACE
-    rows = []
-    for place, at in by_place.items():
-        title = text(place_title(place))
-        rows.append(f'<tr class="place"><th colspan="{len(shown)}" scope="rowgroup">{title}</th></tr>')
-        rows += [row(cells(summary)[NUM_PLACE:], num_words) for summary in at]
     last = in_rounds("At the last episode", summaries)
-    return (
-        "<h2>All numbers</h2>\n"
-        f'<p class="sub">{last}: mean ± half-width of the 95 % t-interval over runs. '
-        "Every digit is in <code>summary.csv</code>.</p>\n" + table(shown, rows, num_words)
-    )
+    return {
+        "sub": f"{last}: mean ± half-width of the 95 % t-interval over runs.",
+        "headings": headings(summaries)[NUM_PLACE:],
+        "num_words": NUM_WORDS - NUM_PLACE,
+        "places": [(place_title(place), [cells(s)[NUM_PLACE:] for s in at]) for place, at in by_place.items()],
+    }
 
 
-def _notes(summaries: Sequence[Summary]) -> str:
+def _notes(summaries: Sequence[Summary]) -> dict[str, Any]:
     agents = dict.fromkeys(summary.group.agent for summary in summaries)
     levels = dict.fromkeys(summary.group.level for summary in summaries if summary.has_incumbent)
     variants = dict.fromkeys(summary.group.variant for summary in summaries)
     meant = {level: in_rounds(words, summaries) for level, words in findings.LEVELS.items()}
     stories = {agent: entry.story for agent, entry in REGISTRY.items()}
-    entries = [
+    lists = [
         ("What is compared", [f"{name(x)}: {stories[x]}" for x in agents if stories.get(x)]),
         ("Levels of the check", [f"{x}: {meant[x]}" for x in levels if x in meant]),
         ("Variants", [f"{x}: {findings.VARIANTS[x]}" for x in variants if x in findings.VARIANTS]),
     ]
-    lists = [(title, items(sentences, "notes")) for title, sentences in entries if sentences]
-    paragraphs = [(title, text(words)) for title, words in findings.reading(summaries)]
-    shown = "".join(f"<dt>{text(title)}</dt><dd>{words}</dd>" for title, words in lists + paragraphs)
-    return f"<h2>How to read this</h2>\n<dl>{shown}</dl>"
-
-
-def _made_with(summaries: Sequence[Summary], software: Mapping[str, Sequence[str]]) -> str:
-    versions = ", ".join(f"{package} {' and '.join(found)}" for package, found in software.items())
-    rows = items([_provenance(summary) for summary in summaries], "settings")
-    return (
-        f"<h2>Made with</h2>\n<p>{text(versions or 'The records do not name versions.')}</p>\n"
-        f"<details><summary>Seeds and settings of every row</summary>{rows}</details>"
-    )
+    return {"lists": [entry for entry in lists if entry[1]], "reading": findings.reading(summaries)}
 
 
 def _provenance(summary: Summary) -> str:
