@@ -200,7 +200,7 @@ OF_LISTED = {
     "opse tuned every": of(es.OPSE, lambda p: es.Constants.tuned(p.task), es.Every()),
     "opse fresh data": of(es.OPSE, es.Constants.proposing(), certifier=es.certify.FreshData(0.1)),
     **{f"dope {n}": of(es.DOPE, BOLD, rule) for n, rule in REPLAN},
-    "dope narrow": of(es.DOPE.authors, 1_000, scale=1e-5, replan=es.Doubling(0.3)),
+    "dope narrow": of(es.DOPE.authors, 1_000, bonus=1e-5, replan=es.Doubling(0.3)),
     "table": of(es.Fixed, lambda p: p.optimal_policy().table()),
 }
 OF_PAPER = {

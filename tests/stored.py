@@ -129,6 +129,9 @@ FINITE_AGENTS = {
     "opse fresh data": lambda task: es.OPSE(task, es.Constants.proposing(), certifier=es.certify.FreshData(0.1)),
     "opse box": lambda task: es.OPSE(task, es.Constants.proposing(), certifier=es.certify.Box(0.1)),
     "dope": lambda task: es.DOPE(task, constants(C_u=0.1), es.Doubling(0.3)),
+    "optpess-lp": lambda task: es.OptPessLP(task, 1000, bonus=1e-3, replan=es.Doubling(0.3)),
+    "optcmdp": lambda task: es.OptCMDP(task, 1000, bonus=0.01, replan=es.Doubling(0.3)),
+    "optcmdp-bonus": lambda task: es.OptCMDPBonus(task, 1000, bonus=0.01),
 }
 FEATURE_AGENTS = {
     "opse sections": lambda task: es.OPSE(task, constants(**EAGER), search=es.Sections(4)),

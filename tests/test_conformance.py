@@ -31,6 +31,10 @@ AGENTS = {
     "ghosh-released": lambda task: es.Ghosh2024(task, constants(), variant="released"),
     "dope": lambda task: es.DOPE(task, constants(C_u=0.02)),
     "dope-doubling": lambda task: es.DOPE(task, constants(C_u=0.02), es.Doubling(0.5)),
+    "dope-authors": lambda task: es.DOPE.authors(task, 1000, bonus=1e-4),
+    "optpess-lp": lambda task: es.OptPessLP(task, 1000, bonus=1e-3),
+    "optcmdp": lambda task: es.OptCMDP(task, 1000, bonus=0.01),
+    "optcmdp-bonus": lambda task: es.OptCMDPBonus(task, 1000, bonus=0.01),
     "uniform": lambda task: es.Fixed(task, "uniform"),
     "incumbent": lambda task: es.Fixed(task, "incumbent"),
     "optimum": lambda task: es.Fixed(task, _any_policy(task), "optimum"),
@@ -45,7 +49,17 @@ BANDIT_AGENTS = {
     "incumbent": lambda task: es.bandits.Incumbent(task),
 }
 PROBLEMS, BANDITS = testing.small_problems(), testing.small_bandits()
-LISTED_ONLY = ("opse-fresh-data", "opse-box", "opse-released", "ghosh-released", "dope", "dope-doubling", "optimum")
+COUNTING = ("dope-authors", "optpess-lp", "optcmdp", "optcmdp-bonus")
+LISTED_ONLY = (
+    "opse-fresh-data",
+    "opse-box",
+    "opse-released",
+    "ghosh-released",
+    "dope",
+    "dope-doubling",
+    "optimum",
+    *COUNTING,
+)
 
 
 def _any_policy(task):
@@ -131,7 +145,7 @@ def test_an_agent_for_listed_states_refuses_others(name):
 
 def test_the_agents_above_leave_the_incumbent():
     """Else the batteries would see little of them."""
-    for name in ("opse", "opse-doubling", "opse-observation", "opse-fresh-data", "opse-box", "dope"):
+    for name in ("opse", "opse-doubling", "opse-observation", "opse-fresh-data", "opse-box", "dope", *COUNTING):
         record = es.run(PROBLEMS["one-hot"], AGENTS[name](PROBLEMS["one-hot"].task), 200)
         assert "search" in record.sources or "zero" in record.sources, name
     for name in ("oplbsp", "oplb", "safe-lucb", "roful"):

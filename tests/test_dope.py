@@ -117,7 +117,7 @@ def test_it_runs_at_a_hundred_states():
 
 def test_the_authors_own_constants():
     task = es.make("tabular", seed=0).task
-    agent = es.DOPE.authors(task, num_episodes=1000, scale=0.1)
+    agent = es.DOPE.authors(task, num_episodes=1000, bonus=0.1)
     assert agent.constants.C_u == 4
     assert agent.constants.C_r == pytest.approx(16 / task.slack)
     log_term = np.log(2 * 5 * 3 * 4 * 1000 / 0.05)

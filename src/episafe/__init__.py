@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 
 from episafe import certify
 from episafe.agents.base import Agent
-from episafe.agents.dope import DOPE, Radius
+from episafe.agents.dope import DOPE
 from episafe.agents.fixed import Fixed
 from episafe.agents.ghosh2024 import Ghosh2024
 from episafe.agents.opse import OPSE
+from episafe.agents.optcmdp import OptCMDP
+from episafe.agents.optcmdp_bonus import OptCMDPBonus
+from episafe.agents.optpess_lp import OptPessLP
 from episafe.agents.rollout import Rollout
 from episafe.deployment.audit import audit
 from episafe.deployment.opening import open  # es.open, never imported by itself
@@ -22,6 +25,7 @@ from episafe.gym.vector import VectorGymCMDP
 from episafe.learning.constants import Constants
 from episafe.learning.multiplier_search import Bisection, Sections, WarmStart
 from episafe.learning.replanning import Doubling, Every
+from episafe.learning.transition_counts import Radius
 from episafe.logs.warm_start import learn_log
 from episafe.monitors import Alarm, Monitors
 from episafe.problems import features
@@ -66,6 +70,9 @@ __all__ = [
     "MixturePolicy",
     "Monitors",
     "NotKept",
+    "OptCMDP",
+    "OptCMDPBonus",
+    "OptPessLP",
     "Plan",
     "Policy",
     "Radius",

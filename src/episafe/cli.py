@@ -129,7 +129,8 @@ def run(
     certifier: Annotated[str, typer.Option(help="What opse's plans must pass; see `episafe list`.")] = "model",
     which: Annotated[str, typer.Option("--constants", help="published, tuned or theory.")] = "published",
     changes: Annotated[
-        list[str] | None, typer.Option("--set", help="A constant or an option of the environment, NAME=VALUE.")
+        list[str] | None,
+        typer.Option("--set", help="A constant, or an option of the agent or the environment, NAME=VALUE."),
     ] = None,
     watch: Annotated[bool, typer.Option("--monitors", help="Watch what is assumed; an alarm halts. Slower.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for journal, audit trail and record; see resume.")] = None,
@@ -142,13 +143,14 @@ def run(
             raise ValueError(f"{out} holds a record already: choose another --out or delete it")
         if out is not None and holds_journal(out):
             raise ValueError(f"{out} holds a run that was stopped: go on with `episafe resume {out}`, or delete it")
-        constants, options = split_changes(env, parse_changes(changes or []))
+        constants, own, options = split_changes(env, agent, parse_changes(changes or []))
         if constants and not AGENTS[agent].reads_constants:
             raise ValueError(f"{agent} reads no constants: leave out --set {', '.join(constants)}")
         cmdp = envs.make(env, seed, variant, **options)  # type: ignore[arg-type]  # make checks the variant
         settings = choose(which, cmdp, agent, episodes, **constants) if AGENTS[agent].reads_constants else None
         with progress.bar(f"{agent} on {env}", episodes, errors) as advance:
-            built = build_agent(agent, cmdp, settings, parse_replan(replan) if replan else None)
+            rule = parse_replan(replan) if replan else None
+            built = build_agent(agent, cmdp, settings, rule, num_episodes=episodes, options=own)
             monitors = Monitors(built.task) if watch else None
             record = run_agent(cmdp, built, episodes, seed, monitors=monitors, folder=out, on_progress=advance)
     _show(record, as_json)

@@ -6,11 +6,19 @@ To add an agent, name it here. This module is data: it imports no agent, and nam
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pkgutil import resolve_name
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Literal
 
 EPISODES = ("constants", "replan")  # what a constructor takes beside the task, of agents that play episodes
+COUNTED = ("num_episodes", "replan")  # and of those whose log terms name their number
+TERMS = ("bonus", "delta")  # that the same may be given: the multiplier of all bonuses, and δ
 ROUNDS = ("num_rounds", "delta", "replan")  # and rounds
 DETERMINANT = {"radius": "determinant"}
+NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
+Proved = Literal[
+    "zero", "hard", "soft", ""
+]  # of violations, by an agent's theorem: none in any episode; the sum of their
+# positive parts is o(K); their sum is, and what is kept in one episode may pay for another; nothing
 
 
 @dataclass(frozen=True)
@@ -22,17 +30,23 @@ class Build:
         takes: which of what is asked for its constructor is given, by name.
         arguments: what it is given besides: problem ↦ arguments. All that it is told beyond the task stands here.
         finite_only: whether it needs listed arms that do not change.
+        options: what may be given in place of that, by name.
     """
 
     agent: str
     takes: tuple[str, ...] = EPISODES
     arguments: Callable[[Any], Mapping[str, Any]] = lambda problem: {}
     finite_only: bool = False
+    options: tuple[str, ...] = ()
 
-    def make(self, problem: Any, **asked: Any) -> Any:
-        """The agent, new, for the task of a problem."""
+    def make(self, problem: Any, options: Mapping[str, Any] = NO_OPTIONS, **asked: Any) -> Any:
+        """The agent, new, for the task of a problem; with these of its options."""
+        for name in options:
+            if name not in self.options:
+                known = ", ".join(self.options) or "none"
+                raise ValueError(f"{self.agent.partition(':')[2]} has no option {name!r}; there are: {known}")
         given = {name: asked[name] for name in self.takes}
-        return resolve_name(self.agent)(problem.task, **given, **self.arguments(problem))
+        return resolve_name(self.agent)(problem.task, **given, **{**self.arguments(problem), **options})
 
 
 @dataclass(frozen=True)
@@ -45,6 +59,8 @@ class Entry:
         colour, dash: how reports draw it: a colour of Okabe and Ito's colour-blind-safe set, a dash of
             `reports.pictures`; "" for whatever is left. Those with a colour come first, in the order of this registry.
         story: what reports say it does, after its name.
+        proved: what its theorem says of violations, with the theorem's constants; "" where there is none.
+        falls_back: whether it may deploy the incumbent.
         mdp, bandit: how it is built for either kind of problem; None where it is not for that kind.
         only_proposes: whether its constants only serve to propose.
         plans: whether it decides anything.
@@ -57,6 +73,8 @@ class Entry:
     colour: str = ""
     dash: str = "solid"
     story: str = ""
+    proved: Proved = ""
+    falls_back: bool = True
     mdp: Build | None = None
     bandit: Build | None = None
     only_proposes: bool = False
@@ -97,7 +115,7 @@ PARTS = (  # other classes that an agent may be given an instance of, and be bui
     "episafe.learning.multiplier_search:Bisection",
     "episafe.learning.multiplier_search:WarmStart",
     "episafe.learning.multiplier_search:Sections",
-    "episafe.agents.dope:Radius",
+    "episafe.learning.transition_counts:Radius",
 )
 
 
@@ -127,6 +145,7 @@ REGISTRY: dict[str, Entry] = {
         "#0072B2",
         story="explores with softmax policies and deploys one only if a pessimistic estimate of its utility reaches"
         " the threshold; otherwise it deploys the incumbent, a policy known to be safe.",
+        proved="zero",
         mdp=Build("episafe.agents.opse:OPSE"),
         frontier=("tuned", "published"),
     ),
@@ -143,6 +162,7 @@ REGISTRY: dict[str, Entry] = {
         "expected utility is proved to reach the threshold from the utilities observed so far; before "
         "anything is proved of a candidate, the incumbent’s slack pays for trying it. What a component on "
         "trial does by itself is not bounded.",
+        proved="zero",
         mdp=Build("episafe.agents.opse:OPSE", arguments=lambda _: {"certifier": make_certifier("observation")}),
         only_proposes=True,
     ),
@@ -153,6 +173,7 @@ REGISTRY: dict[str, Entry] = {
         "longdash",
         story="takes OPSE’s planner as a proposer only. It deploys Markov policies, at first the incumbent with "
         "rare deviations, whose utility is bounded below from data that they were fixed before.",
+        proved="zero",
         mdp=Build("episafe.agents.opse:OPSE", arguments=lambda _: {"certifier": make_certifier("fresh-data")}),
         only_proposes=True,
     ),
@@ -164,6 +185,7 @@ REGISTRY: dict[str, Entry] = {
         story="keeps a confidence box of the transition kernel, which holds for all policies at all times. It deploys "
         "a Markov policy of large optimistic reward whose utility reaches the threshold at worst in the box; before "
         "it knows one, a mixture with the incumbent.",
+        proved="zero",
         mdp=Build("episafe.agents.opse:OPSE", arguments=lambda _: {"certifier": make_certifier("box")}),
         only_proposes=True,
     ),
@@ -174,6 +196,8 @@ REGISTRY: dict[str, Entry] = {
         "dash",
         story="is the same softmax planner with an optimistic utility and no incumbent, as the paper implements its"
         " baseline. It does not promise that every episode is safe.",
+        proved="hard",
+        falls_back=False,
         mdp=Build("episafe.agents.ghosh2024:Ghosh2024"),
         frontier=("published",),
         published_as="ghosh",
@@ -191,9 +215,42 @@ REGISTRY: dict[str, Entry] = {
         "dashdot",
         story="solves the optimistic-pessimistic problem of Bura et al. 2022 over a box of transition kernels, "
         "without features; it deploys the incumbent while that problem is infeasible.",
+        proved="zero",
         mdp=Build("episafe.agents.dope:DOPE"),
         frontier=("published",),
         published_as="dope",
+    ),
+    "dope-authors": Entry(
+        "the same with the authors' constants, of which their radius is multiplied by 0.003",
+        "DOPE, authors’ constants",
+        proved="zero",
+        mdp=Build("episafe.agents.dope:DOPE.authors", COUNTED, lambda _: {"bonus": 0.003}, options=TERMS),
+    ),
+    "optpess-lp": Entry(
+        "after Liu et al. 2021: the incumbent while it is little known, then a linear program on the estimated kernel",
+        "OptPess-LP",
+        story="(after Liu et al. 2021) deploys the incumbent until its own utility is known well enough, then the best "
+        "policy on the estimated kernel, optimistic in the reward and pessimistic in the utility.",
+        proved="zero",
+        mdp=Build("episafe.agents.optpess_lp:OptPessLP", COUNTED, lambda _: {"bonus": 0.003}, options=TERMS),
+    ),
+    "optcmdp": Entry(
+        "after Efroni et al. 2020: the best policy and the best kernel of a box; violates while it learns",
+        "OptCMDP",
+        story="(after Efroni et al. 2020) is optimistic in the kernel, for the utility too. It does not promise that "
+        "every episode is safe.",
+        proved="hard",
+        falls_back=False,
+        mdp=Build("episafe.agents.optcmdp:OptCMDP", COUNTED, lambda _: {"bonus": 0.01}, options=TERMS),
+    ),
+    "optcmdp-bonus": Entry(
+        "the same by a bonus on the estimated kernel, whose problem is S times smaller",
+        "OptCMDP-bonus",
+        story="(after Efroni et al. 2020) adds a bonus to reward and utility on the estimated kernel. It does not "
+        "promise that every episode is safe.",
+        proved="hard",
+        falls_back=False,
+        mdp=Build("episafe.agents.optcmdp_bonus:OptCMDPBonus", COUNTED, lambda _: {"bonus": 0.003}, options=TERMS),
     ),
     "uniform": Entry(
         "every action alike",
@@ -211,6 +268,7 @@ REGISTRY: dict[str, Entry] = {
         story="is Algorithm 1 of the paper with its own radius, B + R√(d ln(4K/δ)): the incumbent while it is not "
         "yet confident of it, then the best optimistic policy among those whose pessimistic utility reaches "
         "the threshold.",
+        proved="zero",
         bandit=Build("episafe.agents.bandits.oplbsp:OPLBSP", ROUNDS),
     ),
     "oplbsp-determinant": Entry(
@@ -219,6 +277,7 @@ REGISTRY: dict[str, Entry] = {
         "#56B4E9",
         story="is the same algorithm with the determinant form of the radius: as valid, tighter, and in need of no "
         "number of rounds.",
+        proved="zero",
         bandit=Build(
             "episafe.agents.bandits.oplbsp:OPLBSP", ROUNDS, lambda _: DETERMINANT | {"label": "oplbsp-determinant"}
         ),
@@ -230,6 +289,7 @@ REGISTRY: dict[str, Entry] = {
         "dashdot",
         story="(Pacchiano et al. 2021) is told the incumbent’s exact utility, which the others are not, and learns "
         "only what is orthogonal to it. From memory of the paper: likely, not checked against its text.",
+        proved="zero",
         bandit=Build(
             "episafe.agents.bandits.oplb:OPLB",
             ROUNDS,
@@ -244,6 +304,7 @@ REGISTRY: dict[str, Entry] = {
         "longdashdot",
         story="(Amani et al. 2019) plays safe seed rounds, K^(2/3) of them, then optimism without inflation under "
         "the pessimistic constraint. From memory of the paper: likely, not checked against its text.",
+        proved="zero",
         bandit=Build("episafe.agents.bandits.rule_agents:SafeLUCB", ROUNDS, lambda _: DETERMINANT),
     ),
     "roful": Entry(
@@ -253,6 +314,7 @@ REGISTRY: dict[str, Entry] = {
         "dot",
         story="(Hutchinson et al. 2024) is optimistic in the constraint too and is drawn back to the incumbent "
         "until the check passes. From summaries of the paper: likely, not checked against its text.",
+        proved="zero",
         bandit=Build("episafe.agents.bandits.rule_agents:ROFUL", ROUNDS, lambda _: DETERMINANT),
     ),
     "oful": Entry(
@@ -261,6 +323,7 @@ REGISTRY: dict[str, Entry] = {
         "#D55E00",
         "dash",
         story="(Abbasi-Yadkori et al. 2011) knows of no constraint: the reference that violates.",
+        falls_back=False,
         bandit=Build("episafe.agents.bandits.rule_agents:OFUL", ROUNDS, lambda _: DETERMINANT),
     ),
     "incumbent": Entry(
@@ -269,6 +332,7 @@ REGISTRY: dict[str, Entry] = {
         "#CC79A7",
         "longdash",
         story="deploys the policy known to be safe for ever and learns nothing.",
+        proved="zero",
         mdp=Build("episafe.agents.fixed:Fixed", (), lambda _: {"policy": "incumbent"}),
         bandit=Build("episafe.agents.bandits.rule_agents:Incumbent", ()),
         plans=False,
@@ -280,7 +344,9 @@ REGISTRY: dict[str, Entry] = {
         plans=False,
     ),
     "fixed": Entry("a policy of your own for ever", "Fixed policy", plans=False),
-    "rollout": Entry("opaque policies beside an incumbent, by their totals alone, proved at 95 %", "Rollout"),
+    "rollout": Entry(
+        "opaque policies beside an incumbent, by their totals alone, proved at 95 %", "Rollout", proved="zero"
+    ),
 }
 AGENTS = {name: entry for name, entry in REGISTRY.items() if entry.mdp is not None}
 BANDIT_AGENTS = {name: entry for name, entry in REGISTRY.items() if entry.bandit is not None}

@@ -1,32 +1,48 @@
 """Agents by name, with the constants that go with a problem, and changes of them by name."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from episafe.agents.base import Agent
 from episafe.envs import ENVIRONMENTS, PAPER, options_of
 from episafe.learning.constants import Constants
-from episafe.learning.replanning import Replanning
+from episafe.learning.replanning import Every, Replanning
 from episafe.problems.bandit import LinearBandit
 from episafe.problems.cmdp import LinearCMDP
-from episafe.registry import AGENTS, BANDIT_AGENTS, CERTIFIERS
+from episafe.registry import AGENTS, BANDIT_AGENTS, CERTIFIERS, NO_OPTIONS
 
 SHOWN = 40  # letters of a value that an error repeats
 
 
 def build_agent(
-    name: str, cmdp: LinearCMDP, constants: Constants | None = None, replan: Replanning | None = None
+    name: str,
+    cmdp: LinearCMDP,
+    constants: Constants | None = None,
+    replan: Replanning | None = None,
+    *,
+    num_episodes: int = 10_000,
+    options: Mapping[str, Any] = NO_OPTIONS,
 ) -> Agent:
-    """The agent `name` for `cmdp`; constants default to `default_constants`."""
+    """The agent `name` for `cmdp`.
+
+    Args:
+        name: as in the registry.
+        cmdp: the problem.
+        constants: where it reads any; by default `default_constants`.
+        replan: when to plan again; by default as the constants say, or before every episode.
+        num_episodes: K, for agents whose log terms have it.
+        options: of the agent, by name, e.g. the multiplier `bonus`.
+    """
     if name not in AGENTS:
         raise ValueError(f"no agent {name!r}; there are {', '.join(AGENTS)}")
     build = AGENTS[name].mdp
     assert build is not None
-    if constants is None:
+    if constants is None and AGENTS[name].reads_constants:
         constants = default_constants(cmdp, name)
-    made: Agent = build.make(cmdp, constants=constants, replan=replan or constants.replan)
+    replan = replan or (Every() if constants is None else constants.replan)
+    made: Agent = build.make(cmdp, options, constants=constants, replan=replan, num_episodes=num_episodes)
     return made
 
 
@@ -91,11 +107,23 @@ def parse_changes(changes: Iterable[str]) -> dict[str, Any]:
     return found
 
 
-def split_changes(env: str, changes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Changes of constants, and of options of the environment."""
-    known = {each.name for each in fields(Constants) if each.init}
+class Changes(NamedTuple):
+    """Changes by name: of the constants, of options of the agent, and of options of the environment."""
+
+    constants: dict[str, Any]
+    agent: dict[str, Any]
+    env: dict[str, Any]
+
+
+def split_changes(env: str, agent: str, changes: dict[str, Any]) -> Changes:
+    """Whose each change is."""
+    build = AGENTS[agent].mdp
+    assert build is not None
+    ours, constants = set(build.options), {each.name for each in fields(Constants) if each.init}
     if env in ENVIRONMENTS:
-        for name in changes.keys() - known - options_of(env).keys():
-            names = f"constants {', '.join(sorted(known))}; options of {env} {', '.join(options_of(env))}"
+        for name in changes.keys() - constants - ours - options_of(env).keys():
+            names = f"constants {', '.join(sorted(constants))}; options of {env} {', '.join(options_of(env))}"
+            names += f"; of {agent} {', '.join(build.options)}" if ours else ""
             raise ValueError(f"--set: no {name!r}; there are {names}")
-    return {k: v for k, v in changes.items() if k in known}, {k: v for k, v in changes.items() if k not in known}
+    rest = changes.keys() - constants - ours
+    return Changes(*({k: v for k, v in changes.items() if k in names} for names in (constants, ours, rest)))

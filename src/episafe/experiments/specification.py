@@ -63,7 +63,8 @@ class Job:
 
     def _made(self) -> tuple[LinearCMDP, Agent]:
         cmdp = make(self.env, self.seed, self.variant)
-        return cmdp, build_agent(self.agent, cmdp, replan=parse_replan(self.replan))
+        rule = parse_replan(self.replan)
+        return cmdp, build_agent(self.agent, cmdp, replan=rule, num_episodes=self.num_episodes)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from episafe.types import Array, IntArray
 
 GRID = 400  # points of a curve; more cannot be seen
 DECADES = 3  # of rounds shown on a logarithmic axis; what came before is of no size
-NEVER_FALL_BACK = ("ghosh", "oful")
-HAS_INCUMBENT = [name for name, entry in REGISTRY.items() if entry.plans and name not in NEVER_FALL_BACK]
+HAS_INCUMBENT = [name for name, entry in REGISTRY.items() if entry.plans and entry.falls_back]
 
 
 @dataclass(frozen=True)

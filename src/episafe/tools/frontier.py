@@ -11,11 +11,12 @@ import numpy as np
 from rich.table import Table
 
 from episafe.agents.base import Agent
-from episafe.agents.dope import DOPE, Radius
+from episafe.agents.dope import DOPE
 from episafe.envs import make
 from episafe.experiments.agent_choice import build_agent
 from episafe.learning.constants import Constants
 from episafe.learning.replanning import Doubling
+from episafe.learning.transition_counts import Radius
 from episafe.problems.cmdp import LinearCMDP
 from episafe.registry import REGISTRY
 from episafe.reports.tables import csv_text

@@ -1,0 +1,69 @@
+"""OptPess-LP, after Liu et al. 2021: optimistic in the reward, pessimistic in the utility, on the estimated kernel."""
+
+import math
+from typing import ClassVar
+
+import numpy as np
+
+from episafe.agents.base import Agent
+from episafe.kernels.mixing import admits
+from episafe.kernels.policy_values import policy_values
+from episafe.learning.replanning import Every, Replanning
+from episafe.learning.transition_counts import Confidence, TransitionCounts
+from episafe.problems.model_answers import optimum
+from episafe.problems.policy import TablePolicy
+from episafe.problems.sampled_problem import known_slack
+from episafe.problems.task import Task
+from episafe.types import Plan
+
+
+class OptPessLP(Agent):
+    """The incumbent while little is known of it, then the best policy of a problem on P̂, with β = √(Z/(n∨1)):
+
+        π_sf   if  V^{π_sf, u − (1+SH)β}_{P̂}(s₁) ≤ b + ξ/2,      Z = ln(16S²AHK/δ)
+        max_π V^{π, r + α_r β}_{P̂}(s₁)  s.t.  V^{π, u − (1+SH)β}_{P̂}(s₁) ≥ b      else,
+        α_r = 1 + SH + 4H(1+SH)/ξ
+
+    The paper proves zero violation with probability 1 − δ, and regret Õ(H³√(S³AK)/ξ + H⁵S³A/ξ), at bonus 1. No run of
+    practical length leaves the incumbent there: it needs some (4SH²/ξ)²Z visits of each pair on the incumbent's paths.
+
+    After Liu, Zhou, Kalathil, Kumar and Tian, NeurIPS 2021; its formulas as quoted by others, whose log term differs.
+    Differs: reward and utility are those that the task tells, with the radius that also serves to learn them; P̂ is
+    uniform where nothing was seen; the linear program is solved by its one-dimensional dual, to rounding.
+
+    Args:
+        task: what the learner is told, its slack ξ included.
+        num_episodes: K, in the log term.
+        delta: δ.
+        bonus: multiplies β.
+        replan: when to plan again.
+    """
+
+    name: ClassVar[str] = "optpess-lp"
+    certified: ClassVar[bool] = True
+    learner: TransitionCounts
+    _learned_state, _restore_learned = Agent._learner_state, Agent._restore_learner
+
+    def __init__(
+        self, task: Task, num_episodes: int, delta: float = 0.05, bonus: float = 1.0, replan: Replanning = Every()
+    ) -> None:
+        super().__init__(task, replan)
+        self.learner = TransitionCounts(task, Confidence(num_episodes, delta, bonus))
+        self._slack = known_slack(task)
+
+    def _propose(self) -> Plan:
+        task, counts = self.task, self.learner
+        H, S, A = task.reward.shape
+        said, scale = counts.confidence, 1 + S * H
+        log_term = math.log(16 * S**2 * A * H * said.num_episodes / said.delta)
+        beta = said.bonus * np.sqrt(log_term / np.maximum(counts.visits, 1))
+        reward, utility = task.reward + (scale + 4 * H * scale / self._slack) * beta, task.utility - scale * beta
+        model = counts.kernel(), reward, utility
+        known = policy_values(*model, task.safe_policy.table(), task.initial_state)[1]
+        if not known > task.threshold + self._slack / 2:
+            return self._incumbent(f"its own utility is known to be {known:.6g} only")
+        found = optimum(*model, task.threshold, task.initial_state)
+        bound = policy_values(*model, found.table, task.initial_state)[1]
+        if not admits(bound, task.threshold):
+            return self._incumbent("no policy passes on the estimated kernel", bound)
+        return Plan(TablePolicy(found.table), "search", found.lam, bound, self.level)

@@ -1,0 +1,140 @@
+"""What tabular agents learn: how often each (h, s, a) led to each s', and the radii that are made of it."""
+
+import copy
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from episafe.checks import as_probability, as_scale, as_whole
+from episafe.kernels.extended_value_iteration import Box, confidence_box
+from episafe.problems.task import Task
+from episafe.storage.state_reader import Saved, State, under
+from episafe.types import Array, IntArray
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """What a published radius is made of beside the counts.
+
+    Attributes:
+        num_episodes: K, in its logarithms.
+        delta: δ, the probability with which it may fail.
+        bonus: by which every bonus is multiplied; at 1 it is the published one.
+    """
+
+    num_episodes: int
+    delta: float
+    bonus: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "num_episodes", as_whole("num_episodes", self.num_episodes, 1))
+        object.__setattr__(self, "delta", as_probability("delta", self.delta))
+        object.__setattr__(self, "bonus", as_scale("bonus", self.bonus))
+
+
+@dataclass(frozen=True)
+class Radius:
+    """Half-width of the kernel's box, γ = min{cap, deviation·√(p̂(1−p̂)/(n∨1)) + bias/(n∨1)}.
+
+    The default is the paper's, without constants or logarithms, plus the 1/(n∨1) of the released code: the text's
+    radius alone is 0 after one visit, and so no confidence set.
+    """
+
+    deviation: float = 1.0
+    bias: float = 1.0
+    cap: float = math.inf
+
+    def __post_init__(self) -> None:
+        for name in ("deviation", "bias", "cap"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must be >= 0, got {getattr(self, name)!r}")
+
+    @classmethod
+    def authors(cls, task: Task, num_episodes: int, delta: float = 0.05, bonus: float = 1.0) -> "Radius":
+        """Bura et al.'s own: min{1, √(4p̂(1−p̂)L/(n∨1)) + 14L/(3(n∨1))} times `bonus`, L = ln(2SAHK/δ)."""
+        log_term = math.log(2 * _num_triples(task) * num_episodes / delta)
+        return cls(bonus * math.sqrt(4 * log_term), bonus * 14 * log_term / 3, bonus)
+
+    @classmethod
+    def efroni(cls, task: Task, said: Confidence) -> "Radius":
+        """After Efroni et al.: 2√(p̂(1−p̂)L/(n∨1)) + 14L/(3(n∨1)) times `bonus`, L = ln(6SAHK/δ)."""
+        log_term = math.log(6 * _num_triples(task) * said.num_episodes / said.delta)
+        return cls(said.bonus * 2 * math.sqrt(log_term), said.bonus * 14 * log_term / 3)
+
+
+class TransitionCounts:
+    """n_h(s, a, s') of all episodes, as a learner that agents share.
+
+    Args:
+        task: what the learner is told; its states are listed.
+        confidence: what an agent's radii are made of, where records should say it.
+    """
+
+    def __init__(self, task: Task, confidence: Confidence | None = None) -> None:
+        if not task.is_listed:
+            raise TypeError("it counts every (s, a, s'): it needs a task with listed states, as of LinearCMDP")
+        self._task, self._confidence = task, confidence
+        self.times: Array = np.zeros((*task.reward.shape, task.num_states))
+        self.num_learned = 0
+
+    @property
+    def confidence(self) -> Confidence:
+        """K, δ and the multiplier of the bonuses."""
+        assert self._confidence is not None
+        return self._confidence
+
+    @property
+    def visits(self) -> Array:
+        """n_h(s, a), shape (H, S, A)."""
+        found: Array = self.times.sum(axis=-1)
+        return found
+
+    @property
+    def information(self) -> Array:
+        """ln(n_h(s, a) ∨ 1), shape (H, S, A)."""
+        log_counts: Array = np.log(np.maximum(self.visits, 1))
+        return log_counts
+
+    def kernel(self) -> Array:
+        """P̂_h(s'|s,a) = n_h(s,a,s')/n_h(s,a), shape (H, S, A, S); uniform where nothing was seen."""
+        visits = self.visits[..., None]
+        P_hat: Array = np.where(visits > 0, self.times / np.maximum(visits, 1), 1 / self._task.num_states)
+        return P_hat
+
+    def box(self, radius: Radius) -> Box:
+        """P̂ ± γ, and Σ_{s'} γ."""
+        return Box(*confidence_box(self.times, radius.deviation, radius.bias, radius.cap))
+
+    def observe(self, states: Any, actions: IntArray) -> None:
+        """Count one episode."""
+        self.times[np.arange(self._task.horizon), states[:-1], actions, states[1:]] += 1
+        self.num_learned += 1
+
+    def check_length(self, num_episodes: int) -> None:
+        """Any number of episodes is counted."""
+
+    def state(self) -> State:
+        """The counts as named arrays."""
+        return under("counts", {"times": self.times, "num_episodes": self.num_learned})
+
+    def restored(self, saved: Saved) -> "TransitionCounts":
+        """Counts like these that were stored; these are not changed."""
+        saved, made = saved.under("counts"), copy.copy(self)
+        made.times = saved.numbers("times", self.times.shape, least=0)
+        made.num_learned = saved.whole("num_episodes")
+        return made
+
+    def settings(self) -> dict[str, str | int | float]:
+        """K, δ and the multiplier, where radii are made of them."""
+        return {} if self._confidence is None else asdict(self._confidence)
+
+    def arguments(self) -> dict[str, Any]:
+        """The same, as an agent is given them."""
+        return self.settings()
+
+
+def _num_triples(task: Task) -> int:
+    """S·A·H."""
+    return task.num_states * task.num_actions * task.horizon

@@ -1,0 +1,94 @@
+"""The peers: their plans against slow versions of them, on 200 random problems each."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+import episafe as es
+import oracles
+import peer_oracles as slow
+from episafe.learning.dope_problem import optimistic_pessimistic
+from episafe.learning.transition_counts import Confidence, Radius, TransitionCounts
+
+K, DELTA = 1000, 0.05
+NUM_PROBLEMS = 200
+
+
+@cache
+def drawn(seed):
+    """A tiny problem, episodes of its uniform policy, and a multiplier of bonuses."""
+    rng = np.random.default_rng(seed)
+    raw = oracles.random_cmdp(rng, 2, 2, int(rng.integers(1, 4)))
+    said = [raw[name] for name in ("P", "reward", "utility")]
+    free = es.LinearCMDP(*said, initial_state=raw["initial_state"], threshold=-1)
+    threshold = rng.uniform(0.6, 0.95) * free.evaluate(free.task.safe_policy)[1]
+    cmdp = es.LinearCMDP(*said, initial_state=raw["initial_state"], threshold=threshold)
+    uniform = np.full(raw["reward"].shape, 0.5)
+    episodes = oracles.random_episodes(rng, raw, uniform, int(rng.integers(0, 40)))
+    return cmdp.task, episodes, float(10 ** rng.uniform(-5, 0))
+
+
+def learned(agent, episodes):
+    for states, actions in episodes:
+        agent.learn(es.Episode(states, actions))
+    return agent
+
+
+@cache
+def counted(seed):
+    task, episodes, _ = drawn(seed)
+    counts = np.zeros((*task.reward.shape, task.num_states))
+    for states, actions in episodes:
+        counts[np.arange(task.horizon), states[:-1], actions, states[1:]] += 1
+    return counts
+
+
+def problems():
+    return [(*drawn(seed), counted(seed)) for seed in range(NUM_PROBLEMS)]
+
+
+def on_estimate(plan, counts, gain, safety, task):
+    """V^r and V^u of what was planned, on P̂."""
+    P, table = slow.empirical(counts), plan.policy.table()
+    return (slow.values(P, g, table, task.initial_state) for g in (gain, safety))
+
+
+def test_optpess_lp_is_the_linear_program_on_the_estimated_kernel():
+    sources = []
+    for task, episodes, bonus, counts in problems():
+        plan = learned(es.OptPessLP(task, K, DELTA, bonus), episodes).plan()
+        gain, safety, value = slow.optpess_lp(task, counts, K, DELTA, bonus)
+        assert (plan.source == "safe") == (value is None)
+        sources.append(plan.source)
+        if value is not None:
+            reward, utility = on_estimate(plan, counts, gain, safety, task)
+            assert reward == pytest.approx(value, abs=1e-8)
+            assert utility == pytest.approx(plan.utility_bound, abs=1e-8)
+            assert plan.utility_bound >= task.threshold
+    assert min(sources.count("safe"), sources.count("search")) > 20
+
+
+def test_optcmdp_is_the_extended_linear_program():
+    for task, episodes, bonus, counts in problems():
+        plan = learned(es.OptCMDP(task, K, DELTA, bonus), episodes).plan()
+        learner = TransitionCounts(task)
+        learner.times = counts
+        box = learner.box(Radius.efroni(task, Confidence(K, DELTA, bonus)))
+        value = slow.optcmdp(task, counts, K, DELTA, bonus)
+        assert (plan.utility_bound >= task.threshold) == (value is not None)
+        if value is not None:
+            found = optimistic_pessimistic(task.reward, task.utility, box, task.threshold, task.initial_state)
+            assert found[0] == pytest.approx(value, abs=1e-8)
+            assert plan.lam == found[3]
+
+
+def test_optcmdp_bonus_is_the_linear_program_with_a_bonus():
+    for task, episodes, bonus, counts in problems():
+        plan = learned(es.OptCMDPBonus(task, K, DELTA, bonus), episodes).plan()
+        gain, safety, value = slow.optcmdp_bonus(task, counts, K, DELTA, bonus)
+        assert value is not None or plan.utility_bound < task.threshold
+        if value is not None:
+            reward, utility = on_estimate(plan, counts, gain, safety, task)
+            assert reward == pytest.approx(value, abs=1e-8)
+            assert utility >= task.threshold - 1e-8
