@@ -389,6 +389,31 @@ def frontier(
     _print(found, as_json, [tracing.table(winners)], [escape(f"wrote {path}") for path in paths])
 
 
+@app.command(epilog="Example: `episafe serve shop --agent shop:agent`")
+def serve(
+    folder: Annotated[Path, typer.Argument(help="Folder of the journal; made if there is none.")],
+    agent: Annotated[str, typer.Option(help="MODULE:NAME of a function that makes the agent.")],
+    host: Annotated[
+        str, typer.Option(help="Address to listen at; other than the loopback asks for a token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen at.")] = 8765,
+    token_file: Annotated[Path | None, typer.Option(help="File with the token; default: $EPISAFE_TOKEN.")] = None,
+    sync: Annotated[str, typer.Option(help="each or plans: what is waited for.")] = "each",
+    false_alarm: Annotated[float, typer.Option(help="Probability that the monitors ever raise a false alarm.")] = 0.01,
+) -> None:
+    """Answer over HTTP for one session: plan, act, learn, halt, status. On any error the answer is the incumbent."""
+    from episafe.service.server import serve as answer
+
+    with exit_codes():
+        made = named(agent)
+        console.print(
+            escape(f"episafe serves {folder} at http://{host}:{port}/ (Ctrl-C closes it in good order)"),
+            highlight=False,
+        )
+        with errors_inside(agent):
+            answer(folder, made, host, port, token_file, sync, false_alarm)  # type: ignore[arg-type]
+
+
 def _show(record: Record, as_json: bool) -> None:
     facts = {
         "episodes": len(record.reward_values),

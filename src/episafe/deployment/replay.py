@@ -226,7 +226,7 @@ class Replay:
             raise ValueError(f"plan {notes['plan']} was deployed and not in force")
         if notes["id"] != book.started:
             raise ValueError(f"{book.started} deployments stand before the one that is called number {notes['id']}")
-        number = book.deploy(notes["plan"], notes["component"], notes["time"])
+        number = book.deploy(notes["plan"], notes["component"], notes["time"], notes.get("name", ""))
         plan = self.plans.get(notes["plan"]) or self.agent.incumbent_plan(book.in_force[1])
         self.agent.expect(plan, number, notes["component"])
         self._heed([] if self.monitors is None else self.monitors.expect(number, plan, notes["component"]))

@@ -8,7 +8,7 @@ missing may not be missing by chance, and then biases what is certified.
 import os
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -72,6 +72,12 @@ class Session:
         with self._lock:
             return frozenset(self.book.names)
 
+    def was_reported(self, name: str) -> bool:
+        """Whether an episode of this name was reported, and is on the disk."""
+        with self._lock:
+            known = name in self.book.names
+        return known and self._is_kept(None)
+
     @property
     def stopped(self) -> str:
         """Why only the incumbent is deployed; "" while the agent decides."""
@@ -131,14 +137,22 @@ class Session:
         """
         return self._deploy(round, None).plan
 
-    def deploy(self, rng: np.random.Generator, round: int | None = None) -> Deployment:
+    def deploy(
+        self, rng: np.random.Generator, round: int | None = None, episode_id: str | int | None = None
+    ) -> Deployment:
         """One more deployment, its coin tossed: both are on the disk when this returns.
 
         Args:
             rng: tosses the coin of a mixture.
             round: as for `plan`.
+            episode_id: a name of yours for the episode, which its report has too. Asked again by the same name, as
+                after a lost answer, it is the same deployment, its coin included; if what acts in it cannot be had any
+                more, that one is abandoned, and a new one made.
+
+        Raises:
+            InvalidEpisode: the episode was reported before.
         """
-        return self._deploy(round, rng)
+        return self._deploy(round, rng, "" if episode_id is None else str(episode_id))
 
     def learn(
         self,
@@ -155,6 +169,7 @@ class Session:
             deployment: the id of the deployment, in place of its plan: once, however late. Where several deployments
                 of a plan are under way, only a report by its id counts for the monitors.
             episode_id: a name of yours. The same one twice is refused, so that a report may be repeated after a crash.
+                A deployment that was made by this name need not be named otherwise.
 
         Raises:
             InvalidEpisode: it does not fit, or was reported before; nothing is learned. If it is its rewards or
@@ -168,8 +183,11 @@ class Session:
             name = None if episode_id is None else str(episode_id)
             if name is not None and name in self.book.names:
                 raise InvalidEpisode(f"episode {name!r} was reported before: nothing was changed")
+            if name is not None and deployment is None and plan_id is None:
+                deployment = self.book.called.get(name)
             named = deployment is not None
             plan_id, deployment, report = self._matched(plan_id, deployment, report)
+            name = self._name_of(deployment, name)
             number = self._learn(report, plan_id, deployment, name, named or self.book.is_alone(deployment))
         if self._sync == "each" and not self._is_kept(number):
             raise NotKept(f"{self.broken}: {AGAIN}")
@@ -282,28 +300,62 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _deploy(self, round: int | None, rng: np.random.Generator | None) -> Deployment:
+    def acting(self, deployment: int) -> Any:
+        """What acts in a deployment that waits for its report; None where its plan cannot be had any more."""
+        with self._lock:
+            waiting = self._require_waiting(as_index("deployment", deployment))
+            plan = self._plan_of(waiting)
+            return None if plan is None else self.task.component(plan, waiting.component or 0)
+
+    def _plan_of(self, waiting: Waiting) -> Any:
+        """The plan of a deployment; None where it cannot be had any more."""
+        if waiting.plan == HELD:
+            return self.agent.incumbent_plan(self.stopped)
+        kept = (plan for plan in (self._newest, *self.agent.recent_plans()) if plan is not None)
+        return next((plan for plan in kept if plan.id == waiting.plan), None)
+
+    def _under_way(self, name: str) -> Deployment | None:
+        """The deployment of this name once more; None where there is none, or none that can be acted on."""
+        number = self.book.called.get(name)
+        if number is None or self.broken:
+            return None
+        waiting = self.book.waiting[number]
+        plan, component = self._plan_of(waiting), waiting.component or 0
+        if plan is None:
+            with suppress(NotKept):  # then the incumbent acts
+                self.abandon(number)
+            return None
+        return Deployment(number, replace(plan, deployment=number), component, self.task.component(plan, component))
+
+    def _deploy(self, round: int | None, rng: np.random.Generator | None, name: str = "") -> Deployment:
         if os.getpid() != self._process:
             return self._unkept(round, FORKED)
         round = None if round is None else as_index("round", round)
         if rng is not None and not hasattr(rng, "random"):
             raise TypeError(f"deploy needs a numpy Generator for the coin, got {rng!r}")
         with self._lock:
-            try:
-                plan = self._attempt(round)
-                if self.broken:
-                    return self._unkept(round)
-                component, policy = (0, plan) if rng is None else self.agent.task.draw(plan, rng)
-                number, written = self._write_deployment(plan, round, None if rng is None else component)
-            except Exception as error:  # whatever went wrong, the incumbent is safe
-                self._break(f"the journal cannot be written: {error}")
-                return self._unkept(round)
-            except BaseException as error:  # agent and disk may differ by half a plan
-                self._break(f"interrupted while planning: {type(error).__name__}")
-                raise
-        if not self._is_kept(written):
-            return self._unkept(round)
-        return Deployment(number, replace(plan, deployment=number), component, policy)
+            if name in self.book.names:
+                raise InvalidEpisode(f"episode {name!r} was reported before: nothing was deployed")
+            made, written = self._under_way(name), None
+            if made is None:
+                made, written = self._make(round, rng, name)
+        return made if made.id == HELD or self._is_kept(written) else self._unkept(round)
+
+    def _make(self, round: int | None, rng: np.random.Generator | None, name: str) -> tuple[Deployment, int]:
+        """One more deployment, written down, and the number of its frame."""
+        try:
+            plan = self._attempt(round)
+            if self.broken:
+                return self._unkept(round), 0
+            component, policy = (0, plan) if rng is None else self.task.draw(plan, rng)
+            number, written = self._write_deployment(plan, round, None if rng is None else component, name)
+        except Exception as error:  # whatever went wrong, the incumbent is safe
+            self._break(f"the journal cannot be written: {error}")
+            return self._unkept(round), 0
+        except BaseException as error:  # agent and disk may differ by half a plan
+            self._break(f"interrupted while planning: {type(error).__name__}")
+            raise
+        return Deployment(number, replace(plan, deployment=number), component, policy), written
 
     def _attempt(self, round: int | None) -> Any:
         """What to deploy: the incumbent too where the agent fails, or was used by somebody else."""
@@ -323,7 +375,7 @@ class Session:
         plan = self.agent.incumbent_plan(reason or self.broken, round)
         return Deployment(HELD, plan, 0, plan.policy)
 
-    def _write_deployment(self, plan: Any, round: int | None, component: int | None) -> tuple[int, int]:
+    def _write_deployment(self, plan: Any, round: int | None, component: int | None, name: str) -> tuple[int, int]:
         """Write a deployment down; its id, and the number of its frame."""
         book, journal, when = self.book, self._journal, now()
         self._keep_candidates()
@@ -333,8 +385,8 @@ class Session:
             journal.append(Kind.PLAN, {**notes, "trail": journal.trail.head}, lines=[line])
         book.in_force = (plan.id, plan.reason)
         coin = {"id": book.started, "plan": plan.id, "component": component, "time": when}
-        written = self._write(Kind.DEPLOY, coin)
-        number = book.deploy(plan.id, component, when)
+        written = self._write(Kind.DEPLOY, coin | ({"name": name} if name else {}))
+        number = book.deploy(plan.id, component, when, name)
         self._newest = self._newest if plan.id == HELD else plan
         self.agent.expect(plan, number, component)
         self._heed([] if self.monitors is None else self.monitors.expect(number, plan, component))
@@ -364,6 +416,13 @@ class Session:
         if plan_id not in (None, waiting.plan):
             raise InvalidEpisode(f"deployment {deployment} is of plan {waiting.plan}, not of plan {plan_id}")
         return waiting.plan, deployment, self.agent.task.with_component(report, waiting.component)
+
+    def _name_of(self, deployment: int | None, name: str | None) -> str | None:
+        """What an episode is called: as its report says, else as its deployment does."""
+        called = "" if deployment is None else self.book.waiting[deployment].name
+        if called and name not in (None, called):
+            raise InvalidEpisode(f"deployment {deployment} is of episode {called!r}, not of {name!r}")
+        return called or name
 
     def _require_waiting(self, deployment: int) -> Waiting:
         if deployment not in self.book.waiting:
@@ -432,8 +491,8 @@ class Session:
     def _write(self, kind: Kind, notes: Mapping[str, Any]) -> int:
         return 0 if self._journal is None else self._journal.append(kind, notes)
 
-    def _is_kept(self, number: int) -> bool:
-        """Wait until a frame is on the disk, together with other threads; whether it is."""
+    def _is_kept(self, number: int | None) -> bool:
+        """Wait until a frame, or all of them, is on the disk, together with other threads; whether it is."""
         if self._journal is None:
             return True
         try:

@@ -89,11 +89,12 @@ class Deployment:
 
 class Waiting(NamedTuple):
     """A deployment without a report: its plan, the component that acts (None if the session tossed no coin), since
-    when."""
+    when, and what its caller calls the episode ("" for nothing)."""
 
     plan: int
     component: int | None
     time: str
+    name: str = ""
 
 
 @dataclass
@@ -104,6 +105,7 @@ class Book:
         learned_hash: SHA-256 over the agent's fingerprint and all it has learned from, in their order.
         started, reported, unannounced, abandoned: see `Status`.
         waiting: deployments without a report, by their ids, oldest first.
+        called: deployments without a report, by the names that their callers gave the episodes.
         names: of the episodes that were reported, where they were given one.
         candidates: the names of the policies that somebody put on trial, in that order.
         newest: the number of the agent's last plan.
@@ -119,6 +121,7 @@ class Book:
     unannounced: int = 0
     abandoned: int = 0
     waiting: dict[int, Waiting] = field(default_factory=dict)
+    called: dict[str, int] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
     candidates: list[str] = field(default_factory=list)
     newest: int = -1
@@ -127,10 +130,12 @@ class Book:
     faults: list[str] = field(default_factory=list)
     versions: dict[str, Any] = field(default_factory=dict)
 
-    def deploy(self, plan: int, component: int | None, time: str) -> int:
+    def deploy(self, plan: int, component: int | None, time: str, name: str = "") -> int:
         """One more deployment; its id."""
         number, self.started = self.started, self.started + 1
-        self.waiting[number] = Waiting(plan, component, time)
+        self.waiting[number] = Waiting(plan, component, time, name)
+        if name:
+            self.called[name] = number
         self.newest = max(self.newest, plan)
         return number
 
@@ -158,12 +163,15 @@ class Book:
         if deployment is None:
             self.unannounced += 1
         else:
-            del self.waiting[deployment]
+            self._forget(deployment)
 
     def abandon(self, deployment: int) -> None:
         """A deployment that will never be reported."""
-        del self.waiting[deployment]
+        self._forget(deployment)
         self.abandoned += 1
+
+    def _forget(self, deployment: int) -> None:
+        self.called.pop(self.waiting.pop(deployment).name, None)
 
     def lose(self, notes: Mapping[str, Any]) -> None:
         """Deployments and plans that were made, and are lost; what came of them nobody knows, so exploring stops."""
@@ -182,7 +190,7 @@ class Book:
         if kind == Kind.DEPLOY:
             if notes["id"] != self.started:
                 raise ValueError(f"deployment {notes['id']} is not the next one")
-            self.deploy(notes["plan"], notes["component"], notes["time"])
+            self.deploy(notes["plan"], notes["component"], notes["time"], notes.get("name", ""))
         elif kind == Kind.REPORT:
             self.report(notes["deployment"], notes["id"], f"{notes['plan']} {notes['values']}\n")
         elif kind == Kind.ABANDON:

@@ -135,6 +135,10 @@ class BanditTask:
         """Nothing is tossed: whoever acts draws from the plan."""
         return 0, plan
 
+    def component(self, plan: BanditPlan, index: int) -> BanditPlan:
+        """What whoever acts draws from."""
+        return plan
+
     def report_values(self, action: Any, reward: Any, utility: Any) -> list[Any]:
         """An observation, or a batch, as a journal keeps it; `report_from` gives it back."""
         return [np.asarray(value) for value in (action, reward, utility)]

@@ -139,6 +139,10 @@ class EpisodicTask:
         drawn: tuple[int, Any] = plan.policy.draw(rng)
         return drawn
 
+    def component(self, plan: Plan, index: int) -> Any:
+        """What acts where the coin of a plan fell so."""
+        return plan.policy.components[index]
+
     def report_values(self, episode: Episode) -> list[Any]:
         """An episode as a journal keeps it; `report_from` gives it back."""
         seen = [episode.states, episode.actions, episode.rewards, episode.utilities, episode.component]

@@ -1,0 +1,240 @@
+"""The service under load, under kills, and under nonsense; what docs/reliability.md says of `episafe serve`.
+
+    python benchmarks/service.py [--quick] [load] [kills] [nonsense]
+
+load      16 clients, each plan, learn, plan, learn …, `sync="each"`: pairs a second, the times of `plan`.
+kills     SIGKILL again and again while clients retry: every acknowledged report is in the journal once, every plan
+          that a client acted on is there, and the audit finds the folder whole.
+nonsense  malformed JSON, deep nesting, huge bodies, wrong tokens, replayed ids: no crash, nothing learned, no leak.
+"""
+
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+
+import episafe as es
+from episafe.deployment.folder import LOG, read_head
+from episafe.deployment.frame_kinds import Kind
+from episafe.storage.frames import read as read_frames
+
+PORT, TOKEN, CLIENTS = 18765, "0123456789abcdef0123456789abcdef", 16
+
+
+def agent() -> es.Rollout:
+    """What is served: a candidate with utility 0.6 against an incumbent with 0.7, threshold 0.5."""
+    return es.Rollout(0.5, 0.2, candidates={"v2": "v2"}, incumbent="v1", utility_max=1.0)
+
+
+class Connection:
+    """A client that keeps its connection, with as little work of its own as it can."""
+
+    def __init__(self) -> None:
+        self.reader: asyncio.StreamReader | None = None
+        self.writer: asyncio.StreamWriter | None = None
+
+    async def ask(self, name: str, body: bytes, token: str = TOKEN) -> tuple[int, bytes]:
+        """Status and body of the answer; OSError where the service is away."""
+        if self.writer is None:
+            self.reader, self.writer = await asyncio.open_connection("127.0.0.1", PORT)
+        assert self.reader is not None
+        head = (
+            f"POST /{name} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n"
+            f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+        )
+        try:
+            self.writer.write(head.encode() + body)
+            answer = await self.reader.readuntil(b"\r\n\r\n")
+            length = int(answer.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
+            return int(answer.split(b" ", 2)[1]), await self.reader.readexactly(length)
+        except (OSError, asyncio.IncompleteReadError, ValueError) as error:
+            self.close()
+            raise OSError(str(error)) from error
+
+    def close(self) -> None:
+        """Hang up."""
+        if self.writer is not None:
+            self.writer.close()
+        self.reader = self.writer = None
+
+
+async def until_answered(connection: Connection, name: str, said: dict) -> dict:
+    """Ask again until there is an answer, as clients do."""
+    while True:
+        with suppress(OSError):
+            status, body = await connection.ask(name, json.dumps(said).encode())
+            if status != 503:
+                assert status == 200, body
+                return json.loads(body)
+        await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def served(folder: Path) -> AsyncIterator[subprocess.Popen]:
+    """The service, answering."""
+    command = ["serve", str(folder), "--agent", "service:agent", "--port", str(PORT)]
+    program = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); sys.argv[1:] = {command!r}; "
+    program += "from episafe.cli import app; app()"
+    settings = {**os.environ, "EPISAFE_TOKEN": TOKEN}
+    process = subprocess.Popen([sys.executable, "-c", program], env=settings, stdout=subprocess.DEVNULL)
+    connection = Connection()
+    while True:
+        assert process.poll() is None, "the service ended"
+        with suppress(OSError):
+            if (await connection.ask("plan", b"{nonsense"))[0] == 400:
+                break
+        await asyncio.sleep(0.05)
+    connection.close()
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+async def pairs(number: int, count: int, times: list[float], luck: random.Random) -> None:
+    """One client: plan, learn, plan, learn …"""
+    connection = Connection()
+    for k in range(count):
+        name, begun = f"{number}-{k}", time.perf_counter()
+        plan = await until_answered(connection, "plan", {"episode_id": name})
+        times.append(time.perf_counter() - begun)
+        utility = min(max(luck.gauss(0.7 if plan["acting"] == "incumbent" else 0.6, 0.1), 0.0), 1.0)
+        said = {
+            "episode_id": name,
+            "deployment": plan["deployment"],
+            "episode": {"total_utility": utility, "total_reward": 1.0},
+        }
+        await until_answered(connection, "learn", said)
+    connection.close()
+
+
+async def load(quick: bool) -> bool:
+    """Pairs a second from 16 clients, and the 99th percentile of a plan's time."""
+    each, times = (20 if quick else 250), []
+    with tempfile.TemporaryDirectory() as folder:
+        async with served(Path(folder) / "journal"):
+            await asyncio.gather(*(pairs(100 + n, 5, [], random.Random(n)) for n in range(CLIENTS)))
+            begun = time.perf_counter()
+            await asyncio.gather(*(pairs(n, each, times, random.Random(n)) for n in range(CLIENTS)))
+            seconds = time.perf_counter() - begun
+    rate, late = CLIENTS * each / seconds, float(np.percentile(times, 99)) * 1000
+    print(
+        f"load: {rate:.0f} pairs of plan and learn a second from {CLIENTS} clients; 99 % of plans within {late:.0f} ms"
+    )
+    return rate >= 300 and late < 100
+
+
+async def kills(quick: bool) -> bool:
+    """SIGKILL under load; then every acknowledged report is there once, and every plan that was acted on."""
+    rounds, acted, reported = (5 if quick else 200), {}, set()
+    luck = random.Random(1)
+    with tempfile.TemporaryDirectory() as parent:
+        folder, stop = Path(parent) / "journal", asyncio.Event()
+
+        async def client(number: int) -> None:
+            connection, k = Connection(), 0
+            while not stop.is_set():
+                name, k = f"{number}-{k}", k + 1
+                plan = await until_answered(connection, "plan", {"episode_id": name})
+                if plan["deployment"] is None:
+                    continue
+                acted[name] = (plan["deployment"], plan["component"])
+                said = {"episode_id": name, "episode": {"total_utility": luck.random(), "total_reward": 1.0}}
+                answer = await until_answered(connection, "learn", said)
+                assert answer["learned"]
+                reported.add(name)
+
+        clients = [asyncio.create_task(client(n)) for n in range(CLIENTS)]
+        for _ in range(rounds):
+            async with served(folder) as process:
+                await asyncio.sleep(luck.uniform(0.02, 0.3))
+                process.kill()
+                process.wait()
+        stop.set()
+        async with served(folder):
+            await asyncio.gather(*clients)
+        frames = list(read_frames(folder / LOG, read_head(folder)["genesis"]))
+        names = [frame.notes["id"] for frame in frames if frame.kind == Kind.REPORT]
+        deployed = {(f.notes.get("name"), f.notes["id"], f.notes["component"]) for f in frames if f.kind == Kind.DEPLOY}
+        lost, twice = len(reported - set(names)), len(names) - len(set(names))
+        unknown = sum((name, *what) not in deployed for name, what in acted.items())
+        whole = not es.audit(folder, agent=agent()).damage
+    print(f"kills: {rounds} SIGKILLs, {len(reported)} acknowledged reports: {lost} lost, {twice} twice")
+    print(f"       {len(acted)} plans acted on, {unknown} not in the journal; audit {'whole' if whole else 'DAMAGED'}")
+    return not (lost or twice or unknown) and whole
+
+
+def nonsense_request(luck: random.Random) -> tuple[str, bytes, str]:
+    """A request that must change nothing."""
+    name = luck.choice(["plan", "act", "learn", "abandon", "halt", "nothing", "../learn", "status"])
+    kinds = [
+        lambda: bytes(luck.randrange(256) for _ in range(luck.randrange(60))),
+        lambda: b"[" * luck.randrange(1, 100_000),
+        lambda: b'{"episode_id": ' + b"9" * luck.randrange(1, 9000) + b"}",
+        lambda: json.dumps(
+            {"deployment": luck.choice([-1, 10**9, "x", None, [], {}]), "episode": luck.choice([1, [], {}, None])}
+        ).encode(),
+        lambda: json.dumps(
+            {"episode_id": "known", "episode": {"total_utility": luck.choice([-1, 2, "1", None]), "total_reward": 1}}
+        ).encode(),
+        lambda: b'{"deployment": 0, "step": 1e999, "state": NaN}',
+        lambda: b'"' + b"x" * luck.choice([10, 2_000_000]) + b'"',
+        lambda: json.dumps({"reason": ""}).encode(),
+    ]
+    return name, luck.choice(kinds)(), luck.choice([TOKEN, TOKEN, "", "wrong", TOKEN[:-1], "\u00fc"])
+
+
+async def nonsense(quick: bool) -> bool:
+    """Requests that must change nothing, and do not."""
+    count, luck, crashed = (500 if quick else 100_000), random.Random(2), 0
+    with tempfile.TemporaryDirectory() as parent:
+        folder = Path(parent) / "journal"
+        async with served(folder) as process:
+            connection = Connection()
+            await until_answered(connection, "plan", {"episode_id": "known"})
+            await until_answered(
+                connection, "learn", {"episode_id": "known", "episode": {"total_utility": 0.5, "total_reward": 0.0}}
+            )
+            before = _memory(process.pid)
+            for _ in range(count):
+                name, body, token = nonsense_request(luck)
+                if name == "plan" and token == TOKEN and body in (b"", b" "):
+                    continue  # which asks for a plan
+                try:
+                    status, _answer = await connection.ask(name, body, token)
+                    crashed += status == 500
+                except OSError:
+                    pass  # a body that is refused before it is read ends the connection
+            grown = _memory(process.pid) - before
+        frames = list(read_frames(folder / LOG, read_head(folder)["genesis"]))
+        reports = sum(frame.kind == Kind.REPORT for frame in frames)
+    print(f"nonsense: {count} requests: {crashed} crashes, {reports - 1} learned, memory {grown:+.0f} MiB")
+    return not crashed and reports == 1 and grown < 50
+
+
+def _memory(pid: int) -> float:
+    """MiB that a process holds."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(text.partition("VmRSS:")[2].split()[0]) / 1024
+
+
+def main() -> int:
+    """Run what is asked for, or all; whether every target holds."""
+    asked = [name for name in ("load", "kills", "nonsense") if name in sys.argv[1:]] or ["load", "kills", "nonsense"]
+    held = [asyncio.run(globals()[name]("--quick" in sys.argv)) for name in asked]
+    return 0 if all(held) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

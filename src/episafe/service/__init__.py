@@ -1,0 +1,1 @@
+"""A session over HTTP, for programs in any language: `episafe serve`."""

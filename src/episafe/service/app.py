@@ -1,0 +1,179 @@
+"""The desk behind HTTP: who may ask, how much at once, and what is answered when something goes wrong."""
+
+import asyncio
+import hmac
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from episafe.errors import InvalidEpisode, NotKept
+from episafe.service.desk import Answer, Desk, Malformed, Values
+from episafe.service.openapi import OPERATIONS, description, page
+from episafe.service.request_limits import BORNE, Bucket, Limits, read_json
+
+HERE = {"localhost", "127.0.0.1", "[::1]"}  # names by which a loopback service is called; others are a page's trick
+STATUS: dict[type[Exception], int] = {
+    Malformed: 400,
+    InvalidEpisode: 409,
+    NotKept: 503,
+    ValueError: 400,
+    TypeError: 400,
+}
+log = logging.getLogger("episafe.service")
+Ask = Callable[[Values], Answer]
+
+
+class Refused(Exception):
+    """A request that is not let in: an HTTP status and what to do."""
+
+    def __init__(self, status: int, says: str) -> None:
+        super().__init__(says)
+        self.status = status
+
+
+class Service:
+    """An ASGI application on a desk.
+
+    Args:
+        desk: what answers.
+        token: what every request must show, as `Authorization: Bearer TOKEN`; "" on the loopback, where only this
+            machine asks.
+        limits: what is borne.
+    """
+
+    def __init__(self, desk: Desk, token: str = "", limits: Limits = BORNE) -> None:
+        self.desk, self._token, self.limits = desk, token.encode(), limits
+        self._bucket, self._under_way = Bucket(limits.per_second), 0
+        self._threads = ThreadPoolExecutor(min(limits.at_once, 32), thread_name_prefix="episafe")
+        routes = [Route(f"/{name}", self._endpoint(name), methods=[how.method]) for name, how in OPERATIONS.items()]
+        routes += [
+            Route("/metrics", self._open(self._metrics)),
+            Route("/openapi.json", self._open(lambda: JSONResponse(description()))),
+            Route("/", self._open(lambda: HTMLResponse(page()))),
+        ]
+        self.app = Starlette(routes=routes, lifespan=self._lifespan)
+
+    @asynccontextmanager
+    async def _lifespan(self, _: Starlette) -> Any:
+        yield
+        self._threads.shutdown(wait=True)
+        self.desk.session.close()
+
+    def _endpoint(self, name: str) -> Callable[[Request], Awaitable[Response]]:
+        ask: Ask = getattr(self.desk, name)
+        fallback = {"plan": self._plan_anyway, "act": self._act_anyway}.get(name)
+
+        async def answer(request: Request) -> Response:
+            try:
+                self._let_in(request)
+                asked = read_json(await self._body(request), self.limits.depth)
+                if self._under_way >= self.limits.at_once or not self._bucket.take():
+                    if fallback is None:
+                        raise Refused(503, "too many requests at once: ask again in a second")
+                    return JSONResponse(await fallback(asked, "the service is overloaded"))
+                return JSONResponse(await self._ask(ask, asked, fallback))
+            except Refused as error:
+                headers = {"retry-after": "1"} if error.status == 503 else {}
+                return JSONResponse({"error": str(error)}, error.status, headers)
+            except Exception as error:
+                return _failed(error)
+
+        return answer
+
+    async def _ask(self, ask: Ask, asked: Values, fallback: Any) -> Answer:
+        """What the desk says, in a thread, since it waits for the disk; the incumbent where that takes too long."""
+        self._under_way += 1
+        loop = asyncio.get_running_loop()
+        made: Future[Answer] = self._threads.submit(ask, asked)
+        made.add_done_callback(lambda _: loop.call_soon_threadsafe(self._leave))
+        waiting = asyncio.wrap_future(made)
+        if fallback is None:
+            return await waiting
+        try:
+            return await asyncio.wait_for(asyncio.shield(waiting), self.limits.seconds)
+        except TimeoutError:
+            made.add_done_callback(self._give_up)
+            return dict(await fallback(asked, f"no answer within {self.limits.seconds:g} s"))
+
+    def _leave(self) -> None:
+        self._under_way -= 1
+
+    def _give_up(self, made: Future[Answer]) -> None:
+        """A plan that came too late was answered by the incumbent: it must not count for whoever was drawn."""
+        if made.exception() is None:
+            self.desk.give_up(made.result().get("deployment"))
+
+    async def _plan_anyway(self, asked: Values, reason: str) -> Answer:
+        log.warning("incumbent: %s", reason)
+        return self.desk.refuse(reason)
+
+    async def _act_anyway(self, asked: Values, reason: str) -> Answer:
+        """The incumbent's action for one that came too late, or was too much; its deployment is given up."""
+        log.warning("incumbent: %s", reason)
+        asking = asyncio.get_running_loop().run_in_executor(None, self._incumbent_acts, asked)
+        return (await asking) | {"reason": reason}
+
+    def _incumbent_acts(self, asked: Values) -> Answer:
+        deployment = asked.get("deployment")
+        self.desk.give_up(deployment if isinstance(deployment, int) else None)
+        return self.desk.act({**asked, "deployment": None})
+
+    def _open(self, made: Callable[[], Response]) -> Callable[[Request], Awaitable[Response]]:
+        """A page that only those may read who may ask."""
+
+        async def answer(request: Request) -> Response:
+            try:
+                self._let_in(request)
+                return made()
+            except Refused as error:
+                return JSONResponse({"error": str(error)}, error.status)
+
+        return answer
+
+    def _metrics(self) -> Response:
+        status = self.desk.session.status()
+        lines = {
+            "episafe_deployments_total": status.started,
+            "episafe_reports_total": status.reported,
+            "episafe_missing": status.num_missing,
+            "episafe_abandoned_total": status.abandoned,
+            "episafe_stopped": int(bool(status.stopped)),
+        }
+        return PlainTextResponse("".join(f"{name} {value}\n" for name, value in lines.items()))
+
+    def _let_in(self, request: Request) -> None:
+        """Refuse who shows no token; on the loopback, who calls this machine by another name, as a web page would."""
+        if self._token:
+            scheme, _, shown = request.headers.get("authorization", "").partition(" ")
+            if scheme.lower() != "bearer" or not hmac.compare_digest(shown.encode(), self._token):
+                raise Refused(401, "show the token: Authorization: Bearer …")
+        elif request.headers.get("host", "").rsplit(":", 1)[0] not in HERE:
+            raise Refused(403, "without a token only localhost is answered")
+        kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+        if request.method == "POST" and kind != "application/json":
+            raise Refused(415, "send application/json")
+
+    async def _body(self, request: Request) -> bytes:
+        """The body, as long as it is not too large."""
+        body = b""
+        async for part in request.stream():
+            body += part
+            if len(body) > self.limits.body:
+                raise Refused(413, f"a request has at most {self.limits.body} bytes")
+        return body
+
+
+def _failed(error: Exception) -> Response:
+    """What went wrong, as an answer; what nobody foresaw is logged, and not shown."""
+    for kind, status in STATUS.items():
+        if isinstance(error, kind):
+            return JSONResponse({"error": str(error)[:500]}, status)
+    log.exception("a request failed")
+    return JSONResponse({"error": "the service failed: see its log"}, 500)

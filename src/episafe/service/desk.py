@@ -1,0 +1,237 @@
+"""The desk of a service: requests and answers as plain JSON values, on one session. It knows nothing of HTTP.
+
+Whatever goes wrong with a plan or an action, the answer is the incumbent, with the reason. A deployment that was
+answered so is abandoned: what the incumbent does in it must not count for whoever was drawn.
+"""
+
+import math
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, fields
+from typing import Any
+
+import numpy as np
+
+from episafe.deployment.session import Session
+from episafe.errors import InvalidEpisode, NotKept
+from episafe.types import HELD, Episode
+
+PARTS = tuple(part.name for part in fields(Episode))  # what a report may say
+Values = Mapping[str, Any]
+Answer = dict[str, Any]
+
+
+class Malformed(ValueError):
+    """A request that says too little, too much, or something of the wrong kind."""
+
+
+class Desk:
+    """Answers for one session. Safe to call from several threads."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        coins, actions = np.random.SeedSequence().spawn(2)
+        self._coins, self._actions = np.random.default_rng(coins), np.random.default_rng(actions)
+        self._acting = threading.Lock()
+
+    def plan(self, asked: Values) -> Answer:
+        """One more deployment; the same again for the same `episode_id`.
+
+        Args:
+            asked: `episode_id`, a name for the episode; `round`, for bandits whose arms change.
+        """
+        only(asked, "episode_id", "round")
+        made = self.session.deploy(self._coins, asked.get("round"), name_in(asked))
+        plan = made.plan
+        said = {
+            "deployment": None if made.id == HELD else made.id,
+            "plan": plan.id,
+            "acting": self._name(made),
+            "component": made.component,
+            "source": plan.source,
+            "level": plan.level,
+            "reason": plan.reason,
+            "utility_bound": number(plan.utility_bound),
+        }
+        return said | ({"action": self._drawn(made.policy)} if self.session.task.kind == "bandit" else {})
+
+    def act(self, asked: Values) -> Answer:
+        """An action for one step of an episode.
+
+        Args:
+            asked: `deployment`, or null for the incumbent; `step`, from 0; `state`.
+        """
+        only(asked, "deployment", "step", "state")
+        if "state" not in asked:
+            raise Malformed("act needs a state")
+        step, state = whole(asked, "step"), value_of(asked["state"])
+        deployment = None if asked.get("deployment") is None else whole(asked, "deployment")
+        try:
+            policy = None if deployment is None else self.session.acting(deployment)
+            reason = (
+                "asked for the incumbent" if deployment is None else f"what acts in deployment {deployment} is gone"
+            )
+            if policy is not None:
+                return {"action": self._act(policy, step, state), "deployment": deployment, "reason": ""}
+        except InvalidEpisode as error:
+            return self._incumbent_acts(step, state, str(error))
+        except Exception as error:  # of the policy: whatever went wrong, the incumbent is safe
+            reason = f"{type(error).__name__}: {error}"
+        self.give_up(deployment)
+        return self._incumbent_acts(step, state, reason)
+
+    def learn(self, asked: Values) -> Answer:
+        """Take in one report; `again` says that it was known already, and nothing was changed.
+
+        Args:
+            asked: `deployment` or `episode_id` or both; `episode`, its parts by name; of a bandit `action`, `reward`,
+                `utility` in place of it.
+        """
+        is_bandit = self.session.task.kind == "bandit"
+        only(asked, "deployment", "episode_id", *(("action", "reward", "utility") if is_bandit else ("episode",)))
+        name, report = name_in(asked), (_observation(asked) if is_bandit else (_episode(asked),))
+        deployment = None if asked.get("deployment") is None else whole(asked, "deployment")
+        if deployment is None and name is None:
+            raise Malformed(
+                "learn needs a deployment or an episode_id: without one a repeated report would count twice"
+            )
+        try:
+            self.session.learn(*report, deployment=deployment, episode_id=name)
+        except InvalidEpisode:
+            if name is None or not self.session.was_reported(name):
+                raise
+            return {"learned": True, "again": True}
+        return {"learned": True, "again": False}
+
+    def abandon(self, asked: Values) -> Answer:
+        """Say that a deployment will never be reported."""
+        only(asked, "deployment")
+        self.session.abandon(whole(asked, "deployment"))
+        return {"abandoned": True}
+
+    def halt(self, asked: Values) -> Answer:
+        """Only the incumbent acts from now on. There is no way back over HTTP: that is for a person, at the folder."""
+        only(asked, "reason")
+        reason = asked.get("reason")
+        if not isinstance(reason, str) or not reason.strip():
+            raise Malformed("halt needs a reason: who stops it, and why")
+        self.session.halt(reason)
+        return {"halted": True}
+
+    def status(self, asked: Values) -> Answer:
+        """Deployments, reports, and what is missing."""
+        only(asked)
+        status = self.session.status()
+        said = asdict(status) | {"num_missing": status.num_missing, "warning": status.warning}
+        return dict(plain(said | {"bounds": self.session.agent.bounds()}))
+
+    def health(self, asked: Values) -> Answer:
+        """That it answers, and whether the agent decides or only the incumbent acts."""
+        only(asked)
+        return {"alive": True, "stopped": self.session.stopped}
+
+    def refuse(self, reason: str) -> Answer:
+        """What `plan` answers where nothing may be deployed but the incumbent; nothing is written down."""
+        return {"deployment": None, "plan": HELD, "acting": "incumbent", "component": 0, "source": "safe",
+                "level": self.session.agent.level, "reason": reason, "utility_bound": None}  # fmt: skip
+
+    def give_up(self, deployment: int | None) -> None:
+        """Abandon a deployment that was answered otherwise; one that is gone already is left."""
+        if deployment is not None:
+            with suppress(InvalidEpisode, NotKept):
+                self.session.abandon(deployment)
+
+    def _incumbent_acts(self, step: int, state: Any, reason: str) -> Answer:
+        policy = self.session.agent.incumbent_plan(reason).policy
+        try:
+            action = self._act(policy, step, state)
+        except (AttributeError, NotImplementedError) as error:
+            raise Malformed(
+                "the incumbent is a name here and no policy that acts: let it act where it lives"
+            ) from error
+        return {"action": action, "deployment": None, "reason": reason}
+
+    def _act(self, policy: Any, step: int, state: Any) -> int:
+        with self._acting:
+            return int(policy.act(step, state, self._actions))
+
+    def _drawn(self, plan: Any) -> list[float]:
+        with self._acting:
+            return [float(entry) for entry in plan.draw(self._actions)]
+
+    def _name(self, made: Any) -> str:
+        return getattr(made.policy, "name", "") or (
+            "incumbent" if made.plan.source == "safe" else f"plan-{made.plan.id}"
+        )
+
+
+def only(asked: Values, *known: str) -> None:
+    """Refuse what nobody reads: a misspelt name would be left out silently."""
+    unknown = sorted(set(asked) - set(known))
+    if unknown:
+        raise Malformed(f"unknown: {', '.join(map(repr, unknown))}; known: {', '.join(known) or 'nothing'}")
+
+
+def name_in(asked: Values) -> str | None:
+    """The name of an episode."""
+    name = asked.get("episode_id")
+    if name is None:
+        return None
+    if not isinstance(name, str | int) or isinstance(name, bool) or not 0 < len(str(name)) <= 200:
+        raise Malformed(f"episode_id must be a text of 1 to 200 characters or a whole number, got {name!r:.80}")
+    return str(name)
+
+
+def whole(asked: Values, name: str) -> int:
+    """A whole number ≥ 0."""
+    value = asked.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise Malformed(f"{name} must be a whole number ≥ 0, got {value!r:.80}")
+    return value
+
+
+def number(value: Any) -> float | None:
+    """A number as JSON has it: NaN and infinities are null."""
+    return float(value) if math.isfinite(value) else None
+
+
+def plain(value: Any) -> Any:
+    """Dicts, lists, texts and numbers as JSON has them."""
+    if isinstance(value, Mapping):
+        return {str(name): plain(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [plain(entry) for entry in value]
+    if isinstance(value, float | np.floating):
+        return number(value)
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def value_of(said: Any) -> Any:
+    """A state or chance as Python has it: lists are tuples, so that they can be looked up."""
+    if isinstance(said, list):
+        return tuple(value_of(entry) for entry in said)
+    if isinstance(said, dict):
+        raise Malformed("a state is a number, a text, or a list of these")
+    return said
+
+
+def _episode(asked: Values) -> Episode:
+    said = asked.get("episode")
+    if not isinstance(said, dict):
+        raise Malformed('learn needs an episode: its parts by name, e.g. {"states": [0, 2], "actions": [1]}')
+    only(said, *PARTS)
+    lists = {name: said[name] for name in ("states", "actions", "rewards", "utilities") if said.get(name) is not None}
+    for name, values in lists.items():
+        if not isinstance(values, list):
+            raise Malformed(f"{name} must be a list, got {values!r:.80}")
+    states = [value_of(state) for state in lists["states"]] if "states" in lists else None
+    trace = None if said.get("trace") is None else value_of(said["trace"])
+    return Episode(**{**said, **lists, "states": states, "trace": trace})
+
+
+def _observation(asked: Values) -> tuple[Any, ...]:
+    missing = [name for name in ("action", "reward", "utility") if name not in asked]
+    if missing:
+        raise Malformed(f"learn needs {', '.join(missing)}")
+    return asked["action"], asked["reward"], asked["utility"]

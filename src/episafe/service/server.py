@@ -1,0 +1,77 @@
+"""`episafe serve`: a folder's session behind HTTP, until somebody stops it."""
+
+import ipaddress
+import os
+from pathlib import Path
+from typing import Any
+
+from episafe.deployment.opening import open as open_session
+from episafe.deployment.session import Sync
+from episafe.errors import InvalidProblem
+from episafe.service.request_limits import BORNE, Limits
+from episafe.storage.regular_files import read_regular
+
+TOKEN = "EPISAFE_TOKEN"  # the environment's, where no file is named
+SHORTEST = 16  # characters of a token
+EXTRA = "the service needs its extra: pip install 'episafe[serve]'"
+
+
+def serve(
+    folder: Path,
+    agent: Any,
+    host: str = "127.0.0.1",
+    port: int = 8765,
+    token_file: Path | None = None,
+    sync: Sync = "each",
+    false_alarm: float = 0.01,
+    limits: Limits = BORNE,
+) -> None:
+    """Open the session of a folder and answer for it until SIGTERM or Ctrl-C; then close it in good order.
+
+    Args:
+        folder: of the journal, as for `es.open`.
+        agent: new, or a function of nothing that makes one.
+        host: to listen at. Other than the loopback asks for a token.
+        port: to listen at.
+        token_file: holds the token; default: the variable EPISAFE_TOKEN, if there is one.
+        sync: as for `es.open`.
+        false_alarm: as for `es.open`.
+        limits: what is borne.
+    """
+    try:
+        import uvicorn
+
+        from episafe.service.app import Service
+        from episafe.service.desk import Desk
+    except ModuleNotFoundError as error:
+        raise ValueError(f"{EXTRA} ({error})") from error
+    token = _token(host, token_file)
+    built = agent if hasattr(agent, "incumbent_plan") and not isinstance(agent, type) else agent()
+    session = open_session(folder, built, sync=sync, false_alarm=false_alarm)
+    try:
+        service = Service(Desk(session), token, limits)
+        uvicorn.run(service.app, host=host, port=port, log_level="warning", access_log=False, server_header=False)
+    finally:
+        session.close()
+
+
+def _token(host: str, token_file: Path | None) -> str:
+    """What requests must show; "" on the loopback where nobody asks for one."""
+    token = read_regular(token_file, 4096).decode().strip() if token_file else os.environ.get(TOKEN, "").strip()
+    if token and len(token) < SHORTEST:
+        raise InvalidProblem(
+            f"the token must have at least {SHORTEST} characters: make one with `openssl rand -hex 32`"
+        )
+    if not token and not _is_loopback(host):
+        raise InvalidProblem(
+            f"{host} is not the loopback: whoever reaches it could deploy and report. Give --token-file FILE or the "
+            f"variable {TOKEN}, and put a proxy with TLS before it"
+        )
+    return token
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

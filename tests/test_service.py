@@ -1,0 +1,306 @@
+"""`episafe serve`: one question has one answer, what goes wrong is the incumbent, nonsense changes nothing."""
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import uvicorn
+
+import episafe as es
+from episafe.errors import InvalidEpisode
+from episafe.service.app import Service
+from episafe.service.desk import Desk, Malformed
+from episafe.service.openapi import OPERATIONS, description
+from episafe.service.request_limits import BORNE, Bucket, Limits, read_json
+from episafe.service.server import serve
+
+CLIENTS = Path(__file__).parents[1] / "examples" / "clients"
+sys.path.insert(0, str(CLIENTS))
+from client import Client  # noqa: E402
+
+
+def rollout():
+    return es.Rollout(0.5, 0.2, candidates={"v2": "v2"}, incumbent="v1", utility_max=1.0)
+
+
+def learner():
+    cmdp = es.make("streaming")
+    return es.OPSE(cmdp.task, es.Constants.tuned(cmdp.task), certifier=es.certify.Observation())
+
+
+@contextmanager
+def answering(session, token="", limits=BORNE):
+    """The address of a service on this session, for as long as it answers."""
+    service = Service(Desk(session), token, limits)
+    server = uvicorn.Server(uvicorn.Config(service.app, port=0, log_level="error", lifespan="on"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.005)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join(10)
+
+
+def fetch(address, body=None, **headers):
+    """Status and answer."""
+    request = urllib.request.Request(address, body, {"content-type": "application/json", **headers})
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+def test_an_episode_from_plan_to_report(tmp_path):
+    with answering(es.open(tmp_path / "shop", learner())) as address:
+        ask = Client(address).ask
+        plan = ask("plan", episode_id="a")
+        assert plan == ask("plan", episode_id="a")  # the same deployment, its coin included
+        states, actions, luck, task = [0], [], np.random.default_rng(0), es.make("streaming")
+        for step in range(task.task.horizon):
+            said = ask("act", deployment=plan["deployment"], step=step, state=states[-1])
+            assert said["deployment"] == plan["deployment"] and not said["reason"]
+            actions.append(said["action"])
+            states.append(int(luck.choice(task.P.shape[-1], p=task.P[step, states[-1], actions[-1]])))
+        report = {"episode_id": "a", "episode": {"states": states, "actions": actions}}
+        assert ask("learn", **report) == {"learned": True, "again": False}
+        assert ask("learn", **report) == {"learned": True, "again": True}
+        status, said = fetch(f"{address}/status")
+        assert (status, said["started"], said["reported"], said["num_missing"]) == (200, 1, 1, 0)
+        assert said["bounds"]["incumbent"] == pytest.approx(task.task.threshold + task.task.slack)
+        with pytest.raises(RuntimeError, match="reported before"):
+            ask("plan", episode_id="a")
+    assert not es.audit(tmp_path / "shop", agent=learner()).damage
+
+
+def test_a_name_finds_its_deployment_after_a_restart(tmp_path):
+    with es.open(tmp_path / "shop", rollout()) as session:
+        first = Desk(session).plan({"episode_id": "a"})
+    with es.open(tmp_path / "shop", rollout()) as session:
+        desk = Desk(session)
+        assert desk.plan({"episode_id": "a"}) == first
+        totals = {"total_utility": 0.5, "total_reward": 0.0}
+        assert desk.learn({"episode_id": "a", "episode": totals}) == {"learned": True, "again": False}
+        assert session.status().num_missing == 0
+    with es.open(tmp_path / "shop", rollout()) as session:
+        assert Desk(session).learn({"episode_id": "a", "episode": totals}) == {"learned": True, "again": True}
+        assert session.status().reported == 1
+
+
+def test_a_deployment_whose_plan_is_gone_is_abandoned_and_made_anew():
+    session = es.open(None, rollout())
+    made = session.deploy(np.random.default_rng(0), episode_id="a")
+    session.agent.recent_plans, session._newest = list, None
+    again = session.deploy(np.random.default_rng(0), episode_id="a")
+    assert again.id == made.id + 1 and session.status().abandoned == 1
+
+
+def test_a_report_of_another_episode_than_its_deployment_is_refused():
+    session = es.open(None, rollout())
+    made = session.deploy(np.random.default_rng(0), episode_id="a")
+    with pytest.raises(InvalidEpisode, match="is of episode 'a'"):
+        session.learn(es.Episode.of_totals(0.5), deployment=made.id, episode_id="b")
+    session.learn(es.Episode.of_totals(0.5), deployment=made.id)
+    assert session.was_reported("a")
+
+
+def test_an_action_that_fails_is_the_incumbents_and_its_deployment_counts_at_its_worst():
+    session = es.open(None, learner())
+    desk = Desk(session)
+    made = desk.plan({"episode_id": "a"})
+    session.acting = lambda _: Broken()
+    said = desk.act({"deployment": made["deployment"], "step": 0, "state": 0})
+    assert said["deployment"] is None and "no answer from the model" in said["reason"]
+    assert session.status().abandoned == 1
+    del session.acting
+    said = desk.act({"deployment": made["deployment"], "step": 1, "state": 0})  # the rest of the episode too
+    assert said["deployment"] is None and "abandoned before" in said["reason"]
+
+
+class Broken:
+    name = "broken"
+
+    def act(self, step, state, rng):
+        raise ConnectionError("no answer from the model")
+
+
+def test_overload_and_lateness_are_answered_by_the_incumbent():
+    session = es.open(None, learner())
+    with answering(session, limits=Limits(at_once=1, seconds=0.05)) as address:
+        slow = threading.Event()
+        deploy = session.deploy
+        session.deploy = lambda *asked: (slow.wait(5), deploy(*asked))[1]
+        late = fetch(f"{address}/plan", b'{"episode_id": "late"}')[1]
+        assert late["acting"] == "incumbent" and "no answer within" in late["reason"]
+        busy = fetch(f"{address}/plan", b"{}")[1]
+        assert busy["acting"] == "incumbent" and "overloaded" in busy["reason"]
+        action = fetch(f"{address}/act", b'{"deployment": null, "step": 0, "state": 0}')[1]
+        assert action["deployment"] is None and "overloaded" in action["reason"]
+        assert fetch(f"{address}/status")[0] == 503
+        slow.set()
+        deadline = time.monotonic() + 5
+        while session.status().abandoned == 0 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert session.status().abandoned == 1  # nobody acted on what came too late
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"{", "not JSON"),
+        (b"[1]", "not a JSON object"),
+        (b'{"a": NaN}', "no number"),
+        (b'{"a": 1e999}', "too large"),
+        (b"[" * 100_000, "deep"),
+        (b'{"a": 1, "a": 2}', "twice"),
+        (b"\xff", "not JSON"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "not JSON"),
+    ],
+)
+def test_what_is_no_request_is_refused(body, says):
+    with pytest.raises(Malformed, match=says):
+        read_json(body, 16)
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "says"),
+    [
+        ("plan", {"episode": 1}, "unknown: 'episode'"),
+        ("plan", {"episode_id": ""}, "1 to 200"),
+        ("plan", {"episode_id": True}, "1 to 200"),
+        ("act", {"step": 0}, "a state"),
+        ("act", {"step": -1, "state": 0}, "step"),
+        ("act", {"step": 0, "state": {"a": 1}}, "a state is"),
+        ("learn", {"episode": {}}, "deployment or an episode_id"),
+        ("learn", {"episode_id": "a"}, "needs an episode"),
+        ("learn", {"episode_id": "a", "episode": {"state": 1}}, "unknown"),
+        ("learn", {"episode_id": "a", "episode": {"states": 3}}, "must be a list"),
+        ("halt", {}, "reason"),
+        ("abandon", {"deployment": True}, "whole number"),
+    ],
+)
+def test_what_a_request_lacks_is_said(name, body, says):
+    session = es.open(None, learner())
+    with pytest.raises(Malformed, match=says):
+        getattr(Desk(session), name)(body)
+    assert session.status().started == 0 == session.status().reported
+
+
+def test_who_shows_no_token_gets_nothing():
+    session = es.open(None, rollout())
+    with answering(session, "s" * 32) as address:
+        for shown in (
+            {},
+            {"authorization": "Bearer wrong"},
+            {"authorization": "s" * 32},
+            {"authorization": "Basic " + "s" * 32},
+        ):
+            for path in ("plan", "status", "metrics", "openapi.json", ""):
+                assert fetch(f"{address}/{path}", None if path != "plan" else b"{}", **shown)[0] == 401
+        assert fetch(f"{address}/plan", b"{}", authorization="Bearer " + "s" * 32)[0] == 200
+    assert session.status().started == 1
+
+
+def test_without_a_token_only_this_machine_is_answered():
+    with answering(es.open(None, rollout())) as address:
+        assert fetch(f"{address}/health", host="evil.example")[0] == 403
+        assert fetch(f"{address}/plan", b"{}", **{"content-type": "text/plain"})[0] == 415  # what a web page may send
+        assert fetch(f"{address}/plan", b" " * (1 << 20) + b"{}")[0] == 413
+
+
+def test_other_addresses_ask_for_a_token(tmp_path, monkeypatch):
+    monkeypatch.delenv("EPISAFE_TOKEN", raising=False)
+    with pytest.raises(ValueError, match="not the loopback"):
+        serve(tmp_path / "shop", rollout, host="0.0.0.0")
+    (tmp_path / "token").write_text("short")
+    with pytest.raises(ValueError, match="at least 16"):
+        serve(tmp_path / "shop", rollout, token_file=tmp_path / "token")
+    assert not (tmp_path / "shop").exists()
+
+
+def test_a_halt_is_kept_and_has_no_way_back_over_http(tmp_path):
+    with answering(es.open(tmp_path / "shop", rollout())) as address:
+        assert Client(address).ask("halt", reason="the shop is closed") == {"halted": True}
+        assert Client(address).ask("plan")["acting"] == "incumbent"
+        assert fetch(f"{address}/health")[1]["stopped"] == "halted: the shop is closed"
+        assert not any("resume" in name for name in OPERATIONS)
+    with es.open(tmp_path / "shop", rollout()) as session:
+        assert session.stopped
+
+
+def test_a_disk_that_keeps_nothing_is_answered_by_the_incumbent_and_503(tmp_path):
+    session = es.open(tmp_path / "shop", rollout())
+    desk = Desk(session)
+    made = desk.plan({"episode_id": "a"})
+    session._break("no room on the disk")
+    assert desk.plan({"episode_id": "b"})["deployment"] is None
+    with answering(session) as address:
+        body = {"deployment": made["deployment"], "episode": {"total_utility": 0.5, "total_reward": 0.0}}
+        status, said = fetch(f"{address}/learn", json.dumps(body).encode())
+        assert status == 503 and "no room" in said["error"]
+
+
+def test_bandits_are_served_their_action():
+    bandit = es.bandits.make("finite")
+    session = es.open(None, es.bandits.OPLBSP(bandit.task, radius="determinant"))
+    desk = Desk(session)
+    made = desk.plan({"episode_id": "a"})
+    said = {"episode_id": "a", "action": made["action"], "reward": 0.5, "utility": 0.5}
+    assert desk.learn(said) == {"learned": True, "again": False}
+
+
+def test_what_can_be_asked_is_described():
+    said = description()
+    assert set(said["paths"]) == {f"/{name}" for name in OPERATIONS}
+    assert all(hasattr(Desk, name) for name in OPERATIONS)
+    with answering(es.open(None, rollout())) as address, urllib.request.urlopen(address) as page:
+        text = page.read().decode()
+    assert (
+        "POST /plan" in text
+        and "//" not in text.replace("<!doctype", "").partition("<style>")[2].partition("</style>")[0]
+    )
+
+
+def test_permissions_come_back_with_time():
+    bucket = Bucket(1000)
+    assert sum(bucket.take() for _ in range(5000)) < 2600
+    time.sleep(0.01)
+    assert bucket.take()
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node")
+def test_the_client_in_javascript():
+    script = """
+        import { Client } from "./client.mjs";
+        const client = new Client(process.argv[1]);
+        const plan = await client.ask("plan", { episode_id: "a" });
+        await client.ask("learn", { episode_id: "a", episode: { total_utility: 0.5, total_reward: 1 } });
+        let refused = "";
+        try { await client.ask("plan", { episode_id: "a" }); } catch (error) { refused = error.message; }
+        console.log(JSON.stringify({ deployment: plan.deployment, refused }));
+    """
+    session = es.open(None, rollout())
+    with answering(session) as address:
+        command = ["node", "--input-type=module", "-e", script, address]
+        said = json.loads(
+            subprocess.run(command, cwd=CLIENTS, capture_output=True, text=True, check=True, timeout=30).stdout
+        )
+    assert said["deployment"] == 0 and "reported before" in said["refused"] and session.status().reported == 1
+
+
+def test_clients_are_short():
+    for name in ("client.py", "client.mjs"):
+        assert len((CLIENTS / name).read_text().splitlines()) <= 30
