@@ -94,7 +94,6 @@ def test_an_agent_without_a_session_learns_by_the_plan():
 @pytest.mark.parametrize(
     ("episode", "says"),
     [
-        (totals(-0.01, component=0), r"must lie in \[0, 1\]"),
         (totals(1.01, component=0), "state a larger utility_max"),
         (totals(np.nan, component=0), "finite number"),
         (totals(None, component=0), "time-out"),

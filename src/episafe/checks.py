@@ -96,6 +96,17 @@ def as_slack(value: Any) -> float | None:
     return slack
 
 
+def as_least_total(value: Any, threshold: float) -> float:
+    """What every episode's total utility has at least: a number below the threshold, else there is nothing to keep."""
+    least = as_number("least_total", value)
+    if least >= threshold and least != 0:
+        raise InvalidProblem(
+            f"least_total {least:.12g} is not below the threshold {threshold:.12g}, so that every policy is safe: give "
+            "what an episode has at the very worst, 0 where nobody knows"
+        )
+    return least
+
+
 def as_norm_bound(value: Any, dim: int) -> float:
     """B > 0, by default the paper's √d; inf where P is known not to be linear in the features."""
     if value is None or value == math.inf:

@@ -97,6 +97,11 @@ class Agent(ABC):
         return self.level == "theorem"
 
     @property
+    def void(self) -> str:
+        """Why nothing that was certified holds any more, where an episode has shown it; "" if all is well."""
+        return ""
+
+    @property
     def needs_names(self) -> bool:
         """Whether a report must say which deployment it is of, where several of a plan are under way."""
         return self.learns_in_order

@@ -9,7 +9,7 @@ import numpy as np
 from episafe.agents.base import Agent
 from episafe.agents.plan_arrays import fingerprint
 from episafe.certify import Certifier, Model
-from episafe.certify.base import Deployment, Outcome
+from episafe.certify.base import AT_LEAST, Deployment, Outcome
 from episafe.errors import InvalidEpisode
 from episafe.kernels.mixing import admits
 from episafe.learning.constants import Constants
@@ -216,6 +216,11 @@ class OPSE(Agent):
         return self.certificate is None and super().learns_in_order
 
     @property
+    def void(self) -> str:
+        """What the certificate says."""
+        return str(getattr(self.certificate, "void", ""))
+
+    @property
     def needs_names(self) -> bool:
         """Where the model is the certificate and of level theorem, or the certificate says so."""
         return super().needs_names or bool(getattr(self.certificate, "needs_names", False))
@@ -306,7 +311,11 @@ class OPSE(Agent):
         own: dict[str, str | int | float] = {"level": self.level, "slack": known_slack(self.task)}
         if getattr(self.certifier, "needs_linear_kernel", False):
             own["norm_bound"] = self.task.norm_bound
-        return said | own | self.certifier.settings()
+        certified = self.certifier.settings()
+        if self.task.least_total and hasattr(self.certificate, "void"):
+            own["least_total"] = self.task.least_total
+            certified["statement"] = f"{certified['statement']}; {AT_LEAST.format(self.task.least_total)}"
+        return said | own | certified
 
     def arguments(self) -> dict[str, Any]:
         """Those of the planner; and the certifier or, with the paper's own, the rule and the first episodes."""

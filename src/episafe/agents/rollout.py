@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from episafe.agents.base import Agent
+from episafe.certify.base import AT_LEAST
 from episafe.certify.race import Race
 from episafe.checks import as_index, as_probability
 from episafe.errors import InvalidEpisode
@@ -35,7 +36,7 @@ class Rollout(Agent):
     nothing. Worse ones are dropped (`certify/race.py`), by tests that touch no guarantee.
 
     Args:
-        threshold: b > 0.
+        threshold: b, above least_total.
         slack: ξ > 0, where the incumbent is known to have b + ξ; None where it is only known to have b.
         candidates: policies by name, the likeliest first: candidate j has δ_j = δ/(j(j+1)). More come by
             `add_candidate`.
@@ -43,6 +44,9 @@ class Rollout(Agent):
         delta: the probability with which some deployed mixture may be below b.
         utility_max: the most that an episode's utility can be, if there is such a number: more is refused, and the
             monitors of a session need it.
+        least_total: the least that an episode's utility can be. The nearer it is to b, the more of the first episodes a
+            candidate gets: ξ/(b + ξ − least_total). An episode that has less halts the session and voids what is
+            proved, so it must be enforced or follow from what a utility is.
 
     Example:
         >>> import episafe as es
@@ -68,8 +72,9 @@ class Rollout(Agent):
         incumbent: Any,
         delta: float = 0.05,
         utility_max: float | None = None,
+        least_total: float = 0.0,
     ) -> None:
-        super().__init__(RolloutTask(threshold, slack, incumbent, utility_max), Every())
+        super().__init__(RolloutTask(threshold, slack, incumbent, utility_max, least_total), Every())
         self.delta = as_probability("delta", delta)
         self._begin_trials()
         for name, policy in candidates.items():
@@ -78,6 +83,11 @@ class Rollout(Agent):
     def bounds(self) -> dict[str, float]:
         """What is proved of each policy, by its name."""
         return self.race.ledger.bounds()
+
+    @property
+    def void(self) -> str:
+        """Why nothing is proved any more: an episode had less than the least total."""
+        return self.race.ledger.void
 
     @property
     def num_learned(self) -> int:
@@ -105,7 +115,7 @@ class Rollout(Agent):
         component = 0 if len(rows) == 1 and episode.component is None else as_index("component", episode.component)
         if component >= len(rows):
             raise InvalidEpisode(f"component must be below {len(rows)}, as drawn by plan.policy, got {component}")
-        utility, reward = max(self.task.total("utility", episode), 0.0), self.task.total("reward", episode)
+        utility, reward = self.task.total("utility", episode), self.task.total("reward", episode)
         return partial(self._credit, deployment, rows, component, utility, reward)
 
     def _credit(self, deployment: int | None, rows: Rows, component: int, utility: float, reward: float) -> None:
@@ -165,17 +175,19 @@ class Rollout(Agent):
         """What is promised, and what that assumes."""
         task = self.task
         incumbent = "b + slack" if task.slack is not None else "at least b"
+        totals = AT_LEAST.format(task.least_total) if task.least_total else "total utilities are not negative"
         statement = (
             f"every deployed mixture has expected utility at least b, in all episodes together, with probability "
             f"{1 - self.delta:g}, if each episode, given who acts, is independent of all before it, and those of a "
             f"policy are alike: a policy is frozen, a change is a new candidate, and nothing is remembered from one "
             f"episode to another; the coin is tossed as the weights say, before the episode; whatever comes of it "
-            f"counts for who was drawn, time-outs and fallbacks too; total utilities are not negative; and the "
-            f"incumbent has {incumbent}; reports may be late or lost in a session, which counts deployments, and "
-            f"without one each comes once"
+            f"counts for who was drawn, time-outs and fallbacks too; {totals}; and the incumbent has "
+            f"{incumbent}; reports may be late or lost in a session, which counts deployments, and without one each "
+            f"comes once"
         )
         said = {"slack": task.slack, "utility_max": task.utility_max}
         known = {name: "unknown" if value is None else value for name, value in said.items()}
+        known |= {"least_total": task.least_total} if task.least_total else {}
         return {"agent": self.label, "level": self.level, "delta": self.delta, **known, "statement": statement}
 
     def arguments(self) -> dict[str, Any]:
@@ -183,7 +195,8 @@ class Rollout(Agent):
         task = self.task
         candidates = {name: candidate.policy for name, candidate in self.candidates.items()}
         own = {"candidates": candidates, "incumbent": task.incumbent, "delta": self.delta}
-        return {"threshold": task.threshold, "slack": task.slack, **own, "utility_max": task.utility_max}
+        ends = {"utility_max": task.utility_max, "least_total": task.least_total}
+        return {"threshold": task.threshold, "slack": task.slack, **own, **ends}
 
 
 def _as_array(rows: Mapping[Any, Rows]) -> Any:

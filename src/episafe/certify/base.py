@@ -13,6 +13,8 @@ from episafe.types import IntArray
 
 INCUMBENT, PROPOSAL = "incumbent", "proposal-"  # what mixtures and bounds call it, and those that a planner made
 
+AT_LEAST = "every episode has a total utility of at least {:g}, and the first that has less halts and voids this"
+
 
 class Deployment(NamedTuple):
     """What may be deployed now: a policy or a mixture, its source, λ, the bound and, for the incumbent, why."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from episafe.certify.base import INCUMBENT, PROPOSAL, Deployment
+from episafe.checks import TOLERANCE
 from episafe.errors import InvalidEpisode
 from episafe.kernels.mixture_choice import score
 from episafe.kernels.wealth import (
@@ -35,21 +36,21 @@ MOST_ROWS = 2**20
 NOT_ON_TRIAL = -1  # the row of a policy that has none
 
 
-def grid_of_means(threshold: float, known: float | None, largest: float) -> Array:
+def grid_of_means(threshold: float, known: float | None, largest: float, least: float = 0.0) -> Array:
     """Means to bet against, rising: dense where the weight of a mixture depends on them, with b among them.
 
     Below b the distance to the incumbent's value v falls by a constant factor from point to point; above b, where a
-    policy pays for others by L − b, that difference grows by one.
+    policy pays for others by L − b, that difference grows by one. All are above `least`, which every policy has.
     """
-    known = (1 + SLACK_LOOKED_FOR) * threshold if known is None else known
-    spread = max(known - threshold, known / 500)
-    falls = max(math.ceil(FINENESS * math.log(known / spread)), 1)
-    below = known - known * (spread / known) ** (np.arange(1, falls + 1) / falls)
+    range_ = (1 + SLACK_LOOKED_FOR) * (threshold - least) if known is None else known - least
+    spread = max(least + range_ - threshold, range_ / 500)
+    falls = max(math.ceil(FINENESS * math.log(range_ / spread)), 1)
+    below = least + (range_ - range_ * (spread / range_) ** (np.arange(1, falls + 1) / falls))
     below[-1] = threshold
     rises = math.ceil(math.log1p(max(largest - threshold, spread) / spread * 4) / math.log1p(4 / FINENESS))
     above = threshold + spread / 4 * ((1 + 4 / FINENESS) ** np.arange(1, rises + 1) - 1)
     means = np.concatenate([below, above])
-    return means[means > 0]
+    return means[means > least]
 
 
 class Ledger:
@@ -68,7 +69,13 @@ class Ledger:
         delta: the probability with which any bound may ever be wrong.
         num_rows: policies on trial at once, with the incumbent and without those that are given a row of their own.
         longest_tail: deployments after one that is not reported; the oldest is then charged for as if lost.
+        least_total: what an episode's total utility is at least.
+
+    Attributes:
+        void: why nothing is proved any more, for ever; "" if all is well.
     """
+
+    void = ""
 
     def __init__(
         self,
@@ -79,9 +86,11 @@ class Ledger:
         delta: float,
         num_rows: int,
         longest_tail: int = LONGEST_TAIL,
+        least_total: float = 0.0,
     ) -> None:
         self.delta, self.threshold, self._longest_tail = delta, threshold, longest_tail
-        self.trials = blank_trials(grid_of_means(threshold, known, largest), num_rows)
+        self.least_total = least_total
+        self.trials = blank_trials(grid_of_means(threshold, known, largest, least_total), num_rows, least_total)
         self.policies: list[Policy | None] = [incumbent] + [None] * (num_rows - 1)
         self.lams = [math.nan] * num_rows
         self.names = [INCUMBENT] + [""] * (num_rows - 1)
@@ -93,7 +102,7 @@ class Ledger:
         self._mixed_up: set[int] = set()  # plans of which nobody knows which report is of which deployment
         if known is None:
             self._begin_row(0, 0.0)
-        self.trials.lower[0], self.trials.in_use[0] = known or 0.0, 1
+        self.trials.lower[0], self.trials.in_use[0] = least_total if known is None else known, 1
 
     def begin(self, policy: Policy, name: str, lam: float, guess: float) -> int:
         """Put a policy on trial, in a free row or in place of the least useful one; its row."""
@@ -182,6 +191,9 @@ class Ledger:
         Where it is only known of which plan it was (`named` is False), the reports of that plan may be in any order, so
         that only prefixes with all or none of its deployments prove anything.
         """
+        if utility < self.least_total - TOLERANCE * max(abs(self.threshold), 1.0):
+            self._become_void(utility)
+        utility = max(utility, self.least_total)  # up to rounding, or nothing is proved any more
         for i, share in zip(rows, shares, strict=True):
             if i == NOT_ON_TRIAL:
                 continue
@@ -190,6 +202,16 @@ class Ledger:
             elif self._enter(i, deployment, share, utility, named):
                 self.trials.rewards[i] += share * reward, share
                 self._settle(i)
+
+    def _become_void(self, utility: float) -> None:
+        """End all trials for ever: every proof rests on the least total, and an episode had less."""
+        self.void = self.void or (
+            f"an episode had a total utility of {utility:.6g}, below the least of {self.least_total:.6g} that every "
+            "proof rests on: nothing is certified any more; state a true least_total and begin anew"
+        )
+        self.lose(0)
+        if self.trials.log_term[0] > 0:  # the incumbent's own bound was proved by it too
+            self.trials.lower[0], self.trials.reached[0] = self.least_total, len(self.trials.means) - 1
 
     def evidence_left(self, i: int) -> float:
         """How much ln M(b) of row i has still to grow until it reaches ln(1/δ_j), without what is pending."""
@@ -272,7 +294,8 @@ class Ledger:
             "mixed_up": np.array(sorted(self._mixed_up & current), dtype=np.int64),
             "lost": np.array(lost, dtype=np.int64).reshape(-1, 2),
         }
-        return {**self.trials._asdict(), **own}
+        trials = {name: array for name, array in self.trials._asdict().items() if name != "least"}  # the task says it
+        return {**trials, **own, **({"void": np.array(self.void)} if self.void else {})}
 
     def restore(self, saved: Saved, policies: Sequence[Policy]) -> None:
         """Fill a new ledger with what `state` said."""
@@ -290,9 +313,8 @@ class Ledger:
         self.policies = [None if i < 0 else policies[i] for i in rows]
         for name in ("logs", "products", "lower", "log_term", "guess", "rewards"):
             array = getattr(trials, name)
-            array[:] = saved.numbers(
-                name, array.shape, least=0 if name in ("products", "lower", "log_term") else -np.inf
-            )
+            lowest = {"products": 0.0, "log_term": 0.0, "lower": min(self.least_total, 0.0)}
+            array[:] = saved.numbers(name, array.shape, least=lowest.get(name, -np.inf))
         trials.in_use[:] = saved.wholes("in_use", (n,), 0, 2)
         trials.newest[:] = saved.wholes("newest", (1,), 0, n)
         trials.num_factors[:] = saved.wholes("num_factors", (n,), 0, 32)
@@ -301,6 +323,7 @@ class Ledger:
         self.lams = saved.numbers("lams", (n,), nan=True).tolist()
         self.num_candidates = saved.whole("num_candidates")
         self._restore_tails(saved)
+        self.void = saved.text("void") if saved.has("void") else ""
         if [int(policy is not None) for policy in self.policies] != trials.in_use.tolist():
             saved.refuse("in_use", "does not say which rows have policies")
         as_told = trials.log_term[0] == log_term and (log_term > 0 or trials.lower[0] == known)

@@ -45,13 +45,13 @@ Weighed = tuple[int | None, list[int], list[float], float, float, bool]
 class Observation:
     """Every deployed mixture has expected utility at least b, in all episodes at once, with probability 1 − delta.
 
-    It assumes: total utilities are ≥ 0; given its plan, an episode is independent of all that came before, reported or
-    not, and all are alike, without drift; the component is drawn by the coin, and acts with the probabilities that it
-    states; the incumbent has V^u ≥ b + slack. In a session (`es.open`) reports may come late or never, whatever came of
-    them: what is not reported counts at its worst. A bare agent counts no deployments: with it every episode must be
-    reported, once, and neither whether nor when may depend on what came of it. It does not assume: features, a Markov
-    state, a fixed start, or a known utility: report `utilities` with every episode, or with none if the task's are
-    true.
+    It assumes: total utilities are ≥ 0, or the least_total of the task; given its plan, an episode is independent of
+    all that came before, reported or not, and all are alike, without drift; the component is drawn by the coin, and
+    acts with the probabilities that it states; the incumbent has V^u ≥ b + slack. In a session (`es.open`) reports may
+    come late or never, whatever came of them: what is not reported counts at its worst. A bare agent counts no
+    deployments: with it every episode must be reported, once, and neither whether nor when may depend on what came of
+    it. It does not assume: features, a Markov state, a fixed start, or a known utility: report `utilities` with every
+    episode, or with none if the task's are true.
 
     The promise is over the coin. A component that is still on trial may itself be below b: who cannot accept that
     uses `FreshData`.
@@ -91,7 +91,8 @@ class ObservationCertificate:
     def __init__(self, task: AnyTask, delta: float) -> None:
         b = task.threshold
         self.task = task
-        self.ledger = Ledger(task.safe_policy, b + known_slack(task), b, task.horizon, delta, NUM_ROWS)
+        known, least = b + known_slack(task), task.least_total
+        self.ledger = Ledger(task.safe_policy, known, b, task.horizon, delta, NUM_ROWS, least_total=least)
         self.num_episodes = 0
         self.trial_began = self.trial_ends = 0
         self.promised = math.nan  # the reward of the newest one, by the planner
@@ -119,7 +120,7 @@ class ObservationCertificate:
         about to be proved, whose trial then goes on.
         """
         trials, i = self.ledger.trials, int(self.ledger.trials.newest[0])
-        if self.episodes_to_look:
+        if self.episodes_to_look or self.ledger.void:
             return False
         if i == 0 or admits(trials.lower[i], self.task.threshold):
             return True
@@ -191,8 +192,15 @@ class ObservationCertificate:
         """What is proved of each policy on trial, by its name."""
         return self.ledger.bounds()
 
+    @property
+    def void(self) -> str:
+        """Why nothing is proved any more; "" if all is well."""
+        return self.ledger.void
+
     def deployment(self) -> Deployment:
-        """The best mixture whose bound reaches the threshold."""
+        """The best mixture whose bound reaches the threshold; the incumbent alone, once nothing is proved any more."""
+        if self.void:
+            return Deployment(self.task.safe_policy, "safe", math.nan, math.nan, self.void)
         return self.ledger.as_deployment(*choose(self.ledger.trials, self.task.threshold, self.num_episodes))
 
     def expect(self, policy: Policy, deployment: int, plan_id: int) -> None:
@@ -209,7 +217,7 @@ class ObservationCertificate:
             raise InvalidEpisode(f"the utilities of an episode must sum to 0 or more, got {utility}: shift and rescale")
         shares = shares_of(policy, self.task, outcome.states, outcome.actions)
         rows = self.ledger.rows_of(policy)
-        return outcome.deployment, rows, shares, max(utility, 0.0), outcome.reward, outcome.named
+        return outcome.deployment, rows, shares, utility, outcome.reward, outcome.named
 
     def take_in(self, weighed: Weighed) -> None:
         """Credit the policies that may have acted; those no longer on trial are forgotten."""

@@ -44,9 +44,10 @@ class Race:
 
     def __init__(self, task: RolloutTask, delta: float) -> None:
         self.task = task
-        largest = HEADROOM * (task.known or task.threshold) if task.utility_max is None else task.utility_max
+        known, least = task.threshold if task.known is None else task.known, task.least_total
+        largest = least + HEADROOM * (known - least) if task.utility_max is None else task.utility_max
         incumbent = task.safe_policy
-        self.ledger = Ledger(incumbent, task.known, task.threshold, largest, delta, 1, LONGEST_TAIL)
+        self.ledger = Ledger(incumbent, task.known, task.threshold, largest, delta, 1, LONGEST_TAIL, least)
         self.seen = np.zeros((1, 2, 3))  # of each policy, utility and reward: n, mean, Σ(x − mean)²
         self.dropped, self.passed, self.certified = (np.zeros(1, dtype=np.bool_) for _ in range(3))
 
@@ -65,6 +66,8 @@ class Race:
 
     def deployment(self) -> Deployment:
         """Who is tried next, at the largest weight that the check allows; else who acts alone."""
+        if self.ledger.void:
+            return Deployment(self.task.safe_policy, "safe", math.nan, math.nan, self.ledger.void)
         lower, acting = self.ledger.trials.lower, self._acting()
         racing = [i for i in range(1, len(lower)) if self._is_racing(i, acting)]
         payer = int(np.argmax(np.where(self.dropped, -np.inf, lower)))

@@ -115,7 +115,7 @@ class Session:
             deployment: the number of a deployment that was counted.
             named: whether it is sure which one it was; if not, monitors count it at its best for ever.
         """
-        issued = None if plan_id == HELD else plan_id
+        issued, void = None if plan_id == HELD else plan_id, self._void
         if deployment is None:
             self.agent.learn(*report, plan_id=issued)
         else:
@@ -125,7 +125,14 @@ class Session:
             alarms = self.monitors.report(deployment, *report) if named else self.monitors.abandon(deployment)
         elif self.monitors is not None and plan is not None:
             alarms = self.monitors.watch_report(plan, *report)
+        if self._void != void and not halt_reason(alarms):  # whether anybody watches or not
+            alarms = [*alarms, Alarm("range", self._void, self.book.reported + 1, True)]
         return alarms
+
+    @property
+    def _void(self) -> str:
+        """Why nothing that the agent certified holds any more; agents of others need not say."""
+        return getattr(self.agent, "void", "")
 
     def plan(self, round: int | None = None) -> Any:
         """The plan for one more episode: each call is one deployment, and `plan.deployment` its id.

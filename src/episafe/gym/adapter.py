@@ -49,6 +49,8 @@ def from_gymnasium(
     time_homogeneous: bool = False,
     move: Move | None = None,
     norm_bound: float | None = None,
+    least_total: float | None = None,
+    episode_cost_max: float | None = None,
 ) -> "GymCMDP | VectorGymCMDP":
     """Turn a Gymnasium environment with finite actions into a problem.
 
@@ -78,6 +80,11 @@ def from_gymnasium(
             on what is done. `ENDED` of episafe.problems.episodic_task is the next observation where the episode ends.
             Episodes then carry their trace; docs/exogenous.md has more.
         norm_bound: B of `SampledTask`; None for √d.
+        least_total: the total utility that every episode has at least, whatever is done; None for H times the least of
+            a step. With a cost_limit, give episode_cost_max.
+        episode_cost_max: what every episode costs at most, whatever is done: enforced by the system, or by arithmetic,
+            as where a failure costs 1 and ends the episode; None for H times the most of a step. What is proved rests
+            on it: an episode that costs more halts and voids all certificates.
 
     Returns:
         The problem, a `GymCMDP`, or a `VectorGymCMDP` for a vector environment; its task has rewards and utilities in
@@ -92,7 +99,8 @@ def from_gymnasium(
         )
     H = as_count("horizon", horizon)
     check_time_limit(env, H)
-    limit = read_limit(threshold, cost_limit, as_slack(slack), reward_range, utility_range, cost_range)
+    worst = {"least_total": least_total, "episode_cost_max": episode_cost_max}
+    limit = read_limit(threshold, cost_limit, as_slack(slack), reward_range, utility_range, cost_range, **worst)
     shared = as_flag("time_homogeneous", time_homogeneous)
     kind = VectorGymCMDP if hasattr(env, "num_envs") else GymCMDP
     told, random = (reward, utility), as_flag("random_start", random_start)
@@ -129,7 +137,7 @@ class LiveCMDP(ABC):
         self.env, self._H, self._random_start = env, horizon, random_start
         action_space, observation_space = self._spaces()
         refuse_unreadable(observation_space)
-        kept, _, scales = limit
+        kept, _, scales, worst = limit
         known, outside = (told[0] is not None, told[1] is not None), (ENDED, START) if random_start else (ENDED,)
         self._reading = Reading(observation_space, Actions(action_space), scales, known, outside)
         self._seed: int | None = None
@@ -137,7 +145,7 @@ class LiveCMDP(ABC):
         self._first = self._fixed_start()
         self._h, self._episode = horizon, 0
         A, steps_before = self._reading.actions.count, int(random_start)
-        threshold, slack = scale_limit(limit, horizon)
+        threshold, slack, least_total = scale_limit(limit, horizon)
         wide, dim, cell = describe_states(features, self._first, A, observation_space, outside)
         self.task = SampledTask(
             horizon=horizon + steps_before,
@@ -156,11 +164,13 @@ class LiveCMDP(ABC):
             reading=self._reading,
             move=None if move is None else _reading_states(move, self._reading),
             norm_bound=norm_bound,  # type: ignore[arg-type]
+            least_total=least_total,
         )
         self.ended, self.after_the_end = ENDED, self.task.outside[ENDED]
         self.task.described(steps_before, self._first)
         self.task.safe_policy.probabilities(steps_before, self._first)
         self.origin: dict[str, str | int | float] = _origin(env, kept, scales) | {"random_start": int(random_start)}
+        self.origin |= {} if worst is None else {"worst_total": worst}
 
     def __repr__(self) -> str:
         task, origin = self.task, self.origin
@@ -169,6 +179,11 @@ class LiveCMDP(ABC):
         several = f", {self.num_envs} at a time" if self.is_vector else ""
         limit = f"limit {origin['limit']:g} on the {origin['signal']}"
         return f"{type(self).__name__}({origin['env']}, {sizes}, {limit}{several})"
+
+    @property
+    def scale(self) -> Range:
+        """The name and the range of the signal that the limit is on."""
+        return self._reading.scales[1]
 
     def seed(self, seed: int) -> None:
         """Begin the next episode with `env.reset(seed=seed)`."""

@@ -8,15 +8,19 @@ from episafe.gym.autoreset import sub_environments
 from episafe.gym.step_reader import LIMIT, OTHER, Range, read_range
 
 Pair = tuple[float, float]
-# what is kept in raw units, the threshold or the cost limit; the slack; and the ranges of reward and signal
-Limit = tuple[float, float | None, tuple[Range, Range]]
+# what is kept in raw units, the threshold or the cost limit; the slack; the ranges of reward and signal; and the worst
+# total of an episode, the least utility or the largest cost, None where nobody states it
+Limit = tuple[float, float | None, tuple[Range, Range], float | None]
 
 
-def scale_limit(limit: Limit, horizon: int) -> tuple[float, float | None]:
-    """b and ξ of utilities in [0, 1]: Σ(u − low)/width ≥ (b − H·low)/width, and H − (c − H·low)/width for costs."""
-    kept, raw_slack, (_, (name, low, high)) = limit
-    share = (kept - horizon * low) / (high - low)
-    b, slack = horizon - share if name == "cost" else share, raw_slack and raw_slack / (high - low)
+def scale_limit(limit: Limit, horizon: int) -> tuple[float, float | None, float]:
+    """b, ξ and the least total of utilities in [0, 1].
+
+    Σ(u − low)/width ≥ (b − H·low)/width, and H − (c − H·low)/width for costs.
+    """
+    kept, raw_slack, (_, scale), worst = limit
+    name, low, high = scale
+    b, slack = scale_total(kept, scale, horizon), raw_slack and raw_slack / (high - low)
     if b + (slack or 0.0) > horizon + TOLERANCE:
         raise Infeasible(
             f"the limit {kept:g} with slack {raw_slack or 0:g} cannot be kept in {horizon} steps: relax one"
@@ -27,7 +31,25 @@ def scale_limit(limit: Limit, horizon: int) -> tuple[float, float | None]:
             f"report penalties as their size, with a cost_range from 0 up, or give a limit below {horizon * high:g}, "
             f"what {horizon} steps cost at most"
         )
-    return b, slack
+    least = 0.0 if worst is None else max(scale_total(worst, scale, horizon), 0.0)
+    if worst is not None and least >= b:
+        raise InvalidProblem(
+            f"no episode can break the limit {kept:g}, as none has a worse total {name} than {worst:g}, so nothing "
+            f"would be kept: give what an episode has at the very worst, in the units of the {name}"
+        )
+    return b, slack, least
+
+
+def scale_total(total: float, scale: Range, horizon: int) -> float:
+    """A total of an episode in raw units, of utilities or costs, as one of utilities in [0, 1] a step."""
+    share = (total - horizon * scale.low) / (scale.high - scale.low)
+    return horizon - share if scale.name == "cost" else share
+
+
+def raw_total(total: float, scale: Range, horizon: int) -> float:
+    """The inverse of `scale_total`."""
+    share = horizon - total if scale.name == "cost" else total
+    return horizon * scale.low + share * (scale.high - scale.low)
 
 
 def scale_end(scales: tuple[Range, Range]) -> tuple[float, float]:
@@ -51,8 +73,10 @@ def read_limit(
     reward_range: Pair,
     utility_range: Pair | None,
     cost_range: Pair | None,
+    least_total: float | None = None,
+    episode_cost_max: float | None = None,
 ) -> Limit:
-    """The limit from what a user gives; a range of the other signal is refused."""
+    """The limit from what a user gives; a range, or a worst total, of the other signal is refused."""
     if (threshold is None) == (cost_limit is None):
         raise InvalidProblem(
             'give exactly one of threshold (a lower limit on info["utility"]) and cost_limit (an upper limit on '
@@ -65,7 +89,12 @@ def read_limit(
     if ranges[other] is not None:
         raise InvalidProblem(f"{other}_range is given, but the limit is on the {signal}: give {signal}_range")
     found = read_range(signal, (0.0, 1.0) if ranges[signal] is None else ranges[signal])
-    return kept, slack, (read_range("reward", reward_range), found)
+    worst = {"utility": ("least_total", least_total), "cost": ("episode_cost_max", episode_cost_max)}
+    if worst[other][1] is not None:
+        raise InvalidProblem(f"{worst[other][0]} is given, but the limit is on the {signal}: give {worst[signal][0]}")
+    name, total = worst[signal]
+    told = None if total is None else as_number(name, total)
+    return kept, slack, (read_range("reward", reward_range), found), told
 
 
 def check_time_limit(env: Any, horizon: int) -> None:

@@ -96,7 +96,7 @@ def credit_both(world, on_trial, trials, states, actions):  # type: ignore[no-un
         largest = max(chance_i, chance_j)  # kept at 1: a long product would come out as 0
         chance_i, chance_j = chance_i / largest, chance_j / largest
     total = chance_i + chance_j
-    total_u = max(total_u, 0.0)
+    total_u = max(total_u, trials.least[0])  # up to rounding: the problem knows that no episode has less
     credit(trials, i, chance_i / total, total_u, total_r)
     if i != j:
         credit(trials, j, chance_j / total, total_u, total_r)

@@ -9,7 +9,8 @@ the total utility of the episode, E[q(X − m)] = w(V − m), so that the wealth
 is a martingale if m = V, and so is its mean over B bets. Every m at which that mean has reached 1/δ is too small. An
 episode that is not reported counts as q = 1 and X = 0, a factor 1 − λ: that is the least a factor can be, so the wealth
 can only be too small. It is kept for a grid of means; wealth falls with m, so L is the largest point of the grid that
-was ever reached, at any prefix of the deployments. docs/theory-certificates.md has the proof.
+was ever reached, at any prefix of the deployments. Where X ≥ x₀ is known, all of this is about X − x₀, V − x₀ and
+m − x₀ in place of X, V and m. docs/theory-certificates.md has the proof.
 """
 
 from typing import NamedTuple
@@ -32,7 +33,7 @@ class Trials(NamedTuple):
     `num_factors` (n,) of them; `absent` (n,): deployments without a report that count besides; `log_term` (n,):
     ln(B/δ), 0 for an incumbent whose bound is known; `reached` (n,): the largest point of the grid that is too small,
     −1 if none is; `lower` (n,): L; `rewards` (n, 2): ΣqR and Σq, R the total reward; `guess` (n,): the reward that was
-    promised; `in_use` (n,): 1 or 0; `newest` (1,): the row of the newest policy.
+    promised; `in_use` (n,): 1 or 0; `newest` (1,): the row of the newest policy; `least` (1,): x₀, which every X has.
     """
 
     means: Array
@@ -47,23 +48,24 @@ class Trials(NamedTuple):
     guess: Array
     in_use: IntArray
     newest: IntArray
+    least: Array
 
 
-def blank_trials(means: Array, num_rows: int) -> Trials:
-    """Room for so many policies, none of them there yet."""
+def blank_trials(means: Array, num_rows: int, least: float = 0.0) -> Trials:
+    """Room for so many policies, none of them there yet; every episode has a total utility of at least `least`."""
     shape = (num_rows, len(means), len(BETS))
     whole = [np.zeros(num_rows, dtype=np.int64) for _ in range(3)]
     return Trials(
         np.asarray(means, dtype=float), np.zeros(shape), np.ones(shape), whole[0], whole[1], np.zeros(num_rows),
-        np.full(num_rows, -1), np.zeros(num_rows), np.zeros((num_rows, 2)), np.zeros(num_rows), whole[2],
-        np.zeros(1, dtype=np.int64),
+        np.full(num_rows, -1), np.full(num_rows, least), np.zeros((num_rows, 2)), np.zeros(num_rows), whole[2],
+        np.zeros(1, dtype=np.int64), np.array([least], dtype=float),
     )  # fmt: skip
 
 
 def grown(trials: Trials) -> Trials:
     """The same trials with room for one more policy."""
-    more = blank_trials(trials.means, 1)
-    by_row = [name for name in Trials._fields if name not in ("means", "newest")]
+    more = blank_trials(trials.means, 1, float(trials.least[0]))
+    by_row = [name for name in Trials._fields if name not in ("means", "newest", "least")]
     return trials._replace(**{name: np.concatenate([getattr(trials, name), getattr(more, name)]) for name in by_row})
 
 
@@ -74,7 +76,7 @@ def begin_row(trials, i, log_term, guess):  # type: ignore[no-untyped-def]
     for g in range(G):
         for k in range(B):
             trials.logs[i, g, k], trials.products[i, g, k] = 0.0, 1.0
-    trials.num_factors[i], trials.absent[i], trials.reached[i], trials.lower[i] = 0, 0, -1, 0.0
+    trials.num_factors[i], trials.absent[i], trials.reached[i], trials.lower[i] = 0, 0, -1, trials.least[0]
     trials.rewards[i, 0], trials.rewards[i, 1] = 0.0, 0.0
     trials.log_term[i], trials.guess[i], trials.in_use[i], trials.newest[0] = log_term, guess, 1, i
 
@@ -92,9 +94,9 @@ def credit(trials, i, share, utility, reward):  # type: ignore[no-untyped-def]
 @lean_kernel
 def multiply(trials, i, share, utility):  # type: ignore[no-untyped-def]
     """One more factor of every wealth that may still be needed: those above the bound already proved."""
-    G, B = trials.logs.shape[1], trials.logs.shape[2]
+    G, B, least = trials.logs.shape[1], trials.logs.shape[2], trials.least[0]
     for g in range(trials.reached[i] + 1, G):
-        gain = share * (min(utility / trials.means[g], LARGEST) - 1.0)
+        gain = share * (min((utility - least) / (trials.means[g] - least), LARGEST) - 1.0)
         for k in range(B):
             trials.products[i, g, k] *= 1.0 + BETS[k] * gain
     trials.num_factors[i] += 1
@@ -132,13 +134,14 @@ def raise_by_prefixes(trials, i, shares, utilities, ends):  # type: ignore[no-un
 
     `ends` (n,): with which of them a prefix may end.
     """
-    logs, again = np.empty(BETS.shape[0]), True
+    logs, again, least = np.empty(BETS.shape[0]), True, trials.least[0]
     while again and trials.reached[i] + 1 < trials.means.shape[0]:
         g, again = trials.reached[i] + 1, False
         for k in range(BETS.shape[0]):
             logs[k] = trials.logs[i, g, k] + np.log(trials.products[i, g, k]) + trials.absent[i] * LOG_WORST[k]
         for n in range(shares.shape[0]):
-            gain, total = shares[n] * (min(utilities[n] / trials.means[g], LARGEST) - 1.0), 0.0
+            ratio, total = (utilities[n] - least) / (trials.means[g] - least), 0.0
+            gain = shares[n] * (min(ratio, LARGEST) - 1.0)
             for k in range(BETS.shape[0]):
                 logs[k] += np.log(1.0 + BETS[k] * gain)
                 total += np.exp(logs[k])

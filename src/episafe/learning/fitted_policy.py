@@ -12,6 +12,7 @@ import numpy as np
 from episafe.kernels import softmax_actions
 from episafe.kernels.lanes import padded
 from episafe.kernels.model_arrays import Scales, widened
+from episafe.storage.json_values import as_text
 from episafe.types import Array
 
 if TYPE_CHECKING:
@@ -52,6 +53,11 @@ class FittedFeatures:
         table = np.empty(task.reward.shape)
         softmax_actions.feature_table(self._known, self._gram_inv, self._weights, self.scales, self._lam, table)
         return table
+
+    def as_json(self) -> dict[str, Any]:
+        """What it keeps, as plain values."""
+        kept = {name: array.tolist() for name, array in self.kept.items()}
+        return {"kind": "softmax", **facts_as_json(self._task, self._signals, self.scales, self._lam), **kept}
 
 
 class FittedSlots:
@@ -110,6 +116,30 @@ class FittedSlots:
         unseen = softmax_actions.unseen_bonus(known.ridge, self.scales)
         softmax_actions.count_table(known.known, slots, kept["bonus"], kept["Q"], unseen, self.scales, self._lam, table)
         return table
+
+    def as_json(self) -> dict[str, Any]:
+        """Its rows at the states that were met, by their keys, and what it does elsewhere; for states by name."""
+        known = self._regression
+        rows = [
+            {as_text(name): self._at_slot(h, slot, None).tolist() for slot, name in enumerate(names[: self._sizes[h]])}
+            for h, names in enumerate(known.names())  # type: ignore[union-attr]
+        ]
+        facts = facts_as_json(known.task, known.signals, self.scales, self._lam)
+        elsewhere = {"beta": known.ridge**-0.5, "bonus": softmax_actions.unseen_bonus(known.ridge, self.scales)}
+        return {"kind": "rows", **facts, **elsewhere, "rows": rows}
+
+
+def facts_as_json(task: Any, signals: Any, scales: Scales, lam: float) -> dict[str, Any]:
+    """What both kinds say of task, λ and constants, as plain values."""
+    return {
+        "horizon": task.horizon,
+        "num_actions": task.num_actions,
+        "lam": lam,
+        "scales": scales._asdict(),
+        "learned": list(task.unknown),
+        "signal_scales": [0.0, 0.0] if signals is None else list(signals.scales),
+        "outside": {state.value: list(told) for state, told in task.outside.items()},
+    }
 
 
 Fitted = FittedFeatures | FittedSlots

@@ -12,7 +12,7 @@ from episafe.learning.fitted_policy import Fitted
 from episafe.learning.multiplier_search import Bisection, LamSearch
 from episafe.learning.regression import AnyRegression, fitted, regression_for
 from episafe.learning.regression_arrays import fill, stored
-from episafe.problems.policy import Policy, in_range
+from episafe.problems.policy import Policy, in_range, table_as_json
 from episafe.problems.sampled_problem import AnyTask
 from episafe.storage.state_reader import Saved, State
 from episafe.types import SAFE, Array, IntArray
@@ -52,6 +52,10 @@ class SoftmaxPolicy(Policy):
             self._table = self.fitted.table()
             self._table.setflags(write=False)
         return self._table
+
+    def as_json(self) -> dict[str, Any]:
+        """Its table where the states are listed; else what it keeps of the regression."""
+        return table_as_json(self.table()) if self._task.is_listed else self.fitted.as_json()
 
 
 class Decision(NamedTuple):

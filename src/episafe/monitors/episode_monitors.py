@@ -33,7 +33,7 @@ class Monitors(Watch):
     - "drift": the incumbent's utility does not change;
     - "residual": next states are linear in the features. Not for one-hot features, which always are, nor for d > 100;
     - "coin": components are drawn by the weights of their plan;
-    - "range": no episode has a utility outside [0, H]; that needs no probability.
+    - "range": no episode has a utility outside [least_total, H]; that needs no probability.
 
     The first six have a sixth of delta each. All but "residual" ask for a halt. docs/monitors.md says how soon they see
     what.
@@ -121,7 +121,7 @@ class Monitors(Watch):
         (episode,) = report
         utility, H = self._utility(episode), float(self.task.horizon)
         outside = self._outside(episode, utility)
-        counted = math.nan if outside else min(max(utility, 0.0), H)
+        counted = math.nan if outside else min(max(utility, self.task.least_total), H)
         return Outcome(counted, episode.component, self._features(episode), outside)
 
     def _outside(self, episode: Episode, utility: float) -> str:
@@ -130,8 +130,9 @@ class Monitors(Watch):
             seen = np.asarray(getattr(episode, name))
             if not _within(seen, 1.0):
                 return f"{name} from {seen.min():.4g} to {seen.max():.4g} a step, outside [0, 1]"
-        H = self.task.horizon
-        return "" if _within(np.array([utility]), H) else f"the utility {utility:.4g}, outside [0, {H}]"
+        least, most = self.task.least_total, self.task.horizon
+        inside = _within(np.array([utility]), most, least)
+        return "" if inside else f"the utility {utility:.4g}, outside [{least:g}, {most}]"
 
     def _utility(self, episode: Episode) -> float:
         """The total utility: as observed where the episode says so, else as the task knows it."""
@@ -158,6 +159,6 @@ class Monitors(Watch):
         return phi[None], cells[None], (hashes[1:] // NUM_CELLS % NUM_BOXES)[None]
 
 
-def _within(values: Array, most: float) -> bool:
-    """Whether all lie in [0, most], up to rounding."""
-    return bool((values >= -TOLERANCE * most).all() and (values <= (1 + TOLERANCE) * most).all())
+def _within(values: Array, most: float, least: float = 0.0) -> bool:
+    """Whether all lie in [least, most], up to rounding."""
+    return bool((values >= least - TOLERANCE * most).all() and (values <= (1 + TOLERANCE) * most).all())

@@ -12,7 +12,7 @@ import numpy as np
 from episafe.checks import TOLERANCE, as_distributions, as_norm_bound, as_number, as_state, as_unit_range
 from episafe.errors import DamagedFile, Infeasible, InvalidProblem
 from episafe.problems import exact_answers
-from episafe.problems.listed_move import ARRAYS, ExogenousLaw, ListedMove
+from episafe.problems.listed_move import ARRAYS, NOWHERE, ExogenousLaw, ListedMove
 from episafe.problems.occupancies import occupancy
 from episafe.problems.policy import TablePolicy, as_table
 from episafe.problems.short_repr import short_repr, task_facts
@@ -23,10 +23,13 @@ from episafe.types import Array
 # what a file holds of a problem, in this order; and those that are one number
 SAVED = (
     "P", "reward", "utility", "initial_state", "threshold", "safe_policy", "slack", "time_homogeneous", "phi",
-    "norm_bound",
+    "norm_bound", "least_total",
 )  # fmt: skip
 EXOGENOUS = (*ARRAYS, "law")  # and, of an exogenous one, these
-NUMBERS = {"initial_state": int, "threshold": float, "slack": float, "time_homogeneous": bool, "norm_bound": float}
+NUMBERS = {
+    "initial_state": int, "threshold": float, "slack": float, "time_homogeneous": bool, "norm_bound": float,
+    "least_total": float,
+}  # fmt: skip
 
 
 class LinearCMDP:
@@ -44,6 +47,7 @@ class LinearCMDP:
         time_homogeneous: True to tell the learner that P_h is the same at every step; refused if it is not.
         move, law: of an exogenous problem: how it moves given chance, which the learner is told, and the law of chance,
             ℙ(w_h = w | s_h = s), (1 or H, S, W), which it is not; as `episafe.problems.rules.listed` makes them.
+        least_total: what the total utility of every episode is at least, whatever is done; refused if it is not so.
         norm_bound: B of `Task` to tell the learner; refused if it is below `least_norm_bound()`, None for that.
         origin: where the problem comes from, as plain values; kept with every record.
 
@@ -72,6 +76,7 @@ class LinearCMDP:
         move: ListedMove | None = None,
         law: Any = None,
         norm_bound: float | None = None,
+        least_total: float = 0.0,
         origin: Mapping[str, str | int | float] | None = None,
     ) -> None:
         if threshold is None:
@@ -93,12 +98,15 @@ class LinearCMDP:
         table = greedy if safe_policy is None else as_table("safe_policy", safe_policy, (H, S, A))
         self.origin: dict[str, str | int | float] = dict(origin or {})
         incumbent_value = float(exact_answers.policy_values(self.P, reward, utility, table, initial_state)[1])
-        constraint = Constraint(utility, threshold, _told_slack(slack, incumbent_value, threshold))
+        told_slack = _told_slack(slack, incumbent_value, threshold)
+        constraint = Constraint(utility, threshold, told_slack, as_number("least_total", least_total))
         self.task = Task(H, S, A, reward, phi, initial_state, constraint, TablePolicy(table), time_homogeneous, move)
         told = _told_norm_bound(norm_bound, self.least_norm_bound(), self.task.dim)
         self.task = replace(self.task, norm_bound=told)
         if self.task.time_homogeneous:
             require_equal_steps(self.P)
+        if self.task.least_total:
+            _require_least_total(self.task, self.P)
         if (move is None) != (law is None):
             raise InvalidProblem("move and law belong together: give both, or neither")
         self.law: ExogenousLaw | None = None
@@ -170,7 +178,7 @@ class LinearCMDP:
     def load(cls, path: str | Path) -> "LinearCMDP":
         """The problem that `save` wrote; every check of the constructor is made again."""
         arrays, origin = read_arrays(Path(path), {*SAVED, *EXOGENOUS})
-        lacking = set(SAVED) - {"phi", "time_homogeneous", "norm_bound"} - arrays.keys()
+        lacking = set(SAVED) - {"phi", "time_homogeneous", "norm_bound", "least_total"} - arrays.keys()
         if lacking:
             raise DamagedFile(f"{path} is not a saved problem: it lacks {', '.join(sorted(lacking))}")
         arrays.setdefault("time_homogeneous", np.array(False))
@@ -194,6 +202,20 @@ def require_equal_steps(P: Array) -> None:
         raise InvalidProblem(
             f"time_homogeneous=True, but P[{h}] differs from P[0] by {gaps[h]:.3g}: leave it out, or give one kernel"
         )
+
+
+def _require_least_total(task: Task, P: Array) -> None:
+    """An error where some path has a smaller total utility than the task says, with the least one."""
+    least, move = np.zeros(task.num_states), task.move
+    for h in reversed(range(task.horizon)):
+        ahead = np.where(P[h] > 0, least, np.inf).min(axis=2) + task.utility[h]
+        if isinstance(move, ListedMove):  # whose utilities depend on chance
+            row, comes = move.row(h), move.next_states[move.row(h)]
+            ahead = np.where(comes == NOWHERE, np.inf, least[comes] + move.utilities[row]).min(axis=2)
+        least = ahead.min(axis=1)
+    found = float(least[task.initial_state])
+    if task.least_total > found + TOLERANCE * task.horizon:
+        raise Infeasible(f"least_total is {task.least_total:.12g}, and an episode may have {found:.12g}: give that")
 
 
 def _told_norm_bound(given: float | None, least: float, dim: int) -> float:

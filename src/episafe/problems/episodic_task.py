@@ -56,6 +56,7 @@ class EpisodicTask:
         one_hot = property(lambda self: False)
         threshold = property(lambda self: 0.0)
         slack = property(lambda self: None)
+        least_total = property(lambda self: 0.0)
         initial_state = property(lambda self: None)
 
         def as_policy(self, given: Any) -> Policy:
@@ -251,7 +252,8 @@ class EpisodicTask:
         sizes = [self.horizon, self.num_actions, self.dim]
         kept = [sizes, [self.threshold, slack], [self.one_hot, self.time_homogeneous]]
         stated = [] if self.norm_bound == math.sqrt(self.dim) else [[self.norm_bound]]
-        return [*kept, *stated, *self._told_numbers(policies)]
+        least = [[self.least_total]] if self.least_total else []
+        return [*kept, *stated, *least, *self._told_numbers(policies)]
 
     def places(self, episode: Episode) -> list[tuple[int, Any, int]]:
         """Steps, states and actions of an episode, where these alone show what the incumbent does; none of a table."""

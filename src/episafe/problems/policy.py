@@ -1,13 +1,16 @@
 """Policies: what acts. Anything with `probabilities(h, state)`, for a finite task also a table; and mixtures."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
 
 from episafe.checks import as_distributions
 from episafe.errors import InvalidProblem
+from episafe.problems.policy_file import write_policy
 from episafe.types import Array
 
 
@@ -16,9 +19,11 @@ class Policy(Protocol):
 
     Attributes:
         name: what records call it; "" where nobody named it.
+        certificate: what its file says is proved of it; empty for a policy that was not loaded.
     """
 
     name: str = ""
+    certificate: Mapping[str, Any] = MappingProxyType({})
 
     @abstractmethod
     def probabilities(self, h: int, state: Any) -> Array:
@@ -51,6 +56,22 @@ class Policy(Protocol):
         """Which component acts in the next episode, and what acts; a plain policy gives (0, itself), without a coin."""
         return 0, self
 
+    def save(self, path: str | Path, certificate: Mapping[str, Any] | None = None) -> None:
+        """Write it as JSON, atomically; docs/policies.md has the schema, and `es.load_policy` reads it.
+
+        Args:
+            path: of the file.
+            certificate: what is proved of it, as plain values; `session.save_policy` says what a session knows.
+        """
+        write_policy(Path(path), self, certificate)
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it as plain values, by a `kind`; refused where it is given by a function."""
+        raise InvalidProblem(
+            f"a {type(self).__name__} is code, and a file of a policy holds numbers: save a table, a learned policy or "
+            "a mixture of these; of a mixture with such a component save its .components one by one"
+        )
+
 
 class Component(Policy):
     """A policy under a name: what a mixture's coin says acts. Also what makes any policy of a user one of ours.
@@ -79,6 +100,10 @@ class Component(Policy):
         """An action drawn from π_h(·|state), as the policy itself draws it."""
         return self.policy.act(h, state, rng) if hasattr(self._policy, "act") else super().act(h, state, rng)
 
+    def as_json(self) -> dict[str, Any]:
+        """That of the policy itself."""
+        return self.policy.as_json() if hasattr(self._policy, "as_json") else super().as_json()
+
 
 class TablePolicy(Policy):
     """A policy given by its table (H, S, A)."""
@@ -101,6 +126,10 @@ class TablePolicy(Policy):
     def table(self) -> Array:
         """The table itself (H, S, A), read-only."""
         return self._table
+
+    def as_json(self) -> dict[str, Any]:
+        """Its table."""
+        return table_as_json(self._table)
 
 
 def in_range(name: str, value: Any, below: int) -> None:
@@ -145,6 +174,17 @@ class MixturePolicy(Policy):
     def table(self) -> Array:
         """Not to be had: a component acts for a whole episode."""
         raise ValueError("a mixture has no table: take those of its .components, or draw one with .draw(rng)")
+
+    def as_json(self) -> dict[str, Any]:
+        """Its weights and its components, each as a policy of its own."""
+        named = [{"name": name, **one.as_json()} for name, one in zip(self.names, self.components, strict=True)]
+        return {"kind": "mixture", "weights": self.weights.tolist(), "components": named}
+
+
+def table_as_json(table: Array) -> dict[str, Any]:
+    """A table (H, S, A) as plain values."""
+    H, S, A = table.shape
+    return {"kind": "table", "horizon": H, "num_states": S, "num_actions": A, "table": table.tolist()}
 
 
 def as_policy(policy: Any) -> Policy:

@@ -19,16 +19,18 @@ class RolloutTask(EpisodicTask):
     """A task whose policies are opaque and whose episodes have totals alone. All fields are checked.
 
     Attributes:
-        threshold: b > 0; every deployed mixture must have expected total utility ≥ b. Utilities are not negative.
+        threshold: b; every deployed mixture must have expected total utility ≥ b.
         slack: ξ > 0 with V^u(incumbent) ≥ b + ξ; None where nobody knows it, and then V^u(incumbent) ≥ b.
         incumbent: whatever acts today.
         utility_max: the most that an episode's utility can be; None where there is no such number.
+        least_total: the least that it can be, below b. An episode that has less voids all certificates.
     """
 
     threshold: float
     slack: float | None
     incumbent: Any
     utility_max: float | None = None
+    least_total: float = 0.0
 
     kind = "rollout"
     is_listed: ClassVar[Literal[False]] = False  # there are no states
@@ -37,11 +39,14 @@ class RolloutTask(EpisodicTask):
     def __post_init__(self) -> None:
         b, slack = as_number("threshold", self.threshold), as_slack(self.slack)
         most = None if self.utility_max is None else as_number("utility_max", self.utility_max)
-        if b <= 0:
-            raise InvalidProblem(f"threshold must be > 0, got {b:.12g}: utilities are not negative, so all have 0")
+        least = as_number("least_total", self.least_total)
+        if b <= least:
+            raise InvalidProblem(
+                f"threshold must be > {least:.12g}, got {b:.12g}: every episode has that utility, so that all are safe"
+            )
         if most is not None and b + (slack or 0.0) > most + TOLERANCE:
             raise Infeasible(f"threshold {b:.12g} + slack {slack or 0:.12g} exceeds utility_max {most:.12g}")
-        self.__dict__.update(threshold=b, slack=slack, utility_max=most)
+        self.__dict__.update(threshold=b, slack=slack, utility_max=most, least_total=least)
         self.__dict__["safe_policy"] = Component(self.incumbent, "incumbent")
 
     def __repr__(self) -> str:
@@ -58,7 +63,10 @@ class RolloutTask(EpisodicTask):
         return None if self.slack is None else self.threshold + self.slack
 
     def read_report(self, episode: Episode) -> tuple[None, None]:
-        """Nothing but totals, which are checked here; what does not fit is an InvalidEpisode."""
+        """Nothing but totals, which are checked here; what does not fit is an InvalidEpisode.
+
+        A total below `least_total` fits: it happened, and to refuse it would be to count it as that.
+        """
         steps = ("states", "actions", "rewards", "utilities", "trace")
         if any(getattr(episode, name) is not None for name in steps):
             raise InvalidEpisode("a rollout knows no steps: report es.Episode.of_totals(utility, reward, component)")
@@ -69,11 +77,10 @@ class RolloutTask(EpisodicTask):
                     f"{name} must be a finite number, got {total!r}: report es.Episode.of_totals(utility, reward); a "
                     "time-out or a failure counts for whoever was drawn, as utility 0"
                 )
-        least, most = -TOLERANCE * max(self.threshold, 1.0), self.horizon * (1 + TOLERANCE)
-        if not least <= episode.total_utility <= most:
+        if not episode.total_utility <= self.horizon * (1 + TOLERANCE):
             raise InvalidEpisode(
-                f"total_utility must lie in [0, {self.horizon:.12g}], got {episode.total_utility!r}: what is proved "
-                "assumes it; shift and rescale utilities and threshold, or state a larger utility_max"
+                f"total_utility must be at most {self.horizon:.12g}, got {episode.total_utility!r}: state a larger "
+                "utility_max, or rescale utilities and threshold"
             )
         return None, None
 
@@ -82,6 +89,7 @@ class RolloutTask(EpisodicTask):
         return float(getattr(episode, f"total_{signal}"))
 
     def numbers(self, policies: list[Policy]) -> list[Any]:
-        """Threshold, slack and utility_max; NaN for what is not known."""
+        """Threshold, slack and utility_max, NaN for what is not known; and the least total, where it is not 0."""
         said = (self.threshold, self.slack, self.utility_max)
-        return [np.array([math.nan if number is None else number for number in said])]
+        numbers = [math.nan if number is None else number for number in said]
+        return [np.array(numbers + ([self.least_total] if self.least_total else []))]

@@ -54,7 +54,13 @@ class Rules(ABC):
         return (state, action)
 
 
-def listed(rules: Rules, threshold: float, *, origin: Mapping[str, str | int | float] | None = None) -> LinearCMDP:
+def listed(
+    rules: Rules,
+    threshold: float,
+    *,
+    least_total: float = 0.0,
+    origin: Mapping[str, str | int | float] | None = None,
+) -> LinearCMDP:
     """The rules as arrays: every state that moves lead to, with exact P, mean reward and mean utility.
 
     Where chance does not depend on what is done, the problem is exogenous and its task tells `move`. Features mark
@@ -74,7 +80,8 @@ def listed(rules: Rules, threshold: float, *, origin: Mapping[str, str | int | f
     P /= P.sum(axis=3, keepdims=True)  # products of probabilities sum to 1 up to rounding
     return LinearCMDP(
         P, reward, utility, phi=_features(rules, index), initial_state=index[rules.start], threshold=threshold,
-        safe_policy=incumbent, time_homogeneous=rules.time_homogeneous, origin=origin, **exogenous,
+        safe_policy=incumbent, time_homogeneous=rules.time_homogeneous, least_total=least_total, origin=origin,
+        **exogenous,
     )  # fmt: skip
 
 

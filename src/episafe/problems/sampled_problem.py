@@ -13,6 +13,7 @@ from episafe.checks import (
     as_distributions,
     as_finite,
     as_flag,
+    as_least_total,
     as_norm_bound,
     as_number,
     as_slack,
@@ -95,6 +96,7 @@ class SampledTask(EpisodicTask):
         norm_bound: B with ‖∫ g dμ_h‖₂ ≤ B max g for every g ≥ 0, where P_h(·|s,a) = φ(s,a)ᵀμ_h; √d by default.
         reading: how raw observations, actions and signals of its environment are read, where it has one.
         move: how the system moves given chance, where chance is exogenous; the law of chance is not in it.
+        least_total: what the total utility of every episode is at least, whatever is done.
     """
 
     horizon: int
@@ -113,6 +115,7 @@ class SampledTask(EpisodicTask):
     reading: Reading | None = None
     move: Move | None = None
     norm_bound: float = None  # type: ignore[assignment]  # √d, once it is made
+    least_total: float = 0.0
     _cells: dict[int, tuple[Any, Hashable]] = field(default_factory=dict, init=False, repr=False)
 
     num_states: ClassVar[None] = None
@@ -120,6 +123,7 @@ class SampledTask(EpisodicTask):
 
     def __post_init__(self) -> None:
         self.__dict__.update(norm_bound=as_norm_bound(self.norm_bound, self.dim))
+        self.__dict__.update(least_total=as_least_total(self.least_total, self.threshold))
 
     @property
     def one_hot(self) -> bool:
@@ -283,6 +287,9 @@ class SampledCMDP:
             `sample`. The learner is not told it.
         norm_bound: B with ‖∫ g dμ_h‖₂ ≤ B max g for every g ≥ 0, where P_h(·|s,a) = φ(s,a)ᵀμ_h; None for the paper's
             √d. Features that are divided by c need c times as much. That it holds is for the caller to know.
+        least_total: what the total utility of every episode is at least, whatever is done: where utilities are 1 − cost
+            and an episode costs at most C, H − C. It must be enforced, or follow from the steps: an episode below it
+            halts and voids all certificates.
         origin: where the problem comes from, as plain values.
 
     Exact values are not to be had: records of its runs hold NaN there, and the totals observed in each episode.
@@ -307,6 +314,7 @@ class SampledCMDP:
         move: Move | None = None,
         chance: Callable[[int, tuple[Any, ...], np.random.Generator], Any] | None = None,
         norm_bound: float | None = None,
+        least_total: float = 0.0,
         origin: Mapping[str, str | int | float] | None = None,
     ) -> None:
         _require_one_source(sample, move, chance)
@@ -327,6 +335,7 @@ class SampledCMDP:
             time_homogeneous=as_flag("time_homogeneous", time_homogeneous),
             move=move,
             norm_bound=norm_bound,  # type: ignore[arg-type]
+            least_total=least_total,
         )
         self.task.described(0, initial_state)
         self.task.safe_policy.probabilities(0, initial_state)

@@ -24,5 +24,6 @@ def task_facts(task: Any) -> dict[str, Any]:
         "one_hot": task.one_hot or None,
         "threshold": task.threshold,
         "slack": task.slack,
+        "least_total": task.least_total or None,
         "time_homogeneous": task.time_homogeneous or None,
     }

@@ -13,6 +13,7 @@ from episafe.checks import (
     as_count,
     as_features,
     as_flag,
+    as_least_total,
     as_norm_bound,
     as_number,
     as_slack,
@@ -35,11 +36,14 @@ class Constraint:
         utility: u (H, S, A) in [0, 1].
         threshold: b.
         slack: ξ > 0 with V^u(π_sf) ≥ b + ξ; None where the learner is not told it.
+        least_total: what the total utility of every episode is at least, whatever is done; where the limit is on a
+            cost, H less the most that an episode can cost. An episode that has less voids all certificates.
     """
 
     utility: Array = field(repr=False)
     threshold: float
     slack: float | None
+    least_total: float = 0.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -85,7 +89,8 @@ class Task(EpisodicTask):
             )
         slack = as_slack(self.constraint.slack)
         utility = as_unit_range("utility", self.constraint.utility, (H, S, A))
-        constraint = Constraint(utility, as_number("threshold", self.constraint.threshold), slack)
+        threshold = as_number("threshold", self.constraint.threshold)
+        constraint = Constraint(utility, threshold, slack, as_least_total(self.constraint.least_total, threshold))
         if constraint.threshold + (slack or 0.0) > H + TOLERANCE:
             raise Infeasible(f"threshold {constraint.threshold:.12g} + slack {slack or 0:.12g} exceeds the horizon {H}")
         given = self.safe_policy
@@ -114,6 +119,11 @@ class Task(EpisodicTask):
     def slack(self) -> float | None:
         """ξ; None where it is not known."""
         return self.constraint.slack
+
+    @property
+    def least_total(self) -> float:
+        """What the total utility of every episode is at least."""
+        return self.constraint.least_total
 
     @property
     def dim(self) -> int:
@@ -157,13 +167,16 @@ class Task(EpisodicTask):
         told = {name: np.asarray(getattr(self, name)) for name in names if getattr(self, name) is not None}
         moved = {} if self.move is None else self.move.as_arrays()
         stated = {} if self.norm_bound == math.sqrt(self.dim) else {"norm_bound": np.asarray(self.norm_bound)}
+        stated |= {"least_total": np.asarray(self.least_total)} if self.least_total else {}
         return {**told, **stated, "safe_policy": self.safe_policy.table(), **moved}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "Task":
         """The task that `as_arrays` gave."""
         slack = float(arrays["slack"]) if "slack" in arrays else None
-        constraint = Constraint(arrays["utility"], float(arrays["threshold"]), slack)
+        constraint = Constraint(
+            arrays["utility"], float(arrays["threshold"]), slack, float(arrays.get("least_total", 0.0))
+        )
         start, homogeneous = int(arrays["initial_state"]), bool(arrays["time_homogeneous"])
         policy = TablePolicy(arrays["safe_policy"])
         H, S, A = arrays["reward"].shape

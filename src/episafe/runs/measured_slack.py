@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from episafe.agents.fixed import Fixed
-from episafe.checks import as_count, as_probability
+from episafe.checks import TOLERANCE, as_count, as_probability
 from episafe.errors import Infeasible
 from episafe.gym.adapter import GymCMDP
 from episafe.gym.vector import VectorGymCMDP
@@ -41,9 +41,10 @@ def measure_slack(
 ) -> MeasuredSlack:
     """Play the incumbent until half of its slack is proved: V̲ − b ≥ (mean − b)/2.
 
-    V̲ is the confidence sequence of `certify.Observation`: it needs utilities ≥ 0 and episodes alike and independent,
-    and holds at all numbers of episodes at once, so that one may stop when it suits. A certificate that rests on the
-    bound fails with its own probability plus this one. The incumbent is safe: playing it costs no more than time.
+    V̲ is the confidence sequence of `certify.Observation`, of what totals have above the least_total of the problem: it
+    needs that to be true, and episodes alike and independent, and holds at all numbers of episodes at once, so that one
+    may stop when it suits. A certificate that rests on the bound fails with its own probability plus this one. The
+    incumbent is safe: playing it costs no more than time.
 
     Example:
         >>> import episafe as es
@@ -56,14 +57,19 @@ def measure_slack(
         raise TypeError("measure_slack is for problems without a kernel: LinearCMDP computes the slack from its own")
     delta, most_episodes = as_probability("delta", delta), as_count("most_episodes", most_episodes)
     agent, totals = Fixed(problem.task, "incumbent"), np.zeros(0)
-    b, H, unit = problem.task.threshold, problem.task.horizon, _unit(problem)
+    b, H, unit, least = problem.task.threshold, problem.task.horizon, _unit(problem), problem.task.least_total
     own = int(np.random.SeedSequence(seed, spawn_key=(OWN_LUCK,)).generate_state(1)[0])
     while len(totals) < most_episodes:
         ahead = min(max(FIRST_EPISODES, len(totals)), most_episodes - len(totals))
         played = run(problem, agent, ahead, own).utility_totals
         assert played is not None
         totals = np.concatenate([totals, played])
-        slack, mean = _lower_bound(totals, delta) - b, float(totals.mean()) - b
+        if totals.min() < least - TOLERANCE * H:
+            raise Infeasible(
+                f"an episode has a total utility of {totals.min():.6g}, below the least_total of {least:.6g} that the "
+                "problem states: nothing can be proved with it; state a true one"
+            )
+        slack, mean = least + _lower_bound(totals - least, delta) - b, float(totals.mean()) - b
         if slack > 0 and slack >= mean / 2:
             return MeasuredSlack(slack * unit, mean * unit, len(totals), delta)
         if H - _lower_bound(H - totals, delta) < b:

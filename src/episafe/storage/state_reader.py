@@ -38,6 +38,10 @@ class Saved:
         """The error that names the entry."""
         raise DamagedFile(f"{self._prefix}{name} of the state {why}: it is damaged or not of this agent; take another")
 
+    def has(self, name: str) -> bool:
+        """Whether there is such an entry."""
+        return self._prefix + name in self._left
+
     def end(self) -> None:
         """Refuse what was not asked for."""
         if self._left:

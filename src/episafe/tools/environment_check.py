@@ -11,6 +11,7 @@ from episafe.checks import TOLERANCE
 from episafe.errors import InvalidProblem
 from episafe.gym.adapter import LiveCMDP
 from episafe.gym.autoreset import sub_environments
+from episafe.gym.signal_limits import raw_total
 from episafe.logs.logged_episode import steps_of
 from episafe.runs.live_episodes import play_some
 from episafe.stats import mean_interval
@@ -19,6 +20,7 @@ from episafe.types import Array, Episode
 
 DELTA = 0.01  # of the interval for the incumbent's utility
 FAR = 5.0  # standard errors beyond which two means are said to differ; a rule of thumb
+MUCH = 2.0  # times as many trials are worth a word of advice
 FEW = 0.05  # share of trials below which learning is slow; a rule of thumb
 SAME = 1e-6  # what is told and what is seen may differ by this, in [0, 1]
 TOLD_EPISODES = 50  # of the incumbent, to compare what is told with
@@ -217,17 +219,41 @@ def _incumbent(problem: LiveCMDP, episodes: list[Episode]) -> Finding:
 
 
 def _trials(problem: LiveCMDP, episodes: list[Episode]) -> Finding:
-    """How often `Observation` may try a candidate of which nothing is known: ξ/(b + ξ)."""
-    b, slack = problem.task.threshold, problem.task.slack
+    """How often `Observation` may try a candidate of which nothing is known: ξ/(b + ξ − x₀), x₀ the least total."""
+    b, slack, least = problem.task.threshold, problem.task.slack, problem.task.least_total
     if slack is None:
         return Finding("trials", "ok", "how often something new may be tried follows from the slack, not known yet")
     if b <= 0:
         return Finding("trials", "ok", "a policy without any utility is safe: anything may be tried at once")
-    share = slack / (b + slack)
-    found = f"Observation tries something new in {share:.1%} of its first episodes, slack/(threshold + slack)"
+    share = slack / (b + slack - least)
+    above = "threshold + slack" if not least else f"threshold + slack - {least:.4g}, the least total"
+    found = f"Observation tries something new in {share:.1%} of its first episodes, slack/({above})"
+    advice = "" if least else _worst_total_advice(problem, episodes, share)
     if share < FEW:
-        return Finding("trials", "warning", f"{found}: it will be slow; give a safer incumbent, or relax the limit")
-    return Finding("trials", "ok", found)
+        remedy = advice or "give a safer incumbent, or relax the limit"
+        return Finding("trials", "warning", f"{found}: it will be slow; {remedy}")
+    return Finding("trials", "ok", f"{found}; {advice}" if advice else found)
+
+
+def _worst_total_advice(problem: LiveCMDP, episodes: list[Episode], share: float) -> str:
+    """What to state of the worst total, and what the share of trials would be then; "" where that helps little.
+
+    As an example it takes the worst that the incumbent's episodes show or, where these are not beyond the limit, what
+    one step of the worst would make of the best episode.
+    """
+    scale, H = problem.scale, steps_of(problem.task)
+    b, slack = problem.task.threshold, problem.task.slack or 0.0
+    totals = np.array([np.sum(episode.utilities) for episode in episodes])
+    least = next((worst for worst in (float(totals.min()), float(totals.max()) - 1.0) if 0 < worst < b), 0.0)
+    then = slack / (b + slack - least)
+    if then < MUCH * share:
+        return ""
+    name, side = ("episode_cost_max", "more") if scale.name == "cost" else ("least_total", "less")
+    raw = raw_total(least, scale, H)
+    return (
+        f"if no episode can have {side} than some total {scale.name}, whatever is done, state it: with "
+        f"{name}={raw:.4g} it would be {then:.1%}; it must be sure: an episode beyond it halts and voids certificates"
+    )
 
 
 def _copies(problem: LiveCMDP, episodes: list[Episode]) -> Finding:

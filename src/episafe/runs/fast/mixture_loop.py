@@ -17,9 +17,10 @@ from episafe.types import SAFE
 
 
 def begin(world: Any, agent: Any, columns: Columns, first: int, trace: Trace | None) -> "MixtureLoop | None":
-    """The loop, if the certificate is just that of `Observation` and steps share no data."""
+    """The loop, if the certificate is just that of `Observation`, steps share no data and no total can void it."""
     known = type(agent.certificate) is ObservationCertificate and not agent.task.time_homogeneous
-    return MixtureLoop(world, agent, trace) if known else None
+    holds = agent.task.least_total <= world.problem.task.least_total and not agent.void
+    return MixtureLoop(world, agent, trace) if known and holds else None
 
 
 class MixtureLoop:
