@@ -141,3 +141,86 @@ def optcmdp_bonus(
     gain, safety = task.reward + bonus, task.utility + bonus
     found = points(kernel_rows(empirical(counts)), gain, safety, task.initial_state)
     return gain, safety, best_value(found, task.threshold)
+
+
+def optdual(
+    task: Any, all_counts: list[np.ndarray], K: int, delta: float, m: float
+) -> list[tuple[np.ndarray, float, float]]:
+    """π_k, λ_k and the V^u that it is promised, for the counts before each episode."""
+    H, S, A = task.reward.shape
+    rho = H / task.slack
+    lam, found = 0.0, []
+    for counts in all_counts:
+        rows = box_rows(empirical(counts), efroni_radius(counts, K, delta, m), counts)
+        policy, V = np.zeros((H, S, A)), np.zeros((S, 2))
+        for h in reversed(range(H)):
+            here = np.zeros((S, 2))
+            for s in range(S):
+                best = -math.inf
+                for a in range(A):
+                    row = max(rows[h, s, a], key=lambda row: np.array(row) @ (V @ [1, lam]))
+                    Q = np.array([task.reward[h, s, a], task.utility[h, s, a]]) + np.array(row) @ V
+                    if Q @ [1, lam] > best:
+                        best, here[s], policy[h, s] = Q @ [1, lam], Q, np.eye(A)[a]
+            V = here
+        promised = V[task.initial_state, 1]
+        found.append((policy, lam, promised))
+        lam = max(0.0, lam + (task.threshold - promised) / math.sqrt(H**2 * K / rho**2))
+    return found
+
+
+def clipped(P: np.ndarray, gain: np.ndarray, safety: np.ndarray, limits: list[float], choose: Any) -> Any:
+    """Q^r and Q^u, clipped above, of a policy that is chosen row by row; and the policy and V^u at step 0."""
+    H, S, A = gain.shape
+    Q, policy, V = np.zeros((H, S, A, 2)), np.zeros((H, S, A)), np.zeros((S, 2))
+    for h in reversed(range(H)):
+        for s, a in itertools.product(range(S), range(A)):
+            Q[h, s, a] = [min(g[h, s, a] + P[h, s, a] @ V[:, j], limits[h]) for j, g in enumerate((gain, safety))]
+        for s in range(S):
+            policy[h, s] = choose(h, s, Q[h, s])
+        V = np.array([policy[h, s] @ Q[h, s] for s in range(S)])
+    return Q, policy, V[:, 1]
+
+
+def optprimaldual(
+    task: Any, all_counts: list[np.ndarray], K: int, delta: float, m: float
+) -> list[tuple[np.ndarray, float, float]]:
+    """π_k, λ_k and the clipped V^u of π_k, for the counts before each episode."""
+    H, S, A = task.reward.shape
+    rho = H / task.slack
+    t_policy, t_dual = math.sqrt(2 * math.log(A) / (H**2 * (1 + rho) ** 2 * K)), math.sqrt(H**2 * K / rho**2)
+    policy, lam, found = np.full((H, S, A), 1 / A), 0.0, []
+    for counts in all_counts:
+        bonus = H * efroni_radius(counts, K, delta, m).sum(axis=3)
+        limits = [H - h for h in range(H)]
+        now = policy
+        Q, _, V_u = clipped(
+            empirical(counts), task.reward + bonus, task.utility + bonus, limits, lambda h, s, _, now=now: now[h, s]
+        )
+        found.append((policy, lam, V_u[task.initial_state]))
+        policy = policy * np.exp(t_policy * (Q[..., 0] + lam * Q[..., 1]))
+        policy = policy / policy.sum(axis=2)[:, :, None]
+        lam = max(0.0, lam + (task.threshold - V_u[task.initial_state]) / t_dual)
+    return found
+
+
+def optpess_primaldual(
+    task: Any, all_counts: list[np.ndarray], K: int, delta: float, m: float
+) -> list[tuple[np.ndarray, float, float]]:
+    """π_k, λ_k/η_k and the clipped V^u of π_k, for the counts before each episode: k − 1 were seen before it."""
+    H, S, A = task.reward.shape
+    Z, small = math.log(16 * S * S * A * H * K / delta), delta / (S * S * A * H)
+    lam, found = 0.0, []
+    for counts in all_counts:
+        k = counts[0].sum() + 1
+        bonus = m * (1 + S * H) * np.sqrt(Z / np.maximum(counts.sum(axis=3), 1))
+        weight = lam / (task.slack * H * math.sqrt(k))
+        _, policy, V_u = clipped(
+            empirical(counts), task.reward + bonus, task.utility + bonus, [H] * H,
+            lambda h, s, Q, weight=weight: np.eye(A)[int(np.argmax(Q[:, 0] + weight * Q[:, 1]))],
+        )  # fmt: skip
+        promised = V_u[task.initial_state]
+        found.append((policy, weight, promised))
+        pessimism = 5 * H**2 * math.sqrt(S**3 * A) * (math.log(k / small) + 1) / math.sqrt(k * math.log(k / small))
+        lam = max(0.0, lam + task.threshold + m * pessimism - promised)
+    return found

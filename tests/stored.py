@@ -132,6 +132,9 @@ FINITE_AGENTS = {
     "optpess-lp": lambda task: es.OptPessLP(task, 1000, bonus=1e-3, replan=es.Doubling(0.3)),
     "optcmdp": lambda task: es.OptCMDP(task, 1000, bonus=0.01, replan=es.Doubling(0.3)),
     "optcmdp-bonus": lambda task: es.OptCMDPBonus(task, 1000, bonus=0.01),
+    "optdual": lambda task: es.OptDual(task, 1000, bonus=0.01),
+    "optprimaldual": lambda task: es.OptPrimalDual(task, 1000, bonus=0.001),
+    "optpess-primaldual": lambda task: es.OptPessPrimalDual(task, 1000, bonus=0.001),
 }
 FEATURE_AGENTS = {
     "opse sections": lambda task: es.OPSE(task, constants(**EAGER), search=es.Sections(4)),

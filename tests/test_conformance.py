@@ -35,6 +35,9 @@ AGENTS = {
     "optpess-lp": lambda task: es.OptPessLP(task, 1000, bonus=1e-3),
     "optcmdp": lambda task: es.OptCMDP(task, 1000, bonus=0.01),
     "optcmdp-bonus": lambda task: es.OptCMDPBonus(task, 1000, bonus=0.01),
+    "optdual": lambda task: es.OptDual(task, 1000, bonus=0.01),
+    "optprimaldual": lambda task: es.OptPrimalDual(task, 1000, bonus=0.001),
+    "optpess-primaldual": lambda task: es.OptPessPrimalDual(task, 1000, bonus=0.001),
     "uniform": lambda task: es.Fixed(task, "uniform"),
     "incumbent": lambda task: es.Fixed(task, "incumbent"),
     "optimum": lambda task: es.Fixed(task, _any_policy(task), "optimum"),
@@ -49,7 +52,8 @@ BANDIT_AGENTS = {
     "incumbent": lambda task: es.bandits.Incumbent(task),
 }
 PROBLEMS, BANDITS = testing.small_problems(), testing.small_bandits()
-COUNTING = ("dope-authors", "optpess-lp", "optcmdp", "optcmdp-bonus")
+STEPPED = ("optdual", "optprimaldual", "optpess-primaldual")
+COUNTING = ("dope-authors", "optpess-lp", "optcmdp", "optcmdp-bonus", *STEPPED)
 LISTED_ONLY = (
     "opse-fresh-data",
     "opse-box",

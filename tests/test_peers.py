@@ -92,3 +92,28 @@ def test_optcmdp_bonus_is_the_linear_program_with_a_bonus():
             reward, utility = on_estimate(plan, counts, gain, safety, task)
             assert reward == pytest.approx(value, abs=1e-8)
             assert utility >= task.threshold - 1e-8
+
+
+STEPPED = {
+    "optdual": (es.OptDual, slow.optdual),
+    "optprimaldual": (es.OptPrimalDual, slow.optprimaldual),
+    "optpess-primaldual": (es.OptPessPrimalDual, slow.optpess_primaldual),
+}
+
+
+@pytest.mark.parametrize("name", STEPPED)
+def test_a_primal_dual_agent_takes_the_steps_of_its_slow_version(name):
+    make, oracle = STEPPED[name]
+    largest = 0.0
+    for task, episodes, bonus, _ in problems():
+        agent, counts, seen, plans = make(task, K, DELTA, bonus), np.zeros((*task.reward.shape, 2)), [], []
+        for states, actions in episodes[:8]:
+            plans.append(agent.plan())
+            seen.append(counts.copy())
+            agent.learn(es.Episode(states, actions))
+            counts[np.arange(task.horizon), states[:-1], actions, states[1:]] += 1
+        for plan, (policy, lam, utility) in zip(plans, oracle(task, seen, K, DELTA, bonus), strict=True):
+            np.testing.assert_allclose(plan.policy.table(), policy, atol=1e-8)
+            assert (plan.lam, plan.utility_bound) == pytest.approx((lam, utility), abs=1e-8)
+            largest = max(largest, lam)
+    assert largest > 0.05  # else λ was never stepped

@@ -12,7 +12,10 @@ from episafe.agents.ghosh2024 import Ghosh2024
 from episafe.agents.opse import OPSE
 from episafe.agents.optcmdp import OptCMDP
 from episafe.agents.optcmdp_bonus import OptCMDPBonus
+from episafe.agents.optdual import OptDual
 from episafe.agents.optpess_lp import OptPessLP
+from episafe.agents.optpess_primaldual import OptPessPrimalDual
+from episafe.agents.optprimaldual import OptPrimalDual
 from episafe.agents.rollout import Rollout
 from episafe.deployment.audit import audit
 from episafe.deployment.opening import open  # es.open, never imported by itself
@@ -72,7 +75,10 @@ __all__ = [
     "NotKept",
     "OptCMDP",
     "OptCMDPBonus",
+    "OptDual",
     "OptPessLP",
+    "OptPessPrimalDual",
+    "OptPrimalDual",
     "Plan",
     "Policy",
     "Radius",

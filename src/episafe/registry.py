@@ -252,6 +252,35 @@ REGISTRY: dict[str, Entry] = {
         falls_back=False,
         mdp=Build("episafe.agents.optcmdp_bonus:OptCMDPBonus", COUNTED, lambda _: {"bonus": 0.003}, options=TERMS),
     ),
+    "optdual": Entry(
+        "after Efroni et al. 2020: extended value iteration for a multiplier stepped once an episode; violates",
+        "OptDual-CMDP",
+        story="(after Efroni et al. 2020) deploys deterministic policies for a multiplier that goes up and down; "
+        "violations of some episodes are made good in others, by its theorem.",
+        proved="soft",
+        falls_back=False,
+        mdp=Build("episafe.agents.optdual:OptDual", COUNTED, lambda _: {"bonus": 0.01}, options=TERMS),
+    ),
+    "optprimaldual": Entry(
+        "after Efroni et al. 2020: steps of the policy and of the multiplier, one each an episode; violates",
+        "OptPrimalDual-CMDP",
+        story="(after Efroni et al. 2020) steps a stochastic policy and a multiplier once an episode, without "
+        "planning; violations of some episodes are made good in others, by its theorem.",
+        proved="soft",
+        falls_back=False,
+        mdp=Build("episafe.agents.optprimaldual:OptPrimalDual", COUNTED, lambda _: {"bonus": 0.001}, options=TERMS),
+    ),
+    "optpess-primaldual": Entry(
+        "after Liu et al. 2021: optimistic value iteration, a multiplier that asks for more than b; violates at first",
+        "OptPess-PrimalDual",
+        story="(after Liu et al. 2021) deploys deterministic policies for a multiplier that asks for more than the "
+        "threshold, ever less so; violations of some episodes are made good in others, by its theorem.",
+        proved="soft",
+        falls_back=False,
+        mdp=Build(
+            "episafe.agents.optpess_primaldual:OptPessPrimalDual", COUNTED, lambda _: {"bonus": 0.001}, options=TERMS
+        ),
+    ),
     "uniform": Entry(
         "every action alike",
         "Uniform policy",
