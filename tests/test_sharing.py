@@ -67,12 +67,10 @@ def by_functions(cmdp, features):
         num_actions=task.num_actions,
         dim=task.dim,
         initial_state=task.initial_state,
-        threshold=task.threshold,
-        slack=task.slack,
+        constraint=es.Constraint(lambda h, s: task.utility[h, s], task.threshold, task.slack),
         safe_policy=task.safe_policy,
         feature_function=task.features if features else None,
         reward_function=lambda h, s: task.reward[h, s],
-        utility_function=lambda h, s: task.utility[h, s],
         time_homogeneous=True,
     )
 
@@ -145,7 +143,9 @@ def test_learned_signals_are_pooled():
     n, sums = np.zeros((S, A)), np.zeros((2, S, A))
     agents = []
     for features in (False, True):
-        told = dataclasses.replace(by_functions(cmdp, features), reward_function=None, utility_function=None)
+        known = by_functions(cmdp, features)
+        unknown = dataclasses.replace(known.constraint, utility=None)
+        told = dataclasses.replace(known, reward_function=None, constraint=unknown)
         agents.append(es.OPSE(told, constants(C_theta=0.4)))
     for states, actions in episodes_of(cmdp, 1, 50):
         at = np.arange(H), states[:-1], actions
@@ -173,12 +173,10 @@ def test_start_and_end_are_states_like_others():
         num_actions=2,
         dim=6,
         initial_state=START,
-        threshold=0.5,
-        slack=0.5,
+        constraint=es.Constraint(None, 0.5, 0.5),
         safe_policy=es.TablePolicy(np.full((3, 2, 2), 0.5)),
         feature_function=None,
         reward_function=None,
-        utility_function=None,
         outside={START: (0.0, 0.0), ENDED: (0.0, 1.0)},
         time_homogeneous=True,
     )

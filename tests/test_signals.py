@@ -20,12 +20,10 @@ def told_nothing(cmdp, features):
         num_actions=task.num_actions,
         dim=task.dim,
         initial_state=task.initial_state,
-        threshold=task.threshold,
-        slack=task.slack,
+        constraint=es.Constraint(None, task.threshold, task.slack),
         safe_policy=task.safe_policy,
         feature_function=features,
         reward_function=None,
-        utility_function=None,
     )
 
 
@@ -81,7 +79,7 @@ def test_one_hot_features_of_unlisted_states_plan_as_the_listed_ones(draw_cmdp):
     by_functions = dataclasses.replace(
         told_nothing(cmdp, None),
         reward_function=lambda h, s: task.reward[h, s],
-        utility_function=lambda h, s: task.utility[h, s],
+        constraint=es.Constraint(lambda h, s: task.utility[h, s], task.threshold, task.slack),
     )
     agents = [es.OPSE(t, constants()) for t in (task, by_functions)]
     for episode in episodes_of(cmdp, np.random.default_rng(2), 200):

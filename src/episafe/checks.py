@@ -145,13 +145,17 @@ def as_whole_numbers(name: str, value: Any, length: int, below: int) -> IntArray
     return array.astype(np.int64)
 
 
-def as_listed(name: str, value: Any, length: int) -> NDArray[Any]:
-    """Entries of an episode: an array (length,) of whatever kind, or an InvalidEpisode."""
+def as_listed(name: str, value: Any, length: int, width: int | None = None) -> NDArray[Any]:
+    """Entries of an episode: an array (length,) of whatever kind, or (length, width), or an InvalidEpisode."""
     try:
         array = np.asarray(value)
     except ValueError as error:
         raise InvalidEpisode(f"{name} must have length {length}: {error}") from error
-    if array.shape != (length,):
+    if width is not None and array.shape != (length, width):
+        raise InvalidEpisode(
+            f"{name} must have shape {(length, width)}, a row a step and a column a constraint, got {array.shape}"
+        )
+    if width is None and array.shape != (length,):
         raise InvalidEpisode(f"{name} must have length {length}, got shape {array.shape}")
     return array
 

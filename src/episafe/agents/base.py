@@ -22,7 +22,7 @@ from episafe.problems.policy import Component, Policy
 from episafe.storage.atomic_files import read_arrays, write_arrays
 from episafe.storage.json_values import as_text, from_text
 from episafe.storage.state_reader import Saved, State, under
-from episafe.types import HELD, Array, Level, Plan
+from episafe.types import HELD, Amount, Array, Level, Plan, every_constraint
 
 VERSION = 3  # of the names and meanings of the entries of a state
 STORABLE = "give it the methods _learned_state and _restore_learned (see agents/dope.py)"
@@ -222,7 +222,8 @@ class Agent(ABC):
     def incumbent_plan(self, reason: str, round: int | None = None) -> Any:
         """The incumbent as a plan that is not put in force, number −1: what is deployed when nothing else may be."""
         policy = self.task.incumbent_policy(self._as_round(round))
-        return self.task.as_plan(policy, "safe", np.nan, np.nan, self.level_ahead, reason, HELD)
+        nothing = every_constraint(np.nan, self.task.num_constraints)
+        return self.task.as_plan(policy, "safe", np.nan, nothing, self.level_ahead, reason, HELD)
 
     @property
     def plan_in_force(self) -> Any:
@@ -386,7 +387,9 @@ class Agent(ABC):
         return self._learned and (self.task.changes or self._due())
 
     def _put_in_force(self, plan: Any) -> None:
-        self._plan = replace(plan, id=self._first_id if self._plan is None else self._plan.id + 1)
+        number = self._first_id if self._plan is None else self._plan.id + 1
+        bound = every_constraint(plan.utility_bound, self.task.num_constraints)
+        self._plan = replace(plan, id=number, utility_bound=bound)
         self.information_then, self._learned = self._information().copy(), False
 
     def _attempt(self) -> Any:
@@ -397,7 +400,7 @@ class Agent(ABC):
                 raise
             return self._incumbent(f"planning failed: {type(error).__name__}: {error}", failed=True)
 
-    def _incumbent(self, reason: str, utility_bound: float = np.nan, failed: bool = False) -> Plan:
+    def _incumbent(self, reason: str, utility_bound: Amount = np.nan, failed: bool = False) -> Plan:
         facts = ("safe", np.nan, utility_bound, self.level_ahead, reason, 0, failed)
         made: Plan = self.task.as_plan(self.task.incumbent_policy(self.round), *facts)
         return made

@@ -11,7 +11,7 @@ from episafe.errors import InvalidProblem
 from episafe.learning.policy_arrays import PolicyArrays
 from episafe.problems.policy import MixturePolicy, Policy
 from episafe.storage.state_reader import Saved, State, under
-from episafe.types import SOURCES, Level
+from episafe.types import SOURCES, Level, amount
 
 FACTS: dict[str, type[np.generic]] = {  # of a plan, and their types in a state
     "id": np.int64, "source": np.str_, "lam": np.float64, "utility_bound": np.float64, "level": np.str_,
@@ -41,7 +41,10 @@ def restored(saved: Saved, policies: Sequence[Policy], task: Any) -> list[Any]:
     n = len(ids)
     sources, levels, reasons = (saved.texts(name, (n,)).tolist() for name in ("source", "level", "reason"))
     lams = saved.numbers("lam", (n,), nan=True, inf=True).tolist()
-    bounds = saved.numbers("utility_bound", (n,), nan=True, inf=True).tolist()
+    m = task.num_constraints
+    bounds = list(
+        map(amount, saved.numbers("utility_bound", (n, m) if m > 1 else (n,), nan=True, inf=True).reshape(n, m))
+    )
     for name, found, known in (("source", sources, SOURCES), ("level", levels, get_args(Level))):
         if not set(found) <= set(known):
             saved.refuse(name, f"holds something else than {', '.join(known)}")

@@ -1,6 +1,6 @@
 """A staged release with a proof: any policies, mixed with the incumbent by a coin, judged by their totals alone."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ from episafe.learning.policy_arrays import PolicyArrays
 from episafe.learning.replanning import Every
 from episafe.problems.policy import Policy
 from episafe.problems.rollout_task import RolloutTask
+from episafe.problems.task import constraints_of
 from episafe.storage.state_reader import Saved, State, under
 from episafe.types import HELD, Array, Level, Plan
 
@@ -44,6 +45,7 @@ class Rollout(Agent):
         delta: the probability with which some deployed mixture may be below b.
         utility_max: the most that an episode's utility can be, if there is such a number: more is refused, and the
             monitors of a session need it.
+        names: what people read of the constraints, where there are several.
         least_total: the least that an episode's utility can be. The nearer it is to b, the more of the first episodes a
             candidate gets: ξ/(b + ξ − least_total). An episode that has less halts the session and voids what is
             proved, so it must be enforced or follow from what a utility is.
@@ -66,15 +68,17 @@ class Rollout(Agent):
 
     def __init__(
         self,
-        threshold: float,
-        slack: float | None,
+        threshold: Any,
+        slack: Any,
         candidates: Mapping[str, Any],
         incumbent: Any,
         delta: float = 0.05,
         utility_max: float | None = None,
-        least_total: float = 0.0,
+        least_total: Any = 0.0,
+        names: Sequence[str] = (),
     ) -> None:
-        super().__init__(RolloutTask(threshold, slack, incumbent, utility_max, least_total), Every())
+        constraints = constraints_of(None, threshold, slack, names, least_total)
+        super().__init__(RolloutTask(constraints, incumbent, utility_max), Every())
         self.delta = as_probability("delta", delta)
         self._begin_trials()
         for name, policy in candidates.items():

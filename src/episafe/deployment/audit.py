@@ -32,7 +32,7 @@ from episafe.deployment.recorded_plans import (
 from episafe.deployment.replay import UNREADABLE, Replay, require_candidates
 from episafe.deployment.session_book import Book
 from episafe.errors import DamagedFile
-from episafe.kernels.mixing import admits
+from episafe.kernels.mixing import admits_all
 from episafe.problems.cmdp import LinearCMDP
 from episafe.runs.columns import Columns
 from episafe.runs.record import EPISODES, Record, is_complete
@@ -41,7 +41,7 @@ from episafe.storage.audit_trail import TRAIL, Trail, broken_at, hash_of, read_t
 from episafe.storage.frames import Frame, Reader
 from episafe.storage.json_values import from_text
 from episafe.storage.toml_settings import said_versions, versions
-from episafe.types import SOURCES
+from episafe.types import SOURCES, Amount, amount, amounts
 
 DOUBTS_SHOWN = 10
 
@@ -224,8 +224,10 @@ def _check_lines(certified: bool | None, result: Audit) -> None:
     for n, line in enumerate(result.lines, 1):
         try:
             said = json.loads(line)
-            bound, threshold = (math.nan if said[name] is None else said[name] for name in ("bound", "threshold"))
-            passes = said["source"] == "safe" or (said["source"] in CHECKED and bool(admits(bound, threshold)))
+            bound, threshold = (
+                np.array(said[name], dtype=np.float64) for name in ("bound", "threshold")
+            )  # null is NaN
+            passes = said["source"] == "safe" or (said["source"] in CHECKED and admits_all(bound, threshold))
         except (LookupError, TypeError, ValueError, RecursionError) as error:
             raise DamagedFile(f"{TRAIL}: line {n} does not say what a line of a plan says ({error!r})") from error
         if certified and not passes:
@@ -260,11 +262,11 @@ def _walk(kind: type[Recorded], folder: Path, told: dict[str, Any], result: Audi
     return kind(agent, Book(told["fingerprint"]), trail, threshold=threshold, **known, **place)
 
 
-def _threshold(lines: list[str]) -> float:
-    """b, as the trail says it; NaN where it does not."""
+def _threshold(lines: list[str]) -> Amount:
+    """b, as the trail says it, or one a constraint; NaN where it does not."""
     try:
         said = (json.loads(line) for line in lines if '"threshold":' in line)
-        return float(next((line["threshold"] for line in said), math.nan))
+        return amount(amounts(next((line["threshold"] for line in said), math.nan)))
     except (LookupError, TypeError, ValueError, RecursionError):
         return math.nan
 
@@ -321,7 +323,7 @@ def _make_again(
         raise DamagedFile(
             "journal.toml names another agent or problem than the files beside it, or than was handed over"
         )
-    trail = Trail(agent.task.threshold, agent.settings(), told["genesis"])
+    trail = Trail(agent.task.limits, agent.settings(), told["genesis"])
     place = {"kind": told["kind"], "path": folder / LOG, "num_parallel": told.get("num_parallel", 1)}
     book = Book(told["fingerprint"])
     if told["kind"] == "live":
@@ -341,10 +343,8 @@ def _make_again(
 def _recheck(folder: Path, told: dict[str, Any], frames: list[Frame], agent: Any, result: Audit) -> None:
     """The bounds of what was deployed, computed anew from what was reported."""
     walk = _walk(Rechecked, folder, told, result, agent, certified=agent.certified)
-    if agent.task.threshold != _threshold(result.lines):
-        raise DamagedFile(
-            f"the agent has the threshold {agent.task.threshold}, and {TRAIL} another: build it as it was"
-        )
+    if not np.array_equal(agent.task.limits, _threshold(result.lines)):
+        raise DamagedFile(f"the agent has the threshold {agent.task.limits}, and {TRAIL} another: build it as it was")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         walk.take(frames)
@@ -389,18 +389,15 @@ def _compare_record(folder: Path, frames: list[Frame], result: Audit) -> None:
     if K > result.episodes:
         raise DamagedFile(f"{EPISODES} has {K} episodes, and {LOG} has {result.episodes}: it was cut short")
     first = played[0].arrays
-    columns = Columns(result.episodes, totals="totals" in first, changing="optima" in first, mixes=False)
+    kinds = {"totals": "totals" in first, "changing": "optima" in first, "mixes": False}
+    columns = Columns(result.episodes, **kinds, num_constraints=first["bounds"].shape[1] - 1)
     for frame in played:
         fill(columns, frame.arrays, frame.notes["episode"], frame.notes["names"])
-    facts, coins, totals = columns.facts, columns.coins, columns.totals
+    facts, coins = columns.facts, columns.coins
     expected = {
-        "plan_ids": facts.plan_ids, "sources": np.array(SOURCES)[facts.sources],
-        "lams": facts.bounds[:, 0], "utility_bounds": facts.bounds[:, 1],
-        "reward_values": facts.values[:, 0], "utility_values": facts.values[:, 1],
+        "plan_ids": facts.plan_ids, "sources": np.array(SOURCES)[facts.sources], **columns.figures,
         "components": None if coins is None else coins.components, "weights": None if coins is None else coins.weights,
         "acting_numbers": None if coins is None else coins.acting, "optima": columns.optima,
-        "reward_totals": None if totals is None else totals[:, 0],
-        "utility_totals": None if totals is None else totals[:, 1],
     }  # fmt: skip
     for name, column in expected.items():
         found = getattr(record, name)

@@ -87,8 +87,8 @@ def is_batch(notes: Mapping[str, Any], arrays: Arrays) -> bool:
 
 def planned(arrays: Arrays, i: int) -> dict[str, Any]:
     """What a batch says of its plan i."""
-    lam, bound = arrays["bounds"][i].tolist()
-    figures = {"plan": int(arrays["plans"][i]), "source": SOURCES[arrays["sources"][i]], "lam": lam, "bounds": [bound]}
+    lam, *bounds = arrays["bounds"][i].tolist()
+    figures = {"plan": int(arrays["plans"][i]), "source": SOURCES[arrays["sources"][i]], "lam": lam, "bounds": bounds}
     weights = {"weights": arrays["weights"][i].tolist()} if "weights" in arrays else {}
     return {**figures, "log_dets": arrays["log_dets"][i].tolist(), **weights}
 

@@ -23,6 +23,7 @@ from episafe.storage.frames import Arrays, CutShort, Frame, Position
 from episafe.storage.journal_file import Log
 from episafe.storage.state_reader import State
 from episafe.storage.watched_file import Gone, HeldFile
+from episafe.types import Amount
 
 REMEDY = "restore it from a copy, or `episafe repair` the folder"
 
@@ -53,10 +54,10 @@ class Journal:
     Args:
         folder: where it was begun.
         settings: of the agent, as the trail says them.
-        threshold: b.
+        threshold: b, or (m,) of several constraints.
     """
 
-    def __init__(self, folder: Path, settings: Mapping[str, Any], threshold: float) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, Any], threshold: Amount) -> None:
         self.folder, self.head = folder, read_head(folder)
         self.genesis: str = self.head["genesis"]
         self.trail = Trail(threshold, settings, self.genesis)

@@ -70,7 +70,7 @@ def open(
         require_same_agent(folder, head, agent)
     journal = None
     try:
-        journal = Journal(folder, agent.settings(), agent.task.threshold)
+        journal = Journal(folder, agent.settings(), agent.task.limits)
         if reason:
             checkpoint.remove(folder)  # of an agent that this one succeeds
         session = Session(agent, monitors, journal, sync)

@@ -8,15 +8,17 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from episafe.checks import TOLERANCE
 from episafe.deployment.batch_frames import num_episodes, planned
 from episafe.deployment.episode_tapes import ReportOf
 from episafe.deployment.frame_kinds import Kind
 from episafe.deployment.replay import Replay
 from episafe.errors import DamagedFile
-from episafe.kernels.mixing import admits
+from episafe.kernels.mixing import admits_all
 from episafe.storage.frames import Frame
-from episafe.types import HELD, SOURCES, Plan
+from episafe.types import HELD, SOURCES, Amount, Plan, amount, amounts
 
 CHECKED = ("zero", "search")  # sources of what must have passed the check
 
@@ -65,7 +67,7 @@ class Recorded(Replay):
     """A history whose plans are taken as they were recorded.
 
     Args:
-        threshold: b.
+        threshold: b, or (m,) of several constraints.
         certified: whether its agent deploys only what passed the check; None where nobody knows.
         given: as of `Replay`.
 
@@ -73,18 +75,18 @@ class Recorded(Replay):
         checked: plans that are the incumbent or have a bound that reaches the threshold.
     """
 
-    def __init__(self, *given: Any, threshold: float, certified: bool | None, **known: Any) -> None:
+    def __init__(self, *given: Any, threshold: Amount, certified: bool | None, **known: Any) -> None:
         super().__init__(*given, **known)
         self._threshold, self._certified, self.checked = threshold, certified, 0
 
     def _plan_of(self, k: int, notes: Mapping[str, Any], round: int | None) -> Any:
         """The plan, without a policy, if it passes."""
-        source, (bound,), weights = notes["source"], notes["bounds"], notes.get("weights", [])
+        source, bound, weights = notes["source"], amount(notes["bounds"]), notes.get("weights", [])
         if source not in SOURCES:
             raise ValueError(f"plan {notes['plan']} is from {source!r}")
         if len(weights) and not (min(weights) >= 0 and abs(math.fsum(weights) - 1) <= TOLERANCE):
             raise ValueError(f"the weights of plan {notes['plan']} are {weights}")
-        passes = source == "safe" or (source in CHECKED and bool(admits(bound, self._threshold)))
+        passes = source == "safe" or (source in CHECKED and admits_all(bound, self._threshold))
         if self._certified and not passes:
             raise DamagedFile(
                 f"{self._path}: plan {notes['plan']}, deployed from episode {k} on, did not pass the check: its bound "
@@ -114,7 +116,7 @@ class Earlier(Recorded):
 
     def __init__(self, successor: Any, *given: Any, **known: Any) -> None:
         task = successor.task
-        super().__init__(Unbuilt(task), *given, threshold=task.threshold, certified=successor.certified, **known)
+        super().__init__(Unbuilt(task), *given, threshold=task.limits, certified=successor.certified, **known)
         self._successor = successor
 
     def learn(
@@ -139,13 +141,13 @@ class Rechecked(Recorded):
     def _plan_of(self, k: int, notes: Mapping[str, Any], round: int | None) -> Any:
         plan = super()._plan_of(k, notes, round)
         if plan.source in CHECKED:
-            bound = self.agent.bound_anew(plan.lam)
-            if bound >= self._threshold - TOLERANCE * max(1.0, abs(self._threshold)):
+            bound, b = self.agent.bound_anew(plan.lam), self._threshold
+            if admits_all(bound, b - TOLERANCE * np.maximum(1.0, np.abs(b))):
                 self.confirmed += 1
             else:
                 self.doubts.append(
-                    f"plan {plan.id}, deployed from episode {k} on with the bound {plan.utility_bound:.6g}, has the "
-                    f"bound {bound:.6g} by this version, below the threshold {self._threshold:.6g}"
+                    f"plan {plan.id}, deployed from episode {k} on with the bound {_shown(plan.utility_bound)}, has "
+                    f"the bound {_shown(bound)} by this version, below the threshold {_shown(b)}"
                 )
         return plan
 
@@ -157,6 +159,11 @@ class Rechecked(Recorded):
     ) -> None:
         """Let the agent see a report, of no plan of its own."""
         super().learn(report, None)
+
+
+def _shown(value: Amount) -> str:
+    """Six digits of a number, or of each of several."""
+    return ", ".join(f"{number:.6g}" for number in amounts(value).tolist())
 
 
 def since_incumbent(frames: list[Frame]) -> int:

@@ -15,7 +15,7 @@ from episafe.errors import DamagedFile
 from episafe.storage.audit_trail import Deployed
 from episafe.storage.frames import Frame
 from episafe.storage.state_reader import State
-from episafe.types import Array
+from episafe.types import Array, amount, amounts
 
 UNDER_WAY = 20  # deployments that may wait for their reports before anybody is warned
 FEW_LOST = 0.01  # of all deployments
@@ -213,8 +213,7 @@ class Book:
     def deployed(self, notes: Mapping[str, Any]) -> Deployed:
         """What the trail says of a plan that is deployed next."""
         besides = {name: notes[name] for name in ("time", "reason", "weights", "names") if name in notes}
-        (bound,) = notes["bounds"]
-        figures = (notes["plan"], self.started, notes["source"], notes["lam"], bound)
+        figures = (notes["plan"], self.started, notes["source"], notes["lam"], amount(notes["bounds"]))
         return Deployed(*figures, self.reported, notes["log_dets"], self.learned_hash, besides)
 
     def closing(self) -> dict[str, Any]:
@@ -274,7 +273,7 @@ def figures(agent: Any, plan: Any) -> dict[str, Any]:
         "plan": plan.id,
         "source": plan.source,
         "lam": float(plan.lam),
-        "bounds": [float(plan.utility_bound)],
+        "bounds": amounts(plan.utility_bound).tolist(),
         "reason": plan.reason,
         "log_dets": log_dets(agent).tolist(),
         "weights": np.asarray(policy.weights).tolist() if mixed else [],

@@ -12,8 +12,8 @@ import numpy as np
 from episafe.envs.baseline import baseline
 from episafe.envs.options import check_interval, check_range, check_sizes
 from episafe.problems.cmdp import LinearCMDP
-from episafe.problems.exact_answers import utility_greedy
-from episafe.types import Array, Variant
+from episafe.problems.exact_answers import policy_values, utility_greedy
+from episafe.types import Amount, Array, Variant
 
 FAST, SLOW = 0, 1  # service of a media buffer
 MAX_DRAWS = 1000
@@ -31,6 +31,7 @@ def tabular(
     dirichlet: float = 0.1,
     probability_of_one: float | None = None,
     threshold_scale: float = 0.6,
+    num_constraints: int = 1,
 ) -> LinearCMDP:
     """A random tabular CMDP: Dirichlet transitions, Bernoulli rewards and utilities, one-hot features.
 
@@ -40,18 +41,20 @@ def tabular(
         num_states, num_actions, horizon: S, A, H.
         dirichlet: weight of each entry of the Dirichlet that P_h(·|s,a) is drawn from.
         probability_of_one: ℙ(r_h(s,a) = 1), independently for each entry; the same for u.
-        threshold_scale: b over the largest utility.
+        threshold_scale: b over the largest utility; of several, over the values of the policy of their largest sum.
+        num_constraints: m; each utility after the first is drawn alike, from a stream of its own, and all else stays.
     """
-    check_sizes(num_states=num_states, num_actions=num_actions, horizon=horizon)
+    check_sizes(num_states=num_states, num_actions=num_actions, horizon=horizon, num_constraints=num_constraints)
     check_range("dirichlet", dirichlet, 0, math.inf)
-    shape = (horizon, num_states, num_actions)
+    shape, others = (horizon, num_states, num_actions), rng.spawn(num_constraints - 1)
     probability = PROBABILITY_OF_ONE[variant] if probability_of_one is None else probability_of_one
     check_range("probability_of_one", probability, 0, 1)
 
     def draw() -> dict[str, Any]:
+        reward, *utilities = ((stream.random(shape) < probability).astype(np.float64) for stream in (rng, rng, *others))
         return {
-            "reward": (rng.random(shape) < probability).astype(np.float64),
-            "utility": (rng.random(shape) < probability).astype(np.float64),
+            "reward": reward,
+            "utility": utilities if others else utilities[0],
             "P": rng.dirichlet(np.full(num_states, dirichlet), shape),
             "initial_state": int(rng.integers(num_states)),
         }
@@ -153,6 +156,8 @@ def buffer_kernel(arrival: float, departure: float, buffer_length: int) -> Array
 def draw_feasible(draw: Callable[[], dict[str, Any]], threshold_scale: float, slack: float | None = None) -> LinearCMDP:
     """The first drawn problem whose largest utility is positive, with b = threshold_scale · that utility.
 
+    Of several utilities, in a list, all must be positive for the policy of their largest sum, and b is a share of each.
+
     A problem whose largest utility is 0 has no strictly safe policy; it is drawn again from the same stream, and the
     origin says how often. The incumbent is the policy of largest utility or, where a slack is given, the best policy
     of utility b + slack.
@@ -162,10 +167,19 @@ def draw_feasible(draw: Callable[[], dict[str, Any]], threshold_scale: float, sl
         raise ValueError(f"threshold_scale must be in (0, 1) so that the incumbent has slack, got {threshold_scale}")
     for redraws in range(MAX_DRAWS):
         arrays = draw()
-        largest = float(utility_greedy(arrays["P"], arrays["utility"])[1][arrays["initial_state"]])
-        if largest > 0:
+        largest = _utilities_of_incumbent(arrays)
+        if np.min(largest) > 0:
             threshold = threshold_scale * largest
             signals = arrays["P"], arrays["reward"], arrays["utility"]
             incumbent = None if slack is None else baseline(*signals, arrays["initial_state"], threshold, slack)
             return LinearCMDP(**arrays, threshold=threshold, safe_policy=incumbent, origin={"redraws": redraws})
     raise ValueError(f"{MAX_DRAWS} draws gave no problem with positive utility: make utility likelier")
+
+
+def _utilities_of_incumbent(arrays: dict[str, Any]) -> Amount:
+    """The largest utility; of several, in a list, (m,), those of the policy of their largest sum."""
+    P, utility, start = arrays["P"], arrays["utility"], arrays["initial_state"]
+    if not isinstance(utility, list):
+        return float(utility_greedy(P, utility)[1][start])
+    table = utility_greedy(P, np.add.reduce(utility))[0]
+    return np.array([policy_values(P, one, one, table, start)[1] for one in utility])

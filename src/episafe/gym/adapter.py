@@ -19,6 +19,7 @@ from episafe.problems.episodic_task import ENDED, START
 from episafe.problems.features import describe_states
 from episafe.problems.policy import Policy
 from episafe.problems.sampled_problem import FunctionPolicy, SampledTask, Signal, is_sealed, key
+from episafe.problems.task import Constraint
 from episafe.types import Move
 
 if TYPE_CHECKING:
@@ -152,19 +153,16 @@ class LiveCMDP(ABC):
             num_actions=A,
             dim=dim,
             initial_state=START if random_start else self._first,
-            threshold=threshold,
-            slack=slack,
+            constraint=Constraint(_later(told[1], steps_before), threshold, slack, least_total=least_total),
             safe_policy=FunctionPolicy(_inside(safe_policy, steps_before, A), A),
             feature_function=wide,
             reward_function=_later(told[0], steps_before),
-            utility_function=_later(told[1], steps_before),
             outside=dict(zip(outside, (scale_end(scales), (0.0, 0.0)), strict=False)),
             cell_function=cell,
             time_homogeneous=time_homogeneous,
             reading=self._reading,
             move=None if move is None else _reading_states(move, self._reading),
             norm_bound=norm_bound,  # type: ignore[arg-type]
-            least_total=least_total,
         )
         self.ended, self.after_the_end = ENDED, self.task.outside[ENDED]
         self.task.described(steps_before, self._first)

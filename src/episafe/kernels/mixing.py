@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 
 from episafe.kernels.compilation import plain_kernel
+from episafe.types import Amount, amounts
 
 ROUNDING = 2.0**-52  # shares are raised by 0, 1, 3, 7, 15, … of it: each step is twice the one before
 
@@ -16,6 +17,12 @@ ROUNDING = 2.0**-52  # shares are raised by 0, 1, 3, 7, 15, … of it: each step
 def admits(utility_bound, threshold):  # type: ignore[no-untyped-def]
     """The certified check: a policy may be deployed if its pessimistic utility is at least b. NaN never passes."""
     return utility_bound >= threshold
+
+
+def admits_all(utility_bounds: Amount, thresholds: Amount) -> bool:
+    """`admits` for every constraint, each bound against its own threshold. One bound for several never passes."""
+    bounds, limits = amounts(utility_bounds).tolist(), amounts(thresholds).tolist()
+    return len(bounds) == len(limits) and all(map(admits, bounds, limits))
 
 
 @plain_kernel

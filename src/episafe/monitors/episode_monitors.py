@@ -13,6 +13,7 @@ from episafe.errors import InvalidEpisode
 from episafe.kernels.utility_tests import CHECKED, INCUMBENT, NOW, Batch, Promise
 from episafe.monitors.base import Alarm, Coin, Facts, Outcome, Watch
 from episafe.monitors.residual_test import MOST_FEATURES, NUM_BOXES, NUM_CELLS, ResidualData
+from episafe.monitors.several_monitors import SeveralMonitors
 from episafe.problems.episodic_task import SIGNALS
 from episafe.problems.sampled_problem import AnyTask, require_task
 from episafe.types import Array, Episode, IntArray, Plan
@@ -35,7 +36,8 @@ class Monitors(Watch):
     - "coin": components are drawn by the weights of their plan;
     - "range": no episode has a utility outside [least_total, H]; that needs no probability.
 
-    The first six have a sixth of delta each. All but "residual" ask for a halt. docs/monitors.md says how soon they see
+    The first six have a sixth of delta each, and where there are m constraints, each constraint has a set of them at an
+    m-th of delta, by its name. All but "residual" ask for a halt. docs/monitors.md says how soon they see
     what.
 
     Args:
@@ -51,6 +53,12 @@ class Monitors(Watch):
         >>> monitors.alarms
         []
     """
+
+    def __new__(cls, task: AnyTask, delta: float = 0.01) -> Any:
+        """Monitors for this task; a set for each constraint where there are several."""
+        if getattr(task, "num_constraints", 1) > 1:
+            return SeveralMonitors(task, delta, cls)
+        return super().__new__(cls)
 
     def __init__(self, task: AnyTask, delta: float = 0.01) -> None:
         require_task("Monitors are", task)
@@ -138,7 +146,7 @@ class Monitors(Watch):
         """The total utility: as observed where the episode says so, else as the task knows it."""
         if episode.utilities is not None:
             return float(np.sum(episode.utilities))
-        return self.task.total("utility", episode)
+        return float(self.task.total("utility", episode))
 
     def _listed_features(self, states: IntArray, actions: IntArray) -> ResidualData:
         assert self.task.is_listed and self.task.phi is not None

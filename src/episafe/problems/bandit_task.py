@@ -51,10 +51,17 @@ class BanditTask:
     noise: float
     norm_bound: float
 
+    num_constraints = 1
+    constraint_names = ("utility",)
     kind = "bandit"
     report_length = 3  # action, reward and utility
 
     def __post_init__(self) -> None:
+        if np.ndim(self.threshold):
+            raise InvalidProblem(
+                f"threshold is {self.threshold!r}, and a bandit has one constraint: state finitely many arms with "
+                "several as an es.LinearCMDP of one step"
+            )
         dim = as_count("dim", self.dim)
         self.__dict__.update(dim=dim, actions=as_actions(self.actions, dim))
         for name in ("threshold", "noise", "norm_bound"):
@@ -71,6 +78,16 @@ class BanditTask:
                     f"{name}(0) gave two answers to one question: it must be a pure function of the round; draw "
                     "what is random beforehand, or seed it by k"
                 )
+
+    @property
+    def limits(self) -> float:
+        """b."""
+        return self.threshold
+
+    @property
+    def stated_utility(self) -> float:
+        """b + ξ, what the incumbent is said to have; b where the slack is not known."""
+        return self.threshold + (self.slack or 0.0)
 
     def told_slack(self, who: str, otherwise: str = "") -> float:
         """ξ, for what cannot do without; `otherwise` is one more remedy."""

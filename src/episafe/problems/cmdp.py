@@ -1,7 +1,7 @@
 """A task together with its transition kernel: what a simulator knows and a learner does not."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -16,39 +16,39 @@ from episafe.problems.listed_move import ARRAYS, NOWHERE, ExogenousLaw, ListedMo
 from episafe.problems.occupancies import occupancy
 from episafe.problems.policy import TablePolicy, as_table
 from episafe.problems.short_repr import short_repr, task_facts
-from episafe.problems.task import Constraint, Task
+from episafe.problems.task import Constraint, Task, as_constraints, constraints_of
 from episafe.storage.atomic_files import read_arrays, write_arrays
-from episafe.types import Array
+from episafe.types import Array, amount, amounts
 
 # what a file holds of a problem, in this order; and those that are one number
 SAVED = (
     "P", "reward", "utility", "initial_state", "threshold", "safe_policy", "slack", "time_homogeneous", "phi",
-    "norm_bound", "least_total",
+    "norm_bound", "constraint_names", "least_total",
 )  # fmt: skip
 EXOGENOUS = (*ARRAYS, "law")  # and, of an exogenous one, these
-NUMBERS = {
-    "initial_state": int, "threshold": float, "slack": float, "time_homogeneous": bool, "norm_bound": float,
-    "least_total": float,
-}  # fmt: skip
+NUMBERS = {"initial_state": int, "time_homogeneous": bool, "norm_bound": float}
+AMOUNTS = ("threshold", "slack", "least_total")  # and those that are one number, or one a constraint
+OPTIONAL = {"phi", "time_homogeneous", "norm_bound", "constraint_names", "least_total"}
 
 
 class LinearCMDP:
-    """A finite-horizon constrained MDP with known kernel, max V^r(s₁) s.t. V^u(s₁) ≥ b.
+    """A finite-horizon constrained MDP with known kernel, max V^r(s₁) s.t. V^u(s₁) ≥ b, for one utility or several.
 
     Args:
         P: transition kernel P_h(s'|s,a), shape (H, S, A, S).
         reward: r (H, S, A) in [0, 1].
-        utility: u (H, S, A) in [0, 1].
+        utility: u (H, S, A) in [0, 1]; a list of them where there are several constraints.
         phi: features (S, A, d), norms at most 1; None for one-hot features (d = S·A, never built).
         initial_state: s₁.
-        threshold: b, the expected total utility that every deployed policy must reach.
-        safe_policy: the incumbent π_sf (H, S, A); None for the policy of largest utility.
-        slack: ξ with 0 < ξ ≤ V^u(π_sf) − b; None for V^u(π_sf) − b itself.
+        threshold: b, the expected total utility that every deployed policy must reach; a list, one a utility.
+        safe_policy: the incumbent π_sf (H, S, A); None for the policy of largest utility, or largest sum of several.
+        slack: ξ with 0 < ξ ≤ V^u(π_sf) − b; None for V^u(π_sf) − b itself; a list, one a utility.
         time_homogeneous: True to tell the learner that P_h is the same at every step; refused if it is not.
         move, law: of an exogenous problem: how it moves given chance, which the learner is told, and the law of chance,
             ℙ(w_h = w | s_h = s), (1 or H, S, W), which it is not; as `episafe.problems.rules.listed` makes them.
         least_total: what the total utility of every episode is at least, whatever is done; refused if it is not so.
         norm_bound: B of `Task` to tell the learner; refused if it is below `least_norm_bound()`, None for that.
+        names: what people read of the constraints.
         origin: where the problem comes from, as plain values; kept with every record.
 
     Example:
@@ -68,15 +68,16 @@ class LinearCMDP:
         utility: Any,
         phi: Any = None,
         initial_state: int = 0,
-        threshold: float | None = None,
+        threshold: Any = None,
         safe_policy: Any = None,
-        slack: float | None = None,
+        slack: Any = None,
         *,
         time_homogeneous: bool = False,
         move: ListedMove | None = None,
         law: Any = None,
         norm_bound: float | None = None,
-        least_total: float = 0.0,
+        least_total: Any = 0.0,
+        names: Sequence[str] = (),
         origin: Mapping[str, str | int | float] | None = None,
     ) -> None:
         if threshold is None:
@@ -86,47 +87,64 @@ class LinearCMDP:
             raise InvalidProblem(f"P must have shape (H, S, A, S) with no axis empty, got {shape}")
         self.P = as_distributions("P", P, (None, None, None, None))
         H, S, A, _ = self.P.shape
-        reward, utility = as_unit_range("reward", reward, (H, S, A)), as_unit_range("utility", utility, (H, S, A))
-        initial_state = as_state("initial_state", initial_state, S)
-        greedy, most = exact_answers.utility_greedy(self.P, utility)
-        threshold, largest = as_number("threshold", threshold), float(most[initial_state])
-        if threshold > largest + TOLERANCE:
-            raise Infeasible(
-                f"threshold {threshold:.12g} cannot be reached: the largest utility of any policy is {largest:.12g}; "
-                "lower the threshold"
-            )
-        table = greedy if safe_policy is None else as_table("safe_policy", safe_policy, (H, S, A))
+        reward, initial_state = as_unit_range("reward", reward, (H, S, A)), as_state("initial_state", initial_state, S)
+        constraints = [
+            replace(one, utility=as_unit_range(f"utility{one.of}", one.utility, (H, S, A)))
+            for one in as_constraints(constraints_of(utility, threshold, slack, names, least_total), slacks=False)
+        ]
+        for one in constraints:
+            table, most = exact_answers.utility_greedy(self.P, one.utility)
+            _require_reachable(one, float(most[initial_state]))
+        if safe_policy is not None:
+            table = as_table("safe_policy", safe_policy, (H, S, A))
+        elif len(constraints) > 1:
+            table = exact_answers.utility_greedy(self.P, np.add.reduce([one.utility for one in constraints]))[0]
         self.origin: dict[str, str | int | float] = dict(origin or {})
-        incumbent_value = float(exact_answers.policy_values(self.P, reward, utility, table, initial_state)[1])
-        told_slack = _told_slack(slack, incumbent_value, threshold)
-        constraint = Constraint(utility, threshold, told_slack, as_number("least_total", least_total))
-        self.task = Task(H, S, A, reward, phi, initial_state, constraint, TablePolicy(table), time_homogeneous, move)
-        told = _told_norm_bound(norm_bound, self.least_norm_bound(), self.task.dim)
-        self.task = replace(self.task, norm_bound=told)
+        told = tuple(
+            replace(one, slack=_told_slack(one, self._policy_values(reward, one.utility, table, initial_state)[1]))
+            for one in constraints
+        )
+        self.task = Task(H, S, A, reward, phi, initial_state, told, TablePolicy(table), time_homogeneous, move)
+        norm = _told_norm_bound(norm_bound, self.least_norm_bound(), self.task.dim)
+        self.task = replace(self.task, norm_bound=norm)
         if self.task.time_homogeneous:
             require_equal_steps(self.P)
-        if self.task.least_total:
-            _require_least_total(self.task, self.P)
+        for one in told:
+            if one.least_total:
+                _require_least_total(self.task, one, self.P)
         if (move is None) != (law is None):
             raise InvalidProblem("move and law belong together: give both, or neither")
         self.law: ExogenousLaw | None = None
+        if move is not None and len(told) > 1:
+            raise InvalidProblem(
+                f"move and law are for one constraint, and there are {len(told)}: leave them out, and have no traces"
+            )
         if move is not None:
             self.law = ExogenousLaw(move, law, initial_state, H)
-            self.law.require_means(self.P, reward, utility)
+            self.law.require_means(self.P, reward, told[0].utility)
 
     def __repr__(self) -> str:
         return short_repr(self, self.origin | task_facts(self.task))
 
-    def evaluate(self, policy: Any) -> tuple[float, float]:
-        """Exact (V^r(s₁), V^u(s₁)) of a table (H, S, A), of a policy with a table, or of a mixture: Σ weight·value."""
+    def evaluate(self, policy: Any) -> tuple[float, Any]:
+        """Exact (V^r(s₁), V^u(s₁)) of a table (H, S, A), of a policy with a table, or of a mixture: Σ weight·value.
+
+        V^u is a number, or an array (m,) where there are several constraints.
+        """
         components = getattr(policy, "components", (policy,))
         if components[0] is not policy:
-            values = np.array([self.evaluate(component) for component in components])
-            V_r, V_u = sum(weight * value for weight, value in zip(policy.weights, values, strict=True))
-            return float(V_r), float(V_u)
+            values = np.array([np.append(*self.evaluate(component)) for component in components])
+            mixed = sum(weight * value for weight, value in zip(policy.weights, values, strict=True))
+            return float(mixed[0]), amount(mixed[1:])
         task = self.task
         table = as_table("policy", policy, task.reward.shape)
-        V_r, V_u = exact_answers.policy_values(self.P, task.reward, task.utility, table, task.initial_state)
+        values = np.array(
+            [self._policy_values(task.reward, one.utility, table, task.initial_state) for one in task.constraints]
+        )
+        return float(values[0, 0]), amount(values[:, 1])
+
+    def _policy_values(self, reward: Array, utility: Array, table: Array, initial_state: int) -> tuple[float, float]:
+        V_r, V_u = exact_answers.policy_values(self.P, reward, utility, table, initial_state)
         return float(V_r), float(V_u)
 
     def optimal_value(self, method: Literal["dual", "lp"] = "dual") -> float:
@@ -136,11 +154,11 @@ class LinearCMDP:
         if method != "lp":
             raise ValueError(f'method must be "dual" or "lp", got {method!r}')
         task = self.task
-        return exact_answers.lp_optimum(self.P, task.reward, task.utility, task.threshold, task.initial_state)
+        return exact_answers.lp_optimum(self.P, task.reward, task.utilities, amounts(task.limits), task.initial_state)
 
     def optimal_policy(self) -> TablePolicy:
-        """A Markov policy that attains the optimum: the occupancy mixture of at most two deterministic ones."""
-        return TablePolicy(self._optimum.table)
+        """A Markov policy that attains the optimum: the occupancy mixture of at most m + 1 deterministic ones."""
+        return TablePolicy(self._optimum.policy)
 
     def occupancy(self, policy: Any) -> Array:
         """w_h(s, a) = ℙ(s_h = s, a_h = a), shape (H, S, A)."""
@@ -162,9 +180,10 @@ class LinearCMDP:
         return exact_answers.least_norm_bound(self.P, self.task.phi)
 
     @cached_property
-    def _optimum(self) -> exact_answers.Optimum:
+    def _optimum(self) -> exact_answers.OptimumOfSeveral:
         task = self.task
-        return exact_answers.optimum(self.P, task.reward, task.utility, task.threshold, task.initial_state)
+        limits, names = amounts(task.limits), task.constraint_names
+        return exact_answers.optimum_of_several(self.P, task.reward, task.utilities, limits, task.initial_state, names)
 
     def save(self, path: str | Path) -> None:
         """Write the problem to one .npz file, atomically and without pickle."""
@@ -178,7 +197,7 @@ class LinearCMDP:
     def load(cls, path: str | Path) -> "LinearCMDP":
         """The problem that `save` wrote; every check of the constructor is made again."""
         arrays, origin = read_arrays(Path(path), {*SAVED, *EXOGENOUS})
-        lacking = set(SAVED) - {"phi", "time_homogeneous", "norm_bound", "least_total"} - arrays.keys()
+        lacking = set(SAVED) - OPTIONAL - arrays.keys()
         if lacking:
             raise DamagedFile(f"{path} is not a saved problem: it lacks {', '.join(sorted(lacking))}")
         arrays.setdefault("time_homogeneous", np.array(False))
@@ -186,8 +205,13 @@ class LinearCMDP:
         for name in numbers:
             if arrays[name].shape != ():
                 raise DamagedFile(f"{path} is not a saved problem: its {name} has shape {arrays[name].shape}")
+        several = arrays["threshold"].shape
+        if len(several) > 1 or any(arrays[name].shape != several for name in AMOUNTS if name in arrays):
+            raise DamagedFile(f"{path} is not a saved problem: its threshold has shape {several}")
         try:
-            told = {name: kind(arrays[name]) for name, kind in numbers.items()}
+            told: dict[str, Any] = {name: kind(arrays[name]) for name, kind in numbers.items()}
+            told |= {name: amount(np.atleast_1d(arrays[name])) for name in AMOUNTS if name in arrays}
+            told["names"] = arrays.pop("constraint_names", np.array([])).tolist()
             move, rest = ListedMove.from_arrays(arrays), {n: a for n, a in arrays.items() if n not in ARRAYS}
             return cls(**rest | told, move=move, origin=origin)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
@@ -204,18 +228,20 @@ def require_equal_steps(P: Array) -> None:
         )
 
 
-def _require_least_total(task: Task, P: Array) -> None:
-    """An error where some path has a smaller total utility than the task says, with the least one."""
+def _require_least_total(task: Task, one: Constraint, P: Array) -> None:
+    """An error where some path has a smaller total utility than a constraint says, with the least one."""
     least, move = np.zeros(task.num_states), task.move
     for h in reversed(range(task.horizon)):
-        ahead = np.where(P[h] > 0, least, np.inf).min(axis=2) + task.utility[h]
+        ahead = np.where(P[h] > 0, least, np.inf).min(axis=2) + one.utility[h]
         if isinstance(move, ListedMove):  # whose utilities depend on chance
             row, comes = move.row(h), move.next_states[move.row(h)]
             ahead = np.where(comes == NOWHERE, np.inf, least[comes] + move.utilities[row]).min(axis=2)
         least = ahead.min(axis=1)
     found = float(least[task.initial_state])
-    if task.least_total > found + TOLERANCE * task.horizon:
-        raise Infeasible(f"least_total is {task.least_total:.12g}, and an episode may have {found:.12g}: give that")
+    if one.least_total > found + TOLERANCE * task.horizon:
+        raise Infeasible(
+            f"least_total{one.of} is {one.least_total:.12g}, and an episode may have {found:.12g}: give that"
+        )
 
 
 def _told_norm_bound(given: float | None, least: float, dim: int) -> float:
@@ -228,19 +254,28 @@ def _told_norm_bound(given: float | None, least: float, dim: int) -> float:
     return given
 
 
-def _told_slack(slack: float | None, value: float, threshold: float) -> float:
+def _require_reachable(one: Constraint, largest: float) -> None:
+    """An error where no policy has as much utility as a constraint asks for."""
+    if one.threshold > largest + TOLERANCE:
+        raise Infeasible(
+            f"threshold {one.threshold:.12g}{one.of} cannot be reached: the largest utility of any policy is "
+            f"{largest:.12g}; lower the threshold"
+        )
+
+
+def _told_slack(one: Constraint, value: float) -> float:
     """The slack to tell the learner: the given one, which must be true, else the incumbent's own."""
-    true = value - threshold
+    true = value - one.threshold
     if true <= TOLERANCE:
         raise Infeasible(
-            f"safe_policy is not strictly safe: its utility is {value:.12g} and the threshold {threshold:.12g}; "
-            "give a safer incumbent or lower the threshold"
+            f"safe_policy is not strictly safe: its utility{one.of} is {value:.12g} and the threshold "
+            f"{one.threshold:.12g}; give a safer incumbent or lower the threshold"
         )
-    if slack is None:
+    if one.slack is None:
         return true
-    slack = as_number("slack", slack)
+    slack = as_number("slack", one.slack)
     if not 0 < slack <= true + TOLERANCE:
         raise Infeasible(
-            f"slack must lie in (0, {true:.12g}], what the incumbent has above the threshold, got {slack:.12g}"
+            f"slack{one.of} must lie in (0, {true:.12g}], what the incumbent has above the threshold, got {slack:.12g}"
         )
     return slack

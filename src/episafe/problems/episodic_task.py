@@ -16,7 +16,7 @@ from episafe.gym.step_reader import Reading
 from episafe.problems.policy import Policy
 from episafe.problems.short_repr import short_repr, task_facts
 from episafe.storage.json_values import register
-from episafe.types import Array, Episode, IntArray, Move, Plan
+from episafe.types import Amount, Array, Episode, IntArray, Move, Plan, amount
 
 Signal = Literal["reward", "utility"]
 SIGNALS: dict[Signal, str] = {"reward": "rewards", "utility": "utilities"}
@@ -43,7 +43,8 @@ class EpisodicTask:
     kind = "mdp"
     report_length = 1  # an episode
     changes = False  # a plan is for any episode
-    outside: Mapping[Outside, tuple[float, float]] = MappingProxyType({})
+    constraint: Any  # an es.Constraint, or a tuple of several
+    outside: Mapping[Outside, tuple[Any, ...]] = MappingProxyType({})
     reading: Reading | None = None
     move: Move | None = None
     if TYPE_CHECKING:
@@ -54,9 +55,6 @@ class EpisodicTask:
         norm_bound: float
         dim = property(lambda self: 0)
         one_hot = property(lambda self: False)
-        threshold = property(lambda self: 0.0)
-        slack = property(lambda self: None)
-        least_total = property(lambda self: 0.0)
         initial_state = property(lambda self: None)
 
         def as_policy(self, given: Any) -> Policy:
@@ -66,7 +64,65 @@ class EpisodicTask:
             """r_h(state, ·), shape (A,)."""
 
         def utility_at(self, h: int, state: Any) -> Array:
-            """u_h(state, ·), shape (A,)."""
+            """u_h(state, ·), shape (A,), or (A, m)."""
+
+    @property
+    def constraints(self) -> tuple[Any, ...]:
+        """Every constraint, an es.Constraint each."""
+        return self.constraint if isinstance(self.constraint, tuple) else (self.constraint,)
+
+    @property
+    def num_constraints(self) -> int:
+        """m."""
+        return len(self.constraints)
+
+    @property
+    def constraint_names(self) -> tuple[str, ...]:
+        """What people read of each constraint; "utility" where there is one without a name."""
+        return tuple(one.name or "utility" for one in self.constraints)
+
+    def only(self, what: str) -> Any:
+        """What the one constraint has; an error where there are several, so that nobody takes the first for all."""
+        if self.num_constraints > 1:
+            raise InvalidProblem(
+                f"the task has {self.num_constraints} constraints ({', '.join(self.constraint_names)}), and no one "
+                f"{what}: read it of each of task.constraints, or use what takes several (docs/several-constraints.md)"
+            )
+        return getattr(self.constraints[0], what)
+
+    @property
+    def threshold(self) -> float:
+        """b; a policy is safe if its expected total utility is at least b. An error where there are several."""
+        b: float = self.only("threshold")
+        return b
+
+    @property
+    def slack(self) -> float | None:
+        """ξ; None where it is not known. An error where there are several constraints."""
+        xi: float | None = self.only("slack")
+        return xi
+
+    @property
+    def least_total(self) -> float:
+        """What the total utility of every episode is at least. An error where there are several constraints."""
+        least: float = self.only("least_total")
+        return least
+
+    @property
+    def limits(self) -> Amount:
+        """b, or (m,) of them where there are several constraints: what bounds are held against."""
+        return amount([one.threshold for one in self.constraints])
+
+    @property
+    def stated_utility(self) -> Amount:
+        """b + ξ, what the incumbent is said to have, or (m,); b where the slack is not known."""
+        return amount([one.threshold + (one.slack or 0.0) for one in self.constraints])
+
+    def of_constraint(self, c: int) -> Any:
+        """The same task as if constraint c were the only one."""
+        outside = {state: (told[0], told[1 + c]) for state, told in self.outside.items()}
+        cut = {"outside": outside} if outside else {}
+        return replace(self, constraint=replace(self.constraints[c], name=""), **cut)  # type: ignore[type-var]
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -104,9 +160,9 @@ class EpisodicTask:
 
         Of an episode that has its totals alone: None and None. What does not fit is an InvalidEpisode.
         """
-        for name in SIGNALS.values():
+        for signal, name in SIGNALS.items():
             if getattr(episode, name) is not None:
-                values = as_listed(name, getattr(episode, name), self.horizon)
+                values = as_listed(name, getattr(episode, name), self.horizon, self._width(signal))
                 if values.dtype.kind not in "biuf" or not np.isfinite(values).all():
                     raise InvalidEpisode(f"{name} must be finite numbers, got {getattr(episode, name)!r}")
         self._check_totals(episode)
@@ -123,17 +179,24 @@ class EpisodicTask:
         if observed is not None:
             self._check_states(observed[0])
 
-    def total(self, signal: Signal, episode: Episode) -> float:
-        """The total reward or utility of an episode that fits: as reported, else as the task tells it at its steps."""
+    def total(self, signal: Signal, episode: Episode) -> Any:
+        """The total reward or utility of an episode that fits: as reported, else as the task tells it at its steps.
+
+        Of the utility it is (m,) where there are several constraints.
+        """
         reported = getattr(episode, f"total_{signal}")
         if reported is not None:
-            return float(np.asarray(reported).reshape(()))
+            return amount(np.asarray(reported, dtype=np.float64).reshape(-1))
         observed = getattr(episode, SIGNALS[signal])
         told = self.utility_at if signal == "utility" else self.reward_at
-        total = 0.0
+        total: Array = np.zeros(self._width(signal) or 1)
         for h in range(self.horizon):
-            total += float(told(h, episode.states[h])[episode.actions[h]] if observed is None else observed[h])
-        return total
+            total += told(h, episode.states[h])[episode.actions[h]] if observed is None else observed[h]
+        return amount(total)
+
+    def _width(self, signal: Signal) -> int | None:
+        """How many numbers a step has of a signal: m utilities, or None for one number that is no array."""
+        return self.num_constraints if signal == "utility" and self.num_constraints > 1 else None
 
     def draw(self, plan: Plan, rng: np.random.Generator) -> tuple[int, Any]:
         """Toss the coin of a plan: which component acts, and what it is."""
@@ -248,11 +311,13 @@ class EpisodicTask:
 
     def numbers(self, policies: list[Policy]) -> list[Any]:
         """Arrays by which two tasks, and policies for them, are told apart."""
-        slack = math.nan if self.slack is None else self.slack
+        slacks = [math.nan if one.slack is None else one.slack for one in self.constraints]
         sizes = [self.horizon, self.num_actions, self.dim]
-        kept = [sizes, [self.threshold, slack], [self.one_hot, self.time_homogeneous]]
+        limits = [one.threshold for one in self.constraints]
+        kept = [sizes, [*limits, *slacks], [self.one_hot, self.time_homogeneous]]
         stated = [] if self.norm_bound == math.sqrt(self.dim) else [[self.norm_bound]]
-        least = [[self.least_total]] if self.least_total else []
+        least = [one.least_total for one in self.constraints]
+        least = [least] if any(least) else []
         return [*kept, *stated, *least, *self._told_numbers(policies)]
 
     def places(self, episode: Episode) -> list[tuple[int, Any, int]]:
@@ -276,14 +341,16 @@ class EpisodicTask:
         """Totals are numbers, agree with the steps where these are reported, and replace what is not reported."""
         for name, plural in SIGNALS.items():
             total, steps = getattr(episode, f"total_{name}"), getattr(episode, plural)
-            if total is not None and not (np.size(total) == 1 and is_number(np.asarray(total).reshape(())[()])):
-                raise InvalidEpisode(f"total_{name} must be a number, got {total!r}: give the sum over the episode")
+            m = self._width(name) or 1
+            if total is not None and not (np.size(total) == m and all(map(is_number, np.ravel(total)))):
+                wanted = "a number" if m == 1 else f"{m} numbers, one a constraint"
+                raise InvalidEpisode(f"total_{name} must be {wanted}, got {total!r}: give the sum over the episode")
             if total is not None and not np.isfinite(total).all():
                 raise InvalidEpisode(f"total_{name} must be finite, got {total!r}: leave out episodes nobody could sum")
             if total is not None and steps is not None:
-                gap = abs(float(np.sum(steps)) - float(np.asarray(total).reshape(())))
-                if gap > TOLERANCE * self.horizon:
-                    raise InvalidEpisode(f"total_{name} is {total!r}, and {plural} sum to {np.sum(steps)}: give one")
+                summed = np.sum(steps, axis=0)
+                if np.abs(summed - np.asarray(total).reshape(summed.shape)).max() > TOLERANCE * self.horizon:
+                    raise InvalidEpisode(f"total_{name} is {total!r}, and {plural} sum to {summed}: give one")
         known = (episode.states is not None, episode.actions is not None)
         if known[0] != known[1]:
             raise InvalidEpisode("states and actions belong together: report both, or totals alone")
@@ -293,15 +360,15 @@ class EpisodicTask:
             )
 
     def _read_signals(self, episode: Episode) -> Array | None:
-        """Rewards and utilities (H, 2), 0 for what the task tells; None where it tells both."""
+        """Rewards and utilities (H, 1 + m), 0 for what the task tells; None where it tells both."""
         if not self.unknown:
             return None
-        seen = np.zeros((self.horizon, 2))
-        for g, (name, plural) in enumerate(SIGNALS.items()):
+        seen = np.zeros((self.horizon, 1 + self.num_constraints))
+        for columns, (name, plural) in zip((seen[:, :1], seen[:, 1:]), SIGNALS.items(), strict=True):
             if name in self.unknown:
                 if getattr(episode, plural) is None:
                     raise InvalidEpisode(f"{plural} are missing: the task does not tell the {name}, so episodes must")
-                seen[:, g] = getattr(episode, plural)
+                columns[:] = np.reshape(getattr(episode, plural), columns.shape)
         if seen.min() < -TOLERANCE or seen.max() > 1 + TOLERANCE:
             raise InvalidEpisode(f"rewards and utilities must lie in [0, 1], got {seen.min():.6g} to {seen.max():.6g}")
         return seen

@@ -104,10 +104,10 @@ def _markov_mixture(
     return towards_safest(nudged_until(passes, 0.0))
 
 
-def lp_optimum(P: Array, reward: Array, utility: Array, threshold: float, initial_state: int) -> float:
+def lp_optimum(P: Array, reward: Array, utilities: Array, thresholds: Array, initial_state: int) -> float:
     """The same optimum from the occupancy linear program by HiGHS: slow, independent, good to about 1e-7.
 
-    max ⟨w, r⟩  s.t.  ⟨w, u⟩ ≥ b,  Σ_a w_1(s,a) = 1{s = s₁},  Σ_a w_{h+1}(s',a) = Σ_{s,a} P_h(s'|s,a) w_h(s,a)
+    max ⟨w, r⟩  s.t.  ⟨w, u_i⟩ ≥ b_i,  Σ_a w_1(s,a) = 1{s = s₁},  Σ_a w_{h+1}(s',a) = Σ_{s,a} P_h(s'|s,a) w_h(s,a)
     """
     import scipy.optimize  # here, because it takes as long to import as all the rest
     import scipy.sparse
@@ -124,8 +124,8 @@ def lp_optimum(P: Array, reward: Array, utility: Array, threshold: float, initia
     start[initial_state] = 1.0
     solved = scipy.optimize.linprog(
         -reward.ravel(),
-        A_ub=-utility.reshape(1, -1),
-        b_ub=[-threshold],
+        A_ub=-utilities.reshape(len(utilities), -1),
+        b_ub=-thresholds,
         A_eq=scipy.sparse.block_array(blocks, format="csr"),
         b_eq=start,
         method="highs",

@@ -6,12 +6,13 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from episafe.checks import TOLERANCE, as_number, as_slack, is_number
+from episafe.checks import TOLERANCE, as_number, is_number
 from episafe.errors import Infeasible, InvalidEpisode, InvalidProblem
 from episafe.problems.episodic_task import EpisodicTask
 from episafe.problems.policy import Component, Policy
 from episafe.problems.short_repr import short_repr
-from episafe.types import Episode
+from episafe.problems.task import as_constraints
+from episafe.types import Episode, amount, amounts
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -19,38 +20,42 @@ class RolloutTask(EpisodicTask):
     """A task whose policies are opaque and whose episodes have totals alone. All fields are checked.
 
     Attributes:
-        threshold: b; every deployed mixture must have expected total utility ≥ b.
-        slack: ξ > 0 with V^u(incumbent) ≥ b + ξ; None where nobody knows it, and then V^u(incumbent) ≥ b.
+        constraint: one or several, without a utility. threshold b: every deployed mixture must have expected total
+            utility ≥ b. slack ξ > 0 with V^u(incumbent) ≥ b + ξ; None where nobody knows it, and then V^u(incumbent) ≥
+            b. least_total: the least that an episode's utility can be, below b; one that has less voids all
+            certificates.
         incumbent: whatever acts today.
         utility_max: the most that an episode's utility can be; None where there is no such number.
-        least_total: the least that it can be, below b. An episode that has less voids all certificates.
     """
 
-    threshold: float
-    slack: float | None
+    constraint: Any
     incumbent: Any
     utility_max: float | None = None
-    least_total: float = 0.0
 
     kind = "rollout"
     is_listed: ClassVar[Literal[False]] = False  # there are no states
     one_hot = True  # and no features
 
     def __post_init__(self) -> None:
-        b, slack = as_number("threshold", self.threshold), as_slack(self.slack)
         most = None if self.utility_max is None else as_number("utility_max", self.utility_max)
-        least = as_number("least_total", self.least_total)
-        if b <= least:
-            raise InvalidProblem(
-                f"threshold must be > {least:.12g}, got {b:.12g}: every episode has that utility, so that all are safe"
-            )
-        if most is not None and b + (slack or 0.0) > most + TOLERANCE:
-            raise Infeasible(f"threshold {b:.12g} + slack {slack or 0:.12g} exceeds utility_max {most:.12g}")
-        self.__dict__.update(threshold=b, slack=slack, utility_max=most, least_total=least)
+        constraints = as_constraints(self.constraint)
+        for one in constraints:
+            b, slack = one.threshold, one.slack or 0.0
+            if b <= one.least_total:
+                raise InvalidProblem(
+                    f"threshold{one.of} must be > {one.least_total:.12g}, got {b:.12g}: every episode has that "
+                    "utility, so that all are safe"
+                )
+            if most is not None and b + slack > most + TOLERANCE:
+                raise Infeasible(f"threshold {b:.12g} + slack {slack:.12g}{one.of} exceeds utility_max {most:.12g}")
+        self.__dict__.update(constraint=constraints if len(constraints) > 1 else constraints[0], utility_max=most)
         self.__dict__["safe_policy"] = Component(self.incumbent, "incumbent")
 
     def __repr__(self) -> str:
-        return short_repr(self, {name: getattr(self, name) for name in ("threshold", "slack", "utility_max")})
+        facts = [{f"threshold{one.of}": one.threshold, f"slack{one.of}": one.slack} for one in self.constraints]
+        return short_repr(
+            self, {name: fact for one in facts for name, fact in one.items()} | {"utility_max": self.utility_max}
+        )
 
     @property
     def horizon(self) -> float:  # type: ignore[override]
@@ -71,25 +76,29 @@ class RolloutTask(EpisodicTask):
         if any(getattr(episode, name) is not None for name in steps):
             raise InvalidEpisode("a rollout knows no steps: report es.Episode.of_totals(utility, reward, component)")
         for name in ("total_utility", "total_reward"):
-            total = getattr(episode, name)
-            if not is_number(total) or not math.isfinite(total):
+            total, m = getattr(episode, name), self._width("utility" if name == "total_utility" else "reward")
+            numbers: list[Any] = [total] if m is None else list(total) if np.shape(total) == (m,) else [None]
+            if not all(is_number(number) and math.isfinite(number) for number in numbers):
+                wanted = "a finite number" if m is None else f"{m} finite numbers, one a constraint"
                 raise InvalidEpisode(
-                    f"{name} must be a finite number, got {total!r}: report es.Episode.of_totals(utility, reward); a "
+                    f"{name} must be {wanted}, got {total!r}: report es.Episode.of_totals(utility, reward); a "
                     "time-out or a failure counts for whoever was drawn, as utility 0"
                 )
-        if not episode.total_utility <= self.horizon * (1 + TOLERANCE):
-            raise InvalidEpisode(
-                f"total_utility must be at most {self.horizon:.12g}, got {episode.total_utility!r}: state a larger "
-                "utility_max, or rescale utilities and threshold"
-            )
+        for one, total in zip(self.constraints, amounts(episode.total_utility).tolist(), strict=True):
+            if not total <= self.horizon * (1 + TOLERANCE):
+                raise InvalidEpisode(
+                    f"total_utility{one.of} must be at most {self.horizon:.12g}, got {total!r}: state a larger "
+                    "utility_max, or rescale utilities and threshold"
+                )
         return None, None
 
-    def total(self, signal: Any, episode: Episode) -> float:
+    def total(self, signal: Any, episode: Episode) -> Any:
         """The total reward or utility of an episode that fits."""
-        return float(getattr(episode, f"total_{signal}"))
+        return amount(amounts(getattr(episode, f"total_{signal}")))
 
     def numbers(self, policies: list[Policy]) -> list[Any]:
-        """Threshold, slack and utility_max, NaN for what is not known; and the least total, where it is not 0."""
-        said = (self.threshold, self.slack, self.utility_max)
+        """Thresholds, slacks and utility_max, NaN for what is not known; and the least totals, where one is not 0."""
+        said = [number for one in self.constraints for number in (one.threshold, one.slack)] + [self.utility_max]
         numbers = [math.nan if number is None else number for number in said]
-        return [np.array(numbers + ([self.least_total] if self.least_total else []))]
+        least = [one.least_total for one in self.constraints]
+        return [np.array(numbers + (least if any(least) else []))]

@@ -1,7 +1,7 @@
 """Problems given by functions: states are anything, and nothing of the size of the state space is stored."""
 
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -13,10 +13,7 @@ from episafe.checks import (
     as_distributions,
     as_finite,
     as_flag,
-    as_least_total,
     as_norm_bound,
-    as_number,
-    as_slack,
     as_unit_range,
     require_takes,
     within_unit_norm,
@@ -26,9 +23,9 @@ from episafe.gym.step_reader import Reading
 from episafe.problems.episodic_task import EpisodicTask, Outside
 from episafe.problems.policy import Policy, as_policy
 from episafe.problems.short_repr import short_repr, task_facts
-from episafe.problems.task import Task
+from episafe.problems.task import Task, as_constraints, constraints_of
 from episafe.storage.json_values import keys_as_bytes
-from episafe.types import Array, Episode, Move
+from episafe.types import Array, Episode, Move, amount
 
 REMEMBERED = 1_000  # cells of the states met last, which policy, certificate and regression look up; rows of a policy
 PLACES = 32  # of an episode, that an incumbent given by a function is known by
@@ -82,48 +79,48 @@ class SampledTask(EpisodicTask):
     Attributes:
         horizon, num_actions, dim: H, A, d.
         initial_state: s₁.
-        threshold: b.
-        slack: ξ > 0; None where it is not known.
+        constraint: utility, threshold and slack, or a list of several; a utility is (h, state) ↦ u_h(state, ·), shape
+            (A,), in [0, 1], or None where it is not known and has to be learned from the utilities of episodes.
         safe_policy: the incumbent π_sf.
         feature_function: state ↦ φ(state, ·), shape (A, d), norms at most 1; None for one-hot features of whatever
             states are met.
-        reward_function, utility_function: (h, state) ↦ r_h(state, ·), u_h(state, ·), shape (A,), in [0, 1]; None for
-            what is not known and has to be learned from the rewards and utilities of episodes.
-        outside: the reward and utility a step of the states START and ENDED, where the problem has them.
+        reward_function: (h, state) ↦ r_h(state, ·), shape (A,), in [0, 1]; None where it has to be learned.
+        outside: the reward and the utilities a step of the states START and ENDED, where the problem has them.
         cell_function: state ↦ what one-hot features tell apart; None for the state itself.
         time_homogeneous: whether transitions, and reward and utility where they are learned, are the same at every
             step; what is seen at one step then counts for all.
         norm_bound: B with ‖∫ g dμ_h‖₂ ≤ B max g for every g ≥ 0, where P_h(·|s,a) = φ(s,a)ᵀμ_h; √d by default.
         reading: how raw observations, actions and signals of its environment are read, where it has one.
         move: how the system moves given chance, where chance is exogenous; the law of chance is not in it.
-        least_total: what the total utility of every episode is at least, whatever is done.
     """
 
     horizon: int
     num_actions: int
     dim: int
     initial_state: Any
-    threshold: float
-    slack: float | None
+    constraint: Any
     safe_policy: Policy
     feature_function: Callable[[Any], Any] | None
     reward_function: Signal | None
-    utility_function: Signal | None
-    outside: Mapping[Outside, tuple[float, float]] = field(default_factory=dict)
+    outside: Mapping[Outside, tuple[Any, ...]] = field(default_factory=dict)
     cell_function: Callable[[Any], Any] | None = None
     time_homogeneous: bool = False
     reading: Reading | None = None
     move: Move | None = None
     norm_bound: float = None  # type: ignore[assignment]  # √d, once it is made
-    least_total: float = 0.0
     _cells: dict[int, tuple[Any, Hashable]] = field(default_factory=dict, init=False, repr=False)
 
     num_states: ClassVar[None] = None
     is_listed: ClassVar[Literal[False]] = False
 
     def __post_init__(self) -> None:
-        self.__dict__.update(norm_bound=as_norm_bound(self.norm_bound, self.dim))
-        self.__dict__.update(least_total=as_least_total(self.least_total, self.threshold))
+        constraints = as_constraints(self.constraint)
+        if len({one.utility is None for one in constraints}) > 1:
+            raise InvalidProblem("some utilities are told and some are not: give a function for each, or for none")
+        self.__dict__.update(
+            constraint=constraints if len(constraints) > 1 else constraints[0],
+            norm_bound=as_norm_bound(self.norm_bound, self.dim),
+        )
 
     @property
     def one_hot(self) -> bool:
@@ -133,7 +130,7 @@ class SampledTask(EpisodicTask):
     @property
     def unknown(self) -> tuple[str, ...]:
         """Which of "reward" and "utility" have to be learned."""
-        functions = {"reward": self.reward_function, "utility": self.utility_function}
+        functions = {"reward": self.reward_function, "utility": self.constraints[0].utility}  # all are told, or none
         return tuple(name for name, function in functions.items() if function is None)
 
     def key(self, state: Any) -> Hashable:
@@ -162,7 +159,7 @@ class SampledTask(EpisodicTask):
         reward, utility = self.reward_at(h, state), self.utility_at(h, state)
         for name, values in (("reward", reward), ("utility", utility)):
             if name not in self.unknown:
-                as_unit_range(f"{name} {place}", values, (A,))
+                as_unit_range(f"{name} {place}", values, (A,) if values.ndim == 1 else (A, self.num_constraints))
         return phi, reward, utility
 
     def features(self, state: Any) -> Array:
@@ -176,8 +173,11 @@ class SampledTask(EpisodicTask):
         return self._signal("reward", 0, self.reward_function, h, state)
 
     def utility_at(self, h: int, state: Any) -> Array:
-        """u_h(state, ·), shape (A,); NaN where it is not known."""
-        return self._signal("utility", 1, self.utility_function, h, state)
+        """u_h(state, ·), shape (A,), or (A, m) where there are several constraints; NaN where it is not known."""
+        rows = [
+            self._signal(f"utility{one.of}", 1 + c, one.utility, h, state) for c, one in enumerate(self.constraints)
+        ]
+        return rows[0] if len(rows) == 1 else np.stack(rows, axis=-1)
 
     def _signal(self, name: str, g: int, function: Signal | None, h: int, state: Any) -> Array:
         if isinstance(state, Outside):
@@ -244,12 +244,19 @@ def require_task(user: str, task: Any) -> None:
 
 def known_slack(task: AnyTask) -> float:
     """ξ, or an error for what cannot do without it."""
-    if task.slack is None:
-        raise InvalidProblem(
-            "the slack is not known, and this needs it: measure it with es.measure_slack and give slack=…, or use the "
-            "planner's own certificate, which does not"
-        )
-    return task.slack
+    slack: float = amount(known_slacks(task)) if task.num_constraints == 1 else task.only("slack")
+    return slack
+
+
+def known_slacks(task: AnyTask) -> Array:
+    """ξ of every constraint, (m,), or an error for what cannot do without them."""
+    for one in task.constraints:
+        if one.slack is None:
+            raise InvalidProblem(
+                f"the slack{one.of} is not known, and this needs it: measure it with es.measure_slack and give slack=…"
+                ", or use the planner's own certificate, which does not"
+            )
+    return np.array([one.slack for one in task.constraints])
 
 
 def linear_norm_bound(task: AnyTask) -> float:
@@ -271,7 +278,8 @@ class SampledCMDP:
     Args:
         features: state ↦ φ(state, ·), shape (A, d), norms at most 1.
         reward, utility: (h, state) ↦ r_h(state, ·), u_h(state, ·), shape (A,), in [0, 1]; None where nobody knows the
-            means, with `chance` alone: they are then learned from episodes.
+            means, with `chance` alone: they are then learned from episodes. With several constraints a list of
+            functions, and lists of as many thresholds and slacks.
         sample: (h, state, action, rng) ↦ next state, drawn with `rng`, a numpy Generator; None with `chance`.
         horizon: H.
         num_actions: A.
@@ -287,6 +295,7 @@ class SampledCMDP:
             `sample`. The learner is not told it.
         norm_bound: B with ‖∫ g dμ_h‖₂ ≤ B max g for every g ≥ 0, where P_h(·|s,a) = φ(s,a)ᵀμ_h; None for the paper's
             √d. Features that are divided by c need c times as much. That it holds is for the caller to know.
+        names: what people read of the constraints.
         least_total: what the total utility of every episode is at least, whatever is done: where utilities are 1 − cost
             and an episode costs at most C, H − C. It must be enforced, or follow from the steps: an episode below it
             halts and voids all certificates.
@@ -301,20 +310,21 @@ class SampledCMDP:
         self,
         features: Callable[[Any], Any],
         reward: Signal | None,
-        utility: Signal | None,
+        utility: Any,
         sample: Callable[[int, Any, int, np.random.Generator], Any] | None,
         horizon: int,
         num_actions: int,
         initial_state: Any,
-        threshold: float,
+        threshold: Any,
         safe_policy: Any,
-        slack: float | None,
+        slack: Any,
         *,
         time_homogeneous: bool = False,
         move: Move | None = None,
         chance: Callable[[int, tuple[Any, ...], np.random.Generator], Any] | None = None,
         norm_bound: float | None = None,
-        least_total: float = 0.0,
+        least_total: Any = 0.0,
+        names: Sequence[str] = (),
         origin: Mapping[str, str | int | float] | None = None,
     ) -> None:
         _require_one_source(sample, move, chance)
@@ -326,16 +336,13 @@ class SampledCMDP:
             num_actions=A,
             dim=as_count("the dimension of the features", phi.shape[1]),
             initial_state=initial_state,
-            threshold=as_number("threshold", threshold),
-            slack=as_slack(slack),
+            constraint=constraints_of(utility, threshold, slack, names, least_total),
             safe_policy=as_policy(safe_policy) if told_policy else FunctionPolicy(safe_policy, A),
             feature_function=features,
             reward_function=reward,
-            utility_function=utility,
             time_homogeneous=as_flag("time_homogeneous", time_homogeneous),
             move=move,
             norm_bound=norm_bound,  # type: ignore[arg-type]
-            least_total=least_total,
         )
         self.task.described(0, initial_state)
         self.task.safe_policy.probabilities(0, initial_state)

@@ -1,6 +1,6 @@
 """What an interpreter prints of problems and records: one line, whatever their size."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 LONGEST = 200  # characters
@@ -14,6 +14,16 @@ def short_repr(shown: object, facts: Mapping[str, Any]) -> str:
     return text if len(text) <= LONGEST else text[: LONGEST - 2] + "…)"
 
 
+def _rounded(numbers: Iterable[float | None]) -> Any:
+    """One number, or a list of several, with six digits each."""
+    known = list(numbers)
+    return known[0] if len(known) == 1 else [None if number is None else float(f"{number:.6g}") for number in known]
+
+
+def _has_least(task: Any) -> bool:
+    return any(one.least_total for one in task.constraints)
+
+
 def task_facts(task: Any) -> dict[str, Any]:
     """The sizes of an es.Task or es.SampledTask, its features, threshold and slack."""
     return {
@@ -22,8 +32,9 @@ def task_facts(task: Any) -> dict[str, Any]:
         "A": task.num_actions,
         "d": task.dim,
         "one_hot": task.one_hot or None,
-        "threshold": task.threshold,
-        "slack": task.slack,
-        "least_total": task.least_total or None,
+        "constraints": ", ".join(task.constraint_names) if task.num_constraints > 1 else None,
+        "threshold": _rounded(one.threshold for one in task.constraints),
+        "slack": _rounded(one.slack for one in task.constraints),
+        "least_total": _rounded(one.least_total for one in task.constraints) if _has_least(task) else None,
         "time_homogeneous": task.time_homogeneous or None,
     }

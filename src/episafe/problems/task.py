@@ -1,8 +1,8 @@
 """What a learner is told of a problem. There is no transition kernel in here, and none can be reached from it."""
 
 import math
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -25,7 +25,7 @@ from episafe.errors import Infeasible, InvalidProblem
 from episafe.problems.episodic_task import EpisodicTask
 from episafe.problems.listed_move import ListedMove
 from episafe.problems.policy import Policy, TablePolicy, as_policy, as_table
-from episafe.types import Array, IntArray, Move
+from episafe.types import Array, IntArray, Move, amount
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,17 +33,77 @@ class Constraint:
     """All that belongs to one constraint: V^u(s₁) ≥ b, which the incumbent keeps with ξ to spare.
 
     Attributes:
-        utility: u (H, S, A) in [0, 1].
+        utility: u (H, S, A) in [0, 1]; of a problem given by functions, (h, state) ↦ u_h(state, ·), or None where it
+            has to be learned.
         threshold: b.
         slack: ξ > 0 with V^u(π_sf) ≥ b + ξ; None where the learner is not told it.
+        name: what people read of it; of several that have none, "constraint 0", "constraint 1", …
         least_total: what the total utility of every episode is at least, whatever is done; where the limit is on a
             cost, H less the most that an episode can cost. An episode that has less voids all certificates.
     """
 
-    utility: Array = field(repr=False)
+    utility: Any = field(repr=False)
     threshold: float
     slack: float | None
+    name: str = ""
     least_total: float = 0.0
+
+    @property
+    def of(self) -> str:
+        """What an error says of whose a number is; nothing where it has no name."""
+        return f" of {self.name}" if self.name else ""
+
+
+def as_constraints(given: Any, *, slacks: bool = True) -> tuple[Constraint, ...]:
+    """One es.Constraint or several, each with a number and, where there are several, a name of its own.
+
+    `slacks`: whether these are looked at too; who knows the incumbent's utilities has more to say of them.
+    """
+    several = tuple(given) if isinstance(given, Sequence) else (given,)
+    if not several or not all(isinstance(one, Constraint) for one in several):
+        raise InvalidProblem(
+            f"constraint must be one es.Constraint(utility, threshold, slack) or a list of them, got a "
+            f"{type(given).__name__}: make one of its three parts"
+        )
+    names = tuple(_name(one.name, c, len(several)) for c, one in enumerate(several))
+    if len(set(names)) < len(names):
+        raise InvalidProblem(f"the constraints are called {', '.join(names)}: give each a name of its own")
+    return tuple(_checked(one, name, slacks) for one, name in zip(several, names, strict=True))
+
+
+def _checked(one: Constraint, name: str, slacks: bool) -> Constraint:
+    threshold, slack = as_number("threshold", one.threshold), as_slack(one.slack) if slacks else one.slack
+    least = as_least_total(one.least_total, threshold)
+    return replace(one, threshold=threshold, slack=slack, name=name, least_total=least)
+
+
+def constraints_of(
+    utility: Any, threshold: Any, slack: Any, names: Sequence[str] = (), least_total: Any = 0.0
+) -> tuple[Constraint, ...]:
+    """The constraints of a problem from what a user gives: one of each, or lists of as many; one slack None for all."""
+    if np.ndim(threshold) == 0:
+        name = names[0] if names else ""
+        return (Constraint(utility, threshold, slack, name, least_total),)
+    m = len(threshold)
+    least = least_total if np.ndim(least_total) else [least_total] * m
+    given = {"utility": utility, "slack": slack, "names": names or [""] * m, "least_total": least}
+    given |= {name: [None] * m for name in ("utility", "slack") if given[name] is None}
+    for name, values in given.items():
+        if not hasattr(values, "__len__") or len(values) != m:
+            raise InvalidProblem(
+                f"threshold has {m} entries, and {name} is {_shown(values)}: give {m}, one a constraint"
+            )
+    return tuple(map(Constraint, given["utility"], threshold, given["slack"], given["names"], given["least_total"]))
+
+
+def _shown(values: Any) -> str:
+    return f"a list of {len(values)}" if hasattr(values, "__len__") else repr(values)
+
+
+def _name(given: Any, c: int, count: int) -> str:
+    if not isinstance(given, str):
+        raise InvalidProblem(f"the name of a constraint must be a word, got {given!r}: give a string")
+    return given or (f"constraint {c}" if count > 1 else "")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -57,7 +117,8 @@ class Task(EpisodicTask):
         reward: r (H, S, A) in [0, 1].
         phi: φ (S, A, d) with norms at most 1, or None for one-hot features e_{(s,a)}; these may also be given in full.
         initial_state: s₁.
-        constraint: utility, threshold and slack; also as `utility`, `threshold`, `slack`.
+        constraint: utility, threshold and slack; also as `utility`, `threshold`, `slack`. A list of several is a tuple
+            here, and these three refuse; `constraints` is a tuple in either case.
         safe_policy: the incumbent π_sf, a policy or a table (H, S, A).
         time_homogeneous: whether P_h is the same at every step; what is seen at one step then counts for all.
         move: how the system moves given chance, where chance is exogenous; the law of chance is not in it.
@@ -72,7 +133,7 @@ class Task(EpisodicTask):
     reward: Array
     phi: Array | None
     initial_state: int
-    constraint: Constraint
+    constraint: Any
     safe_policy: Policy
     time_homogeneous: bool = False
     move: Move | None = None
@@ -82,17 +143,15 @@ class Task(EpisodicTask):
 
     def __post_init__(self) -> None:
         H, S, A = (as_count(name, getattr(self, name)) for name in ("horizon", "num_states", "num_actions"))
-        if not isinstance(self.constraint, Constraint):
-            raise InvalidProblem(
-                f"constraint must be one es.Constraint(utility, threshold, slack), got a "
-                f"{type(self.constraint).__name__}: make one of its three parts"
-            )
-        slack = as_slack(self.constraint.slack)
-        utility = as_unit_range("utility", self.constraint.utility, (H, S, A))
-        threshold = as_number("threshold", self.constraint.threshold)
-        constraint = Constraint(utility, threshold, slack, as_least_total(self.constraint.least_total, threshold))
-        if constraint.threshold + (slack or 0.0) > H + TOLERANCE:
-            raise Infeasible(f"threshold {constraint.threshold:.12g} + slack {slack or 0:.12g} exceeds the horizon {H}")
+        constraints = tuple(
+            replace(one, utility=as_unit_range(f"utility{one.of}", one.utility, (H, S, A)))
+            for one in as_constraints(self.constraint)
+        )
+        for one in constraints:
+            if one.threshold + (one.slack or 0.0) > H + TOLERANCE:
+                raise Infeasible(
+                    f"threshold {one.threshold:.12g} + slack {one.slack or 0:.12g}{one.of} exceeds the horizon {H}"
+                )
         given = self.safe_policy
         table = as_table("safe_policy", given, (H, S, A))
         self.__dict__.update(
@@ -100,7 +159,7 @@ class Task(EpisodicTask):
             reward=as_unit_range("reward", self.reward, (H, S, A)),
             phi=None if self.phi is None else _unless_one_hot(as_features(self.phi, S, A)),
             initial_state=as_state("initial_state", self.initial_state, S),
-            constraint=constraint,
+            constraint=constraints if len(constraints) > 1 else constraints[0],
             time_homogeneous=as_flag("time_homogeneous", self.time_homogeneous),
         )
         self.__dict__.update(norm_bound=as_norm_bound(self.norm_bound, self.dim))
@@ -108,22 +167,13 @@ class Task(EpisodicTask):
     @property
     def utility(self) -> Array:
         """u (H, S, A)."""
-        return self.constraint.utility
+        u: Array = self.only("utility")
+        return u
 
     @property
-    def threshold(self) -> float:
-        """b; a policy is safe if its expected total utility is at least b."""
-        return self.constraint.threshold
-
-    @property
-    def slack(self) -> float | None:
-        """ξ; None where it is not known."""
-        return self.constraint.slack
-
-    @property
-    def least_total(self) -> float:
-        """What the total utility of every episode is at least."""
-        return self.constraint.least_total
+    def utilities(self) -> Array:
+        """u of every constraint, (m, H, S, A)."""
+        return np.stack([one.utility for one in self.constraints])
 
     @property
     def dim(self) -> int:
@@ -151,7 +201,9 @@ class Task(EpisodicTask):
         return row
 
     def utility_at(self, h: int, state: int) -> Array:
-        """u_h(state, ·), shape (A,)."""
+        """u_h(state, ·), shape (A,), or (A, m) where there are several constraints."""
+        if len(self.constraints) > 1:
+            return np.stack([one.utility[h, state] for one in self.constraints], axis=-1)
         row: Array = self.utility[h, state]
         return row
 
@@ -163,20 +215,17 @@ class Task(EpisodicTask):
         """The task as named arrays, from which `from_arrays` makes it again; None where its move is a function."""
         if self.move is not None and not hasattr(self.move, "as_arrays"):
             return None
-        names = ("reward", "utility", "initial_state", "threshold", "slack", "phi", "time_homogeneous")
+        names = ("reward", "initial_state", "phi", "time_homogeneous")
         told = {name: np.asarray(getattr(self, name)) for name in names if getattr(self, name) is not None}
+        told |= constraint_arrays(self.constraints)
         moved = {} if self.move is None else self.move.as_arrays()
         stated = {} if self.norm_bound == math.sqrt(self.dim) else {"norm_bound": np.asarray(self.norm_bound)}
-        stated |= {"least_total": np.asarray(self.least_total)} if self.least_total else {}
         return {**told, **stated, "safe_policy": self.safe_policy.table(), **moved}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "Task":
         """The task that `as_arrays` gave."""
-        slack = float(arrays["slack"]) if "slack" in arrays else None
-        constraint = Constraint(
-            arrays["utility"], float(arrays["threshold"]), slack, float(arrays.get("least_total", 0.0))
-        )
+        constraint = constraints_from(arrays)
         start, homogeneous = int(arrays["initial_state"]), bool(arrays["time_homogeneous"])
         policy = TablePolicy(arrays["safe_policy"])
         H, S, A = arrays["reward"].shape
@@ -200,7 +249,38 @@ class Task(EpisodicTask):
 
     def _told_numbers(self, policies: list[Policy]) -> list[Any]:
         phi, sizes = np.zeros(0) if self.phi is None else self.phi, np.array([self.num_states, self.initial_state])
-        return [self.reward, self.utility, phi, sizes, *(policy.table() for policy in policies)]
+        utility = self.utility if len(self.constraints) == 1 else self.utilities
+        return [self.reward, utility, phi, sizes, *(policy.table() for policy in policies)]
+
+
+def constraint_arrays(constraints: Sequence[Constraint]) -> dict[str, NDArray[Any]]:
+    """Utility, threshold and slack as named arrays, with one more axis where there are several; NaN: not known."""
+    slacks = [math.nan if one.slack is None else one.slack for one in constraints]
+    told = {
+        "utility": constraints[0].utility if len(constraints) == 1 else np.stack([one.utility for one in constraints]),
+        "threshold": np.asarray(amount([one.threshold for one in constraints])),
+        "slack": np.asarray(amount(slacks)),
+    }
+    if len(constraints) == 1 and constraints[0].slack is None:
+        del told["slack"]
+    if any(one.least_total for one in constraints):
+        told["least_total"] = np.asarray(amount([one.least_total for one in constraints]))
+    named = any(one.name for one in constraints)
+    return told | ({"constraint_names": np.array([one.name for one in constraints])} if named else {})
+
+
+def constraints_from(arrays: Mapping[str, NDArray[Any]]) -> Any:
+    """The constraint that `constraint_arrays` gave, or a tuple of several."""
+    thresholds = np.atleast_1d(arrays["threshold"]).tolist()
+    slacks = np.atleast_1d(arrays["slack"]).tolist() if "slack" in arrays else [math.nan] * len(thresholds)
+    names = arrays["constraint_names"].tolist() if "constraint_names" in arrays else [""] * len(thresholds)
+    least = np.atleast_1d(arrays.get("least_total", np.zeros(len(thresholds)))).tolist()
+    utilities = arrays["utility"][None] if arrays["threshold"].ndim == 0 else arrays["utility"]
+    made = tuple(
+        Constraint(utility, threshold, None if math.isnan(slack) else slack, *rest)
+        for utility, threshold, slack, *rest in zip(utilities, thresholds, slacks, names, least, strict=True)
+    )
+    return made if len(made) > 1 else made[0]
 
 
 def _unless_one_hot(phi: Array) -> Array | None:

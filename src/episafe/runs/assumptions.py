@@ -14,7 +14,7 @@ from episafe.problems.exact_answers import least_norm_bound, linearity_gap
 def require_same_problem(problem: Any, agent: Any) -> None:
     """The agent may be told another incumbent or slack, but its certificate must be about this problem."""
     ours, theirs = problem.task, agent.task
-    arrays = ("reward", "utility", "threshold", "initial_state")
+    arrays = ("reward", "utilities", "limits", "initial_state")
     listed = getattr(ours, "num_states", None) is not None and getattr(theirs, "num_states", None) is not None
     same = listed and all(np.array_equal(getattr(ours, name), getattr(theirs, name)) for name in arrays)
     if ours is not theirs and not same:
@@ -27,8 +27,8 @@ def require_true_of_kernel(cmdp: Any, agent: Any) -> None:
         require_equal_steps(cmdp.P)
     if getattr(agent, "level", "") != "theorem":
         return
-    told, true = agent.task.threshold + (agent.task.slack or 0.0), cmdp.evaluate(agent.task.safe_policy)[1]
-    if not true >= told - TOLERANCE:
+    told, true = agent.task.stated_utility, cmdp.evaluate(agent.task.safe_policy)[1]
+    if not np.all(true >= told - TOLERANCE):
         raise Infeasible(
             f"the agent is told that its incumbent has utility {told}, and it has {true}: correct the slack"
         )

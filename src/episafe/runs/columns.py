@@ -11,7 +11,8 @@ BY_SOURCE = -1  # in `acting`: the name follows from the source and the plan of 
 
 
 class Facts(NamedTuple):
-    """One row an episode: `values` (K, 2) V^r and V^u, `bounds` (K, 2) λ and the bound, `sources`, `plan_ids` (K,).
+    """One row an episode: `values` (K, 1 + m) V^r and V^u, `bounds` (K, 1 + m) λ and the bound, `sources`, `plan_ids`
+    (K,).
 
     Sources are numbers here, positions in `types.SOURCES`.
     """
@@ -40,21 +41,37 @@ class Columns:
     Attributes:
         facts: of every run.
         coins: of agents that may deploy mixtures, else None.
-        totals: (K, 2) reward and utility collected, where exact values cannot be known, else None.
+        totals: (K, 1 + m) reward and utility collected, where exact values cannot be known, else None.
         optima: (K,) the optimum of each episode, where it changes, else None.
         names: the numbers of the policies that acted, by their names.
         halts: the episodes after which monitors halted the agent, and why.
     """
 
-    def __init__(self, num_episodes: int, *, totals: bool, changing: bool, mixes: bool) -> None:
-        K = self.num_episodes = num_episodes
+    def __init__(
+        self, num_episodes: int, *, totals: bool, changing: bool, mixes: bool, num_constraints: int = 1
+    ) -> None:
+        K, width = num_episodes, 1 + num_constraints
+        self.num_episodes = K
         sources, plan_ids = np.empty(K, dtype=np.int8), np.empty(K, dtype=np.int64)
-        self.facts = Facts(np.empty((K, 2)), np.empty((K, 2)), sources, plan_ids)
+        self.facts = Facts(np.empty((K, width)), np.empty((K, width)), sources, plan_ids)
         self.coins = _no_coins(K) if mixes else None
-        self.totals = np.empty((K, 2)) if totals else None
+        self.totals = np.empty((K, width)) if totals else None
         self.optima = np.full(K, np.nan) if changing else None
         self.names: dict[str, int] = {}
         self.halts: dict[int, str] = {}
+
+    @property
+    def figures(self) -> dict[str, Array | None]:
+        """The columns of numbers as a record calls them; of utilities (K,), or (K, m) where there are several."""
+        pairs = {"values": self.facts.values, "totals": self.totals}
+        named: dict[str, Array | None] = {
+            "lams": self.facts.bounds[:, 0],
+            "utility_bounds": _utilities(self.facts.bounds),
+        }
+        for kind, both in pairs.items():
+            named[f"reward_{kind}"] = None if both is None else both[:, 0]
+            named[f"utility_{kind}"] = None if both is None else _utilities(both)
+        return named
 
     def others(self) -> dict[str, Array]:
         """The columns that only some runs have, by name."""
@@ -81,6 +98,11 @@ class Columns:
         weights = np.zeros((K, max(n, 2)))
         weights[:, : old.weights.shape[1]] = old.weights
         self.coins = Coins(old.components, weights, old.acting)
+
+
+def _utilities(both: Array) -> Array:
+    """All columns but the first; as (K,) where that is one."""
+    return both[:, 1] if both.shape[1] == 2 else both[:, 1:]
 
 
 def _no_coins(num_episodes: int) -> Coins:

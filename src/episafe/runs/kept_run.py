@@ -63,7 +63,7 @@ def begin(
     if simulation.session.monitors is not None:
         head["monitors_delta"] = simulation.session.monitors.delta
     begin_journal(folder, simulation.agent, head, world.problem)
-    journal = Journal(folder, simulation.agent.settings(), simulation.agent.task.threshold)
+    journal = Journal(folder, simulation.agent.settings(), simulation.agent.task.limits)
     return KeptRun(simulation, journal).play(on_progress)
 
 
@@ -99,7 +99,7 @@ def resume(
     agent = agent_of(folder, head, cmdp.task) if agent is None else agent
     require_unused(agent)
     require_same_agent(folder, head, agent)
-    journal = Journal(folder, agent.settings(), agent.task.threshold)  # nobody else may write from here on
+    journal = Journal(folder, agent.settings(), agent.task.limits)  # nobody else may write from here on
     try:
         batches, aim = batches_of(folder, head)
         done = batches[-1].notes["episode"] + length_of(batches[-1].arrays) if batches else 0
@@ -120,7 +120,7 @@ def run_or_resume(simulation: Simulation, folder: Path, **notes: str | int | flo
     if holds_journal(folder):
         head = read_head(folder)
         if all(head.get(f"note_{name}") == value for name, value in notes.items()):
-            journal = Journal(folder, simulation.agent.settings(), simulation.agent.task.threshold)
+            journal = Journal(folder, simulation.agent.settings(), simulation.agent.task.limits)
             try:
                 batches, aim = batches_of(folder, head)
             except BaseException:

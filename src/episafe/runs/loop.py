@@ -38,7 +38,8 @@ def plain_loop(
     world: World, session: Session, columns: Columns, first: int = 0, tape: Tape | None = None
 ) -> Iterator[int]:
     """The loop for any world and any agent; yields after every plan."""
-    K, n, values, current = columns.num_episodes, world.num_parallel, (0.0, 0.0), None
+    K, n, current = columns.num_episodes, world.num_parallel, None
+    values: tuple[float, Any] = (0.0, 0.0)
     for start in range(first, K, n):
         batch = range(start, min(start + n, K))
         if columns.optima is not None:
@@ -51,7 +52,7 @@ def plain_loop(
             _note(columns, k, plan, values, one)
         for k, played in zip(batch, world.play(start, drawn), strict=True):
             if columns.totals is not None and played.total is not None:
-                columns.totals[k] = played.total
+                columns.totals[k, 0], columns.totals[k, 1:] = played.total
             alarms = session.observe(plan, played.report, plan.id)
             if tape is not None:
                 tape.note(k, played.report, log_dets(session.agent), played.atom)
@@ -62,10 +63,11 @@ def plain_loop(
         yield batch[-1] + 1
 
 
-def _note(columns: Columns, k: int, plan: Any, values: tuple[float, float], drawn: Drawn) -> None:
+def _note(columns: Columns, k: int, plan: Any, values: tuple[float, Any], drawn: Drawn) -> None:
     """The facts of episode k that are known before it."""
     facts, (component, acting) = columns.facts, drawn
-    facts.values[k], facts.bounds[k] = values, (plan.lam, plan.utility_bound)
+    facts.values[k, 0], facts.values[k, 1:] = values
+    facts.bounds[k, 0], facts.bounds[k, 1:] = plan.lam, plan.utility_bound
     facts.sources[k], facts.plan_ids[k] = SOURCES.index(plan.source), plan.id
     if component is not None:
         columns.toss(k, component, plan.policy.weights, getattr(acting, "name", ""))

@@ -16,13 +16,14 @@ from episafe.stats import normal_interval
 from episafe.storage.atomic_files import read_arrays, write_arrays, write_text
 from episafe.storage.regular_files import read_regular
 from episafe.storage.toml_settings import to_toml
-from episafe.types import Array, IntArray
+from episafe.types import Amount, Array, IntArray, amount, amounts
 
 EPISODES, SETTINGS = "episodes.npz", "run.toml"
 SEALED = "settings_sha256"
 ROUNDING = 1e-9  # far above the float64 rounding of a value of order H, far below any violation that matters
 COLUMNS = ("reward_values", "utility_values", "sources", "lams", "utility_bounds", "plan_ids")
 OPTIONAL = ("reward_totals", "utility_totals", "optima", "components", "weights", "acting_numbers")
+UTILITIES = ("utility_values", "utility_bounds", "utility_totals")  # with an axis for several constraints
 WHOLE = ("plan_ids", "components", "acting_numbers")
 KINDS = dict.fromkeys(COLUMNS + OPTIONAL, "f") | dict.fromkeys(WHOLE, "iu") | {"sources": "U"}
 LARGEST_SETTINGS = 1 << 20  # bytes of run.toml
@@ -34,12 +35,13 @@ class Record:
 
     Attributes:
         reward_values, utility_values: exact V^r(s₁), V^u(s₁) of the policy deployed, (K,); NaN where unknown.
+            Utilities, their bounds and totals are (K, m) where there are m > 1 constraints.
         sources: where that policy came from, (K,) strings.
         lams: λ, NaN where there is none, (K,).
         utility_bounds: the bound that was checked, (K,).
         plan_ids: which plan was deployed, (K,); it changes when the agent planned anew.
         optimum: the exact constrained optimum; NaN where it cannot be known.
-        threshold: b.
+        threshold: b; (m,) of several.
         settings: how the run was made, as plain values: environment, agent, constants, seed, versions, seconds.
         reward_totals, utility_totals: what was collected in each episode, (K,): one sample of V^r, V^u each. Kept where
             exact values cannot be known, else None.
@@ -49,6 +51,7 @@ class Record:
         acting_numbers: the place of each name of `acting` in `acting_names`, (K,), −1 where it follows from the source;
             None where all do.
         acting_names: of the policies that acted.
+        constraint_names: of several constraints, in the order of columns; empty where there is one.
     """
 
     reward_values: Array
@@ -58,7 +61,7 @@ class Record:
     utility_bounds: Array
     plan_ids: IntArray
     optimum: float
-    threshold: float
+    threshold: Amount
     settings: Mapping[str, str | int | float] = field(default_factory=dict)
     reward_totals: Array | None = None
     utility_totals: Array | None = None
@@ -67,6 +70,7 @@ class Record:
     weights: Array | None = None
     acting_numbers: NDArray[np.integer[Any]] | None = None
     acting_names: tuple[str, ...] = ()
+    constraint_names: tuple[str, ...] = ()
 
     @property
     def acting(self) -> NDArray[np.str_]:
@@ -81,12 +85,13 @@ class Record:
 
     def __repr__(self) -> str:
         said = {name: self.settings.get(name) for name in ("env", "variant", "seed", "agent", "level")}
-        return short_repr(self, {**said, "episodes": len(self.sources), "threshold": self.threshold, **self._finals()})
+        b = self.threshold if np.ndim(self.threshold) == 0 else amounts(self.threshold).tolist()
+        return short_repr(self, {**said, "episodes": len(self.sources), "threshold": b, **self._finals()})
 
     def _finals(self) -> dict[str, float]:
         if not self.is_exact or not len(self.sources):
             return {}
-        return {"regret": float(self.regret()[-1]), "violation": float(self.violation()[-1])}
+        return {"regret": float(self.regret()[-1]), "violation": float(np.sum(self.violation()[-1]))}
 
     def regret(self) -> Array:
         """Σ_{i≤k} (optimum − V^r(π⁽ⁱ⁾)), signed, (K,)."""
@@ -97,18 +102,20 @@ class Record:
         return COLUMNS + tuple(name for name in OPTIONAL if getattr(self, name) is not None)
 
     def violation(self) -> Array:
-        """Hard violation Σ_{i≤k} max{b − V^u(π⁽ⁱ⁾), 0}, (K,)."""
-        return np.cumsum(self.violations())
+        """Hard violation Σ_{i≤k} max{b − V^u(π⁽ⁱ⁾), 0}, (K,); (K, m) of several constraints."""
+        return np.cumsum(self.violations(), axis=0)
 
     def violations(self) -> Array:
-        """max{b − V^u(π⁽ᵏ⁾), 0} of each episode, (K,)."""
-        return np.maximum(self.threshold - self.utility_values, 0.0)
+        """max{b − V^u(π⁽ᵏ⁾), 0} of each episode, (K,); (K, m) of several constraints."""
+        short: Array = np.maximum(self.threshold - self.utility_values, 0.0)
+        return short
 
     def violating(self) -> NDArray[np.bool_]:
-        """Which episodes violate by more than rounding, (K,); an error where the exact values are not known."""
+        """Which episodes violate a constraint beyond rounding, (K,); an error where exact values are not known."""
         if not self.is_exact:
             raise ValueError("the exact values of this record are not known, so nobody can say which episodes violate")
-        return self.violations() > ROUNDING
+        below = self.violations() > ROUNDING
+        return below if below.ndim == 1 else np.logical_or.reduce(below, axis=1)
 
     @property
     def is_exact(self) -> bool:
@@ -116,14 +123,25 @@ class Record:
         return bool(np.isfinite(self.utility_values).all() and np.isfinite(self.reward_values).all())
 
     def cancelling_violation(self) -> Array:
-        """max{Σ_{i≤k} (b − V^u(π⁽ⁱ⁾)), 0}: safe episodes pay for unsafe ones, (K,)."""
-        return np.maximum(np.cumsum(self.threshold - self.utility_values), 0.0)
+        """max{Σ_{i≤k} (b − V^u(π⁽ⁱ⁾)), 0}: safe episodes pay for unsafe ones, (K,); (K, m) of several constraints."""
+        short: Array = np.maximum(np.cumsum(self.threshold - self.utility_values, axis=0), 0.0)
+        return short
 
     def safe_deployments(self) -> IntArray:
         """How often the incumbent was deployed up to each episode, (K,)."""
         return np.cumsum(self.sources == "safe", dtype=np.int64)
 
-    def observed(self, last: int) -> tuple[tuple[float, float], tuple[float, float]]:
+    def of_constraint(self, c: int) -> "Record":
+        """The same run as if constraint c were the only one: for whoever draws or sums up one at a time."""
+        if not self.constraint_names:
+            return self
+        own = {name: getattr(self, name) for name in UTILITIES if getattr(self, name) is not None}
+        cut = {name: column[:, c].copy() for name, column in own.items()}
+        said = {**self.settings, "constraint": self.constraint_names[c]}
+        threshold = float(amounts(self.threshold)[c])
+        return replace(self, **cut, threshold=threshold, constraint_names=(), settings=said)
+
+    def observed(self, last: int) -> tuple[tuple[float, float], tuple[Any, Any]]:
         """Mean and 95 % half-width of the rewards, then of the utilities, collected in the last `last` episodes.
 
         An estimate from samples of possibly different policies, for problems without exact values; nothing certified.
@@ -131,7 +149,8 @@ class Record:
         if self.reward_totals is None or self.utility_totals is None:
             raise ValueError("this record has exact values: use reward_values and utility_values")
         reward, utility = (normal_interval(totals[-last:]) for totals in (self.reward_totals, self.utility_totals))
-        return (float(reward[0]), float(reward[1])), (float(utility[0]), float(utility[1]))
+        mean, half_width = (amount(np.atleast_1d(number)) for number in utility)
+        return (float(reward[0]), float(reward[1])), (mean, half_width)
 
     def to_frame(self) -> Any:
         """A pandas DataFrame, a row an episode: what a plotting library or another language reads.
@@ -158,8 +177,10 @@ class Record:
         folder = Path(folder)
         (folder / SETTINGS).unlink(missing_ok=True)  # of an older record: two halves must never pass for a whole
         text = to_toml(self.settings)
-        facts = {"optimum": float(self.optimum), "threshold": float(self.threshold), SEALED: _hash(text.encode()),
-                 "acting_names": list(self.acting_names)}  # fmt: skip
+        facts = {"optimum": float(self.optimum), "threshold": np.asarray(self.threshold).tolist(),
+                 SEALED: _hash(text.encode()), "acting_names": list(self.acting_names)}  # fmt: skip
+        if self.constraint_names:
+            facts["constraint_names"] = list(self.constraint_names)
         write_arrays(folder / EPISODES, {name: getattr(self, name) for name in self.columns()}, facts)
         write_text(folder / SETTINGS, text)
 
@@ -172,8 +193,12 @@ class Record:
             columns = [name for name in COLUMNS + OPTIONAL if name in COLUMNS or name in arrays]
             if len({len(arrays[name]) for name in columns}) != 1:
                 raise ValueError("its columns differ in length")
+            b, names = np.asarray(facts["threshold"], dtype=np.float64), facts.get("constraint_names", [])
+            if b.shape != ((len(names),) if names else ()) or len(names) == 1:
+                raise ValueError(f"its threshold has shape {b.shape}, and there are {len(names) or 1} constraints")
+            two = ("weights", *UTILITIES) if names else ("weights",)
             for name in columns:
-                if arrays[name].ndim != (2 if name == "weights" else 1) or arrays[name].dtype.kind not in KINDS[name]:
+                if arrays[name].ndim != (2 if name in two else 1) or arrays[name].dtype.kind not in KINDS[name]:
                     raise ValueError(f"its column {name} has type {arrays[name].dtype}, shape {arrays[name].shape}")
             said = _settings_bytes(folder)
             if _hash(said) != facts[SEALED]:
@@ -181,7 +206,8 @@ class Record:
             return cls(
                 **{name: arrays[name] for name in columns},
                 optimum=float(facts["optimum"]),
-                threshold=float(facts["threshold"]),
+                threshold=amount(np.atleast_1d(b)),
+                constraint_names=tuple(map(str, names)),
                 settings=tomllib.loads(said.decode()),
                 acting_names=_names(facts.get("acting_names", []), arrays.get("acting_numbers")),
             )

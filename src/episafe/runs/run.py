@@ -87,7 +87,10 @@ class Simulation:
         self.world.begin(self.seed, num_runs)
         agent.num_runs = num_runs + 1
         mixes = getattr(getattr(agent, "certifier", None), "mixes", False)
-        self.columns = Columns(K, totals=self.world.unknown, changing=self.world.changes, mixes=mixes)
+        m = problem.task.num_constraints
+        self.columns = Columns(
+            K, totals=self.world.unknown, changing=self.world.changes, mixes=mixes, num_constraints=m
+        )
         self.seconds = 0.0
 
     @property
@@ -117,22 +120,18 @@ class Simulation:
         watching = {} if self.session.monitors is None else self.session.monitors.settings()
         length = {f"num_{world.unit}": columns.num_episodes, "run_seed": self.seed}
         settings = {**world.problem.origin, **self._claims(), **length, **watching, **world.settings()}
-        totals, coins, optima = columns.totals, columns.coins, columns.optima
+        coins, optima, task = columns.coins, columns.optima, world.problem.task
         return Record(
-            reward_values=facts.values[:, 0].copy(),
-            utility_values=facts.values[:, 1].copy(),
+            **{name: None if column is None else column.copy() for name, column in columns.figures.items()},  # type: ignore[arg-type]
             sources=np.array(SOURCES)[facts.sources],
-            lams=facts.bounds[:, 0].copy(),
-            utility_bounds=facts.bounds[:, 1].copy(),
             plan_ids=facts.plan_ids,
             optimum=world.optimum(0) if optima is None else float(optima.mean()),
-            threshold=world.problem.task.threshold,
+            threshold=task.limits,
             settings={**settings, **versions(), "seconds": self.seconds},
-            reward_totals=None if totals is None else totals[:, 0].copy(),
-            utility_totals=None if totals is None else totals[:, 1].copy(),
             optima=optima,
             components=None if coins is None else coins.components,
             weights=None if coins is None else coins.weights,
             acting_numbers=None if coins is None else coins.acting,
             acting_names=tuple(columns.names),
+            constraint_names=task.constraint_names if task.num_constraints > 1 else (),
         )

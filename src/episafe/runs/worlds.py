@@ -31,7 +31,7 @@ class Played(NamedTuple):
     plan that was played."""
 
     report: tuple[Any, ...]
-    total: tuple[float, float] | None = None
+    total: tuple[float, Any] | None = None
     atom: int = 0
 
 
@@ -92,8 +92,8 @@ class World:
         """Toss the coin of a plan."""
         return self.luck.toss(plan.policy)  # type: ignore[no-any-return]
 
-    def values(self, plan: Any) -> tuple[float, float]:
-        """Exact V^r and V^u of a plan; NaN where they are not known."""
+    def values(self, plan: Any) -> tuple[float, Any]:
+        """Exact V^r and V^u of a plan, (m,) of several constraints; NaN where they are not known."""
         return math.nan, math.nan
 
     def optimum(self, k: int = 0) -> float:
@@ -140,9 +140,9 @@ class ListedWorld(World):
         super().check(agent, num_episodes)
         require_true_of_kernel(self.problem, agent)
 
-    def values(self, plan: Any) -> tuple[float, float]:
+    def values(self, plan: Any) -> tuple[float, Any]:
         """Exact V^r and V^u of a plan."""
-        exact: tuple[float, float] = self.problem.evaluate(plan.policy)
+        exact: tuple[float, Any] = self.problem.evaluate(plan.policy)
         return exact
 
     def optimum(self, k: int = 0) -> float:
@@ -199,17 +199,17 @@ class SampledWorld(World):
         for component, policy in drawn:
             if self.problem.chance is not None:
                 episode = task.replay(policy, self.problem.draw_trace(luck.transitions), luck.choices)
-                total = float(episode.rewards.sum()), float(episode.utilities.sum())
+                total = float(episode.rewards.sum()), episode.utilities.sum(axis=0)
                 yield Played((replace(episode, component=component),), total)
                 continue
-            states, actions, collected = [task.initial_state], [], np.zeros(2)
+            states, actions, collected = [task.initial_state], [], np.zeros(1 + task.num_constraints)
             for h in range(task.horizon):
                 state = states[-1]
                 action = int(draw(running_sums(policy.probabilities(h, state)), luck.choices.random()))
-                collected += task.reward_at(h, state)[action], task.utility_at(h, state)[action]
+                collected += np.append(task.reward_at(h, state)[action], task.utility_at(h, state)[action])
                 actions.append(action)
                 states.append(self.problem.sample(h, state, action, luck.transitions))
-            yield Played((Episode(states, actions, component=component),), (collected[0], collected[1]))
+            yield Played((Episode(states, actions, component=component),), (collected[0], collected[1:]))
 
 
 class GymWorld(World):
@@ -228,7 +228,7 @@ class GymWorld(World):
         """One episode of each policy, side by side where the environment has several."""
         episodes = play_some(self.problem, [policy for _, policy in drawn], self.luck.choices)
         for (component, _), episode in zip(drawn, episodes, strict=True):
-            total = episode.rewards.sum(), episode.utilities.sum()
+            total = episode.rewards.sum(), episode.utilities.sum(axis=0)
             yield Played((replace(episode, component=component),), total)
 
     def bring_back(self, reports: Iterable[tuple[Any, ...]]) -> None:

@@ -13,9 +13,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+import numpy as np
+
 from episafe.errors import DamagedFile
 from episafe.storage.regular_files import open_regular, refuse_irregular
 from episafe.storage.watched_file import Watch, read_from_disk
+from episafe.types import Amount, amount, amounts
 
 TRAIL = "audit.jsonl"
 END = '"}\n'  # of every line, after its hash
@@ -39,7 +42,7 @@ class Deployed(NamedTuple):
     episode: int
     source: str
     lam: float
-    bound: float
+    bound: Amount
     learned: int
     log_dets: Sequence[float]
     state: str
@@ -50,13 +53,13 @@ class Trail:
     """Writes lines, and remembers the last hash.
 
     Args:
-        threshold: b.
+        threshold: b, or one a constraint, (m,); the lines then have lists.
         settings: of the agent: level, delta and constants are said in each line.
         genesis: what the first line calls the one before it: the hash of journal.toml.
     """
 
-    def __init__(self, threshold: float, settings: Mapping[str, Any], genesis: str) -> None:
-        self._threshold, self.head, self.count = float(threshold), genesis, 0
+    def __init__(self, threshold: Amount, settings: Mapping[str, Any], genesis: str) -> None:
+        self._threshold, self.head, self.count = amount(amounts(threshold)), genesis, 0
         numbers = {k: v for k, v in settings.items() if k not in NOT_CONSTANTS and isinstance(v, int | float)}
         constants = ",".join(f'"{name}":{_number(float(value))}' for name, value in numbers.items())
         delta = settings.get("delta")
@@ -70,8 +73,8 @@ class Trail:
         besides = "".join(f',"{name}":{json.dumps(value)}' for name, value in deployed.besides.items())
         text = (
             f'{{"line":{self.count},"plan":{deployed.plan},"episode":{deployed.episode},"source":"{deployed.source}",'
-            f'"lam":{_number(deployed.lam)},"bound":{_number(deployed.bound)},"threshold":{_number(self._threshold)},'
-            f'"margin":{_number(deployed.bound - self._threshold)},{self._said},"learned":{deployed.learned},'
+            f'"lam":{_number(deployed.lam)},"bound":{_shown(deployed.bound)},"threshold":{_shown(self._threshold)},'
+            f'"margin":{_shown(deployed.bound - self._threshold)},{self._said},"learned":{deployed.learned},'
             f'"log_dets":[{",".join(map(_number, deployed.log_dets))}]{besides},"state":"{deployed.state}"'
         )
         return self._chained(text)
@@ -85,6 +88,11 @@ class Trail:
         text = f'{text},"previous":"{self.head}"'
         self.head, self.count = _hash(text), self.count + 1
         return f'{text},"hash":"{self.head}"}}'
+
+
+def _shown(value: Amount) -> str:
+    """A number, or a list of several."""
+    return f"[{','.join(map(_number, value.tolist()))}]" if isinstance(value, np.ndarray) else _number(value)
 
 
 def read_trail(path: Path, start: int, head: str) -> tuple[list[str], str]:

@@ -21,7 +21,8 @@ class FixedLoop:
     def advance(self, columns: Columns, start: int, stop: int) -> None:
         """Fill the rows of episodes `start` to `stop`."""
         facts, plan = columns.facts, self._plan
-        facts.values[start:stop], facts.bounds[start:stop] = self._values, (plan.lam, plan.utility_bound)
+        facts.values[start:stop, 0], facts.values[start:stop, 1:] = self._values
+        facts.bounds[start:stop, 0], facts.bounds[start:stop, 1:] = plan.lam, plan.utility_bound
         facts.sources[start:stop], facts.plan_ids[start:stop] = FIXED, plan.id
 
     def finish(self) -> None:

@@ -1,0 +1,116 @@
+"""Monitors of a task with several constraints: one set a constraint, each with its share of δ."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from episafe.checks import as_probability
+from episafe.errors import DamagedFile
+from episafe.monitors.base import Alarm, Watch
+from episafe.types import Episode, amounts
+
+
+class SeveralMonitors:
+    """What `es.Monitors` is for m constraints: monitors for each, at δ/m, which see its utilities and its bounds.
+
+    An alarm of any of them counts; it says of which constraint it is. A false one, at any time, has probability ≤ delta
+    in all.
+
+    Args:
+        task: the agent's own.
+        delta: the probability of a false alarm, in all.
+        build: (task with one constraint, δ) ↦ its monitors.
+    """
+
+    def __init__(self, task: Any, delta: float, build: Callable[[Any, float], Watch]) -> None:
+        self.task, self.delta = task, as_probability("delta", delta)
+        m, self._names = task.num_constraints, task.constraint_names
+        self._each = [build(task.of_constraint(c), self.delta / m) for c in range(m)]
+        self.alarms: list[Alarm] = []
+
+    def expect(self, deployment: int, plan: Any, component: int | None = None) -> list[Alarm]:
+        """One more deployment, before anything is known of it."""
+        plans = self._plans(plan)
+        return self._heard(lambda c, one: one.expect(deployment, plans[c], component))
+
+    def report(self, deployment: int, *report: Any) -> list[Alarm]:
+        """What came of a deployment, after the agent accepted it."""
+        return self._heard(lambda c, one: one.report(deployment, *self._seen(report, c)))
+
+    def abandon(self, deployment: int) -> list[Alarm]:
+        """Nobody will know what came of a deployment."""
+        return self._heard(lambda c, one: one.abandon(deployment))
+
+    def refused(self, *report: Any) -> list[Alarm]:
+        """The alarm of a report that the agent refused for its range alone."""
+        try:
+            return self._heard(lambda c, one: one.refused(*self._seen(report, c)))
+        except (IndexError, TypeError, ValueError):  # it does not fit otherwise
+            return []
+
+    def watch_report(self, plan: Any, *report: Any) -> list[Alarm]:
+        """A deployment and its report, at once."""
+        plans = self._plans(plan)
+        return self._heard(lambda c, one: one.watch_report(plans[c], *self._seen(report, c)))
+
+    watch = watch_report
+
+    def _plans(self, plan: Any) -> list[Any]:
+        return [replace(plan, utility_bound=bound) for bound in amounts(plan.utility_bound).tolist()]
+
+    def _seen(self, report: tuple[Any, ...], c: int) -> tuple[Any, ...]:
+        """A report as one constraint sees it."""
+        (episode,) = report
+        utilities = None if episode.utilities is None else np.asarray(episode.utilities)[:, c]
+        total = None if episode.total_utility is None else float(amounts(episode.total_utility)[c])
+        seen: Episode = replace(episode, utilities=utilities, total_utility=total)
+        return (seen,)
+
+    def _heard(self, tell: Callable[[int, Watch], list[Alarm]]) -> list[Alarm]:
+        """Tell every set; the alarms, with the name of their constraint."""
+        new = [
+            replace(alarm, says=f"{self._names[c]}: {alarm.says}")
+            for c, one in enumerate(self._each)
+            for alarm in tell(c, one)
+        ]
+        self.alarms += new
+        return new
+
+    def status(self) -> dict[str, Any]:
+        """All figures as plain values, by constraint, and the alarms."""
+        said = {name: one.status() for name, one in zip(self._names, self._each, strict=True)}
+        counts = {name: self._each[0].status()[name] for name in ("episodes", "deployed", "waiting")}
+        return {"delta": self.delta, **counts, **said, "alarms": [vars(alarm) for alarm in self.alarms]}
+
+    def statements(self) -> dict[str, str]:
+        """What each monitor tests, how often its alarm is false, and what that assumes, in words."""
+        return {
+            f"{name}: {what}": says
+            for name, one in zip(self._names, self._each, strict=True)
+            for what, says in one.statements().items()
+        }
+
+    def settings(self) -> dict[str, str | int | float]:
+        """What a record should say: δ, and every alarm in words."""
+        said = "; ".join(f"{alarm.what} after {alarm.after}: {alarm.says}" for alarm in self.alarms)
+        return {"monitors_delta": self.delta, "alarms": said or "none"}
+
+    def state(self) -> dict[str, np.ndarray[Any, Any]]:
+        """All that decides future alarms, as named arrays."""
+        return {f"{c}.{name}": array for c, one in enumerate(self._each) for name, array in one.state().items()}
+
+    def restore(self, state: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Go on from what `state` gave, in monitors built alike."""
+        of = [{} for _ in self._each]  # type: list[dict[str, np.ndarray[Any, Any]]]
+        for name, array in state.items():
+            number, _, rest = name.partition(".")
+            if not number.isdigit() or int(number) >= len(of):
+                raise DamagedFile(f"the monitors' state has an unknown {name!r}")
+            of[int(number)][rest] = array
+        for one, own in zip(self._each, of, strict=True):
+            one.restore(own)
+        self.alarms = []
+        for name, one in zip(self._names, self._each, strict=True):
+            self.alarms += [replace(alarm, says=f"{name}: {alarm.says}") for alarm in one.alarms]
