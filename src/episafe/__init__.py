@@ -18,6 +18,7 @@ from episafe.agents.optpess_primaldual import OptPessPrimalDual
 from episafe.agents.optprimaldual import OptPrimalDual
 from episafe.agents.rollout import Rollout
 from episafe.deployment.audit import audit
+from episafe.deployment.episode_export import export_episodes
 from episafe.deployment.opening import open  # es.open, never imported by itself
 from episafe.deployment.repair import repair
 from episafe.deployment.session_book import Deployment
@@ -26,6 +27,7 @@ from episafe.errors import DamagedFile, Infeasible, InUse, InvalidEpisode, Inval
 from episafe.gym.adapter import GymCMDP, from_gymnasium
 from episafe.gym.vector import VectorGymCMDP
 from episafe.learning.constants import Constants
+from episafe.learning.loaded_policy import load_policy
 from episafe.learning.multiplier_search import Bisection, Sections, WarmStart
 from episafe.learning.replanning import Doubling, Every
 from episafe.learning.transition_counts import Radius
@@ -95,9 +97,11 @@ __all__ = [
     "bandits",
     "certify",
     "estimate",
+    "export_episodes",
     "features",
     "from_gymnasium",
     "learn_log",
+    "load_policy",
     "load_records",
     "make",
     "measure_slack",

@@ -176,6 +176,10 @@ def audit(
         str | None, typer.Option(metavar="MODULE:NAME", help="A function that builds the agent, if the folder cannot.")
     ] = None,
     page: Annotated[Path | None, typer.Option("--html", help="Write the page to this file too.")] = None,
+    episodes: Annotated[
+        Path | None,
+        typer.Option(help="Write its episodes too, if it is whole: CSV or .parquet, as es.learn_log reads."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Verify the audit trail, recompute every certificate from the recorded episodes, and print what was found.
@@ -184,6 +188,7 @@ def audit(
     Exit code 4 if something is damaged, 1 if the agent could not be built or a bound is in doubt.
     """
     from episafe.deployment.audit import audit as audit_folder
+    from episafe.deployment.episode_export import export_episodes
     from episafe.reports import audit_page
     from episafe.storage.atomic_files import write_text
 
@@ -192,6 +197,8 @@ def audit(
         said = found.as_dict()
         if page is not None:
             write_text(page, audit_page.as_html(said, found.lines))
+        if episodes is not None and found.is_whole:
+            export_episodes(folder, episodes, _built(agent).task if agent else None)
     typer.echo(json.dumps(said, indent=2) if as_json else audit_page.as_text(said, found.lines))
     if not found.is_whole or found.recomputed is None or found.doubts:
         raise typer.Exit(FAILED if found.is_whole else DAMAGED)

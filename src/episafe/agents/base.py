@@ -14,6 +14,7 @@ import numpy as np
 
 from episafe.agents import plan_arrays
 from episafe.certify.base import INCUMBENT, require_free_name
+from episafe.certify.ledger import Ledger
 from episafe.errors import InvalidEpisode
 from episafe.learning.policy_arrays import PolicyArrays, restored_policies
 from episafe.learning.regression import AnyRegression
@@ -127,6 +128,27 @@ class Agent(ABC):
     def begin_candidate(self, name: str) -> None:
         """Put a candidate on trial that the agent was given."""
         self._begin_trial(self.candidates[name])
+
+    def policy_named(self, name: str) -> Policy:
+        """The incumbent, a candidate or, where a certificate has policies on trial, one of these, by its name."""
+        if name == INCUMBENT:
+            incumbent: Policy = self.task.safe_policy
+            return incumbent
+        ledger = self._ledger()
+        if name in self.candidates or ledger is None:
+            return self._candidate(name)
+        return ledger.policy(name)
+
+    def _candidate(self, name: str) -> Policy:
+        if name not in self.candidates:
+            raise ValueError(
+                f"{self.label} knows no policy {name!r}: there are {', '.join([INCUMBENT, *self.candidates])}"
+            )
+        return self.candidates[name]
+
+    def _ledger(self) -> Ledger | None:
+        """What holds the policies on trial, where there are some."""
+        return None
 
     def expect(self, plan: Any, deployment: int, component: int | None = None) -> None:
         """A session has deployed a plan, and will say by this number what came of it, if it is ever told.

@@ -10,6 +10,7 @@ from episafe.agents.base import Agent
 from episafe.agents.plan_arrays import fingerprint
 from episafe.certify import Certifier, Model
 from episafe.certify.base import AT_LEAST, Deployment, Outcome
+from episafe.certify.ledger import Ledger
 from episafe.errors import InvalidEpisode
 from episafe.kernels.mixing import admits
 from episafe.learning.constants import Constants
@@ -235,6 +236,10 @@ class OPSE(Agent):
         """Tell the certificate of a deployment of which nothing will ever be known."""
         if hasattr(self.certificate, "abandon"):
             self.certificate.abandon(deployment)
+
+    def _ledger(self) -> Ledger | None:
+        found: Ledger | None = getattr(self.certificate, "ledger", None)
+        return found
 
     def bounds(self) -> dict[str, float]:
         """What is proved of each policy on trial, by its name; nothing with the paper's own certifier."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from episafe.agents.base import Agent
 from episafe.certify.base import AT_LEAST
+from episafe.certify.ledger import Ledger
 from episafe.certify.race import Race
 from episafe.checks import as_index, as_probability
 from episafe.errors import InvalidEpisode
@@ -87,6 +88,9 @@ class Rollout(Agent):
     def bounds(self) -> dict[str, float]:
         """What is proved of each policy, by its name."""
         return self.race.ledger.bounds()
+
+    def _ledger(self) -> Ledger:
+        return self.race.ledger
 
     @property
     def void(self) -> str:

@@ -167,6 +167,14 @@ class Ledger:
         rows = np.flatnonzero(self.trials.in_use).tolist()
         return {self.names[i]: float(self.trials.lower[i]) for i in rows}
 
+    def policy(self, name: str) -> Policy:
+        """The policy on trial that has this name."""
+        if name not in self.bounds():
+            raise ValueError(f"no policy {name!r} is on trial: there are {', '.join(self.bounds())}")
+        found = self.policies[self.names.index(name)]
+        assert found is not None
+        return found
+
     def rows_of(self, policy: Policy) -> list[int]:
         """The rows of the components of what is or was deployed; −1 for one that is no longer on trial."""
         return [self._row_of(component) for component in policy.components]

@@ -10,17 +10,20 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from episafe.checks import as_index, as_reason
+from episafe.deployment.episode_export import export_episodes
 from episafe.deployment.frame_kinds import Kind
 from episafe.deployment.incumbent_identity import Incumbent
 from episafe.deployment.journal import Journal, Part
 from episafe.deployment.session_book import Book, Deployment, Status, Waiting, figures, now
 from episafe.errors import InvalidEpisode, NotKept
 from episafe.monitors import Alarm, halt_reason
+from episafe.problems.policy import Component
 from episafe.storage.json_values import as_text, from_text
 from episafe.types import HELD
 
@@ -241,6 +244,29 @@ class Session:
                 number = self._write(Kind.CANDIDATE, {"name": name, "time": now()})
                 self.book.candidates.append(name)
         return number
+
+    def save_policy(self, name: str, path: str | Path) -> None:
+        """Write a policy on trial, or the incumbent, as JSON, with what is proved of it here beside it.
+
+        Args:
+            name: as `agent.bounds()` has it.
+            path: of the file; docs/policies.md has the schema.
+        """
+        with self._lock:
+            agent, bounds = self.agent, self.agent.bounds()
+            policy = agent.policy_named(name)
+            settings = agent.settings()
+            said = {"name": name, "bound": bounds.get(name), "threshold": agent.task.threshold, "time": now()}
+            said |= {key: settings[key] for key in ("level", "delta", "statement") if key in settings}
+            said |= {"reports": self.book.reported, "head": self.head}
+        Component(policy.policy, name).save(path, said)
+
+    def export_episodes(self, path: str | Path) -> int:
+        """`es.export_episodes` of this session's folder; how many there are."""
+        self._require_own_process()
+        if self._journal is None:
+            raise ValueError("a session in memory keeps no episodes: open one with a folder")
+        return export_episodes(self._journal.folder, path, self.agent.task)
 
     def check(self, *report: Any) -> None:
         """Refuse a report that does not fit the task, and learn nothing."""

@@ -44,8 +44,13 @@ def read_log(path: str | Path, task: AnyTask) -> Iterator[Episode]:
     """The episodes of a log in order of first appearance; each is whole, or the file is refused."""
     path = Path(path)
     with open_regular(path, remedy="give a CSV or Parquet file") as file:
-        names, rows = (_parquet if path.suffix == ".parquet" else _csv)(path, file)
-        yield from _episodes(path, names, rows, task)
+        yield from read_rows(path, file, task)
+
+
+def read_rows(path: Path, file: IO[bytes], task: AnyTask) -> Iterator[Episode]:
+    """The same of an open file; its path says whether it is Parquet, and is named in errors."""
+    names, rows = (_parquet if path.suffix == ".parquet" else _csv)(path, file)
+    yield from _episodes(path, names, rows, task)
 
 
 def _episodes(path: Path, columns: list[str], rows: Iterator[Row], task: AnyTask) -> Iterator[Episode]:

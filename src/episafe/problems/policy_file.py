@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-import numpy as np
-
 from episafe.checks import as_finite
 from episafe.errors import DamagedFile, InvalidProblem
 from episafe.storage.atomic_files import write_text
@@ -117,8 +115,3 @@ class Field:
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) < 60 else f"{text[:57]}…"
-
-
-def as_numbers(array: Any) -> Any:
-    """An array as nested lists of plain numbers."""
-    return np.asarray(array).tolist()

@@ -1,0 +1,68 @@
+"""`es.export_episodes`: the episodes of a journal as a log, so that what they teach survives a new folder."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from episafe.deployment.agent_recipe import agent_of
+from episafe.deployment.batch_frames import recorded_episodes
+from episafe.deployment.folder import LOG, PROBLEM, check_file, read_head
+from episafe.deployment.frame_kinds import Kind
+from episafe.errors import DamagedFile
+from episafe.logs.episode_export import Named, write_log
+from episafe.problems.cmdp import LinearCMDP
+from episafe.storage.frames import UNREADABLE, Frame, Reader
+from episafe.storage.json_values import from_text
+
+
+def export_episodes(folder: str | Path, path: str | Path, task: Any = None) -> int:
+    """Write the episodes of a journal to a CSV or Parquet file that `es.learn_log` reads; how many there are.
+
+    Every report is in it, in the order of the reports, those of logs too. They teach a planner of a new folder; what
+    was certified of a policy stays with the folder, and begins anew there, with a δ of its own.
+
+    Args:
+        folder: of the journal, live or of a run; it may be open. Nothing in it is changed.
+        path: of the file; `.parquet` for Parquet.
+        task: what the agent was told, where the folder does not hold it: tasks by functions.
+
+    Example:
+        >>> import episafe as es
+        >>> es.export_episodes("shop", "shop.csv")  # doctest: +SKIP
+        200
+    """
+    folder = Path(folder)
+    head = read_head(folder)
+    told = _task(folder, head) if task is None else task
+    if told.kind == "bandit":
+        raise ValueError("rounds of a bandit have no log: keep the folder itself")
+    return write_log(Path(path), list(_episodes(folder, head, told)), told)
+
+
+def _task(folder: Path, head: dict[str, Any]) -> Any:
+    """The task that the folder holds."""
+    if "problem_sha256" in head:
+        return LinearCMDP.load(check_file(folder, PROBLEM, head)).task
+    if "recipe" not in head:
+        raise ValueError(
+            f"{folder} does not hold its task, which is given by functions: hand it over as task=agent.task"
+        )
+    return agent_of(folder, head).task
+
+
+def _episodes(folder: Path, head: dict[str, Any], task: Any) -> Iterator[Named]:
+    for frame in Reader(folder / LOG, head["genesis"]):
+        try:
+            yield from _reported(frame, task)
+        except UNREADABLE as error:
+            raise DamagedFile(f"{LOG}: frame {frame.number} holds no episodes ({error!r}): audit the folder") from error
+
+
+def _reported(frame: Frame, task: Any) -> Iterator[Named]:
+    if frame.kind == Kind.REPORT:
+        (episode,) = task.report_from(from_text(frame.notes["values"]))
+        yield str(frame.notes["id"] or ""), episode
+    elif frame.kind == Kind.BATCH:
+        for _, report_of in recorded_episodes(frame.arrays, task):
+            (episode,) = report_of(None)
+            yield "", episode

@@ -1,0 +1,242 @@
+"""`es.load_policy`: a policy from its file, which acts as the one that was saved, by what the task tells."""
+
+from collections.abc import Callable, Hashable
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from episafe.checks import as_distributions
+from episafe.errors import InvalidProblem
+from episafe.kernels import softmax_actions
+from episafe.kernels.model_arrays import Scales
+from episafe.learning.fitted_policy import FittedFeatures, facts_as_json
+from episafe.learning.planner import SoftmaxPolicy
+from episafe.learning.signal_regression import Signals
+from episafe.problems.episodic_task import Outside
+from episafe.problems.policy import MixturePolicy, Policy, TablePolicy, in_range
+from episafe.problems.policy_file import Field, read_policy
+from episafe.problems.sampled_problem import key
+from episafe.storage.json_values import as_text, from_text
+from episafe.types import Array
+
+SIGNALS = ("reward", "utility")
+UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
+
+
+def load_policy(path: str | Path, features: Any = None) -> Policy:
+    """The policy that `policy.save` wrote: its probabilities are those of the one that was saved, to 1e-12.
+
+    What the file says is proved of it is in `policy.certificate`; that is a note, and no proof of its own.
+
+    Args:
+        path: of the file. What it holds is checked, and nothing in it is run.
+        features: for policies of states that are not listed: the task, `problem.task`; or, where the task tells neither
+            reward nor utility, its function state ↦ φ(state, ·), shape (A, d), or state ↦ cell of one-hot features.
+
+    Example:
+        >>> import episafe as es
+        >>> es.make("tabular").task.safe_policy.save("incumbent.json")  # doctest: +SKIP
+        >>> es.load_policy("incumbent.json").probabilities(0, 0)  # doctest: +SKIP
+    """
+    said = read_policy(Path(path))
+    policy = _policy(said, features)
+    policy.certificate = said.value("certificate", dict)
+    return policy
+
+
+def _policy(said: Field, features: Any) -> Policy:
+    kind = said.value("kind", str)
+    if kind not in READERS:
+        said.refuse("kind", f"is {kind!r}, not one of {', '.join(READERS)}")
+    try:
+        policy = READERS[kind](said, features)
+    except InvalidProblem as error:
+        said.refuse(kind, f"is none ({error})")
+    policy.name = said.value("name", str)
+    return policy
+
+
+def _table(said: Field, features: Any) -> Policy:
+    shape = said.whole("horizon"), said.whole("num_states"), said.whole("num_actions")
+    return TablePolicy(said.numbers("table", shape))
+
+
+def _mixture(said: Field, features: Any) -> Policy:
+    parts = said.objects("components")
+    if not parts or any(part.said.get("kind") == "mixture" for part in parts):
+        said.refuse("components", "must be policies, and no mixtures themselves")
+    weights = said.numbers("weights", (len(parts),))
+    return MixturePolicy([_policy(part, features) for part in parts], weights)
+
+
+def _softmax(said: Field, features: Any) -> Policy:
+    task = _task(said, features, "features")
+    H, d = task.horizon, _dim(said)
+    if task.dim != d:
+        said.refuse("weights", f"are of {d} features, and the task has {task.dim}")
+    steps = H if task.unknown else 0
+    shapes: dict[str, tuple[int, ...]] = {"gram_inv": (H, d, d), "weights": (H, 3, d)}
+    kept = {name: said.numbers(name, shape) for name, shape in shapes.items()}
+    kept["theta"] = said.numbers("theta", (steps, 2, d)) if steps else np.zeros((0, 2, d))
+    lam, known = said.number("lam", 0), Standing(task, _signals(said, task))
+    return SoftmaxPolicy(task, FittedFeatures(known, _scales(said), lam, kept), lam)  # type: ignore[arg-type]
+
+
+def _dim(said: Field) -> int:
+    """d, as the file says it."""
+    try:
+        return len(said.said["weights"][0][0])
+    except UNREADABLE:
+        said.refuse("weights", "is no array (H, 3, d)")
+
+
+def _rows(said: Field, features: Any) -> Policy:
+    task = _task(said, features, "cell")
+    rows: list[dict[Hashable, Array]] = []
+    for h, field in enumerate(said.objects("rows")):
+        try:
+            keys = [from_text(text) for text in field.said]
+            rows.append({name: field.numbers(as_text(name), (task.num_actions,)) for name in keys})
+        except UNREADABLE as error:
+            said.refuse("rows", f"has at step {h} a state that cannot be read ({error})")
+        for name, row in rows[h].items():
+            as_distributions(f"the row of {name!r} at step {h}", row, row.shape)
+    if len(rows) != task.horizon:
+        said.refuse("rows", f"has {len(rows)} steps, not {task.horizon}")
+    elsewhere = said.number("beta", 0), said.number("bonus", -np.inf)
+    return RowsPolicy(task, rows, elsewhere, _signals(said, task), _scales(said), said.number("lam", 0))
+
+
+READERS = {"table": _table, "mixture": _mixture, "softmax": _softmax, "rows": _rows}
+
+
+class Standing(NamedTuple):
+    """In the place of a regression: the task, its signals, and nothing that was learned."""
+
+    task: Any
+    signals: Signals | None
+    known: None = None
+
+
+class RowsPolicy(Policy):
+    """π^λ by its rows at the states that were met when it was made, and by what the task tells elsewhere."""
+
+    def __init__(
+        self,
+        task: Any,
+        rows: list[dict[Hashable, Array]],
+        elsewhere: tuple[float, float],
+        signals: Signals | None,
+        scales: Scales,
+        lam: float,
+    ) -> None:
+        self._task, self._rows, self._elsewhere = task, rows, elsewhere
+        self._signals, self._scales, self._lam = signals, scales, lam
+
+    def probabilities(self, h: int, state: Any) -> Array:
+        """π_h(·|state), shape (A,)."""
+        in_range("step", h, len(self._rows))
+        found = self._rows[h].get(self._task.key(state))
+        return self._unseen(h, state) if found is None else found
+
+    def _unseen(self, h: int, state: Any) -> Array:
+        """At a state never met: β as of no visits, and P̂V = 0."""
+        (beta, bonus), A = self._elsewhere, self._task.num_actions
+        told = self._task.reward_at(h, state), self._task.utility_at(h, state)
+        if self._signals is not None and self._signals.estimates(state):
+            told = self._signals.clipped(np.zeros((2, A)), np.full(A, beta), told)
+        values = (*map(np.ascontiguousarray, told), np.full(A, bonus), np.zeros((3, A)))
+        pi: Array = softmax_actions.act_on(*values, self._scales, self._lam, len(self._rows) - 1 - h)
+        return pi
+
+    def table(self) -> Array:
+        """Not to be had: the states are not listed."""
+        raise ValueError("a policy of states that are not listed has no table: use probabilities(h, state)")
+
+    def as_json(self) -> dict[str, Any]:
+        """As it was read."""
+        rows = [{as_text(name): row.tolist() for name, row in step.items()} for step in self._rows]
+        facts = facts_as_json(self._task, self._signals, self._scales, self._lam)
+        beta, bonus = self._elsewhere
+        return {"kind": "rows", **facts, "beta": beta, "bonus": bonus, "rows": rows}
+
+
+class ToldTask:
+    """What a policy of a file asks of a task that tells neither reward nor utility, by one function of the state."""
+
+    unknown = SIGNALS
+    is_listed: ClassVar[bool] = False
+    num_states: ClassVar[None] = None
+    time_homogeneous = False
+
+    def __init__(self, said: Field, function: Callable[[Any], Any], one_hot: bool) -> None:
+        self.horizon, self.num_actions, self.one_hot = said.whole("horizon"), said.whole("num_actions"), one_hot
+        self.dim = 0 if one_hot else _dim(said)
+        outside = said.value("outside", dict)
+        try:
+            self.outside = {Outside(name): (float(r), float(u)) for name, (r, u) in outside.items()}
+        except UNREADABLE as error:
+            said.refuse("outside", f"is not as it must be ({error})")
+        self._function = function
+
+    def features(self, state: Any) -> Array:
+        """φ(state, ·), shape (A, d); the last columns are of states outside, and 0 at all others."""
+        phi, shape = np.array(self._function(state), dtype=np.float64), (self.num_actions, self.dim)
+        if phi.shape == (self.num_actions, self.dim - len(self.outside)):
+            phi = np.hstack([phi, np.zeros((self.num_actions, len(self.outside)))])
+        if phi.shape != shape:
+            raise InvalidProblem(f"features at state {state!r} must have shape {shape}, got {phi.shape}")
+        return phi
+
+    def key(self, state: Any) -> Hashable:
+        """What a state is looked up by."""
+        return key(self._function(state)) if self.one_hot and not isinstance(state, Outside) else key(state)
+
+    def reward_at(self, h: int, state: Any) -> Array:
+        """NaN inside: it is learned."""
+        return np.full(self.num_actions, self.outside[state][0] if isinstance(state, Outside) else np.nan)
+
+    def utility_at(self, h: int, state: Any) -> Array:
+        """NaN inside: it is learned."""
+        return np.full(self.num_actions, self.outside[state][1] if isinstance(state, Outside) else np.nan)
+
+
+def _task(said: Field, given: Any, what: str) -> Any:
+    """Who tells the policy of its states: the task that was given, if it is like the one of the file, or a function."""
+    learned = said.value("learned", list)
+    told = [name for name in SIGNALS if name not in learned]
+    if hasattr(given, "reward_at"):
+        task = given
+    elif callable(given) and not told:
+        return ToldTask(said, given, what == "cell")
+    else:
+        remedy = f"the task tells {' and '.join(told)}: give features=problem.task" if told else (
+            f"give features=problem.task, or the function state ↦ {what}"
+        )  # fmt: skip
+        raise ValueError(f"{said.path}: the states of {said.place} are not listed; {remedy}")
+    theirs = said.whole("horizon"), said.whole("num_actions"), sorted(learned), what == "cell"
+    ours = task.horizon, task.num_actions, sorted(task.unknown), bool(task.one_hot)
+    if theirs != ours or task.is_listed:
+        raise ValueError(
+            f"{said.path}: {said.place} is of another task: horizon, actions, what is learned and whether features are "
+            f"one-hot are {theirs} there, and {ours} here"
+        )
+    return task
+
+
+def _signals(said: Field, task: Any) -> Signals | None:
+    if not task.unknown:
+        return None
+    made = Signals(task, 0.0, True)
+    scale_r, scale_u = said.numbers("signal_scales", (2,)).tolist()
+    made.scales = (scale_r, scale_u)
+    return made
+
+
+def _scales(said: Field) -> Scales:
+    scales = Field(said.path, f"scales of {said.place}", said.said.get("scales"))
+    found = Scales(*(float(scales.numbers(name, ())) for name in Scales._fields))
+    if not found.kappa > 0:
+        scales.refuse("kappa", f"is {found.kappa}, and must be > 0")
+    return found
