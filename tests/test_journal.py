@@ -161,7 +161,8 @@ def test_an_audit_that_cannot_build_the_agent_counts_the_reports_all_the_same(tm
                 plan.policy.draw(rng) if isinstance(plan.policy, es.MixturePolicy) else (None, plan.policy)
             )
             if k != 4:
-                live.learn(replace(es.play(problem, policy, rng), component=component), plan_id=plan.id)
+                seen = replace(es.play(problem, policy, rng), component=component)
+                live.learn(seen, deployment=plan.deployment)
     alone, whole = es.audit(tmp_path), es.audit(tmp_path, agent=build())
     assert alone.recomputed is None and whole.recomputed == whole.num_plans
     for audit in (alone, whole):
@@ -205,19 +206,19 @@ def test_late_parallel_and_missing_reports_survive_closing(tmp_path, build):
                 assert repr((plan.id, plan.source, plan.lam, plan.utility_bound)) == repr(
                     (mine.id, mine.source, mine.lam, mine.utility_bound)
                 )
-                waiting.append((episode(plan, rng), plan.id, f"{lap}-{i}"))
+                waiting.append((episode(plan, rng), plan.deployment, f"{lap}-{i}"))
                 if i % 4 == 3:
                     order = list(rng.permutation(len(waiting)))
                     for j in order[:-2]:
-                        late, plan_id, name = waiting[j]
-                        live.learn(late, plan_id=plan_id, episode_id=name)
-                        twin.learn(late, plan_id=plan_id)
+                        late, deployment, name = waiting[j]
+                        live.learn(late, deployment=deployment, episode_id=name)
+                        twin.learn(late, deployment=deployment)
                     waiting = [waiting[j] for j in order[-2:]]
             status = live.status()
             assert status.started == 25 * (lap + 1)
             assert status.reported + status.num_missing == status.started
             with pytest.raises(es.InvalidEpisode, match="reported before"):
-                live.learn(late, plan_id=plan_id, episode_id=name)
+                live.learn(late, deployment=deployment, episode_id=name)
     audit = es.audit(tmp_path)
     assert audit.damage == [] and audit.recomputed == audit.num_plans > 0
     assert audit.missing == status.missing
@@ -246,7 +247,7 @@ def test_the_monitors_of_bandits_halt_too(tmp_path):
         for _ in range(400):
             plan = live.plan()
             action = plan.atoms[0]
-            live.learn([action] * 5, [0.0] * 5, [-0.9] * 5, plan_id=plan.id)
+            live.learn([action] * 5, [0.0] * 5, [-0.9] * 5, deployment=plan.deployment)
         assert plan.source == "safe" and plan.reason.startswith("halted: ") and plan.id == HELD
     with es.open(tmp_path, agent=build()) as live:
         assert live.plan().reason == plan.reason

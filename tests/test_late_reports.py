@@ -1,6 +1,7 @@
 """Sessions whose reports are late, lost or repeated: what is proved, what is kept, and what it costs."""
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -105,6 +106,57 @@ def test_a_tail_that_is_longer_than_any_is_charged_and_still_exact():
     for _, _, said in made:
         other.learn(said, plan_id=0)
     assert session.agent.bounds() == other.bounds()
+
+
+CERTIFIED = {
+    "observation": observing,
+    "fresh-data": lambda cmdp: es.OPSE(cmdp.task, es.Constants.proposing(), certifier=es.certify.FreshData(0.05)),
+    "box": lambda cmdp: es.OPSE(cmdp.task, es.Constants.proposing(), certifier=es.certify.Box(0.05)),
+    "theory": lambda cmdp: es.OPSE(cmdp.task, es.Constants.theory(cmdp.task, num_episodes=1000)),
+}
+
+
+@pytest.mark.parametrize("name", CERTIFIED)
+def test_where_a_plan_was_deployed_before_a_report_says_which_deployment_it_is_of(name):
+    """By its plan, a report that is repeated would stand for the next deployment, whose own may never come."""
+    cmdp, rng = late_reports.problem(), np.random.default_rng(6)
+    session = es.open(None, agent=CERTIFIED[name](cmdp), false_alarm=0)
+    only = session.deploy(rng)
+    session.learn(episode(cmdp, only, rng), plan_id=only.plan.id)
+    first, second = session.deploy(rng), session.deploy(rng)
+    said = episode(cmdp, second, rng)
+    with pytest.raises(es.InvalidEpisode, match="say which deployment"):
+        session.learn(said, plan_id=second.plan.id)
+    session.learn(episode(cmdp, first, rng), deployment=first.id)
+    with pytest.raises(es.InvalidEpisode, match="say which deployment"):
+        session.learn(said, plan_id=second.plan.id)  # the only one that waits; and yet it may be of the first
+    session.learn(said, deployment=second.id)
+    assert session.status().reported == 3
+
+
+def test_a_rollout_counts_no_report_for_a_deployment_that_it_is_not_of():
+    """Successes of a candidate reported twice by their plan, its failures never: every run deployed it alone."""
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        agent = es.Rollout(0.5, 0.3, candidates={"v2": "v2"}, incumbent="v1", utility_max=1.0)
+        session = es.open(None, agent=agent, false_alarm=0)
+        for _ in range(80):
+            for deployed in [session.deploy(rng) for _ in range(3)]:
+                total = float(rng.random() < (0.35 if deployed.policy.name == "v2" else 0.8))
+                for _ in range(2 if total else 0):
+                    with suppress(es.InvalidEpisode):
+                        said = es.Episode.of_totals(total, component=deployed.component)
+                        session.learn(said, plan_id=deployed.plan.id)
+        assert agent.bounds()["v2"] <= 0.35
+
+
+def test_a_report_by_its_plan_has_the_component_that_was_drawn():
+    rng, agent = np.random.default_rng(0), es.Rollout(0.5, 0.3, candidates={"v2": "v2"}, incumbent="v1")
+    session = es.open(None, agent=agent, false_alarm=0)
+    deployed = session.deploy(rng)
+    with pytest.raises(es.InvalidEpisode, match="was drawn"):
+        session.learn(es.Episode.of_totals(1.0, component=1 - deployed.component), plan_id=deployed.plan.id)
+    session.learn(es.Episode.of_totals(1.0), plan_id=deployed.plan.id)
 
 
 # ---- certificates of models

@@ -104,8 +104,11 @@ class Agent(ABC):
 
     @property
     def needs_names(self) -> bool:
-        """Whether a report must say which deployment it is of, where several of a plan are under way."""
-        return self.learns_in_order
+        """Whether a report must say which deployment it is of, where its plan was deployed several times.
+
+        By its plan alone a report that is repeated would stand for another deployment, of which none may ever come.
+        """
+        return self.level == "theorem"
 
     def add_candidate(self, name: str, policy: Any) -> None:
         """Put a policy on trial under a name of its own; what is proved of it is proved from later deployments.

@@ -176,8 +176,9 @@ class Session:
         Args:
             report: what was seen: an `es.Episode`; of a bandit action, reward and utility.
             plan_id: the plan that was deployed, however long ago; None for an episode from elsewhere.
-            deployment: the id of the deployment, in place of its plan: once, however late. Where several deployments
-                of a plan are under way, only a report by its id counts for the monitors.
+            deployment: the id of the deployment, in place of its plan: once, however late. Where a plan was deployed
+                several times, agents with a certificate take reports by the id alone; monitors count others if no
+                other deployment of the plan is under way.
             episode_id: a name of yours. The same one twice is refused, so that a report may be repeated after a crash.
                 A deployment that was made by this name need not be named otherwise.
 
@@ -433,22 +434,28 @@ class Session:
         """Plan and deployment that a report is of, and the report with the component that acted."""
         plan_id = None if plan_id is None else as_index("plan_id", plan_id, least=HELD)
         if deployment is None:
-            if plan_id is not None and plan_id > self.book.newest:
-                raise InvalidEpisode(f"plan_id {plan_id} was not issued: {self.book.newest} is the last plan")
-            deployment = self.book.deployment_of(plan_id)
-            if plan_id is not None and deployment is None and self.agent.learns_in_order:
-                raise InvalidEpisode(f"plan {plan_id} has no deployment without a report: it would count twice")
-            if self.agent.needs_names and deployment is not None and not self.book.is_alone(deployment):
-                raise InvalidEpisode(
-                    f"several deployments of plan {plan_id} wait for their reports: say which one this is, by "
-                    "learn(…, deployment=plan.deployment)"
-                )
-            return plan_id, deployment, report
+            deployment = self._deployment_of(plan_id)
+            if deployment is None or not self.book.waiting[deployment].is_only:
+                return plan_id, deployment, report
         deployment = as_index("deployment", deployment)
         waiting = self._require_waiting(deployment)
         if plan_id not in (None, waiting.plan):
             raise InvalidEpisode(f"deployment {deployment} is of plan {waiting.plan}, not of plan {plan_id}")
         return waiting.plan, deployment, self.agent.task.with_component(report, waiting.component)
+
+    def _deployment_of(self, plan_id: int | None) -> int | None:
+        """The deployment that a report of a plan stands for; None if there is none. Where that matters it is sure."""
+        if plan_id is not None and plan_id > self.book.newest:
+            raise InvalidEpisode(f"plan_id {plan_id} was not issued: {self.book.newest} is the last plan")
+        found = self.book.deployment_of(plan_id)
+        if plan_id is not None and found is None and self.agent.learns_in_order:
+            raise InvalidEpisode(f"plan {plan_id} has no deployment without a report: it would count twice")
+        if self.agent.needs_names and found is not None and not self.book.waiting[found].is_only:
+            raise InvalidEpisode(
+                f"plan {plan_id} was deployed before: say which deployment this is of, by "
+                "learn(…, deployment=plan.deployment); by its plan a repeated report would count for another one"
+            )
+        return found
 
     def _name_of(self, deployment: int | None, name: str | None) -> str | None:
         """What an episode is called: as its report says, else as its deployment does."""

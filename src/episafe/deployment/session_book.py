@@ -89,12 +89,13 @@ class Deployment:
 
 class Waiting(NamedTuple):
     """A deployment without a report: its plan, the component that acts (None if the session tossed no coin), since
-    when, and what its caller calls the episode ("" for nothing)."""
+    when, what its caller calls the episode ("" for nothing), and whether its plan was never deployed but then."""
 
     plan: int
     component: int | None
     time: str
     name: str = ""
+    is_only: bool = False
 
 
 @dataclass
@@ -133,7 +134,11 @@ class Book:
     def deploy(self, plan: int, component: int | None, time: str, name: str = "") -> int:
         """One more deployment; its id."""
         number, self.started = self.started, self.started + 1
-        self.waiting[number] = Waiting(plan, component, time, name)
+        is_again = plan <= self.newest
+        if is_again:
+            same = [n for n, waiting in self.waiting.items() if waiting.plan == plan and waiting.is_only]
+            self.waiting.update({n: self.waiting[n]._replace(is_only=False) for n in same})
+        self.waiting[number] = Waiting(plan, component, time, name, not is_again)
         if name:
             self.called[name] = number
         self.newest = max(self.newest, plan)
