@@ -396,6 +396,21 @@ def frontier(
     _print(found, as_json, [tracing.table(winners)], [escape(f"wrote {path}") for path in paths])
 
 
+@app.command(epilog="Example: `episafe explain shop --plan 12`")
+def explain(
+    folder: Annotated[Path, typer.Argument(help="A folder with a journal; it may be in use.")],
+    plan: Annotated[int | None, typer.Option(help="Number of the plan; default: the last.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say of one plan who acts, why that was allowed, what the claim is worth, and what came of it."""
+    from episafe.deployment.explanation import explain as explained
+
+    with exit_codes():
+        found = explained(folder, plan)
+    lines = [*found.sentences, *([""] if found.bars else []), *found.bars]
+    _print(found.as_dict(), as_json, lines=[escape(line) for line in lines], soft_wrap=True)
+
+
 @app.command(epilog="Example: `episafe serve shop --agent shop:agent`")
 def serve(
     folder: Annotated[Path, typer.Argument(help="Folder of the journal; made if there is none.")],

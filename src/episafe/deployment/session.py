@@ -20,7 +20,7 @@ from episafe.deployment.episode_export import export_episodes
 from episafe.deployment.frame_kinds import Kind
 from episafe.deployment.incumbent_identity import Incumbent
 from episafe.deployment.journal import Journal, Part
-from episafe.deployment.session_book import Book, Deployment, Status, Waiting, figures, now
+from episafe.deployment.session_book import Book, Deployment, Status, Waiting, figures, now, proved
 from episafe.errors import InvalidEpisode, NotKept
 from episafe.monitors import Alarm, halt_reason
 from episafe.problems.policy import Component
@@ -415,6 +415,7 @@ class Session:
         self._keep_candidates()
         if journal is not None and ((plan.id, plan.reason) != book.in_force or round is not None):
             notes = {**figures(self.agent, plan), "time": when, "round": round, "failed": plan.failed}
+            notes |= {"proved": proved(self.agent, plan)} if notes["names"] else {}
             line = journal.trail.line(book.deployed(notes))
             journal.append(Kind.PLAN, {**notes, "trail": journal.trail.head}, lines=[line])
         book.in_force = (plan.id, plan.reason)

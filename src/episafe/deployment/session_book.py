@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -284,6 +285,12 @@ def figures(agent: Any, plan: Any) -> dict[str, Any]:
         "weights": np.asarray(policy.weights).tolist() if mixed else [],
         "names": list(policy.names) if mixed else [],
     }
+
+
+def proved(agent: Any, plan: Any) -> list[float]:
+    """What is proved of each policy that a plan mixes, when it is put in force; NaN of those that have no bound."""
+    known = agent.bounds() if hasattr(plan.policy, "names") else {}
+    return [float(known.get(name, math.nan)) for name in plan.policy.names] if known else []
 
 
 def log_dets(agent: Any) -> Array:

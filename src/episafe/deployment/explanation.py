@@ -1,0 +1,176 @@
+"""Why a plan was deployed, as its journal tells it: who acts, why it was allowed, what it is worth, what came of it."""
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from episafe.deployment.folder import LOG, read_head
+from episafe.deployment.frame_kinds import Kind
+from episafe.errors import DamagedFile
+from episafe.storage.audit_trail import TRAIL, read_trail
+from episafe.storage.frames import Frame, read
+
+BAR = 30  # characters
+
+
+@dataclass(frozen=True)
+class Part:
+    """One policy of a plan: its name, its probability, and the utility that was proved of it (NaN where unknown)."""
+
+    name: str
+    weight: float
+    proved: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One plan, explained.
+
+    Attributes:
+        plan: its number.
+        time: when it was first deployed; "" of a simulation.
+        source, level, reason: as in the plan.
+        bound, threshold: what was checked against what.
+        learned: how many reports there were when it was made.
+        parts: the policies that it mixes; one where it mixes nothing.
+        deployments, reports: how often it was deployed and reported; None where the folder does not say.
+        first: its first deployment.
+    """
+
+    plan: int
+    time: str
+    source: str
+    level: str
+    reason: str
+    bound: float
+    threshold: float
+    learned: int
+    parts: tuple[Part, ...]
+    first: int
+    deployments: int | None = None
+    reports: int | None = None
+
+    @property
+    def is_incumbent(self) -> bool:
+        """Whether nothing but the incumbent was deployed."""
+        return self.source == "safe"
+
+    @property
+    def sentences(self) -> list[str]:
+        """Who acted, why that was allowed, what the claim is worth, and what came of it."""
+        return [self._who(), self._why(), self._worth(), *([self._outcome()] if self.deployments is not None else [])]
+
+    @property
+    def bars(self) -> list[str]:
+        """The sum behind the check as a picture of characters; nothing where its terms are not known."""
+        if len(self.parts) < 2 or any(math.isnan(part.proved) for part in self.parts):
+            return []
+        width = max(len(part.name) for part in self.parts)
+        most = max(self.threshold, *(part.weight * part.proved for part in self.parts)) or 1.0
+        rows = [
+            f"{part.name:<{width}}  {_bar(part.weight * part.proved / most)}  "
+            f"{100 * part.weight:5.1f} % × {part.proved:.4g}"
+            for part in self.parts
+        ]
+        total = sum(part.weight * part.proved for part in self.parts)
+        return [
+            *rows,
+            f"{'together':<{width}}  {_bar(total / most)}  {total:.4g} ≥ {self.threshold:.4g}, the threshold",
+        ]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain values, for a program; what is not known is null."""
+        said = asdict(self) | {"sentences": self.sentences}
+        parts = [{**asdict(part), "proved": _known(part.proved)} for part in self.parts]
+        return said | {"bound": _known(self.bound), "threshold": _known(self.threshold), "parts": parts}
+
+    def _who(self) -> str:
+        when = f" on {self.time[:16].replace('T', ' ')}" if self.time else ""
+        if self.is_incumbent:
+            return f"Plan {self.plan}{when}: the incumbent acts."
+        if len(self.parts) == 1:
+            return f"Plan {self.plan}{when}: a learned policy acts ({self.parts[0].name})."
+        shares = ", ".join(f"{part.name} with probability {100 * part.weight:.4g} %" for part in self.parts)
+        return f"Plan {self.plan}{when}: a coin decides for each episode who acts: {shares}."
+
+    def _why(self) -> str:
+        if self.is_incumbent:
+            missed = f"; the bound of what was proposed, {self.bound:.6g}, is below the threshold {self.threshold:.6g}"
+            return f"Why: {self.reason or 'nothing else was proved yet'}{'' if math.isnan(self.bound) else missed}."
+        return (
+            f"Why it was allowed: its expected utility is at least {self.bound:.6g}, and {self.threshold:.6g} is the "
+            f"threshold (margin {self.bound - self.threshold:.3g})."
+        )
+
+    def _worth(self) -> str:
+        worth = {
+            "theorem": "proved, for all deployments together, if what the statement assumes is true",
+            "calibrated": "validated by simulation on a stated family of problems",
+        }.get(self.level, "observed to work, and not proved")
+        return f"What that is worth: level {self.level}, {worth}; it rests on {self.learned} reports."
+
+    def _outcome(self) -> str:
+        deployments = "1 deployment" if self.deployments == 1 else f"{self.deployments} deployments"
+        return f"What came of it: {deployments} from number {self.first} on, {self.reports} of them reported."
+
+
+def explain(folder: str | Path, plan: int | None = None) -> Explanation:
+    """Why a plan of a journal was deployed; by default the last one. Nobody need build the agent for that.
+
+    Args:
+        folder: of a journal, live or of a run; it may be in use.
+        plan: its number.
+    """
+    folder = Path(folder)
+    head = read_head(folder)
+    lines, _ = read_trail(folder / TRAIL, 0, head["genesis"])
+    found = [said for said in map(_said, lines) if "plan" in said and plan in (None, said["plan"])]
+    if not found:
+        known = [said["plan"] for said in map(_said, lines) if "plan" in said]
+        between = f"plans {min(known)} to {max(known)} were deployed" if known else "nothing was deployed yet"
+        raise ValueError(f"{folder}: no plan {'' if plan is None else plan} was deployed: {between}")
+    said = found[-1]
+    frames = list(read(folder / LOG, head["genesis"])) if head["kind"] == "live" else []
+    return _explained(said, frames)
+
+
+def _said(line: str) -> dict[str, Any]:
+    try:
+        said = json.loads(line)
+        return dict(said)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DamagedFile(f"{TRAIL}: a line is no JSON ({error}): see `episafe audit`") from error
+
+
+def _explained(said: dict[str, Any], frames: list[Frame]) -> Explanation:
+    number, weights = said["plan"], said.get("weights") or []
+    names = said.get("names") or [f"policy {i}" for i, _ in enumerate(weights, 1)]  # simulations keep no names
+    of = [frame.notes for frame in frames if frame.notes.get("plan") == number]
+    proved = next((notes["proved"] for notes in of if notes.get("proved")), [math.nan] * len(names))
+    parts = [Part(*row) for row in zip(names, weights, proved, strict=True)]
+    deployments = sum(frame.kind == Kind.DEPLOY and frame.notes["plan"] == number for frame in frames)
+    reports = sum(
+        frame.kind == Kind.REPORT and frame.notes["plan"] == number and frame.notes["deployment"] is not None
+        for frame in frames
+    )
+    alone = Part("incumbent" if said["source"] == "safe" else said["source"], 1.0, _number(said["bound"]))
+    return Explanation(
+        number, said.get("time", ""), said["source"], said["level"], said.get("reason", ""), _number(said["bound"]),
+        _number(said["threshold"]), said["learned"], tuple(parts) or (alone,), said["episode"],
+        *((deployments, reports) if frames else ()),
+    )  # fmt: skip
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _bar(share: float) -> str:
+    full = round(BAR * min(max(share, 0.0), 1.0))
+    return "█" * full + "░" * (BAR - full)

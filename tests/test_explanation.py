@@ -1,0 +1,78 @@
+"""`episafe explain`: what is said of a plan is what the journal holds, for mixtures, the incumbent and simulations."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import episafe as es
+from episafe.cli import app
+from episafe.deployment.explanation import explain
+
+
+def rollout():
+    return es.Rollout(0.5, 0.2, candidates={"v2": "v2"}, incumbent="v1", utility_max=1.0)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Ten deployments, nine reported; then a halt, and one more."""
+    rng = np.random.default_rng(0)
+    with es.open(tmp_path / "shop", rollout(), false_alarm=0) as session:
+        for k in range(10):
+            made = session.deploy(rng)
+            if k < 9:
+                session.learn(es.Episode.of_totals(0.9, 1.0), deployment=made.id)
+        session.halt("the shop is closed")
+        session.deploy(rng)
+    return tmp_path / "shop"
+
+
+def test_the_sum_behind_a_mixture_comes_out(folder):
+    first = explain(folder, 0)
+    assert [part.name for part in first.parts] == ["v2", "incumbent"]
+    total = sum(part.weight * part.proved for part in first.parts)
+    assert total == pytest.approx(first.bound) and first.bound >= first.threshold == 0.5
+    assert first.parts[1].proved == pytest.approx(0.7) and first.learned == 0
+    assert "Why it was allowed" in first.sentences[1] and "proved" in first.sentences[2]
+    assert len(first.bars) == 3 and "the threshold" in first.bars[-1]
+
+
+def test_what_came_of_it_is_counted(folder):
+    plans = [json.loads(line) for line in (folder / "audit.jsonl").read_text().splitlines()]
+    numbers = {line["plan"] for line in plans if "plan" in line}
+    explained = [explain(folder, number) for number in numbers]
+    assert sum(one.deployments for one in explained) == 11 and sum(one.reports for one in explained) == 9
+
+
+def test_the_incumbent_is_explained_by_the_reason(folder):
+    last = explain(folder)
+    assert last.is_incumbent and "the shop is closed" in last.sentences[1] and not last.bars
+
+
+def test_a_folder_in_use_can_be_asked(tmp_path):
+    with es.open(tmp_path / "shop", rollout()) as session:
+        session.deploy(np.random.default_rng(0))
+        assert explain(tmp_path / "shop").plan == 0
+
+
+def test_a_simulation_is_explained_too(tmp_path):
+    cmdp = es.make("streaming")
+    agent = es.OPSE(cmdp.task, es.Constants.tuned(cmdp.task), certifier=es.certify.Observation())
+    es.run(cmdp, agent, num_episodes=50, folder=tmp_path / "run")
+    said = explain(tmp_path / "run", 0)
+    assert said.deployments is None and said.level == "theorem" and len(said.parts) == 2 and not said.bars
+
+
+def test_an_unknown_plan_is_an_error_that_names_those_there_are(folder):
+    with pytest.raises(ValueError, match=r"no plan 999 was deployed: plans -1 to \d+ were deployed"):
+        explain(folder, 999)
+
+
+def test_the_command(folder):
+    said = CliRunner().invoke(app, ["explain", str(folder), "--plan", "0"])
+    assert said.exit_code == 0 and "a coin decides" in said.stdout and "█" in said.stdout
+    found = json.loads(CliRunner().invoke(app, ["explain", str(folder), "--json"]).stdout)
+    assert found["bound"] is None and found["source"] == "safe"
+    assert CliRunner().invoke(app, ["explain", str(folder), "--plan", "999"]).exit_code == 2
