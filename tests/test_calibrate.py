@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 
 import episafe as es
 from episafe.cli import app
+from episafe.experiments.executors import Here
 from episafe.stats import rate_bound, rate_interval
 from episafe.tools.calibration import calibrate, family_of
 
@@ -164,6 +166,7 @@ def test_what_cannot_be_shown_is_refused():
 
 def test_the_command_takes_a_constructor_and_says_its_level(monkeypatch):
     monkeypatch.setitem(sys.modules, "mine", sys.modules[__name__])
+    monkeypatch.setattr("episafe.cli.pool_on", lambda on, workers: nullcontext(Here()))  # which knows of "mine"
     words = ["calibrate", "mine:certain", "--problems", "59", "--episodes", "50", "--json"]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output

@@ -5,6 +5,7 @@ import math
 import subprocess
 import sys
 import tomllib
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from typer.testing import CliRunner
 
 import episafe as es
 from episafe.cli import app
-from episafe.experiments import specification
+from episafe.experiments import specification, worker_pool
+from episafe.experiments.executors import Here
+from episafe.experiments.job import Job
 from episafe.learning.replanning import parse_replan
 from episafe.registry import AGENTS, BANDIT_AGENTS
 from episafe.stats import rate_interval
@@ -104,7 +107,7 @@ def test_run_takes_constants_by_name_with_their_replanning_rule(which, level):
     assert (shown["incumbent_deployments"] == 200) == (which == "theory")
 
 
-def test_frontier_writes_its_points_and_its_figure(tmp_path):
+def test_frontier_writes_its_points_and_its_figure(tmp_path, here):
     words = ("--env", "streaming", "--seeds", 2, "--fresh", 3, "--episodes", 40, "--out", tmp_path, "--json")
     done = invoke("frontier", *words)
     assert done.exit_code == 0, done.output
@@ -113,9 +116,10 @@ def test_frontier_writes_its_points_and_its_figure(tmp_path):
     assert {point["level"] for point in points} == {"heuristic"}
     assert len((tmp_path / "frontier.csv").read_text().splitlines()) == 29
     assert (tmp_path / "frontier.png").stat().st_size > 10_000
+    assert json.loads(invoke("frontier", *words).stdout)["points"] == points  # from the records that are there
 
 
-def test_the_best_of_a_frontier_is_judged_on_problems_that_did_not_pick_it(tmp_path):
+def test_the_best_of_a_frontier_is_judged_on_problems_that_did_not_pick_it(tmp_path, here):
     words = ("--env", "tabular", "--seeds", 3, "--fresh", 8, "--episodes", 600, "--out", tmp_path, "--json")
     found = json.loads(invoke("frontier", *words).stdout)
     for winner in found["winners"]:
@@ -169,6 +173,12 @@ def test_replanning_rules_are_parsed():
 
 
 @pytest.fixture
+def here(monkeypatch):
+    """Jobs run in this process: pools are tested in test_sweep.py."""
+    monkeypatch.setattr(worker_pool, "processes", lambda workers: nullcontext(Here()))
+
+
+@pytest.fixture
 def tiny_paper(monkeypatch):
     tiny = specification.Experiment(
         title="tiny",
@@ -210,34 +220,15 @@ def test_paper_refuses_a_folder_with_another_experiment(tmp_path, tiny_paper):
     assert "another experiment" in " ".join(done.output.split())
 
 
-def test_a_failed_job_is_reported_with_exit_code_1_and_the_others_are_kept(tmp_path, tiny_paper, monkeypatch):
-    run = specification.Job.run
+def test_a_failed_job_is_reported_with_exit_code_1_and_the_others_are_kept(tmp_path, tiny_paper, here, monkeypatch):
+    record = Job.record
 
-    def failing(self, records):
+    def failing(self):
         if self.name == "tabular-released-opse-0":
             raise RuntimeError("out of luck")
-        run(self, records)
+        return record(self)
 
-    class Inline:
-        """A pool that runs in this process, so that the patch is seen."""
-
-        def __init__(self, *_, **__): ...
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_): ...
-        def submit(self, function, *arguments):
-            from concurrent.futures import Future
-
-            future = Future()
-            try:
-                future.set_result(function(*arguments))
-            except RuntimeError as error:
-                future.set_exception(error)
-            return future
-
-    monkeypatch.setattr(specification.Job, "run", failing)
-    monkeypatch.setattr("episafe.experiments.worker_pool.ProcessPoolExecutor", Inline)
+    monkeypatch.setattr(Job, "record", failing)
     done = invoke("paper", "--out", tmp_path)
     assert done.exit_code == 1
     assert "tabular-released-opse-0: RuntimeError: out of luck" in " ".join(done.output.split())

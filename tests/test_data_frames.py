@@ -48,6 +48,17 @@ def test_totals_are_in_the_frame_where_only_they_are_known():
     assert frame.reward_value.isna().all()
 
 
+def test_several_constraints_have_columns_of_their_own(tmp_path):
+    cmdp = es.make("tabular", num_constraints=2)
+    record = es.run(cmdp, es.Fixed(cmdp.task, "uniform"), 5)
+    first, second = record.constraint_names
+    frame = record.to_frame()
+    np.testing.assert_array_equal(frame[f"utility_value_{second}"], record.utility_values[:, 1])
+    record.save(tmp_path / "one")
+    row = es.results(tmp_path).iloc[0]
+    assert row[f"threshold_{first}"] == record.threshold[0] and row.violation == record.violation()[-1].sum()
+
+
 def test_records_are_found_wherever_they_lie_in_the_order_of_their_paths(folder):
     records = es.load_records(folder)
     assert [(record.settings["agent"], record.settings["seed"]) for record in records] == [

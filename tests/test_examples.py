@@ -60,7 +60,16 @@ def test_every_public_name_is_documented():
 
 @pytest.mark.parametrize(
     "page",
-    ["README.md", "CONTRIBUTING.md", "docs/bandits.md", "docs/loop.md", "docs/testing.md", "docs/examples/README.md"],
+    [
+        "README.md",
+        "CONTRIBUTING.md",
+        "docs/bandits.md",
+        "docs/loop.md",
+        "docs/testing.md",
+        "docs/data.md",
+        "docs/sweeps.md",
+        "docs/examples/README.md",
+    ],
 )
 def test_python_on_the_page_runs_as_it_stands(page, tmp_path):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)

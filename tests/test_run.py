@@ -9,6 +9,7 @@ import episafe as es
 from episafe.kernels.simulation import draw, running_sums, simulate
 from episafe.runs.loop import loop, plain_loop
 from episafe.runs.run import Simulation
+from episafe.storage.atomic_files import write_bytes
 
 
 def record(**changes):
@@ -48,10 +49,12 @@ def test_save_and_load_keep_every_fact(tmp_path):
 def test_a_record_is_never_half_old_and_half_new(tmp_path, monkeypatch):
     record().save(tmp_path)
 
-    def crash(*_):
-        raise OSError("the disk is full")
+    def crash(path, content):
+        if path.name == "run.toml":
+            raise OSError("the disk is full")
+        write_bytes(path, content)
 
-    monkeypatch.setattr("episafe.runs.record.write_text", crash)
+    monkeypatch.setattr("episafe.runs.record.write_bytes", crash)
     with pytest.raises(OSError, match="full"):
         record(threshold=9.0).save(tmp_path)
     with pytest.raises(es.DamagedFile, match="delete it and run again"):

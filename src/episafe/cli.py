@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from traceback import format_exception
 from typing import Annotated, Any
@@ -20,7 +21,11 @@ from episafe.envs import bandits
 from episafe.errors import DamagedFile, InvalidProblem
 from episafe.experiments import progress
 from episafe.experiments.agent_choice import build_agent, certified, choose, parse_changes, split_changes
-from episafe.experiments.comparisons import compare, reproduce
+from episafe.experiments.comparisons import RECORDS, compare, reproduce
+from episafe.experiments.comparisons import sweep as run_sweep
+from episafe.experiments.executors import executor_on, pool_on
+from episafe.experiments.job import Job
+from episafe.experiments.worker_pool import make_records
 from episafe.learning.replanning import parse_replan
 from episafe.monitors import Monitors
 from episafe.plain_text import printable
@@ -31,6 +36,7 @@ from episafe.runs.run import run as run_agent
 from episafe.tools import environment_check as own_problem
 from episafe.tools.named_object import errors_inside, named
 
+SHOWN = 10  # failed runs that are told one by one
 FAILED, USAGE, UNSAFE, DAMAGED, INTERRUPTED = 1, 2, 3, 4, 130
 CODES = {InvalidProblem: UNSAFE, DamagedFile: DAMAGED, FileNotFoundError: USAGE, OSError: FAILED}  # the first that fits
 
@@ -59,7 +65,8 @@ Episodes = Annotated[int, typer.Option(min=1, help="Number of episodes.")]
 EpisodesEach = Annotated[int, typer.Option(min=1, help="Episodes of each run.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for records, figures and the report.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Processes; default: one a core.")]
-Experiment = Callable[[bool, Path, int | None, Console], dict[str, str]]
+On = Annotated[str, typer.Option(help="local, or dask:ADDRESS of a scheduler on a network that you trust.")]
+Failures = dict[str, str]
 
 
 @app.callback()
@@ -259,25 +266,31 @@ def paper(
     quick: Annotated[bool, typer.Option("--quick", help="3 seeds of 1000 episodes, not 10 of 10,000.")] = False,
     out: Out = None,
     workers: Workers = None,
+    on: On = "local",
 ) -> None:
     """Reproduce the paper's experiments: every agent on every environment, and a page that shows it.
 
     Stopped with Ctrl-C, the same command finishes what is missing and repeats nothing.
     """
-    _experiment(reproduce, quick, out, "paper-results", workers)
+    _experiment(lambda: reproduce(quick, out or _place("paper-results", quick), workers, on, console))
 
 
-def _experiment(run_all: Experiment, quick: bool, out: Path | None, default: str, workers: int | None) -> None:
+def _place(name: str, quick: bool) -> Path:
+    return Path(name) / ("quick" if quick else "full")
+
+
+def _experiment(run_all: Callable[[], Failures]) -> None:
     """Run an experiment; interrupted it says how to go on, and failed jobs are named."""
-    folder = out or Path(default) / ("quick" if quick else "full")
     with exit_codes():
         try:
-            failures = run_all(quick, folder, workers, console)
+            failures = run_all()
         except KeyboardInterrupt:
             errors.print("stopped; run the same command again to finish what is missing")
             raise typer.Exit(INTERRUPTED) from None
-    for name, reason in failures.items():
+    for name, reason in islice(failures.items(), SHOWN):
         errors.print(f"[red]failed:[/red] {escape(name)}: {escape(reason)}", highlight=False, soft_wrap=True)
+    if len(failures) > SHOWN:
+        errors.print(f"and {len(failures) - SHOWN} more")
     if failures:
         raise typer.Exit(FAILED)
 
@@ -287,12 +300,27 @@ def bandit(
     quick: Annotated[bool, typer.Option("--quick", help="3 seeds of 10,000 rounds, not 20 of 100,000.")] = False,
     out: Out = None,
     workers: Workers = None,
+    on: On = "local",
 ) -> None:
     """Compare safe linear bandits: OPLB-SP and its peers on four kinds of action sets, and a page that shows it.
 
     Stopped with Ctrl-C, the same command finishes what is missing and repeats nothing.
     """
-    _experiment(compare, quick, out, "bandit-results", workers)
+    _experiment(lambda: compare(quick, out or _place("bandit-results", quick), workers, on, console))
+
+
+@app.command(epilog="Example: `episafe sweep slack.toml --out slack`; docs/sweeps.md has a file to begin with")
+def sweep(
+    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="Environments, agents, seeds, and what to vary.")],
+    out: Out = None,
+    workers: Workers = None,
+    on: On = "local",
+) -> None:
+    """Run a sweep of your own: every agent on every environment at every seed, and a page that shows it.
+
+    Finished runs are never repeated: stopped, killed, or with more in the file, the same command makes what is missing.
+    """
+    _experiment(lambda: run_sweep(file, out or Path(file.stem), workers, on, console))
 
 
 @app.command(epilog="Example: `episafe report results --latex`")
@@ -349,16 +377,18 @@ def calibrate(
     episodes: EpisodesEach = 10_000,
     first_seed: Annotated[int, typer.Option(min=0, help="Seed of the first problem.")] = 10_000,
     changes: Annotated[list[str] | None, typer.Option("--set", help="An option of the family, NAME=VALUE.")] = None,
+    workers: Workers = None,
+    on: On = "local",
     as_json: AsJson = False,
 ) -> None:
     """Find the smallest constants that a family of problems bears, and say with what confidence."""
     from episafe.tools import calibration as calibrating
 
-    with exit_codes():
+    with exit_codes(), pool_on(on, workers) as executor:
         found = calibrating.calibrate(
             calibrating.family_of(family, parse_changes(changes or [])), family, delta=delta, confidence=confidence,
             num_problems=problems, num_episodes=episodes, first_seed=first_seed,
-            on_trial=lambda trial: errors.print(trial, highlight=False),
+            on_trial=lambda trial: errors.print(trial, highlight=False), executor=executor,
         )  # fmt: skip
     facts = {"level": "calibrated", "multiplier": found.multiplier, "statement": found.statement}
     facts["trials"] = [vars(trial) for trial in found.trials]
@@ -373,9 +403,11 @@ def frontier(
         int, typer.Option(min=1, help="Other problems, to judge the best setting of each agent on.")
     ] = 100,
     episodes: EpisodesEach = 10_000,
-    out: Annotated[Path, typer.Option(help="Folder for frontier.csv, winners.csv and frontier.png.")] = Path(
+    out: Annotated[Path, typer.Option(help="Folder for records, frontier.csv, winners.csv and frontier.png.")] = Path(
         "frontier"
     ),
+    workers: Workers = None,
+    on: On = "local",
     as_json: AsJson = False,
 ) -> None:
     """Draw regret against violation over the constants, for OPSE, Ghosh et al. and DOPE, the same budget for each.
@@ -384,13 +416,14 @@ def frontier(
     """
     from episafe.tools import frontier as tracing
 
-    with exit_codes():
-        chosen = tuple(env or tracing.ENVS)
-        with progress.bar("episafe frontier", tracing.num_points(chosen), errors) as advance:
-            points = tracing.frontier(chosen, seeds, episodes, advance)
-        best = tracing.picked(points)
-        with progress.bar("the best, on fresh problems", len(best), errors) as advance:
-            winners = tracing.judged(best, fresh, advance)
+    def perform(jobs: Sequence[Job]) -> Path:
+        with progress.counting("episafe frontier", jobs, errors) as on_done:
+            make_records(jobs, out / RECORDS, workers, on_done, executor)
+        return out / RECORDS
+
+    with exit_codes(), executor_on(on) as executor:
+        points = tracing.frontier(tuple(env or tracing.ENVS), seeds, episodes, perform)
+        winners = tracing.judged(tracing.picked(points), fresh, perform)
         paths = tracing.write_frontier(points, winners, out)
     found = {"points": points, "winners": winners}
     _print(found, as_json, [tracing.table(winners)], [escape(f"wrote {path}") for path in paths])

@@ -11,7 +11,7 @@ from typing import Any
 
 from episafe.deployment.frame_kinds import Kind
 from episafe.errors import DamagedFile
-from episafe.storage import checkpoint, sealed_npz
+from episafe.storage import sealed_npz
 from episafe.storage.atomic_files import lock, write_text
 from episafe.storage.audit_trail import TRAIL
 from episafe.storage.frames import HASH, MAGIC, as_hash, encode
@@ -101,9 +101,3 @@ def _first_bytes(genesis: str) -> bytes:
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
-
-
-def remove_journal(folder: Path) -> None:
-    """Delete a journal and what belongs to it, its head last; a record stays."""
-    for name in (LOG, TRAIL, PROBLEM, TOLD, *checkpoint.NAMES, HEAD):
-        (folder / name).unlink(missing_ok=True)

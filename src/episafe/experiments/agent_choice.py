@@ -6,12 +6,15 @@ from dataclasses import fields
 from typing import Any, NamedTuple
 
 from episafe.agents.base import Agent
+from episafe.agents.dope import DOPE
 from episafe.envs import ENVIRONMENTS, PAPER, options_of
 from episafe.learning.constants import Constants
 from episafe.learning.replanning import Every, Replanning
+from episafe.learning.transition_counts import Radius
 from episafe.problems.bandit import LinearBandit
 from episafe.problems.cmdp import LinearCMDP
 from episafe.registry import AGENTS, BANDIT_AGENTS, CERTIFIERS, NO_OPTIONS
+from episafe.tools.calibration import scaled
 
 SHOWN = 40  # letters of a value that an error repeats
 
@@ -44,6 +47,35 @@ def build_agent(
     replan = replan or (Every() if constants is None else constants.replan)
     made: Agent = build.make(cmdp, options, constants=constants, replan=replan, num_episodes=num_episodes)
     return made
+
+
+def chosen_agent(
+    name: str,
+    cmdp: Any,
+    num_episodes: int,
+    which: str = "published",
+    changes: Mapping[str, Any] = NO_OPTIONS,
+    replan: Replanning | None = None,
+    multiplier: float = 1.0,
+) -> Agent:
+    """The agent `name` with the constants of that kind, some changed or options of its own given.
+
+    All its bonuses are multiplied: for DOPE its box, on scales that are as they were; `bonus` where that is an option.
+    """
+    build, given = AGENTS[name].mdp, split_changes("", name, dict(changes))
+    assert build is not None
+    constants, options = None, given.agent
+    if AGENTS[name].reads_constants:
+        constants = choose(which, cmdp, name, num_episodes, **given.constants)
+    if multiplier != 1 and name == "dope" and constants is not None:
+        return DOPE(cmdp.task, constants, replan or constants.replan, radius=Radius(multiplier, multiplier))
+    if multiplier != 1 and constants is not None:
+        constants = scaled(constants, multiplier)
+    elif multiplier != 1 and "bonus" in build.options:
+        options = {**options, "bonus": multiplier * {**build.arguments(cmdp), **options}.get("bonus", 1.0)}
+    elif multiplier != 1:
+        raise ValueError(f"{name} has no bonus: leave out the multiplier")
+    return build_agent(name, cmdp, constants, replan, num_episodes=num_episodes, options=options)
 
 
 def build_bandit_agent(name: str, bandit: LinearBandit, num_rounds: int, delta: float, replan: Replanning) -> Agent:
@@ -83,9 +115,9 @@ def default_constants(cmdp: LinearCMDP, agent: str, **changes: Any) -> Constants
     """The published constants of the problem's environment, tuned ones where none are, or those that only propose."""
     if AGENTS[agent].only_proposes:
         return Constants.proposing().replace(**changes)
-    if cmdp.origin.get("env") in ENVIRONMENTS.keys() - PAPER.keys():
+    if cmdp.origin.get("env") not in PAPER:
         return Constants.tuned(cmdp.task).replace(**changes)
-    return Constants.paper(str(cmdp.origin.get("env", "")), AGENTS[agent].published_as).replace(**changes)
+    return Constants.paper(str(cmdp.origin["env"]), AGENTS[agent].published_as).replace(**changes)
 
 
 def parse_changes(changes: Iterable[str]) -> dict[str, Any]:

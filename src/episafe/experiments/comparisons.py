@@ -1,4 +1,4 @@
-"""The experiments end to end, the paper's and that of bandits: jobs, records, report."""
+"""Experiments end to end, the paper's, that of bandits and sweeps of one's own: jobs, records, report."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -7,8 +7,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
+from episafe.errors import DamagedFile
 from episafe.experiments import progress
-from episafe.experiments.specification import AnyJob, bandit_experiment, paper_experiment
+from episafe.experiments.executors import DASK, TRUST, executor_on
+from episafe.experiments.job import AnyJob
+from episafe.experiments.specification import bandit_experiment, paper_experiment
+from episafe.experiments.sweep import read_sweep
 from episafe.experiments.worker_pool import run_jobs
 from episafe.reports.report import write_report
 from episafe.storage.atomic_files import write_text
@@ -20,7 +24,7 @@ LARGEST_PLAN = 1 << 20  # bytes
 RECORDS, SLACK = "records", "slack"  # folders of the comparison, and of the runs with other slacks
 
 
-def reproduce(quick: bool, folder: Path, workers: int | None, console: Console) -> dict[str, str]:
+def reproduce(quick: bool, folder: Path, workers: int | None, on: str, console: Console) -> dict[str, str]:
     """Run what is missing of the paper's experiments, write the report; returns the failed jobs with their reasons."""
     experiment = paper_experiment(quick)
     claim(folder, asdict(experiment))
@@ -28,10 +32,10 @@ def reproduce(quick: bool, folder: Path, workers: int | None, console: Console) 
         f"{', '.join(experiment.agents)} on {', '.join(experiment.environments)} "
         f"({' and '.join(experiment.variants)}), {experiment.num_seeds} seeds of {experiment.num_episodes} episodes"
     )
-    return perform("episafe paper", size, {RECORDS: experiment.jobs()}, folder, workers, console)
+    return perform("episafe paper", size, {RECORDS: experiment.jobs()}, folder, workers, on, console)
 
 
-def compare(quick: bool, folder: Path, workers: int | None, console: Console) -> dict[str, str]:
+def compare(quick: bool, folder: Path, workers: int | None, on: str, console: Console) -> dict[str, str]:
     """Run what is missing of the bandit experiments, write the report; returns the failed jobs with their reasons."""
     experiment = bandit_experiment(quick)
     claim(folder, asdict(experiment))
@@ -41,7 +45,17 @@ def compare(quick: bool, folder: Path, workers: int | None, console: Console) ->
         f"{', '.join(f'{slack:g}' for slack in experiment.slacks)}"
     )
     batches = {RECORDS: experiment.jobs(), SLACK: experiment.slack_jobs()}
-    return perform("episafe bandit", size, batches, folder, workers, console)
+    return perform("episafe bandit", size, batches, folder, workers, on, console)
+
+
+def sweep(file: Path, folder: Path, workers: int | None, on: str, console: Console) -> dict[str, str]:
+    """Run what is missing of a sweep, write the report; returns the failed jobs with their reasons.
+
+    A sweep may be changed and run again into the same folder: what is there stays, and only what is new is run.
+    """
+    asked = read_sweep(file)
+    batches = {RECORDS: asked.jobs()}
+    return perform(f"episafe sweep: {asked.title}", asked.size(), batches, folder, workers, on, console)
 
 
 def claim(folder: Path, experiment: Mapping[str, object]) -> None:
@@ -54,7 +68,13 @@ def claim(folder: Path, experiment: Mapping[str, object]) -> None:
 
 
 def perform(
-    title: str, size: str, batches: Mapping[str, Sequence[AnyJob]], folder: Path, workers: int | None, console: Console
+    title: str,
+    size: str,
+    batches: Mapping[str, Sequence[AnyJob]],
+    folder: Path,
+    workers: int | None,
+    on: str,
+    console: Console,
 ) -> dict[str, str]:
     """Run what is missing of some jobs, by the folder of their records in `folder`, and write the report into it.
 
@@ -63,19 +83,25 @@ def perform(
     jobs = [job for batch in batches.values() for job in batch]
     console.print(f"{len(jobs)} runs: {size}", highlight=False)
     console.print("the first run on a machine compiles for about half a minute before anything moves", highlight=False)
-    done, made, found = 0.0, 0, 0
+    made, found = 0, 0
     failures: dict[str, str] = {}
-    with progress.bar(title, sum(job.cost for job in jobs), console) as advance:
-
-        def on_done(job: AnyJob) -> None:
-            nonlocal done
-            done += job.cost
-            advance(done)
-
+    if on.startswith(DASK):
+        console.print(TRUST, highlight=False)
+    with executor_on(on) as executor, progress.counting(title, jobs, console) as on_done:
         for records, batch in batches.items():
-            there, failed = run_jobs(batch, folder / records, workers, on_done)
+            there, failed = run_jobs(batch, folder / records, workers, on_done, executor)
             made, found, failures = made + len(batch) - there - len(failed), found + there, failures | failed
     console.print(f"{made} runs made, {found} were there already", highlight=False)
     if made or found:
-        console.print(escape(f"report: {write_report(folder)}"), highlight=False, soft_wrap=True)
+        console.print(escape(_reported(folder)), highlight=False, soft_wrap=True)
     return failures
+
+
+def _reported(folder: Path) -> str:
+    """Where the report is, or why there is none: records without exact values are no failure."""
+    try:
+        return f"report: {write_report(folder)}"
+    except DamagedFile:
+        raise
+    except ValueError as error:
+        return f"no report: {error}"

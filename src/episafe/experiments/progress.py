@@ -1,13 +1,14 @@
 """Progress of long work: a bar on a terminal, a plain line now and then elsewhere."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from episafe.experiments.job import AnyJob
 from episafe.plain_text import one_line
 
 LINE_EVERY = 5.0  # seconds between plain lines
@@ -27,6 +28,20 @@ def bar(title: str, total: float, console: Console) -> Iterator[Callable[[float]
             shown.update(task, completed=total)
     else:
         yield _plain_lines(title, total, console)
+
+
+@contextmanager
+def counting(title: str, jobs: Sequence[AnyJob], console: Console) -> Iterator[Callable[[AnyJob], None]]:
+    """A function to call with each job that is done; costs are what is counted."""
+    done = 0.0
+    with bar(title, sum(job.cost for job in jobs), console) as advance:
+
+        def on_done(job: AnyJob) -> None:
+            nonlocal done
+            done += job.cost
+            advance(done)
+
+        yield on_done
 
 
 def _plain_lines(title: str, total: float, console: Console) -> Callable[[float], None]:

@@ -1,70 +1,14 @@
 """Experiments read from TOML, and the jobs they stand for."""
 
 import tomllib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.resources import files
 from itertools import product
-from pathlib import Path
 from typing import Any
 
-from episafe import bandits
-from episafe.agents.base import Agent
-from episafe.deployment.folder import remove_journal
-from episafe.envs import ENVIRONMENTS, make
-from episafe.experiments.agent_choice import build_agent, build_bandit_agent
-from episafe.learning.replanning import parse_replan
-from episafe.problems.cmdp import LinearCMDP
+from episafe.envs import ENVIRONMENTS
+from episafe.experiments.job import BanditJob, Job
 from episafe.registry import AGENTS, BANDIT_AGENTS
-from episafe.runs.kept_run import run_or_resume
-from episafe.runs.record import Record
-from episafe.runs.run import Simulation, run
-
-
-@dataclass(frozen=True)
-class Job:
-    """One run: an agent on one drawn problem. Problem and run have the same seed and separate streams."""
-
-    env: str
-    variant: Any
-    agent: str
-    seed: int
-    num_episodes: int
-    replan: str
-    cost: float
-
-    @property
-    def name(self) -> str:
-        """Folder name of the record."""
-        return f"{self.env}-{self.variant}-{self.agent}-{self.seed}"
-
-    @property
-    def identity(self) -> str:
-        """What was asked for, in one string; it is kept in the record, beside constants and versions."""
-        return f"{self.name} episodes={self.num_episodes} replan={self.replan}"
-
-    def short(self) -> "Job":
-        """Two episodes of seed 0: what all jobs of this agent and environment compile."""
-        return replace(self, seed=0, variant="released", num_episodes=2)
-
-    def compiled_as(self) -> str:
-        """One-hot features and others have different kernels."""
-        return "one-hot" if make(self.env).task.one_hot else "features"
-
-    def record(self) -> Record:
-        """Run the job."""
-        return run(*self._made(), self.num_episodes, self.seed)
-
-    def run(self, records: Path) -> None:
-        """Run the job, from where it was stopped if it was, and save its record; the journal has then served."""
-        cmdp, agent = self._made()
-        simulation = Simulation(cmdp, agent, self.num_episodes, self.seed)
-        run_or_resume(simulation, records / self.name, job=self.identity)
-        remove_journal(records / self.name)
-
-    def _made(self) -> tuple[LinearCMDP, Agent]:
-        cmdp = make(self.env, self.seed, self.variant)
-        rule = parse_replan(self.replan)
-        return cmdp, build_agent(self.agent, cmdp, replan=rule, num_episodes=self.num_episodes)
 
 
 @dataclass(frozen=True)
@@ -98,56 +42,8 @@ class Experiment:
     def _job(self, env: str, variant: str, agent: str, seed: int) -> Job:
         replan = self.replan.get(f"{agent}/{env}", "every")
         cost = self.num_episodes * self.cost.get(env, 1.0) * self.cost.get(agent, 1.0)
-        return Job(env, variant, agent, seed, self.num_episodes, replan, cost)
-
-
-@dataclass(frozen=True)
-class BanditJob:
-    """One run: an agent on one drawn bandit. Problem and run have the same seed and separate streams."""
-
-    env: str
-    agent: str
-    seed: int
-    num_rounds: int
-    slack: float
-    noise: float
-    delta: float
-    replan: str
-
-    @property
-    def name(self) -> str:
-        """Folder name of the record."""
-        return f"{self.env}-{self.agent}-{self.slack:g}-{self.seed}"
-
-    @property
-    def cost(self) -> float:
-        """Relative time: changing arms are planned for in every round."""
-        return self.num_rounds * (10.0 if self.env == "contexts" else 1.0)
-
-    @property
-    def identity(self) -> str:
-        """What was asked for, in one string; it is kept in the record."""
-        return str(self)
-
-    def short(self) -> "BanditJob":
-        """Two rounds of seed 0, which compile all that the job needs."""
-        return replace(self, seed=0, num_rounds=2)
-
-    def compiled_as(self) -> str:
-        """All rule agents and sets share their kernels."""
-        return "bandit"
-
-    def run(self, records: Path) -> None:
-        """Run the job, from where it was stopped if it was, and save its record."""
-        folder = records / self.name
-        self.record(folder).noting(job=self.identity).save(folder)
-        remove_journal(folder)
-
-    def record(self, folder: Path | None = None) -> Record:
-        """Run the job, with a journal in `folder` where one is given."""
-        bandit = bandits.make(self.env, self.seed, slack=self.slack, noise=self.noise)
-        agent = build_bandit_agent(self.agent, bandit, self.num_rounds, self.delta, parse_replan(self.replan))
-        return bandits.run(bandit, agent, self.num_rounds, self.seed, folder=folder)
+        name = f"{env}-{variant}-{agent}-{seed}"
+        return Job(name, env, agent, seed, self.num_episodes, variant, replan, cost=cost)
 
 
 @dataclass(frozen=True)
@@ -198,6 +94,3 @@ def _read(file: str, quick: bool) -> dict[str, Any]:
     data = tomllib.loads(files("episafe.experiments").joinpath(file).read_text())
     small = data.pop("quick")
     return {**data, **(small if quick else {})}
-
-
-AnyJob = Job | BanditJob

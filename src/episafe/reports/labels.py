@@ -50,12 +50,18 @@ def name(agent: str) -> str:
     return REGISTRY[agent].label if agent in REGISTRY else agent
 
 
+def title(summary: Summary) -> str:
+    """The agent, and what was changed of it."""
+    changes = summary.group.changes
+    return name(summary.group.agent) + (f" [{changes}]" if changes else "")
+
+
 def label(summary: Summary) -> str:
     """The legend's name of a row: agent, level of its check where it has one, replanning where not every episode."""
     remarks = [summary.group.level] if summary.has_incumbent and summary.group.level else []
     if not summary.group.replans_every_episode and summary.group.agent not in BANDIT_AGENTS:  # the table has theirs
         remarks.append(f"replans by {replanning(summary)}")
-    return name(summary.group.agent) + (f" ({', '.join(remarks)})" if remarks else "")
+    return title(summary) + (f" ({', '.join(remarks)})" if remarks else "")
 
 
 def check(summary: Summary) -> str:

@@ -23,6 +23,7 @@ class Group:
     replan: str
     level: str
     options: str = ""  # of the environment, where they are not its own defaults
+    changes: str = ""  # of the agent's constants, as a sweep made them
 
     @classmethod
     def said_by(cls, settings: Mapping[str, Scalar]) -> "Group":
@@ -55,6 +56,7 @@ class Group:
             not self.replans_every_episode,
             self.replan,
             self.level,
+            self.changes,
         )
 
 

@@ -90,7 +90,7 @@ def _cell(summaries: Sequence[Summary]) -> dict[str, Any]:
 def _cell_lines(summary: Summary) -> list[str]:
     violating = findings.share(summary.violating_episodes.mean, summary.num_episodes)
     lines = [f"✗ violates in {violating}" if summary.total_violating_episodes else "✓ no violation"]
-    lines.append(f"regret {plus_minus(summary.regret)}")
+    lines += [f"regret {plus_minus(summary.regret)}", *filter(None, [summary.group.changes])]
     if summary.has_incumbent:
         lines.append(findings.reliance(summary))
     if not summary.group.replans_every_episode:

@@ -8,7 +8,7 @@ from dataclasses import asdict, fields
 from itertools import compress
 
 from episafe.plain_text import csv_cell, latex_cell, markdown_cell
-from episafe.reports.labels import check, in_rounds, name, replanning
+from episafe.reports.labels import check, in_rounds, name, replanning, title
 from episafe.reports.metrics import Interval, Summary
 from episafe.runs.record import ROUNDING
 
@@ -130,7 +130,7 @@ def _markdown_line(row: Sequence[str]) -> str:
 COLUMNS: dict[str, Callable[[Summary], str]] = {
     "Environment": lambda s: s.group.where,
     "Variant": lambda s: s.group.variant or "–",
-    "Agent": lambda s: name(s.group.agent),
+    "Agent": title,
     "Check": check,
     "Replans": replanning,
     "Runs": lambda s: f"{s.num_runs:,}",

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from episafe.runs.record import SETTINGS, Record, is_complete
-from episafe.types import Array
 
 
 def load_records(folder: str | Path) -> list[Record]:
@@ -50,11 +49,14 @@ def to_frame(record: Record) -> Any:
         "acting": record.acting,
         "lam": record.lams,
         "reward_value": record.reward_values,
-        **_by_constraint("utility_value", record.utility_values),
-        **_by_constraint("utility_bound", record.utility_bounds),
+        **_by_constraint("utility_value", record, record.utility_values),
+        **_by_constraint("utility_bound", record, record.utility_bounds),
     }
     if record.reward_totals is not None and record.utility_totals is not None:
-        columns |= {"reward_total": record.reward_totals, **_by_constraint("utility_total", record.utility_totals)}
+        columns |= {
+            "reward_total": record.reward_totals,
+            **_by_constraint("utility_total", record, record.utility_totals),
+        }
     return _pandas().DataFrame(columns)
 
 
@@ -75,7 +77,7 @@ def _row(record: Record) -> tuple[Mapping[str, Any], dict[str, Any]]:
     finals = {
         "episodes": len(record.sources),
         "optimum": record.optimum,
-        "threshold": record.threshold,
+        **{name: float(b) for name, b in _by_constraint("threshold", record, record.threshold).items()},
         "regret": float(record.regret()[-1]) if known else np.nan,
         "violation": float(np.sum(record.violation()[-1])) if known else np.nan,
         "violating_episodes": float(record.violating().sum()) if known else np.nan,
@@ -96,9 +98,11 @@ def _column(values: Sequence[Any]) -> list[Any]:
     )
 
 
-def _by_constraint(name: str, values: Array) -> dict[str, Array]:
-    """One column, or one a constraint where there are several: NAME_1, NAME_2, …"""
-    return {name: values} if values.ndim == 1 else {f"{name}_{i + 1}": values[:, i] for i in range(values.shape[1])}
+def _by_constraint(column: str, record: Record, values: Any) -> dict[str, Any]:
+    """One column, or one a constraint where there are several: COLUMN_NAME."""
+    if not record.constraint_names:
+        return {column: values}
+    return {f"{column}_{name}": np.asarray(values)[..., c] for c, name in enumerate(record.constraint_names)}
 
 
 def _pandas() -> Any:

@@ -24,9 +24,7 @@ from episafe.deployment.folder import (
     LOG,
     PROBLEM,
     check_file,
-    holds_journal,
     read_head,
-    remove_journal,
 )
 from episafe.deployment.frame_kinds import Kind
 from episafe.deployment.incumbent_identity import Incumbent
@@ -113,22 +111,6 @@ def resume(
         journal.release()
         raise
     return KeptRun(simulation, journal, batches).play(on_progress, aim)
-
-
-def run_or_resume(simulation: Simulation, folder: Path, **notes: str | int | float) -> Record:
-    """Go on with the run in `folder` if it is this one, told by its notes; else begin it anew."""
-    if holds_journal(folder):
-        head = read_head(folder)
-        if all(head.get(f"note_{name}") == value for name, value in notes.items()):
-            journal = Journal(folder, simulation.agent.settings(), simulation.agent.task.limits)
-            try:
-                batches, aim = batches_of(folder, head)
-            except BaseException:
-                journal.release()
-                raise
-            return KeptRun(simulation, journal, batches).play(None, aim)
-        remove_journal(folder)
-    return begin(simulation, folder, None, **notes)
 
 
 def problem_of(folder: Path, head: Mapping[str, Any]) -> LinearCMDP:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from episafe.errors import DamagedFile
 from episafe.problems.short_repr import short_repr
 from episafe.stats import normal_interval
-from episafe.storage.atomic_files import read_arrays, write_arrays, write_text
+from episafe.storage.atomic_files import read_arrays, sealed_bytes, write_bytes
 from episafe.storage.regular_files import read_regular
 from episafe.storage.toml_settings import to_toml
 from episafe.types import Amount, Array, IntArray, amount, amounts
@@ -170,19 +170,20 @@ class Record:
         return replace(self, settings={**self.settings, **facts})
 
     def save(self, folder: str | Path) -> None:
-        """Write episodes.npz, then run.toml, each atomically: a folder with run.toml is complete.
+        """Write episodes.npz, then run.toml, each atomically: a folder with run.toml is complete."""
+        save_files(self.files(), Path(folder))
 
-        The first, which is sealed, has the hash of the second: neither goes with that of another run.
+    def files(self) -> dict[str, bytes]:
+        """The bytes of episodes.npz and run.toml. The first, which is sealed, has the hash of the second: neither goes
+        with that of another run.
         """
-        folder = Path(folder)
-        (folder / SETTINGS).unlink(missing_ok=True)  # of an older record: two halves must never pass for a whole
-        text = to_toml(self.settings)
+        text = to_toml(self.settings).encode()
         facts = {"optimum": float(self.optimum), "threshold": np.asarray(self.threshold).tolist(),
-                 SEALED: _hash(text.encode()), "acting_names": list(self.acting_names)}  # fmt: skip
+                 SEALED: _hash(text), "acting_names": list(self.acting_names)}  # fmt: skip
         if self.constraint_names:
             facts["constraint_names"] = list(self.constraint_names)
-        write_arrays(folder / EPISODES, {name: getattr(self, name) for name in self.columns()}, facts)
-        write_text(folder / SETTINGS, text)
+        columns = {name: getattr(self, name) for name in self.columns()}
+        return {EPISODES: sealed_bytes(columns, facts), SETTINGS: text}
 
     @classmethod
     def load(cls, folder: str | Path) -> "Record":
@@ -217,6 +218,13 @@ class Record:
             raise DamagedFile(
                 f"{folder} does not hold a whole record ({type(error).__name__}: {error}): delete it and run again"
             ) from error
+
+
+def save_files(files: Mapping[str, bytes], folder: Path) -> None:
+    """Write the files of a record, run.toml last and none beside that of an older one."""
+    (folder / SETTINGS).unlink(missing_ok=True)  # two halves must never pass for a whole
+    for name in (EPISODES, SETTINGS):
+        write_bytes(folder / name, files[name])
 
 
 def _names(said: Any, numbers: Any) -> tuple[str, ...]:

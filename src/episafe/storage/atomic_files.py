@@ -1,5 +1,6 @@
 """Files: written whole or not at all, read without executing anything."""
 
+import io
 import json
 import os
 import tempfile
@@ -71,8 +72,20 @@ def lock(file: int, path: Path) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write `text` to `path`, atomically."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write `content` to `path`, atomically."""
     with atomic(path) as file:
-        file.write(text.encode())
+        file.write(content)
+
+
+def sealed_bytes(arrays: Mapping[str, Any], notes: Mapping[str, Any]) -> bytes:
+    """What `write_arrays` would write, as bytes."""
+    file = io.BytesIO()
+    sealed_npz.write(file, {NOTES: np.array(json.dumps(notes)), **arrays}, compress=True)
+    return file.getvalue()
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Any], notes: Mapping[str, Any], *, compress: bool = True) -> None:

@@ -1,7 +1,9 @@
 """The smallest constants that a family of problems bears: one multiplier, and an exact test of the violation rate."""
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from episafe.stats import rate_bound
 from episafe.tools.named_object import named
 
 GRID = (4.0, 2.83, 2.0, 1.41, 1.0, 0.71, 0.5, 0.35, 0.25, 0.18, 0.125)  # factors of √2, from the safest down
+KEPT = 256  # problems that a process keeps
 SCALED = ("C_r", "C_u", "C_dagger", "B_dagger")
 
 Family = Callable[[int], LinearCMDP | SampledCMDP]
@@ -25,6 +28,19 @@ Shape = Callable[[AnyTask], Constants]
 Facts = dict[str, Any]
 OF_ONE_DRAW = ("seed", "redraws")  # of what `make` notes
 SIZES = ("horizon", "num_states", "num_actions", "dim", "one_hot", "time_homogeneous")
+
+
+@dataclass(frozen=True)
+class NamedFamily:
+    """A family by the name of its environment, or of a function as `module:name`; small enough to be sent anywhere."""
+
+    name: str
+    options: tuple[tuple[str, Any], ...]
+
+    def __call__(self, seed: int) -> LinearCMDP:
+        """The problem of a seed."""
+        draw: Callable[..., LinearCMDP] = partial(make, self.name) if self.name in ENVIRONMENTS else named(self.name)
+        return draw(seed, **dict(self.options))
 
 
 @dataclass(frozen=True)
@@ -81,6 +97,7 @@ def calibrate(
     first_seed: int = 0,
     grid: Sequence[float] = GRID,
     on_trial: Callable[[Trial], None] = lambda trial: None,
+    executor: Executor | None = None,
 ) -> Calibration:
     """The smallest multiplier of C_r, C_u, C_†, B_† on the grid whose violation rate is below δ, with confidence.
 
@@ -99,17 +116,16 @@ def calibrate(
         first_seed: choose seeds that the shape was not tuned on.
         grid: multipliers.
         on_trial: called after each multiplier.
+        executor: where to run; None for this process. Family and shape travel by pickle.
     """
     _require_enough_problems(num_problems, delta, confidence)
-    problems = {seed: _exact(family, seed) for seed in range(first_seed, first_seed + num_problems)}
+    problems = {seed: _drawn(family, seed) for seed in range(first_seed, first_seed + num_problems)}
     trials: list[Trial] = []
     for multiplier in sorted(grid, reverse=True):
-        records = [
-            run(cmdp, OPSE(cmdp.task, scaled(shape(cmdp.task), multiplier)), num_episodes, seed)
-            for seed, cmdp in problems.items()
-        ]
-        violating = sum(bool(record.violating().any()) for record in records)
-        regret = float(np.mean([record.regret()[-1] for record in records]))
+        outcome = partial(_outcome, family, shape, multiplier, num_episodes)
+        outcomes = list((map if executor is None else executor.map)(outcome, problems))
+        violating = sum(violates for violates, _ in outcomes)
+        regret = float(np.mean([regret for _, regret in outcomes]))
         trials.append(Trial(multiplier, violating, rate_bound(violating, num_problems, confidence), regret))
         on_trial(trials[-1])
         if trials[-1].rate_bound > delta:
@@ -147,12 +163,11 @@ def scaled(constants: Constants, multiplier: float) -> Constants:
 
 def family_of(text: str, options: dict[str, Any]) -> Family:
     """The family that `NAME` (an environment, with options) or `module:function` (seed ↦ LinearCMDP) stands for."""
-    if text in ENVIRONMENTS:
-        return lambda seed: make(text, seed, **options)
-    if ":" not in text:
+    if text not in ENVIRONMENTS and ":" not in text:
         raise ValueError(f"no environment {text!r}; there are {', '.join(ENVIRONMENTS)}; or give MODULE:FUNCTION")
-    found: Family = named(text)
-    return lambda seed: found(seed, **options)
+    if text not in ENVIRONMENTS:
+        named(text)  # what is wrong with it is said here
+    return NamedFamily(text, tuple(options.items()))
 
 
 def _facts(problem: Any) -> Facts:
@@ -171,7 +186,16 @@ def _horizon(shared: Facts) -> str:
     return f" and horizon {shared['horizon']}" if "horizon" in shared else ""
 
 
-def _exact(family: Family, seed: int) -> LinearCMDP:
+def _outcome(family: Family, shape: Shape, multiplier: float, num_episodes: int, seed: int) -> tuple[bool, float]:
+    """Whether a problem of the family violates at this multiplier, and its regret."""
+    cmdp = _drawn(family, seed)
+    record = run(cmdp, OPSE(cmdp.task, scaled(shape(cmdp.task), multiplier)), num_episodes, seed)
+    return bool(record.violating().any()), float(record.regret()[-1])
+
+
+@lru_cache(maxsize=KEPT)
+def _drawn(family: Family, seed: int) -> LinearCMDP:
+    """A problem, drawn once a process."""
     cmdp = family(seed)
     if not cmdp.is_exact:
         kind = type(cmdp).__name__

@@ -4,59 +4,36 @@ The best setting of each agent is then judged on other problems: on those that p
 """
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.table import Table
 
-from episafe.agents.base import Agent
-from episafe.agents.dope import DOPE
-from episafe.envs import make
-from episafe.experiments.agent_choice import build_agent
-from episafe.learning.constants import Constants
-from episafe.learning.replanning import Doubling
-from episafe.learning.transition_counts import Radius
-from episafe.problems.cmdp import LinearCMDP
+from episafe.experiments.job import Job
 from episafe.registry import REGISTRY
 from episafe.reports.tables import csv_text
-from episafe.runs.run import run
+from episafe.runs.record import Record
 from episafe.stats import rate_interval
 from episafe.storage.atomic_files import write_text
-from episafe.tools.calibration import scaled
 
 ENVS = ("tabular", "streaming", "linear")
 MULTIPLIERS = (2.0, 1.0, 0.5, 0.25, 0.125, 0.06, 0.03)  # as many for every agent: the same budget
 FIRST_SEED = 200  # tuned on 5000 and up, reported on 0 to 99; these are fresh to both
 FRESH_SEED = 20_000  # fresh to what these pick
-REPLAN = Doubling(0.3)
+REPLAN = "doubling:0.3"
 
 AGENTS = {f"{name}, {which}": (name, which) for name, entry in REGISTRY.items() for which in entry.frontier}
 
 Point = dict[str, Any]
+Perform = Callable[[Sequence[Job]], Path]  # runs what is missing of some jobs; returns the folder of their records
 
 
-def _built(agent: str, cmdp: LinearCMDP, env: str, multiplier: float) -> Agent:
-    """The agent, its constants multiplied; for DOPE, on a box as wide as the multiplier says: its scales are C = 1."""
-    name, which = AGENTS[agent]
-    constants = Constants.tuned(cmdp.task) if which == "tuned" else Constants.paper(env, REGISTRY[name].published_as)
-    if name == "dope":
-        return DOPE(cmdp.task, constants, REPLAN, radius=Radius(multiplier, multiplier))
-    return build_agent(name, cmdp, scaled(constants, multiplier), REPLAN)
-
-
-def frontier(
-    envs: Sequence[str], num_seeds: int, num_episodes: int, on_points: Callable[[int], None] = lambda num_done: None
-) -> list[Point]:
+def frontier(envs: Sequence[str], num_seeds: int, num_episodes: int, perform: Perform) -> list[Point]:
     """Every agent at every multiplier on every environment, on seeds FIRST_SEED, FIRST_SEED + 1, …"""
-    points = []
-    for env in envs:
-        problems = {seed: make(env, seed) for seed in range(FIRST_SEED, FIRST_SEED + num_seeds)}
-        for agent in AGENTS:
-            for multiplier in MULTIPLIERS:
-                points.append(_point(env, agent, multiplier, problems, num_episodes))
-                on_points(len(points))
-    return points
+    places = list(product(envs, AGENTS, MULTIPLIERS))
+    return _points(places, range(FIRST_SEED, FIRST_SEED + num_seeds), num_episodes, perform)
 
 
 def picked(points: Sequence[Point]) -> list[Point]:
@@ -67,39 +44,48 @@ def picked(points: Sequence[Point]) -> list[Point]:
     return [best[place] for place in places if place in best]
 
 
-def judged(
-    points: Sequence[Point], num_seeds: int, on_points: Callable[[int], None] = lambda num_done: None
-) -> list[Point]:
+def judged(points: Sequence[Point], num_seeds: int, perform: Perform) -> list[Point]:
     """These points again, on seeds FRESH_SEED, FRESH_SEED + 1, …, with the exact interval of the violation rate."""
+    if not points:
+        return []
+    places = [(point["env"], point["agent"], point["multiplier"]) for point in points]
+    seeds = range(FRESH_SEED, FRESH_SEED + num_seeds)
     found = []
-    for point in points:
-        env, agent, multiplier, num_episodes = (point[name] for name in ("env", "agent", "multiplier", "num_episodes"))
-        problems = {seed: make(env, seed) for seed in range(FRESH_SEED, FRESH_SEED + num_seeds)}
-        again = _point(env, agent, multiplier, problems, num_episodes)
+    for point, again in zip(points, _points(places, seeds, points[0]["num_episodes"], perform), strict=True):
         low, high = rate_interval(again["num_violating"], num_seeds)
         found.append({**again, "rate_low": low, "rate_high": high, "regret_where_picked": point["regret"]})
-        on_points(len(found))
     return found
 
 
-def num_points(envs: Sequence[str]) -> int:
-    """How many points `frontier` makes on these environments."""
-    return len(envs) * len(AGENTS) * len(MULTIPLIERS)
+def _points(
+    places: Sequence[tuple[str, str, float]], seeds: Sequence[int], num_episodes: int, perform: Perform
+) -> list[Point]:
+    """One point a place: environment, agent, multiplier."""
+    jobs = {place: [_job(*place, seed, num_episodes) for seed in seeds] for place in places}
+    records = perform([job for group in jobs.values() for job in group])
+    return [_point(*place, group, records) for place, group in jobs.items()]
 
 
-def _point(env: str, agent: str, multiplier: float, problems: dict[int, LinearCMDP], num_episodes: int) -> Point:
+def _job(env: str, agent: str, multiplier: float, seed: int, num_episodes: int) -> Job:
+    name, which = AGENTS[agent]
+    folder = f"{env}-{name}-{which}-{multiplier:g}-{seed}"
+    return Job(
+        folder, env, name, seed, num_episodes, replan=REPLAN, constants=which, multiplier=multiplier, cost=num_episodes
+    )
+
+
+def _point(env: str, agent: str, multiplier: float, jobs: Sequence[Job], folder: Path) -> Point:
     """One agent at one multiplier on one environment: means over the seeds, and how many problems ever violated."""
-    made = {seed: _built(agent, cmdp, env, multiplier) for seed, cmdp in problems.items()}
-    records = [run(cmdp, made[seed], num_episodes, seed) for seed, cmdp in problems.items()]
+    records = [Record.load(folder / job.name) for job in jobs]
     regret, regret_half_width = _interval([record.regret()[-1] for record in records])
     violation, violation_half_width = _interval([record.violation()[-1] for record in records])
     return {
         "env": env,
         "agent": agent,
-        "level": next(reversed(made.values())).level,
+        "level": records[-1].settings["level"],
         "multiplier": multiplier,
-        "num_problems": len(problems),
-        "num_episodes": num_episodes,
+        "num_problems": len(jobs),
+        "num_episodes": jobs[0].num_episodes,
         "regret": regret,
         "regret_half_width": regret_half_width,
         "violation": violation,
