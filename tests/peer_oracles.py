@@ -224,3 +224,176 @@ def optpess_primaldual(
         pessimism = 5 * H**2 * math.sqrt(S**3 * A) * (math.log(k / small) + 1) / math.sqrt(k * math.log(k / small))
         lam = max(0.0, lam + task.threshold + m * pessimism - promised)
     return found
+
+
+# ---- Jin et al. 2020 and Ghosh et al. 2022, one-hot features: Λ = n + 1
+
+
+def lsvi_ucb(task: Any, counts: np.ndarray, K: int, delta: float, m: float) -> np.ndarray:
+    """The greedy policy; actions whose values differ by less than 1e-7 are taken alike."""
+    H, S, A = task.reward.shape
+    d = S * A
+    beta = m * d * H * math.sqrt(math.log(2 * d * K * H / delta))
+    policy, V = np.zeros((H, S, A)), np.zeros(S)
+    for h in reversed(range(H)):
+        here = np.zeros(S)
+        for s in range(S):
+            Q = np.zeros(A)
+            for a in range(A):
+                n = counts[h, s, a].sum() + 1
+                later = counts[h, s, a] @ V / n + beta / math.sqrt(n)
+                Q[a] = task.reward[h, s, a] + min(max(later, 0.0), H - 1 - h)
+            best = Q > Q.max() - 1e-7
+            policy[h, s], here[s] = best / best.sum(), Q.max()
+        V = here
+    return policy
+
+
+def ghosh2022(
+    task: Any, all_counts: list[np.ndarray], K: int, delta: float, m: float
+) -> list[tuple[np.ndarray, float, float]]:
+    """π_k, λ_k and the optimistic V^u of π_k, for the counts before each episode."""
+    H, S, A = task.reward.shape
+    d = S * A
+    beta = m * d * H * math.sqrt(math.log(4 * math.log(A) * d * K * H / delta))
+    alpha, eta, largest = K / H, 10 / math.sqrt(K * H**2), 2 * H / task.slack
+    lam, found = 0.0, []
+    for counts in all_counts:
+        policy, V_r, V_u = np.zeros((H, S, A)), np.zeros(S), np.zeros(S)
+        for h in reversed(range(H)):
+            next_r, next_u = np.zeros(S), np.zeros(S)
+            for s in range(S):
+                Q_r, Q_u = np.zeros(A), np.zeros(A)
+                for a in range(A):
+                    n = counts[h, s, a].sum() + 1
+                    later = [counts[h, s, a] @ V / n + beta / math.sqrt(n) for V in (V_r, V_u)]
+                    left = H - 1 - h
+                    Q_r[a] = task.reward[h, s, a] + min(max(later[0], 0.0), left * (1 + math.log(A) / alpha))
+                    Q_u[a] = task.utility[h, s, a] + min(max(later[1], 0.0), left)
+                logits = alpha * (Q_r + lam * Q_u)
+                log_pi = logits - logits.max()
+                log_pi = log_pi - math.log(np.exp(log_pi).sum())
+                policy[h, s] = np.exp(log_pi)
+                next_r[s], next_u[s] = policy[h, s] @ (Q_r - log_pi / alpha), policy[h, s] @ Q_u
+            V_r, V_u = next_r, next_u
+        promised = float(V_u[task.initial_state])
+        found.append((policy, lam, promised))
+        lam = min(max(0.0, lam + eta * (task.threshold - promised)), largest)
+    return found
+
+
+# ---- Li et al. 2023
+
+
+def mixing_bounds(
+    task: Any, counts: np.ndarray, delta: float, m: float, choose: Any
+) -> tuple[float, float, np.ndarray]:
+    """Ṽ^r(s₁), V̲^u(s₁) and the policy that `choose` makes, state by state, of Q̃^r and Q̲^u."""
+    H, S, A = task.reward.shape
+    P, policy = empirical(counts), np.zeros((H, S, A))
+    high, low = np.zeros((2, S)), np.zeros((2, S))  # of reward and utility
+    for h in reversed(range(H)):
+        up, down = np.zeros((2, S, A)), np.zeros((2, S, A))
+        for j, s, a in itertools.product(range(2), range(S), range(A)):
+            g, n, p = (task.reward, task.utility)[j][h, s, a], counts[h, s, a].sum(), P[h, s, a]
+            if n == 0:
+                up[j, s, a], down[j, s, a] = H, 0
+                continue
+            beta = math.log(S * A * H / delta) + S * math.log(8 * math.e * (n + 1))
+            star = math.log(S * A * H / delta) + math.log(8 * math.e * (n + 1))
+            variance = sum(p[t] * (high[j, t] - p @ high[j]) ** 2 for t in range(S))
+            spread, gap = 3 * math.sqrt(variance * star / n), p @ (high[j] - low[j])
+            up[j, s, a] = min(H, g + m * (spread + 14 * H**2 * beta / n + gap / H) + p @ high[j])
+            down[j, s, a] = max(0, g - m * (spread + 22 * H**2 * beta / n + 2 * gap / H) + p @ low[j])
+        for s in range(S):
+            policy[h, s] = choose(h, s, up[0, s], down[1, s])
+        high = np.array([[policy[h, s] @ up[j, s] for s in range(S)] for j in range(2)])
+        low = np.array([[policy[h, s] @ down[j, s] for s in range(S)] for j in range(2)])
+    return float(high[0, task.initial_state]), float(low[1, task.initial_state]), policy
+
+
+LAMBDAS = (0, 0.05, 0.2, 0.7, 2.5, 10, 40)
+
+
+def _candidates(task: Any, counts: np.ndarray, delta: float, m: float) -> Any:
+    """The bounds of any table, those of the incumbent, and each candidate with its bounds."""
+    A = task.num_actions
+
+    def of(table: np.ndarray) -> tuple[float, float, np.ndarray]:
+        return mixing_bounds(task, counts, delta, m, lambda h, s, *_: table[h, s])
+
+    safe = of(task.safe_policy.table())
+    safe = safe[0], max(safe[1], task.threshold + task.slack), safe[2]
+    greedy = [
+        mixing_bounds(task, counts, delta, m, lambda h, s, r, u, lam=lam: np.eye(A)[int(np.argmax(r + lam * u))])
+        for lam in LAMBDAS
+    ]
+    return of, safe, greedy
+
+
+def first_largest(found: list[tuple[float, Any]]) -> Any:
+    """Of pairs (reward, what has it) the first with the largest reward, up to 1e-9."""
+    most = max(reward for reward, _ in found)
+    return next(one for reward, one in found if reward > most - 1e-9)
+
+
+def epsmix(task: Any, counts: np.ndarray, delta: float, m: float) -> tuple[float, np.ndarray]:
+    """The probability of the candidate of the best coin, and that candidate."""
+    b = task.threshold
+    _, safe, greedy = _candidates(task, counts, delta / 4, m)
+    coins = []
+    for reward, utility, policy in greedy:
+        rho = 1.0 if utility >= b else (safe[1] - b) / (safe[1] - utility)
+        coins.append((rho * reward + (1 - rho) * safe[0], (rho, policy)))
+    return first_largest(coins)
+
+
+def stepmix(task: Any, counts: np.ndarray, delta: float, m: float) -> np.ndarray:
+    """The policy to be deployed."""
+    b, H = task.threshold, task.horizon
+    of, safe, greedy = _candidates(task, counts, delta / (3 * (H + 1)), m)
+    found = []
+    for candidate in greedy:
+        stepped = [candidate]
+        while stepped[-1][1] < b:
+            j = len(stepped)
+            stepped.append(safe if j == H else of(np.concatenate([safe[2][:j], candidate[2][j:]])))
+        now, before = stepped[-1], stepped[-2:][0]
+        rho = 0.0 if before is now else (now[1] - b) / (now[1] - before[1])
+        found.append(((1 - rho) * now[0] + rho * before[0], (1 - rho) * now[2] + rho * before[2]))
+    return first_largest(found)
+
+
+# ---- Wei et al. 2022
+
+
+def triple_q(task: Any, episodes: Any, K: int, m: float) -> list[tuple[np.ndarray, float]]:
+    """The policy before each episode, and Z/η."""
+    H, S, A = task.reward.shape
+    chi = eta = K**0.2
+    iota = 128 * math.log(math.sqrt(2 * S * A * H) * K)
+    epsilon = m * 8 * math.sqrt(S * A * H**6 * iota**3) / K**0.2
+    frame = math.ceil(K**0.6)
+    Q, C, N = (np.full((H, S, A), float(x)) for x in (H, H, 0))
+    Z = C_bar = 0.0
+    found = []
+    for k, (states, actions) in enumerate(episodes):
+        greedy = {(h, s): int(np.argmax(Q[h, s] + Z / eta * C[h, s])) for h in range(H) for s in range(S)}
+        found.append((np.array([[np.eye(A)[greedy[h, s]] for s in range(S)] for h in range(H)]), Z / eta))
+        before_Q, before_C = Q.copy(), C.copy()
+        for h in range(H):
+            x, a = states[h], actions[h]
+            N[h, x, a] += 1
+            alpha = (chi + 1) / (chi + N[h, x, a])
+            b = m * 0.25 * math.sqrt(H**2 * iota * (chi + 1) / (chi + N[h, x, a]))
+            V = W = 0.0
+            if h + 1 < H:
+                y = states[h + 1]
+                V, W = before_Q[h + 1, y, greedy[h + 1, y]], before_C[h + 1, y, greedy[h + 1, y]]
+            Q[h, x, a] = (1 - alpha) * Q[h, x, a] + alpha * (task.reward[h, x, a] + V + b)
+            C[h, x, a] = (1 - alpha) * C[h, x, a] + alpha * (task.utility[h, x, a] + W + b)
+        C_bar += C[0, states[0], actions[0]]
+        if (k + 1) % frame == 0:
+            Z = max(0.0, Z + task.threshold + epsilon - C_bar / frame)
+            Q, C, N, C_bar = np.full((H, S, A), float(H)), np.full((H, S, A), float(H)), np.zeros((H, S, A)), 0.0
+    return found

@@ -123,6 +123,8 @@ AGENTS = {
     "opse incumbent first": lambda task: es.OPSE(task, constants(**EAGER), es.Doubling(0.1), num_safe_episodes=70),
     "opse observation": lambda task: es.OPSE(task, es.Constants.proposing(), certifier=es.certify.Observation(0.1)),
     "ghosh": lambda task: es.Ghosh2024(task, constants(**EAGER)),
+    "lsvi-ucb": lambda task: es.LSVIUCB(task, 1000, bonus=0.001),
+    "ghosh2022": lambda task: es.Ghosh2022(task, 1000, bonus=0.001),
     "uniform": lambda task: es.Fixed(task, "uniform"),
 }
 FINITE_AGENTS = {
@@ -132,6 +134,9 @@ FINITE_AGENTS = {
     "optpess-lp": lambda task: es.OptPessLP(task, 1000, bonus=1e-3, replan=es.Doubling(0.3)),
     "optcmdp": lambda task: es.OptCMDP(task, 1000, bonus=0.01, replan=es.Doubling(0.3)),
     "optcmdp-bonus": lambda task: es.OptCMDPBonus(task, 1000, bonus=0.01),
+    "epsmix": lambda task: es.EpsMix(task, bonus=1e-4),
+    "stepmix": lambda task: es.StepMix(task, bonus=1e-4, replan=es.Doubling(0.3)),
+    "triple-q": lambda task: es.TripleQ(task, 300, bonus=1e-4),
     "optdual": lambda task: es.OptDual(task, 1000, bonus=0.01),
     "optprimaldual": lambda task: es.OptPrimalDual(task, 1000, bonus=0.001),
     "optpess-primaldual": lambda task: es.OptPessPrimalDual(task, 1000, bonus=0.001),

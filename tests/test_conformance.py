@@ -38,6 +38,11 @@ AGENTS = {
     "optdual": lambda task: es.OptDual(task, 1000, bonus=0.01),
     "optprimaldual": lambda task: es.OptPrimalDual(task, 1000, bonus=0.001),
     "optpess-primaldual": lambda task: es.OptPessPrimalDual(task, 1000, bonus=0.001),
+    "lsvi-ucb": lambda task: es.LSVIUCB(task, 1000, bonus=0.001),
+    "ghosh2022": lambda task: es.Ghosh2022(task, 1000, bonus=0.001),
+    "epsmix": lambda task: es.EpsMix(task, bonus=1e-4),
+    "stepmix": lambda task: es.StepMix(task, bonus=1e-4),
+    "triple-q": lambda task: es.TripleQ(task, 1000, bonus=1e-4),
     "uniform": lambda task: es.Fixed(task, "uniform"),
     "incumbent": lambda task: es.Fixed(task, "incumbent"),
     "optimum": lambda task: es.Fixed(task, _any_policy(task), "optimum"),
@@ -53,7 +58,7 @@ BANDIT_AGENTS = {
 }
 PROBLEMS, BANDITS = testing.small_problems(), testing.small_bandits()
 STEPPED = ("optdual", "optprimaldual", "optpess-primaldual")
-COUNTING = ("dope-authors", "optpess-lp", "optcmdp", "optcmdp-bonus", *STEPPED)
+COUNTING = ("dope-authors", "optpess-lp", "optcmdp", "optcmdp-bonus", *STEPPED, "epsmix", "stepmix", "triple-q")
 LISTED_ONLY = (
     "opse-fresh-data",
     "opse-box",

@@ -98,6 +98,7 @@ STEPPED = {
     "optdual": (es.OptDual, slow.optdual),
     "optprimaldual": (es.OptPrimalDual, slow.optprimaldual),
     "optpess-primaldual": (es.OptPessPrimalDual, slow.optpess_primaldual),
+    "ghosh2022": (es.Ghosh2022, slow.ghosh2022),
 }
 
 
@@ -117,3 +118,54 @@ def test_a_primal_dual_agent_takes_the_steps_of_its_slow_version(name):
             assert (plan.lam, plan.utility_bound) == pytest.approx((lam, utility), abs=1e-8)
             largest = max(largest, lam)
     assert largest > 0.05  # else λ was never stepped
+
+
+def test_lsvi_ucb_is_greedy_for_its_optimistic_values():
+    for task, episodes, bonus, counts in problems():
+        plan = learned(es.LSVIUCB(task, K, DELTA, bonus / 10), episodes).plan()
+        np.testing.assert_allclose(plan.policy.table(), slow.lsvi_ucb(task, counts, K, DELTA, bonus / 10), atol=1e-8)
+
+
+def test_epsmix_tosses_the_coin_of_its_slow_version():
+    shares = []
+    for task, episodes, bonus, counts in problems():
+        plan = learned(es.EpsMix(task, DELTA, bonus / 10), episodes).plan()
+        rho, candidate = slow.epsmix(task, counts, DELTA, bonus / 10)
+        shares.append(rho)
+        assert plan.utility_bound >= task.threshold
+        parts = getattr(plan.policy, "components", None) or (plan.policy,)
+        np.testing.assert_allclose(parts[0].table(), candidate, atol=1e-8)
+        if rho < 1:
+            np.testing.assert_allclose(plan.policy.weights, [rho, 1 - rho], atol=1e-8)
+            assert parts[1] is task.safe_policy
+    assert 20 < np.sum(np.array(shares) == 1) < 180
+
+
+def test_stepmix_deploys_the_policy_of_its_slow_version():
+    mixed = 0
+    for task, episodes, bonus, counts in problems():
+        plan = learned(es.StepMix(task, DELTA, bonus / 10), episodes).plan()
+        policy = slow.stepmix(task, counts, DELTA, bonus / 10)
+        np.testing.assert_allclose(plan.policy.table(), policy, atol=1e-8)
+        assert plan.utility_bound >= task.threshold
+        mixed += bool(((policy > 0.01) & (policy < 0.99)).any())
+    assert 20 < mixed < 180
+
+
+def test_triple_q_learns_what_its_slow_version_learns():
+    largest = 0.0
+    for task, episodes, bonus, _ in problems():
+        agent, few, episodes = (
+            es.TripleQ(task, 30, bonus / 1000),
+            30,
+            episodes[:18],
+        )  # a frame has ⌈30^0.6⌉ = 8 episodes
+        for (states, actions), (policy, lam) in zip(
+            episodes, slow.triple_q(task, episodes, few, bonus / 1000), strict=True
+        ):
+            plan = agent.plan()
+            np.testing.assert_allclose(plan.policy.table(), policy, atol=1e-8)
+            assert plan.lam == pytest.approx(lam, abs=1e-8)
+            agent.learn(es.Episode(states, actions))
+            largest = max(largest, lam)
+    assert largest > 0.05

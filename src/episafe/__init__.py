@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 from episafe import certify
 from episafe.agents.base import Agent
 from episafe.agents.dope import DOPE
+from episafe.agents.epsmix import EpsMix
 from episafe.agents.fixed import Fixed
+from episafe.agents.ghosh2022 import Ghosh2022
 from episafe.agents.ghosh2024 import Ghosh2024
+from episafe.agents.lsvi_ucb import LSVIUCB
 from episafe.agents.opse import OPSE
 from episafe.agents.optcmdp import OptCMDP
 from episafe.agents.optcmdp_bonus import OptCMDPBonus
@@ -17,6 +20,8 @@ from episafe.agents.optpess_lp import OptPessLP
 from episafe.agents.optpess_primaldual import OptPessPrimalDual
 from episafe.agents.optprimaldual import OptPrimalDual
 from episafe.agents.rollout import Rollout
+from episafe.agents.stepmix import StepMix
+from episafe.agents.triple_q import TripleQ
 from episafe.deployment.audit import audit
 from episafe.deployment.episode_export import export_episodes
 from episafe.deployment.opening import open  # es.open, never imported by itself
@@ -53,6 +58,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DOPE",
+    "LSVIUCB",
     "OPSE",
     "Agent",
     "Alarm",
@@ -63,8 +69,10 @@ __all__ = [
     "Deployment",
     "Doubling",
     "Episode",
+    "EpsMix",
     "Every",
     "Fixed",
+    "Ghosh2022",
     "Ghosh2024",
     "GymCMDP",
     "InUse",
@@ -89,8 +97,10 @@ __all__ = [
     "SampledCMDP",
     "SampledTask",
     "Sections",
+    "StepMix",
     "TablePolicy",
     "Task",
+    "TripleQ",
     "VectorGymCMDP",
     "WarmStart",
     "audit",

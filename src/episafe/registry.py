@@ -281,6 +281,47 @@ REGISTRY: dict[str, Entry] = {
             "episafe.agents.optpess_primaldual:OptPessPrimalDual", COUNTED, lambda _: {"bonus": 0.001}, options=TERMS
         ),
     ),
+    "lsvi-ucb": Entry(
+        "LSVI-UCB (Jin et al. 2020): knows of no constraint, violates; what reward alone would earn",
+        "LSVI-UCB",
+        story="(Jin et al. 2020) knows of no constraint: the reference that says what reward alone would earn.",
+        falls_back=False,
+        mdp=Build("episafe.agents.lsvi_ucb:LSVIUCB", COUNTED, lambda _: {"bonus": 0.001}, options=TERMS),
+    ),
+    "ghosh2022": Entry(
+        "after Ghosh et al. 2022: softmax policies for a multiplier stepped once an episode; violates",
+        "Ghosh et al. 2022",
+        story="(after Ghosh et al. 2022) is the softmax planner, optimistic in the utility too, for a multiplier that "
+        "is stepped once an episode; violations of some episodes are made good in others, by its theorem.",
+        proved="soft",
+        falls_back=False,
+        mdp=Build("episafe.agents.ghosh2022:Ghosh2022", COUNTED, lambda _: {"bonus": 0.001}, options=TERMS),
+    ),
+    "epsmix": Entry(
+        "after Li et al. 2023: a coin between a candidate and the incumbent, by bounds with empirical variances",
+        "EpsMix",
+        story="(after Li et al. 2023) tosses a coin between a candidate and the incumbent before the episode, as often "
+        "for the candidate as a lower bound of its utility allows. What a candidate does by itself is not bounded.",
+        proved="zero",
+        mdp=Build("episafe.agents.epsmix:EpsMix", ("replan",), lambda _: {"bonus": 0.003}, options=TERMS),
+    ),
+    "stepmix": Entry(
+        "after Li et al. 2023: the incumbent for the first steps, a candidate after them; a Markov policy",
+        "StepMix",
+        story="(after Li et al. 2023) deploys Markov policies that follow the incumbent for the first steps and a "
+        "candidate after them, as soon as a lower bound of the utility allows.",
+        proved="zero",
+        mdp=Build("episafe.agents.stepmix:StepMix", ("replan",), lambda _: {"bonus": 0.003}, options=TERMS),
+    ),
+    "triple-q": Entry(
+        "Triple-Q (Wei et al. 2022): Q-learning and a queue of what is owed, no model; violates",
+        "Triple-Q",
+        story="(Wei et al. 2022) learns Q-values of reward and utility and keeps no model; violations of some episodes "
+        "are made good in others, by its theorem.",
+        proved="soft",
+        falls_back=False,
+        mdp=Build("episafe.agents.triple_q:TripleQ", COUNTED, lambda _: {"bonus": 0.0001}, options=("bonus",)),
+    ),
     "uniform": Entry(
         "every action alike",
         "Uniform policy",

@@ -1,6 +1,5 @@
 """OptPess-LP, after Liu et al. 2021: optimistic in the reward, pessimistic in the utility, on the estimated kernel."""
 
-import math
 from typing import ClassVar
 
 import numpy as np
@@ -55,8 +54,7 @@ class OptPessLP(Agent):
         task, counts = self.task, self.learner
         H, S, A = task.reward.shape
         said, scale = counts.confidence, 1 + S * H
-        log_term = math.log(16 * S**2 * A * H * said.num_episodes / said.delta)
-        beta = said.bonus * np.sqrt(log_term / np.maximum(counts.visits, 1))
+        beta = said.bonus * np.sqrt(said.log_term(16 * S**2 * A * H) / np.maximum(counts.visits, 1))
         reward, utility = task.reward + (scale + 4 * H * scale / self._slack) * beta, task.utility - scale * beta
         model = counts.kernel(), reward, utility
         known = policy_values(*model, task.safe_policy.table(), task.initial_state)[1]

@@ -51,8 +51,8 @@ class OptPessPrimalDual(Agent):
         task, known, k = self.task, self.learner, self.num_learned + 1
         H, S, A = task.reward.shape
         said = known.confidence
-        log_term = math.log(16 * S**2 * A * H * said.num_episodes / said.delta)
-        bonus = (1 + S * H) * said.bonus * np.sqrt(log_term / np.maximum(known.visits, 1))
+        beta = said.bonus * np.sqrt(said.log_term(16 * S**2 * A * H) / np.maximum(known.visits, 1))
+        bonus = (1 + S * H) * beta
         lam = known.lam / (self._slack * H * math.sqrt(k))
 
         def greedy(h: int, Q: Array) -> Array:

@@ -19,19 +19,25 @@ class Confidence:
     """What a published radius is made of beside the counts.
 
     Attributes:
-        num_episodes: K, in its logarithms.
+        num_episodes: K, in its logarithms; None where they have none.
         delta: δ, the probability with which it may fail.
         bonus: by which every bonus is multiplied; at 1 it is the published one.
     """
 
-    num_episodes: int
+    num_episodes: int | None
     delta: float
     bonus: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "num_episodes", as_whole("num_episodes", self.num_episodes, 1))
+        if self.num_episodes is not None:
+            object.__setattr__(self, "num_episodes", as_whole("num_episodes", self.num_episodes, 1))
         object.__setattr__(self, "delta", as_probability("delta", self.delta))
         object.__setattr__(self, "bonus", as_scale("bonus", self.bonus))
+
+    def log_term(self, count: float) -> float:
+        """ln(count·K/δ)."""
+        assert self.num_episodes is not None
+        return math.log(count * self.num_episodes / self.delta)
 
 
 @dataclass(frozen=True)
@@ -54,13 +60,13 @@ class Radius:
     @classmethod
     def authors(cls, task: Task, num_episodes: int, delta: float = 0.05, bonus: float = 1.0) -> "Radius":
         """Bura et al.'s own: min{1, √(4p̂(1−p̂)L/(n∨1)) + 14L/(3(n∨1))} times `bonus`, L = ln(2SAHK/δ)."""
-        log_term = math.log(2 * _num_triples(task) * num_episodes / delta)
+        log_term = Confidence(num_episodes, delta, bonus).log_term(2 * _num_triples(task))
         return cls(bonus * math.sqrt(4 * log_term), bonus * 14 * log_term / 3, bonus)
 
     @classmethod
     def efroni(cls, task: Task, said: Confidence) -> "Radius":
         """After Efroni et al.: 2√(p̂(1−p̂)L/(n∨1)) + 14L/(3(n∨1)) times `bonus`, L = ln(6SAHK/δ)."""
-        log_term = math.log(6 * _num_triples(task) * said.num_episodes / said.delta)
+        log_term = said.log_term(6 * _num_triples(task))
         return cls(said.bonus * 2 * math.sqrt(log_term), said.bonus * 14 * log_term / 3)
 
 
@@ -128,7 +134,8 @@ class TransitionCounts:
 
     def settings(self) -> dict[str, str | int | float]:
         """K, δ and the multiplier, where radii are made of them."""
-        return {} if self._confidence is None else asdict(self._confidence)
+        said = {} if self._confidence is None else asdict(self._confidence)
+        return {name: value for name, value in said.items() if value is not None}
 
     def arguments(self) -> dict[str, Any]:
         """The same, as an agent is given them."""
