@@ -34,6 +34,11 @@ def amounts(value: Any) -> Array:
     return np.atleast_1d(np.asarray(value, dtype=np.float64))
 
 
+def shown(value: Amount) -> str:
+    """Six digits of a number, or of each of several."""
+    return ", ".join(f"{number:.6g}" for number in amounts(value).tolist())
+
+
 def every_constraint(value: Amount, num_constraints: int) -> Amount:
     """The same number for each of several constraints, (m,); what has one each, or is of one constraint, as it is."""
     return np.full(num_constraints, value) if num_constraints > 1 and np.ndim(value) == 0 else value

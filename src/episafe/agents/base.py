@@ -4,6 +4,7 @@ The base owns which plan is in force, when to plan again, the last resort, and h
 """
 
 import inspect
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -13,17 +14,19 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from episafe.agents import plan_arrays
+from episafe.agents.changes import Begun, Change, changed_constants, changed_limits
 from episafe.certify.base import INCUMBENT, require_free_name
 from episafe.certify.ledger import Ledger
 from episafe.errors import InvalidEpisode
+from episafe.kernels.mixing import admits_all
 from episafe.learning.policy_arrays import PolicyArrays, restored_policies
 from episafe.learning.regression import AnyRegression
 from episafe.learning.replanning import Every, Replanning
-from episafe.problems.policy import Component, Policy
+from episafe.problems.policy import Component, MixturePolicy, Policy
 from episafe.storage.atomic_files import read_arrays, write_arrays
 from episafe.storage.json_values import as_text, from_text
 from episafe.storage.state_reader import Saved, State, under
-from episafe.types import HELD, Amount, Array, Level, Plan, every_constraint
+from episafe.types import HELD, Amount, Array, Level, Plan, amounts, every_constraint, shown
 
 VERSION = 3  # of the names and meanings of the entries of a state
 STORABLE = "give it the methods _learned_state and _restore_learned (see agents/dope.py)"
@@ -47,6 +50,8 @@ class Agent(ABC):
             `check_length`, `state`, `restored`, `settings` and `arguments`: a `SoftmaxPlanner`, a `RegressionLearner`.
         round: that the plan in force was, or the next one is, made for; 0 unless arms change.
         candidates: the policies that it was given to try, by their names.
+        promoted: the name of what acts when nothing else may: a policy that is proved, or the incumbent.
+        changes: of threshold, slack and constants since it was built, in their order.
     """
 
     name: ClassVar[str]
@@ -73,6 +78,9 @@ class Agent(ABC):
         self.information_then: Array = np.zeros(0)
         self.num_runs = 0  # by `run`, which draws other random numbers in each
         self.candidates: dict[str, Policy] = {}
+        self.promoted = INCUMBENT
+        self.changes: list[Change] = []
+        self._begun: Begun | None = None  # as it was built, once it is changed
         self.logs: list[str] = []  # SHA-256 of those learned: one that is learned twice would count twice
 
     def plan(self, round: int | None = None) -> Any:
@@ -121,7 +129,7 @@ class Agent(ABC):
         require_free_name(name, policy, {**self.candidates, INCUMBENT: self.task.safe_policy})
         self.candidates = {**self.candidates, name: Component(policy, name)}
         self.begin_candidate(name)
-        self._learned = self._learned or self._plan is not None  # so that it plans anew
+        self._plan_anew()
 
     def hold_candidates(self) -> None:
         """Take the candidates of an agent that was not used yet off trial, until `begin_candidate` is told of each."""
@@ -152,6 +160,97 @@ class Agent(ABC):
     def _ledger(self) -> Ledger | None:
         """What holds the policies on trial, where there are some."""
         return None
+
+    def bounds(self) -> dict[str, Any]:
+        """What is proved of each policy on trial, by its name; nothing where only whole plans are proved."""
+        return {}
+
+    def require_promotable(self, name: str) -> None:
+        """Refuse what cannot act when nothing else may: only the incumbent, and what is proved, can."""
+        if self._ledger() is None:
+            raise ValueError(
+                f"{self.label} has no policies on trial that could be promoted: use es.Rollout, or es.OPSE with "
+                "es.certify.Observation()"
+            )
+        bounds = self.bounds()
+        if name not in bounds:
+            raise ValueError(f"no policy {name!r} is on trial: there are {', '.join(bounds)}")
+        if name != INCUMBENT and not admits_all(bounds[name], self.task.limits):
+            raise ValueError(
+                f"{name!r} is proved to have {shown(bounds[name])}, below the threshold {shown(self.task.limits)}: "
+                "only what is certified can be promoted"
+            )
+
+    def promote(self, name: str) -> None:
+        """Let a certified policy act when nothing else may, or the incumbent again. No δ is spent or refunded."""
+        self.require_promotable(name)
+        self._promote(name)
+        self._plan_anew()
+
+    def _promote(self, name: str) -> None:
+        self.promoted = name
+        ledger = self._ledger()
+        if ledger is not None:
+            ledger.pin(name)
+
+    def require_withdrawable(self, name: str) -> None:
+        """Refuse what is not on trial."""
+        if name == INCUMBENT:
+            raise ValueError("the incumbent pays for all trials and cannot be withdrawn: open with new_incumbent=…")
+        if name not in self.bounds() or self._ledger() is None:
+            raise ValueError(f"no policy {name!r} is on trial: there are {', '.join(self.bounds()) or 'none'}")
+
+    def withdraw(self, name: str) -> None:
+        """End the trial of a policy: what was proved of it counts no more, and its δ_j stays spent."""
+        self.require_withdrawable(name)
+        if self.promoted == name:
+            self._promote(INCUMBENT)
+        self._withdraw(name)
+        self._plan_anew()
+
+    def as_change(self, threshold: Any = None, slack: Any = None, constants: Any = None) -> Change:
+        """A change of what is given, checked; nothing is changed yet."""
+        own = self._own_constants()
+        others = {} if constants is None or own is None else changed_constants(own, constants)
+        self._require_changeable(constants)
+        limits = changed_limits(self.task, self._proved_of_incumbent(), threshold, slack)
+        if all(map(_is_of, self.task.constraints, *limits)) and not others:
+            raise ValueError("nothing would change: give another threshold, slack or constants")
+        self.task.with_limits(*limits)
+        return Change(*limits, others)
+
+    def change(self, change: Change) -> list[str]:
+        """Go on with another threshold, slack or constants; what does not survive that, in words.
+
+        Every bound survives, and so does every sequence, with its δ_j. What no longer reaches the threshold is on trial
+        again, and is not promoted any more.
+        """
+        b, before = self.task.limits, self.bounds()
+        limits = changed_limits(self.task, self._proved_of_incumbent(), change.thresholds, change.slacks)
+        self._begun = self._begun or Begun(
+            self.task, self._own_constants(), self.fingerprint(), self.fingerprint_but_incumbent(), self._identity()
+        )
+        self.task = self.task.with_limits(*limits)
+        own = self._own_constants()
+        self._rebuild(self.task, own.replace(**change.constants) if own is not None and change.constants else own)
+        self._change_limit()
+        self.changes = [*self.changes, change]
+        proved = {name: bound for name, bound in before.items() if name != INCUMBENT and admits_all(bound, b)}
+        lost = [name for name, bound in proved.items() if not admits_all(bound, self.task.limits)]
+        below = f"is below {shown(self.task.limits)}"
+        dropped = [f"{name} acts alone no more: its bound {shown(before[name])} {below}" for name in lost]
+        if self.promoted in lost:
+            dropped.append(f"{self.promoted} is promoted no more")
+            self._promote(INCUMBENT)
+        self._plan_anew()
+        return dropped
+
+    def _proved_of_incumbent(self) -> Array:
+        """What the incumbent is known to have of each constraint at least: b, or what its own episodes have proved."""
+        return np.maximum(amounts(self.task.limits), amounts(self.bounds().get(INCUMBENT, self.task.limits)))
+
+    def _plan_anew(self) -> None:
+        self._learned = self._learned or self._plan is not None
 
     def expect(self, plan: Any, deployment: int, component: int | None = None) -> None:
         """A session has deployed a plan, and will say by this number what came of it, if it is ever told.
@@ -241,11 +340,15 @@ class Agent(ABC):
 
         Their numbers are not given again, and what a certificate has spent on them stays spent.
         """
+        self._promote(INCUMBENT)
         self._plan = replace(self._incumbent(reason), id=num_plans - 1)
         self._put_in_force(self._incumbent(reason))
 
     def incumbent_plan(self, reason: str, round: int | None = None) -> Any:
-        """The incumbent as a plan that is not put in force, number −1: what is deployed when nothing else may be."""
+        """What is deployed when nothing else may be, as a plan that is not put in force, number −1: the incumbent, or
+        what was promoted."""
+        if promoted := self._promoted_plan(reason, HELD):
+            return promoted
         policy = self.task.incumbent_policy(self._as_round(round))
         nothing = every_constraint(np.nan, self.task.num_constraints)
         return self.task.as_plan(policy, "safe", np.nan, nothing, self.level_ahead, reason, HELD)
@@ -312,12 +415,17 @@ class Agent(ABC):
         return {name: said[name] if name in said else getattr(self, name) for name in names}
 
     def fingerprint(self) -> str:
-        """SHA-256 over the settings and what the task tells; of functions, what they say of the initial state."""
+        """SHA-256 over the settings and what the task tells, as it was built; of functions, what they say of the
+        initial state."""
+        if self._begun is not None:
+            return self._begun.fingerprint
         said = [type(self).__name__, self._identity()]
         return plan_arrays.fingerprint(said, self.task.numbers([self.task.safe_policy, *self._own_policies()]))
 
     def fingerprint_but_incumbent(self) -> str:
         """The same without the incumbent: what stays the same where a person has replaced that, and nothing else."""
+        if self._begun is not None:
+            return self._begun.fingerprint_but_incumbent
         said = [type(self).__name__, {name: one for name, one in self._identity().items() if name != "safe_policy"}]
         return plan_arrays.fingerprint(said, self.task.numbers(self._own_policies()))
 
@@ -337,6 +445,7 @@ class Agent(ABC):
         said = {"version": VERSION, "fingerprint": self.fingerprint(), "settings": settings}
         then = {"information_then": self.information_then, "learned": self._learned, "round": self.round}
         own = {"num_runs": self.num_runs, "logs": np.array(self.logs, dtype=np.str_), **self._awaited_state()}
+        own |= self._life_state()
         return under("agent", {**said, **then, **own}) | learned | plans | policies.state()
 
     def restore(self, state: Mapping[str, Any] | str | Path) -> None:
@@ -356,6 +465,7 @@ class Agent(ABC):
 
     def _restore(self, saved: Saved) -> None:
         agent = saved.under("agent")
+        promoted = self._restore_life(agent)
         regression = self._restore_learned(saved)
         policies = restored_policies(saved, self.task, regression, self._own_policy(), self.candidates)
         self._restore_plans(saved, policies, plan_arrays.restored(saved, policies, self.task))
@@ -364,7 +474,36 @@ class Agent(ABC):
         self._learned, self.round = bool(agent.flags("learned", ())), agent.whole("round")
         self.num_runs, self.logs = agent.whole("num_runs"), agent.texts("logs", (None,)).tolist()
         self._restore_awaited(agent)
+        if promoted not in (INCUMBENT, *self.bounds()):
+            agent.refuse("life", f"has {promoted!r} promoted, which is not on trial")
+        self._promote(promoted)
         saved.end()
+
+    def _life_state(self) -> State:
+        """What was promoted and changed; nothing where nothing was."""
+        if self.promoted == INCUMBENT and not self.changes:
+            return {}
+        said = {"promoted": self.promoted, "changes": [change.as_json() for change in self.changes]}
+        return {"life": np.array(json.dumps(said))}
+
+    def _restore_life(self, saved: Saved) -> str:
+        """Begin anew as it was built, make the changes of a state, and return what is promoted in it."""
+        promoted, changes = INCUMBENT, list[Change]()
+        if saved.has("life"):
+            try:
+                said = json.loads(saved.text("life"))
+                promoted, changes = str(said["promoted"]), [Change.read(one) for one in said["changes"]]
+                self._require_changeable(None)
+            except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+                saved.refuse("life", f"cannot be read ({error})")
+        if self._begun is not None:
+            self.task = self._begun.task
+            self._rebuild(self.task, self._begun.constants)
+        self.promoted, self.changes = INCUMBENT, []
+        self._begin_trials()
+        for change in changes:
+            self.change(change)
+        return promoted
 
     def _awaited_state(self) -> State:
         """Numbers, plans and reports of the deployments that are awaited; "" where there is no report yet."""
@@ -425,7 +564,20 @@ class Agent(ABC):
                 raise
             return self._incumbent(f"planning failed: {type(error).__name__}: {error}", failed=True)
 
+    def _promoted_plan(self, reason: str, number: int = 0, failed: bool = False) -> Plan | None:
+        """What was promoted, on its bound, while that reaches the threshold; else None, and the incumbent acts."""
+        if self.promoted == INCUMBENT:
+            return None
+        bound = self.bounds().get(self.promoted)
+        if bound is None or not admits_all(bound, self.task.limits):
+            return None
+        policy = MixturePolicy([self.policy_named(self.promoted)], [1.0], [self.promoted])
+        return Plan(policy, "search", np.nan, bound, self.level_ahead, reason, number, failed)
+
     def _incumbent(self, reason: str, utility_bound: Amount = np.nan, failed: bool = False) -> Plan:
+        """The incumbent, or what was promoted."""
+        if promoted := self._promoted_plan(reason, failed=failed):
+            return promoted
         facts = ("safe", np.nan, utility_bound, self.level_ahead, reason, 0, failed)
         made: Plan = self.task.as_plan(self.task.incumbent_policy(self.round), *facts)
         return made
@@ -473,6 +625,29 @@ class Agent(ABC):
         """Begin as if no candidate had been put on trial."""
         return
 
+    def _withdraw(self, name: str) -> None:
+        """End the trial of a policy, which is on trial."""
+        raise NotImplementedError(f"{self.label} has no policies on trial")
+
+    def _require_changeable(self, constants: Any) -> None:
+        """Refuse a change where what was proved would not survive it."""
+        raise ValueError(
+            f"what {self.label} has proved rests on its threshold and constants, and would not survive a change: begin "
+            "a new folder, and let it learn the episodes of this one, es.learn_log; or use es.certify.Observation()"
+        )
+
+    def _own_constants(self) -> Any:
+        """The constants that it plans by, where it has some."""
+        return None
+
+    def _rebuild(self, task: Any, constants: Any) -> None:
+        """Go on with this task and these constants; nothing may be changed in place."""
+        return
+
+    def _change_limit(self) -> None:
+        """Tell the certificate of the limit of the task."""
+        return
+
     def _begin_trial(self, candidate: Policy) -> None:
         """Put a candidate on trial, which was checked."""
         return
@@ -482,7 +657,9 @@ class Agent(ABC):
         return self.replan.due(self.information_then, self._information())
 
     def _identity(self) -> dict[str, Any]:
-        """What must be the same for a stored state to make sense, beside the numbers of the task."""
+        """What must be the same for a stored state to make sense, beside the numbers of the task; as it was built."""
+        if self._begun is not None:
+            return self._begun.identity
         return {**self.settings(), **self.task.identity()}
 
     def _own_policies(self) -> list[Policy]:
@@ -522,3 +699,7 @@ class Agent(ABC):
     def _restore_plans(self, saved: Saved, policies: list[Policy], plans: list[Any]) -> None:
         """Replace the plans, and what else refers to the stored `policies`; nothing may be changed in place."""
         self._plan = plans[-1] if plans else None
+
+
+def _is_of(constraint: Any, threshold: float, slack: float | None) -> bool:
+    return bool((constraint.threshold, constraint.slack) == (threshold, slack))

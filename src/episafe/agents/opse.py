@@ -9,7 +9,7 @@ import numpy as np
 from episafe.agents.base import Agent
 from episafe.agents.plan_arrays import fingerprint
 from episafe.certify import Certifier, Model
-from episafe.certify.base import AT_LEAST, Deployment, Outcome
+from episafe.certify.base import AT_LEAST, INCUMBENT, Deployment, Outcome
 from episafe.certify.ledger import Ledger
 from episafe.errors import InvalidEpisode
 from episafe.kernels.mixing import admits
@@ -171,6 +171,8 @@ class OPSE(Agent):
         """The plan that a certificate allows; the check is made here once more."""
         if found.source != "safe" and not admits(found.utility_bound, self.task.threshold):
             return self._incumbent("the certificate does not reach the threshold", found.utility_bound)
+        if found.source == "safe" and self.promoted != INCUMBENT:
+            return self._incumbent(found.reason)
         policy = as_policy(found.policy)  # a certifier of somebody else may deploy any
         return Plan(policy, found.source, found.lam, found.utility_bound, self.level, found.reason)
 
@@ -204,6 +206,24 @@ class OPSE(Agent):
 
     def _begin_trials(self) -> None:
         self.certificate = self.certifier.begin(self.task)
+
+    def _withdraw(self, name: str) -> None:
+        self.certificate.withdraw(name)
+
+    def _require_changeable(self, constants: Any) -> None:
+        if not hasattr(self.certificate, "change"):
+            super()._require_changeable(constants)
+        if constants is not None:
+            self.planner.changed(self.task, constants)
+
+    def _own_constants(self) -> Constants:
+        return self.constants
+
+    def _rebuild(self, task: Any, constants: Constants) -> None:
+        self.constants, self.learner = constants, self.planner.changed(task, constants)
+
+    def _change_limit(self) -> None:
+        self.certificate.change(self.task)
 
     def _begin_trial(self, candidate: Policy) -> None:
         self.certificate.add(candidate)
@@ -296,8 +316,6 @@ class OPSE(Agent):
         super()._restore_plans(saved, policies, plans)
         if self.certificate is None:
             return
-        self.certificate = self.certifier.begin(self.task)
-        assert self.certificate is not None
         self.certificate.restore(saved.under("certificate"), policies)
         reports = saved.under("reports")
         said = reports.whole("with_utilities", -1, 2)

@@ -133,7 +133,9 @@ class Rollout(Agent):
 
     def _propose(self) -> Plan:
         found = self.race.deployment()
-        if found.source != "safe" and not admits(found.utility_bound, self.task.threshold):
+        if found.source == "safe":
+            return self._incumbent(found.reason)
+        if not admits(found.utility_bound, self.task.threshold):
             return self._incumbent("the certificate does not reach the threshold", found.utility_bound)
         return Plan(found.policy, found.source, found.lam, found.utility_bound, self.level, found.reason)
 
@@ -160,6 +162,16 @@ class Rollout(Agent):
     def _begin_trial(self, candidate: Policy) -> None:
         self.race.add(candidate)
 
+    def _withdraw(self, name: str) -> None:
+        self.race.withdraw(name)
+
+    def _require_changeable(self, constants: Any) -> None:
+        if constants is not None:
+            raise ValueError("a rollout has no constants: change its threshold or slack")
+
+    def _change_limit(self) -> None:
+        self.race.change(self.task)
+
     def _learned_state(self, policies: PolicyArrays) -> State:
         rows = {"planned": _as_array(self._planned), "deployed": _as_array(self._deployed)}
         return under("race", self.race.state(policies)) | under("rows", rows)
@@ -169,7 +181,6 @@ class Rollout(Agent):
 
     def _restore_plans(self, saved: Saved, policies: list[Policy], plans: list[Any]) -> None:
         super()._restore_plans(saved, policies, plans)
-        self._begin_trials()
         self.race.restore(saved.under("race"), policies)
         self._planned, self._deployed = (self._restored(saved.under("rows"), name) for name in ("planned", "deployed"))
 

@@ -96,6 +96,7 @@ class Ledger:
         self.names = [INCUMBENT] + [""] * (num_rows - 1)
         self.num_candidates = 0
         self._num_shared = num_rows  # rows that a new proposal may take over
+        self._pinned = 0  # the row of what was promoted, which none takes over; the incumbent's where nothing was
         self._tails: list[list[Entry]] = [[] for _ in range(num_rows)]
         self._lost: list[set[int]] = [set() for _ in range(num_rows)]
         self._settled_plan = [NO_ID] * num_rows  # of the last deployment before the tail
@@ -136,6 +137,26 @@ class Ledger:
             self._lost.append(set())
             self._settled_plan.append(NO_ID)
 
+    def change(self, threshold: float, known: float | None) -> None:
+        """Another threshold, and another bound of the incumbent where it is known; what is proved does not depend on
+        them. The grid of means stays: a point that began late would prove too much.
+        """
+        self.threshold = threshold
+        self.trials.lower[0] = self.trials.lower[0] if known is None else known
+
+    def pin(self, name: str) -> None:
+        """Keep the row of this policy from being taken over."""
+        self._pinned = self.names.index(name)
+
+    def withdraw(self, name: str) -> int:
+        """End the trial of a policy: nothing is proved of it any more, and its δ_j stays spent. Its row."""
+        i = self.names.index(name)
+        self.trials.in_use[i], self.trials.lower[i], self.policies[i], self.names[i] = 0, self.least_total, None, ""
+        self.trials.absent[i], self._tails[i], self._lost[i], self._settled_plan[i] = 0, [], set(), NO_ID
+        self.trials.newest[0] *= int(self.trials.newest[0] != i)
+        self._pinned *= int(self._pinned != i)
+        return i
+
     def lose(self, num_candidates: int) -> None:
         """End all trials; up to so many candidates that nobody knows of keep their δ_j."""
         n = len(self.policies)
@@ -143,6 +164,7 @@ class Ledger:
         self.policies[1:], self.names[1:] = [None] * (n - 1), [""] * (n - 1)
         self._tails, self._lost = [[] for _ in range(n)], [set() for _ in range(n)]
         self.num_candidates += num_candidates
+        self._pinned = 0
 
     def forecast(self, i: int) -> float:
         """About how many more episodes it takes until L ≥ b in row i, at its present weight; 0 if it is, ∞ if never.
@@ -181,7 +203,7 @@ class Ledger:
 
     def expect(self, deployment: int, rows: Sequence[int], plan: int = NO_ID) -> None:
         """A deployment of these rows is made. Until it is reported it counts at its worst: q = 1, X = 0."""
-        for i in filter(self._has_sequence, rows):
+        for i in filter(self._has_sequence, dict.fromkeys(rows)):
             self._tails[i].append(Entry(deployment, plan))
             self._settle(i)
 
@@ -197,14 +219,16 @@ class Ledger:
         """What came of a deployment. One that was made before a row began does not count for it.
 
         Where it is only known of which plan it was (`named` is False), the reports of that plan may be in any order, so
-        that only prefixes with all or none of its deployments prove anything.
+        that only prefixes with all or none of its deployments prove anything. A policy that is a component twice has
+        the sum of its shares: one episode is one factor.
         """
         if utility < self.least_total - TOLERANCE * max(abs(self.threshold), 1.0):
             self._become_void(utility)
         utility = max(utility, self.least_total)  # up to rounding, or nothing is proved any more
-        for i, share in zip(rows, shares, strict=True):
-            if i == NOT_ON_TRIAL:
+        for i in dict.fromkeys(rows):
+            if i == NOT_ON_TRIAL or not self.trials.in_use[i]:
                 continue
+            share = min(sum(one for row, one in zip(rows, shares, strict=True) if row == i), 1.0)
             if not self._has_sequence(i) or (deployment is None and not self._tails[i]):
                 credit(self.trials, i, share, utility, reward)
             elif self._enter(i, deployment, share, utility, named):
@@ -228,7 +252,7 @@ class Ledger:
 
     def _has_sequence(self, i: int) -> bool:
         """Whether row i is proved by what is reported: all but an incumbent whose bound is known."""
-        return i != NOT_ON_TRIAL and bool(self.trials.log_term[i] > 0)
+        return i != NOT_ON_TRIAL and bool(self.trials.in_use[i]) and bool(self.trials.log_term[i] > 0)
 
     def _enter(self, i: int, deployment: int | None, share: float, utility: float, named: bool) -> bool:
         """Write a report into its place in the order of deployments; False where it has none."""
@@ -357,7 +381,7 @@ class Ledger:
         return next((i for i, on_trial in enumerate(self.policies) if on_trial is policy), NOT_ON_TRIAL)
 
     def _row(self) -> int:
-        """A free row, or that of the policy of least score − (b − L)₊, never the incumbent's."""
+        """A free row, or that of the policy of least score − (b − L)₊, never the incumbent's, nor what was promoted."""
         trials = self.trials
         free = np.flatnonzero(trials.in_use[: self._num_shared] == 0)
         if len(free):
@@ -365,7 +389,8 @@ class Ledger:
         shortfall = np.maximum(self.threshold - trials.lower, 0)
         trials.newest[0] = 0  # the newest one is now judged by what it did
         worth = np.array([score(trials, i) for i in range(self._num_shared)]) - shortfall[: self._num_shared]
-        return 1 + int(np.argmin(worth[1:]))
+        worth[:1] = worth[self._pinned : self._pinned + 1] = np.inf
+        return int(np.argmin(worth))
 
 
 @dataclass(slots=True)

@@ -222,6 +222,17 @@ class ObservationCertificate:
         self.ledger.credit(*weighed)
         self.num_episodes += 1
 
+    def change(self, task: AnyTask) -> None:
+        """Go on with another threshold or slack: what is proved of a policy depends on neither."""
+        self.task = task
+        self.ledger.change(task.threshold, task.threshold + known_slack(task))
+
+    def withdraw(self, name: str) -> None:
+        """End the trial of a policy; if it was the newest, another is asked for."""
+        if self.ledger.withdraw(name) and not self.ledger.trials.newest[0]:
+            self.trial_began = self.trial_ends = self.num_episodes
+            self.promised = math.nan
+
     def lose(self, num_candidates: int) -> None:
         """End all trials: deployments are lost, and with them up to so many candidates, whose δ_j stay spent."""
         self.ledger.lose(num_candidates)

@@ -64,6 +64,19 @@ class Race:
             for flags in (self.dropped, self.passed, self.certified)
         )
 
+    def change(self, task: RolloutTask) -> None:
+        """Go on with another threshold or slack: what is proved of a policy depends on neither. Who was given up is
+        judged anew."""
+        self.task = task
+        self.ledger.change(task.threshold, task.known)
+        self.dropped = self.ledger.trials.in_use == 0
+        self._judge()
+
+    def withdraw(self, name: str) -> None:
+        """End the trial of a candidate."""
+        i = self.ledger.withdraw(name)
+        self.dropped[i], self.certified[i] = True, False
+
     def deployment(self) -> Deployment:
         """Who is tried next, at the largest weight that the check allows; else who acts alone."""
         if self.ledger.void:
@@ -94,6 +107,10 @@ class Race:
         shares = [float(k == component) for k in range(len(rows))]
         self.ledger.credit(deployment, rows, shares, utility, reward)
         see(self.seen[rows[component]], np.array([utility, reward]))
+        self._judge()
+
+    def _judge(self) -> None:
+        """Who is certified now, who is passed by that, and who is given up."""
         certified = self.ledger.trials.lower >= self.task.threshold
         certified[0] = False
         if (certified & ~self.certified).any():

@@ -18,7 +18,7 @@ import numpy as np
 from episafe.deployment.agent_recipe import agent_of, is_certified
 from episafe.deployment.batch_frames import fill, sampled_reports
 from episafe.deployment.folder import AUDITED, FORMAT, LOG, PROBLEM, check_file, read_head
-from episafe.deployment.frame_kinds import Kind, marks
+from episafe.deployment.frame_kinds import Kind, change_of, marks
 from episafe.deployment.incumbent_identity import WatchedIncumbent
 from episafe.deployment.journal import check_begin
 from episafe.deployment.recorded_plans import (
@@ -66,6 +66,7 @@ class Audit:
         settings: of the agent.
         incumbent: what its user called it when the journal was begun; "" if it is known by what it does.
         replaced: why the incumbent was replaced, each time.
+        changes: what people promoted, withdrew and changed, and why, in order.
         versions: that began the journal.
         later_versions: that went on with it, where they are others.
         head_at: the line whose hash was kept elsewhere; None if none was given.
@@ -90,6 +91,7 @@ class Audit:
     settings: dict[str, Any] = field(default_factory=dict)
     incumbent: str = ""
     replaced: list[str] = field(default_factory=list)
+    changes: list[str] = field(default_factory=list)
     versions: dict[str, Any] = field(default_factory=dict)
     later_versions: list[dict[str, Any]] = field(default_factory=list)
     head_at: int | None = None
@@ -242,6 +244,7 @@ def _go_through(folder: Path, told: dict[str, Any], agent: Any, result: Audit) -
     changes = [frame.notes for frame in frames if frame.kind == Kind.CHANGE]
     result.later_versions = [said_versions(notes) for notes in changes if notes.get("what") == "versions"]
     result.replaced = [notes.get("reason", "") for notes in changes if notes.get("what") == "incumbent"]
+    result.changes = [said for frame in frames if (said := change_of(frame.kind, frame.notes))]
     certified = is_certified(told) if agent is None else agent.certified
     walk = _walk(Recorded, folder, told, result, Unbuilt(), certified=certified)
     try:

@@ -1,8 +1,8 @@
 """Kinds of frames, and which of them are lines of the audit trail too. docs/journal.md has what each of them holds."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from episafe.storage.audit_trail import Trail
 from episafe.storage.frames import Frame
@@ -23,7 +23,9 @@ class Kind(IntEnum):
     RESUME = 10  # a person lets the agent explore again
     ABANDON = 11  # a deployment that will never be reported
     CANDIDATE = 12  # a policy that is on trial from here on, by its name
-    CHANGE = 14  # other versions write from here on, or a person has replaced the incumbent
+    PROMOTE = 13  # what acts from here on when nothing else may, by its name
+    CHANGE = 14  # other versions write from here on, or a person has changed settings or replaced the incumbent
+    WITHDRAW = 15  # a policy whose trial ends here, by its name
     LOST = 16  # what a repair dropped: numbers up to here were given, and only the incumbent is deployed
 
 
@@ -34,13 +36,28 @@ EVENTS = {
     Kind.RESUME: "resume",
     Kind.ABANDON: "abandon",
     Kind.CANDIDATE: "candidate",
+    Kind.PROMOTE: "promote",
     Kind.CHANGE: "change",
+    Kind.WITHDRAW: "withdraw",
     Kind.LOST: "lost",
 }  # what the trail calls them; their line says all that the frame says
 KINDS = {
     "live": set(Kind) - {Kind.BATCH, Kind.AIM},
     "run": {Kind.BEGIN, Kind.BATCH, Kind.AIM, Kind.FAULT, Kind.CLOSE, Kind.CHANGE},
 }  # what may be in a journal of which kind
+
+
+def change_of(kind: int, notes: Mapping[str, Any]) -> str:
+    """What a person promoted, withdrew or changed, in words; "" for all other frames."""
+    name, reason = notes.get("name"), notes.get("reason", "")
+    if kind == Kind.PROMOTE:
+        return f"promoted {name}: {reason}"
+    if kind == Kind.WITHDRAW:
+        return f"withdrew {name}: {reason}"
+    if kind == Kind.CHANGE and notes.get("what") == "settings":
+        said = {"thresholds": notes.get("thresholds"), "slacks": notes.get("slacks"), **(notes.get("constants") or {})}
+        return f"changed to {', '.join(f'{name} {value}' for name, value in said.items())}: {reason}"
+    return ""
 
 
 class Mark(NamedTuple):

@@ -97,6 +97,9 @@ def catch_up(
         new_incumbent: why it was replaced just now; "" if it was not.
     """
     frames = journal.begin(session.parts)
+    journal.trail.restate(session.agent.task.limits, session.agent.settings())
+    if new_incumbent:
+        _require_unchanged(journal.folder, frames)
     require_candidates(session.agent, session.book, frames)
     known = {"kind": journal.head["kind"], "path": journal.log.path, "num_parallel": num_parallel}
     replay = Replay(session.agent, session.book, journal.trail, session.monitors, incumbent=session.incumbent, **known)
@@ -115,7 +118,9 @@ def catch_up(
     if said_versions(session.book.versions or journal.head) != versions():
         session.book.versions = versions()
         journal.append(Kind.CHANGE, {"what": "versions", **versions(), "time": now()})
-    if replay.alarm:  # the process ended between an alarm and its halt
+    if replay.distrusted:  # the process ended between an alarm and what follows from it
+        session.distrust(replay.distrusted)
+    if replay.alarm:
         session.halt(replay.alarm)
     return frames
 
@@ -133,6 +138,15 @@ def _require_same_incumbent(session: Session, folder: Path, version: str, new: s
         raise ValueError(
             f"the incumbent is the one that {folder} was kept with: leave out new_incumbent, or a later change would "
             "pass unseen"
+        )
+
+
+def _require_unchanged(folder: Path, frames: list[Frame]) -> None:
+    """Refuse another incumbent where threshold, slack or constants were changed: that was beside the old one."""
+    if any(frame.kind == Kind.CHANGE and frame.notes.get("what") == "settings" for frame in frames):
+        raise ValueError(
+            f"the settings of {folder} were changed beside its incumbent: begin a new folder with the new one and the "
+            "settings of today, and let it learn the episodes, es.export_episodes and es.learn_log"
         )
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from episafe.agents.changes import Change
+from episafe.certify.base import INCUMBENT
 from episafe.checks import TOLERANCE
 from episafe.deployment.batch_frames import num_episodes, planned
 from episafe.deployment.episode_tapes import ReportOf
@@ -18,7 +20,7 @@ from episafe.deployment.replay import Replay
 from episafe.errors import DamagedFile
 from episafe.kernels.mixing import admits_all
 from episafe.storage.frames import Frame
-from episafe.types import HELD, SOURCES, Amount, Plan, amount, amounts
+from episafe.types import HELD, SOURCES, Amount, Plan, amount, shown
 
 CHECKED = ("zero", "search")  # sources of what must have passed the check
 
@@ -59,6 +61,12 @@ class Unbuilt:
     def begin_candidate(self, name: str) -> None:
         """Nothing is tried."""
 
+    def promote(self, name: str) -> None:
+        """Nothing is promoted."""
+
+    def withdraw(self, name: str) -> None:
+        """Nothing is withdrawn."""
+
     def hear(self, deployment: int | None, *report: Any, plan_id: int | None = None, named: bool = True) -> None:
         """Nothing is learned."""
 
@@ -94,6 +102,14 @@ class Recorded(Replay):
             )
         self.checked += passes
         return Plan(None, source, notes["lam"], bound, id=notes["plan"])
+
+    def _change_settings(self, notes: Mapping[str, Any]) -> None:
+        self._threshold = amount(Change.read(notes).thresholds)
+        self.trail.restate(self._threshold, notes["settings"])
+
+    def _check_promotion(self, name: str, bounds: list[float]) -> None:
+        if self._certified and name != INCUMBENT and not admits_all(bounds, self._threshold):
+            raise DamagedFile(f"{self._path}: {name!r} was promoted on the bound {bounds}, below {self._threshold!r}")
 
     def _episodes(self, frame: Frame) -> Iterator[tuple[dict[str, Any] | None, ReportOf]]:
         """Of each episode of a batch the plan that begins with it; no report is read."""
@@ -146,8 +162,8 @@ class Rechecked(Recorded):
                 self.confirmed += 1
             else:
                 self.doubts.append(
-                    f"plan {plan.id}, deployed from episode {k} on with the bound {_shown(plan.utility_bound)}, has "
-                    f"the bound {_shown(bound)} by this version, below the threshold {_shown(b)}"
+                    f"plan {plan.id}, deployed from episode {k} on with the bound {shown(plan.utility_bound)}, has "
+                    f"the bound {shown(bound)} by this version, below the threshold {shown(b)}"
                 )
         return plan
 
@@ -159,11 +175,6 @@ class Rechecked(Recorded):
     ) -> None:
         """Let the agent see a report, of no plan of its own."""
         super().learn(report, None)
-
-
-def _shown(value: Amount) -> str:
-    """Six digits of a number, or of each of several."""
-    return ", ".join(f"{number:.6g}" for number in amounts(value).tolist())
 
 
 def since_incumbent(frames: list[Frame]) -> int:

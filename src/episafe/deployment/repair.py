@@ -40,6 +40,7 @@ class Repair:
         reports, plans, deployments: how many were lost; of the last two, at most.
         unread: at most so many frames are lost that cannot be read; there may be reports among them.
         halts: the reasons of halts in what was dropped.
+        changes: what people had promoted, withdrawn or changed in what was dropped: it holds no more.
         names: of the reports that were dropped, where they had one: they can be made again.
         then: what comes next, in words.
     """
@@ -55,6 +56,7 @@ class Repair:
     deployments: int = 0
     unread: int = 0
     halts: list[str] = field(default_factory=list)
+    changes: list[str] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     then: str = "nothing to repair: the folder opens as it is"
 
@@ -71,6 +73,7 @@ class Repair:
         if self.unread:
             lost += f"; up to {self.unread} frames cannot be read"
         halts = [f"a halt was dropped, and stays: {halt}" for halt in self.halts]
+        halts += [f"was dropped, and is to be done again: {change}" for change in self.changes]
         more = f" and {len(self.names) - SHOWN} more, see {PAGE} there" if len(self.names) > SHOWN else ""
         again = [f"report again: {', '.join(self.names[:SHOWN])}{more}"] if self.names else []
         return [*self.damage, f"{kept}; the rest is in {self.folder}/{self.dropped}", lost, *halts, *again, self.then]
@@ -216,6 +219,7 @@ class Salvage:
         for path in self._ahead:
             lost.hear_checkpoint(path)
         found.reports, found.names, found.halts = len(lost.names), [name for name in lost.names if name], lost.halts
+        found.changes = lost.changes
         reason = f"repaired: {found.damage[0]}" + "".join(f"; it was halted: {halt}" for halt in lost.halts[-1:])
         if found.kind == "run":
             found.then = "resume it: what was dropped is played again, bit for bit"

@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from episafe.agents.changes import Change
+from episafe.certify.base import INCUMBENT
 from episafe.deployment.batch_frames import num_episodes, padded, recorded_episodes, sampled_reports, trail_lines
 from episafe.deployment.episode_tapes import ReportOf
 from episafe.deployment.frame_kinds import EVENTS, KINDS, Kind
@@ -20,7 +22,7 @@ from episafe.storage.audit_trail import Trail
 from episafe.storage.frames import Frame
 from episafe.storage.json_values import from_text
 from episafe.storage.toml_settings import said_versions
-from episafe.types import HELD
+from episafe.types import HELD, amounts
 
 FIGURES = ("plan", "source", "lam", "bounds", "reason", "log_dets", "weights", "names")
 UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
@@ -75,6 +77,7 @@ class Replay:
     Attributes:
         compared: how many plans came out again.
         alarm: why monitors asked for a halt that the log does not have; "" if it has them all.
+        distrusted: why what was promoted is to act no more, where the log does not say so; "" if it does.
     """
 
     def __init__(
@@ -94,13 +97,14 @@ class Replay:
         self.plans: dict[int, Any] = {plan.id: plan for plan in agent.recent_plans()}
         if not agent.task.changes:
             self.plans[HELD] = agent.incumbent_plan("")
-        self.compared, self.alarm = 0, ""
+        self.compared, self.alarm, self.distrusted = 0, "", ""
         self._path, self._kind, self._num_parallel = path, kind, num_parallel
         self._steps = {
             Kind.BEGIN: self._begin, Kind.CLOSE: self._close, Kind.AIM: self._aim, Kind.PLAN: self._plan,
             Kind.DEPLOY: self._deploy, Kind.REPORT: self._report, Kind.ABANDON: self._abandon, Kind.BATCH: self._batch,
             Kind.FAULT: self._fault, Kind.HALT: self._halt, Kind.RESUME: self._resume, Kind.CHANGE: self._change,
-            Kind.LOST: self._lost, Kind.CANDIDATE: self._candidate,
+            Kind.LOST: self._lost, Kind.CANDIDATE: self._candidate, Kind.PROMOTE: self._promote,
+            Kind.WITHDRAW: self._withdraw,
         }  # fmt: skip
 
     def take(self, frames: Iterable[Frame]) -> list[str]:
@@ -161,10 +165,41 @@ class Replay:
         if what == "versions":
             self.book.versions = said_versions(notes)
             return ()
+        if what == "settings":
+            self._change_settings(notes)
+            self.book.in_force = None
+            return ()
         if what != "incumbent":
             raise ValueError(f"it changes {what!r}, of which nothing is known here")
         if self.incumbent is not None:
             self.incumbent.replace(notes)
+        return ()
+
+    def _change_settings(self, notes: Mapping[str, Any]) -> None:
+        """A change by a person: it must follow from what was proved, and drop what it dropped."""
+        agent = self.agent
+        dropped = agent.change(Change.read(notes))
+        if (dropped, agent.settings()) != (notes["dropped"], notes["settings"]):
+            raise Differs(f"a change drops {dropped} and leaves {agent.settings()}, and not what is recorded of it")
+        self.trail.restate(agent.task.limits, agent.settings())
+        if self.monitors is not None:
+            self.monitors.change(agent.task)
+
+    def _promote(self, frame: Frame) -> Sequence[str]:
+        name = frame.notes["name"]
+        self._check_promotion(name, frame.notes["bounds"])
+        self.agent.promote(name)
+        self.book.in_force, self.distrusted = None, ""
+        return ()
+
+    def _check_promotion(self, name: str, bounds: list[float]) -> None:
+        made = [] if name == INCUMBENT else amounts(self.agent.bounds()[name]).tolist()
+        if made != bounds:
+            raise Differs(f"{name!r} was promoted on the bound {bounds}, and has {made} by the recorded episodes")
+
+    def _withdraw(self, frame: Frame) -> Sequence[str]:
+        self.agent.withdraw(frame.notes["name"])
+        self.book.in_force = None
         return ()
 
     def _candidate(self, frame: Frame) -> Sequence[str]:
@@ -261,6 +296,7 @@ class Replay:
 
     def _heed(self, alarms: list[Alarm]) -> None:
         self.alarm = self.alarm or ("" if self.book.halted else halt_reason(alarms))
+        self.distrusted = self.distrusted or halt_reason(alarms)
 
     def _batch(self, frame: Frame) -> list[str]:
         """A batch of a simulation: its plans, its episodes, and the halts in between."""

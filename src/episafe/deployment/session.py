@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from episafe.certify.base import INCUMBENT
 from episafe.checks import as_index, as_reason
 from episafe.deployment.episode_export import export_episodes
 from episafe.deployment.frame_kinds import Kind
@@ -25,7 +26,8 @@ from episafe.errors import InvalidEpisode, NotKept
 from episafe.monitors import Alarm, halt_reason
 from episafe.problems.policy import Component
 from episafe.storage.json_values import as_text, from_text
-from episafe.types import HELD
+from episafe.storage.state_reader import State
+from episafe.types import HELD, amounts
 
 AGAIN = "mend the cause, open the folder again and report this again"
 FORKED = "the session was opened before this process was forked"
@@ -91,7 +93,7 @@ class Session:
         """What a checkpoint holds; nothing where the agent cannot be stored, and is replayed from the beginning."""
         if not self.agent.is_stored:
             return {}
-        watching = {} if self.monitors is None else {"monitors": self.monitors}
+        watching = {} if self.monitors is None else {"monitors": WatchedAgent(self.agent, self.monitors)}
         return {"agent": self.agent, "book": self.book, "incumbent": self.incumbent, **watching}
 
     def decide(self, round: int | None = None) -> Any:
@@ -257,7 +259,12 @@ class Session:
             agent, bounds = self.agent, self.agent.bounds()
             policy = agent.policy_named(name)
             settings = agent.settings()
-            said = {"name": name, "bound": bounds.get(name), "threshold": agent.task.threshold, "time": now()}
+            said = {
+                "name": name,
+                "bound": plain(bounds.get(name)),
+                "threshold": plain(agent.task.limits),
+                "time": now(),
+            }
             said |= {key: settings[key] for key in ("level", "delta", "statement") if key in settings}
             said |= {"reports": self.book.reported, "head": self.head}
         Component(policy.policy, name).save(path, said)
@@ -304,12 +311,104 @@ class Session:
                 self._write_event(Kind.RESUME, reason)
                 self.book.halted = ""
 
+    def promote(self, name: str, reason: str) -> None:
+        """Let a certified policy act when nothing else may; the incumbent goes on paying for trials.
+
+        It acts where the agent has no better plan, while the session is halted by a person, and where planning or the
+        disk fails. After an alarm of the monitors the incumbent acts again: what is proved may not hold. No δ is spent.
+
+        Args:
+            name: of a policy on trial whose bound reaches the threshold (`agent.bounds()`); "incumbent" to go back.
+            reason: who promotes it and why; it is kept.
+        """
+        reason = as_reason(reason)
+        with self._changing("promote it"):
+            if name == self.agent.promoted:
+                raise ValueError(f"{name!r} is promoted already: nothing was changed")
+            self.agent.require_promotable(name)
+            with self._writing("a promotion was written"):
+                self._promote(name, reason)
+
+    def withdraw(self, name: str, reason: str) -> None:
+        """End the trial of a policy: it is deployed no more, what was proved of it is gone, and its δ stays spent.
+
+        Args:
+            name: of a policy on trial; if it is promoted, the incumbent is again what acts when nothing else may.
+            reason: who withdraws it and why; it is kept.
+        """
+        reason = as_reason(reason)
+        with self._changing("withdraw it"):
+            self.agent.require_withdrawable(name)
+            with self._writing("a withdrawal was written"):
+                self._keep_candidates()
+                self._write(Kind.WITHDRAW, {"name": name, "reason": reason, "time": now()})
+                self.agent.withdraw(name)
+                self._settle_change()
+
+    def change(self, reason: str, threshold: Any = None, slack: Any = None, constants: Any = None) -> list[str]:
+        """Go on with another threshold, slack or constants; what does not survive it, in words.
+
+        Bounds survive, for they do not depend on the threshold; without a new slack the incumbent keeps b + ξ of
+        before. A folder is opened again with the agent as it was begun: the journal holds the changes.
+
+        Args:
+            reason: who changes it and why; it is kept.
+            threshold: b, below what the incumbent is known to have; one for each of several constraints.
+            slack: ξ, what the incumbent is known to have above the threshold: a statement of yours, like the first one.
+            constants: of the planner, `agent.constants.replace(…)`; they touch no guarantee here.
+        """
+        reason = as_reason(reason)
+        with self._changing("change it"):
+            change = self.agent.as_change(threshold, slack, constants)
+            with self._writing("a change was written"):
+                self._keep_candidates()
+                dropped: list[str] = self.agent.change(change)
+                said = {"what": "settings", "reason": reason, **change.as_json(), "dropped": dropped}
+                self._write(Kind.CHANGE, said | {"settings": self.agent.settings(), "time": now()})
+                if self._journal is not None:
+                    self._journal.trail.restate(self.agent.task.limits, self.agent.settings())
+                if self.monitors is not None:
+                    self.monitors.change(self.agent.task)
+                self._settle_change()
+        return dropped
+
+    @contextmanager
+    def _changing(self, again: str) -> Iterator[None]:
+        """Where a person changes what is deployed: one at a time, and only while it can be kept."""
+        self._require_own_process()
+        with self._lock:
+            if self.broken:
+                raise NotKept(f"{self.broken}: mend the cause, open the folder again and {again} again")
+            yield
+            if self.broken:
+                raise NotKept(f"{self.broken}: mend the cause, open the folder again and {again} again")
+
+    def _promote(self, name: str, reason: str) -> None:
+        bounds = [] if name == INCUMBENT else amounts(self.agent.bounds()[name]).tolist()
+        if name == INCUMBENT:
+            self.agent.promote(name)  # obeyed at once, whatever becomes of the disk
+        self._keep_candidates()
+        self._write(Kind.PROMOTE, {"name": name, "reason": reason, "bounds": bounds, "time": now()})
+        self.agent.promote(name)
+        self._settle_change()
+
+    def _settle_change(self) -> None:
+        """The next deployment writes its plan anew; on the disk when this returns, in both witnesses."""
+        self.book.in_force, self._incumbent = None, None
+        if self._journal is not None:
+            self._journal.sync_trail()
+
+    def distrust(self, reason: str) -> None:
+        """After an alarm only what a person has vouched for acts: the incumbent, whatever was promoted."""
+        if self.agent.promoted != INCUMBENT:
+            self._promote(INCUMBENT, f"alarm of the monitors: {reason}")
+
     def status(self) -> Status:
         """Deployments, reports, and what is missing."""
         with self._lock:
             book, seen = self.book, {} if self.monitors is None else self.monitors.status()
             return Status(book.started, book.reported, book.missing, book.oldest, book.abandoned, book.unannounced,
-                          list(book.faults), self.stopped, seen)  # fmt: skip
+                          list(book.faults), self.stopped, seen, self.agent.promoted)  # fmt: skip
 
     def close(self) -> None:
         """Close in good order; `es.open` goes on later."""
@@ -501,6 +600,8 @@ class Session:
         self.book.halted = self.book.halted or asked  # obeyed at once, whatever becomes of the disk
         for alarm in alarms:
             self._note_fault(f"alarm of the monitors, {alarm.what}: {alarm.says}")
+        if asked:
+            self.distrust(asked)
         if halts:
             self._write_event(Kind.HALT, asked)
 
@@ -558,3 +659,31 @@ class Session:
             self.book.faults.append(reason)
         if self._journal is not None:
             self._journal.release()
+
+
+def plain(value: Any) -> Any:
+    """An amount as plain values."""
+    return np.asarray(value).tolist() if value is not None else None
+
+
+class WatchedAgent:
+    """The monitors as a part of a checkpoint: they hold utilities against the limit that the agent has come to.
+
+    Args:
+        agent: restored before.
+        monitors: of it.
+    """
+
+    def __init__(self, agent: Any, monitors: Any) -> None:
+        self._agent, self._monitors = agent, monitors
+
+    def state(self) -> State:
+        """That of the monitors."""
+        found: State = self._monitors.state()
+        return found
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` gave."""
+        if self._agent.changes:
+            self._monitors.keep_to(self._agent.task)
+        self._monitors.restore(state)

@@ -37,6 +37,7 @@ class Status:
         faults: what went wrong and was recorded, in order.
         stopped: why only the incumbent is deployed; "" while the agent decides.
         monitors: what the monitors have seen, as plain values; empty without them.
+        promoted: the name of what acts when nothing else may.
     """
 
     started: int
@@ -48,6 +49,7 @@ class Status:
     faults: list[str]
     stopped: str
     monitors: dict[str, Any]
+    promoted: str = "incumbent"
 
     @property
     def num_missing(self) -> int:

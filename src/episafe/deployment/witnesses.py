@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from episafe.deployment.frame_kinds import EVENTS, Kind
+from episafe.deployment.frame_kinds import EVENTS, Kind, change_of
 from episafe.deployment.session_book import Book
 from episafe.errors import DamagedFile
 from episafe.storage.atomic_files import read_arrays
@@ -24,12 +24,14 @@ class Witnesses:
         plans, deployments, frames: how many were made, at least.
         names: of reports, "" for those without one.
         halts: their reasons.
+        changes: what people promoted, withdrew and changed.
     """
 
     def __init__(self) -> None:
         self.plans = self.deployments = self.frames = 0
         self.names: list[str] = []
         self.halts: list[str] = []
+        self.changes: list[str] = []
 
     @property
     def made(self) -> tuple[int, int]:
@@ -40,6 +42,7 @@ class Witnesses:
         """Frames that can be read."""
         for frame in frames:
             notes = dict(frame.notes)
+            self.changes += filter(None, [change_of(frame.kind, notes)])
             if frame.kind == Kind.REPORT:
                 self.names.append(str(notes.get("id") or ""))
             if frame.kind != Kind.DEPLOY:

@@ -105,6 +105,16 @@ class SoftmaxPlanner:
         made.refresh()  # bonuses of 0 would make any bound that is asked for too high
         return made
 
+    def changed(self, task: AnyTask, constants: Constants) -> "SoftmaxPlanner":
+        """A planner on the same regression, for the same task with another limit and with other constants."""
+        was = self._constants
+        if (constants.ridge, constants.C_theta) != (was.ridge, was.C_theta):
+            raise ValueError("ridge and C_theta are part of what was learned: leave them, or begin a new folder")
+        made = copy.copy(self)
+        made._task, made._constants = task, constants
+        made.use(constants.reaching(self.num_learned))
+        return made
+
     def reach(self, num_episodes: int) -> None:
         """Plan with the constants of the epoch that holds so many episodes, whichever came before it."""
         self._constants.refuse_outside_scope(self._task, num_episodes)

@@ -132,6 +132,20 @@ class Watch:
         facts = self._waiting.pop(deployment, None)
         return [] if facts is None else self._settle(facts, Outcome(math.nan))
 
+    def change(self, task: Any) -> None:
+        """The limit of the task is another one for what is deployed from now on.
+
+        A claim is fixed before a deployment, so what is under way counts at its best for ever.
+        """
+        for deployment in list(self._waiting):
+            self.abandon(deployment)
+        self.keep_to(task)
+
+    def keep_to(self, task: Any) -> None:
+        """Hold utilities against the limit that the task has now."""
+        incumbent = task.threshold + (task.slack or 0.0)
+        self._promise = self._promise._replace(threshold=task.threshold, incumbent=incumbent)
+
     def refused(self, *report: Any) -> list[Alarm]:
         """The alarm of a report that the agent refused for its range alone; none if it does not fit otherwise."""
         return []

@@ -71,6 +71,11 @@ class Monitors(Watch):
             self._box_of = rng.integers(NUM_BOXES, size=task.num_states)
             self._cell_of = rng.permutation(task.num_states * task.num_actions) % NUM_CELLS
 
+    def keep_to(self, task: AnyTask) -> None:
+        """Hold utilities against the limit that the task has now."""
+        super().keep_to(task)
+        self.task = task
+
     def watch(self, plan: Plan, episode: Episode) -> list[Alarm]:
         """A deployment and its episode, at once; the alarms that it raises, if any."""
         return self._at_once(plan, episode.component, episode)

@@ -43,6 +43,18 @@ class SeveralMonitors:
         """Nobody will know what came of a deployment."""
         return self._heard(lambda c, one: one.abandon(deployment))
 
+    def change(self, task: Any) -> None:
+        """The limits of the task are others for what is deployed from now on."""
+        self.task = task
+        for c, one in enumerate(self._each):
+            one.change(task.of_constraint(c))
+
+    def keep_to(self, task: Any) -> None:
+        """Hold utilities against the limits that the task has now."""
+        self.task = task
+        for c, one in enumerate(self._each):
+            one.keep_to(task.of_constraint(c))
+
     def refused(self, *report: Any) -> list[Alarm]:
         """The alarm of a report that the agent refused for its range alone."""
         try:

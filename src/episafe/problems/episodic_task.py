@@ -1,11 +1,11 @@
 """What tasks of episodes share: reports and whether they fit, plans, and two states that no environment has."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,6 +117,14 @@ class EpisodicTask:
     def stated_utility(self) -> Amount:
         """b + ξ, what the incumbent is said to have, or (m,); b where the slack is not known."""
         return amount([one.threshold + (one.slack or 0.0) for one in self.constraints])
+
+    def with_limits(self, thresholds: Sequence[float], slacks: Sequence[float | None]) -> Self:
+        """The same task with other thresholds and slacks, one a constraint, and the same incumbent."""
+        limits = zip(self.constraints, thresholds, slacks, strict=True)
+        constraints = [replace(one, threshold=b, slack=slack) for one, b, slack in limits]
+        made = replace(self, constraint=constraints)  # type: ignore[type-var]
+        made.__dict__["safe_policy"] = self.safe_policy
+        return made
 
     def of_constraint(self, c: int) -> Any:
         """The same task as if constraint c were the only one."""

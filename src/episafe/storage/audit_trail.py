@@ -59,7 +59,12 @@ class Trail:
     """
 
     def __init__(self, threshold: Amount, settings: Mapping[str, Any], genesis: str) -> None:
-        self._threshold, self.head, self.count = amount(amounts(threshold)), genesis, 0
+        self.head, self.count = genesis, 0
+        self.restate(threshold, settings)
+
+    def restate(self, threshold: Amount, settings: Mapping[str, Any]) -> None:
+        """Say this threshold and these settings of the agent from the next line on."""
+        self._threshold = amount(amounts(threshold))
         numbers = {k: v for k, v in settings.items() if k not in NOT_CONSTANTS and isinstance(v, int | float)}
         constants = ",".join(f'"{name}":{_number(float(value))}' for name, value in numbers.items())
         delta = settings.get("delta")

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from episafe.certify.base import INCUMBENT
 from episafe.certify.observation import ObservationCertificate
 from episafe.kernels.episode_trace import Trace, no_trace
 from episafe.kernels.mixture_loop import OnTrial, play
@@ -17,10 +18,11 @@ from episafe.types import SAFE
 
 
 def begin(world: Any, agent: Any, columns: Columns, first: int, trace: Trace | None) -> "MixtureLoop | None":
-    """The loop, if the certificate is just that of `Observation`, steps share no data and no total can void it."""
+    """The loop, if the certificate is just that of `Observation`, steps share no data, no total voids it, and nothing
+    was promoted."""
     known = type(agent.certificate) is ObservationCertificate and not agent.task.time_homogeneous
     holds = agent.task.least_total <= world.problem.task.least_total and not agent.void
-    return MixtureLoop(world, agent, trace) if known and holds else None
+    return MixtureLoop(world, agent, trace) if known and holds and agent.promoted == INCUMBENT else None
 
 
 class MixtureLoop:

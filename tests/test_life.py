@@ -1,0 +1,338 @@
+"""The life of a session: promote, withdraw, change; what stays proved, what is dropped, and how it is kept."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import episafe as es
+from episafe.certify.ledger import Ledger
+from episafe.kernels.wealth import log_wealth
+from episafe.problems.policy import Component
+from episafe.storage.audit_trail import TRAIL
+from episafe.testing.assertions import require_same_arrays
+
+B, SLACK = 0.5, 0.4
+totals = es.Episode.of_totals
+UTILITY = {"incumbent": 0.95, "v2": 0.9, "v3": 0.85, "bad": 0.2}
+
+
+def rollout(*names, **given):
+    return es.Rollout(B, SLACK, {name: [name] for name in names}, ["now"], utility_max=1.0, **given)
+
+
+def live(session, num, seed=0, utility=UTILITY, reward=None):
+    """So many deployments, reported at once; who acted."""
+    rng, acted = np.random.default_rng(seed), []
+    for _ in range(num):
+        deployed = session.deploy(rng)
+        acted.append(deployed.policy.name)
+        total = float(rng.random() < utility[acted[-1]])
+        session.learn(totals(total, (reward or {}).get(acted[-1], 0.0)), deployment=deployed.id)
+    return acted
+
+
+def promoted_session(folder=None, names=("v2",), **given):
+    session = es.open(folder, agent=rollout(*names), **given)
+    live(session, 150)
+    session.promote("v2", "the release of May")
+    return session
+
+
+# ---- what acts
+
+
+def test_a_promoted_policy_acts_when_nothing_else_may_and_the_way_back_is_open():
+    session = promoted_session(false_alarm=0)
+    assert session.status().promoted == "v2" and session.agent.bounds()["v2"] >= B
+    session.halt("a person wants quiet")
+    deployed = session.deploy(np.random.default_rng(0))
+    plan = deployed.plan
+    assert (deployed.policy.name, plan.id, plan.source, plan.reason) == ("v2", -1, "search", session.stopped)
+    assert plan.utility_bound == session.agent.bounds()["v2"]
+    session.promote("incumbent", "v2 loses orders")
+    assert session.deploy(np.random.default_rng(0)).plan.source == "safe"
+    session.resume_exploring("all is well")
+    assert session.status().promoted == "incumbent"
+
+
+def test_the_old_incumbent_pays_for_later_trials():
+    session = promoted_session(false_alarm=0)
+    session.add_candidate("v3", ["v3"])
+    mixture = session.plan().policy
+    assert mixture.names == ("v3", "incumbent")
+    bounds = session.agent.bounds()
+    assert float(mixture.weights @ [bounds["v3"], bounds["incumbent"]]) >= B
+
+
+def test_what_fails_to_plan_falls_back_to_what_was_promoted(monkeypatch):
+    session = promoted_session(false_alarm=0)
+    live(session, 1)
+    monkeypatch.setattr(session.agent.race, "deployment", lambda: 1 / 0)
+    plan = session.plan()
+    assert plan.failed and plan.policy.names == ("v2",) and "division" in plan.reason
+
+
+def test_only_what_is_proved_is_promoted():
+    session = es.open(None, agent=rollout("v2"), false_alarm=0)
+    with pytest.raises(ValueError, match=r"'v2' is proved to have 0, below the threshold 0\.5: only what is certified"):
+        session.promote("v2", "in a hurry")
+    with pytest.raises(ValueError, match="no policy 'v9' is on trial: there are incumbent, v2"):
+        session.promote("v9", "?")
+    with pytest.raises(ValueError, match="'incumbent' is promoted already"):
+        session.promote("incumbent", "again")
+    with pytest.raises(ValueError, match="reason"):
+        session.promote("v2", " ")
+    task = es.make("tabular").task
+    session = es.open(None, agent=es.OPSE(task, es.Constants.paper("tabular")), false_alarm=0)
+    with pytest.raises(ValueError, match="no policies on trial that could be promoted"):
+        session.promote("v2", "?")
+    with pytest.raises(ValueError, match="would not survive a change: begin a new folder"):
+        session.change("?", threshold=0.1)
+
+
+def test_after_an_alarm_the_incumbent_acts_whatever_was_promoted(tmp_path):
+    session = promoted_session(tmp_path)
+    session.halt("a person")  # v2 acts; and now it fails
+    live(session, 300, utility={"v2": 0.0, "incumbent": 1.0})
+    assert session.status().promoted == "incumbent" and session.monitors.alarms
+    assert session.plan().source == "safe"
+    session.close()
+    with es.open(tmp_path, agent=rollout("v2")) as again:
+        assert again.status().promoted == "incumbent"
+    assert es.audit(tmp_path, agent=rollout("v2")).recomputed
+
+
+def test_an_alarm_whose_demotion_was_not_written_is_heeded_by_opening(tmp_path, monkeypatch):
+    session = promoted_session(tmp_path)
+    session.halt("a person")
+    monkeypatch.setattr(session, "distrust", lambda reason: None)  # as if the process ended just there
+    live(session, 300, utility={"v2": 0.0, "incumbent": 1.0})
+    assert session.agent.promoted == "v2" and session.monitors.alarms
+    session._journal.sync_trail()
+    session._journal.release()
+    with es.open(tmp_path, agent=rollout("v2")) as again:
+        assert again.status().promoted == "incumbent"
+
+
+# ---- withdraw
+
+
+def test_a_withdrawn_candidate_is_deployed_and_proved_no_more_and_its_delta_stays_spent():
+    session = promoted_session(false_alarm=0)
+    rng, waiting = np.random.default_rng(3), session.deploy(np.random.default_rng(0))
+    session.withdraw("v2", reason="recalled")
+    assert session.agent.bounds() == {"incumbent": B + SLACK} and session.status().promoted == "incumbent"
+    session.learn(totals(1.0), deployment=waiting.id)  # of before: it proves nothing any more
+    assert session.deploy(rng).policy.name == "incumbent"
+    session.add_candidate("v3", ["v3"])
+    assert session.agent.race.ledger.num_candidates == 2
+    assert live(session, 200).count("v3") > 100 and session.agent.bounds().keys() == {"incumbent", "v3"}
+    for name, says in [("incumbent", "pays for all trials"), ("v2", "no policy 'v2' is on trial: there are")]:
+        with pytest.raises(ValueError, match=says):
+            session.withdraw(name, reason="?")
+
+
+# ---- change
+
+
+def test_bounds_survive_a_change_and_what_no_longer_reaches_the_threshold_is_named():
+    session = promoted_session(false_alarm=0)
+    bounds = session.agent.bounds()
+    dropped = session.change("a stricter contract", threshold=0.85)
+    assert session.agent.bounds() == bounds and session.task.threshold + session.task.slack == bounds["incumbent"]
+    assert dropped == [f"v2 acts alone no more: its bound {bounds['v2']:.6g} is below 0.85", "v2 is promoted no more"]
+    assert session.status().promoted == "incumbent"
+    plan = session.plan()
+    assert plan.policy.names == ("v2", "incumbent") and plan.utility_bound >= 0.85  # it is on trial again
+    assert session.change("as before", threshold=B) == []
+    assert session.plan().policy.names == ("v2",)
+
+
+def test_the_incumbent_keeps_what_it_has_unless_somebody_states_another_slack():
+    session = es.open(None, agent=rollout("v2"), false_alarm=0)
+    with pytest.raises(es.Infeasible, match=r"known to have 0\.9 and the threshold would be 0\.95"):
+        session.change("too much", threshold=0.95)
+    with pytest.raises(es.Infeasible, match="exceeds utility_max"):
+        session.change("too much", threshold=0.95, slack=0.1)
+    with pytest.raises(ValueError, match="nothing would change"):
+        session.change("nothing")
+    with pytest.raises(ValueError, match="a rollout has no constants"):
+        session.change("nothing", constants=es.Constants.proposing())
+    session.change("measured anew", slack=0.45)
+    assert session.agent.bounds()["incumbent"] == 0.95
+    session.change("now it can be", threshold=0.94)
+    assert session.task.threshold + session.task.slack <= 0.95
+
+
+def test_where_the_slack_is_not_known_a_threshold_rises_to_what_is_proved_of_the_incumbent():
+    agent = es.Rollout(B, None, {"v2": ["v2"]}, ["now"], utility_max=1.0)
+    session = es.open(None, agent=agent, false_alarm=0)
+    with pytest.raises(es.Infeasible, match=r"proved to have 0\.5 and the threshold would be 0\.6: wait"):
+        session.change("?", threshold=0.6)
+    with pytest.raises(ValueError, match="was not known when this began"):
+        session.change("?", slack=0.1)
+    live(session, 200)
+    assert agent.bounds()["incumbent"] > 0.6
+    session.change("proved by now", threshold=0.6)
+    assert session.task.slack is None and session.plan().utility_bound >= 0.6
+
+
+def test_monitors_hold_what_comes_against_the_new_threshold_and_what_was_under_way_against_nothing():
+    session = promoted_session()
+    before = session.deploy(np.random.default_rng(0))
+    session.change("higher", threshold=0.8)
+    session.learn(totals(0.0), deployment=before.id)
+    assert session.monitors.status()["threshold"]["pending"] == 1  # at its best for ever
+    live(session, 3)
+    claimed = session.monitors.status()["threshold"]
+    assert claimed["claimed"] > B and session.monitors.status()["incumbent"]["claimed"] == pytest.approx(B + SLACK)
+
+
+# ---- kept
+
+
+def history(session):
+    """Everything that a life may have; the session is left open."""
+    live(session, 150, 1)
+    session.promote("v2", "good")
+    session.add_candidate("v3", ["v3"])
+    live(session, 20, 2)
+    session.change("stricter", threshold=0.7)
+    live(session, 60, 3)
+    session.withdraw("v3", reason="recalled")
+    session.halt("night")
+    live(session, 5, 4)
+    session.resume_exploring("morning")
+    live(session, 5, 5)
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_life_is_opened_again_and_audited_whole(tmp_path, checkpoint):
+    session = es.open(tmp_path, agent=rollout("v2"))
+    history(session)
+    if checkpoint:
+        session._journal.checkpoint(session.parts)
+    state, status = session.agent.state(), session.status()
+    live(session, 3, 6)
+    ahead = session.agent.state()
+    session._journal.sync_trail()
+    session._journal.release()  # as a killed process leaves it
+    again = es.open(tmp_path, agent=rollout("v2", "v3"))
+    require_same_arrays(again.agent.state(), ahead, "it differs")
+    assert again.task.threshold == 0.7 and again.status().promoted == status.promoted
+    assert any(path.name.startswith("checkpoint") for path in tmp_path.iterdir()) == checkpoint
+    again.close()
+    found = es.audit(tmp_path, agent=rollout("v2", "v3"))
+    assert found.is_whole and found.recomputed > 100
+    assert found.changes == [
+        "promoted v2: good", f"changed to thresholds [0.7], slacks [{again.task.slack}]: stricter",
+        "withdrew v3: recalled",
+    ]  # fmt: skip
+    thresholds = [json.loads(line).get("threshold") for line in (tmp_path / TRAIL).read_text().splitlines()]
+    assert {B, 0.7} <= set(thresholds) and thresholds.index(0.7) > thresholds.index(B)
+    fresh = rollout("v2", "v3")
+    fresh.restore(state)
+    require_same_arrays(fresh.state(), state, "it differs")
+    assert fresh.task.threshold == 0.7
+
+
+def test_a_folder_is_opened_with_the_agent_that_it_was_begun_with(tmp_path):
+    session = es.open(tmp_path, agent=rollout("v2"))
+    history(session)
+    session.close()
+    with pytest.raises(ValueError, match="was begun with another agent or task"):
+        es.open(tmp_path, agent=es.Rollout(0.7, 0.2, {"v2": ["v2"], "v3": ["v3"]}, ["now"], utility_max=1.0))
+
+
+def test_a_changed_agent_goes_back_to_a_state_of_before():
+    agent = rollout("v2")
+    session = es.open(None, agent=agent, false_alarm=0)
+    live(session, 50)
+    before = agent.state()
+    session.change("stricter", threshold=0.7)
+    agent.restore(before)
+    assert agent.task.threshold == B and agent.changes == []
+    require_same_arrays(agent.state(), before, "it differs")
+
+
+# ---- Observation
+
+
+def observing(task):
+    return es.OPSE(task, es.Constants.proposing(), certifier=es.certify.Observation())
+
+
+def play(session, cmdp, num, seed):
+    rng, task = np.random.default_rng(seed), cmdp.task
+    for _ in range(num):
+        deployed = session.deploy(rng)
+        states, actions = [task.initial_state], []
+        for h in range(task.horizon):
+            actions.append(deployed.policy.act(h, states[-1], rng))
+            states.append(int(rng.choice(task.num_states, p=cmdp.P[h, states[-1], actions[-1]])))
+        session.learn(es.Episode(states, actions), deployment=deployed.id)
+
+
+def certified(session, cmdp):
+    """The name of a proposal that is proved."""
+    for seed in range(40):
+        play(session, cmdp, 50, seed)
+        found = [name for name, bound in session.agent.bounds().items() if bound >= session.task.threshold]
+        if len(found) > 1:
+            return found[1]
+    raise AssertionError("nothing was certified")
+
+
+def test_a_promoted_proposal_stays_on_trial_and_the_folder_is_recomputed(tmp_path):
+    cmdp = es.make("tabular", seed=3)
+    session = es.open(tmp_path, agent=observing(cmdp.task))
+    name = certified(session, cmdp)
+    session.promote(name, "nightly")
+    session.change("lower, and bolder", threshold=0.9 * cmdp.task.threshold,
+                   constants=session.agent.constants.replace(C_r=0.5))  # fmt: skip
+    ledger = session.agent.certificate.ledger
+    for _ in range(12):
+        ledger.begin(ledger.policies[0], "", 0.0, 0.0)
+    assert name in session.agent.bounds()  # nobody took its row over
+    session._journal.release()
+    session = es.open(tmp_path, agent=observing(cmdp.task))
+    assert session.agent.promoted == name and session.agent.constants.C_r == 0.5
+    play(session, cmdp, 30, 99)
+    session.halt("night")
+    assert session.plan().policy.names == (name,)
+    session.withdraw(name, reason="it is enough")
+    assert session.plan().source == "safe"
+    session.resume_exploring("on with it")
+    play(session, cmdp, 30, 100)
+    session.close()
+    found = es.audit(tmp_path)
+    assert found.is_whole and found.recomputed == found.num_plans
+    with pytest.raises(ValueError, match="ridge and C_theta are part of what was learned"):
+        session.agent.as_change(constants=session.agent.constants.replace(ridge=3.0))
+    with pytest.raises(TypeError, match="constants must be"):
+        session.agent.as_change(constants={"C_r": 1.0})
+
+
+def test_settings_that_were_changed_beside_an_incumbent_stay_with_it(tmp_path):
+    cmdp = es.make("tabular", seed=3)
+    with es.open(tmp_path, agent=observing(cmdp.task)) as session:
+        session.change("lower", threshold=0.9 * cmdp.task.threshold)
+    theirs = 0.9 * cmdp.task.safe_policy.table() + 0.1 / cmdp.task.num_actions
+    other = replace(cmdp.task, safe_policy=es.TablePolicy(theirs))
+    with pytest.raises(ValueError, match="were changed beside its incumbent: begin a new folder"):
+        es.open(tmp_path, agent=observing(other), new_incumbent="ours")
+
+
+def test_a_policy_in_two_rows_has_one_factor_an_episode():
+    """9.B.6: with a factor for each of its shares an episode would count twice."""
+    ledgers = [Ledger(Component("now", "incumbent"), 0.9, 0.5, 1.0, 0.05, 1) for _ in range(2)]
+    for ledger in ledgers:
+        ledger.add(Component("v2", "v2"), "v2", 0.0)
+    for k in range(30):
+        for ledger, rows, shares in zip(ledgers, ([1, 1], [1]), ([0.25, 0.75], [1.0]), strict=True):
+            ledger.expect(k, rows)
+            ledger.credit(k, rows, shares, 0.9, 0.0)
+    assert log_wealth(ledgers[0].trials, 1, 60) == log_wealth(ledgers[1].trials, 1, 60)
+    assert ledgers[0].bounds() == ledgers[1].bounds() and ledgers[0].bounds()["v2"] > 0
