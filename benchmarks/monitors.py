@@ -6,6 +6,7 @@
     python benchmarks/monitors.py sizes           # columns of features of other sizes
     python benchmarks/monitors.py lying           # an incumbent below b + ξ
     python benchmarks/monitors.py drift           # an incumbent that gets worse
+    python benchmarks/monitors.py spell           # a bad spell after good times
     python benchmarks/monitors.py residual        # how soon features that are not linear are seen
     python benchmarks/monitors.py misspecified    # what they do to safety and regret
     python benchmarks/monitors.py halted          # the same, watched, where it hurts
@@ -20,6 +21,8 @@ import numpy as np
 
 import episafe as es
 from episafe.deployment.session import Session
+from episafe.kernels.spell_wealth import follow_spells, new_spell
+from episafe.monitors.statements import STATEMENTS
 from episafe.problems import exact_answers
 from episafe.problems.policy import TablePolicy
 from episafe.runs.columns import Columns
@@ -479,6 +482,28 @@ def alarms_of(records):
     return ", ".join(f"{what} {len(found)}: {np.median(found):,.0f}" for what, found in after.items()) or "none"
 
 
+def print_spell():
+    """How soon a spell below b is seen after so many good episodes; δ = 0.01, 400 runs a row."""
+    print("| utilities | good episodes before | seen after, median | 90 % |\n|---|---|---|---|")
+    kinds = {
+        "0 or 1, b = 0.6: mean 0.9, then 0.5": (0.6, lambda r, n: r.random(n) < 0.9, lambda r, n: r.random(n) < 0.5),
+        "steady, b = 0.9: 0.97 ± 0.03, then 0.8 ± 0.1": (
+            0.9, lambda r, n: r.normal(0.97, 0.03, n).clip(0, 1), lambda r, n: r.normal(0.8, 0.1, n).clip(0, 1)
+        ),
+    }  # fmt: skip
+    for name, (b, good, bad) in kinds.items():
+        for before in (0, 300, 3000):
+            found = [_spell_seen(b, good, bad, before, np.random.default_rng(FIRST_SEED + k)) for k in range(400)]
+            print(f"| {name} | {before:,} | {np.median(found):.0f} | {np.quantile(found, 0.9):.0f} |")
+
+
+def _spell_seen(b, good, bad, before, rng):
+    seen = new_spell()
+    utilities = np.concatenate([good(rng, before), bad(rng, 5000)]).astype(np.float64)
+    follow_spells(seen, (b - utilities) / (1 - b), math.log(1 / (STATEMENTS["spell"].share * 0.01)))
+    return seen.counts[1] - before if seen.counts[1] else math.inf
+
+
 TABLES = {
     "honest": print_honest,
     "late": print_late,
@@ -486,6 +511,7 @@ TABLES = {
     "sizes": print_sizes,
     "lying": print_lying,
     "drift": print_drift,
+    "spell": print_spell,
     "residual": print_residual,
     "misspecified": print_misspecified,
     "halted": print_halted,

@@ -15,11 +15,12 @@ import numpy as np
 
 from episafe.checks import as_probability
 from episafe.errors import DamagedFile
-from episafe.kernels.claim_wealth import OF_BOUND, OF_COIN, OF_INCUMBENT, OF_THRESHOLD, block_of
+from episafe.kernels.claim_wealth import OF_BOUND, OF_COIN, OF_INCUMBENT, OF_THRESHOLD, against, block_of
 from episafe.kernels.coin_bets import weigh_coin
 from episafe.kernels.confidence_sequence import BETS
 from episafe.kernels.mean_intervals import NOT_ITS
-from episafe.kernels.utility_tests import INCUMBENT, Batch, Promise, expect, follow, nothing_seen, take_in
+from episafe.kernels.spell_wealth import follow_spells, new_spell
+from episafe.kernels.utility_tests import CHECKED, INCUMBENT, Batch, Promise, expect, follow, nothing_seen, take_in
 from episafe.monitors.report_line import ReportLine, Turn
 from episafe.monitors.residual_test import ResidualData, ResidualMonitor
 from episafe.monitors.statements import STATEMENTS, Watched
@@ -29,8 +30,9 @@ CLAIMS: dict[Watched, int] = {
     "incumbent": OF_INCUMBENT, "threshold": OF_THRESHOLD, "bound": OF_BOUND, "coin": OF_COIN
 }  # fmt: skip
 MOST_WAITING = 20_000  # deployments that a report may still count for; the oldest beyond that count at their best
+AT_BEST = -1.0  # what a deployment that is not reported lacks to the threshold
 AT_ONCE = -1  # the number of a deployment that no session counts
-INFINITE = ("ends", "utilities", "promise")  # entries that may be infinite or NaN: nothing is known yet
+INFINITE = ("ends", "utilities", "lacks", "promise")  # entries that may be infinite or NaN: nothing is known yet
 GROWING = ("alarms.", "line.", "waiting")  # entries of any length
 COLUMNS = {"what": np.str_, "says": np.str_, "after": np.int64, "halts": np.bool_}  # of alarms in a state
 
@@ -95,7 +97,7 @@ class Watch:
     def __init__(self, delta: float, promise: Promise, features: tuple[int, int] | None) -> None:
         self.delta, self._promise, self._seen = as_probability("delta", delta), promise, nothing_seen()
         self._residual = None if features is None else ResidualMonitor(*features, self._share("residual"))
-        self._line, self._last_coin = ReportLine(), np.array([-1])
+        self._line, self._last_coin, self._spell = ReportLine(), np.array([-1]), new_spell()
         self._waiting: dict[int, Facts] = {}
         self.alarms: list[Alarm] = []
 
@@ -110,7 +112,7 @@ class Watch:
         facts = self._facts(plan, component)
         waits = facts.coin is not None and component is None
         place = expect(self._seen.purse, self._promise, facts.who, facts.bound, int(waits), self._oldest)
-        self._line.expect(bool(facts.who & INCUMBENT))
+        self._line.expect(bool(facts.who & INCUMBENT), self._lack(facts, math.nan))
         if facts.coin is not None and component is not None:
             self._toss(facts.coin, component, place)
             facts = facts._replace(coin=None)
@@ -184,9 +186,17 @@ class Watch:
             numbers = (outcome.utility, facts.bound, who & charged, facts.sigma, facts.place, charged)
             self._take_in(Batch(*(np.array([number]) for number in numbers)))
         utility = math.nan if not charged & INCUMBENT else outcome.utility if who & INCUMBENT else NOT_ITS
-        self._line.put(facts.place, Turn(bool(facts.who & INCUMBENT), False, utility, outcome.features))
+        lack = self._lack(facts, outcome.utility)
+        self._line.put(facts.place, Turn(bool(facts.who & INCUMBENT), False, utility, outcome.features, lack))
         self._follow(list(self._line.due()))
         return self._news(outcome.outside)
+
+    def _lack(self, facts: Facts, utility: float) -> float:
+        """What a deployment lacks to the threshold, as a bettor counts it; NaN where no check was passed."""
+        if not facts.who & CHECKED:
+            return math.nan
+        promise = self._promise
+        return AT_BEST if math.isnan(utility) else against(utility, promise.threshold, promise.ceiling, facts.sigma)
 
     def _acted(self, coin: Coin, facts: Facts, component: int | None) -> tuple[int, int]:
         """Who acted, by a coin that the report tells of, and the bits that are pending no more."""
@@ -211,6 +221,7 @@ class Watch:
     def _follow(self, turns: list[Turn]) -> None:
         """Take in what comes next in the order of deployments."""
         self._follow_incumbent(np.array([turn.utility for turn in turns if turn.incumbent], dtype=np.float64))
+        self._follow_spells(np.array([turn.lack for turn in turns], dtype=np.float64))
         if self._residual is not None:
             for k, turn in enumerate(turns, 1):
                 if turn.features is None:
@@ -221,6 +232,10 @@ class Watch:
     def _follow_incumbent(self, utilities: Array) -> None:
         if self._promise.steady and len(utilities):
             follow(self._seen, self._promise, utilities, math.log(2 * len(BETS) / self._share("drift")))
+
+    def _follow_spells(self, lacks: Array) -> None:
+        if len(lacks):
+            follow_spells(self._spell, lacks, math.log(1 / self._share("spell")))
 
     def _news(self, outside: str = "") -> list[Alarm]:
         """What is contradicted that was not before."""
@@ -243,7 +258,7 @@ class Watch:
         """How many episodes each monitor that has raised its alarm had watched then."""
         counts = self._seen.purse.counts[:, 1].tolist()
         found: dict[Watched, int] = {what: counts[claim] for what, claim in CLAIMS.items()}
-        found["drift"] = int(self._seen.drift.counts[2])
+        found["drift"], found["spell"] = int(self._seen.drift.counts[2]), int(self._spell.counts[1])
         found["residual"] = 0 if self._residual is None else self._residual.alarm_at
         return {what: at for what, at in found.items() if at}
 
@@ -252,6 +267,11 @@ class Watch:
             return (
                 f"the transitions are not linear in the features, by {at} episodes: certificates that rest on features "
                 "(model, fresh-data) do not hold; that from observed utilities (observation) is not touched"
+            )
+        if what == "spell":
+            return (
+                f"policies that passed the check have been below the threshold of late, by {at} of their episodes: the "
+                "world is not what it was when they were certified, or episodes are not independent"
             )
         if what == "drift":
             ends = self._seen.drift.ends
@@ -278,6 +298,7 @@ class Watch:
         found["incumbent"] |= {"interval": drift.ends[0].tolist()}
         reported, missing = int(drift.sums[0]), int(drift.sums[3])
         found["drift"] = {"episodes": reported, "missing": missing, "intervals": int(drift.counts[0])}
+        found["spell"] = {"episodes": int(self._spell.counts[0])}
         if self._residual is not None:
             found["residual"] = self._residual.status()
         for what, figures in found.items():
@@ -330,6 +351,7 @@ class Watch:
     def _arrays(self) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
         yield from _named("utilities", self._seen)
         yield "last_coin", self._last_coin
+        yield from _named("spell", self._spell)
         if self._residual is not None:
             yield from _named("residual", self._residual.seen)
 

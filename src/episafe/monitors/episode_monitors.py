@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from episafe.checks import TOLERANCE
 from episafe.errors import InvalidEpisode
+from episafe.kernels.claim_wealth import LEAST_ROOM
 from episafe.kernels.utility_tests import CHECKED, INCUMBENT, NOW, Batch, Promise
 from episafe.monitors.base import Alarm, Coin, Facts, Outcome, Watch
 from episafe.monitors.residual_test import MOST_FEATURES, NUM_BOXES, NUM_CELLS, ResidualData
@@ -31,14 +32,15 @@ class Monitors(Watch):
     - "incumbent": V^u(π_sf) ≥ b + ξ;
     - "threshold": policies that passed the check have V^u ≥ b, on average; mixtures over their coin;
     - "bound": they have V^u ≥ the bound that each was deployed on, on average;
+    - "spell": each of them has V^u ≥ b, of late too, whatever was before;
     - "drift": the incumbent's utility does not change;
     - "residual": next states are linear in the features. Not for one-hot features, which always are, nor for d > 100;
     - "coin": components are drawn by the weights of their plan;
     - "range": no episode has a utility outside [least_total, H]; that needs no probability.
 
-    The first six have a sixth of delta each, and where there are m constraints, each constraint has a set of them at an
-    m-th of delta, by its name. All but "residual" ask for a halt. docs/monitors.md says how soon they see
-    what.
+    The first seven have a sixth of delta each, "spell" and "coin" half of that; where there are m constraints, each
+    constraint has a set of them at an m-th of delta, by its name. All but "residual" ask for a halt. docs/monitors.md
+    says how soon they see what.
 
     Args:
         task: the agent's own, `agent.task`: by it the incumbent is known.
@@ -104,9 +106,16 @@ class Monitors(Watch):
         self._take_in(Batch(utilities, bounds, who, np.zeros(n), np.full(n, NOW), nothing))
         self._line.pass_by(n)
         self._follow_incumbent(utilities[incumbent])
+        self._follow_spells(np.where(checked, self._lacks(utilities), np.nan))
         if self._residual is not None:
             self._residual.watch(*self._listed_features(states, actions))
         return self._news()
+
+    def _lacks(self, utilities: Array) -> Array:
+        """What episodes lack to the threshold, as `_lack` says of one."""
+        b, H = self._promise.threshold, self._promise.ceiling
+        lacks: Array = (b - utilities) / max(H - b, LEAST_ROOM * H)
+        return lacks
 
     def refused(self, *report: Any) -> list[Alarm]:
         """The alarm of an episode that would fit, if its rewards and utilities were in their range."""

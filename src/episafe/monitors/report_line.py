@@ -1,4 +1,4 @@
-"""Reports in the order of their deployments, for tests that go from one episode to the next: drift and residual.
+"""Reports in the order of their deployments, for tests that go from one episode to the next: drift, spell, residual.
 
 A report waits here for those of the deployments before it. If more than LONGEST deployments are waiting, the oldest is
 given up: it counts as missing for ever.
@@ -20,12 +20,14 @@ SAFE, WAITS, FEATURES = 1, 2, 4  # bits of an entry in the stored line
 
 class Turn(NamedTuple):
     """A deployment in the line: whether the incumbent acts, or may; whether it is waited for; the incumbent's utility,
-    NaN if that is missing, NOT_ITS if it did not act; what the residual test needs, None if that is missing."""
+    NaN if that is missing, NOT_ITS if it did not act; what the residual test needs, None if that is missing; what it
+    lacks to the threshold, g of `claim_wealth`, NaN where no check was passed."""
 
     incumbent: bool
     waits: bool = False
     utility: float = math.nan
     features: ResidualData | None = None
+    lack: float = math.nan
 
 
 class ReportLine:
@@ -42,9 +44,9 @@ class ReportLine:
     def __len__(self) -> int:
         return len(self._line)
 
-    def expect(self, incumbent: bool) -> None:
-        """One more deployment, at the end."""
-        self._line.append(Turn(incumbent, waits=True))
+    def expect(self, incumbent: bool, lack: float = math.nan) -> None:
+        """One more deployment, at the end; `lack` is the best that may come of it."""
+        self._line.append(Turn(incumbent, waits=True, lack=lack))
 
     def put(self, place: int, turn: Turn) -> None:
         """What came of a deployment, or that nothing will; nothing is changed if its turn is over."""
@@ -71,6 +73,7 @@ class ReportLine:
             "first": np.array([self.first]),
             "bits": np.array(bits, dtype=np.int64),
             "utilities": np.array([turn.utility for turn in turns], dtype=np.float64),
+            "lacks": np.array([turn.lack for turn in turns], dtype=np.float64),
             "phi": np.concatenate(phi) if phi else np.zeros((0, 0, 0)),
             "cells": np.concatenate(cells) if cells else np.zeros((0, 0), dtype=np.int64),
             "boxes": np.concatenate(boxes) if boxes else np.zeros((0, 0), dtype=np.int64),
@@ -79,17 +82,17 @@ class ReportLine:
     @classmethod
     def restored(cls, state: Mapping[str, np.ndarray[Any, Any]]) -> "ReportLine":
         """The line that `state` told of."""
-        bits, utilities = state["bits"].tolist(), state["utilities"].tolist()
+        bits, utilities, lacks = (state[name].tolist() for name in ("bits", "utilities", "lacks"))
         features = [state[name] for name in ("phi", "cells", "boxes")]
         told = sum(bit & FEATURES != 0 for bit in bits)
-        if len(utilities) != len(bits) or any(len(array) != told for array in features):
+        if not len(utilities) == len(lacks) == len(bits) or any(len(array) != told for array in features):
             raise DamagedFile("the monitors' state has a line of reports whose parts do not fit each other")
         made, k = cls(), 0
         made.first = int(state["first"][0])
-        for bit, utility in zip(bits, utilities, strict=True):
+        for bit, utility, lack in zip(bits, utilities, lacks, strict=True):
             seen: ResidualData | None = None
             if bit & FEATURES:
                 seen = (features[0][k : k + 1], features[1][k : k + 1], features[2][k : k + 1])
                 k += 1
-            made._line.append(Turn(bool(bit & SAFE), bool(bit & WAITS), utility, seen))
+            made._line.append(Turn(bool(bit & SAFE), bool(bit & WAITS), utility, seen, lack))
         return made

@@ -2,7 +2,7 @@
 
 from typing import Literal, NamedTuple
 
-Watched = Literal["range", "incumbent", "threshold", "bound", "drift", "residual", "coin"]
+Watched = Literal["range", "incumbent", "threshold", "bound", "spell", "drift", "residual", "coin"]
 
 ALIKE = (
     "given its plan, an episode is independent of those before it, reported or not, and of which reports have come; "
@@ -39,8 +39,9 @@ STATEMENTS: dict[Watched, Statement] = {
         "policies that passed the check have V^u ≥ b, on average; mixtures over their coin", UTILITIES, 1 / 6
     ),
     "bound": Statement("they have V^u ≥ the bound that each was deployed on, on average", UTILITIES, 1 / 6),
+    "spell": Statement("each of them has V^u ≥ b, of late too, whatever was before", UTILITIES, 1 / 12),
     "drift": Statement("the incumbent's V^u does not change", UTILITIES, 1 / 6),
     "residual": Statement("P_h(s'|s,a) = φ(s,a)ᵀμ_h(s') for some μ, of any size", ALIKE, 1 / 6, halts=False),
-    "coin": Statement("components are drawn by the weights of their plan", "it is tossed independently", 1 / 6),
+    "coin": Statement("components are drawn by the weights of their plan", "it is tossed independently", 1 / 12),
     "range": Statement("no episode has a utility outside its range", "the reports are true", 0.0),
 }
