@@ -12,17 +12,18 @@ from episafe.certify import Certifier, Model
 from episafe.certify.base import AT_LEAST, INCUMBENT, Deployment, Outcome
 from episafe.certify.ledger import Ledger
 from episafe.errors import InvalidEpisode
-from episafe.kernels.mixing import admits
+from episafe.kernels.mixing import admits_all
 from episafe.learning.constants import Constants
 from episafe.learning.multiplier_search import Bisection, LamSearch
 from episafe.learning.planner import Decision, SoftmaxPlanner, propose
 from episafe.learning.policy_arrays import PolicyArrays
 from episafe.learning.released_planner import planner_of, variant_label
 from episafe.learning.replanning import Every, Replanning
+from episafe.learning.several_planner import SeveralPlanner
 from episafe.problems.policy import MixturePolicy, Policy, as_policy
-from episafe.problems.sampled_problem import AnyTask, known_slack
+from episafe.problems.sampled_problem import AnyTask, known_slacks
 from episafe.storage.state_reader import Saved, State, under
-from episafe.types import SAFE, SOURCES, Level, Plan, Variant
+from episafe.types import SAFE, SOURCES, Amount, Level, Plan, Variant
 
 PLANS_REMEMBERED = 1000  # an episode of an older plan is learned from, and counts for no certificate
 
@@ -71,7 +72,8 @@ class OPSE(Agent):
     ) -> None:
         super().__init__(task, constants.replan if replan is None else replan, variant_label(self.name, variant))
         self.constants, self.search, self.variant = constants, search, variant
-        self.learner = planner_of(variant)(task, constants, pessimistic=True, search=search)
+        planner = planner_of(variant) if task.num_constraints == 1 else SeveralPlanner
+        self.learner = planner(task, constants, pessimistic=True, search=search)
         if isinstance(num_safe_episodes, bool) or not isinstance(num_safe_episodes, int) or num_safe_episodes < 0:
             raise ValueError(f"num_safe_episodes must be a whole number >= 0, got {num_safe_episodes!r}")
         self.num_safe_episodes = num_safe_episodes
@@ -169,7 +171,7 @@ class OPSE(Agent):
 
     def as_certified(self, found: Deployment) -> Plan:
         """The plan that a certificate allows; the check is made here once more."""
-        if found.source != "safe" and not admits(found.utility_bound, self.task.threshold):
+        if found.source != "safe" and not admits_all(found.utility_bound, self.task.limits):
             return self._incumbent("the certificate does not reach the threshold", found.utility_bound)
         if found.source == "safe" and self.promoted != INCUMBENT:
             return self._incumbent(found.reason)
@@ -178,8 +180,8 @@ class OPSE(Agent):
 
     @property
     def rechecks(self) -> bool:
-        """Whether the planner's own bound is the certificate."""
-        return self.certificate is None
+        """Whether the planner's own bound is the certificate, and its one λ is all that it depends on."""
+        return self.certificate is None and self.task.num_constraints == 1
 
     def bound_anew(self, lam: float) -> float:
         """The planner's bound of π^λ."""
@@ -261,9 +263,9 @@ class OPSE(Agent):
         found: Ledger | None = getattr(self.certificate, "ledger", None)
         return found
 
-    def bounds(self) -> dict[str, float]:
+    def bounds(self) -> dict[str, Amount]:
         """What is proved of each policy on trial, by its name; nothing with the paper's own certifier."""
-        found: dict[str, float] = self.certificate.bounds() if hasattr(self.certificate, "bounds") else {}
+        found: dict[str, Amount] = self.certificate.bounds() if hasattr(self.certificate, "bounds") else {}
         return found
 
     def _weigh(
@@ -331,13 +333,19 @@ class OPSE(Agent):
         if self.certificate is None:
             claimed = said["statement"] if self.level == self.constants.level else ""
             return said | {"level": self.level, "statement": claimed, "num_safe_episodes": self.num_safe_episodes}
-        own: dict[str, str | int | float] = {"level": self.level, "slack": known_slack(self.task)}
+        own: dict[str, str | int | float] = {"level": self.level}
+        slacks = zip(self.task.constraints, known_slacks(self.task).tolist(), strict=True)
+        own |= {f"slack{one.of}": slack for one, slack in slacks}
         if getattr(self.certifier, "needs_linear_kernel", False):
             own["norm_bound"] = self.task.norm_bound
         certified = self.certifier.settings()
-        if self.task.least_total and hasattr(self.certificate, "void"):
-            own["least_total"] = self.task.least_total
-            certified["statement"] = f"{certified['statement']}; {AT_LEAST.format(self.task.least_total)}"
+        for one in self.task.constraints:
+            if one.least_total and hasattr(self.certificate, "void"):
+                own[f"least_total{one.of}"] = one.least_total
+                certified["statement"] = f"{certified['statement']}; {AT_LEAST.format(one.least_total)}{one.of}"
+        if self.task.num_constraints > 1:
+            names = ", ".join(self.task.constraint_names)
+            certified["statement"] = f"{certified['statement']}; all this of each of the constraints {names}"
         return said | own | certified
 
     def arguments(self) -> dict[str, Any]:

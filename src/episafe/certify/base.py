@@ -9,7 +9,7 @@ from episafe.learning.policy_arrays import PolicyArrays
 from episafe.problems.policy import Policy
 from episafe.problems.sampled_problem import AnyTask
 from episafe.storage.state_reader import Saved, State
-from episafe.types import IntArray
+from episafe.types import Amount, IntArray
 
 INCUMBENT, PROPOSAL = "incumbent", "proposal-"  # what mixtures and bounds call it, and those that a planner made
 
@@ -22,7 +22,7 @@ class Deployment(NamedTuple):
     policy: Policy
     source: Literal["safe", "search"]
     lam: float
-    utility_bound: float
+    utility_bound: Amount
     reason: str = ""
 
 
@@ -32,7 +32,7 @@ class Outcome(NamedTuple):
     Attributes:
         states: (H+1,) of them; None for an episode that has its totals alone.
         actions: (H,); None with them.
-        utility: the total.
+        utility: the total; (m,) where there are several constraints.
         reward: the total.
         component: which policy of a mixture acted, by the coin.
         deployment: the number of its deployment in a session, which counts them; None where nobody counts.
@@ -42,7 +42,7 @@ class Outcome(NamedTuple):
 
     states: Any
     actions: IntArray | None
-    utility: float
+    utility: Amount
     reward: float
     component: int = 0
     deployment: int | None = None
@@ -97,7 +97,7 @@ class CountedCertificate(Certificate, Protocol):
     def abandon(self, deployment: int) -> None:
         """The outcome of a deployment will never come."""
 
-    def bounds(self) -> dict[str, float]:
+    def bounds(self) -> dict[str, Amount]:
         """What is proved of each policy on trial, by its name."""
 
 

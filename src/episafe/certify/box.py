@@ -24,10 +24,10 @@ from episafe.learning.policy_arrays import PolicyArrays
 from episafe.problems.dual_search import Parts
 from episafe.problems.occupancies import markov_policy, occupancy
 from episafe.problems.policy import MixturePolicy, Policy, TablePolicy
-from episafe.problems.sampled_problem import AnyTask, known_slack
+from episafe.problems.sampled_problem import AnyTask, known_slacks
 from episafe.problems.task import Task
 from episafe.storage.state_reader import Saved, State, under
-from episafe.types import Array, IntArray, Level
+from episafe.types import Amount, Array, IntArray, Level, amount, amounts
 
 INCUMBENT = "incumbent"  # what mixtures and bounds call it
 GROWTH = 1.1  # of the number of episodes between plans: about 80 plans in 10⁴ episodes
@@ -44,6 +44,9 @@ class Box:
     It assumes: the states are listed and Markov, and the first one is fixed; steps are alike where the task says so;
     the utility is known; episodes are independent given the policy, without drift; every episode is reported, once; the
     incumbent has V^u ≥ b + slack. It does not assume features.
+
+    Where there are several constraints, it is so for each: the box is about the kernel, so that known utilities cost no
+    more δ, and mixtures have at most m + 1 policies.
 
     As soon as the box proves any policy safe, what is deployed is a Markov policy that is safe by itself. Before that
     it is a mixture of a candidate and the incumbent, and the promise is over the coin.
@@ -64,7 +67,9 @@ class Box:
         """A certificate for this task, to which every kernel is possible."""
         if not task.is_listed:
             raise TypeError("Box counts every (s, a, s'): it needs listed states; else use Observation")
-        return BoxCertificate(task, self.delta)
+        from episafe.certify.several_box import SeveralBoxCertificate  # it is one of these
+
+        return (BoxCertificate if task.num_constraints == 1 else SeveralBoxCertificate)(task, self.delta)
 
     def settings(self) -> dict[str, str | int | float]:
         """The certifier, its delta and what is proved."""
@@ -90,12 +95,12 @@ class BoxCertificate:
         S, A = task.num_states, task.num_actions
         self._num_counted = task.horizon if task.time_homogeneous else task.horizon - 1  # the last step leads nowhere
         steps = 1 if task.time_homogeneous else max(self._num_counted, 1)
-        self.task, self.delta, self.known = task, delta, task.threshold + known_slack(task)
+        self.task, self.delta, self.known = task, delta, task.limits + amount(known_slacks(task))
         self.counts: Array = np.zeros((steps, S, A, S))
         self.lower: Array = np.zeros(self.counts.shape)
         self.upper: Array = np.ones(self.counts.shape)
         self.num_episodes = self.num_plans = self.next_plan = 0
-        self._signals: Array = np.stack([task.reward, task.utility])
+        self._signals: Array = np.stack([task.reward, *task.utilities])
         self._reports: InOrder[Transitions] = InOrder()
         self._proposal: Policy | None = None
 
@@ -109,7 +114,7 @@ class BoxCertificate:
 
     def aim(self) -> Aim:
         """b itself."""
-        return Aim(self.task.threshold)
+        return Aim(self.task.limits)
 
     def consider(self, proposal: Proposal) -> None:
         """Make a proposal one more candidate, up to the next one: the box knows of all policies at once."""
@@ -122,6 +127,9 @@ class BoxCertificate:
         self.next_plan = max(self.num_episodes + 1, math.ceil(GROWTH * self.num_episodes))
         if self._is_empty():
             return self._alone("no kernel fits what was seen: episodes are not independent and alike")
+        return self._best()
+
+    def _best(self) -> Deployment:
         b, problem = self.task.threshold, self._problem()
         incumbent = problem.evaluated(self.task.safe_policy.table())
         others = [incumbent] if self._proposal is None else [incumbent, problem.evaluated(self._proposal.table())]
@@ -144,11 +152,11 @@ class BoxCertificate:
         """Deployments are lost, and nothing after them counts: what the box knows, it knows."""
         self._reports.end()
 
-    def bounds(self) -> dict[str, float]:
+    def bounds(self) -> dict[str, Amount]:
         """What is proved of the incumbent; of what is deployed, the plan says it."""
         return {INCUMBENT: max(self.known, self._problem().evaluated(self.task.safe_policy.table()).utility)}
 
-    def weigh(self, policy: Policy, states: Any, actions: IntArray, utility: float, reward: float) -> Weighed:
+    def weigh(self, policy: Policy, states: Any, actions: IntArray, utility: Amount, reward: float) -> Weighed:
         """The episode as it is, of a deployment that nobody counts. What contradicts the task is refused."""
         _require_told(self.task, states, actions, utility)
         return None, (np.array(states), np.array(actions))
@@ -275,12 +283,12 @@ class BoxCertificate:
         return rows
 
 
-def _require_told(task: Task, states: Any, actions: IntArray, utility: float) -> None:
+def _require_told(task: Task, states: Any, actions: IntArray, utility: Amount) -> None:
     """Refuse an episode from another start, or with another utility than the task's."""
     if states[0] != task.initial_state:
         raise InvalidEpisode(f"states[0] is {states[0]}, but Box is for the fixed start {task.initial_state}")
-    told = sum(float(task.utility_at(h, states[h])[action]) for h, action in enumerate(actions.tolist()))
-    if not abs(utility - told) <= TOLERANCE * task.horizon:
+    told = amount(np.add.reduce([amounts(task.utility_at(h, states[h])[a]) for h, a in enumerate(actions.tolist())]))
+    if not np.all(np.abs(utility - told) <= TOLERANCE * task.horizon):
         raise InvalidEpisode(
             f"the utilities sum to {utility}, and to {told} by the task: Box needs a known utility; use Observation"
         )

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from episafe.certify.base import INCUMBENT, PROPOSAL, Deployment
 from episafe.checks import TOLERANCE
 from episafe.errors import InvalidEpisode
-from episafe.kernels.mixture_choice import score
+from episafe.kernels.mixture_choice import choose, score
 from episafe.kernels.wealth import (
     BETS,
     LOG_WORST,
@@ -95,8 +96,8 @@ class Ledger:
         self.lams = [math.nan] * num_rows
         self.names = [INCUMBENT] + [""] * (num_rows - 1)
         self.num_candidates = 0
-        self._num_shared = num_rows  # rows that a new proposal may take over
-        self._pinned = 0  # the row of what was promoted, which none takes over; the incumbent's where nothing was
+        self.num_shared = num_rows  # rows that a new proposal may take over
+        self.pinned = 0  # the row of what was promoted, which none takes over; the incumbent's where nothing was
         self._tails: list[list[Entry]] = [[] for _ in range(num_rows)]
         self._lost: list[set[int]] = [set() for _ in range(num_rows)]
         self._settled_plan = [NO_ID] * num_rows  # of the last deployment before the tail
@@ -105,9 +106,39 @@ class Ledger:
             self._begin_row(0, 0.0)
         self.trials.lower[0], self.trials.in_use[0] = least_total if known is None else known, 1
 
-    def begin(self, policy: Policy, name: str, lam: float, guess: float) -> int:
-        """Put a policy on trial, in a free row or in place of the least useful one; its row."""
-        i = self._row()
+    @property
+    def newest(self) -> int:
+        """The row of the newest policy."""
+        return int(self.trials.newest[0])
+
+    @newest.setter
+    def newest(self, row: int) -> None:
+        self.trials.newest[0] = row
+
+    @property
+    def in_use(self) -> NDArray[np.bool_]:
+        """Which rows have a policy, (n,)."""
+        used: NDArray[np.bool_] = self.trials.in_use == 1
+        return used
+
+    @property
+    def certified(self) -> NDArray[np.bool_]:
+        """Which rows have a bound that reaches the threshold, (n,)."""
+        reached: NDArray[np.bool_] = self.trials.lower >= self.threshold
+        return reached
+
+    def rewards(self, i: int) -> tuple[float, float]:
+        """ΣqR and Σq of row i."""
+        total, own = self.trials.rewards[i].tolist()
+        return total, own
+
+    def score(self, i: int) -> float:
+        """How good policy i seems."""
+        return float(score(self.trials, i))
+
+    def begin(self, policy: Policy, name: str, lam: float, guess: float, row: int | None = None) -> int:
+        """Put a policy on trial, in this row, or in a free one, or in place of the least useful one; its row."""
+        i = self._row() if row is None else row
         self._begin_row(i, guess)
         self.policies[i], self.lams[i], self.names[i] = policy, lam, name or f"{PROPOSAL}{self.num_candidates}"
         self._tails[i], self._lost[i], self._settled_plan[i] = [], set(), NO_ID
@@ -146,7 +177,7 @@ class Ledger:
 
     def pin(self, name: str) -> None:
         """Keep the row of this policy from being taken over."""
-        self._pinned = self.names.index(name)
+        self.pinned = self.names.index(name)
 
     def withdraw(self, name: str) -> int:
         """End the trial of a policy: nothing is proved of it any more, and its δ_j stays spent. Its row."""
@@ -154,7 +185,7 @@ class Ledger:
         self.trials.in_use[i], self.trials.lower[i], self.policies[i], self.names[i] = 0, self.least_total, None, ""
         self.trials.absent[i], self._tails[i], self._lost[i], self._settled_plan[i] = 0, [], set(), NO_ID
         self.trials.newest[0] *= int(self.trials.newest[0] != i)
-        self._pinned *= int(self._pinned != i)
+        self.pinned *= int(self.pinned != i)
         return i
 
     def lose(self, num_candidates: int) -> None:
@@ -164,7 +195,7 @@ class Ledger:
         self.policies[1:], self.names[1:] = [None] * (n - 1), [""] * (n - 1)
         self._tails, self._lost = [[] for _ in range(n)], [set() for _ in range(n)]
         self.num_candidates += num_candidates
-        self._pinned = 0
+        self.pinned = 0
 
     def forecast(self, i: int) -> float:
         """About how many more episodes it takes until L ≥ b in row i, at its present weight; 0 if it is, ∞ if never.
@@ -299,6 +330,10 @@ class Ledger:
         """Whether a prefix may end with a deployment of this plan, before tail[n]."""
         return plan not in self._mixed_up or n == len(tail) or tail[n].plan != plan
 
+    def choose(self, num_episodes: int) -> Deployment:
+        """The best mixture whose bound reaches the threshold, after so many episodes."""
+        return self.as_deployment(*choose(self.trials, self.threshold, num_episodes))
+
     def as_deployment(self, first: int, second: int, weight: float, bound: float) -> Deployment:
         """The mixture weight·first + (1 − weight)·second of two rows."""
         candidate, payer = self.policies[first], self.policies[second]
@@ -380,16 +415,20 @@ class Ledger:
     def _row_of(self, policy: Policy) -> int:
         return next((i for i, on_trial in enumerate(self.policies) if on_trial is policy), NOT_ON_TRIAL)
 
+    def free_row(self) -> int | None:
+        """A row that a proposal may take without taking it from another."""
+        free = np.flatnonzero(self.trials.in_use[: self.num_shared] == 0)
+        return int(free[0]) if len(free) else None
+
     def _row(self) -> int:
         """A free row, or that of the policy of least score − (b − L)₊, never the incumbent's, nor what was promoted."""
-        trials = self.trials
-        free = np.flatnonzero(trials.in_use[: self._num_shared] == 0)
-        if len(free):
-            return int(free[0])
+        trials, free = self.trials, self.free_row()
+        if free is not None:
+            return free
         shortfall = np.maximum(self.threshold - trials.lower, 0)
         trials.newest[0] = 0  # the newest one is now judged by what it did
-        worth = np.array([score(trials, i) for i in range(self._num_shared)]) - shortfall[: self._num_shared]
-        worth[:1] = worth[self._pinned : self._pinned + 1] = np.inf
+        worth = np.array([score(trials, i) for i in range(self.num_shared)]) - shortfall[: self.num_shared]
+        worth[:1] = worth[self.pinned : self.pinned + 1] = np.inf
         return int(np.argmin(worth))
 
 
@@ -426,5 +465,7 @@ def shares_of(mixture: Policy, task: Any, states: Any, actions: Any) -> list[flo
         if not largest > 0:
             raise InvalidEpisode("the deployed policy never acts like this: report the episode with its own plan_id")
         chances = [chance / largest for chance in chances]
-    total = sum(chances)
+    total = 0.0
+    for chance in chances:  # one after another, as the compiled loop does: `sum` may round otherwise
+        total += chance
     return [chance / total for chance in chances]

@@ -3,22 +3,21 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from episafe.certify.base import Deployment, Outcome
 from episafe.certify.ledger import Ledger, shares_of
+from episafe.certify.several_ledgers import SeveralLedgers
 from episafe.checks import TOLERANCE, as_probability
 from episafe.errors import InvalidEpisode
-from episafe.kernels.mixing import admits
-from episafe.kernels.mixture_choice import choose, score
 from episafe.learning.planner import Aim, Proposal
 from episafe.learning.policy_arrays import PolicyArrays
 from episafe.problems.policy import Policy
-from episafe.problems.sampled_problem import AnyTask, known_slack
+from episafe.problems.sampled_problem import AnyTask, known_slacks
 from episafe.storage.state_reader import Saved, State, under
-from episafe.types import Level
+from episafe.types import Amount, Level, amount, amounts
 
 # These touch the regret and never the guarantee; set on the released problems of seeds 1000 to 1063, and on the
 # inventory, battery and cloud of seeds 1000 to 1011.
@@ -38,7 +37,7 @@ FEW = 3  # episodes of its own that say something of a policy's reward
 DISCOUNT = 0.35  # of what the last proposal of the same kind fell short of its promise
 
 # The number of the deployment, rows of the policies that may have acted, their shares, totals, and whether it is named.
-Weighed = tuple[int | None, list[int], list[float], float, float, bool]
+Weighed = tuple[int | None, list[int], list[float], Amount, float, bool]
 
 
 @dataclass(frozen=True)
@@ -52,6 +51,9 @@ class Observation:
     deployments: with it every episode must be reported, once, and neither whether nor when may depend on what came of
     it. It does not assume: features, a Markov state, a fixed start, or a known utility: report `utilities` with every
     episode, or with none if the task's are true.
+
+    Where there are m constraints, it is so for each: candidate j has m sequences at δ_j/m, and what is deployed is the
+    best mixture of at most m + 1 policies whose bounds reach every threshold.
 
     The promise is over the coin. A component that is still on trial may itself be below b: who cannot accept that
     uses `FreshData`.
@@ -87,10 +89,15 @@ class ObservationCertificate:
     """When to try which policy: the ledger has what is proved of each, by the shares of the episodes."""
 
     def __init__(self, task: AnyTask, delta: float) -> None:
-        b = task.threshold
-        self.task = task
-        known, least = b + known_slack(task), task.least_total
-        self.ledger = Ledger(task.safe_policy, known, b, task.horizon, delta, NUM_ROWS, least_total=least)
+        self.task, m = task, task.num_constraints
+        each = [
+            Ledger(
+                task.safe_policy, one.threshold + slack, one.threshold, task.horizon, delta / m, NUM_ROWS,
+                least_total=one.least_total,
+            )
+            for one, slack in zip(task.constraints, known_slacks(task).tolist(), strict=True)
+        ]  # fmt: skip
+        self.ledger: Any = each[0] if m == 1 else SeveralLedgers(each)
         self.num_episodes = 0
         self.trial_began = self.trial_ends = 0
         self.promised = math.nan  # the reward of the newest one, by the planner
@@ -117,36 +124,38 @@ class ObservationCertificate:
         """Whether it is time to propose: the policy on trial is decided, or has had its trial, and no earlier one is
         about to be proved, whose trial then goes on.
         """
-        trials, i = self.ledger.trials, int(self.ledger.trials.newest[0])
-        if self.episodes_to_look or self.ledger.void:
+        ledger, i = self.ledger, self.ledger.newest
+        if self.episodes_to_look or ledger.void:
             return False
-        if i == 0 or admits(trials.lower[i], self.task.threshold):
+        if i == 0 or ledger.certified[i]:
             return True
         if self.num_episodes < self.trial_ends:
-            return self.ledger.forecast(i) == math.inf and bool(trials.rewards[i, 1] >= ENOUGH)
-        nearest = self._nearest() if self.ledger.num_candidates >= EARLY else 0
-        trials.newest[0] = nearest or i
+            return bool(ledger.forecast(i) == math.inf and ledger.rewards(i)[1] >= ENOUGH)
+        nearest = self._nearest() if ledger.num_candidates >= EARLY else 0
+        ledger.newest = nearest or i
         return nearest == 0
 
     def _nearest(self) -> int:
         """The row of the policy that promises the largest gain for the episodes that it takes; 0 if none is near."""
-        trials, longest = self.ledger.trials, PATIENCE * max(self.num_episodes, LONG)
-        is_certified = trials.lower >= self.task.threshold
-        best = max(score(trials, i) for i in np.flatnonzero(is_certified & (trials.in_use == 1)).tolist())
+        ledger, longest = self.ledger, PATIENCE * max(self.num_episodes, LONG)
+        best = max(ledger.score(i) for i in np.flatnonzero(ledger.certified & ledger.in_use).tolist())
         found, most = 0, 0.0
-        for i in np.flatnonzero(~is_certified & (trials.in_use == 1) & (trials.rewards[:, 1] >= 1)).tolist():
-            remaining, mean = self.ledger.forecast(i), trials.rewards[i, 0] / trials.rewards[i, 1]
-            gain = (mean - best) / (remaining + SHORTEST_TRIAL)
+        for i in np.flatnonzero(~ledger.certified & ledger.in_use).tolist():
+            total, own = ledger.rewards(i)
+            if own < 1:
+                continue
+            remaining = ledger.forecast(i)
+            gain = (total / own - best) / (remaining + SHORTEST_TRIAL)
             if remaining <= longest and gain > most:
                 found, most = i, gain
         return found
 
     def aim(self) -> Aim:
         """b + (ξ/3)(1 + k/60)^{-1/2}: a margin that shrinks as a confidence bound does."""
-        margin = FIRST_MARGIN * known_slack(self.task) / math.sqrt(1 + self.num_episodes / SHORTEST_TRIAL)
+        margin = amount(FIRST_MARGIN * known_slacks(self.task) / math.sqrt(1 + self.num_episodes / SHORTEST_TRIAL))
         kind = self._kind(self.ledger.num_candidates)
         return Aim(
-            self.task.threshold + margin,
+            self.task.limits + margin,
             OPTIMISM if kind == CURIOUS else 0.0,
             SOBERNESS if kind == SOBER else 1.0,
         )
@@ -176,8 +185,8 @@ class ObservationCertificate:
 
     def _compare_with_promise(self) -> None:
         """Note by how much the last proposal, if it is on trial, fell short of what the planner promised."""
-        i = int(self.ledger.trials.newest[0])
-        reward, own = self.ledger.trials.rewards[i].tolist()
+        i = self.ledger.newest
+        reward, own = self.ledger.rewards(i)
         is_last = self.ledger.names[i] == f"proposal-{self.ledger.num_candidates}"
         if is_last and math.isfinite(self.promised) and own >= FEW:
             short = max(self.promised - reward / own, 0.0)
@@ -186,20 +195,22 @@ class ObservationCertificate:
     def _kind(self, n: int) -> int:
         return KINDS[n % len(KINDS)]
 
-    def bounds(self) -> dict[str, float]:
+    def bounds(self) -> dict[str, Amount]:
         """What is proved of each policy on trial, by its name."""
-        return self.ledger.bounds()
+        found: dict[str, Amount] = self.ledger.bounds()
+        return found
 
     @property
     def void(self) -> str:
         """Why nothing is proved any more; "" if all is well."""
-        return self.ledger.void
+        return str(self.ledger.void)
 
     def deployment(self) -> Deployment:
         """The best mixture whose bound reaches the threshold; the incumbent alone, once nothing is proved any more."""
         if self.void:
             return Deployment(self.task.safe_policy, "safe", math.nan, math.nan, self.void)
-        return self.ledger.as_deployment(*choose(self.ledger.trials, self.task.threshold, self.num_episodes))
+        found: Deployment = self.ledger.choose(self.num_episodes)
+        return found
 
     def expect(self, policy: Policy, deployment: int, plan_id: int) -> None:
         """Charge the components for a deployment until it is reported."""
@@ -211,7 +222,7 @@ class ObservationCertificate:
     def judge(self, policy: Policy, outcome: Outcome) -> Weighed:
         """The shares of the components in an episode; what they cannot have done is refused."""
         utility = outcome.utility
-        if not utility >= -TOLERANCE * self.task.horizon:
+        if not np.all(amounts(utility) >= -TOLERANCE * self.task.horizon):
             raise InvalidEpisode(f"the utilities of an episode must sum to 0 or more, got {utility}: shift and rescale")
         shares = shares_of(policy, self.task, outcome.states, outcome.actions)
         rows = self.ledger.rows_of(policy)
@@ -225,11 +236,11 @@ class ObservationCertificate:
     def change(self, task: AnyTask) -> None:
         """Go on with another threshold or slack: what is proved of a policy depends on neither."""
         self.task = task
-        self.ledger.change(task.threshold, task.threshold + known_slack(task))
+        self.ledger.change(task.limits, task.limits + amount(known_slacks(task)))
 
     def withdraw(self, name: str) -> None:
         """End the trial of a policy; if it was the newest, another is asked for."""
-        if self.ledger.withdraw(name) and not self.ledger.trials.newest[0]:
+        if self.ledger.withdraw(name) and not self.ledger.newest:
             self.trial_began = self.trial_ends = self.num_episodes
             self.promised = math.nan
 

@@ -37,6 +37,7 @@ class Explanation:
         parts: the policies that it mixes; one where it mixes nothing.
         deployments, reports: how often it was deployed and reported; None where the folder does not say.
         first: its first deployment.
+        constraint: of several constraints, which one all this is of: the one with the least room.
     """
 
     plan: int
@@ -51,6 +52,7 @@ class Explanation:
     first: int
     deployments: int | None = None
     reports: int | None = None
+    constraint: str = ""
 
     @property
     def is_incumbent(self) -> bool:
@@ -101,7 +103,7 @@ class Explanation:
             return f"Why: {self.reason or 'nothing else was proved yet'}{'' if math.isnan(self.bound) else missed}."
         return (
             f"Why it was allowed: its expected utility is at least {self.bound:.6g}, and {self.threshold:.6g} is the "
-            f"threshold (margin {self.bound - self.threshold:.3g})."
+            f"threshold (margin {self.bound - self.threshold:.3g}){self.constraint}."
         )
 
     def _worth(self) -> str:
@@ -146,25 +148,37 @@ def _said(line: str) -> dict[str, Any]:
 
 def _explained(said: dict[str, Any], frames: list[Frame]) -> Explanation:
     number, weights = said["plan"], said.get("weights") or []
+    c, constraint = _tightest(said)
     names = said.get("names") or [f"policy {i}" for i, _ in enumerate(weights, 1)]  # simulations keep no names
     of = [frame.notes for frame in frames if frame.notes.get("plan") == number]
     proved = next((notes["proved"] for notes in of if notes.get("proved")), [math.nan] * len(names))
-    parts = [Part(*row) for row in zip(names, weights, proved, strict=True)]
+    parts = [Part(name, weight, _number(bound, c)) for name, weight, bound in zip(names, weights, proved, strict=True)]
     deployments = sum(frame.kind == Kind.DEPLOY and frame.notes["plan"] == number for frame in frames)
     reports = sum(
         frame.kind == Kind.REPORT and frame.notes["plan"] == number and frame.notes["deployment"] is not None
         for frame in frames
     )
-    alone = Part("incumbent" if said["source"] == "safe" else said["source"], 1.0, _number(said["bound"]))
+    alone = Part("incumbent" if said["source"] == "safe" else said["source"], 1.0, _number(said["bound"], c))
     return Explanation(
-        number, said.get("time", ""), said["source"], said["level"], said.get("reason", ""), _number(said["bound"]),
-        _number(said["threshold"]), said["learned"], tuple(parts) or (alone,), said["episode"],
-        *((deployments, reports) if frames else ()),
+        number, said.get("time", ""), said["source"], said["level"], said.get("reason", ""), _number(said["bound"], c),
+        _number(said["threshold"], c), said["learned"], tuple(parts) or (alone,), said["episode"],
+        deployments if frames else None, reports if frames else None, constraint,
     )  # fmt: skip
 
 
-def _number(value: Any) -> float:
-    return math.nan if value is None else float(value)
+def _tightest(said: dict[str, Any]) -> tuple[int, str]:
+    """Of several constraints the one with the least room, and what a sentence says of that; 0 and nothing of one."""
+    margins = said["margin"]
+    if not isinstance(margins, list):
+        return 0, ""
+    c = min(range(len(margins)), key=lambda c: math.inf if margins[c] is None else margins[c])
+    return c, f", in constraint {c}, which has the least room of {len(margins)}"
+
+
+def _number(value: Any, c: int = 0) -> float:
+    """A number, or the one of constraint c."""
+    one = value[c] if isinstance(value, list) else value
+    return math.nan if one is None else float(one)
 
 
 def _known(value: float) -> float | None:

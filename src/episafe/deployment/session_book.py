@@ -16,7 +16,7 @@ from episafe.errors import DamagedFile
 from episafe.storage.audit_trail import Deployed
 from episafe.storage.frames import Frame
 from episafe.storage.state_reader import State
-from episafe.types import Array, amount, amounts
+from episafe.types import Array, amount, amounts, every_constraint
 
 UNDER_WAY = 20  # deployments that may wait for their reports before anybody is warned
 FEW_LOST = 0.01  # of all deployments
@@ -289,10 +289,14 @@ def figures(agent: Any, plan: Any) -> dict[str, Any]:
     }
 
 
-def proved(agent: Any, plan: Any) -> list[float]:
-    """What is proved of each policy that a plan mixes, when it is put in force; NaN of those that have no bound."""
+def proved(agent: Any, plan: Any) -> list[Any]:
+    """What is proved of each policy that a plan mixes, when it is put in force; NaN of those that have no bound.
+
+    Of several constraints it is a list for each policy.
+    """
     known = agent.bounds() if hasattr(plan.policy, "names") else {}
-    return [float(known.get(name, math.nan)) for name in plan.policy.names] if known else []
+    nothing = every_constraint(math.nan, agent.task.num_constraints)
+    return [np.asarray(known.get(name, nothing)).tolist() for name in plan.policy.names] if known else []
 
 
 def log_dets(agent: Any) -> Array:

@@ -15,19 +15,19 @@ from episafe.learning.regression_arrays import fill, stored
 from episafe.problems.policy import Policy, in_range, table_as_json
 from episafe.problems.sampled_problem import AnyTask
 from episafe.storage.state_reader import Saved, State
-from episafe.types import SAFE, Array, IntArray
+from episafe.types import SAFE, Amount, Array, IntArray
 
 
 class Aim(NamedTuple):
     """What a proposal should reach, and how bold it may be.
 
     Attributes:
-        utility: to be reached by the planner's estimate.
+        utility: to be reached by the planner's estimate; (m,) where there are several constraints.
         optimism: the scale of the utility's bonus, in place of −C_u; 0 to keep that.
         boldness: by which the bonus of the reward, C_r, is multiplied.
     """
 
-    utility: float
+    utility: Amount
     optimism: float = 0.0
     boldness: float = 1.0
 
@@ -63,7 +63,7 @@ class Decision(NamedTuple):
 
     source: int
     lam: float
-    utility_bound: float
+    utility_bound: Amount
 
 
 class SoftmaxPlanner:
@@ -128,8 +128,12 @@ class SoftmaxPlanner:
         if self._pessimistic:
             C_u, C_dagger, B_dagger = -C_u, constants.C_dagger, constants.B_dagger
         self.scales = Scales(constants.C_r, C_u, C_dagger, B_dagger, constants.kappa, constants.curve, constants.spread)
+        self.search = self._search(constants)
+
+    def _search(self, constants: Constants) -> Search:
+        """What the search on λ is told."""
         limits = self._task.threshold, constants.lam_max, constants.num_halvings
-        self.search = Search(*limits, self._pessimistic, self._how.factor)
+        return Search(*limits, self._pessimistic, self._how.factor)
 
     @property
     def num_learned(self) -> int:
@@ -156,7 +160,7 @@ class SoftmaxPlanner:
     def settings(self) -> dict[str, str | int | float]:
         """The search, every constant, and what the task tells of itself beyond the rule."""
         told: dict[str, str | int | float] = {"time_homogeneous": True} if self._task.time_homogeneous else {}
-        if self._task.slack is None:
+        if any(one.slack is None for one in self._task.constraints):
             told["slack"] = "unknown"
         return {"search": str(self._how)} | self._constants.settings() | told
 
@@ -203,6 +207,24 @@ class SoftmaxPlanner:
         """π^λ of the λ that was evaluated last, frozen; with the scales that it was evaluated with."""
         return SoftmaxPolicy(self._task, fitted(self.regression, scales or self.scales, lam), lam)
 
+    def propose(self, aim: Aim) -> "Proposal":
+        """The policy of the smallest λ whose estimated utility reaches the aim; of λ_max where none does."""
+        known, scales = self.regression, self.scales
+        scales = scales._replace(C_r=aim.boldness * scales.C_r)
+        if aim.optimism > 0:
+            scales = scales._replace(utility_bonus=aim.optimism)
+        search = self.search._replace(threshold=aim.utility)
+        known.prepare(scales)
+        source, lam, _ = decision.decide(known.model, known.support, known.work, scales, search)
+        if source == SAFE:
+            lam = search.lam_max
+            decision.evaluate_at(known.model, known.support, known.work, scales, lam)
+        V_r, V_dagger, _ = known.start_values
+        reward = float(V_r + V_dagger)
+        if not math.isfinite(reward):
+            raise FloatingPointError(f"the planner promises a reward of {reward}: nothing can be proposed from this")
+        return Proposal(self.policy(lam, scales), lam, reward)
+
 
 class Proposal(NamedTuple):
     """π^λ and what the planner promises of it: V̄ʳ + V̄†, an optimistic reward. Nothing here is proved."""
@@ -213,19 +235,5 @@ class Proposal(NamedTuple):
 
 
 def propose(planner: SoftmaxPlanner, aim: Aim) -> Proposal:
-    """The policy of the smallest λ whose estimated utility reaches the aim; of λ_max where none does."""
-    known, scales = planner.regression, planner.scales
-    scales = scales._replace(C_r=aim.boldness * scales.C_r)
-    if aim.optimism > 0:
-        scales = scales._replace(utility_bonus=aim.optimism)
-    search = planner.search._replace(threshold=aim.utility)
-    known.prepare(scales)
-    source, lam, _ = decision.decide(known.model, known.support, known.work, scales, search)
-    if source == SAFE:
-        lam = search.lam_max
-        decision.evaluate_at(known.model, known.support, known.work, scales, lam)
-    V_r, V_dagger, _ = known.start_values
-    reward = float(V_r + V_dagger)
-    if not math.isfinite(reward):
-        raise FloatingPointError(f"the planner promises a reward of {reward}: nothing can be proposed from this")
-    return Proposal(planner.policy(lam, scales), lam, reward)
+    """What a planner puts on trial."""
+    return planner.propose(aim)

@@ -1,0 +1,69 @@
+"""`Box` with several constraints: the same box of kernels, a bound for each, and mixtures of up to m + 1 policies."""
+
+import numpy as np
+
+from episafe.certify.base import Deployment
+from episafe.certify.box import HALVINGS, INCUMBENT, BoxCertificate
+from episafe.kernels.mixing import admits_all
+from episafe.learning.box_problem import SeveralBoxProblem, SeveralCandidate, SeveralMixture
+from episafe.problems.occupancies import markov_policy, occupancy
+from episafe.problems.policy import MixturePolicy
+from episafe.types import Amount, Array, amounts
+
+
+class SeveralBoxCertificate(BoxCertificate):
+    """The box of one constraint, and what it allows under m of them."""
+
+    def bounds(self) -> dict[str, Amount]:
+        """What is proved of the incumbent, (m,)."""
+        found = self._several().evaluated(self.task.safe_policy.table()).utilities
+        return {INCUMBENT: np.maximum(self.known, found)}
+
+    def _several(self) -> SeveralBoxProblem:
+        return SeveralBoxProblem(self._signals, self.lower, self.upper, self.task.initial_state)
+
+    def _best(self) -> Deployment:
+        thresholds, problem = amounts(self.task.limits), self._several()
+        incumbent = problem.evaluated(self.task.safe_policy.table())
+        proposed = [] if self._proposal is None else [problem.evaluated(self._proposal.table())]
+        safest = problem.safest(thresholds, incumbent, *proposed)
+        if admits_all(safest.utilities, thresholds):
+            best = problem.best_mixture(thresholds, safest, incumbent, *proposed)
+            return self._as_one(problem, best, safest, incumbent.policy)
+        known = incumbent._replace(utilities=np.maximum(self.known, incumbent.utilities))
+        return self._as_mixture(problem.best_mixture(thresholds, known, *proposed), incumbent.policy)
+
+    def _as_one(
+        self, problem: SeveralBoxProblem, best: SeveralMixture, safest: SeveralCandidate, incumbent: Array
+    ) -> Deployment:
+        """The Markov policy that is where the mixture is, by estimate, with as little of the safest as suffices."""
+        P_hat, start, kept = self._estimate(), self.task.initial_state, safest
+        mass = np.add.reduce([share * occupancy(P_hat, policy, start) for share, policy in best.parts])
+        w_safest = occupancy(P_hat, safest.policy, start)
+        low, high = 0.0, 1.0
+        for n in range(HALVINGS + 1):
+            share = (low + high) / 2 if n else 0.0  # first the mixture itself
+            tried = problem.evaluated(markov_policy((1 - share) * mass + share * w_safest, safest.policy))
+            if admits_all(tried.utilities, self.task.limits):
+                high, kept = share, tried
+            elif n:
+                low = share
+        if kept.policy is incumbent:
+            return self._alone("no policy that the box proves safe seems better")
+        return Deployment(self._named(kept.policy), "search", float(best.multipliers.sum()), kept.utilities)
+
+    def _as_mixture(self, best: SeveralMixture, incumbent: Array) -> Deployment:
+        """The mixture of candidates and the incumbent, which alone is known to keep every constraint."""
+        parts = [(share, policy) for share, policy in best.parts if policy is not incumbent]
+        if not parts:
+            return self._alone("no mixture with a candidate seems better")
+        policies = [self._named(table) for _, table in parts]
+        for n, policy in enumerate(policies[1:], 1):
+            policy.name = f"{policy.name}-{n}"
+        shares, rest = [share for share, _ in parts], [share for share, policy in best.parts if policy is incumbent]
+        lam = float(best.multipliers.sum())
+        if len(policies) == 1 and not rest:
+            return Deployment(policies[0], "search", lam, best.bounds)
+        names = [policy.name for policy in policies] + [INCUMBENT] * len(rest)
+        mixture = MixturePolicy([*policies, *([self.task.safe_policy] * len(rest))], shares + rest, names)
+        return Deployment(mixture, "search", lam, best.bounds)

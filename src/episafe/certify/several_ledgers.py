@@ -1,0 +1,210 @@
+"""The ledgers of several constraints: one a constraint, at δ/m each, with the same policies in the same rows.
+
+Candidate j has δ_j/m for each of its m sequences, so that all its bounds hold together with probability 1 − δ_j. What
+is deployed is the best mixture whose bound reaches the threshold of every constraint: at most m + 1 policies, by a
+small linear program.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from episafe.certify.base import Deployment
+from episafe.certify.ledger import Ledger
+from episafe.kernels.mixture_choice import EPISODES_TO_CERTIFY
+from episafe.kernels.mixture_weights import choose_weights, mixture_bound
+from episafe.learning.policy_arrays import PolicyArrays
+from episafe.problems.policy import MixturePolicy, Policy
+from episafe.storage.state_reader import Saved, State, under
+from episafe.types import Array
+
+
+class SeveralLedgers:
+    """What a `Ledger` is for one constraint, for m of them: bounds, utilities and thresholds are arrays (m,).
+
+    Args:
+        each: a ledger for each constraint, made alike but for threshold and known bound, at δ/m.
+    """
+
+    def __init__(self, each: Sequence[Ledger]) -> None:
+        self.each = tuple(each)
+        self.thresholds: Array = np.array([one.threshold for one in self.each])
+
+    @property
+    def void(self) -> str:
+        """Why nothing is proved any more; "" if all is well."""
+        return next((one.void for one in self.each if one.void), "")
+
+    @property
+    def policies(self) -> list[Policy | None]:
+        """Those on trial, by row."""
+        return self.each[0].policies
+
+    @property
+    def names(self) -> list[str]:
+        """What they are called."""
+        return self.each[0].names
+
+    @property
+    def lams(self) -> list[float]:
+        """Their multipliers."""
+        return self.each[0].lams
+
+    @property
+    def num_candidates(self) -> int:
+        """How many have been on trial."""
+        return self.each[0].num_candidates
+
+    @property
+    def newest(self) -> int:
+        """The row of the newest policy."""
+        return self.each[0].newest
+
+    @newest.setter
+    def newest(self, row: int) -> None:
+        for one in self.each:
+            one.newest = row
+
+    @property
+    def lower(self) -> Array:
+        """L of every policy and constraint, (n, m)."""
+        return np.stack([one.trials.lower for one in self.each], axis=1)
+
+    @property
+    def in_use(self) -> NDArray[np.bool_]:
+        """Which rows have a policy."""
+        return self.each[0].in_use
+
+    @property
+    def certified(self) -> NDArray[np.bool_]:
+        """Which rows have a bound that reaches the threshold of every constraint, (n,)."""
+        reached: NDArray[np.bool_] = np.logical_and.reduce([one.certified for one in self.each])
+        return reached
+
+    def rewards(self, i: int) -> tuple[float, float]:
+        """ΣqR and Σq of row i."""
+        return self.each[0].rewards(i)
+
+    def score(self, i: int) -> float:
+        """How good policy i seems."""
+        return self.each[0].score(i)
+
+    def policy(self, name: str) -> Policy:
+        """The policy on trial under this name."""
+        return self.each[0].policy(name)
+
+    def begin(self, policy: Policy, name: str, lam: float, guess: float) -> int:
+        """Put a policy on trial, in a free row or in place of the least useful one; its row."""
+        row = self._row()
+        for one in self.each:
+            one.begin(policy, name, lam, guess, row)
+        return row
+
+    def add(self, policy: Policy, name: str, guess: float) -> int:
+        """Put a policy on trial in a row of its own."""
+        rows = {one.add(policy, name, guess) for one in self.each}
+        return rows.pop()
+
+    def _row(self) -> int:
+        """A free row, or that of the policy of least score − Σ_c (b_c − L_c)₊, never the incumbent's or one pinned."""
+        free = self.each[0].free_row()
+        if free is not None:
+            return free
+        shortfall = np.maximum(self.thresholds - self.lower, 0).sum(axis=1)
+        self.newest = 0  # the newest one is now judged by what it did
+        rows = [i for i in range(1, self.each[0].num_shared) if i != self.each[0].pinned]
+        return min(rows, key=lambda i: self.score(i) - shortfall[i])
+
+    def change(self, thresholds: Array, known: Array) -> None:
+        """Other thresholds, and other bounds of the incumbent, (m,) each."""
+        for one, threshold, bound in zip(self.each, thresholds.tolist(), known.tolist(), strict=True):
+            one.change(threshold, bound)
+        self.thresholds = thresholds
+
+    def pin(self, name: str) -> None:
+        """Keep the row of this policy from being taken over."""
+        for one in self.each:
+            one.pin(name)
+
+    def withdraw(self, name: str) -> int:
+        """End the trial of a policy; its row."""
+        rows = {one.withdraw(name) for one in self.each}
+        return rows.pop()
+
+    def lose(self, num_candidates: int) -> None:
+        """End all trials; up to so many candidates that nobody knows of keep their δ_j."""
+        for one in self.each:
+            one.lose(num_candidates)
+
+    def forecast(self, i: int) -> float:
+        """About how many more episodes it takes until every bound of row i reaches its threshold."""
+        return max(one.forecast(i) for one in self.each)
+
+    def evidence_left(self, i: int) -> float:
+        """How much has still to be seen of row i, where most is."""
+        return max(one.evidence_left(i) for one in self.each)
+
+    def bounds(self) -> dict[str, Array]:
+        """What is proved of each policy on trial, (m,), by its name."""
+        lower = self.lower
+        return {self.names[i]: lower[i] for i in np.flatnonzero(self.in_use).tolist()}
+
+    def rows_of(self, policy: Policy) -> list[int]:
+        """The rows of the components of what is or was deployed."""
+        return self.each[0].rows_of(policy)
+
+    def expect(self, deployment: int, rows: Sequence[int], plan: int = -1) -> None:
+        """A deployment of these rows is made; until it is reported it counts at its worst in every constraint."""
+        for one in self.each:
+            one.expect(deployment, rows, plan)
+
+    def credit(
+        self,
+        deployment: int | None,
+        rows: Sequence[int],
+        shares: Sequence[float],
+        utility: Array,
+        reward: float,
+        named: bool = True,
+    ) -> None:
+        """What came of a deployment; `utility` (m,) has the total of every constraint."""
+        for one, total in zip(self.each, utility.tolist(), strict=True):
+            one.credit(deployment, rows, shares, total, reward, named)
+
+    def choose(self, num_episodes: int) -> Deployment:
+        """The best mixture whose bounds reach all thresholds."""
+        n, in_use = len(self.policies), self.in_use.astype(np.int64)
+        scores = np.array([self.score(i) if in_use[i] else 0.0 for i in range(n)])
+        reach = num_episodes / EPISODES_TO_CERTIFY
+        return self.as_deployment(choose_weights(scores, self.newest, self.lower, self.thresholds, in_use, reach))
+
+    def as_deployment(self, weights: Array) -> Deployment:
+        """The mixture of these weights (n,), the incumbent last."""
+        rows = [*np.flatnonzero(weights[1:] > 0) + 1, *([0] if weights[0] > 0 else [])]
+        first, lower = self.policies[rows[0]], self.lower
+        assert first is not None
+        if rows == [0]:
+            return Deployment(first, "safe", math.nan, math.nan, "no mixture with a candidate seems better")
+        bounds = np.array([mixture_bound(weights, lower, c) for c in range(len(self.thresholds))])
+        lam = self.lams[rows[0]]
+        if len(rows) == 1:
+            return Deployment(first, "search", lam, bounds)
+        mixed = [policy for i in rows if (policy := self.policies[i]) is not None]
+        mixture = MixturePolicy(mixed, weights[rows], [self.names[i] for i in rows])
+        return Deployment(mixture, "search", lam, bounds)
+
+    def state(self, policies: PolicyArrays) -> State:
+        """Every ledger, below its number."""
+        made: State = {}
+        for c, one in enumerate(self.each):
+            made |= under(f"constraint-{c}", one.state(policies))
+        return made
+
+    def restore(self, saved: Saved, policies: Sequence[Policy]) -> None:
+        """Fill new ledgers with what `state` said."""
+        for c, one in enumerate(self.each):
+            one.restore(saved.under(f"constraint-{c}"), policies)
+        if any(one.names != self.names or one.newest != self.newest for one in self.each):
+            saved.refuse("names", "differ between the constraints")

@@ -1,0 +1,145 @@
+"""Weights of a mixture under several constraints: a small linear program, by the simplex method.
+
+    max_w Σ_i w_i score_i   s.t.   Σ_i w_i L_ic ≥ b_c for all c,   Σ_i w_i = 1,   w ≥ 0
+
+A vertex has at most m + 1 weights. The simplex method begins with policy 0 alone, which keeps every constraint, and
+stays among mixtures that do, up to rounding; what is deployed passes the check in float64 for every constraint.
+"""
+
+import numpy as np
+
+from episafe.kernels.compilation import kernel, lean_kernel
+from episafe.kernels.mixing import ROUNDING, admits
+
+MOST_PIVOTS = 1000  # Bland's rule ends by itself; a handful is usual
+IMPROVEMENT = 1e-12  # of an objective in units of rewards
+NEGLIGIBLE = 1e-12  # weights up to this are rounding
+GUARD = 1e-12  # of b: what the program asks for beyond it, so that the check passes without another policy
+
+
+@lean_kernel
+def mixture_bound(weights, lower, c):  # type: ignore[no-untyped-def]
+    """Σ_i w_i L_ic of weights (n,), bounds `lower` (n, m): the number that certifies, always computed in this way."""
+    bound = 0.0
+    for i in range(weights.shape[0]):
+        if weights[i] > 0.0:
+            bound += weights[i] * lower[i, c]
+    return bound
+
+
+@lean_kernel
+def keeps_all(weights, lower, thresholds):  # type: ignore[no-untyped-def]
+    """Whether a mixture passes the check of every constraint."""
+    passed = True
+    for c in range(thresholds.shape[0]):
+        passed = passed and admits(mixture_bound(weights, lower, c), thresholds[c])
+    return passed
+
+
+@kernel
+def best_weights(scores, lower, thresholds, in_use):  # type: ignore[no-untyped-def]
+    """The weights (n,) that solve the linear program and pass the check; policy 0 alone where nothing else does."""
+    return solved_program(scores, lower, thresholds, in_use)[0]
+
+
+@kernel
+def solved_program(scores, lower, thresholds, in_use):  # type: ignore[no-untyped-def]
+    """The same with the multiplier of each constraint, (m,): what a unit of its utility is worth in scores.
+
+    scores (n,), bounds `lower` (n, m), thresholds b (m,), `in_use` (n,) 1 or 0. With w_0 = 1 − Σ_{i>0} w_i it is, for
+    x = (w_1, …): max Σ x_i (score_i − score_0) s.t. Σ x_i ≤ 1 and Σ_i x_i (L_0c − L_ic) ≤ L_0c − b_c for all c.
+    """
+    n, m = lower.shape
+    table, basis = np.zeros((m + 2, n + m + 1)), np.arange(n - 1, n + m)
+    for i in range(1, n):
+        if in_use[i] == 0:
+            continue  # a column of zeros never enters
+        table[m + 1, i - 1] = scores[0] - scores[i]
+        table[m, i - 1] = 1.0
+        for c in range(m):
+            table[c, i - 1] = lower[0, c] - lower[i, c]
+    for row in range(m + 1):
+        table[row, n - 1 + row] = 1.0
+        table[row, n + m] = 1.0
+        if row < m:
+            table[row, n + m] = max(lower[0, row] - thresholds[row] - GUARD * max(1.0, abs(thresholds[row])), 0.0)
+    for _ in range(MOST_PIVOTS):
+        if not pivot(table, basis):
+            break
+    weights, rest = np.zeros(n), 1.0
+    for row in range(m + 1):
+        if basis[row] < n - 1 and table[row, n + m] > NEGLIGIBLE:
+            weights[basis[row] + 1] = table[row, n + m]
+            rest -= table[row, n + m]
+    weights[0] = rest if rest > NEGLIGIBLE else 0.0
+    multipliers = np.zeros(m)
+    for c in range(m):
+        multipliers[c] = max(table[m + 1, n - 1 + c], 0.0)
+    return nudged_weights(weights, lower, thresholds), multipliers
+
+
+@lean_kernel
+def pivot(table, basis):  # type: ignore[no-untyped-def]
+    """One step of the simplex method by Bland's rule; False where there is nothing to gain."""
+    rows, last = basis.shape[0], table.shape[1] - 1
+    entering = -1
+    for j in range(last):
+        if table[rows, j] < -IMPROVEMENT:
+            entering = j
+            break
+    if entering < 0:
+        return False
+    leaving, least = -1, np.inf
+    for row in range(rows):
+        if table[row, entering] > IMPROVEMENT:
+            ratio = table[row, last] / table[row, entering]
+            if ratio < least or (ratio == least and basis[row] < basis[leaving]):
+                leaving, least = row, ratio
+    if leaving < 0:
+        return False
+    scale = table[leaving, entering]
+    for j in range(last + 1):
+        table[leaving, j] /= scale
+    for row in range(rows + 1):
+        factor = table[row, entering]
+        if row != leaving and factor != 0.0:
+            for j in range(last + 1):
+                table[row, j] -= factor * table[leaving, j]
+    basis[leaving] = entering
+    return True
+
+
+@kernel
+def nudged_weights(weights, lower, thresholds):  # type: ignore[no-untyped-def]
+    """Weights moved towards policy 0 by as little as lets them pass the check: 0, 1, 3, 7, … roundings."""
+    total, nudge, tried = 0.0, 0.0, np.zeros(weights.shape[0])
+    for i in range(weights.shape[0]):
+        total += weights[i]
+    while nudge < 1.0:
+        for i in range(weights.shape[0]):
+            tried[i] = (1.0 - nudge) * weights[i] / total
+        tried[0] += nudge
+        if keeps_all(tried, lower, thresholds):
+            return tried
+        nudge = 2.0 * nudge + ROUNDING
+    tried[:] = 0.0
+    tried[0] = 1.0
+    return tried
+
+
+@kernel
+def choose_weights(scores, newest, lower, thresholds, in_use, reach):  # type: ignore[no-untyped-def]
+    """The weights (n,) of the mixture to deploy; `scores` (n,) are written to.
+
+    If the newest policy promises more than the best mixture, an episode of it is worth more than its reward: the gain,
+    times `reach`, as many episodes as there were so far over those that it takes to certify it.
+    """
+    weights = best_weights(scores, lower, thresholds, in_use)
+    value = 0.0
+    for i in range(scores.shape[0]):
+        value += weights[i] * scores[i]
+    gain = scores[newest] - value
+    if gain > 0.0:
+        scores[newest] += gain * reach
+        weights = best_weights(scores, lower, thresholds, in_use)
+    return weights

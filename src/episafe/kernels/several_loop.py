@@ -1,0 +1,162 @@
+"""The loop for OPSE under `certify.Observation` with several constraints: `mixture_loop` with larger mixtures.
+
+A test compares the records of this loop and of the plain one bit for bit.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from episafe.kernels.compilation import kernel, lean_kernel
+from episafe.kernels.episode_trace import write_down
+from episafe.kernels.mixture_choice import EPISODES_TO_CERTIFY, score
+from episafe.kernels.mixture_weights import choose_weights, keeps_all, mixture_bound
+from episafe.kernels.model_update import absorb, enter, is_full
+from episafe.kernels.simulation import simulate
+from episafe.kernels.wealth import credit
+from episafe.types import SAFE, SEARCH, Array, IntArray
+
+
+class SeveralOnTrial(NamedTuple):
+    """The policies on trial, by row: `tables` (n, H, S, A), their running sums, `values` (n, 1 + m), `lams` (n,).
+
+    `weights` (n,) are those deployed last, `rows` (n,) the policies that have one, the incumbent last, then −1;
+    `lower` (n, m) is room for bounds, `chances` (n,) for shares; `utilities` (m, H, S, A), `thresholds` b (m,).
+    """
+
+    tables: Array
+    running: Array
+    values: Array
+    lams: Array
+    weights: Array
+    rows: IntArray
+    lower: Array
+    chances: Array
+    utilities: Array
+    thresholds: Array
+
+
+@kernel
+def play_several(world, on_trial, sequences, learner, streams, columns, trace, stretch):  # type: ignore[no-untyped-def]
+    """`mixture_loop.play`; `sequences` are the trials of each constraint. It also ends before a mixture of more
+    policies than there is room for in the columns.
+    """
+    (visited, model), (choices, transitions, coin), (facts, coins) = learner, streams, columns
+    start, stop, num_credited, failed = stretch
+    size, n, (_, H, _, _) = visited.support.size, visited.phi.shape[3], on_trial.tables.shape
+    states, actions, slots = np.empty(H + 1, dtype=np.int64), np.empty(H, dtype=np.int64), np.empty(H, dtype=np.int64)
+    traced, scores = trace.rows.shape[0] > 0, np.empty(on_trial.weights.shape[0])
+    for k in range(start, stop):
+        if is_full(model, size, n, 1):
+            return k
+        look(on_trial, sequences, scores)
+        first = sequences[0]
+        reach = (num_credited + k - start) / EPISODES_TO_CERTIFY
+        chosen = choose_weights(scores, first.newest[0], on_trial.lower, on_trial.thresholds, first.in_use, reach)
+        num_parts = deploy(on_trial, chosen, failed)
+        if num_parts > coins.weights.shape[1]:
+            return k
+        note(on_trial, facts, coins, k, num_parts)
+        part = 0
+        if num_parts > 1:
+            part = toss(on_trial, num_parts, coin.random())
+            coins.components[k] = part
+        acting = on_trial.rows[part]
+        coins.acting[k] = acting
+        states[0] = world.initial_state
+        simulate(on_trial.running[acting], world.running, choices, transitions, states, actions)
+        if traced:
+            write_down(trace, k, states, actions, model.log_det)
+        credit_all(world, on_trial, sequences, states, actions, num_parts)
+        enter(visited, states, slots)
+        absorb(model, slots, actions)
+    return stop
+
+
+@lean_kernel
+def look(on_trial, sequences, scores):  # type: ignore[no-untyped-def]
+    """What is known of the policies now: their bounds, and how good they seem."""
+    for i in range(scores.shape[0]):
+        scores[i] = score(sequences[0], i) if sequences[0].in_use[i] == 1 else 0.0
+        for c in range(len(sequences)):
+            on_trial.lower[i, c] = sequences[c].lower[i]
+
+
+@lean_kernel
+def deploy(on_trial, chosen, failed):  # type: ignore[no-untyped-def]
+    """Put the chosen weights in force, or the incumbent where proposing failed; how many policies there are."""
+    n, parts = chosen.shape[0], 0
+    alone = failed or not keeps_all(chosen, on_trial.lower, on_trial.thresholds)
+    for i in range(n):
+        on_trial.weights[i] = chosen[i]
+        if alone:
+            on_trial.weights[i] = 1.0 if i == 0 else 0.0
+        on_trial.rows[i] = -1
+    for i in range(1, n):
+        if on_trial.weights[i] > 0.0:
+            on_trial.rows[parts] = i
+            parts += 1
+    if on_trial.weights[0] > 0.0:
+        on_trial.rows[parts] = 0
+        parts += 1
+    return parts
+
+
+@lean_kernel
+def toss(on_trial, num_parts, uniform):  # type: ignore[no-untyped-def]
+    """The part of the mixture that acts: the first whose running sum exceeds the coin."""
+    above = 0.0
+    for part in range(num_parts):
+        above += on_trial.weights[on_trial.rows[part]]
+        if above > uniform:
+            return part
+    return num_parts - 1
+
+
+@lean_kernel
+def note(on_trial, facts, coins, k, num_parts):  # type: ignore[no-untyped-def]
+    """The facts of episode k that are known before it, of what is deployed."""
+    m, first = on_trial.thresholds.shape[0], on_trial.rows[0]
+    alone = num_parts == 1 and first == 0
+    coins.components[k] = 0
+    for part in range(coins.weights.shape[1]):
+        coins.weights[k, part] = on_trial.weights[on_trial.rows[part]] if 1 < num_parts > part else 0.0
+    if num_parts == 1:
+        coins.weights[k, 0] = 1.0
+    facts.sources[k] = SAFE if alone else SEARCH
+    facts.bounds[k, 0] = np.nan if alone else on_trial.lams[first]
+    for c in range(m):
+        facts.bounds[k, 1 + c] = np.nan if alone else mixture_bound(on_trial.weights, on_trial.lower, c)
+    for g in range(1 + m):
+        value = 0.0
+        for part in range(num_parts):
+            value += on_trial.weights[on_trial.rows[part]] * on_trial.values[on_trial.rows[part], g]
+        facts.values[k, g] = on_trial.values[first, g] if num_parts == 1 else value
+
+
+@lean_kernel
+def credit_all(world, on_trial, sequences, states, actions, num_parts):  # type: ignore[no-untyped-def]
+    """Credit an episode to the policies that are deployed and may have acted in it, in every constraint."""
+    rows, chances, tables = on_trial.rows, on_trial.chances, on_trial.tables
+    reward = 0.0
+    for part in range(num_parts):
+        chances[part] = on_trial.weights[rows[part]] if num_parts > 1 else 1.0
+    for h in range(actions.shape[0]):
+        s, a = states[h], actions[h]
+        reward += world.reward[h, s, a]
+        largest = 0.0
+        for part in range(num_parts):
+            chances[part] *= tables[rows[part], h, s, a]
+            largest = max(largest, chances[part])
+        for part in range(num_parts):
+            chances[part] /= largest  # kept at 1: a long product would come out as 0
+    total = 0.0
+    for part in range(num_parts):
+        total += chances[part]
+    for c in range(len(sequences)):
+        utility = 0.0
+        for h in range(actions.shape[0]):
+            utility += on_trial.utilities[c, h, states[h], actions[h]]
+        utility = max(utility, sequences[c].least[0])
+        for part in range(num_parts):
+            credit(sequences[c], rows[part], chances[part] / total, utility, reward)

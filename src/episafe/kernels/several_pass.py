@@ -1,0 +1,72 @@
+"""The backward recursion with a multiplier for each of several constraints, on a model of all listed states.
+
+The slow and obvious form of `backward_pass.py`: one λ at a time, and every state. With one constraint it is that.
+"""
+
+import numpy as np
+
+from episafe.kernels.compilation import kernel
+
+
+@kernel
+def several_pass(P_hat, signals, beta, strays, scales, lams, table):  # type: ignore[no-untyped-def]
+    """π^λ into `table` (H, S, A), and its values V̄ʳ, V̄†, V̲_1, …, V̲_m at step 0, (2 + m, S). Backward over h:
+
+        Q̄ʳ  = r   + clip{ C_r β + P̂V̄ʳ, 0, (H−h)(1+κ ln A)}      V̄ʳ = π(Q̄ʳ − κ ln π)
+        Q̄†  = B†β + clip{ C_† β + P̂V̄†, 0, B†(H−h)}              V̄† = π Q̄†
+        Q̲_c = u_c + clip{−C_u β + P̂V̲_c, 0, H−h}                 V̲_c = π Q̲_c
+        π   = softmax((Q̄† + Q̄ʳ + Σ_c λ_c Q̲_c)/κ)
+
+    P_hat (H, S, A, S), signals r and u (1 + m, H, S, A), β (H, S, A), λ (m,). Each β is shaped as in `backward_pass`:
+    where `strays` is True by how far its own next value strays; † has the largest of the utilities'.
+    """
+    (H, S, A, _), m = P_hat.shape, lams.shape[0]
+    V, V_next = np.zeros((2 + m, S)), np.zeros((2 + m, S))
+    Q, logits, shaped = np.zeros((2 + m, A)), np.zeros(A), np.zeros(2 + m)
+    for h in range(H - 1, -1, -1):
+        left = float(H - 1 - h)
+        ceiling = left * (1.0 + scales.kappa * np.log(A))
+        for s in range(S):
+            for a in range(A):
+                for g in range(2 + m):
+                    mean = square = 0.0
+                    for t in range(S):
+                        p = P_hat[h, s, a, t]
+                        mean += p * V_next[g, t]
+                        square += p * V_next[g, t] * V_next[g, t]
+                    Q[g, a] = mean
+                    sigma = np.sqrt(max(square - mean * mean, 0.0)) if strays else 1.0
+                    shaped[g] = beta[h, s, a] * (1.0 + scales.spread * (sigma - 1.0) + scales.curve * beta[h, s, a])
+                shaped[1] = shaped[2]
+                for c in range(m):
+                    shaped[1] = max(shaped[1], shaped[2 + c])
+                Q[0, a] = signals[0, h, s, a] + min(max(scales.C_r * shaped[0] + Q[0, a], 0.0), ceiling)
+                dagger = min(max(scales.C_dagger * shaped[1] + Q[1, a], 0.0), scales.B_dagger * left)
+                Q[1, a] = scales.B_dagger * shaped[1] + dagger
+                logits[a] = Q[0, a] + Q[1, a]
+                for c in range(m):
+                    ahead = min(max(scales.utility_bonus * shaped[2 + c] + Q[2 + c, a], 0.0), left)
+                    Q[2 + c, a] = signals[1 + c, h, s, a] + ahead
+                    logits[a] += lams[c] * Q[2 + c, a]
+            entropy = softmax_row(logits, scales.kappa, table[h, s])
+            for g in range(2 + m):
+                V[g, s] = 0.0
+                for a in range(A):
+                    V[g, s] += table[h, s, a] * Q[g, a]
+            V[0, s] += scales.kappa * entropy
+        V_next[:] = V
+    return V_next
+
+
+@kernel
+def softmax_row(logits, kappa, row):  # type: ignore[no-untyped-def]
+    """softmax(logits/κ) into `row` (A,); its entropy −Σ π ln π."""
+    top, total, entropy = logits.max(), 0.0, 0.0
+    for a in range(logits.shape[0]):
+        row[a] = np.exp((logits[a] - top) / kappa)
+        total += row[a]
+    for a in range(logits.shape[0]):
+        row[a] /= total
+        if row[a] > 0.0:
+            entropy -= row[a] * np.log(row[a])
+    return entropy

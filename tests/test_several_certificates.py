@@ -1,0 +1,225 @@
+"""What may be deployed under several constraints: weights by a linear program, a bound of each, the same bits."""
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+import episafe as es
+import oracles
+from conftest import constants
+from episafe.deployment.explanation import explain
+from episafe.kernels.mixing import admits_all
+from episafe.kernels.mixture_weights import best_weights, mixture_bound
+from episafe.kernels.model_arrays import Scales
+from episafe.kernels.several_pass import several_pass
+from episafe.learning.several_planner import hopeful_policy, model_tables
+from episafe.runs.loop import plain_loop
+from episafe.runs.run import Simulation
+
+
+def observing(task, delta=0.05):
+    return es.OPSE(task, es.Constants.proposing(), certifier=es.certify.Observation(delta))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_weights_solve_the_linear_program_and_pass_the_check(seed):
+    rng = np.random.default_rng(seed)
+    n, m = (int(rng.integers(*limits)) for limits in ((2, 8), (1, 6)))
+    thresholds, lower, scores = 2 * rng.random(m), 3 * rng.random((n, m)), rng.random(n)
+    lower[0] = thresholds + rng.random(m)
+    in_use = (rng.random(n) < 0.8).astype(np.int64) | (np.arange(n) == 0)
+    weights = best_weights(scores, lower, thresholds, in_use)
+    assert weights.min() >= 0 and weights.sum() == pytest.approx(1, abs=1e-12)
+    assert (weights > 0).sum() <= m + 1 and not weights[in_use == 0].any()
+    assert admits_all([mixture_bound(weights, lower, c) for c in range(m)], thresholds)
+    used = in_use == 1
+    solved = linprog(-scores[used], -lower[used].T, -thresholds, np.ones((1, used.sum())), [1.0], method="highs")
+    assert scores @ weights == pytest.approx(-solved.fun, abs=1e-9)
+
+
+def test_an_incumbent_that_is_not_known_to_be_safe_acts_alone():
+    weights = best_weights(
+        np.array([0.0, 1.0]), np.array([[0.5, 2.0], [0.6, 2.0]]), np.array([1.0, 1.0]), np.ones(2, int)
+    )
+    assert weights.tolist() == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("utility_bounds", "passes"), [([1.0, 2.0], True), ([1.0, 1.9], False), ([np.nan, 3.0], False)]
+)
+def test_the_check_is_of_every_constraint(utility_bounds, passes):
+    assert admits_all(np.array(utility_bounds), np.array([1.0, 2.0])) is passes
+    assert not admits_all(5.0, np.array([1.0, 2.0]))  # one bound says nothing of two constraints
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_recursion_with_one_multiplier_is_the_paper_s(seed, draw_cmdp):
+    """And with two equal constraints at half of λ each it is the same policy."""
+    rng = np.random.default_rng(seed)
+    cmdp, raw = draw_cmdp(rng)
+    task, given = cmdp.task, constants(C_u=0.3)
+    agent = es.OPSE(task, given)
+    policy = np.full(task.reward.shape, 1 / task.num_actions)
+    episodes = list(oracles.random_episodes(rng, raw, policy, 30))
+    for states, actions in episodes:
+        agent.learn(es.Episode(states, actions))
+    P_hat, beta = model_tables(agent.planner.regression)
+    scales = Scales(given.C_r, -given.C_u, given.C_dagger, given.B_dagger, given.kappa)
+    table, strays = np.zeros(task.reward.shape), not agent.planner.regression.model.is_dense
+    one = several_pass(P_hat, np.stack([task.reward, task.utility]), beta, strays, scales, np.array([1.5]), table)
+    agent.planner.decide()
+    V_u = agent.planner.utility_bound(1.5)
+    assert one[2, task.initial_state] == pytest.approx(V_u, abs=1e-9)
+    np.testing.assert_allclose(table, agent.planner.policy(1.5).table(), atol=1e-7)
+    twice = np.zeros(task.reward.shape)
+    signals = np.stack([task.reward, task.utility, task.utility])
+    several_pass(P_hat, signals, beta, strays, scales, np.array([0.75, 0.75]), twice)
+    np.testing.assert_allclose(twice, table, atol=1e-7)
+
+
+def test_the_compiled_loop_has_the_bits_of_the_plain_one():
+    cmdp = es.make("tabular", 1, num_constraints=2)
+    fast = es.run(cmdp, observing(cmdp.task), 700)
+    simulation = Simulation(cmdp, observing(cmdp.task), 700, 0)
+    plain = simulation.play(done=plain_loop(simulation.world, simulation.session, simulation.columns))
+    assert fast.columns() == plain.columns()
+    for name in fast.columns():
+        np.testing.assert_array_equal(getattr(fast, name), getattr(plain, name))
+    assert len(np.unique(fast.acting)) > 3
+
+
+def test_observation_keeps_every_constraint_and_improves():
+    for seed in range(2):
+        cmdp = es.make("tabular", seed, num_constraints=2)
+        record = es.run(cmdp, observing(cmdp.task), 3000)
+        checked = record.sources == "search"
+        assert not record.violating().any()
+        assert (record.utility_bounds[checked] >= cmdp.task.limits).all()
+        assert (record.utility_bounds[checked] <= record.utility_values[checked] + 1e-9).all()
+        alone = 3000 * (cmdp.optimal_value() - cmdp.evaluate(cmdp.task.safe_policy)[0])
+        assert record.regret()[-1] < 0.6 * alone
+        weights = np.sort(record.weights, axis=1)
+        assert (weights[:, :-3] == 0).all()  # at most m + 1 policies
+
+
+def test_to_check_one_constraint_alone_violates_the_other():
+    """The control: what the second check is for."""
+    cmdp = es.make("tabular", 0, num_constraints=2)
+    task = cmdp.task
+    first = es.LinearCMDP(
+        cmdp.P, task.reward, task.utilities[0], initial_state=task.initial_state, threshold=float(task.limits[0]),
+        safe_policy=task.safe_policy,
+    )  # fmt: skip
+    record = es.run(first, observing(first.task), 1500)
+    agent = observing(first.task)
+    es.run(first, agent, 1500)
+    assert not record.violating().any()
+    deployed = [cmdp.evaluate(one.policy)[1] for one in agent.recent_plans()]
+    assert min(values[1] for values in deployed) < task.limits[1]
+
+
+def test_a_session_and_its_journal_take_several_constraints(tmp_path):
+    cmdp = es.make("tabular", 2, num_constraints=2)
+    rng = np.random.default_rng(0)
+    with es.open(tmp_path, agent=observing(cmdp.task)) as session:
+        for _ in range(40):
+            made = session.deploy(rng)
+            states, actions = [cmdp.task.initial_state], []
+            for h in range(4):
+                actions.append(made.policy.policy.act(h, states[-1], rng))
+                states.append(rng.choice(5, p=cmdp.P[h, states[-1], actions[-1]]))
+            utilities = cmdp.task.utilities[:, np.arange(4), states[:-1], actions].T
+            episode = es.Episode(np.array(states), np.array(actions), utilities=utilities, component=made.component)
+            session.learn(episode, deployment=made.id)
+        bounds = session.agent.bounds()
+        plan = session.plan()
+    assert bounds["incumbent"].shape == (2,) and plan.utility_bound.shape == (2,)
+    again = observing(cmdp.task)
+    with es.open(tmp_path, agent=again) as session:
+        for name, bound in session.agent.bounds().items():
+            np.testing.assert_array_equal(bound, bounds[name])
+    assert not es.audit(tmp_path).damage
+    assert "which has the least room of 2" in " ".join(explain(tmp_path).sentences)
+
+
+def test_a_state_goes_on_where_it_was():
+    cmdp = es.make("tabular", 3, num_constraints=3)
+    agent, twin = observing(cmdp.task), observing(cmdp.task)
+    es.run(cmdp, agent, 300)
+    twin.restore(agent.state())
+    rest = [es.run(cmdp, one, 200, seed=7) for one in (agent, twin)]
+    np.testing.assert_array_equal(rest[0].utility_bounds, rest[1].utility_bounds)
+
+
+def test_opse_checks_every_bound_with_a_multiplier_each():
+    cmdp = es.make("tabular", 0, num_constraints=2)
+    agent = es.OPSE(cmdp.task, es.Constants.paper("tabular"), es.Doubling(0.5))
+    record = es.run(cmdp, agent, 400)
+    checked = record.sources != "safe"
+    assert checked.any() and (record.utility_bounds[checked] >= cmdp.task.limits).all()
+    assert not record.violating().any()
+
+
+@pytest.mark.parametrize(
+    ("build", "says"),
+    [
+        (lambda t: es.OPSE(t, es.Constants.paper("tabular"), search=es.WarmStart()), "own search only"),
+        (lambda t: es.Ghosh2024(t, es.Constants.paper("tabular", "ghosh")), "2 constraints .*no one"),
+        (lambda t: es.Constants.theory(t, num_episodes=10), "2 constraints .*no one"),
+        (lambda t: es.Constants.tuned(t), "2 constraints .*no one"),
+    ],
+)
+def test_what_cannot_take_several_says_so(build, says):
+    with pytest.raises((ValueError, TypeError), match=says):
+        build(es.make("tabular", 0, num_constraints=2).task)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_proposal_is_the_optimum_of_its_model(seed):
+    cmdp = es.make("tabular", seed, num_constraints=2 + seed % 3)
+    task = cmdp.task
+    table, _ = hopeful_policy(cmdp.P, task.reward, task.utilities, np.array(task.limits), task.initial_state)
+    V_r, V_u = cmdp.evaluate(table)
+    assert V_r == pytest.approx(cmdp.optimal_value(), abs=1e-8)
+    assert np.all(V_u >= task.limits - 1e-8)
+
+
+def test_a_proposal_that_cannot_reach_its_aim_comes_near():
+    cmdp = es.make("tabular", 0, num_constraints=2)
+    task = cmdp.task
+    aims = np.array([task.limits[0], 4.0])
+    table, _ = hopeful_policy(cmdp.P, task.reward, task.utilities, aims, task.initial_state)
+    assert cmdp.evaluate(table)[1][1] > task.limits[1]
+
+
+def boxed(task):
+    return es.OPSE(task, es.Constants.proposing(), certifier=es.certify.Box())
+
+
+def test_a_box_keeps_every_constraint_and_improves():
+    cmdp = es.make("tabular", 0, num_constraints=2)
+    agent = boxed(cmdp.task)
+    record = es.run(cmdp, agent, 2500)
+    checked = record.sources == "search"
+    assert not record.violating().any()
+    assert (record.utility_bounds[checked] >= cmdp.task.limits).all()
+    assert (record.utility_bounds[checked] <= record.utility_values[checked] + 1e-9).all()
+    alone = 2500 * (cmdp.optimal_value() - cmdp.evaluate(cmdp.task.safe_policy)[0])
+    assert record.regret()[-1] < 0.6 * alone
+    assert (agent.bounds()["incumbent"] >= cmdp.task.stated_utility).all()
+    twin = boxed(cmdp.task)
+    twin.restore(agent.state())
+    np.testing.assert_array_equal(twin.plan().utility_bound, agent.plan().utility_bound)
+
+
+def test_a_box_with_the_same_constraint_twice_keeps_it_like_one():
+    one = es.make("streaming", 0)
+    task = one.task
+    twice = es.LinearCMDP(
+        one.P, task.reward, [task.utility, task.utility], initial_state=0, threshold=[task.threshold] * 2,
+        safe_policy=task.safe_policy,
+    )  # fmt: skip
+    records = [es.run(cmdp, boxed(cmdp.task), 1500) for cmdp in (one, twice)]
+    regrets = [record.regret()[-1] for record in records]
+    assert regrets[1] == pytest.approx(regrets[0], rel=0.25)
+    assert not records[1].violating().any()
