@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import subprocess
 import sys
 import tomllib
@@ -289,3 +290,51 @@ def test_the_bandit_experiment_is_the_issues():
 def test_it_is_installed_as_a_command():
     shown = subprocess.run([sys.executable, "-m", "episafe", "--help"], capture_output=True, text=True, check=True)
     assert "Improve a policy online" in shown.stdout
+
+
+def test_version_short_help_and_completion_of_values():
+    assert invoke("--version").stdout.startswith("episafe 0.")
+    assert invoke("run", "-h").exit_code == 0
+    asked = subprocess.run(
+        [sys.executable, "-c", "from episafe.cli import app; app(prog_name='episafe')"], text=True, capture_output=True,
+        env=os.environ
+        | {"_EPISAFE_COMPLETE": "complete_bash", "COMP_WORDS": "episafe run --env str", "COMP_CWORD": "3"},
+    )  # fmt: skip
+    assert "streaming" in asked.stdout.split()
+
+
+def test_run_says_where_it_is_kept_and_what_to_do_next(tmp_path):
+    shown = invoke("run", "--env", "streaming", "--episodes", 20, "--out", tmp_path / "mine").stdout
+    for command in ("report", "audit", "resume"):
+        assert f"episafe {command} {tmp_path / 'mine'}" in shown
+    found = json.loads(invoke("resume", tmp_path / "mine", "--json").stdout)
+    record = es.Record.load(tmp_path / "mine")
+    cmdp = es.make("streaming", 0)
+    assert (found["environment"], found["agent"], found["seed"]) == ("streaming", "opse", 0)
+    assert found["folder"] == str(tmp_path / "mine")
+    assert (found["incumbent_reward"], found["incumbent_utility"]) == cmdp.evaluate(cmdp.task.safe_policy)
+    assert found["final_reward"] == record.reward_values[-1]
+    assert found["incumbent_episodes"] == int((record.acting == "incumbent").sum())
+
+
+def test_an_interrupted_run_says_how_to_go_on(tmp_path, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("episafe.cli.run_agent", stop)
+    done = invoke("run", "--env", "streaming", "--out", tmp_path / "mine")
+    assert done.exit_code == 130 and f"go on with `episafe resume {tmp_path / 'mine'}`" in " ".join(done.output.split())
+    assert "nothing is kept without --out" in invoke("run", "--env", "streaming").output
+
+
+def test_report_as_json(tmp_path):
+    invoke("run", "--env", "streaming", "--episodes", 20, "--out", tmp_path / "mine")
+    assert json.loads(invoke("report", tmp_path / "mine", "--json").stdout) == {
+        "report": str(tmp_path / "mine" / "report.html")
+    }
+
+
+def test_no_line_of_figures_is_wider_than_a_terminal(tmp_path):
+    invoke("run", "--env", "tabular", "--certifier", "observation", "--episodes", 400, "--out", tmp_path / "mine")
+    shown = invoke("audit", tmp_path / "mine").stdout.partition("figures are of the first plan")[2].splitlines()[1:]
+    assert len(shown) > 5 and all(len(line) <= 80 for line in shown if line.split()[0].replace(",", "").isdigit())

@@ -90,7 +90,7 @@ def test_metrics_of_three_runs_by_hand():
     assert (summary.total_violating_episodes, summary.violating_runs) == (3, 2)
     assert summary.worst_violation.mean == pytest.approx((0.5 + 0 + 1) / 3)
     assert summary.largest_violation == 1.0
-    assert summary.incumbent_deployments.mean == pytest.approx((1 + 2 + 0) / 3)
+    assert summary.incumbent_episodes.mean == pytest.approx((1 + 2 + 0) / 3)
     assert summary.plans.mean == pytest.approx((2 + 3 + 1) / 3)
     assert summary.episodes_per_second == Interval(2.0, 0.0)
 
@@ -194,12 +194,34 @@ def test_a_curve_ends_at_the_last_episode_on_a_small_grid():
 
 
 def test_bands_hold_possible_values_only():
-    runs = [opse([1.0] * 9, [1.5] * 9, "search"), opse([3.0] * 9, [0.0] * 9, "safe")]
+    runs = [opse([2.0] * 9, [1.5] * 9, "search")] * 3 + [opse([0.0] * 9, [1.5] * 9, "safe")] * 2
     (of,) = curves(runs)
-    assert of.violation.mean[-1] == 4.5
+    assert of.regret.mean[-1] == pytest.approx(7.2)
+    assert of.regret.low[-1] == 0.0  # a policy that keeps the threshold has no regret below zero
+    assert (of.incumbent_episodes.low[-1], of.incumbent_episodes.high[-1]) == (0.0, 9.0)
+    unsafe = [opse([2.0] * 9, [1.5] * 9)] * 3 + [opse([3.0] * 9, [0.0] * 9)] * 2
+    (of,) = curves(unsafe)
     assert of.violation.low[-1] == 0.0
-    assert (of.safe_deployments.low[-1], of.safe_deployments.high[-1]) == (0.0, 9.0)
-    assert of.regret.low[-1] < 0  # regret is signed: its band is not cut
+    assert of.regret.low[-1] < 0  # one that violates may have: its band is not cut
+
+
+def test_few_runs_are_lines_and_have_no_band():
+    (few,), (enough,) = (curves([opse([1.0 + i] * 9) for i in range(n)]) for n in (4, 5))
+    assert np.isnan(few.regret.low).all() and few.regret.runs.shape == (4, 9)
+    assert np.isfinite(enough.regret.low).all() and len(enough.regret.runs) == 0
+
+
+def test_the_incumbent_is_counted_wherever_it_acted():
+    """A mixture of which the coin drew the incumbent in 3 of 4 episodes, and one that deployed it alone."""
+    made = opse([1.0] * 5, None, ["search"] * 4 + ["safe"])
+    weights = np.array([[0.7, 0.3]] * 4 + [[1.0, 0.0]])
+    acting = np.array([0, 0, 1, 0, -1])
+    made = dataclasses.replace(made, weights=weights, acting_numbers=acting, acting_names=("incumbent", "proposal-1"))
+    assert made.incumbent_acted().tolist() == [True, True, False, True, True]
+    assert made.incumbent_acted().tolist() == (made.acting == "incumbent").tolist()
+    (summary,) = summarise([made])
+    assert (summary.incumbent_episodes.mean, summary.mixed_episodes.mean) == (4, 4)
+    assert findings.reliance(summary) == "incumbent acted in 80 % of episodes; mixtures deployed in 80 %"
 
 
 def test_csv_gives_back_every_bit():
@@ -253,13 +275,13 @@ def test_verdict_counts_in_plain_words():
     summaries = summarise(a_comparison())
     sentences = findings.verdict(summaries)
     assert sentences[0] == (
-        "OPSE-LCMDP (heuristic): 0 violating episodes in 3 runs of 50 episodes; incumbent in 20 % of episodes."
+        "OPSE-LCMDP (heuristic): 0 violating episodes in 3 runs of 50 episodes; incumbent acted in 20 % of episodes."
     )
     assert sentences[1] == (
         "Ghosh et al. 2024: 50 violating episodes a run on average (100 %), in 3 of 3 runs; "
         "the worst episode was 0.1 below the threshold."
     )
-    assert sentences[2].endswith("incumbent in every episode.")
+    assert sentences[2].endswith("incumbent acted in every episode.")
     safe, unsafe = findings.safe_and_unsafe(summaries)
     assert safe[0] == "OPSE-LCMDP (0 of 150 episodes, 3 runs; at most 70.8 % of such runs, 95 % interval)"
     assert (
@@ -282,30 +304,29 @@ def test_zero_violation_is_written_into_its_panel():
     assert len(regret.lines) == 4
 
 
-def test_a_dwarfed_violation_gets_a_logarithmic_axis_that_keeps_zero():
+def test_no_axis_over_episodes_bends_a_constant_rate_and_what_leaves_it_is_said():
+    records = [
+        opse([2.0 - regret] * 50, [1.0 - miss] * 50, agent=agent)
+        for agent, regret, miss in (("uniform", 2.0, 0.9), ("opse", 0.05, 0.0), ("ghosh", -0.03, 0.05))
+    ]
+    (chart,) = charts(summarise(records), curves(records))
+    regret, violation, _ = chart.panels
+    for panel in (regret, violation):
+        assert panel.axis.unit == 0
+        for line in panel.lines:
+            np.testing.assert_allclose(panel.axis.position(line.curve.mean), line.curve.mean)
+    assert regret.remark == ("beyond the axis: Uniform policy, 100",)
+    assert regret.axis.ends[1] < 5 and regret.axis.ends[0] < -1.5  # the others are readable: 2.5 and −1.5
+    assert violation.remark == ("0 throughout: OPSE-LCMDP", "beyond the axis: Uniform policy, 45")
+
+
+def test_a_small_violation_is_named_where_it_looks_like_zero():
     records = [
         opse([1.0] * 50, [utility] * 50, agent=agent)
-        for agent, utility in (("uniform", 0.0), ("ghosh", 0.99), ("opse", 1.0))
+        for agent, utility in (("uniform", 0.0), ("dope", 0.5), ("ghosh", 0.999))
     ]
     (chart,) = charts(summarise(records), curves(records))
-    panel = chart.panels[1]
-    assert "log" in panel.title
-    ends = {line.agent: float(panel.axis.position(line.curve.mean)[-1]) for line in panel.lines}
-    assert ends["OPSE-LCMDP"] == 0.0
-    assert ends["Ghosh et al. 2024"] > 0.1 * ends["Uniform policy"]  # 0.5 against 50
-    assert panel.axis.ticks().tolist() == [0.0, 0.1, 1.0, 10.0]
-
-
-def test_a_dwarfing_regret_leaves_the_others_readable_and_signed():
-    records = [
-        opse([2.0 - regret] * 50, agent=agent) for agent, regret in (("uniform", 2.0), ("opse", 0.05), ("ghosh", -0.03))
-    ]
-    (chart,) = charts(summarise(records), curves(records))
-    panel = chart.panels[0]
-    ends = {line.agent: float(panel.axis.position(line.curve.mean)[-1]) for line in panel.lines}
-    assert ends["OPSE-LCMDP"] > 0.2 * ends["Uniform policy"]  # 2.5 against 100
-    assert ends["Ghosh et al. 2024"] == pytest.approx(-math.log10(2.5))  # −1.5, in units of 1
-    assert panel.axis.ticks().tolist() == [-1.0, 0.0, 1.0, 10.0, 100.0]
+    assert chart.panels[1].remark == ("Ghosh et al. 2024 ends at 0.05, not 0",)
 
 
 def test_figures_are_the_same_bytes_for_the_same_records(tmp_path):
@@ -369,17 +390,30 @@ def test_names_cannot_break_the_page():
     assert "<b>c" not in page
 
 
-def test_records_without_exact_values_are_left_out_and_never_called_safe(tmp_path):
+def test_records_without_exact_values_are_shown_and_never_called_safe(tmp_path):
     """NaN is above no threshold: taken as it is, an unknown utility would count as no violation."""
     unknown = dataclasses.replace(opse([1.0, 2.0]), utility_values=np.full(2, np.nan), reward_values=np.full(2, np.nan))
     with pytest.raises(ValueError, match="nobody can say"):
         unknown.violating()
     unknown.save(tmp_path / "records" / "unknown")
-    with pytest.raises(ValueError, match="only records without exact values"):
-        write_report(tmp_path)
+    page = write_report(tmp_path).read_text()
+    assert "below the threshold" not in page and "✓" not in page and "not reported" in page
+    assert not (tmp_path / "summary.csv").exists()
     opse([1.0, 2.0]).save(tmp_path / "records" / "known")
     page = write_report(tmp_path).read_text()
-    assert "1 run left out: without exact values" in page
+    assert "Never violated" in page and "Runs without exact values" in page
+    assert "0 of 2 episodes" in page  # the known one alone
+
+
+def test_variants_are_said_of_the_papers_problems_only():
+    (ours,), (theirs,) = (summarise([opse([1.0], env=env)]) for env in ("inventory", "tabular"))
+    assert (ours.group.variant, theirs.group.variant) == ("", "released")
+
+
+def test_the_incumbent_for_ever_acted_in_every_episode():
+    (summary,) = summarise([opse([1.0] * 3, None, "fixed", agent="incumbent")])
+    assert summary.incumbent_episodes.mean == 3
+    assert "| 3 |" in to_markdown([summary]) and "| none |" in to_markdown([summary])
 
 
 def test_few_runs_are_said_to_rank_nothing():
@@ -404,7 +438,7 @@ def test_report_of_a_folder_of_records(tmp_path):
 def test_report_of_a_single_record_and_of_record_folders(tmp_path, inside):
     record([1.0, 1.5], [1.0, 0.5]).save(tmp_path / inside)
     page = write_report(tmp_path).read_text()
-    assert "in 1 of 1 run" in page
+    assert "✗ 1 of 2 episodes below the threshold" in page
     assert (tmp_path / "figures" / "problem.png").is_file()
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from traceback import format_exception
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -16,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from episafe import envs
-from episafe.deployment.folder import holds_journal
+from episafe.deployment.folder import holds_journal, read_head
 from episafe.envs import bandits
 from episafe.errors import DamagedFile, InvalidProblem
 from episafe.experiments import progress
@@ -33,8 +34,10 @@ from episafe.registry import AGENTS, BANDIT_AGENTS, CERTIFIERS
 from episafe.runs.kept_run import resume as resume_run
 from episafe.runs.record import SETTINGS, Record
 from episafe.runs.run import run as run_agent
+from episafe.storage.toml_settings import versions
 from episafe.tools import environment_check as own_problem
 from episafe.tools.named_object import errors_inside, named
+from episafe.types import amounts
 
 SHOWN = 10  # failed runs that are told one by one
 FAILED, USAGE, UNSAFE, DAMAGED, INTERRUPTED = 1, 2, 3, 4, 130
@@ -46,6 +49,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
@@ -60,7 +64,9 @@ class Terminal(Console):
 console, errors = Terminal(), Terminal(stderr=True)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program.")]
-Env = Annotated[str, typer.Option(help="Environment; see `episafe list`.")]
+Env = Annotated[
+    str, typer.Option(help="Environment; see `episafe list`.", autocompletion=lambda: list(envs.ENVIRONMENTS))
+]
 Episodes = Annotated[int, typer.Option(min=1, help="Number of episodes.")]
 EpisodesEach = Annotated[int, typer.Option(min=1, help="Episodes of each run.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for records, figures and the report.")]
@@ -69,17 +75,31 @@ On = Annotated[str, typer.Option(help="local, or dask:ADDRESS of a scheduler on 
 Failures = dict[str, str]
 
 
+def say_version(asked: bool) -> None:
+    """Print the version and leave."""
+    if asked:
+        typer.echo(f"episafe {versions()['episafe_version']}")
+        raise typer.Exit
+
+
 @app.callback()
-def begin() -> None:
+def begin(
+    version: Annotated[
+        bool, typer.Option("--version", "-V", help="Print the version.", callback=say_version, is_eager=True)
+    ] = False,
+) -> None:
     """Show what goes wrong beyond the errors below, as Python does, and obey no control character in it."""
     sys.excepthook = lambda *raised: print(printable("".join(format_exception(*raised))), end="", file=sys.stderr)
 
 
 @contextmanager
-def exit_codes() -> Iterator[None]:
-    """Turn what went wrong into one line and the exit code that says which kind it was."""
+def exit_codes(stopped: str = "stopped; nothing was kept") -> Iterator[None]:
+    """Turn what went wrong into one line and the exit code that says which kind it was; Ctrl-C into what to do next."""
     try:
         yield
+    except KeyboardInterrupt:
+        errors.print(escape(stopped), highlight=False, soft_wrap=True)
+        raise typer.Exit(INTERRUPTED) from None
     except (ValueError, TypeError, OSError) as error:
         errors.print(f"[red]error:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
         raise typer.Exit(next((code for kind, code in CODES.items() if isinstance(error, kind)), USAGE)) from error
@@ -128,13 +148,27 @@ def list_(as_json: AsJson = False) -> None:
 @app.command(epilog="Example: `episafe run --env streaming --agent opse --episodes 2000 --seed 3 --set C_u=1`")
 def run(
     env: Env = "tabular",
-    agent: Annotated[str, typer.Option(help="Agent; see `episafe list`.")] = "opse",
+    agent: Annotated[
+        str, typer.Option(help="Agent; see `episafe list`.", autocompletion=lambda: list(AGENTS))
+    ] = "opse",
     episodes: Episodes = 10_000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the problem and of the run (separate streams).")] = 0,
-    variant: Annotated[str, typer.Option(help="released or text.")] = "released",
+    variant: Annotated[
+        str, typer.Option(help="released or text.", autocompletion=lambda: ["released", "text"])
+    ] = "released",
     replan: Annotated[str | None, typer.Option(help="every, or doubling:GROWTH; default: the constants' own.")] = None,
-    certifier: Annotated[str, typer.Option(help="What opse's plans must pass; see `episafe list`.")] = "model",
-    which: Annotated[str, typer.Option("--constants", help="published, tuned or theory.")] = "published",
+    certifier: Annotated[
+        str,
+        typer.Option(help="What opse's plans must pass; see `episafe list`.", autocompletion=lambda: list(CERTIFIERS)),
+    ] = "model",
+    which: Annotated[
+        str,
+        typer.Option(
+            "--constants",
+            help="published, tuned or theory.",
+            autocompletion=lambda: ["published", "tuned", "theory"],
+        ),
+    ] = "published",
     changes: Annotated[
         list[str] | None,
         typer.Option("--set", help="A constant, or an option of the agent or the environment, NAME=VALUE."),
@@ -144,7 +178,8 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run one agent on one problem and print what it reached."""
-    with exit_codes():
+    kept = f"stopped; go on with `episafe resume {out}`" if out else "stopped; nothing is kept without --out FOLDER"
+    with exit_codes(kept):
         agent = certified(agent, certifier)
         if out is not None and (out / SETTINGS).exists():
             raise ValueError(f"{out} holds a record already: choose another --out or delete it")
@@ -160,7 +195,7 @@ def run(
             built = build_agent(agent, cmdp, settings, rule, num_episodes=episodes, options=own)
             monitors = Monitors(built.task) if watch else None
             record = run_agent(cmdp, built, episodes, seed, monitors=monitors, folder=out, on_progress=advance)
-    _show(record, as_json)
+    _show(record, as_json, out)
 
 
 @app.command(epilog="Example: `episafe resume mine --episodes 20000`, after `episafe run --out mine`")
@@ -170,9 +205,11 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Go on with a run that was stopped, or make a finished one longer: the record is that of a run never stopped."""
-    with exit_codes(), progress.bar(f"resuming {folder}", episodes or 1, errors) as advance:
-        record = resume_run(folder, episodes, on_progress=advance if episodes else None)
-    _show(record, as_json)
+    with exit_codes(f"stopped; go on with the same command: `episafe resume {folder}`"):
+        wanted = episodes or int(read_head(folder).get("num_episodes", 1))
+        with progress.bar(f"resuming {folder}", wanted, errors) as advance:
+            record = resume_run(folder, episodes, on_progress=advance)
+    _show(record, as_json, folder)
 
 
 @app.command(epilog="Example: `episafe audit mine --head 3f2a… --html audit.html`")
@@ -267,26 +304,26 @@ def paper(
     out: Out = None,
     workers: Workers = None,
     on: On = "local",
+    as_json: AsJson = False,
 ) -> None:
     """Reproduce the paper's experiments: every agent on every environment, and a page that shows it.
 
     Stopped with Ctrl-C, the same command finishes what is missing and repeats nothing.
     """
-    _experiment(lambda: reproduce(quick, out or _place("paper-results", quick), workers, on, console))
+    folder = out or _place("paper-results", quick)
+    _experiment(lambda shown: reproduce(quick, folder, workers, on, shown), folder, as_json)
 
 
 def _place(name: str, quick: bool) -> Path:
     return Path(name) / ("quick" if quick else "full")
 
 
-def _experiment(run_all: Callable[[], Failures]) -> None:
+def _experiment(run_all: Callable[[Console], Failures], folder: Path, as_json: bool) -> None:
     """Run an experiment; interrupted it says how to go on, and failed jobs are named."""
-    with exit_codes():
-        try:
-            failures = run_all()
-        except KeyboardInterrupt:
-            errors.print("stopped; run the same command again to finish what is missing")
-            raise typer.Exit(INTERRUPTED) from None
+    with exit_codes("stopped; run the same command again to finish what is missing"):
+        failures = run_all(errors if as_json else console)
+    if as_json:
+        _print({"folder": str(folder), "report": str(folder / "report.html"), "failed": dict(failures)}, as_json)
     for name, reason in islice(failures.items(), SHOWN):
         errors.print(f"[red]failed:[/red] {escape(name)}: {escape(reason)}", highlight=False, soft_wrap=True)
     if len(failures) > SHOWN:
@@ -301,12 +338,14 @@ def bandit(
     out: Out = None,
     workers: Workers = None,
     on: On = "local",
+    as_json: AsJson = False,
 ) -> None:
     """Compare safe linear bandits: OPLB-SP and its peers on four kinds of action sets, and a page that shows it.
 
     Stopped with Ctrl-C, the same command finishes what is missing and repeats nothing.
     """
-    _experiment(lambda: compare(quick, out or _place("bandit-results", quick), workers, on, console))
+    folder = out or _place("bandit-results", quick)
+    _experiment(lambda shown: compare(quick, folder, workers, on, shown), folder, as_json)
 
 
 @app.command(epilog="Example: `episafe sweep slack.toml --out slack`; docs/sweeps.md has a file to begin with")
@@ -315,26 +354,34 @@ def sweep(
     out: Out = None,
     workers: Workers = None,
     on: On = "local",
+    as_json: AsJson = False,
 ) -> None:
     """Run a sweep of your own: every agent on every environment at every seed, and a page that shows it.
 
     Finished runs are never repeated: stopped, killed, or with more in the file, the same command makes what is missing.
     """
-    _experiment(lambda: run_sweep(file, out or Path(file.stem), workers, on, console))
+    folder = out or Path(file.stem)
+    _experiment(lambda shown: run_sweep(file, folder, workers, on, shown), folder, as_json)
 
 
 @app.command(epilog="Example: `episafe report results --latex`")
 def report(
-    folder: Annotated[Path, typer.Argument(help="A folder with records.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of a run, of a session, or of several.")],
     latex: Annotated[bool, typer.Option("--latex", help="Write summary.tex too, for the booktabs package.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Write the report of the records in a folder: report.html, figures, summary.csv, summary.md."""
+    """Write the report of a folder: report.html and, of runs with exact values, figures, summary.csv and summary.md.
+
+    The folder is that of a run, of a live session, or one with several of them.
+    """
     from episafe.reports.report import write_report  # drawing libraries take a second to import
 
     with exit_codes():
         if not folder.is_dir():
             raise FileNotFoundError(f"there is no folder {folder}")
-        console.print(escape(f"wrote {write_report(folder, latex)}"), highlight=False)
+        with progress.working(f"reporting {folder}", errors):
+            page = write_report(folder, latex)
+    _print({"report": str(page)}, as_json, lines=[escape(f"wrote {page}")], soft_wrap=True)
 
 
 @app.command(epilog="Example: `episafe bench --quick --json`")
@@ -345,7 +392,11 @@ def bench(
     """Measure speed on this machine: episodes per second, plans, and growth with K, S and d."""
     from episafe.tools import bench as measuring
 
-    found = measuring.measure(quick)
+    with (
+        exit_codes("stopped; nothing was kept: run it again"),
+        progress.bar("episafe bench", measuring.NUM_MEASUREMENTS, errors) as advance,
+    ):
+        found = measuring.measure(quick, advance)
     machine = {**found["machine"], "peak_memory_mib": round(found["peak_memory_mib"])}
     _print(found, as_json, measuring.tables(found), [machine])
 
@@ -384,10 +435,15 @@ def calibrate(
     """Find the smallest constants that a family of problems bears, and say with what confidence."""
     from episafe.tools import calibration as calibrating
 
-    with exit_codes(), pool_on(on, workers) as executor:
+    most = problems * len(calibrating.GRID)
+    with (
+        exit_codes(),
+        pool_on(on, workers) as executor,
+        progress.bar("episafe calibrate, at most", most, errors) as advance,
+    ):
         found = calibrating.calibrate(
             calibrating.family_of(family, parse_changes(changes or [])), family, delta=delta, confidence=confidence,
-            num_problems=problems, num_episodes=episodes, first_seed=first_seed,
+            num_problems=problems, num_episodes=episodes, first_seed=first_seed, on_problem=advance,
             on_trial=lambda trial: errors.print(trial, highlight=False), executor=executor,
         )  # fmt: skip
     facts = {"level": "calibrated", "multiplier": found.multiplier, "statement": found.statement}
@@ -469,20 +525,39 @@ def serve(
             answer(folder, made, host, port, token_file, sync, false_alarm)  # type: ignore[arg-type]
 
 
-def _show(record: Record, as_json: bool) -> None:
+def _show(record: Record, as_json: bool, folder: Path | None = None) -> None:
+    """What a run reached; where it is kept, also what to do with it."""
+    said = record.settings
     facts = {
+        "environment": said.get("env", ""),
+        "agent": said.get("agent", ""),
+        "seed": said.get("seed", said.get("run_seed")),
         "episodes": len(record.reward_values),
         "optimum": record.optimum,
-        "threshold": record.threshold,
-        "regret": float(record.regret()[-1]),
-        "violation": float(record.violation()[-1]),
-        "violating_episodes": int(record.violating().sum()),
+        "incumbent_reward": said.get("incumbent_reward"),
+        "final_reward": float(record.reward_values[-1]),
+        "threshold": amounts(record.threshold).tolist() if record.constraint_names else record.threshold,
+        "incumbent_utility": said.get("incumbent_utility"),
         "smallest_utility": float(record.utility_values.min()),
+        "regret": float(record.regret()[-1]),
+        "violation": float(np.sum(record.violation()[-1])),
+        "violating_episodes": int(record.violating().sum()),
+        "incumbent_episodes": int(record.incumbent_acted().sum()),
         "incumbent_deployments": int(record.safe_deployments()[-1]),
+        "mixed_episodes": int(record.mixed().sum()),
         "plans": int(record.plan_ids[-1]) + 1,
-        "episodes_per_second": len(record.reward_values) / float(record.settings["seconds"]),
-    } | {name: record.settings[name] for name in ("level", "alarms") if name in record.settings}
+        "episodes_per_second": len(record.reward_values) / float(said["seconds"]),
+    } | {name: said[name] for name in ("level", "alarms") if name in said}
+    if folder is not None:
+        facts["folder"] = str(folder)
     table = Table(show_header=False)
     for name, value in facts.items():
-        table.add_row(name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else escape(str(value)))
-    _print(facts, as_json, [table])
+        if value is not None:
+            table.add_row(name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else escape(str(value)))
+    steps = (
+        f"kept in {folder}; next:",
+        f"  episafe report {folder}                 a page",
+        f"  episafe audit {folder}                  verify it",
+        f"  episafe resume {folder} --episodes N    go on",
+    )
+    _print(facts, as_json, [table], list(map(escape, steps)) if folder else [], soft_wrap=True)

@@ -93,7 +93,9 @@ def perform(
             made, found, failures = made + len(batch) - there - len(failed), found + there, failures | failed
     console.print(f"{made} runs made, {found} were there already", highlight=False)
     if made or found:
-        console.print(escape(_reported(folder)), highlight=False, soft_wrap=True)
+        with progress.working("drawing and writing the report", console):
+            said = _reported(folder)
+        console.print(escape(said), highlight=False, soft_wrap=True)
     return failures
 
 

@@ -23,9 +23,9 @@ def bar(title: str, total: float, console: Console) -> Iterator[Callable[[float]
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
         times = (TimeElapsedColumn(), TextColumn("left:"), TimeRemainingColumn(elapsed_when_finished=True))
         with Progress(*columns, *times, console=console) as shown:
-            task = shown.add_task(title, total=total)
-            yield lambda done: shown.update(task, completed=done)
-            shown.update(task, completed=total)
+            task = shown.add_task(f"{title} (compiling, or reading)", total=total)
+            yield lambda done: shown.update(task, completed=done, description=title)
+            shown.update(task, completed=total, description=title)
     else:
         yield _plain_lines(title, total, console)
 
@@ -42,6 +42,16 @@ def counting(title: str, jobs: Sequence[AnyJob], console: Console) -> Iterator[C
             advance(done)
 
         yield on_done
+
+
+@contextmanager
+def working(title: str, console: Console) -> Iterator[None]:
+    """Say what is being done, of which nobody knows how long it takes; nothing where nobody looks on."""
+    if console.is_terminal:
+        with console.status(escape(one_line(title))):
+            yield
+    else:
+        yield
 
 
 def _plain_lines(title: str, total: float, console: Console) -> Callable[[float], None]:

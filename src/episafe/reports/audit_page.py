@@ -1,13 +1,20 @@
 """An audit as a page that can be read without knowing the code: as text, and as HTML."""
 
 import json
+import math
 from collections import Counter
 from typing import Any
 
+import numpy as np
+
 from episafe.plain_text import one_line
 from episafe.reports.page_frame import render
+from episafe.reports.pictures import Picture, Scale
+from episafe.reports.run_pictures import MIXED, bounds_picture, stacked_picture
+from episafe.types import Array, amounts
 
-SHOWN = 12  # deployments listed at each end
+SHOWN = 12  # changes listed at each end, for a terminal
+MOST_SHOWN = 200  # the same, on a page
 
 SOURCES = {
     "safe": "the incumbent",
@@ -28,8 +35,14 @@ CANNOT_SHOW = (
     "that nobody rewrote all files consistently: only a head hash that was kept elsewhere shows that",
 )
 
+ALIKE = 4  # the column that counts plans
 BOUNDS = {"bound": ".6g", "margin": ".3g"}  # figures of a plan, None where it has none, and how they are written
-HEADER = ("from episode", "time", "plan", "deployed", "lower bound", "above threshold by", "episodes known", "because")
+HEADER = (
+    "from episode", "time", "plan", "deployed", "plans alike", "lower bound", "above threshold by", "episodes known",
+    "because",
+)  # fmt: skip
+EVENTS = {"fault": "something went wrong", "halt": "exploring was stopped", "resume": "exploring goes on"}
+NARROW = ("from", "time", "plan", "deployed", "alike", "bound", "margin", "known", "because")  # for a terminal
 WORDS = ("time", "deployed", "because")  # columns of words; the others hold numbers
 
 
@@ -37,11 +50,12 @@ Rows = list[tuple[str, ...]]
 Section = tuple[str, list[str], Rows]  # title, sentences, and rows of the table of deployments where it has one
 
 
-def sections(found: dict[str, Any], lines: list[str]) -> list[Section]:
-    """The page, part by part."""
+def sections(found: dict[str, Any], lines: list[str], most: int = SHOWN) -> list[Section]:
+    """The page, part by part; of the changes of what was deployed at most `most` at each end."""
     read = [json.loads(line) for line in lines] if not found["damage"] else []
     deployed = [line for line in read if "event" not in line]
     faults = [fault or "without a reason" for fault in found["faults"]]
+    changes = _changes(read)
     return [
         ("Verdict", _verdict(found), []),
         ("At which level", _level(found, deployed), []),
@@ -49,7 +63,7 @@ def sections(found: dict[str, Any], lines: list[str]) -> list[Section]:
         ("What went wrong while it ran", faults or ["Nothing was recorded."], []),
         ("What was verified", _verified(found), []),
         ("What this cannot show", [f"{text}." for text in CANNOT_SHOW], []),
-        ("What was deployed, and why it was allowed", _deployed(deployed), _shown(deployed)),
+        ("What was deployed, and why it was allowed", _deployed(deployed, len(changes), most), _ends(changes, most)),
     ]
 
 
@@ -126,20 +140,23 @@ def _said(versions: dict[str, Any]) -> str:
     return ", ".join(f"{name.removesuffix('_version')} {version}" for name, version in versions.items())
 
 
-def _deployed(deployed: list[dict[str, Any]]) -> list[str]:
+def _deployed(deployed: list[dict[str, Any]], num_changes: int, most: int) -> list[str]:
     if not deployed:
         return ["Not shown: the trail is damaged or empty."]
-    counts = Counter(one["source"] for one in deployed)
-    said = [f"{_plans(count)}: {SOURCES.get(source, source)}." for source, count in counts.items()]
+    counts = Counter(_what(one) for one in deployed)
+    said = [f"{_plans(count)}: {what}." for what, count in counts.items()]
     said.append(
         f"A learned policy is allowed only if its lower bound on the expected utility reaches the threshold "
-        f"{deployed[0]['threshold']:g}; else the incumbent is deployed, and the bound is that of what was refused."
+        f"{_written(deployed[0]['threshold'], 'g')}; else the incumbent is deployed, and the bound is that of what was "
+        "refused."
     )
-    checked = [one["margin"] for one in deployed if one["source"] in ("zero", "search") and one["margin"] is not None]
+    margins = [_numbers(one["margin"]).min() for one in deployed if one["source"] in ("zero", "search")]
+    checked = [margin for margin in margins if math.isfinite(margin)]
     if checked:
         said.append(f"The smallest margin of a learned policy was {min(checked):.6g}.")
-    if len(deployed) > 2 * SHOWN:
-        said.append(f"Below are the first and the last {SHOWN} of {_plans(len(deployed))}; all are in audit.jsonl.")
+    said.append("Below is every change of what was deployed, and every event; figures are of the first plan of each.")
+    if num_changes > 2 * most:
+        said.append(f"Of {num_changes:,} the first and the last {most} are shown; all plans are in audit.jsonl.")
     return said
 
 
@@ -147,20 +164,59 @@ def _plans(count: int) -> str:
     return "1 plan" if count == 1 else f"{count:,} plans"
 
 
-def _shown(deployed: list[dict[str, Any]]) -> Rows:
-    """Rows of the table: all plans, or those at both ends."""
-    rows = [_row(one) for one in deployed]
-    return rows if len(rows) <= 2 * SHOWN else [*rows[:SHOWN], ("…",) * len(HEADER), *rows[-SHOWN:]]
+def _what(line: dict[str, Any]) -> str:
+    """What a line says was deployed."""
+    what = SOURCES.get(line["source"], str(line["source"]))
+    weights = line.get("weights") or [1]
+    return f"{what}, in a mixture" if weights[0] < 1 else what
 
 
-def _row(line: dict[str, Any]) -> tuple[str, ...]:
+def _changes(read: list[dict[str, Any]]) -> Rows:
+    """A row for each change of what is deployed, with how many plans follow that are like it, and for each event."""
+    rows: list[list[str]] = []
+    last, count = "", 0
+    for line in read:
+        what = str(line["event"]) if "event" in line else _what(line)
+        if "event" in line:
+            rows.append(_event(line))
+        elif what != last:
+            count = 0
+            rows.append(_row(line))
+        if "event" not in line:
+            count += 1
+            rows[-1][ALIKE] = f"{count:,}"
+        last = what
+    return [tuple(row) for row in rows]
+
+
+def _ends(rows: Rows, most: int) -> Rows:
+    """All rows, or those at both ends."""
+    return rows if len(rows) <= 2 * most else [*rows[:most], ("…",) * len(HEADER), *rows[-most:]]
+
+
+def _row(line: dict[str, Any]) -> list[str]:
     what = SOURCES.get(line["source"], str(line["source"]))
     weights = line.get("weights") or [1]
     if weights[0] < 1:
-        what += f", in a mixture with weights {', '.join(f'{weight:.4g}' for weight in weights)}"
-    bounds = [("–" if line[name] is None else f"{line[name]:{form}}") for name, form in BOUNDS.items()]
+        what += f", in a mixture with weights {', '.join(f'{weight:.4g}' for weight in weights if weight)}"
+    bounds = [_written(line[name], form) for name, form in BOUNDS.items()]
     said = [str(line.get(name) or "–") for name in ("time", "reason")]
-    return (str(line["episode"]), said[0], str(line["plan"]), what, *bounds, str(line["learned"]), said[1])
+    episode = f"{line['episode'] + 1:,}"
+    return [episode, said[0], f"{line['plan']:,}", what, "1", *bounds, f"{line['learned']:,}", said[1]]
+
+
+def _numbers(value: Any) -> Array:
+    """A figure of a line, or one a constraint; what it does not say is NaN."""
+    return amounts(math.nan if value is None else [math.nan if one is None else one for one in np.ravel(value)])
+
+
+def _written(value: Any, form: str) -> str:
+    return ", ".join("–" if math.isnan(one) else f"{one:{form}}" for one in _numbers(value).tolist())
+
+
+def _event(line: dict[str, Any]) -> list[str]:
+    what = EVENTS.get(line["event"], str(line["event"]))
+    return ["–", str(line.get("time") or "–"), "–", what, "–", "–", "–", "–", str(line.get("reason") or "–")]
 
 
 def _level(found: dict[str, Any], deployed: list[dict[str, Any]]) -> list[str]:
@@ -196,11 +252,19 @@ def as_text(found: dict[str, Any], lines: list[str]) -> str:
     parts = [f"Audit of {one_line(found['folder'])}", SAFE_MEANS]
     for title, sentences, rows in sections(found, lines):
         parts.append(f"\n{title}\n" + "\n".join(f"  {one_line(sentence)}" for sentence in sentences))
-        table = [[one_line(cell) for cell in row] for row in _table(rows)]
-        widths = [max(len(cell) for cell in column) for column in zip(*table, strict=True)]
-        padded = [[f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)] for row in table]
-        parts += [f"  {'  '.join(row)}".rstrip() for row in padded]
+        parts += _rows_as_text(rows) if rows else []
     return "\n".join(parts)
+
+
+def _rows_as_text(rows: Rows) -> list[str]:
+    """Figures in columns, and below each row what was deployed, when and why: no line of figures is wider than 80."""
+    columns = [i for i, heading in enumerate(HEADER) if heading not in WORDS]
+    table = [[one_line(row[i]) for i in columns] for row in (NARROW, *rows)]
+    widths = [max(len(cell) for cell in column) for column in zip(*table, strict=True)]
+    said = [f"  {'  '.join(f'{cell:>{width}}' for cell, width in zip(row, widths, strict=True))}" for row in table]
+    words = ["", *("  ".join(one_line(row[HEADER.index(name)]) for name in WORDS) for row in rows)]
+    pairs = ([figures] if not more else [figures, f"      {more}"] for figures, more in zip(said, words, strict=True))
+    return [line.rstrip() for pair in pairs for line in pair]
 
 
 def as_html(found: dict[str, Any], lines: list[str]) -> str:
@@ -210,9 +274,33 @@ def as_html(found: dict[str, Any], lines: list[str]) -> str:
         title=f"Audit of {found['folder']}",
         safe_means=SAFE_MEANS,
         unsafe=bool(found["damage"] or found["doubts"]),
-        sections=[_section_as_values(section) for section in sections(found, lines)],
+        sections=[_section_as_values(section) for section in sections(found, lines, MOST_SHOWN)],
+        pictures=_pictures([json.loads(line) for line in lines] if not found["damage"] else []),
         words=WORDS,
     )
+
+
+def _pictures(read: list[dict[str, Any]]) -> list[Picture]:
+    """Bounds against the threshold, and what was deployed when, by the trail."""
+    deployed = [line for line in read if "event" not in line]
+    thresholds = _numbers(deployed[0]["threshold"]) if deployed else np.zeros(0)
+    if not np.isfinite(thresholds).all() or not deployed:
+        return []
+    starts = np.array([line["episode"] for line in deployed])
+    length = max([int(starts[-1]) + 1, *(line.get("deployments", 0) for line in read)])
+    across = Scale.linear("episode", 0.0, float(length), 6)
+    bounds = np.array([np.resize(_numbers(line["bound"]), len(thresholds)) for line in deployed])
+    allowed = np.array([line["source"] != "safe" for line in deployed])
+    mixed = np.array([bool(line.get("weights")) and max(line["weights"]) < 1 for line in deployed])
+    in_force = np.searchsorted(starts, np.arange(length), side="right") - 1
+    whose = {"incumbent": ~allowed, "mixture": allowed & mixed, "learned policy": allowed & ~mixed}
+    by_episode = {name: theirs[in_force] for name, theirs in whose.items()}
+    drawn, caption = list[Picture](), MIXED if mixed.any() else ""
+    for c, threshold in enumerate(thresholds.tolist()):
+        if np.isfinite(bounds[:, c]).any():
+            of = f": constraint {c + 1}" if len(thresholds) > 1 else ""
+            drawn.append(bounds_picture(starts + 1.0, bounds[:, c], allowed, threshold, across, caption, of))
+    return [*drawn, stacked_picture("What was deployed", "% of episodes", by_episode, across)]
 
 
 def _section_as_values(section: Section) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from episafe.reports.labels import name, place_title
-from episafe.reports.metrics import Interval
+from episafe.reports.metrics import HAS_INCUMBENT, Interval
 from episafe.reports.paper_figures import METADATA, save
 from episafe.reports.pictures import BLUE, GREY, Dots, Mark, Picture, Scale, Trace
 from episafe.reports.record_groups import Group, shortest
@@ -78,7 +78,7 @@ def _cells(of: Rounds, incumbents: Mapping[tuple[str, int], Array]) -> list[str]
     at = [break_even(regret, other) for regret, other in pairs]
     never = sum(k > len(other) for k, (_, other) in zip(at, pairs, strict=True))
     latest = f"{max(at):,}" if not never else "–"
-    words = [place_title(group.place), name(group.agent), group.level]
+    words = [place_title(group.place), name(group.agent), group.level if group.agent in HAS_INCUMBENT else "none"]
     ours = f"{number(float(deployed.mean()))} ({deployed.max():,})"
     allowed = f"{bound:,.0f}" if np.isfinite(bound) else "–"
     return [*words, str(len(at)), f"{np.median(at):,.0f}", latest, str(never), ours, allowed]

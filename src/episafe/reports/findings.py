@@ -33,9 +33,9 @@ READING = {
     "policy and b the threshold; a safe episode never makes up for an unsafe one. The table also lists the "
     "cancelling one, max{Σ(b − V), 0}, where it does. An episode counts as violating if b − V is above "
     f"{ROUNDING:g}, which only sets rounding aside.",
-    "Incumbent deployments": "Episodes in which an agent deployed the policy it was given as safe. An agent that "
-    "deploys it in every episode is safe, and has not explored yet. A mixture in which the incumbent is one component "
-    "is not counted.",
+    "Incumbent acted": "Episodes in which the policy that the agent was given as safe acted: alone, or drawn "
+    "by the coin of a mixture of which it is a component. An agent of whose episodes all are the incumbent’s is safe, "
+    "and has not explored yet.",
     "Intervals": "95 % t-intervals over runs. Runs of different seeds are runs on different problems, so the intervals "
     "show how problems differ as well as how runs do. An interval of width 0 around 0 violations does "
     "not prove that none can occur.",
@@ -131,13 +131,16 @@ def reading(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
 
 
 def reliance(summary: Summary) -> str:
-    """How much of the run was the incumbent's."""
-    used = summary.incumbent_deployments.mean
+    """How much of the run was the incumbent's, and whether mixtures were deployed."""
+    used, mixed = summary.incumbent_episodes.mean, summary.mixed_episodes.mean
+    said = f"incumbent acted in {share(used, summary.num_episodes)} of episodes"
     if used == 0:
-        return "incumbent never deployed alone"
-    if used == summary.num_episodes:
-        return in_rounds("incumbent in every episode", [summary])
-    return in_rounds(f"incumbent in {share(used, summary.num_episodes)} of episodes", [summary])
+        said = "incumbent never acted"
+    elif used == summary.num_episodes:
+        said = "incumbent acted in every episode"
+    if mixed:
+        said += f"; mixtures deployed in {share(mixed, summary.num_episodes)}"
+    return in_rounds(said, [summary])
 
 
 def share(part: float, whole: float) -> str:

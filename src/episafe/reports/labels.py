@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from episafe.registry import BANDIT_AGENTS, REGISTRY
-from episafe.reports.metrics import Summary
+from episafe.reports.metrics import HAS_INCUMBENT, Summary
 from episafe.reports.record_groups import is_bandit
 
 
@@ -66,9 +66,9 @@ def label(summary: Summary) -> str:
 
 def check(summary: Summary) -> str:
     """The level of the check that a plan must pass, "none" where the agent is known to have no check."""
-    if summary.has_incumbent:
-        return summary.group.level or "–"
-    return "none" if summary.group.agent in REGISTRY else "–"
+    if summary.group.agent in REGISTRY and summary.group.agent not in HAS_INCUMBENT:
+        return "none"
+    return summary.group.level or "–"
 
 
 def replanning(summary: Summary) -> str:

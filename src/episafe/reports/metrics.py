@@ -15,6 +15,7 @@ from episafe.storage.toml_settings import Scalar
 from episafe.types import Array, IntArray
 
 GRID = 400  # points of a curve; more cannot be seen
+ENOUGH = 5  # runs that a band is drawn of; fewer are drawn one by one
 DECADES = 3  # of rounds shown on a logarithmic axis; what came before is of no size
 HAS_INCUMBENT = [name for name, entry in REGISTRY.items() if entry.plans and entry.falls_back]
 
@@ -43,7 +44,8 @@ class Summary:
         cancelling_violation: max{Σ (b − V^u), 0}: safe episodes pay for unsafe ones.
         violating_episodes: episodes of a run with b − V^u > ROUNDING.
         worst_violation: largest b − V^u of a run.
-        incumbent_deployments: episodes of a run in which the incumbent was deployed.
+        incumbent_episodes: episodes of a run in which the incumbent acted, alone or drawn from a mixture.
+        mixed_episodes: episodes of a run in which a mixture was deployed.
         plans: plans made in a run.
         episodes_per_second: NaN where the record does not say how long it took.
         total_violating_episodes, violating_runs: the same count over all runs, and the runs that have any.
@@ -61,7 +63,8 @@ class Summary:
     cancelling_violation: Interval
     violating_episodes: Interval
     worst_violation: Interval
-    incumbent_deployments: Interval
+    incumbent_episodes: Interval
+    mixed_episodes: Interval
     plans: Interval
     episodes_per_second: Interval
     total_violating_episodes: int
@@ -74,7 +77,8 @@ class Summary:
     @property
     def has_incumbent(self) -> bool:
         """Whether the agent can deploy the incumbent, and so has a check whose level is worth naming."""
-        return self.group.agent in HAS_INCUMBENT or self.incumbent_deployments.mean > 0
+        known = self.group.agent in REGISTRY
+        return self.group.agent in HAS_INCUMBENT or (not known and self.incumbent_episodes.mean > 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,13 +87,15 @@ class Curve:
 
     Attributes:
         episodes: counted from 1, at most GRID of them, the last one included, (n,).
-        mean, low, high: (n,); low and high are NaN for one run.
+        mean, low, high: (n,); low and high are NaN for fewer than ENOUGH runs.
+        runs: every run, (m, n), where there are fewer than ENOUGH; else none, (0, n).
     """
 
     episodes: IntArray
     mean: Array
     low: Array
     high: Array
+    runs: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +109,7 @@ class Curves:
     rounds: bool
     regret: Curve
     violation: Curve
-    safe_deployments: Curve
+    incumbent_episodes: Curve
 
 
 def summarise(records: Iterable[Record]) -> list[Summary]:
@@ -116,9 +122,9 @@ def curves(records: Iterable[Record]) -> list[Curves]:
     return [
         Curves(
             rounds=is_bandit(runs[0].settings),
-            regret=_curve(runs, Record.regret),
+            regret=_curve(runs, Record.regret, least=-math.inf if _violates(runs) else 0.0),
             violation=_curve(runs, Record.violation, least=0.0),
-            safe_deployments=_curve(runs, Record.safe_deployments, least=0.0, most=1.0),
+            incumbent_episodes=_curve(runs, _incumbent_episodes, least=0.0, most=1.0),
         )
         for runs in grouped(records).values()
     ]
@@ -138,7 +144,8 @@ def _summary(group: Group, runs: Sequence[Record]) -> Summary:
         cancelling_violation=Interval.over([run.cancelling_violation()[-1] for run in cut]),
         violating_episodes=Interval.over(violating),
         worst_violation=Interval.over(worst),
-        incumbent_deployments=Interval.over([run.safe_deployments()[-1] for run in cut]),
+        incumbent_episodes=Interval.over([run.incumbent_acted().sum() for run in cut]),
+        mixed_episodes=Interval.over([run.mixed().sum() for run in cut]),
         plans=Interval.over([run.plan_ids[-1] + 1 for run in cut]),
         episodes_per_second=Interval.over([_speed(run) for run in runs]),
         total_violating_episodes=sum(violating),
@@ -165,6 +172,20 @@ def _curve(runs: Sequence[Record], quantity: Quantity, least: float = -math.inf,
     if is_bandit(runs[0].settings):
         points = np.geomspace(max(1.0, num_episodes / 10**DECADES), num_episodes, GRID)
     episodes = np.unique(points.round().astype(np.int64))
-    mean, half_width = t_interval(np.array([quantity(run)[episodes - 1] for run in runs], dtype=np.float64))
+    each = np.array([quantity(run)[episodes - 1] for run in runs], dtype=np.float64)
+    mean, half_width = t_interval(each)
+    if len(runs) < ENOUGH:
+        unknown = np.full_like(mean, np.nan)
+        return Curve(episodes, mean, unknown, unknown, each)
     low, high = np.maximum(mean - half_width, least), np.minimum(mean + half_width, most * episodes)
-    return Curve(episodes, mean, low, high)
+    return Curve(episodes, mean, low, high, each[:0])
+
+
+def _incumbent_episodes(run: Record) -> IntArray:
+    """Episodes so far in which the incumbent acted."""
+    return np.cumsum(run.incumbent_acted(), dtype=np.int64)
+
+
+def _violates(runs: Sequence[Record]) -> bool:
+    """Whether some run violates; one that does not has no regret below zero, up to rounding."""
+    return any(bool(run.violating().any()) for run in runs)

@@ -10,21 +10,23 @@ import numpy as np
 from episafe.reports.labels import Style, in_rounds, label, name, place_title, styles
 from episafe.reports.metrics import Curve, Curves, Summary
 from episafe.reports.pictures import Band, Picture, Scale, Trace
+from episafe.reports.tables import number
 from episafe.runs.record import ROUNDING
 from episafe.types import Array, IntArray
 
-DWARFED = 20.0  # a regret this many times the next one flattens all the others on a linear axis
-UNSEEN = 30.0  # a violation this many times smaller than the largest looks like zero on a linear axis
+DWARFED = 8.0  # a line that ends this many times as far out as the next one would flatten all others
+UNSEEN = 50.0  # a violation this many times smaller than the end of the axis looks like zero
 NUM_TICKS = 5  # at most, on a linear axis: their step is then wider than the foot, so that none is below a zero line
-DECADES = 4  # below the largest violation that are told apart on a logarithmic axis
+DECADES = 2  # below the largest value that are told apart on a logarithmic axis
 MARGIN = 0.06  # of the axis, left free at either end
 FOOT = 0.17  # of the axis, left free below 0 for a remark
-REMARK_WIDTH, REMARK_LINES = 46, 2  # characters a line, lines: what fits at the foot of a panel
+REMARK_WIDTH, REMARK_LINES = 46, 3  # characters a line, lines: what fits at the foot of a panel
 
 
 @dataclass(frozen=True)
 class Axis:
-    """y ↦ y, or y ↦ sign(y) log₁₀(1 + |y|/unit), which keeps 0 and signs and shows all magnitudes.
+    """y ↦ y over episodes, where a constant rate must be a straight line; over rounds, whose axis is logarithmic too,
+    y ↦ sign(y) log₁₀(1 + |y|/unit), which keeps 0 and signs.
 
     Attributes:
         unit: 0 for a linear axis.
@@ -54,12 +56,12 @@ class Axis:
         drawn = self.position(candidates)
         return candidates[(self.low <= drawn) & (drawn <= self.ends[1])]
 
-    def scale(self) -> Scale:
+    def scale(self, title: str) -> Scale:
         """The axis for a page."""
         if not self.unit:
-            return Scale.linear("", *self.ends, NUM_TICKS)
+            return Scale.linear(title, *self.ends, NUM_TICKS)
         ticks = self.ticks()
-        return Scale("", *self.ends, tuple((float(self.position(y)), f"{y:,g}") for y in ticks))
+        return Scale(f"{title}, logarithmic", *self.ends, tuple((float(self.position(y)), f"{y:,g}") for y in ticks))
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,18 +79,20 @@ class Panel:
     """One quantity over the episodes.
 
     Attributes:
+        unit: what it is counted in.
         rounds: whether episodes are rounds of a bandit, on a logarithmic axis.
         remark: lines to write at the foot of the panel, where a curve could be overlooked; their place is kept free.
     """
 
     title: str
+    unit: str
     lines: tuple[Line, ...]
     axis: Axis
     rounds: bool
     remark: tuple[str, ...] = ()
 
     def picture(self) -> Picture:
-        """The panel for a page: bands below all lines."""
+        """The panel for a page: bands and single runs below all means."""
         x, y = self._x(self.lines[0].curve.episodes), self.axis.position
         bands = [
             Band(self._across(one.curve.episodes), y(one.curve.low), y(one.curve.high), one.style.colour)
@@ -99,7 +103,12 @@ class Panel:
                   one.style.width * 0.75, one.style.marker)
             for one in self.lines
         ]  # fmt: skip
-        return Picture(self.title, x, self.axis.scale(), [*bands, *traces], self.remark)
+        thin = [
+            Trace(self._across(one.curve.episodes), y(run), one.style.colour, width=0.6)
+            for one in self.lines
+            for run in one.curve.runs
+        ]
+        return Picture(self.title, x, self.axis.scale(self.unit), [*bands, *thin, *traces], self.remark)
 
     def _across(self, episodes: IntArray) -> Array:
         return np.log10(episodes) if self.rounds else episodes.astype(np.float64)
@@ -109,12 +118,12 @@ class Panel:
         if not self.rounds:
             return Scale.linear("episode", 0.0, high, 4)
         decades = range(math.ceil(low), math.floor(high) + 1)
-        return Scale("round", low, max(high, low + 1e-9), tuple((float(k), f"{10**k:,}") for k in decades))
+        return Scale("round, logarithmic", low, max(high, low + 1e-9), tuple((float(k), f"{10**k:,}") for k in decades))
 
 
 @dataclass(frozen=True, eq=False)
 class Chart:
-    """The panels of one environment and variant: regret, violation, incumbent deployments where any agent has one."""
+    """The panels of one environment and variant: regret, violation, incumbent episodes where any agent has one."""
 
     place: tuple[str, str]
     title: str
@@ -122,7 +131,7 @@ class Chart:
 
     @property
     def has_intervals(self) -> bool:
-        """Whether some line comes from more than one run."""
+        """Whether some line has a band."""
         return any(bool(np.isfinite(line.curve.high).any()) for line in self.panels[0].lines)
 
 
@@ -139,10 +148,12 @@ def _chart(place: tuple[str, str], rows: Sequence[tuple[Summary, Style, Curves]]
 
     rounds = any(curves.rounds for _, _, curves in rows)
     panels = [_regret(lines("regret", rows), rounds), _violation(lines("violation", rows), rounds)]
-    able = [row for row in rows if row[0].has_incumbent and not (rounds and row[0].group.agent == "incumbent")]
+    able = [row for row in rows if row[0].has_incumbent]
     if able:
-        drawn = lines("safe_deployments", able)
-        panels.append(Panel("Incumbent deployments", drawn, _axis(drawn, unit=0.0), rounds))
+        drawn = lines("incumbent_episodes", able)
+        panels.append(
+            Panel("Incumbent acted, total", "rounds" if rounds else "episodes", drawn, _axis(drawn, rounds), rounds)
+        )
     title = f"{place_title(place)} – {size([summary for summary, _, _ in rows])}"
     return Chart(place, title, tuple(panels))
 
@@ -156,20 +167,28 @@ def size(summaries: Sequence[Summary]) -> str:
 
 
 def _regret(lines: tuple[Line, ...], rounds: bool) -> Panel:
-    largest, *others = sorted(map(_magnitude, lines), reverse=True)
-    dwarfs = bool(others) and others[0] > 0 and largest > DWARFED * others[0]
-    unit = _decade(others[0]) if dwarfs else 0.0
-    axis = _axis(lines, unit=_decade(largest) / 100 if rounds and largest > 0 else unit)
-    return Panel(f"Regret (signed){_mention(axis)}", lines, axis, rounds)
+    inside, remark = _beyond(lines, rounds)
+    return Panel(
+        "Regret, total (signed)", "reward", lines, _axis(inside, rounds, FOOT if remark else MARGIN), rounds, remark
+    )
 
 
 def _violation(lines: tuple[Line, ...], rounds: bool) -> Panel:
-    sizes = [_magnitude(line) for line in lines if not _is_zero(line)]
-    remark = _zeros(lines)
-    unseen = bool(sizes) and max(sizes) > UNSEEN * min(sizes)
-    unit = _decade(max(min(sizes), max(sizes) / 10**DECADES)) if unseen else 0.0
-    axis = _axis(lines, unit, foot=FOOT if remark else MARGIN)
-    return Panel(f"Violation regret (hard){_mention(axis)}", lines, axis, rounds, remark)
+    inside, beyond = _beyond(lines, rounds)
+    axis = _axis(inside, rounds, FOOT)
+    high = max(map(_magnitude, inside), default=0.0)
+    small = [line for line in lines if not _is_zero(line) and UNSEEN * _magnitude(line) < high and not rounds]
+    seen = [f"{line.label} ends at {number(float(line.curve.mean[-1]))}, not 0" for line in small]
+    remark = (*_zeros(lines), *seen, *beyond)[:REMARK_LINES]
+    return Panel("Violation, total (hard)", "utility", lines, axis, rounds, remark)
+
+
+def _beyond(lines: tuple[Line, ...], rounds: bool) -> tuple[tuple[Line, ...], tuple[str, ...]]:
+    """The lines that the axis is made for, and a remark on one that would flatten all others and leaves the panel."""
+    far = sorted(lines, key=_magnitude, reverse=True)
+    if rounds or len(far) < 2 or _magnitude(far[1]) <= 0 or _magnitude(far[0]) <= DWARFED * _magnitude(far[1]):
+        return lines, ()
+    return tuple(far[1:]), (f"beyond the axis: {far[0].label}, {number(float(far[0].curve.mean[-1]))}",)
 
 
 def _zeros(lines: Sequence[Line]) -> tuple[str, ...]:
@@ -180,11 +199,17 @@ def _zeros(lines: Sequence[Line]) -> tuple[str, ...]:
     others = {line.agent for line in lines if not _is_zero(line)}
     names = dict.fromkeys(line.label if line.agent in others else line.agent for line in zero)
     remark = textwrap.wrap(f"0 throughout: {', '.join(names)}", REMARK_WIDTH) if zero else []
-    return tuple(remark) if len(remark) <= REMARK_LINES else (f"0 throughout: {len(zero)} of {len(lines)} lines",)
+    return tuple(remark) if len(remark) < REMARK_LINES else (f"0 throughout: {len(zero)} of {len(lines)} lines",)
 
 
-def _axis(lines: Sequence[Line], unit: float, foot: float = MARGIN) -> Axis:
-    curves = [_warp(y, unit) for line in lines for y in (line.curve.mean, line.curve.low, line.curve.high)]
+def _axis(lines: Sequence[Line], rounds: bool, foot: float = MARGIN) -> Axis:
+    largest = max(map(_magnitude, lines), default=0.0)
+    unit = _decade(largest) / 10**DECADES if rounds and largest > 0 else 0.0
+    curves = [
+        _warp(y, unit)
+        for line in lines
+        for y in (line.curve.mean, line.curve.low, line.curve.high, line.curve.runs.ravel())
+    ]
     drawn = np.concatenate([[0.0], *curves])
     low, high = float(np.nanmin(drawn)), float(np.nanmax(drawn))
     if high - low <= ROUNDING:
@@ -195,10 +220,6 @@ def _axis(lines: Sequence[Line], unit: float, foot: float = MARGIN) -> Axis:
 def _decade(size: float) -> float:
     """The power of ten just below."""
     return 10.0 ** math.floor(math.log10(size))
-
-
-def _mention(axis: Axis) -> str:
-    return ", symmetric log axis" if axis.unit else ""
 
 
 def _warp(y: Array, unit: float) -> Array:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, MaxNLocator
@@ -39,7 +40,7 @@ def _write(rows: Sequence[Chart], stem: str, folder: Path) -> list[Path]:
 
 def save(drawn: Figure, path: Path, kind: str = "png") -> Path:
     """Write a figure as PNG or PDF."""
-    with atomic(path) as file:
+    with atomic(path) as file, rc_context({"pdf.fonttype": 42}):  # text as text
         drawn.savefig(file, format=kind, dpi=DPI, metadata=METADATA[kind])
     return path
 
@@ -58,7 +59,7 @@ def figure(rows: Sequence[Chart]) -> Figure:
         handles, labels = row.axes[0].get_legend_handles_labels()
         fitting = 4 if max(map(len, labels)) <= LONG_NAME else 3
         row.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), fitting), frameon=False)
-        shown = "mean and 95 % interval over runs" if chart.has_intervals else "no interval from one run"
+        shown = "mean and 95 % interval over runs" if chart.has_intervals else "single runs and their mean"
         row.suptitle(f"{chart.title}, {shown}", fontsize=11)
     return drawn
 
@@ -68,7 +69,7 @@ def _draw(axes: Axes, panel: Panel) -> None:
     for line in panel.lines:
         _draw_line(axes, panel, line)
     axes.set_title(panel.title, fontsize=10.5)
-    axes.set_xlabel("round" if panel.rounds else "episode")
+    axes.set(xlabel="round" if panel.rounds else "episode", ylabel=panel.unit)
     if panel.rounds:
         axes.set_xscale("log")
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
@@ -97,3 +98,5 @@ def _draw_line(axes: Axes, panel: Panel, line: Line) -> None:
         linewidth=style.width, marker=_MARKERS[style.marker], markevery=0.12, markersize=5, zorder=3,
     )  # fmt: skip
     axes.fill_between(curve.episodes, low, high, color=style.colour, alpha=0.15, linewidth=0, zorder=2)
+    for run in curve.runs:
+        axes.plot(curve.episodes, panel.axis.position(run), color=style.colour, linewidth=0.6, zorder=2)

@@ -26,12 +26,14 @@ class Scale:
         title: what it counts, and in what unit.
         low, high: where it begins and ends.
         ticks: where, and what is written there.
+        ruled: whether a line is drawn across at each of them.
     """
 
     title: str
     low: float
     high: float
     ticks: tuple[tuple[float, str], ...]
+    ruled: bool = True
 
     @classmethod
     def linear(cls, title: str, low: float, high: float, num_ticks: int = 5) -> "Scale":
@@ -424,7 +426,8 @@ class Picture:
         for value, text in self.y.ticks:
             y = float(box.down(np.array(value)))
             css = "zero" if value == 0 else "grid"
-            parts.append(Markup('<path class="{}" d="M{:g} {:.1f}H{:g}"/>').format(css, box.left, y, box.right))
+            if self.y.ruled:
+                parts.append(Markup('<path class="{}" d="M{:g} {:.1f}H{:g}"/>').format(css, box.left, y, box.right))
             parts.append(TEXT.format("tick", box.left - 6, y + 4, "end", "", text))
         parts.append(Markup('<path class="zero" d="M{:g} {:g}H{:g}"/>').format(box.left, box.bottom, box.right))
         for value, text in self.x.ticks:
@@ -454,7 +457,8 @@ class Picture:
         axes.set(xlabel=self.x.title, ylabel=self.y.title)
         axes.set_xticks([at for at, _ in self.x.ticks], [text for _, text in self.x.ticks])
         axes.set_yticks([at for at, _ in self.y.ticks], [text for _, text in self.y.ticks])
-        axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
+        if self.y.ruled:
+            axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
         if self.remark:

@@ -8,7 +8,7 @@ from episafe.runs.record import Record
 from episafe.storage.toml_settings import Scalar
 
 ENVS = ("tabular", "streaming", "linear", "finite", "ball", "ellipsoid", "contexts", "catalogue")
-VARIANTS = ("released", "text")
+VARIED, VARIANTS = ENVS[:3], ("released", "text")  # only the paper's problems have variants
 AGENTS = tuple(name for name, entry in REGISTRY.items() if entry.colour)
 EVERY = "Every()"  # how a record says that its agent planned before every episode
 
@@ -29,7 +29,8 @@ class Group:
     def said_by(cls, settings: Mapping[str, Scalar]) -> "Group":
         """The group that the settings of a record name; a user's problem is "problem", an unnamed agent "agent"."""
         said = {key: str(settings.get(key, "")) for key in cls.__dataclass_fields__}
-        return cls(**{**said, "env": said["env"] or "problem", "agent": said["agent"] or "agent"})
+        variant = said["variant"] if said["env"] in VARIED else ""
+        return cls(**{**said, "variant": variant, "env": said["env"] or "problem", "agent": said["agent"] or "agent"})
 
     @property
     def place(self) -> tuple[str, str]:

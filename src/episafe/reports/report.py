@@ -1,14 +1,21 @@
-"""From a folder of records to a report: the only module here that reads and writes."""
+"""From a folder of records and journals to a report: the only module here that reads and writes."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from episafe.reports import bandit_metrics
-from episafe.reports.metrics import curves, summarise
+import numpy as np
+
+from episafe.deployment.folder import holds_journal, read_head
+from episafe.deployment.journal_history import read_history
+from episafe.reports import bandit_metrics, run_page
+from episafe.reports.metrics import Curves, Summary, curves, summarise
 from episafe.reports.panels import charts
 from episafe.reports.paper_figures import write_figures
 from episafe.reports.record_groups import Group, is_bandit
 from episafe.reports.report_page import to_html
 from episafe.reports.run_notes import software
+from episafe.reports.run_page import Run
+from episafe.reports.run_pictures import change_pictures, observed_change
 from episafe.reports.tables import to_csv, to_latex, to_markdown
 from episafe.runs.record import EPISODES, Record, is_complete, load_settings
 from episafe.storage.atomic_files import write_text
@@ -17,11 +24,13 @@ RECORDS, FIGURES = "records", "figures"
 
 
 def write_report(folder: str | Path, latex: bool = False) -> Path:
-    """Writes report.html, summary.csv, summary.md and figures/ into `folder` and returns the path of report.html.
+    """Writes report.html into `folder` and returns its path; of runs with exact values also summary.csv, summary.md and
+    figures/.
 
     Args:
-        folder: has its records in records/, or right inside, or is itself one record. Unfinished records are left
-            out, and the report says how many; a damaged one is a DamagedFile.
+        folder: has its runs in records/, or right inside, or is itself one: a record, or the journal of a session or of
+            a run, finished or not. One run gets a page of its own; several with exact values are compared. Of several,
+            unfinished simulations are left out, and the report says how many; a damaged one is a DamagedFile.
         latex: whether to write the table as summary.tex too, for the booktabs package.
 
     Example:
@@ -30,47 +39,82 @@ def write_report(folder: str | Path, latex: bool = False) -> Path:
         PosixPath('results/report.html')
     """
     folder = Path(folder)
-    found = _record_folders(folder)
-    settings = {path: load_settings(path) for path in found if is_complete(path)}
-    if not settings:
+    found = _run_folders(folder)
+    alone = len(found) == 1
+    finished = [path for path in found if is_complete(path)]
+    lived = [path for path in found if path not in finished and holds_journal(path) and (alone or _is_live(path))]
+    if not finished and not lived:
         raise ValueError(
-            f"{folder} holds no finished record: give a folder with records/<name>/run.toml in it, "
-            "as record.save writes them, or finish the runs first"
+            f"{folder} holds no finished record: give a folder with records/<name>/run.toml in it, as record.save "
+            "writes them, or the folder of es.open or es.run(…, folder=…); or finish the runs first"
         )
-    summaries, drawn_from, rounds, inexact = [], [], [], 0
+    settings = {path: load_settings(path) for path in finished}
+    summaries, drawn_from, rounds, exact = _compared(settings)
+    shown = [path for path in [*finished, *lived] if alone or path not in exact]
+    runs = [_run(path) for path in shown]
+    drawn = charts(summaries, drawn_from)
+    if summaries:
+        write_figures(drawn, folder / FIGURES)
+        write_text(folder / "summary.csv", to_csv(summaries))
+        write_text(folder / "summary.md", to_markdown(summaries))
+    if summaries and latex:
+        write_text(folder / "summary.tex", to_latex(summaries))
+    bandits = bandit_metrics.section(rounds, folder)
+    if summaries and not alone:
+        left_out = {"unfinished": len(found) - len(finished) - len(lived)}
+        page = to_html(summaries, drawn, software(settings.values()), left_out, bandits, run_page.sections(runs))
+    else:
+        page = run_page.to_html(f"Run in {folder.name}" if alone else f"Runs in {folder.name}", runs)
+    path = folder / "report.html"
+    write_text(path, page)
+    return path
+
+
+def _compared(
+    settings: dict[Path, dict[str, str]],
+) -> tuple[list[Summary], list[Curves], list[bandit_metrics.Rounds], set[Path]]:
+    """Summaries and curves of the records with exact values, group by group, and which they are."""
+    summaries, drawn_from, rounds, exact = list[Summary](), list[Curves](), list[bandit_metrics.Rounds](), set[Path]()
     groups = sorted({Group.said_by(said) for said in settings.values()}, key=Group.order)
     for group in groups:  # one at a time: all records of a long experiment together may not fit into memory
-        loaded = [Record.load(path) for path, said in settings.items() if Group.said_by(said) == group]
-        records = [record for record in loaded if record.is_exact]
-        inexact += len(loaded) - len(records)
+        loaded = {path: Record.load(path) for path, said in settings.items() if Group.said_by(said) == group}
+        records = [record for record in loaded.values() if record.is_exact]
+        exact |= {path for path, record in loaded.items() if record.is_exact}
         if records:
             summaries += summarise(records)
             drawn_from += curves(records)
             if is_bandit(records[0].settings):
                 rounds.append(bandit_metrics.rounds(group, records))
-    if not summaries:
-        raise ValueError(
-            f"{folder} holds only records without exact values, of problems given by functions: regret and violation "
-            "cannot be reported for them; see record.observed()"
-        )
-    drawn = charts(summaries, drawn_from)
-    write_figures(drawn, folder / FIGURES)
-    write_text(folder / "summary.csv", to_csv(summaries))
-    write_text(folder / "summary.md", to_markdown(summaries))
-    if latex:
-        write_text(folder / "summary.tex", to_latex(summaries))
-    path = folder / "report.html"
-    left_out = {"unfinished": len(found) - len(settings), "without exact values": inexact}
-    bandits = bandit_metrics.section(rounds, folder)
-    write_text(path, to_html(summaries, drawn, software(settings.values()), left_out, bandits))
-    return path
+    return summaries, drawn_from, rounds, exact
 
 
-def _record_folders(folder: Path) -> list[Path]:
-    """Folders that hold a record, finished or not, in the order of their names."""
-    if is_complete(folder):
+def _run(path: Path) -> Run:
+    """A folder as a run to be shown: with a journal, also its halts and what changed."""
+    title = path.name or str(path)
+    if not holds_journal(path):
+        return Run(title, Record.load(path))
+    history = read_history(path)
+    record = history.record
+    table = history.task.safe_policy.table() if history.task is not None else None
+    change = observed_change(history.episodes, record.incumbent_acted().tolist(), table)
+    notes = (
+        [] if is_complete(path) or "live" in record.settings else [f"Unfinished: go on with `episafe resume {path}`."]
+    )
+    missing = int(np.isnan(record.reward_totals).sum()) if "live" in record.settings else 0  # type: ignore[arg-type]
+    if missing:
+        notes.append(f"{missing:,} of {len(record.sources):,} deployments have no report yet: they are in no mean.")
+    return Run(title, record, history.halts, change_pictures(*change) if change else (), notes)
+
+
+def _is_live(path: Path) -> bool:
+    return bool(read_head(path)["kind"] == "live")
+
+
+def _run_folders(folder: Path) -> Sequence[Path]:
+    """Folders that hold a run, finished or not, in the order of their names."""
+    if is_complete(folder) or holds_journal(folder):
         return [folder]
     inside = folder / RECORDS if (folder / RECORDS).is_dir() else folder
     if not inside.is_dir():
         return []
-    return sorted(path for path in inside.iterdir() if (path / EPISODES).is_file() or is_complete(path))
+    return sorted(p for p in inside.iterdir() if (p / EPISODES).is_file() or is_complete(p) or holds_journal(p))

@@ -14,7 +14,7 @@ from episafe.reports.tables import NUM_WORDS, SAFE_MEANS, beforehand, cells, hea
 TITLE, BANDIT_TITLE = "Safe exploration: regret and violation", "Safe linear bandits: regret and violation"
 MATRIX_KEY = (
     "Each cell: the share of episodes that violate the constraint; regret at the last episode, mean ± 95 % interval; "
-    "how often the incumbent was deployed alone, where the agent has one; what a certifier deploys may hold it too."
+    "the share of episodes in which the incumbent acted, alone or drawn from a mixture, where the agent has one."
 )
 NUM_PLACE = 2  # columns of the table that name the place
 Places = Mapping[tuple[str, str], Sequence[Summary]]
@@ -26,8 +26,10 @@ def to_html(
     software: Mapping[str, Sequence[str]],
     left_out: Mapping[str, int],
     bandits: Mapping[str, Any] | None = None,
+    runs: Mapping[str, Any] | None = None,
 ) -> str:
-    """The whole report; `left_out` says how many runs are not in it, by reason; `bandits` is a section of its own."""
+    """The whole report; `left_out` says how many runs are not in it, by reason; `bandits` is a section of its own, and
+    `runs` are those without exact values."""
     by_place = {chart.place: [one for one in summaries if one.group.place == chart.place] for chart in charts}
     versions = ", ".join(f"{package} {' and '.join(found)}" for package, found in software.items())
     return render(
@@ -37,8 +39,9 @@ def to_html(
         places=[place_title(place) for place in by_place],
         matrix=_matrix(summaries, by_place),
         charts=[_problem(chart, by_place[chart.place]) for chart in charts],
-        drawn_as="Lines are means over runs, bands 95 % t-intervals.",
+        drawn_as=_drawn_as(charts),
         bandits=bandits,
+        **(runs or {"runs": [], "more": ""}),
         numbers=_numbers(by_place),
         **_notes(summaries),
         versions=versions or "The records do not name versions.",
@@ -96,6 +99,17 @@ def _cell_lines(summary: Summary) -> list[str]:
     if not summary.group.replans_every_episode:
         lines.append(f"replans by {replanning(summary)}")
     return lines
+
+
+def _drawn_as(charts: Sequence[Chart]) -> str:
+    drawn = [line.curve for chart in charts for line in chart.panels[0].lines]
+    few = (
+        "Thin lines are single runs, thick ones their means; too few for an interval."
+        if any(len(c.runs) for c in drawn)
+        else ""
+    )
+    enough = "Lines are means over runs, bands 95 % t-intervals." if any(not len(c.runs) for c in drawn) else ""
+    return f"{enough} {few}".strip()
 
 
 def _problem(chart: Chart, at: Sequence[Summary]) -> dict[str, Any]:

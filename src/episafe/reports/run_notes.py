@@ -13,6 +13,7 @@ OF_ONE_RUN = (
     "slack",
     "job",
     "seconds",
+    "incumbent_reward",
     "redraws",
     "num_episodes",
     "num_rounds",
@@ -64,7 +65,8 @@ def software(settings: Iterable[Mapping[str, Scalar]]) -> dict[str, list[str]]:
 
 def _shared_keys(runs: Sequence[Record]) -> list[str]:
     keys = dict.fromkeys(key for run in runs for key in run.settings)
-    return [key for key in keys if key not in OF_ONE_RUN and not key.endswith(VERSION)]
+    own = (*OF_ONE_RUN, *(key for key in keys if key.startswith("incumbent_utility")))
+    return [key for key in keys if key not in own and not key.endswith(VERSION)]
 
 
 def _agree(runs: Sequence[Record], key: str) -> bool:

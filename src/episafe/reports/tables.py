@@ -141,7 +141,7 @@ COLUMNS: dict[str, Callable[[Summary], str]] = {
     "Violating episodes": lambda s: plus_minus(s.violating_episodes),
     "Worst episode (mean over runs)": lambda s: plus_minus(s.worst_violation),
     "Worst episode (of all runs)": lambda s: number(s.largest_violation),
-    "Incumbent deployments": lambda s: plus_minus(s.incumbent_deployments) if s.has_incumbent else "–",
+    "Incumbent acted": lambda s: plus_minus(s.incumbent_episodes),
     "Plans": lambda s: plus_minus(s.plans),
     "Episodes/s": lambda s: plus_minus(s.episodes_per_second),
 }

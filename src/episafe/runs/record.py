@@ -5,6 +5,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -130,6 +131,31 @@ class Record:
     def safe_deployments(self) -> IntArray:
         """How often the incumbent was deployed up to each episode, (K,)."""
         return np.cumsum(self.sources == "safe", dtype=np.int64)
+
+    def incumbent_acted(self) -> NDArray[np.bool_]:
+        """Whether the incumbent acted, alone or drawn from a mixture, in each episode, (K,)."""
+        alone = ("safe", "fixed") if self.settings.get("agent") == "incumbent" else ("safe",)
+        acted: NDArray[np.bool_] = np.isin(self.sources, alone)
+        if self.acting_numbers is None or not self.acting_names:
+            return acted
+        named = np.array([name == "incumbent" for name in self.acting_names])[np.maximum(self.acting_numbers, 0)]
+        return np.where(self.acting_numbers < 0, acted, named)
+
+    def mixed(self) -> NDArray[np.bool_]:
+        """Whether a mixture was deployed, of which a coin drew who acted, in each episode, (K,)."""
+        if self.weights is None:
+            return np.zeros(len(self.sources), dtype=bool)
+        found: NDArray[np.bool_] = self.weights.max(axis=1) < 1.0
+        return found
+
+    def plot(self, learned: Any = None, incumbent: Any = None) -> Any:
+        """What came of it, why it was allowed, who acted: a matplotlib figure, which a notebook shows.
+
+        Args:
+            learned, incumbent: policies with a table, to draw too where they differ, as `agent.plan().policy` and
+                `task.safe_policy`.
+        """
+        return resolve_name("episafe.reports.run_figure:draw")(self, learned, incumbent)  # reports stand above records
 
     def of_constraint(self, c: int) -> "Record":
         """The same run as if constraint c were the only one: for whoever draws or sums up one at a time."""

@@ -19,7 +19,7 @@ from episafe.kernels.simulation import draw, follow, follow_chance, running_sums
 from episafe.problems.sampled_problem import key
 from episafe.runs.assumptions import require_same_problem, require_true_of_bandit, require_true_of_kernel
 from episafe.runs.live_episodes import play_some
-from episafe.types import HELD, Array, Episode
+from episafe.types import HELD, Array, Episode, amounts
 
 KEPT = 8  # running sums of so many policies: a mixture has few
 Drawn = tuple[int | None, Any]  # which component of a mixture acts, None if the plan is none, and what acts
@@ -148,6 +148,14 @@ class ListedWorld(World):
     def optimum(self, k: int = 0) -> float:
         """The exact constrained optimum."""
         return float(self.problem.optimal_value())
+
+    def settings(self) -> dict[str, str | int | float]:
+        """What the incumbent earns and keeps, to compare with."""
+        task = self.problem.task
+        reward, utility = self.problem.evaluate(task.safe_policy)
+        numbers = range(1, task.num_constraints + 1)
+        names = [f"incumbent_utility_{c}" for c in numbers] if len(numbers) > 1 else ["incumbent_utility"]
+        return {"incumbent_reward": float(reward), **dict(zip(names, amounts(utility).tolist(), strict=True))}
 
     def play(self, k: int, drawn: Sequence[Drawn]) -> Iterator[Played]:
         """One episode of each policy; the arrays of the last one are written to again."""

@@ -34,35 +34,47 @@ from episafe.tools.live_bench import live_speeds
 
 GIVEN_BY_FUNCTIONS = Constants(1, 1, 1, 1, kappa=0.1, lam_max=300, num_halvings=20)
 T = TypeVar("T")
+SLOW = ("linear", "dope", "every")  # its plans take long
+NUM_MEASUREMENTS = 18 + 8 + 6 + 1  # speeds, those of bandits, growths, live
 PER_MIB = 2**20 if sys.platform == "darwin" else 2**10  # ru_maxrss is in bytes there, in KiB elsewhere
 
 
-def measure(quick: bool) -> dict[str, Any]:
-    """Everything that `episafe bench` prints, as plain values."""
+def measure(quick: bool, on_done: Callable[[int], None] = lambda num_done: None) -> dict[str, Any]:
+    """Everything that `episafe bench` prints, as plain values; `on_done` hears how many of them are made."""
+    counted = 0
+
+    def counting(measured: T) -> T:
+        nonlocal counted
+        counted += 1
+        on_done(counted)
+        return measured
+
     episodes, repeats = (1_000, 1) if quick else (10_000, 5)
     rules = ("every", "doubling:0.3")
     speeds = [
-        _speed(*of, episodes // 20 if of == ("linear", "dope", "every") else episodes, repeats)  # its plans take long
+        counting(_speed(*of, episodes // 20 if of == SLOW else episodes, repeats))
         for of in product(PAPER, ("opse", "ghosh", "dope"), rules)
     ]
-    rounds = [_rounds_speed(*of, quick) for of in product(("finite", "ball", "ellipsoid", "contexts"), rules)]
+    rounds = [counting(_rounds_speed(*of, quick)) for of in product(("finite", "ball", "ellipsoid", "contexts"), rules)]
     lengths = [1_000, 10_000] if quick else [10_000, 100_000, 1_000_000]
     states = [30, 100] if quick else [30, 100, 300, 1_000]
     dims = [3, 10] if quick else [5, 10, 20, 40]
     large = [100, 10_000, 1_000_000]
     wide = [50, 100] if quick else [100, 200, 400]
     growths = [
-        _growth("episodes K (linear, doubling)", lengths, _listed),
-        _growth("states S (given by functions, doubling)", large, lambda S: _functions(S, 300 if quick else 3_000)),
-        _growth("states S (linear, seconds per λ)", states, lambda S: _per_lam("num_states", S)),
-        _growth("features d (linear, seconds per λ)", dims, lambda d: _per_lam("dim", d)),
-        _growth("features d (2000 states, A = 10, seconds per λ)", wide, lambda d: _wide(d, 1)),
-        _growth("features d (2000 states, A = 10, per λ, 16 at once)", wide, lambda d: _wide(d, 16)),
+        counting(_growth("episodes K (linear, doubling)", lengths, _listed)),
+        counting(
+            _growth("states S (given by functions, doubling)", large, lambda S: _functions(S, 300 if quick else 3_000))
+        ),
+        counting(_growth("states S (linear, seconds per λ)", states, lambda S: _per_lam("num_states", S))),
+        counting(_growth("features d (linear, seconds per λ)", dims, lambda d: _per_lam("dim", d))),
+        counting(_growth("features d (2000 states, A = 10, seconds per λ)", wide, lambda d: _wide(d, 1))),
+        counting(_growth("features d (2000 states, A = 10, per λ, 16 at once)", wide, lambda d: _wide(d, 16))),
     ]
     return {
         "speeds": speeds,
         "bandit_speeds": rounds,
-        "live_speeds": live_speeds(quick),
+        "live_speeds": counting(live_speeds(quick)),
         "growths": growths,
         "machine": {"cpu": _cpu(), "cores": os.cpu_count(), **versions()},
         "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / PER_MIB,

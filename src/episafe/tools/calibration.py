@@ -97,6 +97,7 @@ def calibrate(
     first_seed: int = 0,
     grid: Sequence[float] = GRID,
     on_trial: Callable[[Trial], None] = lambda trial: None,
+    on_problem: Callable[[int], None] = lambda num_done: None,
     executor: Executor | None = None,
 ) -> Calibration:
     """The smallest multiplier of C_r, C_u, C_†, B_† on the grid whose violation rate is below δ, with confidence.
@@ -116,6 +117,7 @@ def calibrate(
         first_seed: choose seeds that the shape was not tuned on.
         grid: multipliers.
         on_trial: called after each multiplier.
+        on_problem: called after each run with how many there were.
         executor: where to run; None for this process. Family and shape travel by pickle.
     """
     _require_enough_problems(num_problems, delta, confidence)
@@ -123,7 +125,10 @@ def calibrate(
     trials: list[Trial] = []
     for multiplier in sorted(grid, reverse=True):
         outcome = partial(_outcome, family, shape, multiplier, num_episodes)
-        outcomes = list((map if executor is None else executor.map)(outcome, problems))
+        outcomes = []
+        for one in (map if executor is None else executor.map)(outcome, problems):
+            outcomes.append(one)
+            on_problem(len(trials) * num_problems + len(outcomes))
         violating = sum(violates for violates, _ in outcomes)
         regret = float(np.mean([regret for _, regret in outcomes]))
         trials.append(Trial(multiplier, violating, rate_bound(violating, num_problems, confidence), regret))

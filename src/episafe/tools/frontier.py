@@ -114,9 +114,12 @@ def table(winners: Sequence[Point]) -> Table:
 
 
 def write_frontier(points: Sequence[Point], winners: Sequence[Point], folder: Path) -> list[Path]:
-    """frontier.csv, frontier.png and winners.csv in `folder`."""
-    from episafe.reports.frontier_figure import write_frontier_figure  # drawing libraries take a second to import
+    """frontier.html, frontier.png, frontier.csv and winners.csv in `folder`."""
+    from episafe.reports import frontier_page  # drawing libraries take a second to import
 
-    write_text(folder / "frontier.csv", csv_text(points))
-    write_text(folder / "winners.csv", csv_text(winners))
-    return [folder / "frontier.csv", folder / "winners.csv", write_frontier_figure(points, folder / "frontier.png")]
+    paths = [folder / name for name in ("frontier.html", "frontier.csv", "winners.csv")]
+    for path, text in zip(
+        paths, (frontier_page.to_html(points, winners), csv_text(points), csv_text(winners)), strict=True
+    ):
+        write_text(path, text)
+    return [*paths, frontier_page.write_figure(points, folder / "frontier.png")]

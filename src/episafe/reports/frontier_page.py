@@ -1,0 +1,123 @@
+"""The frontier as a page and a figure: regret and violation against the multiplier, no point on another."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from episafe.registry import REGISTRY
+from episafe.reports.page_frame import render
+from episafe.reports.paper_figures import save
+from episafe.reports.pictures import Dots, Mark, Picture, Scale, Trace
+from episafe.reports.tables import number
+from episafe.types import Array
+
+Point = Mapping[str, Any]
+QUANTITIES = {"regret": "Regret, total", "violation": "Violation, total (hard)"}
+DECADES = {"regret": 3, "violation": 4}  # that a logarithmic axis tells apart below the largest value
+APART = 0.045  # of a decade, between points of two agents at the same multiplier
+HEADINGS = ("Environment", "Agent", "Multiplier", "Regret", "Violating problems", "Rate, 95 %", "Regret where picked")
+
+
+def label(agent: str) -> str:
+    """The name of a row, as "OPSE-LCMDP, tuned constants"."""
+    name, _, which = agent.partition(", ")
+    known = REGISTRY[name].label if name in REGISTRY else name
+    return f"{known}, {which} constants" if which else known
+
+
+def pictures(points: Sequence[Point], env: str) -> list[Picture]:
+    """Regret and violation of every agent against its multiplier, side by side."""
+    return [_picture(points, env, quantity) for quantity in QUANTITIES]
+
+
+def _picture(points: Sequence[Point], env: str, quantity: str) -> Picture:
+    mine = [point for point in points if point["env"] == env]
+    agents = list(dict.fromkeys(point["agent"] for point in points))
+    largest = max([abs(point[quantity]) for point in mine], default=0.0) or 1.0
+    unit = 10.0 ** (math.floor(math.log10(largest)) + 1 - DECADES[quantity])
+    marks, drawn = list[Mark](), [0.0]
+    for rank, agent in enumerate(agents):
+        of = sorted((point for point in mine if point["agent"] == agent), key=lambda point: -point["multiplier"])
+        if not of:
+            continue
+        x = -np.log10([point["multiplier"] for point in of]) + APART * (rank - (len(agents) - 1) / 2)
+        mean = np.array([point[quantity] for point in of])
+        error = np.nan_to_num([point[f"{quantity}_half_width"] for point in of])
+        low, high = mean - error, mean + error
+        if quantity == "violation":
+            low = np.maximum(low, 0.0)
+        y = [_warp(values, unit) for values in (low, mean, high)]
+        name, _, which = agent.partition(", ")
+        colour = (REGISTRY[name].colour if name in REGISTRY else "") or "#8B4513"
+        marks += [Trace(np.full(2, at), np.array([y[0][i], y[2][i]]), colour, width=1) for i, at in enumerate(x)]
+        marks += [Trace(x, y[1], colour, label(agent), "solid" if which != "published" or name != "opse" else "dash")]
+        marks += [Dots(x, y[1], colour, hollow=which == "published" and name == "opse", size=3)]
+        drawn += [*y[0], *y[2]]
+    powers = unit * 10.0 ** np.arange(DECADES[quantity] + 1)
+    values = [*(-powers[::-1]), 0.0, *powers]
+    low_end, high_end = min(drawn), max(drawn) or 1.0
+    room = 0.06 * (high_end - low_end)
+    ticks = tuple((float(_warp(np.array(v), unit)), f"{v:,g}") for v in values)
+    inside = tuple((at, text) for at, text in ticks if low_end - room <= at <= high_end + room)
+    down = Scale(f"{quantity}, log scale", low_end - room, high_end + room, inside)
+    given = sorted({point["multiplier"] for point in mine}, reverse=True)
+    ends = -math.log10(given[0]) - 0.15, -math.log10(given[-1]) + 0.15
+    across = Scale("multiplier of the bonuses, falling", *ends, tuple((-math.log10(m), f"{m:g}") for m in given))
+    return Picture(QUANTITIES[quantity], across, down, marks)
+
+
+def _warp(y: Array, unit: float) -> Array:
+    """sign(y) log₁₀(1 + |y|/unit)."""
+    values = np.asarray(y, dtype=np.float64)
+    found: Array = np.sign(values) * np.log10(1 + np.abs(values) / unit)
+    return found
+
+
+def to_html(points: Sequence[Point], winners: Sequence[Point]) -> str:
+    """The page: who won on which problems, and what that was worth on fresh ones; then every point."""
+    first = points[0]
+    drawn = [{"title": env[:1].upper() + env[1:], "pictures": pictures(points, env)} for env in _envs(points)]
+    return render(
+        "frontier.html",
+        title="Regret against violation over one multiplier of the bonuses",
+        sub=f"{first['num_problems']} problems and {first['num_episodes']:,} episodes a point, mean and 95 % interval",
+        levels=", ".join(dict.fromkeys(point["level"] for point in points)),
+        headings=HEADINGS,
+        rows=[_row(winner) for winner in winners],
+        charts=drawn,
+        entries=pictures(points, _envs(points)[0])[0].legend,
+    )
+
+
+def _envs(points: Sequence[Point]) -> list[str]:
+    return list(dict.fromkeys(point["env"] for point in points))
+
+
+def _row(one: Point) -> list[str]:
+    regret = f"{number(one['regret'])} ± {number(one['regret_half_width'])}"
+    rate = f"{100 * one['rate_low']:.1f} to {100 * one['rate_high']:.1f} %"
+    violating = f"{one['num_violating']} of {one['num_problems']}"
+    where = number(one["regret_where_picked"])
+    return [one["env"], label(one["agent"]), f"{one['multiplier']:g}", regret, violating, rate, where]
+
+
+def write_figure(points: Sequence[Point], path: Path) -> Path:
+    """The pictures as one PNG: a column an environment."""
+    envs = _envs(points)
+    drawn = Figure(figsize=(4.6 * len(envs), 7.6), layout="constrained")
+    grid = drawn.subplots(2, len(envs), squeeze=False)
+    for column, env in enumerate(envs):
+        for axes, picture in zip(grid[:, column], pictures(points, env), strict=True):
+            picture.draw(axes)
+            axes.set_title(f"{env}: {picture.title}", fontsize=10.5, loc="left")
+    handles, labels = grid[0][0].get_legend_handles_labels()
+    drawn.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 4), frameon=False)
+    problems, episodes = points[0]["num_problems"], points[0]["num_episodes"]
+    drawn.suptitle(
+        f"Over one multiplier of the bonuses: mean of {problems} problems, {episodes:,} episodes, 95 % intervals"
+    )
+    return save(drawn, path)

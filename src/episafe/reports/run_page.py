@@ -1,0 +1,133 @@
+"""The page of single runs, simulated or live: first what was gained, what was kept and who acted, then pictures."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from episafe.reports.audit_page import LEVELS
+from episafe.reports.findings import plural, share
+from episafe.reports.labels import name
+from episafe.reports.page_frame import render
+from episafe.reports.pictures import Picture
+from episafe.reports.run_pictures import LAST, acting_shares, by_constraint, incumbent_values, pictures, totals, unit
+from episafe.reports.tables import number
+from episafe.runs.record import Record
+from episafe.stats import normal_interval
+from episafe.types import Array
+
+MOST_RUNS = 12  # on one page
+SAFE_MEANS = "What must be kept is the expected utility of what is deployed, whatever a single episode brings."
+SHOWN = (
+    "env", "variant", "options", "agent", "level", "statement", "delta", "constants", "replan", "seed", "run_seed",
+    "alarms",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One run to be shown.
+
+    Attributes:
+        title: where it was found.
+        record: what happened.
+        halts: the episodes after which only the incumbent acted, and why.
+        changes: maps of what learned policies do otherwise.
+        notes: what a reader must know.
+    """
+
+    title: str
+    record: Record
+    halts: Sequence[tuple[int, str]] = ()
+    changes: Sequence[Picture] = ()
+    notes: Sequence[str] = field(default=())
+
+
+def to_html(title: str, runs: Sequence[Run]) -> str:
+    """The page."""
+    return render("run.html", title=title, safe_means=SAFE_MEANS, **sections(runs))
+
+
+def sections(runs: Sequence[Run]) -> dict[str, Any]:
+    """The runs as a template shows them, and how many are too many for one page."""
+    left = len(runs) - MOST_RUNS
+    more = f"{plural(left, 'more run')} not shown: make a report of each folder." if left > 0 else ""
+    return {"runs": [_section(run) for run in runs[:MOST_RUNS]], "more": more}
+
+
+def _section(run: Run) -> dict[str, Any]:
+    record = run.record
+    return {
+        "title": run.title,
+        "sub": f"{name(str(record.settings.get('agent', 'agent')))}, {plural(len(record.sources), unit(record))}",
+        "facts": [gained(record), *map(kept, by_constraint(record)), who_acted(record)],
+        "notes": [*run.notes, *(f"Halted after {unit(record)} {k + 1:,}: {why}" for k, why in run.halts)],
+        "pictures": list(pictures(record, run.halts).items()),
+        "changes": run.changes,
+        "settings": [(key.replace("_", " "), str(record.settings[key])) for key in SHOWN if record.settings.get(key)],
+    }
+
+
+def at_end(values: Array) -> Array:
+    """What is known of the last tenth of the episodes."""
+    last = values[-max(1, math.ceil(LAST * len(values))) :]
+    return last[np.isfinite(last)]
+
+
+def gained(record: Record) -> dict[str, str]:
+    """What the reward rose by, over the incumbent's."""
+    before, _ = incumbent_values(by_constraint(record)[0])
+    end = at_end(record.reward_values if record.is_exact else totals(record, 0))
+    if not len(end) or not math.isfinite(before):
+        return _fact("reward: not known", "The incumbent never acted alone, or no reward was reported.")
+    after = float(end.mean())
+    rise = f"{100 * (after - before) / abs(before):+.1f} %" if before else f"{after - before:+.3g}"
+    is_seen = record.is_exact or not abs(after - before) <= _error(end)
+    headline = f"{rise} reward" if is_seen else "reward: no difference seen"
+    said = f"{number(before)} of the incumbent, {_with_error(record, end)} in the last tenth of the {unit(record)}s"
+    if math.isfinite(record.optimum) and record.optimum > before:
+        said += f"; {share(after - before, record.optimum - before)} of the way to the optimum {number(record.optimum)}"
+    return _fact(headline, f"{said}.")
+
+
+def kept(record: Record) -> dict[str, str]:
+    """Whether the threshold was kept: by exact values, or by what was observed."""
+    b, of = number(record.threshold), f"{record.settings['constraint']}. " if "constraint" in record.settings else ""
+    said_level = str(record.settings.get("level", ""))
+    level = f" Level {said_level}: {LEVELS[said_level]}." if said_level in LEVELS else ""
+    if record.is_exact:
+        count, K = int(record.violating().sum()), len(record.sources)
+        smallest = number(float(record.utility_values.min()))
+        said = f"{of}Smallest expected utility {smallest}, required {b}.{level}"
+        mark, css = ("✗", "unsafe") if count else ("✓", "safe")
+        return _fact(f"{mark} {count:,} of {K:,} {unit(record)}s below the threshold", said, css)
+    end = at_end(totals(record, 1))
+    if not len(end):
+        return _fact("utility: not reported", f"{of}Required {b}.{level}")
+    said = f"{of}Observed in the last tenth of the {unit(record)}s; required {b} in expectation.{level}"
+    unsafe = "unsafe" if float(end.mean()) + _error(end) < record.threshold else ""
+    return _fact(f"utility {_with_error(record, end)}", said, unsafe)
+
+
+def who_acted(record: Record) -> dict[str, str]:
+    """The share of episodes in which the incumbent acted, and how much of it was a mixture's coin."""
+    K, of = len(record.sources), acting_shares(record)
+    acted = int(record.incumbent_acted().sum())
+    parts = [f"{who}: {share(int(which.sum()), K)}" for who, which in of.items() if which.any()]
+    said = "; ".join(parts)
+    return _fact(f"incumbent acted in {share(acted, K)}", f"Of {K:,} {unit(record)}s. {said[0].upper()}{said[1:]}.")
+
+
+def _fact(headline: str, said: str, css: str = "") -> dict[str, str]:
+    return {"headline": headline, "said": said, "css": css}
+
+
+def _error(values: Array) -> float:
+    return float(normal_interval(values)[1]) if len(values) > 1 else math.nan
+
+
+def _with_error(record: Record, values: Array) -> str:
+    mean, error = float(values.mean()), math.nan if record.is_exact else _error(values)
+    return number(mean) if math.isnan(error) else f"{mean:.4g} ± {error:.2g}"

@@ -1,0 +1,214 @@
+"""Reports of single runs: what was gained and kept, who acted, from records, Gymnasium runs and live journals."""
+
+import json
+import re
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import episafe as es
+from episafe.deployment.journal_history import read_history
+from episafe.reports import frontier_page
+from episafe.reports.audit_page import as_html
+from episafe.reports.pictures import Dots
+from episafe.reports.report import write_report
+from episafe.reports.run_page import gained, kept, who_acted
+from episafe.reports.run_pictures import (
+    blocks,
+    bound_picture,
+    by_constraint,
+    incumbent_values,
+    observed_change,
+    pictures,
+    utility_picture,
+)
+from episafe.runs.record import Record
+
+
+def record(K=100, values=True, **settings):
+    """Reward 1 → 2 and utility 4 → 3 against 2.5; the incumbent alone in the first tenth."""
+    nothing = np.full(K, np.nan)
+    sources = np.array(["safe"] * (K // 10) + ["search"] * (K - K // 10))
+    rewards, utilities = np.linspace(1, 2, K), np.linspace(4, 3, K)
+    bounds = np.where(sources == "safe", 1.0, 2.6)
+    exact = (rewards, utilities) if values else (nothing, nothing)
+    seen = {} if values else {"reward_totals": rewards, "utility_totals": utilities}
+    return Record(*exact, sources, nothing, bounds, np.arange(K), optimum=3.0, threshold=2.5, settings=settings, **seen)
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory):
+    """A live session of 60 deployments, two of them never reported, halted after the 50th."""
+    folder = tmp_path_factory.mktemp("live") / "shop"
+    cmdp, rng, totals = es.make("streaming", seed=2), np.random.default_rng(0), []
+    with es.open(folder, agent=es.OPSE(cmdp.task, es.Constants.paper("streaming")), sync="plans") as session:
+        for k in range(60):
+            deployed, states, actions = session.deploy(rng), [cmdp.task.initial_state], []
+            for h in range(cmdp.task.horizon):
+                actions.append(deployed.policy.act(h, states[-1], rng))
+                states.append(int(rng.choice(cmdp.task.num_states, p=cmdp.P[h, states[-1], actions[-1]])))
+            totals.append(
+                sum(cmdp.task.utility[h, s, a] for h, (s, a) in enumerate(zip(states, actions, strict=False)))
+            )
+            if k not in (7, 31):
+                session.learn(es.Episode(states, actions), deployment=deployed.id)
+            if k == 49:
+                session.halt("a person said so")
+    return folder, totals
+
+
+def test_the_three_facts_of_an_exact_run():
+    made = record(env="x", incumbent_reward=1.0, incumbent_utility=4.0, level="theorem")
+    assert gained(made)["headline"] == "+95.5 % reward"  # the last tenth has 1.91 to 2.0 on average
+    assert "47.7 % of the way to the optimum 3" in gained(made)["said"]
+    assert kept(made)["headline"] == "✓ 0 of 100 episodes below the threshold"
+    assert who_acted(made)["headline"] == "incumbent acted in 10 %"
+    unsafe = replace(made, threshold=3.5)
+    assert kept(unsafe) | {"said": ""} == {
+        "headline": "✗ 50 of 100 episodes below the threshold", "said": "", "css": "unsafe",
+    }  # fmt: skip
+
+
+def test_an_observed_run_is_never_called_safe_and_noise_no_gain():
+    rng = np.random.default_rng(0)
+    made = replace(record(values=False), reward_totals=rng.random(100), utility_totals=rng.random(100) + 3)
+    assert gained(made)["headline"] == "reward: no difference seen"
+    assert "✓" not in kept(made)["headline"] and "Observed" in kept(made)["said"]
+    below = replace(made, utility_totals=rng.random(100))
+    assert kept(below)["css"] == "unsafe"
+
+
+def test_block_means_leave_out_what_was_not_reported():
+    totals = np.array([1.0, np.nan, 3.0, *[2.0] * 17])
+    found = blocks(totals)
+    assert found.mean.tolist() == [2.0, 2.0]
+    assert found.x.tolist() == [5.5, 15.5]
+
+
+def test_the_unsafe_zone_ends_at_the_threshold_and_the_first_allowed_plan_is_labelled():
+    made = record()
+    zone = utility_picture(made, [(20, "x")]).marks[0]
+    assert zone.high == 2.5 and zone.name == "unsafe"
+    refused, allowed, note = bound_picture(made).marks
+    assert (len(refused.x), len(allowed.x)) == (10, 90)
+    assert note.words == "first allowed: episode 11"
+    assert list(pictures(made)) == ["What came of it", "Why it was allowed", "Who acted"]
+
+
+def test_what_changed_is_the_difference_of_frequencies():
+    path = {0: ([0, 1, 0], [0, 0]), 1: ([0, 1, 0], [1, 0])}
+    episodes = [path[0]] * 10 + [path[1]] * 5 + [path[0]] * 5 + [None]
+    change, states = observed_change(episodes, [True] * 10 + [False] * 11, None)
+    assert states == ["0", "1"]
+    np.testing.assert_allclose(change[0, 0], [-0.5, 0.5])
+    np.testing.assert_allclose(change[1, 1], [0.0, 0.0])
+    assert np.isnan(change[1, 0]).all()
+    assert observed_change(episodes, [True] * 21, None) is None
+
+
+def test_a_live_journal_is_a_record_of_its_deployments(lived, tmp_path):
+    folder, totals = lived
+    history = read_history(folder)
+    made = history.record
+    assert len(made.sources) == 60 and np.flatnonzero(np.isnan(made.utility_totals)).tolist() == [7, 31]
+    reported = np.delete(np.arange(60), [7, 31])
+    np.testing.assert_allclose(made.utility_totals[reported], np.array(totals)[reported])
+    assert history.halts == [(49, "a person said so")]
+    assert (made.sources[50:] == "safe").all() and made.threshold == es.make("streaming", seed=2).task.threshold
+    page = write_report(folder).read_text()
+    for words in ("2 of 60 deployments have no report yet", "Halted after deployment 50: a person said so",
+                  "alarm, or halt by a person", "incumbent acted in", "What changed"):  # fmt: skip
+        assert words in page
+
+
+def test_the_audit_page_has_pictures_and_every_change_of_source(lived):
+    folder, _ = lived
+    found = es.audit(folder)
+    page = as_html(found.as_dict(), found.lines)
+    assert page.count('role="img"') == 2 and "Lower bound of each plan" in page and "What was deployed" in page
+    sources = [json.loads(line).get("source", "event") for line in found.lines]
+    changes = 1 + sum(one != other or one == "event" for one, other in pairwise(sources))
+    assert page.partition("<tbody>")[2].count("<tr>") == changes > 3
+    assert '<td class="number">' in page and "exploring was stopped" in page
+
+
+def test_the_frontier_page_lays_no_point_on_another(tmp_path):
+    point = {"level": "heuristic", "num_problems": 3, "num_episodes": 9, "regret_half_width": 1.0,
+             "violation_half_width": 0.0, "num_violating": 0}  # fmt: skip
+    points = [
+        point | {"env": "tabular", "agent": agent, "multiplier": m, "regret": 100.0, "violation": 0.0}
+        for agent in ("opse, tuned", "opse, published", "dope, published")
+        for m in (1.0, 0.5)
+    ]
+    for picture in frontier_page.pictures(points, "tabular"):
+        drawn = [
+            (x, y) for mark in picture.marks if isinstance(mark, Dots) for x, y in zip(mark.x, mark.y, strict=True)
+        ]
+        assert len(set(drawn)) == len(points)
+    winner = points[0] | {"rate_low": 0.0, "rate_high": 0.5, "regret_where_picked": 90.0}
+    assert "OPSE-LCMDP, tuned constants" in frontier_page.to_html(points, [winner])
+    assert frontier_page.write_figure(points, tmp_path / "x.png").stat().st_size > 10_000
+
+
+def test_a_run_that_was_stopped_is_reported_as_far_as_it_came(tmp_path):
+    cmdp = es.make("streaming", seed=0)
+
+    def agent():
+        return es.OPSE(cmdp.task, es.Constants.paper("streaming"), certifier=es.certify.Observation())
+
+    whole = es.run(cmdp, agent(), 300, folder=tmp_path / "run")
+    for name in ("run.toml", "episodes.npz"):
+        (tmp_path / "run" / name).unlink()
+    found = read_history(tmp_path / "run").record
+    for name in whole.columns():
+        np.testing.assert_array_equal(getattr(found, name), getattr(whole, name))
+    assert (found.optimum, found.threshold) == (whole.optimum, whole.threshold)
+    page = write_report(tmp_path / "run").read_text()
+    assert "Unfinished: go on with" in page and "drawn from a mixture" in page
+
+
+def test_a_gymnasium_record_is_reported(tmp_path):
+    made = record(values=False, env="mine", agent="opse")
+    made.save(tmp_path / "one")
+    made.save(tmp_path / "two")
+    page = write_report(tmp_path).read_text()
+    assert page.count('role="img"') == 8
+    assert len(set(re.findall(r' id="([^"]+)"', page))) == len(re.findall(r' id="([^"]+)"', page))
+
+
+def test_incumbent_values_are_said_or_those_of_its_episodes():
+    cmdp = es.make("streaming", seed=0)
+    made = es.run(cmdp, es.OPSE(cmdp.task, es.Constants.paper("streaming")), 50)
+    expected = cmdp.evaluate(cmdp.task.safe_policy)
+    assert incumbent_values(made) == pytest.approx(expected)
+    unsaid = {key: value for key, value in made.settings.items() if not key.startswith("incumbent_")}
+    assert incumbent_values(replace(made, settings=unsaid)) == pytest.approx(expected)
+
+
+def test_a_record_plots_itself_in_a_notebook():
+    cmdp = es.make("streaming", seed=0)
+    agent = es.OPSE(cmdp.task, es.Constants.paper("streaming"))
+    made = es.run(cmdp, agent, 60)
+    assert [axes.get_title(loc="left") for axes in made.plot().axes] == [
+        "Reward", "Utility, which must be kept", "Lower bound of each plan", "Share of episodes",
+    ]  # fmt: skip
+    assert len(made.plot(agent.plan().policy, cmdp.task.safe_policy).axes) > 4
+
+
+def test_every_constraint_has_its_picture_and_its_fact():
+    K = 60
+    two = np.column_stack([np.linspace(4, 3, K), np.linspace(3, 2, K)])
+    made = replace(
+        record(K, incumbent_reward=1.0, incumbent_utility_1=4.0, incumbent_utility_2=3.0),
+        utility_values=two, utility_bounds=two - 0.1, threshold=np.array([2.5, 2.4]), constraint_names=("late", "lost"),
+    )  # fmt: skip
+    titles = [picture.title for drawn in pictures(made).values() for picture in drawn]
+    assert titles == [
+        "Reward", "Utility, which must be kept: late", "Utility, which must be kept: lost",
+        "Lower bound of each plan: late", "Lower bound of each plan: lost", "Share of episodes",
+    ]  # fmt: skip
+    assert [level.y for level in utility_picture(by_constraint(made)[1], []).levels] == [3.0, 2.4]
+    late, lost = map(kept, by_constraint(made))
+    assert (late["css"], lost["css"]) == ("safe", "unsafe") and lost["said"].startswith("lost. Smallest")
