@@ -1,6 +1,7 @@
 """`es.open`: an agent in a session, kept in a folder or not; and how a session catches up with its journal."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,13 @@ from episafe.deployment.agent_recipe import recipe, write_recipe
 from episafe.deployment.folder import PROBLEM, beginning, file_hash, holds_journal, read_head, write_head
 from episafe.deployment.frame_kinds import Kind
 from episafe.deployment.journal import Journal
+from episafe.deployment.notices import Notices, Reported
 from episafe.deployment.recorded_plans import learned_before, since_incumbent
 from episafe.deployment.replay import Replay, require_candidates
 from episafe.deployment.session import Session, Sync
-from episafe.deployment.session_book import now
+from episafe.deployment.session_book import Deployment, now
 from episafe.errors import DamagedFile
-from episafe.monitors import monitors_for
+from episafe.monitors import Alarm, monitors_for
 from episafe.storage import checkpoint
 from episafe.storage.frames import Frame
 from episafe.storage.toml_settings import other_versions, said_versions, versions
@@ -28,6 +30,9 @@ def open(
     false_alarm: float = 0.01,
     incumbent_version: str = "",
     new_incumbent: str = "",
+    on_alarm: Callable[[Alarm], Any] | None = None,
+    on_plan: Callable[[Deployment], Any] | None = None,
+    on_report: Callable[[Reported], Any] | None = None,
 ) -> Session:
     """Keep the plans and episodes of an agent in `folder`, or go on with those that are there.
 
@@ -44,6 +49,8 @@ def open(
             function by what it does at the states of the reports; with a version they ask for nothing else.
         new_incumbent: who has replaced the incumbent and why; it is kept. Only once, when a folder is opened with
             another incumbent than before, which is refused without it. What is certified begins anew then.
+        on_alarm, on_plan, on_report: functions that are told of every alarm, deployment and report of this session,
+            once it is kept; what they raise is logged and nothing else (docs/production.md).
 
     Example:
         >>> import episafe as es
@@ -57,10 +64,11 @@ def open(
     """
     require_agent(agent)
     require_unused(agent)
+    notices = Notices(on_alarm, on_plan, on_report)
     monitors = monitors_for(agent.task, false_alarm) if false_alarm else None
     version, reason = str(incumbent_version), as_reason(new_incumbent) if new_incumbent else ""
     if folder is None:
-        return Session(agent, monitors, None, sync)
+        return Session(agent, monitors, None, sync, notices)
     folder = Path(folder)
     if not holds_journal(folder):
         begin_journal(folder, agent, {"kind": "live", "created": now(), "incumbent": version})
@@ -73,7 +81,7 @@ def open(
         journal = Journal(folder, agent.settings(), agent.task.limits)
         if reason:
             checkpoint.remove(folder)  # of an agent that this one succeeds
-        session = Session(agent, monitors, journal, sync)
+        session = Session(agent, monitors, journal, sync, notices)
         agent.hold_candidates()
         catch_up(session, journal, version=version, new_incumbent=reason)
         session.begin_candidates()

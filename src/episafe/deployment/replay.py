@@ -167,7 +167,7 @@ class Replay:
             return ()
         if what == "settings":
             self._change_settings(notes)
-            self.book.in_force = None
+            self.book.begin_anew()
             return ()
         if what != "incumbent":
             raise ValueError(f"it changes {what!r}, of which nothing is known here")
@@ -189,7 +189,8 @@ class Replay:
         name = frame.notes["name"]
         self._check_promotion(name, frame.notes["bounds"])
         self.agent.promote(name)
-        self.book.in_force, self.distrusted = None, ""
+        self.book.begin_anew()
+        self.distrusted = ""
         return ()
 
     def _check_promotion(self, name: str, bounds: list[float]) -> None:
@@ -199,7 +200,7 @@ class Replay:
 
     def _withdraw(self, frame: Frame) -> Sequence[str]:
         self.agent.withdraw(frame.notes["name"])
-        self.book.in_force = None
+        self.book.begin_anew()
         return ()
 
     def _candidate(self, frame: Frame) -> Sequence[str]:

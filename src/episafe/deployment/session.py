@@ -21,6 +21,7 @@ from episafe.deployment.episode_export import export_episodes
 from episafe.deployment.frame_kinds import Kind
 from episafe.deployment.incumbent_identity import Incumbent
 from episafe.deployment.journal import Journal, Part
+from episafe.deployment.notices import NOBODY, Notices, Reported, tell
 from episafe.deployment.session_book import Book, Deployment, Status, Waiting, figures, now, proved
 from episafe.errors import InvalidEpisode, NotKept
 from episafe.monitors import Alarm, halt_reason
@@ -46,15 +47,28 @@ class Session:
         monitors: what watches it; None for nothing.
         journal: where it is kept; None for a session in memory, with the same rules.
         sync: "each": reports are on the disk when `learn` returns. "plans": with the next plan.
+        notices: who is told of plans, reports and alarms.
+
+    Attributes:
+        last_plan: the plan that was deployed last by this process; None before the first.
     """
 
-    def __init__(self, agent: Any, monitors: Any = None, journal: Journal | None = None, sync: Sync = "each") -> None:
+    def __init__(
+        self,
+        agent: Any,
+        monitors: Any = None,
+        journal: Journal | None = None,
+        sync: Sync = "each",
+        notices: Notices = NOBODY,
+    ) -> None:
         if sync not in ("each", "plans"):
             raise ValueError(f'sync must be "each" or "plans", got {sync!r}')
         self.agent, self.monitors, self._journal, self._sync = agent, monitors, journal, sync
         head = None if journal is None else journal.head
         self.book, self.incumbent = Book(head["fingerprint"] if head else ""), Incumbent(agent.task, head)
         self._newest: Any = None  # the agent's last plan that was deployed here
+        self.last_plan: Any = None
+        self._notices, self._untold = notices, list[Alarm]()  # alarms that nobody was told of yet
         raised = [] if monitors is None else monitors.alarms  # by an earlier run that they watched
         self.book.halted = halt_reason(raised)
         self.broken = ""  # why nothing can be kept any more
@@ -190,7 +204,7 @@ class Session:
             NotKept: the disk refused it; report it again when the folder was opened anew.
         """
         self._require_own_process()
-        with self._lock:
+        with self._telling(), self._lock:
             if self.broken:
                 raise NotKept(f"{self.broken}: {AGAIN}")
             name = None if episode_id is None else str(episode_id)
@@ -204,11 +218,12 @@ class Session:
             number = self._learn(report, plan_id, deployment, name, named or self.book.is_alone(deployment))
         if self._sync == "each" and not self._is_kept(number):
             raise NotKept(f"{self.broken}: {AGAIN}")
+        self._notices.report(Reported(deployment, plan_id, report, name))
 
     def abandon(self, deployment: int) -> None:
         """Say that a deployment will never be reported; a report of it is refused from now on."""
         self._require_own_process()
-        with self._lock:
+        with self._telling(), self._lock:
             deployment = as_index("deployment", deployment)
             self._require_waiting(deployment)
             with self._writing("a deployment was abandoned"):
@@ -219,6 +234,7 @@ class Session:
                 self._heed([] if self.monitors is None else self.monitors.abandon(deployment))
         if not self._is_kept(number):
             raise NotKept(f"{self.broken}: {AGAIN}")
+        tell("abandon", deployment=deployment)
 
     def add_candidate(self, name: str, policy: Any) -> None:
         """`agent.add_candidate`, while other threads deploy and learn; it is on the disk when this returns."""
@@ -245,6 +261,7 @@ class Session:
         for name in self.agent.candidates:
             if name not in self.book.candidates:
                 number = self._write(Kind.CANDIDATE, {"name": name, "time": now()})
+                tell("candidate", name=name)
                 self.book.candidates.append(name)
         return number
 
@@ -341,6 +358,7 @@ class Session:
             self.agent.require_withdrawable(name)
             with self._writing("a withdrawal was written"):
                 self._keep_candidates()
+                tell("withdraw", name=name, reason=reason)
                 self._write(Kind.WITHDRAW, {"name": name, "reason": reason, "time": now()})
                 self.agent.withdraw(name)
                 self._settle_change()
@@ -364,6 +382,7 @@ class Session:
                 self._keep_candidates()
                 dropped: list[str] = self.agent.change(change)
                 said = {"what": "settings", "reason": reason, **change.as_json(), "dropped": dropped}
+                tell("change", **{name: said[name] for name in said if name != "what"})
                 self._write(Kind.CHANGE, said | {"settings": self.agent.settings(), "time": now()})
                 if self._journal is not None:
                     self._journal.trail.restate(self.agent.task.limits, self.agent.settings())
@@ -388,13 +407,15 @@ class Session:
         if name == INCUMBENT:
             self.agent.promote(name)  # obeyed at once, whatever becomes of the disk
         self._keep_candidates()
+        tell("promote", name=name, reason=reason)
         self._write(Kind.PROMOTE, {"name": name, "reason": reason, "bounds": bounds, "time": now()})
         self.agent.promote(name)
         self._settle_change()
 
     def _settle_change(self) -> None:
         """The next deployment writes its plan anew; on the disk when this returns, in both witnesses."""
-        self.book.in_force, self._incumbent = None, None
+        self.book.begin_anew()
+        self._incumbent = None
         if self._journal is not None:
             self._journal.sync_trail()
 
@@ -437,13 +458,13 @@ class Session:
         """What acts in a deployment that waits for its report; None where its plan cannot be had any more."""
         with self._lock:
             waiting = self._require_waiting(as_index("deployment", deployment))
-            plan = self._plan_of(waiting)
+            plan = self._plan_of(deployment, waiting)
             return None if plan is None else self.task.component(plan, waiting.component or 0)
 
-    def _plan_of(self, waiting: Waiting) -> Any:
+    def _plan_of(self, deployment: int, waiting: Waiting) -> Any:
         """The plan of a deployment; None where it cannot be had any more."""
         if waiting.plan == HELD:
-            return self.agent.incumbent_plan(self.stopped)
+            return self.agent.incumbent_plan(self.stopped) if deployment >= self.book.changed_at else None
         kept = (plan for plan in (self._newest, *self.agent.recent_plans()) if plan is not None)
         return next((plan for plan in kept if plan.id == waiting.plan), None)
 
@@ -453,7 +474,7 @@ class Session:
         if number is None or self.broken:
             return None
         waiting = self.book.waiting[number]
-        plan, component = self._plan_of(waiting), waiting.component or 0
+        plan, component = self._plan_of(number, waiting), waiting.component or 0
         if plan is None:
             with suppress(NotKept):  # then the incumbent acts
                 self.abandon(number)
@@ -466,13 +487,17 @@ class Session:
         round = None if round is None else as_index("round", round)
         if rng is not None and not hasattr(rng, "random"):
             raise TypeError(f"deploy needs a numpy Generator for the coin, got {rng!r}")
-        with self._lock:
+        with self._telling(), self._lock:
             if name in self.book.names:
                 raise InvalidEpisode(f"episode {name!r} was reported before: nothing was deployed")
             made, written = self._under_way(name), None
             if made is None:
                 made, written = self._make(round, rng, name)
-        return made if made.id == HELD or self._is_kept(written) else self._unkept(round)
+        if made.id != HELD and not self._is_kept(written):
+            made = self._unkept(round)
+        self.last_plan = made.plan
+        self._notices.plan(made)
+        return made
 
     def _make(self, round: int | None, rng: np.random.Generator | None, name: str) -> tuple[Deployment, int]:
         """One more deployment, written down, and the number of its frame."""
@@ -600,10 +625,21 @@ class Session:
         self.book.halted = self.book.halted or asked  # obeyed at once, whatever becomes of the disk
         for alarm in alarms:
             self._note_fault(f"alarm of the monitors, {alarm.what}: {alarm.says}")
+        self._untold += alarms
         if asked:
             self.distrust(asked)
         if halts:
             self._write_event(Kind.HALT, asked)
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Where monitors may raise alarms: who asked for it is told when all is done, also if it ends in an error."""
+        try:
+            yield
+        finally:
+            told, self._untold = self._untold, []
+            for alarm in told:
+                self._notices.alarm(alarm)
 
     @contextmanager
     def _writing(self, what: str) -> Iterator[None]:
@@ -626,6 +662,7 @@ class Session:
 
     def _write_event(self, kind: Kind, reason: str) -> None:
         """A halt, or its end: in the log and in the trail, and on the disk when this returns."""
+        tell("halt" if kind == Kind.HALT else "resume", reason=reason)
         if self._journal is not None and not self.broken:
             self._write(kind, {"reason": reason, "time": now()})
             self._journal.sync_trail()
@@ -647,6 +684,7 @@ class Session:
 
     def _note_fault(self, reason: str) -> None:
         self.book.faults.append(reason)
+        tell("fault", reason=reason)
         try:
             self._write(Kind.FAULT, {"reason": reason})
         except OSError as error:
@@ -655,6 +693,7 @@ class Session:
     def _break(self, reason: str) -> None:
         """Give up writing: what is in memory may be ahead of what is on the disk, so only the incumbent is deployed."""
         if not self.broken:
+            tell("broken", reason=reason)
             self.broken = reason
             self.book.faults.append(reason)
         if self._journal is not None:

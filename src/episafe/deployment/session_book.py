@@ -114,6 +114,7 @@ class Book:
         candidates: the names of the policies that somebody put on trial, in that order.
         newest: the number of the agent's last plan.
         in_force: number and reason of the last plan that was written down.
+        changed_at: deployments before a person last changed what acts by default.
         halted: why exploration was stopped; "" while it goes on.
         faults: what went wrong.
         versions: that write it now; empty for those that its head names.
@@ -130,6 +131,7 @@ class Book:
     candidates: list[str] = field(default_factory=list)
     newest: int = -1
     in_force: tuple[int, str] | None = None
+    changed_at: int = 0
     halted: str = ""
     faults: list[str] = field(default_factory=list)
     versions: dict[str, Any] = field(default_factory=dict)
@@ -180,6 +182,10 @@ class Book:
 
     def _forget(self, deployment: int) -> None:
         self.called.pop(self.waiting.pop(deployment).name, None)
+
+    def begin_anew(self) -> None:
+        """A person has changed what acts by default: the next plan is written down whatever it is."""
+        self.in_force, self.changed_at = None, self.started
 
     def lose(self, notes: Mapping[str, Any]) -> None:
         """Deployments and plans that were made, and are lost; what came of them nobody knows, so exploring stops."""

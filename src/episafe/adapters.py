@@ -1,0 +1,153 @@
+"""Policies from elsewhere as policies of ours: a function of the observation, Stable-Baselines3, scikit-learn.
+
+Each is an incumbent (`safe_policy=`) or a candidate (`agent.add_candidate`) for tasks of episodes. Nothing is imported
+here: the model is asked by its own methods. `es.Rollout` needs no adapter, for it never asks what a policy does: there
+anything that acts will do, also what is deterministic or remembers within an episode.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from episafe.checks import as_count, as_distributions
+from episafe.errors import InvalidProblem
+from episafe.problems.policy import Policy
+from episafe.types import Array
+
+Answer = Callable[[Any], Any]  # observation ↦ an action, or the probabilities of all
+
+
+@dataclass(frozen=True, eq=False)
+class AdaptedPolicy(Policy):
+    """A policy that does not count steps, given by what it answers to an observation.
+
+    Attributes:
+        answer: observation ↦ an action 0..A−1, or probabilities (A,).
+        num_actions: A.
+    """
+
+    answer: Answer
+    num_actions: int
+
+    def __post_init__(self) -> None:
+        as_count("num_actions", self.num_actions)
+        if not callable(self.answer):
+            raise TypeError(f"a policy is given by a function of the observation, got {self.answer!r}")
+
+    def probabilities(self, h: int, state: Any) -> Array:
+        """π(·|state), shape (A,): all on one action where that is the answer."""
+        given = np.asarray(self.answer(state))
+        if given.size == 1 and given.dtype.kind in "iu":
+            return self._all_on(int(given.reshape(())))
+        return as_distributions(f"policy at step {h}, state {state!r}", given, (self.num_actions,))
+
+    def _all_on(self, action: int) -> Array:
+        if not 0 <= action < self.num_actions:
+            raise InvalidProblem(f"the policy takes action {action}, and there are 0 to {self.num_actions - 1}")
+        row = np.zeros(self.num_actions)
+        row[action] = 1.0
+        return row
+
+    def table(self) -> Array:
+        """Not to be had: nobody lists the observations."""
+        raise ValueError("a policy given by a function has no table of states: use probabilities(h, state)")
+
+
+def function(answer: Answer, num_actions: int) -> AdaptedPolicy:
+    """A policy by a function observation ↦ action, or observation ↦ probabilities (A,).
+
+    Example:
+        >>> from episafe import adapters
+        >>> adapters.function(lambda obs: 1 if obs > 3 else 0, num_actions=2).probabilities(0, 5)
+        array([0., 1.])
+    """
+    return AdaptedPolicy(answer, num_actions)
+
+
+def stable_baselines3(model: Any, num_actions: int, deterministic: bool = True) -> AdaptedPolicy:
+    """A policy by a trained model of Stable-Baselines3 with discrete actions.
+
+    Args:
+        model: with `predict`, as PPO, A2C and DQN have it.
+        num_actions: A.
+        deterministic: True for the action of `predict`; False for the distribution of an actor-critic's policy.
+    """
+    for name in ("predict", "policy"):
+        if not hasattr(model, name):
+            raise TypeError(f"a model of Stable-Baselines3 has {name!r}, and {type(model).__name__} has not")
+    return AdaptedPolicy((_Predicted if deterministic else _Distribution)(model), num_actions)
+
+
+@dataclass(frozen=True)
+class _Predicted:
+    """The action that a model takes."""
+
+    model: Any
+
+    def __call__(self, observation: Any) -> Any:
+        action, _ = self.model.predict(np.asarray(observation), deterministic=True)
+        return np.asarray(action, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class _Distribution:
+    """The probabilities of an actor-critic's policy."""
+
+    model: Any
+
+    def __call__(self, observation: Any) -> Array:
+        policy = self.model.policy
+        if not hasattr(policy, "get_distribution"):
+            raise InvalidProblem(f"{type(self.model).__name__} has no distribution of actions: use deterministic=True")
+        tensor, _ = policy.obs_to_tensor(np.asarray(observation))
+        found = np.asarray(policy.get_distribution(tensor).distribution.probs.detach().cpu().numpy(), dtype=np.float64)
+        return normalised(found.reshape(-1))
+
+
+def scikit_learn(
+    classifier: Any, num_actions: int, deterministic: bool = False, row: Callable[[Any], Any] = np.ravel
+) -> AdaptedPolicy:
+    """A policy by a fitted classifier of scikit-learn, whose classes are actions.
+
+    Args:
+        classifier: with `predict_proba` and `classes_`, or with `predict` where it is deterministic.
+        num_actions: A; actions that it never saw get probability 0.
+        deterministic: True for the action of `predict`; False for the probabilities of `predict_proba`.
+        row: observation ↦ its row of inputs; by default its numbers in order.
+    """
+    needed = "predict" if deterministic else "predict_proba"
+    if not hasattr(classifier, needed):
+        remedy = "use deterministic=True" if needed == "predict_proba" else "give a classifier"
+        raise TypeError(f"{type(classifier).__name__} has no {needed!r}: {remedy}")
+    return AdaptedPolicy(_Classified(classifier, num_actions, deterministic, row), num_actions)
+
+
+@dataclass(frozen=True)
+class _Classified:
+    """What a classifier says of an observation."""
+
+    classifier: Any
+    num_actions: int
+    deterministic: bool
+    row: Callable[[Any], Any]
+
+    def __call__(self, observation: Any) -> Any:
+        inputs = np.asarray(self.row(observation)).reshape(1, -1)
+        if self.deterministic:
+            return np.asarray(self.classifier.predict(inputs), dtype=np.int64)
+        probabilities = np.zeros(self.num_actions)
+        classes = np.asarray(self.classifier.classes_)
+        if classes.dtype.kind not in "iu" or classes.min() < 0 or classes.max() >= self.num_actions:
+            raise InvalidProblem(f"the classes {classes.tolist()} are not actions 0 to {self.num_actions - 1}")
+        probabilities[classes] = self.classifier.predict_proba(inputs)[0]
+        return normalised(probabilities)
+
+
+def normalised(probabilities: Array) -> Array:
+    """Probabilities of single precision, which sum to 1 up to 1e-6, made to sum to 1."""
+    total = float(probabilities.sum())
+    if not abs(total - 1.0) <= 1e-3:
+        raise InvalidProblem(f"the probabilities of a model sum to {total:.6g}: it is no distribution")
+    return probabilities / total

@@ -1,0 +1,106 @@
+"""Policies from elsewhere: by their interface here, and by the real libraries."""
+
+import pickle
+from types import SimpleNamespace
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import episafe as es
+from episafe import adapters
+from gym_problems import WithCost
+
+
+class Model:
+    """What Stable-Baselines3 looks like from outside: a model over two observations, in single precision."""
+
+    PROBS = np.array([[0.2, 0.7, 0.1], [1 / 3, 1 / 3, 1 / 3]], dtype=np.float32)
+
+    def predict(self, observation, deterministic=False):
+        assert deterministic and isinstance(observation, np.ndarray)
+        return np.argmax(self.PROBS[int(observation)]), None
+
+    @property
+    def policy(self):
+        return SimpleNamespace(obs_to_tensor=lambda obs: (int(obs), False), get_distribution=self._distribution)
+
+    def _distribution(self, index):
+        there = SimpleNamespace(numpy=lambda: self.PROBS[[index]])
+        tensor = SimpleNamespace(detach=lambda: SimpleNamespace(cpu=lambda: there))
+        return SimpleNamespace(distribution=SimpleNamespace(probs=tensor))
+
+
+def nearest(obs):
+    return 0 if obs < 8 else 2
+
+
+def test_a_function_answers_with_an_action_or_with_probabilities():
+    np.testing.assert_array_equal(adapters.function(nearest, 3).probabilities(4, 9), [0, 0, 1])
+    np.testing.assert_array_equal(adapters.function(lambda obs: [0.5, 0.5], 2).probabilities(0, 9), [0.5, 0.5])
+    assert pickle.loads(pickle.dumps(adapters.function(nearest, 3))).act(0, 9, np.random.default_rng(0)) == 2
+    with pytest.raises(es.InvalidProblem, match="takes action 2, and there are 0 to 1"):
+        adapters.function(nearest, 2).probabilities(0, 9)
+    with pytest.raises(es.InvalidProblem, match="sums to"):
+        adapters.function(lambda obs: [0.5, 0.6], 2).probabilities(0, 9)
+    with pytest.raises(es.InvalidProblem, match="is code"):
+        adapters.function(nearest, 2).save("nowhere")
+    with pytest.raises(TypeError, match="given by a function"):
+        adapters.function(3, 2)
+
+
+def test_stable_baselines3_by_its_interface():
+    np.testing.assert_array_equal(adapters.stable_baselines3(Model(), 3).probabilities(0, 0), [0, 1, 0])
+    found = adapters.stable_baselines3(Model(), 3, deterministic=False).probabilities(0, 1)
+    np.testing.assert_allclose(found, 1 / 3, rtol=1e-7)
+    assert found.sum() == pytest.approx(1, abs=1e-15)
+    with pytest.raises(TypeError, match="has 'predict'"):
+        adapters.stable_baselines3(object(), 3)
+    valued = SimpleNamespace(predict=None, policy=object())
+    with pytest.raises(es.InvalidProblem, match="use deterministic=True"):
+        adapters.stable_baselines3(valued, 3, deterministic=False).probabilities(0, 0)
+
+
+def test_scikit_learn_by_the_real_library():
+    from sklearn.linear_model import LogisticRegression, RidgeClassifier
+
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(200, 2))
+    actions = np.where(inputs[:, 0] > 0, 3, 1)  # 0 and 2 are never seen
+    classifier = LogisticRegression().fit(inputs, actions)
+    policy = adapters.scikit_learn(classifier, 4)
+    found = policy.probabilities(0, np.array([2.0, 0.0]))
+    assert found[[0, 2]].tolist() == [0, 0] and found[3] > 0.9 and found.sum() == pytest.approx(1, abs=1e-15)
+    best = adapters.scikit_learn(RidgeClassifier().fit(inputs, actions), 4, deterministic=True)
+    np.testing.assert_array_equal(best.probabilities(0, np.array([-2.0, 0.0])), [0, 1, 0, 0])
+    with pytest.raises(TypeError, match="use deterministic=True"):
+        adapters.scikit_learn(RidgeClassifier(), 4)
+    with pytest.raises(es.InvalidProblem, match="are not actions 0 to 1"):
+        adapters.scikit_learn(classifier, 2).probabilities(0, np.zeros(2))
+
+
+def lake(incumbent):
+    env = WithCost(gym.make("FrozenLake-v1", is_slippery=True, max_episode_steps=5), lambda s, a, n: 0.1 * (a == 0))
+    return es.from_gymnasium(
+        env, features=es.features.OneHot(), horizon=5, safe_policy=incumbent, slack=0.1, cost_limit=3
+    )
+
+
+def test_an_adapted_policy_is_an_incumbent_and_a_candidate():
+    problem = lake(adapters.function(lambda obs: 1 + int(obs) % 3, 4))
+    agent = es.OPSE(problem.task, es.Constants.proposing(), certifier=es.certify.Observation())
+    agent.add_candidate("theirs", adapters.function(lambda obs: [0.0, 0.5, 0.5, 0.0], 4))
+    record = es.run(problem, agent, 40)
+    assert {"incumbent", "theirs"} <= set(record.acting)
+    agent.fingerprint()
+
+
+@pytest.mark.slow
+def test_stable_baselines3_by_the_real_library():
+    library = pytest.importorskip("stable_baselines3")
+    env = gym.make("FrozenLake-v1")
+    model = library.PPO("MlpPolicy", env, n_steps=64, seed=0).learn(64)
+    policy = adapters.stable_baselines3(model, 4, deterministic=False)
+    assert policy.probabilities(0, 3).sum() == pytest.approx(1)
+    taken, _ = model.predict(np.asarray(3), deterministic=True)
+    assert adapters.stable_baselines3(model, 4).probabilities(0, 3)[int(taken)] == 1
