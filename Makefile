@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 OUT ?= paper-results/$(if $(FULL),full,quick)
 
-.PHONY: test check tests slow faults paper format lock clean
+.PHONY: test check tests slow faults paper docs format lock clean
 
 test: check tests
 
@@ -26,6 +26,11 @@ faults: $(READY)
 
 paper: $(READY)
 	$(BIN)/episafe paper $(if $(FULL),,--quick) --out $(OUT)
+
+docs: $(READY)
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+	-$(BIN)/python benchmarks/figures.py
+	@echo "open docs/_build/html/index.html"
 
 format: $(READY)
 	$(BIN)/ruff format .

@@ -68,6 +68,10 @@ def test_every_public_name_is_documented():
         "docs/testing.md",
         "docs/data.md",
         "docs/sweeps.md",
+        "docs/five-minutes.md",
+        "docs/guarantees.md",
+        "docs/running.md",
+        "docs/reports.md",
         "docs/examples/README.md",
     ],
 )

@@ -1,0 +1,156 @@
+"""The documentation: links lead somewhere, every page is on the site, figures say how they are made, pages open."""
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import episafe as es
+from episafe.reports.audit_page import as_html
+from episafe.reports.report import write_report
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [page for page in PAGES if "_build" not in page.parts]
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+def anchors(page):
+    """What headings are linked by, as GitHub and the site make it."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", page.read_text(), flags=re.S), flags=re.M)
+    plain = [re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower() for heading in headings]
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page):
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.S)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if link.startswith(("http://", "https://", "mailto:")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or target.suffix != ".md" or anchor in anchors(target), link
+
+
+def test_every_page_is_on_the_site():
+    index = (ROOT / "docs" / "index.md").read_text()
+    listed = set(re.findall(r"^([\w/-]+)$", index, flags=re.M))
+    pages = {str(page.relative_to(ROOT / "docs").with_suffix("")) for page in PAGES if "docs" in page.parts}
+    own = {page for page in pages if not page.startswith(("decisions/0", "examples/")) and page != "index"}
+    assert own - listed == set()
+
+
+def test_every_figure_says_how_it_is_made_and_no_hash_is_older_than_its_code_unseen(tmp_path):
+    made = tomllib.loads((ROOT / "docs" / "figures" / "made.toml").read_text())
+    assert {path.name for path in (ROOT / "docs" / "figures").glob("*.png")} == set(made)
+    spec = importlib.util.spec_from_file_location("figures", ROOT / "benchmarks" / "figures.py")
+    figures = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(figures)
+    (tmp_path / "code.py").write_text("x = 1")
+    figures.ROOT = tmp_path
+    now = {"a.png": {"code": ["*.py"], "hash": figures.hash_of(["*.py"]), "command": "make a"}}
+    assert figures.older(now) == []
+    (tmp_path / "code.py").write_text("x = 2")
+    assert figures.older(now) == ["a.png"]
+
+
+def test_the_readme_is_short():
+    assert len(re.sub(r"```.*?```", "", (ROOT / "README.md").read_text(), flags=re.S).split()) <= 900
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning_and_loads_nothing(tmp_path):
+    words = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", ROOT / "docs", tmp_path]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    api = (tmp_path / "api.html").read_text()
+    for name in es.__all__:
+        assert f'id="episafe.{name}"' in api or not callable(getattr(es, name)), name
+    for page in tmp_path.rglob("*.html"):
+        assert not re.search(r'(?:src|href)="https?://[^"]+\.(?:js|css|woff2?)"', page.read_text()), page
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    """A report of a run, one of a comparison, and an audit, as pages."""
+    folder = tmp_path_factory.mktemp("pages")
+    cmdp = es.make("inventory", seed=0)
+    agent = es.OPSE(cmdp.task, es.Constants.proposing(), certifier=es.certify.Observation())
+    record = es.run(cmdp, agent, 300, folder=folder / "run")
+    for i in range(2):
+        record.noting(run_seed=i).save(folder / "several" / str(i))
+    found = es.audit(folder / "run")
+    (folder / "audit.html").write_text(as_html(found.as_dict(), found.lines))
+    return [write_report(folder / "run"), write_report(folder / "several"), folder / "audit.html"]
+
+
+PROBE = """<script>
+var wrong = [];
+window.onerror = function (what) { wrong.push("error: " + what); };
+window.onload = function () {
+  var wide = document.documentElement.clientWidth;
+  if (document.documentElement.scrollWidth > wide) wrong.push("the page is wider than the window");
+  document.querySelectorAll("figure svg text, h1, h2, h3, p, li").forEach(function (one) {
+    var box = one.getBoundingClientRect();
+    if (one.closest(".scroll") || !box.width) return;
+    if (box.right > wide + 1 || box.left < -1) wrong.push("clipped: " + one.textContent.slice(0, 60));
+  });
+  document.querySelectorAll("figure svg text").forEach(function (one) {
+    var box = one.getBoundingClientRect(), own = one.ownerSVGElement.getBoundingClientRect();
+    if (box.right > own.right + 2 || box.left < own.left - 2 || box.bottom > own.bottom + 2 || box.top < own.top - 2)
+      wrong.push("outside its picture: " + one.textContent.slice(0, 60));
+  });
+  document.querySelectorAll("svg[role=img]").forEach(function (one) {
+    if (!one.getAttribute("aria-labelledby")) wrong.push("a picture without a name");
+  });
+  document.title = "PROBED " + JSON.stringify(wrong);
+};
+</script>"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no browser here")
+@pytest.mark.parametrize("width", [1400, 768, 500])
+def test_pages_open_in_a_browser_and_nothing_is_clipped(shown, width, tmp_path):
+    """Chromium's windows are at least 500 wide: a narrower page stands in a frame."""
+    for page in shown:
+        probed = tmp_path / "page.html"
+        probed.write_text(page.read_text().replace("</head>", PROBE + "</head>"))
+        words = [
+            CHROMIUM,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            f"--window-size={width},2000",
+        ]
+        done = subprocess.run([*words, "--dump-dom", f"file://{probed}"], capture_output=True, text=True, timeout=120)
+        said = re.search(r"<title>PROBED (.*?)</title>", done.stdout)
+        assert said, done.stderr
+        assert said[1] == "[]", (page, said[1])
+
+
+def test_a_picture_is_drawn_within_its_frame():
+    from episafe.reports.pictures import Picture, Scale, Trace
+
+    x = np.arange(5.0)
+    drawn = Picture("T", Scale.linear("x", 0, 4), Scale.linear("y", 0, 1), [Trace(x, x / 4, "#0072B2", "up")]).svg()
+    assert "<title>up</title>" in drawn and "var(--ink-0072B2,#0072B2)" in drawn
+    assert "&lt;b&gt;" in Picture("<b>", Scale.linear("x", 0, 1), Scale.linear("y", 0, 1), []).svg()
+
+
+def test_the_readme_shows_what_its_ten_lines_print():
+    text = (ROOT / "README.md").read_text()
+    (block,) = re.findall(r"```python\n(.*?)```", text, flags=re.S)
+    done = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, check=True)
+    for line in done.stdout.splitlines():
+        assert f"    {line}\n" in text, line
+    assert len([line for line in block.splitlines() if line.strip()]) <= 10
