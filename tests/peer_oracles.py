@@ -397,3 +397,45 @@ def triple_q(task: Any, episodes: Any, K: int, m: float) -> list[tuple[np.ndarra
             Z = max(0.0, Z + task.threshold + epsilon - C_bar / frame)
             Q, C, N, C_bar = np.full((H, S, A), float(H)), np.full((H, S, A), float(H)), np.zeros((H, S, A)), 0.0
     return found
+
+
+# ---- OPSE without one of its parts, one-hot features
+
+
+def ablated(task: Any, counts: np.ndarray, said: Any, part: str) -> tuple[np.ndarray, float, float] | None:
+    """The policy, λ and V̲^u of Algorithm 2 without `part`; None for the incumbent."""
+    H, S, A = task.reward.shape
+    kappa, counted = (1e-10, 1.0) if part == "randomness" else (said.kappa, 0.0 if part == "entropy" else 1.0)
+    C_dagger, B_dagger = (0.0, 0.0) if part == "compensation" else (said.C_dagger, said.B_dagger)
+
+    def evaluate(lam: float) -> tuple[np.ndarray, float, float]:
+        policy, V = np.zeros((H, S, A)), np.zeros((3, S))
+        for h in reversed(range(H)):
+            here, left = np.zeros((3, S)), H - 1 - h
+            tops = ((1 + counted * kappa * math.log(A)) * left, B_dagger * left, left)
+            for s in range(S):
+                Q = np.zeros((3, A))
+                for a in range(A):
+                    n = counts[h, s, a].sum() + said.ridge
+                    beta = 1 / math.sqrt(n)
+                    known = task.reward[h, s, a], B_dagger * beta, task.utility[h, s, a]
+                    for j, scale in enumerate((said.C_r, C_dagger, -said.C_u)):
+                        Q[j, a] = known[j] + min(max(scale * beta + counts[h, s, a] @ V[j] / n, 0.0), tops[j])
+                logits = (Q[0] + Q[1] + lam * Q[2]) / kappa
+                log_pi = logits - logits.max()
+                log_pi = log_pi - math.log(np.exp(log_pi).sum())
+                policy[h, s] = np.exp(log_pi)
+                here[:, s] = Q @ policy[h, s]
+                here[0, s] -= counted * kappa * (policy[h, s] @ log_pi)
+            V = here
+        return policy, lam, float(V[2, task.initial_state])
+
+    if part != "incumbent" and evaluate(said.lam_max)[2] < task.threshold:
+        return None
+    if evaluate(0.0)[2] >= task.threshold:
+        return evaluate(0.0)
+    lower, upper = 0.0, said.lam_max
+    for _ in range(said.num_halvings):
+        middle = (lower + upper) / 2
+        lower, upper = (lower, middle) if evaluate(middle)[2] >= task.threshold else (middle, upper)
+    return evaluate(upper)

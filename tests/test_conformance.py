@@ -38,6 +38,10 @@ AGENTS = {
     "optdual": lambda task: es.OptDual(task, 1000, bonus=0.01),
     "optprimaldual": lambda task: es.OptPrimalDual(task, 1000, bonus=0.001),
     "optpess-primaldual": lambda task: es.OptPessPrimalDual(task, 1000, bonus=0.001),
+    **{
+        f"opse-no-{part}": lambda task, part=part: es.AblatedOPSE(task, constants(), without=part)
+        for part in ("compensation", "entropy", "randomness", "incumbent")
+    },
     "lsvi-ucb": lambda task: es.LSVIUCB(task, 1000, bonus=0.001),
     "ghosh2022": lambda task: es.Ghosh2022(task, 1000, bonus=0.001),
     "epsmix": lambda task: es.EpsMix(task, bonus=1e-4),
@@ -67,6 +71,7 @@ LISTED_ONLY = (
     "dope",
     "dope-doubling",
     "optimum",
+    "opse-no-entropy",
     *COUNTING,
 )
 

@@ -5,6 +5,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from episafe import certify
+from episafe.agents.ablated_opse import AblatedOPSE
 from episafe.agents.base import Agent
 from episafe.agents.dope import DOPE
 from episafe.agents.epsmix import EpsMix
@@ -60,6 +61,7 @@ __all__ = [
     "DOPE",
     "LSVIUCB",
     "OPSE",
+    "AblatedOPSE",
     "Agent",
     "Alarm",
     "Bisection",

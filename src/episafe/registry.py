@@ -154,6 +154,31 @@ REGISTRY: dict[str, Entry] = {
         "OPSE-LCMDP, released rules",
         mdp=Build("episafe.agents.opse:OPSE", arguments=lambda _: {"variant": "released"}),
     ),
+    "opse-no-compensation": Entry(
+        "ablation: OPSE without the compensation for its pessimism, C_† = B_† = 0",
+        "OPSE without compensation",
+        story="is OPSE without the compensation for its pessimism.",
+        mdp=Build("episafe.agents.ablated_opse:AblatedOPSE", arguments=lambda _: {"without": "compensation"}),
+    ),
+    "opse-no-entropy": Entry(
+        "ablation: OPSE with plain softmax policies, whose entropy is not counted as reward",
+        "OPSE without entropy",
+        story="is OPSE with plain softmax policies, whose entropy is not counted as reward.",
+        mdp=Build("episafe.agents.ablated_opse:AblatedOPSE", arguments=lambda _: {"without": "entropy"}),
+    ),
+    "opse-no-randomness": Entry(
+        "ablation: OPSE with deterministic policies, κ = 10⁻¹⁰",
+        "OPSE without randomness",
+        story="is OPSE with deterministic policies.",
+        mdp=Build("episafe.agents.ablated_opse:AblatedOPSE", arguments=lambda _: {"without": "randomness"}),
+    ),
+    "opse-no-incumbent": Entry(
+        "ablation: OPSE without an incumbent; deploys λ_max where nothing passes, violates",
+        "OPSE without incumbent",
+        story="is OPSE without an incumbent to fall back on. It does not promise that every episode is safe.",
+        falls_back=False,
+        mdp=Build("episafe.agents.ablated_opse:AblatedOPSE", arguments=lambda _: {"without": "incumbent"}),
+    ),
     "opse-observation": Entry(
         "OPSE as a proposer; every deployed mixture is certified by observed utilities, proved at 95 %",
         "OPSE, certified by observation",

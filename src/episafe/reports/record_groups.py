@@ -11,6 +11,21 @@ ENVS = ("tabular", "streaming", "linear", "finite", "ball", "ellipsoid", "contex
 VARIED, VARIANTS = ENVS[:3], ("released", "text")  # only the paper's problems have variants
 AGENTS = tuple(name for name, entry in REGISTRY.items() if entry.colour)
 EVERY = "Every()"  # how a record says that its agent planned before every episode
+CHOSEN = ("bonus", "delta", "radius", "without")  # what is chosen for an agent and depends on no problem
+OF_ONE_RUN = (  # settings that may differ between runs of a group
+    "seed",
+    "run_seed",
+    "slack",
+    "job",
+    "seconds",
+    "incumbent_reward",
+    "redraws",
+    "num_episodes",
+    "num_rounds",
+    "reasons",
+    "alarms",
+)
+VERSION = "_version"
 
 
 @dataclass(frozen=True)
@@ -62,11 +77,41 @@ class Group:
 
 
 def grouped(records: Iterable[Record]) -> dict[Group, list[Record]]:
-    """Records by group, in the order of reports."""
-    found: dict[Group, list[Record]] = {}
+    """Records by group, in the order of reports; those of unlike settings are apart, and say what differs."""
+    named: dict[Group, list[Record]] = {}
     for record in records:
-        found.setdefault(Group.said_by(record.settings), []).append(record)
+        named.setdefault(Group.said_by(record.settings), []).append(record)
+    found: dict[Group, list[Record]] = {}
+    for group, runs in named.items():
+        keys = _unlike(runs)
+        for run in runs:
+            apart = [group.changes, *(f"{key}={run.settings.get(key, '–')}" for key in keys)]
+            found.setdefault(replace(group, changes=", ".join(filter(None, apart))), []).append(run)
     return {group: found[group] for group in sorted(found, key=Group.order)}
+
+
+def _unlike(runs: Sequence[Record]) -> list[str]:
+    """The settings by which runs are of different experiments: chosen ones, and those that differ on one problem.
+
+    Constants that are derived from a problem may differ from one seed to the next.
+    """
+    keys = [key for key in shared_keys(runs) if not agree(runs, key) and key not in Group.__dataclass_fields__]
+    seeds: dict[str, list[Record]] = {}
+    for run in runs:
+        seeds.setdefault(repr(run.settings.get("seed")), []).append(run)
+    return [key for key in keys if key in CHOSEN or not all(agree(alike, key) for alike in seeds.values())]
+
+
+def shared_keys(runs: Sequence[Record]) -> list[str]:
+    """The settings of some runs that should be the same in all."""
+    keys = dict.fromkeys(key for run in runs for key in run.settings)
+    own = (*OF_ONE_RUN, *(key for key in keys if key.startswith("incumbent_utility")))
+    return [key for key in keys if key not in own and not key.endswith(VERSION)]
+
+
+def agree(runs: Sequence[Record], key: str) -> bool:
+    """Whether all runs say the same of this setting."""
+    return len({repr(run.settings.get(key)) for run in runs}) == 1
 
 
 def shortest(records: Sequence[Record]) -> int:

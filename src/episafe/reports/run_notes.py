@@ -2,25 +2,9 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from episafe.reports.record_groups import Group, is_bandit, shortest
+from episafe.reports.record_groups import VERSION, Group, agree, is_bandit, shared_keys, shortest
 from episafe.runs.record import Record
 from episafe.storage.toml_settings import Scalar
-
-# settings that may differ between runs of a group
-OF_ONE_RUN = (
-    "seed",
-    "run_seed",
-    "slack",
-    "job",
-    "seconds",
-    "incumbent_reward",
-    "redraws",
-    "num_episodes",
-    "num_rounds",
-    "reasons",
-    "alarms",
-)
-VERSION = "_version"
 
 
 def notes(runs: Sequence[Record]) -> tuple[str, ...]:
@@ -29,7 +13,7 @@ def notes(runs: Sequence[Record]) -> tuple[str, ...]:
     length, unit = shortest(runs), "rounds" if is_bandit(runs[0].settings) else "episodes"
     if any(len(run.reward_values) > length for run in runs):
         found.append(f"runs differ in length: cut to the first {length:,} {unit} of each")
-    differing = [key for key in _shared_keys(runs) if not _agree(runs, key)]
+    differing = [key for key in shared_keys(runs) if not agree(runs, key)]
     if differing:
         found.append(f"runs differ in {', '.join(differing)}: the mean is over unlike runs")
     alarms = [str(run.settings["alarms"]) for run in runs if run.settings.get("alarms", "none") != "none"]
@@ -45,7 +29,7 @@ def notes(runs: Sequence[Record]) -> tuple[str, ...]:
 def common_settings(runs: Sequence[Record]) -> dict[str, Scalar]:
     """Settings that all runs have and agree on, without what names the group."""
     named = Group.__dataclass_fields__
-    return {key: runs[0].settings[key] for key in _shared_keys(runs) if key not in named and _agree(runs, key)}
+    return {key: runs[0].settings[key] for key in shared_keys(runs) if key not in named and agree(runs, key)}
 
 
 def seeds(runs: Iterable[Record]) -> tuple[int, ...]:
@@ -61,13 +45,3 @@ def software(settings: Iterable[Mapping[str, Scalar]]) -> dict[str, list[str]]:
             if key.endswith(VERSION):
                 found.setdefault(key.removesuffix(VERSION), set()).add(str(value))
     return {package: sorted(versions) for package, versions in found.items()}
-
-
-def _shared_keys(runs: Sequence[Record]) -> list[str]:
-    keys = dict.fromkeys(key for run in runs for key in run.settings)
-    own = (*OF_ONE_RUN, *(key for key in keys if key.startswith("incumbent_utility")))
-    return [key for key in keys if key not in own and not key.endswith(VERSION)]
-
-
-def _agree(runs: Sequence[Record], key: str) -> bool:
-    return len({repr(run.settings.get(key)) for run in runs}) == 1
