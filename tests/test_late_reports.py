@@ -117,21 +117,43 @@ CERTIFIED = {
 
 
 @pytest.mark.parametrize("name", CERTIFIED)
-def test_where_a_plan_was_deployed_before_a_report_says_which_deployment_it_is_of(name):
-    """By its plan, a report that is repeated would stand for the next deployment, whose own may never come."""
+def test_one_at_a_time_a_report_by_its_plan_is_enough(name):
+    cmdp, rng = late_reports.problem(), np.random.default_rng(6)
+    by_plan, by_number = (es.open(None, agent=CERTIFIED[name](cmdp), false_alarm=0) for _ in range(2))
+    for k in range(60):
+        twins = [session.deploy(np.random.default_rng(k)) for session in (by_plan, by_number)]
+        said = episode(cmdp, twins[0], rng)
+        by_plan.learn(said, plan_id=twins[0].plan.id)
+        by_number.learn(said, deployment=twins[1].id)
+    assert by_plan.agent.bounds() == by_number.agent.bounds() and by_plan.status().num_missing == 0
+
+
+@pytest.mark.parametrize("name", ["fresh-data", "box", "theory"])
+def test_where_the_order_counts_and_several_are_under_way_a_report_says_which_it_is_of(name):
     cmdp, rng = late_reports.problem(), np.random.default_rng(6)
     session = es.open(None, agent=CERTIFIED[name](cmdp), false_alarm=0)
-    only = session.deploy(rng)
-    session.learn(episode(cmdp, only, rng), plan_id=only.plan.id)
     first, second = session.deploy(rng), session.deploy(rng)
-    said = episode(cmdp, second, rng)
-    with pytest.raises(es.InvalidEpisode, match="say which deployment"):
-        session.learn(said, plan_id=second.plan.id)
+    with pytest.raises(es.InvalidEpisode, match="several deployments"):
+        session.learn(episode(cmdp, second, rng), plan_id=second.plan.id)
     session.learn(episode(cmdp, first, rng), deployment=first.id)
-    with pytest.raises(es.InvalidEpisode, match="say which deployment"):
-        session.learn(said, plan_id=second.plan.id)  # the only one that waits; and yet it may be of the first
-    session.learn(said, deployment=second.id)
-    assert session.status().reported == 3
+    session.learn(episode(cmdp, second, rng), plan_id=second.plan.id)
+
+
+def test_after_one_report_too_many_only_those_that_name_their_deployment_count():
+    """By its plan, a report that is repeated would stand for the next deployment, whose own may never come."""
+    cmdp, rng = late_reports.problem(), np.random.default_rng(6)
+    session = es.open(None, agent=observing(cmdp), false_alarm=0)
+    first = session.deploy(rng)
+    said = episode(cmdp, first, rng)
+    session.learn(said, plan_id=first.plan.id)
+    session.learn(said, plan_id=first.plan.id)  # the planner may learn it; it proves nothing
+    assert "one too many" in session.status().faults[-1]
+    second = session.deploy(rng)
+    proved = session.agent.bounds()
+    session.learn(episode(cmdp, second, rng), plan_id=second.plan.id)
+    assert session.agent.bounds() == proved and session.status().num_missing == 1
+    session.learn(episode(cmdp, second, rng), deployment=second.id)
+    assert session.status().num_missing == 0
 
 
 def test_a_rollout_counts_no_report_for_a_deployment_that_it_is_not_of():

@@ -111,12 +111,14 @@ class Agent(ABC):
         return ""
 
     @property
-    def needs_names(self) -> bool:
-        """Whether a report must say which deployment it is of, where its plan was deployed several times.
-
-        By its plan alone a report that is repeated would stand for another deployment, of which none may ever come.
-        """
+    def counts_deployments(self) -> bool:
+        """Whether what is proved depends on which deployment a report is of."""
         return self.level == "theorem"
+
+    @property
+    def needs_names(self) -> bool:
+        """Whether a report must say which deployment it is of, where several of a plan are under way."""
+        return self.learns_in_order
 
     def add_candidate(self, name: str, policy: Any) -> None:
         """Put a policy on trial under a name of its own; what is proved of it is proved from later deployments.

@@ -244,9 +244,14 @@ class OPSE(Agent):
         return str(getattr(self.certificate, "void", ""))
 
     @property
+    def counts_deployments(self) -> bool:
+        """Where the model is of level theorem, or there is another certificate."""
+        return super().counts_deployments or self.certificate is not None
+
+    @property
     def needs_names(self) -> bool:
-        """Where the model is the certificate and of level theorem, or there is another certificate."""
-        return super().needs_names or self.certificate is not None
+        """Where the model is the certificate and of level theorem, or the certificate says so."""
+        return super().needs_names or bool(getattr(self.certificate, "needs_names", False))
 
     def expect(self, plan: Plan, deployment: int, component: int | None = None) -> None:
         """Tell the certificate of a deployment, of which nothing is known yet: by shares all may have acted."""

@@ -84,6 +84,9 @@ class Certificate(Protocol):
 class CountedCertificate(Certificate, Protocol):
     """One that counts deployments, so that reports may be late or lost. Ours all do.
 
+    Attributes:
+        needs_names: whether every report must say which deployment it is of, where several of a plan are under way.
+
     One that does not may have `weigh(policy, states, actions, utility, reward)` in place of these; it then assumes that
     every episode is reported, once, whatever came of it.
     """

@@ -91,6 +91,8 @@ class BoxCertificate:
         known: b + ξ, which the incumbent has.
     """
 
+    needs_names: ClassVar[bool] = True  # the order of what is counted must not depend on what came of it
+
     def __init__(self, task: Task, delta: float) -> None:
         S, A = task.num_states, task.num_actions
         self._num_counted = task.horizon if task.time_homogeneous else task.horizon - 1  # the last step leads nowhere

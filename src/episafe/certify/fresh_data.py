@@ -82,6 +82,8 @@ class FreshDataCertificate:
     boldest one that passes is the new π_c. Epoch e = 1, 2, … has δ_e = δ/(e(e+1)), shared by its evaluations.
     """
 
+    needs_names: ClassVar[bool] = True  # the fold of an episode must not depend on what came of it
+
     def __init__(self, task: Task, delta: float) -> None:
         self.task, self.delta = task, delta
         self.certified: Array = task.safe_policy.table()

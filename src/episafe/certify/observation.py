@@ -88,6 +88,8 @@ class Observation:
 class ObservationCertificate:
     """When to try which policy: the ledger has what is proved of each, by the shares of the episodes."""
 
+    needs_names: ClassVar[bool] = False
+
     def __init__(self, task: AnyTask, delta: float) -> None:
         self.task, m = task, task.num_constraints
         each = [

@@ -286,7 +286,7 @@ class Replay:
         self.learn(report, None if deployment is None else plan_id, deployment, named)
         if self.monitors is not None and deployment is not None:
             self._heed(self.monitors.report(deployment, *report) if named else self.monitors.abandon(deployment))
-        book.report(deployment, notes["id"], f"{plan_id} {text}\n")
+        book.report(deployment, notes["id"], plan_id, text)
         return ()
 
     def learn(

@@ -31,6 +31,7 @@ from episafe.storage.state_reader import State
 from episafe.types import HELD, amounts
 
 AGAIN = "mend the cause, open the folder again and report this again"
+BY_NAME = "from now on only reports that name their deployment count, learn(…, deployment=plan.deployment)"
 FORKED = "the session was opened before this process was forked"
 CHECKPOINT_EVERY = 30.0  # seconds
 Sync = Literal["each", "plans"]
@@ -192,9 +193,10 @@ class Session:
         Args:
             report: what was seen: an `es.Episode`; of a bandit action, reward and utility.
             plan_id: the plan that was deployed, however long ago; None for an episode from elsewhere.
-            deployment: the id of the deployment, in place of its plan: once, however late. Where a plan was deployed
-                several times, agents with a certificate take reports by the id alone; monitors count others if no
-                other deployment of the plan is under way.
+            deployment: the id of the deployment, in place of its plan: once, however late. A report by its plan alone
+                is believed to be the only one of its deployment: after the first that is one too many, those that do
+                not name their deployment prove nothing any more. Where several deployments of a plan are under way,
+                only a report by its id counts for the monitors.
             episode_id: a name of yours. The same one twice is refused, so that a report may be repeated after a crash.
                 A deployment that was made by this name need not be named otherwise.
 
@@ -560,7 +562,7 @@ class Session:
         plan_id = None if plan_id is None else as_index("plan_id", plan_id, least=HELD)
         if deployment is None:
             deployment = self._deployment_of(plan_id)
-            if deployment is None or not self.book.waiting[deployment].is_only:
+            if deployment is None or not self.book.is_alone(deployment):
                 return plan_id, deployment, report
         deployment = as_index("deployment", deployment)
         waiting = self._require_waiting(deployment)
@@ -569,18 +571,22 @@ class Session:
         return waiting.plan, deployment, self.agent.task.with_component(report, waiting.component)
 
     def _deployment_of(self, plan_id: int | None) -> int | None:
-        """The deployment that a report of a plan stands for; None if there is none. Where that matters it is sure."""
+        """The deployment that a report of a plan stands for; None if there is none.
+
+        By its plan alone a report is believed to be the only one of its deployment. The first one too many shows that
+        they are not, and then those that are proved by deployments count no more that do not name theirs.
+        """
         if plan_id is not None and plan_id > self.book.newest:
             raise InvalidEpisode(f"plan_id {plan_id} was not issued: {self.book.newest} is the last plan")
         found = self.book.deployment_of(plan_id)
         if plan_id is not None and found is None and self.agent.learns_in_order:
             raise InvalidEpisode(f"plan {plan_id} has no deployment without a report: it would count twice")
-        if self.agent.needs_names and found is not None and not self.book.waiting[found].is_only:
+        if self.agent.needs_names and found is not None and not self.book.is_alone(found):
             raise InvalidEpisode(
-                f"plan {plan_id} was deployed before: say which deployment this is of, by "
-                "learn(…, deployment=plan.deployment); by its plan a repeated report would count for another one"
+                f"several deployments of plan {plan_id} wait for their reports: say which one this is, by "
+                "learn(…, deployment=plan.deployment)"
             )
-        return found
+        return None if self.book.repeats and self.agent.counts_deployments else found
 
     def _name_of(self, deployment: int | None, name: str | None) -> str | None:
         """What an episode is called: as its report says, else as its deployment does."""
@@ -614,7 +620,9 @@ class Session:
                 raise
             notes = {"plan": plan_id, "deployment": deployment, "named": named, "id": name, "time": now()}
             number = self._write(Kind.REPORT, notes | {"values": text} | self.incumbent.noted(report))
-            self.book.report(deployment, name, f"{plan_id} {text}\n")
+            if plan_id is not None and deployment is None and self.agent.counts_deployments and not self.book.repeats:
+                self._note_fault(f"a report of plan {plan_id} is one too many: {BY_NAME}")
+            self.book.report(deployment, name, plan_id, text)
             self._heed(alarms)
         return number
 

@@ -92,13 +92,12 @@ class Deployment:
 
 class Waiting(NamedTuple):
     """A deployment without a report: its plan, the component that acts (None if the session tossed no coin), since
-    when, what its caller calls the episode ("" for nothing), and whether its plan was never deployed but then."""
+    when, and what its caller calls the episode ("" for nothing)."""
 
     plan: int
     component: int | None
     time: str
     name: str = ""
-    is_only: bool = False
 
 
 @dataclass
@@ -112,6 +111,7 @@ class Book:
         called: deployments without a report, by the names that their callers gave the episodes.
         names: of the episodes that were reported, where they were given one.
         candidates: the names of the policies that somebody put on trial, in that order.
+        repeats: reports of a plan beyond its deployments.
         newest: the number of the agent's last plan.
         in_force: number and reason of the last plan that was written down.
         changed_at: deployments before a person last changed what acts by default.
@@ -129,6 +129,7 @@ class Book:
     called: dict[str, int] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
     candidates: list[str] = field(default_factory=list)
+    repeats: int = 0
     newest: int = -1
     in_force: tuple[int, str] | None = None
     changed_at: int = 0
@@ -139,11 +140,7 @@ class Book:
     def deploy(self, plan: int, component: int | None, time: str, name: str = "") -> int:
         """One more deployment; its id."""
         number, self.started = self.started, self.started + 1
-        is_again = plan <= self.newest
-        if is_again:
-            same = [n for n, waiting in self.waiting.items() if waiting.plan == plan and waiting.is_only]
-            self.waiting.update({n: self.waiting[n]._replace(is_only=False) for n in same})
-        self.waiting[number] = Waiting(plan, component, time, name, not is_again)
+        self.waiting[number] = Waiting(plan, component, time, name)
         if name:
             self.called[name] = number
         self.newest = max(self.newest, plan)
@@ -164,10 +161,11 @@ class Book:
         plan = self.waiting[deployment].plan
         return sum(waiting.plan == plan for waiting in self.waiting.values()) == 1
 
-    def report(self, deployment: int | None, name: str | None, text: str) -> None:
-        """One report, which the agent has learned from; `text` says all of it."""
-        self.learn(text.encode())
+    def report(self, deployment: int | None, name: str | None, plan: int | None, values: str) -> None:
+        """One report, which the agent has learned from; `values` says all of it."""
+        self.learn(f"{plan} {values}\n".encode())
         self.reported += 1
+        self.repeats += plan is not None and deployment is None
         if name is not None:
             self.names.add(name)
         if deployment is None:
@@ -206,7 +204,7 @@ class Book:
                 raise ValueError(f"deployment {notes['id']} is not the next one")
             self.deploy(notes["plan"], notes["component"], notes["time"], notes.get("name", ""))
         elif kind == Kind.REPORT:
-            self.report(notes["deployment"], notes["id"], f"{notes['plan']} {notes['values']}\n")
+            self.report(notes["deployment"], notes["id"], notes["plan"], notes["values"])
         elif kind == Kind.ABANDON:
             self.abandon(notes["deployment"])
         elif kind == Kind.LOST:
