@@ -8,18 +8,17 @@ import numpy as np
 
 from episafe.agents.base import Agent
 from episafe.certify.base import AT_LEAST
-from episafe.certify.ledger import Ledger
 from episafe.certify.race import Race
 from episafe.checks import as_index, as_probability
 from episafe.errors import InvalidEpisode
-from episafe.kernels.mixing import admits
+from episafe.kernels.mixing import admits_all
 from episafe.learning.policy_arrays import PolicyArrays
 from episafe.learning.replanning import Every
 from episafe.problems.policy import Policy
 from episafe.problems.rollout_task import RolloutTask
 from episafe.problems.task import constraints_of
 from episafe.storage.state_reader import Saved, State, under
-from episafe.types import HELD, Array, Level, Plan
+from episafe.types import HELD, Amount, Array, Level, Plan
 
 PLANS_REMEMBERED = 1000  # by an agent without a session; a session knows the rows of every deployment
 Rows = tuple[int, ...]  # of the components of a plan, in the ledger
@@ -85,22 +84,23 @@ class Rollout(Agent):
         for name, policy in candidates.items():
             self.add_candidate(name, policy)
 
-    def bounds(self) -> dict[str, float]:
-        """What is proved of each policy, by its name."""
-        return self.race.ledger.bounds()
+    def bounds(self) -> dict[str, Amount]:
+        """What is proved of each policy, by its name; (m,) where there are several constraints."""
+        found: dict[str, Amount] = self.race.ledger.bounds()
+        return found
 
-    def _ledger(self) -> Ledger:
+    def _ledger(self) -> Any:
         return self.race.ledger
 
     @property
     def void(self) -> str:
         """Why nothing is proved any more: an episode had less than the least total."""
-        return self.race.ledger.void
+        return str(self.race.ledger.void)
 
     @property
     def num_learned(self) -> int:
         """How many episodes of its plans were reported."""
-        return int(self.race.seen[:, 0, 0].sum())
+        return int(self.race.seen[:, -1, 0].sum())
 
     def expect(self, plan: Plan, deployment: int, component: int | None = None) -> None:
         """Charge who was drawn for a deployment until it is reported; all that may act, where nobody was drawn yet."""
@@ -126,7 +126,7 @@ class Rollout(Agent):
         utility, reward = self.task.total("utility", episode), self.task.total("reward", episode)
         return partial(self._credit, deployment, rows, component, utility, reward)
 
-    def _credit(self, deployment: int | None, rows: Rows, component: int, utility: float, reward: float) -> None:
+    def _credit(self, deployment: int | None, rows: Rows, component: int, utility: Amount, reward: float) -> None:
         self.race.credit(deployment, rows, component, utility, reward)
         if deployment is not None:
             del self._deployed[deployment]
@@ -135,7 +135,7 @@ class Rollout(Agent):
         found = self.race.deployment()
         if found.source == "safe":
             return self._incumbent(found.reason)
-        if not admits(found.utility_bound, self.task.threshold):
+        if not admits_all(found.utility_bound, self.task.limits):
             return self._incumbent("the certificate does not reach the threshold", found.utility_bound)
         return Plan(found.policy, found.source, found.lam, found.utility_bound, self.level, found.reason)
 
@@ -173,7 +173,7 @@ class Rollout(Agent):
         self.race.change(self.task)
 
     def _learned_state(self, policies: PolicyArrays) -> State:
-        rows = {"planned": _as_array(self._planned), "deployed": _as_array(self._deployed)}
+        rows = {name: self._as_array(getattr(self, f"_{name}")) for name in ("planned", "deployed")}
         return under("race", self.race.state(policies)) | under("rows", rows)
 
     def _restore_learned(self, saved: Saved) -> None:
@@ -185,18 +185,31 @@ class Rollout(Agent):
         self._planned, self._deployed = (self._restored(saved.under("rows"), name) for name in ("planned", "deployed"))
 
     def _restored(self, saved: Saved, name: str) -> dict[Any, Rows]:
-        found = saved.wholes(name, (None, 3), -1, 2**62)
+        found = saved.wholes(name, (None, self._most_rows + 1), -1, 2**62)
         if (found[:, :2] < 0).any() or (found[:, 1:] >= len(self.race.ledger.policies)).any():
             saved.refuse(name, "has rows that are not there")
         return {number: tuple(row for row in rows if row >= 0) for number, *rows in found.tolist()}
 
+    @property
+    def _most_rows(self) -> int:
+        """Policies in a mixture: one more than there are constraints."""
+        return 1 + int(self.task.num_constraints)
+
+    def _as_array(self, rows: Mapping[Any, Rows]) -> Any:
+        """Numbers and their rows, as many columns as there can be; −1 where there are fewer."""
+        width = self._most_rows + 1
+        filled = [(number, *these, *[-1] * self._most_rows)[:width] for number, these in rows.items()]
+        return np.array(filled, dtype=np.int64).reshape(-1, width)
+
     def settings(self) -> dict[str, str | int | float]:
         """What is promised, and what that assumes."""
-        task = self.task
-        incumbent = "b + slack" if task.slack is not None else "at least b"
-        totals = AT_LEAST.format(task.least_total) if task.least_total else "total utilities are not negative"
+        task, several = self.task, self.task.num_constraints > 1
+        incumbent = "b + slack" if all(one.slack is not None for one in task.constraints) else "at least b"
+        least = {f"least_total{one.of}": one.least_total for one in task.constraints if one.least_total}
+        totals = " and ".join(AT_LEAST.format(x) for x in least.values()) or "total utilities are not negative"
+        each = " of each constraint" if several else ""
         statement = (
-            f"every deployed mixture has expected utility at least b, in all episodes together, with probability "
+            f"every deployed mixture has expected utility at least b{each}, in all episodes together, with probability "
             f"{1 - self.delta:g}, if each episode, given who acts, is independent of all before it, and those of a "
             f"policy are alike: a policy is frozen, a change is a new candidate, and nothing is remembered from one "
             f"episode to another; the coin is tossed as the weights say, before the episode; whatever comes of it "
@@ -204,20 +217,18 @@ class Rollout(Agent):
             f"{incumbent}; reports may be late or lost in a session, which counts deployments, and without one each "
             f"comes once"
         )
-        said = {"slack": task.slack, "utility_max": task.utility_max}
+        said = {f"slack{one.of}": one.slack for one in task.constraints} | {"utility_max": task.utility_max}
         known = {name: "unknown" if value is None else value for name, value in said.items()}
-        known |= {"least_total": task.least_total} if task.least_total else {}
-        return {"agent": self.label, "level": self.level, "delta": self.delta, **known, "statement": statement}
+        return {"agent": self.label, "level": self.level, "delta": self.delta, **known, **least, "statement": statement}
 
     def arguments(self) -> dict[str, Any]:
         """What its constructor was given, and the candidates that came later."""
-        task = self.task
+        task, several = self.task, self.task.num_constraints > 1
         candidates = {name: candidate.policy for name, candidate in self.candidates.items()}
+        each = {
+            name: [getattr(one, name) for one in task.constraints] for name in ("threshold", "slack", "least_total")
+        }
+        limits = each if several else {name: one for name, (one,) in each.items()}
+        names = {"names": task.constraint_names} if several else {}
         own = {"candidates": candidates, "incumbent": task.incumbent, "delta": self.delta}
-        ends = {"utility_max": task.utility_max, "least_total": task.least_total}
-        return {"threshold": task.threshold, "slack": task.slack, **own, **ends}
-
-
-def _as_array(rows: Mapping[Any, Rows]) -> Any:
-    """Numbers and their rows, (m, 3); −1 where there is only one."""
-    return np.array([(number, *these, -1)[:3] for number, these in rows.items()], dtype=np.int64).reshape(-1, 3)
+        return {**limits, **names, **own, "utility_max": task.utility_max}

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from episafe.certify.base import INCUMBENT, PROPOSAL, Deployment
 from episafe.checks import TOLERANCE
 from episafe.errors import InvalidEpisode
-from episafe.kernels.mixture_choice import choose, score
+from episafe.kernels.mixture_choice import choose, payers_share, score
 from episafe.kernels.wealth import (
     BETS,
     LOG_WORST,
@@ -126,6 +126,29 @@ class Ledger:
         """Which rows have a bound that reaches the threshold, (n,)."""
         reached: NDArray[np.bool_] = self.trials.lower >= self.threshold
         return reached
+
+    @property
+    def each(self) -> "tuple[Ledger, ...]":
+        """The ledger of every constraint: itself."""
+        return (self,)
+
+    @property
+    def assured(self) -> Array:
+        """L of every policy, (n, 1); the incumbent has b at least."""
+        lower = self.trials.lower[:, None].copy()
+        lower[0] = max(lower[0, 0], self.threshold)
+        return lower
+
+    def trial_weights(self, i: int, may_pay: NDArray[np.bool_]) -> Array:
+        """Weights (n,) that give row i, whose bound is below b, the most that the check allows, and the rest to the
+        row of the largest bound among those that may pay.
+        """
+        weights, lower = np.zeros(len(may_pay)), self.trials.lower
+        payer = int(np.argmax(np.where(may_pay, lower, -np.inf)))
+        pays = lower[payer] > self.threshold
+        share = float(payers_share(lower[i], lower[payer], self.threshold)) if pays else 1.0
+        weights[payer], weights[i] = share, 1.0 - share
+        return weights
 
     def rewards(self, i: int) -> tuple[float, float]:
         """ΣqR and Σq of row i."""

@@ -5,28 +5,31 @@ The evidence is the coin alone: an episode counts for the policy that acted, q =
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from episafe.certify.base import Deployment
 from episafe.certify.ledger import Ledger
-from episafe.kernels.mixing import mixed
-from episafe.kernels.mixture_choice import payers_share
+from episafe.certify.several_ledgers import SeveralLedgers
+from episafe.kernels.mixture_weights import mixture_bound
 from episafe.learning.policy_arrays import PolicyArrays
 from episafe.problems.policy import MixturePolicy, Policy
 from episafe.problems.rollout_task import RolloutTask
 from episafe.stats import anytime_radius
 from episafe.storage.state_reader import Saved, State
-from episafe.types import Array
+from episafe.types import Amount, Array, amount, amounts
 
 # These decide how soon something is proved, and never the guarantee.
 LEVEL = 0.05  # at which a candidate is dropped
 SHORTEST_TRIAL = 10  # episodes of its own before that
+FIRST_LOOK = 2  # episodes of its own before candidates are compared
 OPTIMISM = 0.7  # standard errors by which a candidate is taken to be better than its mean
 LEAST_LEFT = 0.1  # of ln(1/δ_j): how much evidence is taken to be missing at least
 LONGEST_TAIL = 2000  # deployments of one policy after one of its that is not reported
 HEADROOM = 4.0  # times b: how far a bound can rise where utilities have no largest value
-UTILITY, REWARD = 0, 1
+REWARD = -1  # of what is seen of a policy; utility c is at c
 
 
 class Race:
@@ -37,19 +40,27 @@ class Race:
     better. One that is added later is tried before anybody acts alone. A candidate is dropped if its utility is below b
     or its reward below that of who acts, by a plain test at level 0.05: dropping touches no guarantee.
 
+    Where there are m constraints a candidate has a sequence for each, at δ_j/m, and is certified once all its bounds
+    are; the one that is farthest from its proof decides how near the candidate is.
+
     Args:
         task: threshold, incumbent, slack.
         delta: the probability with which any bound may ever be wrong.
     """
 
     def __init__(self, task: RolloutTask, delta: float) -> None:
-        self.task = task
-        known, least = task.threshold if task.known is None else task.known, task.least_total
-        largest = least + HEADROOM * (known - least) if task.utility_max is None else task.utility_max
-        incumbent = task.safe_policy
-        self.ledger = Ledger(incumbent, task.known, task.threshold, largest, delta, 1, LONGEST_TAIL, least)
-        self.seen = np.zeros((1, 2, 3))  # of each policy, utility and reward: n, mean, Σ(x − mean)²
+        self.task, m = task, task.num_constraints
+        each = [self._one_ledger(one, delta / m) for one in task.constraints]
+        self.ledger: Any = each[0] if m == 1 else SeveralLedgers(each)
+        self.seen = np.zeros((1, m + 1, 3))  # of each policy, its utilities and reward: n, mean, Σ(x − mean)²
         self.dropped, self.passed, self.certified = (np.zeros(1, dtype=np.bool_) for _ in range(3))
+
+    def _one_ledger(self, one: Any, delta: float) -> Ledger:
+        b, least = one.threshold, one.least_total
+        known = None if one.slack is None else b + one.slack
+        most, incumbent = self.task.utility_max, self.task.safe_policy
+        largest = least + HEADROOM * ((known or b) - least) if most is None else most
+        return Ledger(incumbent, known, b, largest, delta, 1, LONGEST_TAIL, least)
 
     def add(self, candidate: Policy) -> None:
         """Put a candidate on trial."""
@@ -58,7 +69,7 @@ class Race:
 
     def _widen(self) -> None:
         n = len(self.ledger.policies)
-        self.seen = np.concatenate([self.seen, np.zeros((n - len(self.seen), 2, 3))])
+        self.seen = np.concatenate([self.seen, np.zeros((n - len(self.seen), *self.seen.shape[1:]))])
         self.dropped, self.passed, self.certified = (
             np.concatenate([flags, np.zeros(n - len(flags), dtype=np.bool_)])
             for flags in (self.dropped, self.passed, self.certified)
@@ -68,8 +79,8 @@ class Race:
         """Go on with another threshold or slack: what is proved of a policy depends on neither. Who was given up is
         judged anew."""
         self.task = task
-        self.ledger.change(task.threshold, task.known)
-        self.dropped = self.ledger.trials.in_use == 0
+        self.ledger.change(task.limits, task.known)
+        self.dropped = ~self.ledger.in_use
         self._judge()
 
     def withdraw(self, name: str) -> None:
@@ -81,37 +92,39 @@ class Race:
         """Who is tried next, at the largest weight that the check allows; else who acts alone."""
         if self.ledger.void:
             return Deployment(self.task.safe_policy, "safe", math.nan, math.nan, self.ledger.void)
-        lower, acting = self.ledger.trials.lower, self._acting()
-        racing = [i for i in range(1, len(lower)) if self._is_racing(i, acting)]
-        payer = int(np.argmax(np.where(self.dropped, -np.inf, lower)))
-        if racing and lower[payer] > self.task.threshold:
-            tried = max(racing, key=lambda i: self._nearness(i, lower[payer]))
-            share = float(payers_share(lower[tried], lower[payer], self.task.threshold))
-            if share < 1.0:
-                bound = float(mixed(lower[tried], lower[payer], share))
-                return self._mixture([tried, payer], [1.0 - share, share], bound)
+        acting = self._acting()
+        racing = [i for i in range(1, len(self.dropped)) if self._is_racing(i, acting)]
+        weights = {i: self.ledger.trial_weights(i, ~self.dropped) for i in racing}
+        if racing:
+            tried = max(racing, key=lambda i: self._nearness(i, float(weights[i][i])))
+            if weights[tried][tried] > 0:
+                return self._mixture(tried, weights[tried])
         if acting:
-            return self._mixture([acting], [1.0], float(lower[acting]))
+            return self._mixture(acting, np.eye(len(self.dropped))[acting])
         why = "the incumbent is not proved to be above the threshold yet" if racing else "no candidate is on trial"
         return Deployment(self.task.safe_policy, "safe", math.nan, math.nan, why)
 
-    def _mixture(self, rows: list[int], weights: list[float], bound: float) -> Deployment:
+    def _mixture(self, first: int, weights: Array) -> Deployment:
+        """The mixture of these weights (n,): one row first, the incumbent last."""
+        others = [i for i in (*range(1, len(weights)), 0) if weights[i] > 0 and i != first]
+        rows, lower = [first, *others], self.ledger.assured
         policies = [policy for i in rows if (policy := self.ledger.policies[i]) is not None]
-        mixture = MixturePolicy(policies, weights, [self.ledger.names[i] for i in rows])
-        return Deployment(mixture, "search", math.nan, bound)
+        mixture = MixturePolicy(policies, weights[rows], [self.ledger.names[i] for i in rows])
+        bounds = [mixture_bound(weights, lower, c) for c in range(lower.shape[1])]
+        return Deployment(mixture, "search", math.nan, amount(bounds))
 
     def credit(
-        self, deployment: int | None, rows: Sequence[int], component: int, utility: float, reward: float
+        self, deployment: int | None, rows: Sequence[int], component: int, utility: Amount, reward: float
     ) -> None:
         """What came of a deployment of these rows, of which this component acted."""
         shares = [float(k == component) for k in range(len(rows))]
         self.ledger.credit(deployment, rows, shares, utility, reward)
-        see(self.seen[rows[component]], np.array([utility, reward]))
+        see(self.seen[rows[component]], np.array([*amounts(utility), reward]))
         self._judge()
 
     def _judge(self) -> None:
         """Who is certified now, who is passed by that, and who is given up."""
-        certified = self.ledger.trials.lower >= self.task.threshold
+        certified: NDArray[np.bool_] = self.ledger.certified
         certified[0] = False
         if (certified & ~self.certified).any():
             self.passed |= ~certified
@@ -122,9 +135,9 @@ class Race:
         """Give up those that are below b, or earn less than who acts."""
         best = max(self._mean(i, REWARD) - self._radius(i, REWARD) for i in (0, self._acting()))
         for i in range(1, len(self.dropped)):
-            if self.seen[i, UTILITY, 0] >= SHORTEST_TRIAL:
-                below = not self.certified[i] and self._upper(i, UTILITY) < self.task.threshold
-                self.dropped[i] |= below or self._upper(i, REWARD) < best
+            if self.seen[i, REWARD, 0] >= SHORTEST_TRIAL:
+                below = any(self._upper(i, c) < one.threshold for c, one in enumerate(self.task.constraints))
+                self.dropped[i] |= (below and not self.certified[i]) or self._upper(i, REWARD) < best
 
     def _acting(self) -> int:
         """The certified candidate of the highest mean reward, the newest of equals; the incumbent if there is none."""
@@ -137,19 +150,21 @@ class Race:
             return False
         return not self.passed[i] or self._upper(i, REWARD) > self._mean(acting, REWARD)
 
-    def _nearness(self, i: int, payer: float) -> float:
-        """How soon candidate i may be certified, as 1/episodes: p (u − b)² / (evidence left), u its mean and a bit.
+    def _nearness(self, i: int, weight: float) -> float:
+        """How soon candidate i may be certified, as 1/episodes: p (u − b)² / (evidence left), u its mean and a bit, of
+        the constraint in which that is least.
 
         Evidence grows by about (V − b)²/2σ² with each of its own episodes, of which there is a share p.
         """
-        (n, mean, deviations), b = self.seen[i, UTILITY].tolist(), self.task.threshold
-        if n < 2:
+        if self.seen[i, REWARD, 0] < FIRST_LOOK:
             return math.inf
-        above: float = mean + OPTIMISM * math.sqrt(deviations / (n - 1) / n) - b
-        if above <= 0:
-            return above
-        weight = 1.0 - float(payers_share(self.ledger.trials.lower[i], payer, b))
-        return weight * above * above / max(self.ledger.evidence_left(i), LEAST_LEFT)
+        ledgers = self.ledger.each
+        return min(self._nearness_in(c, i, weight, one) for c, one in enumerate(ledgers))
+
+    def _nearness_in(self, c: int, i: int, weight: float, ledger: Ledger) -> float:
+        n, mean, deviations = self.seen[i, c].tolist()
+        above: float = mean + OPTIMISM * math.sqrt(deviations / (n - 1) / n) - ledger.threshold
+        return weight * above * above / max(ledger.evidence_left(i), LEAST_LEFT) if above > 0 else above
 
     def _mean(self, i: int, signal: int) -> float:
         return float(self.seen[i, signal, 1])
@@ -170,7 +185,7 @@ class Race:
         """Fill a new race with what `state` said."""
         self.ledger.restore(saved, policies)
         n = len(self.ledger.policies)
-        self.seen = saved.numbers("seen", (n, 2, 3))
+        self.seen = saved.numbers("seen", (n, *self.seen.shape[1:]))
         self.dropped, self.passed, self.certified = (
             saved.flags(name, (n,)) for name in ("dropped", "passed", "certified")
         )

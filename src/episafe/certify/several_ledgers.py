@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from episafe.certify.base import Deployment
 from episafe.certify.ledger import Ledger
 from episafe.kernels.mixture_choice import EPISODES_TO_CERTIFY
-from episafe.kernels.mixture_weights import choose_weights, mixture_bound
+from episafe.kernels.mixture_weights import best_weights, choose_weights, mixture_bound
 from episafe.learning.policy_arrays import PolicyArrays
 from episafe.problems.policy import MixturePolicy, Policy
 from episafe.storage.state_reader import Saved, State, under
@@ -73,6 +73,20 @@ class SeveralLedgers:
         return np.stack([one.trials.lower for one in self.each], axis=1)
 
     @property
+    def assured(self) -> Array:
+        """The same; the incumbent has at least the threshold of each, also where its slack is not known."""
+        lower = self.lower
+        lower[0] = np.maximum(lower[0], self.thresholds)
+        return lower
+
+    def trial_weights(self, i: int, may_pay: NDArray[np.bool_]) -> Array:
+        """Weights (n,) that give row i the most that every check allows, and the rest to those that may pay."""
+        wanted, may_act = np.zeros(len(may_pay)), may_pay & self.in_use
+        wanted[i], may_act[i] = 1.0, True
+        weights: Array = best_weights(wanted, self.assured, self.thresholds, may_act.astype(np.int64))
+        return weights
+
+    @property
     def in_use(self) -> NDArray[np.bool_]:
         """Which rows have a policy."""
         return self.each[0].in_use
@@ -117,9 +131,9 @@ class SeveralLedgers:
         rows = [i for i in range(1, self.each[0].num_shared) if i != self.each[0].pinned]
         return min(rows, key=lambda i: self.score(i) - shortfall[i])
 
-    def change(self, thresholds: Array, known: Array) -> None:
-        """Other thresholds, and other bounds of the incumbent, (m,) each."""
-        for one, threshold, bound in zip(self.each, thresholds.tolist(), known.tolist(), strict=True):
+    def change(self, thresholds: Array, known: Sequence[float | None]) -> None:
+        """Other thresholds, and other bounds of the incumbent where they are known, (m,) each."""
+        for one, threshold, bound in zip(self.each, thresholds.tolist(), known, strict=True):
             one.change(threshold, bound)
         self.thresholds = thresholds
 

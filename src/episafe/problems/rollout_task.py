@@ -63,9 +63,10 @@ class RolloutTask(EpisodicTask):
         return math.inf if self.utility_max is None else self.utility_max
 
     @property
-    def known(self) -> float | None:
-        """b + ξ; None where the slack is not known."""
-        return None if self.slack is None else self.threshold + self.slack
+    def known(self) -> Any:
+        """b + ξ, or a list of them where there are several constraints; None where a slack is not known."""
+        each = [None if one.slack is None else one.threshold + one.slack for one in self.constraints]
+        return each if len(each) > 1 else each[0]
 
     def read_report(self, episode: Episode) -> tuple[None, None]:
         """Nothing but totals, which are checked here; what does not fit is an InvalidEpisode.
