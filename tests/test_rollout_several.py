@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from test_rollout import alone, in_memory, oracle, totals
 
 import episafe as es
 from episafe.testing.assertions import require_same_arrays
+from test_rollout import alone, in_memory, oracle, totals
 
 B, SLACK = np.array([0.5, 0.6]), np.array([0.4, 0.2])
 NAMES = ("speed", "safety")
