@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from episafe.certify.base import Deployment
+from episafe.certify.base import INCUMBENT, PROPOSAL, Deployment
 from episafe.certify.in_order import InOrder
 from episafe.checks import TOLERANCE, as_probability
 from episafe.errors import InvalidEpisode
@@ -29,7 +29,6 @@ from episafe.problems.task import Task
 from episafe.storage.state_reader import Saved, State, under
 from episafe.types import Amount, Array, IntArray, Level, amount, amounts
 
-INCUMBENT = "incumbent"  # what mixtures and bounds call it
 GROWTH = 1.1  # of the number of episodes between plans: about 80 plans in 10⁴ episodes
 HALVINGS = 12  # of the share of the safer policy: to 2.4e-4
 
@@ -105,6 +104,7 @@ class BoxCertificate:
         self._signals: Array = np.stack([task.reward, *task.utilities])
         self._reports: InOrder[Transitions] = InOrder()
         self._proposal: Policy | None = None
+        self._candidates: list[tuple[Policy, Array]] = []  # those of somebody else, and their tables
 
     def is_due(self) -> bool:
         """Whether there are so many episodes more that the box may have shrunk."""
@@ -122,6 +122,11 @@ class BoxCertificate:
         """Make a proposal one more candidate, up to the next one: the box knows of all policies at once."""
         self._proposal = proposal.policy
 
+    def add(self, candidate: Policy) -> None:
+        """Make a policy of somebody else one more candidate, for good. It costs no δ: the box knows of all policies."""
+        self._candidates.append((candidate, candidate.table()))
+        self.next_plan = self.num_episodes
+
     def deployment(self) -> Deployment:
         """The best that the box allows now: a Markov policy, or a mixture while it proves nobody safe."""
         tighten(self.counts, self._log_term(), self.lower, self.upper)
@@ -134,13 +139,18 @@ class BoxCertificate:
     def _best(self) -> Deployment:
         b, problem = self.task.threshold, self._problem()
         incumbent = problem.evaluated(self.task.safe_policy.table())
-        others = [incumbent] if self._proposal is None else [incumbent, problem.evaluated(self._proposal.table())]
+        others = [incumbent, *map(problem.evaluated, self._tables())]
         _, bound, parts, lam = problem.best_mixture(b, *others)
         if admits(bound, b):
             return self._as_markov(problem, parts, lam, incumbent.policy)
         others[0] = incumbent._replace(utility=self.known)
         _, bound, parts, lam = problem.best_mixture(b, *others)
         return self._as_coin(parts, lam, bound)
+
+    def _tables(self) -> list[Array]:
+        """Those of the candidates, which are preferred where they are as good, and of the last proposal."""
+        proposed = [] if self._proposal is None else [self._proposal.table()]
+        return [*(table for _, table in self._candidates), *proposed]
 
     def expect(self, policy: Policy, deployment: int, plan_id: int = 0) -> None:
         """A session has deployed this policy, and will say by this number what came of it, if it is ever told."""
@@ -155,8 +165,10 @@ class BoxCertificate:
         self._reports.end()
 
     def bounds(self) -> dict[str, Amount]:
-        """What is proved of the incumbent; of what is deployed, the plan says it."""
-        return {INCUMBENT: max(self.known, self._problem().evaluated(self.task.safe_policy.table()).utility)}
+        """What is proved of the incumbent and of candidates; of what is deployed, the plan says it."""
+        problem = self._problem()
+        known = max(self.known, problem.evaluated(self.task.safe_policy.table()).utility)
+        return {INCUMBENT: known} | {one.name: problem.evaluated(table).utility for one, table in self._candidates}
 
     def weigh(self, policy: Policy, states: Any, actions: IntArray, utility: Amount, reward: float) -> Weighed:
         """The episode as it is, of a deployment that nobody counts. What contradicts the task is refused."""
@@ -195,6 +207,7 @@ class BoxCertificate:
             "num_plans": self.num_plans,
             "next_plan": self.next_plan,
             "proposal": policies.number(self._proposal),
+            "candidates": np.array([policies.number(one) for one, _ in self._candidates], dtype=np.int64),
             "waiting": np.array(list(waiting), dtype=np.int64),
             "waiting_states": np.array([states for states, _ in held], dtype=np.int64).reshape(-1, H + 1),
             "waiting_actions": np.array([actions for _, actions in held], dtype=np.int64).reshape(-1, H),
@@ -216,6 +229,8 @@ class BoxCertificate:
             saved.refuse("counts", f"does not hold the transitions of {self.num_episodes} episodes")
         self.next_plan, proposed = saved.whole("next_plan"), saved.whole("proposal", -1, len(policies))
         self._proposal = None if proposed < 0 else policies[proposed]
+        for i in saved.wholes("candidates", (None,), 0, len(policies)).tolist():
+            self._candidates.append((policies[i], policies[i].table()))
         self._restore_waiting(saved)
 
     def _restore_waiting(self, saved: Saved) -> None:
@@ -274,7 +289,8 @@ class BoxCertificate:
 
     def _named(self, table: Array) -> TablePolicy:
         policy = TablePolicy(table)
-        policy.name = f"proposal-{self.num_plans}"
+        names = [one.name for one, own in self._candidates if own is table]
+        policy.name = names[0] if names else f"{PROPOSAL}{self.num_plans}"
         return policy
 
     def _estimate(self) -> Array:

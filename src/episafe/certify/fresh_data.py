@@ -80,6 +80,8 @@ class FreshDataCertificate:
     Deployed is (1−ε)π_c + επ_x at every state, with (1−ε)^H L ≥ b: utilities are ≥ 0, so what is earned while nothing
     deviates is enough. When the epoch ends, (1−α)π_c + απ_x is evaluated for each α in `STEPS` on its data, and the
     boldest one that passes is the new π_c. Epoch e = 1, 2, … has δ_e = δ/(e(e+1)), shared by its evaluations.
+
+    A candidate of somebody else is π_x in every other epoch, in turn with others, until it is itself certified.
     """
 
     needs_names: ClassVar[bool] = True  # the fold of an episode must not depend on what came of it
@@ -91,6 +93,7 @@ class FreshDataCertificate:
         self.lam = math.nan
         self.num_epochs = 0
         self.num_certified = 0
+        self._candidates: dict[str, tuple[Policy, float]] = {}  # of somebody else, and what is proved of each
         self._proposal: Proposal | None = None
         self._deployed: Deployment | None = None
         self._length = self._num_seen = 0
@@ -115,11 +118,21 @@ class FreshDataCertificate:
         if self._proposal is not None and not self._void:
             self._certify(self._proposal)
         self.num_epochs += 1
-        self._proposal = proposal
+        self._proposal = proposal = self._next_candidate() or proposal
         num_folds = self._num_folds()
         self._transitions, self._awaited, self._void, self._num_seen = [], {}, False, 0
         self._length = num_folds * math.ceil(FIRST_EPOCH * EPOCH_GROWTH ** (self.num_epochs - 1) / num_folds)
         self._deployed = self._deviating(proposal)
+
+    def add(self, candidate: Policy) -> None:
+        """Let a policy of somebody else be a proposal, from the next epoch on."""
+        self._candidates[candidate.name] = candidate, 0.0
+
+    def _next_candidate(self) -> Proposal | None:
+        """The candidate whose turn it is; None where it is the planner's, or all are certified."""
+        waiting = [policy for policy, bound in self._candidates.values() if bound < self.task.threshold]
+        turn, planners = divmod(self.num_epochs - 1, 2)
+        return None if planners or not waiting else Proposal(waiting[turn % len(waiting)], math.nan, math.nan)
 
     def deployment(self) -> Deployment:
         """The certified policy with as many deviations towards the proposal as its bound allows."""
@@ -155,9 +168,10 @@ class FreshDataCertificate:
         self._void = self._void or deployment in self._awaited
 
     def bounds(self) -> dict[str, float]:
-        """What is proved of the incumbent, and of what was certified in its place."""
+        """What is proved of the incumbent, of what was certified in its place, and of each candidate."""
         known = self.task.threshold + known_slack(self.task)
-        return {INCUMBENT: known} | ({"certified": self.bound} if self.num_certified else {})
+        proved = {name: bound for name, (_, bound) in self._candidates.items()}
+        return {INCUMBENT: known} | ({"certified": self.bound} if self.num_certified else {}) | proved
 
     def take_in(self, weighed: tuple[Policy, int | None, Any, IntArray]) -> None:
         """Put aside the transition at the step of the fold whose turn it is; episodes of past epochs do not count."""
@@ -199,6 +213,8 @@ class FreshDataCertificate:
             "num_epochs": self.num_epochs,
             "num_certified": self.num_certified,
             "proposal": policies.number(None if proposal is None else proposal.policy),
+            "candidates": np.array([policies.number(one) for one, _ in self._candidates.values()], dtype=np.int64),
+            "candidate_bounds": np.array([bound for _, bound in self._candidates.values()]),
             "promised": np.array([math.nan, math.nan] if proposal is None else [proposal.lam, proposal.reward]),
             "deployed": policies.number(None if deployed is None else deployed.policy),
             "deployed_bounds": np.array([math.nan] * 2 if deployed is None else [deployed.lam, deployed.utility_bound]),
@@ -219,6 +235,7 @@ class FreshDataCertificate:
         lam, reward = saved.numbers("promised", (2,), nan=True).tolist()
         deployed_lam, bound = saved.numbers("deployed_bounds", (2,), nan=True).tolist()
         self._length, self._void = saved.whole("length"), bool(saved.flags("void", ()))
+        self._restore_candidates(saved, policies)
         self._restore_epoch(saved)
         begun = self._length > 0
         if (proposed >= 0, deployed >= 0, begun and self.num_epochs > 0) != (begun, begun, begun):
@@ -226,6 +243,12 @@ class FreshDataCertificate:
         if begun:
             self._proposal = Proposal(policies[proposed], lam, reward)
             self._deployed = Deployment(policies[deployed], "search", deployed_lam, bound)
+
+    def _restore_candidates(self, saved: Saved, policies: Sequence[Policy]) -> None:
+        rows = saved.wholes("candidates", (None,), 0, len(policies)).tolist()
+        bounds = saved.numbers("candidate_bounds", (len(rows),), least=0).tolist()
+        for i, bound in zip(rows, bounds, strict=True):
+            self._candidates[policies[i].name] = policies[i], bound
 
     def _restore_epoch(self, saved: Saved) -> None:
         task = self.task
@@ -249,12 +272,19 @@ class FreshDataCertificate:
         for step in STEPS:
             candidate = (1 - step) * self.certified + step * proposal.policy.table()
             bound = pessimistic_utility(self.task, candidate, folds, log_term)
+            if step == 1 and proposal.policy.name in self._candidates:
+                self._note(proposal.policy.name, bound)
             if step > 0 and bound >= needed:
                 self.certified, self.bound, self.lam = candidate, bound, proposal.lam
                 self.num_certified += 1
                 return
             if step == 0:
                 self.bound = max(self.bound, bound)
+
+    def _note(self, name: str, bound: float) -> None:
+        """A candidate itself, and no step towards it, was bounded."""
+        policy, before = self._candidates[name]
+        self._candidates[name] = policy, max(before, bound)
 
     def _log_term(self) -> float:
         """ln(1/δ') with δ' = δ_e / (evaluations · bounds · bets)."""

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from episafe.certify.base import Deployment
-from episafe.certify.box import HALVINGS, INCUMBENT, BoxCertificate
+from episafe.certify.base import INCUMBENT, PROPOSAL, Deployment
+from episafe.certify.box import HALVINGS, BoxCertificate
 from episafe.kernels.mixing import admits_all
 from episafe.learning.box_problem import SeveralBoxProblem, SeveralCandidate, SeveralMixture
 from episafe.problems.occupancies import markov_policy, occupancy
@@ -15,9 +15,10 @@ class SeveralBoxCertificate(BoxCertificate):
     """The box of one constraint, and what it allows under m of them."""
 
     def bounds(self) -> dict[str, Amount]:
-        """What is proved of the incumbent, (m,)."""
-        found = self._several().evaluated(self.task.safe_policy.table()).utilities
-        return {INCUMBENT: np.maximum(self.known, found)}
+        """What is proved of the incumbent and of candidates, (m,) each."""
+        problem = self._several()
+        known = np.maximum(self.known, problem.evaluated(self.task.safe_policy.table()).utilities)
+        return {INCUMBENT: known} | {one.name: problem.evaluated(table).utilities for one, table in self._candidates}
 
     def _several(self) -> SeveralBoxProblem:
         return SeveralBoxProblem(self._signals, self.lower, self.upper, self.task.initial_state)
@@ -25,7 +26,7 @@ class SeveralBoxCertificate(BoxCertificate):
     def _best(self) -> Deployment:
         thresholds, problem = amounts(self.task.limits), self._several()
         incumbent = problem.evaluated(self.task.safe_policy.table())
-        proposed = [] if self._proposal is None else [problem.evaluated(self._proposal.table())]
+        proposed = [*map(problem.evaluated, self._tables())]
         safest = problem.safest(thresholds, incumbent, *proposed)
         if admits_all(safest.utilities, thresholds):
             best = problem.best_mixture(thresholds, safest, incumbent, *proposed)
@@ -59,7 +60,8 @@ class SeveralBoxCertificate(BoxCertificate):
             return self._alone("no mixture with a candidate seems better")
         policies = [self._named(table) for _, table in parts]
         for n, policy in enumerate(policies[1:], 1):
-            policy.name = f"{policy.name}-{n}"
+            if policy.name.startswith(PROPOSAL):
+                policy.name = f"{policy.name}-{n}"
         shares, rest = [share for share, _ in parts], [share for share, policy in best.parts if policy is incumbent]
         lam = float(best.multipliers.sum())
         if len(policies) == 1 and not rest:

@@ -1,0 +1,104 @@
+"""Policies of somebody else as candidates of `Box` and `FreshData`, which need no coin and no δ of their own."""
+
+import numpy as np
+import pytest
+
+import episafe as es
+
+
+def agent_of(task, certifier):
+    return es.OPSE(task, es.Constants.proposing(), certifier=certifier)
+
+
+def two_arms():
+    """One step, two actions: 0 is the incumbent's, 1 earns all and has a utility just above b."""
+    P = np.ones((1, 1, 2, 1))
+    reward, utility = np.array([[[0.0, 1.0]]]), np.array([[[1.0, 0.6]]])
+    return es.LinearCMDP(P, reward, utility, threshold=0.5, safe_policy=np.array([[[1.0, 0.0]]]), slack=0.5)
+
+
+def second(cmdp):
+    table = np.zeros(cmdp.task.reward.shape)
+    table[..., 1] = 1.0
+    return es.TablePolicy(table)
+
+
+@pytest.mark.parametrize("certifier", [es.certify.Box(0.05), es.certify.FreshData(0.05)])
+def test_a_candidate_is_named_in_bounds_and_refused_twice(certifier):
+    cmdp = two_arms()
+    agent = agent_of(cmdp.task, certifier)
+    agent.add_candidate("mine", second(cmdp))
+    assert set(agent.bounds()) == {"incumbent", "mine"}
+    with pytest.raises(ValueError, match="taken"):
+        agent.add_candidate("mine", second(cmdp))
+    with pytest.raises(TypeError, match="probabilities"):
+        agent.add_candidate("else", print)
+
+
+def test_the_box_proves_a_candidate_by_the_episodes_of_others():
+    """A candidate added after 2,000 episodes has a bound at once, which is below its value and above nothing."""
+    cmdp = es.make("streaming", seed=3)
+    agent = agent_of(cmdp.task, es.certify.Box(0.05))
+    es.run(cmdp, agent, num_episodes=2000, seed=0)
+    uniform = es.TablePolicy(np.full(cmdp.task.reward.shape, 1 / cmdp.task.num_actions))
+    agent.add_candidate("uniform", uniform)
+    agent.plan()
+    bound = agent.bounds()["uniform"]
+    assert 0.2 * cmdp.evaluate(uniform)[1] < bound <= cmdp.evaluate(uniform)[1]
+
+
+@pytest.mark.parametrize("certifier", [es.certify.Box(0.05), es.certify.FreshData(0.05)])
+def test_states_hold_candidates(certifier):
+    cmdp = es.make("streaming", seed=1)
+    rng = np.random.default_rng(0)
+    mine = es.TablePolicy(rng.dirichlet(np.ones(cmdp.task.num_actions), cmdp.task.reward.shape[:2]))
+
+    def fresh():
+        agent = agent_of(cmdp.task, certifier)
+        agent.add_candidate("mine", mine)
+        return agent
+
+    one, other = fresh(), fresh()
+    es.run(cmdp, one, num_episodes=700, seed=5)
+    other.restore(one.state())
+    assert other.bounds() == one.bounds()
+    again = [es.run(cmdp, agent, num_episodes=600, seed=6) for agent in (one, other)]
+    np.testing.assert_array_equal(again[0].utility_bounds, again[1].utility_bounds)
+    np.testing.assert_array_equal(again[0].acting, again[1].acting)
+
+
+def test_fresh_data_certifies_a_candidate_itself():
+    """In its epochs the candidate is the proposal; once it is certified whole, its bound is below its value."""
+    cmdp = two_arms()
+    agent = agent_of(cmdp.task, es.certify.FreshData(0.05))
+    agent.add_candidate("mine", second(cmdp))
+    record = es.run(cmdp, agent, num_episodes=1500, seed=0)
+    assert 0.5 <= agent.bounds()["mine"] <= 0.6
+    assert record.utility_values.min() >= 0.5
+
+
+def test_a_bad_candidate_is_never_certified():
+    P = np.ones((1, 1, 2, 1))
+    bad = es.LinearCMDP(
+        P,
+        np.array([[[0.0, 1.0]]]),
+        np.array([[[1.0, 0.4]]]),
+        threshold=0.5,
+        safe_policy=np.array([[[1.0, 0.0]]]),
+        slack=0.5,
+    )
+    for certifier in (es.certify.Box(0.05), es.certify.FreshData(0.05)):
+        agent = agent_of(bad.task, certifier)
+        agent.add_candidate("mine", second(bad))
+        record = es.run(bad, agent, num_episodes=1500, seed=0)
+        assert agent.bounds()["mine"] <= 0.4
+        assert record.utility_values.min() >= 0.5 - 1e-12
+
+
+def test_several_constraints_name_candidates_too():
+    cmdp = es.make("tabular", seed=0, num_constraints=2)
+    agent = agent_of(cmdp.task, es.certify.Box(0.05))
+    mine = es.TablePolicy(cmdp.task.safe_policy.table() * 0.9 + 0.1 / cmdp.task.num_actions)
+    agent.add_candidate("mine", mine)
+    es.run(cmdp, agent, num_episodes=300, seed=0)
+    assert (agent.bounds()["mine"] <= cmdp.evaluate(mine)[1]).all()
