@@ -95,6 +95,20 @@ def test_queue_by_hand():
     np.testing.assert_allclose(cmdp.task.reward[0, :, 3], [1, 0.8, 0.6, 0.4, 0.2, 0])
 
 
+def test_the_queue_has_a_second_constraint_on_the_service():
+    one, two = es.make("queue"), es.make("queue", num_constraints=2)
+    assert two.task.constraint_names == ("throughput", "service")
+    np.testing.assert_array_equal(two.task.constraints[0].utility, one.task.utility)
+    np.testing.assert_allclose(two.task.constraints[1].utility[0, 3, [0, 8]], [0.9, 0.5])
+    reward, utilities = two.evaluate(two.task.safe_policy)
+    assert (utilities >= two.task.limits + np.array([5, 2.5]) - 1e-9).all()
+    assert reward < two.optimal_value() < one.optimal_value() + 1e-9
+    with pytest.raises(ValueError, match="num_constraints must be 1 or 2"):
+        es.make("queue", num_constraints=3)
+    with pytest.raises(ValueError, match="no policy has slacks"):
+        es.make("queue", num_constraints=2, effort=0.1)
+
+
 def test_rover_by_hand():
     """One row: start, a free cell, a pit, the goal. States are the cells in order; moves are up, down, left, right."""
     cmdp = es.make("rover", grid=("S.PG",), horizon=10, slip=0.2, slack=0.1)

@@ -1,4 +1,6 @@
-"""Incumbents for problems without one: the best policy under a stricter constraint, as in Bura et al. 2022."""
+"""Incumbents for problems without one: the best policy under stricter constraints, as in Bura et al. 2022."""
+
+from typing import Any
 
 import numpy as np
 
@@ -21,24 +23,46 @@ def baseline(P: Array, reward: Array, utility: Array, initial_state: int, thresh
     return exact_answers.optimum(P, reward, utility, wanted, initial_state)[1]
 
 
+def baseline_of_several(
+    P: Array, reward: Array, utilities: Array, initial_state: int, thresholds: Array, slacks: Array
+) -> Array:
+    """The policy (H, S, A) of largest V^r(s₁) with V^{u_c}(s₁) ≥ b_c + slack_c for every c; utilities (m, H, S, A)."""
+    wanted = thresholds + np.array([as_scale("slack", slack, positive=True) for slack in slacks.tolist()])
+    try:
+        return exact_answers.optimum_of_several(P, reward, utilities, wanted, initial_state).policy
+    except Infeasible as error:
+        raise Infeasible(f"no policy has slacks {slacks.tolist()}: {error}; lower them, or the thresholds") from error
+
+
 def stationary(
     kernel: Array,
     reward: Array,
-    utility: Array,
+    utility: Any,
     *,
     horizon: int,
-    threshold: float,
-    slack: float,
+    threshold: Any,
+    slack: Any,
+    names: tuple[str, ...] = (),
     initial_state: int = 0,
     time_homogeneous: bool,
 ) -> LinearCMDP:
     """A problem of one kernel (S, A, S) for all steps, with a baseline for an incumbent.
 
     Reward and utility are (S, A), or (H, S, A) where they change. `time_homogeneous` is whether the learner is told.
+    With several constraints utilities, thresholds, slacks and `names` are lists.
     """
     P = np.tile(kernel, (horizon, 1, 1, 1))
-    reward, utility = (np.ascontiguousarray(np.broadcast_to(signal, P.shape[:3])) for signal in (reward, utility))
+    several = np.ndim(threshold) > 0
+    reward, *utilities = (
+        np.ascontiguousarray(np.broadcast_to(signal, P.shape[:3]))
+        for signal in (reward, *(utility if several else [utility]))
+    )
+    if several:
+        limits = np.array(threshold), np.array(slack)
+        safe_policy = baseline_of_several(P, reward, np.stack(utilities), initial_state, *limits)
+    else:
+        safe_policy = baseline(P, reward, utilities[0], initial_state, threshold, slack)
     return LinearCMDP(
-        P, reward, utility, initial_state=initial_state, threshold=threshold,
-        safe_policy=baseline(P, reward, utility, initial_state, threshold, slack), time_homogeneous=time_homogeneous,
+        P, reward, utilities if several else utilities[0], initial_state=initial_state, threshold=threshold,
+        safe_policy=safe_policy, time_homogeneous=time_homogeneous, names=names,
     )  # fmt: skip
