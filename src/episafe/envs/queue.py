@@ -37,7 +37,7 @@ def queue(
         buffer_length, num_levels, horizon: L = S − 1; levels of each rate, √A; H.
         service, admission: lowest and highest rates; the levels lie evenly between them.
         throughput: b/H, the admissions a step, on average.
-        slack: of the incumbent, the best policy of utility b + slack; None for H/10, of the service H/20.
+        slack: of the incumbent, the best policy of utility b + slack; None for H/10, or H/20 each.
         num_constraints: 1 for the throughput alone, 2 for the service too.
         effort: the service a step, on average, that the second constraint allows.
         time_homogeneous: whether the learner is told that all steps are alike.
@@ -59,7 +59,7 @@ def queue(
     idle = np.broadcast_to(1 - rates[:, 0], admitted.shape)
     return stationary(
         kernel, reward, [admitted, idle], threshold=[limit, (1 - effort) * horizon], names=("throughput", "service"),
-        slack=[_slack(slack, horizon / 10), _slack(slack, horizon / 20)], **told,
+        slack=[_slack(slack, horizon / 20)] * 2, **told,
     )  # fmt: skip
 
 
