@@ -40,6 +40,7 @@ from episafe.learning.transition_counts import Radius
 from episafe.logs.warm_start import learn_log
 from episafe.monitors import Alarm, Monitors
 from episafe.problems import features
+from episafe.problems.chance_constraint import chance
 from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.policy import MixturePolicy, Policy, TablePolicy
 from episafe.problems.sampled_problem import SampledCMDP, SampledTask
@@ -108,6 +109,7 @@ __all__ = [
     "audit",
     "bandits",
     "certify",
+    "chance",
     "estimate",
     "export_episodes",
     "features",

@@ -19,8 +19,8 @@ SOURCES: tuple[Source, ...] = get_args(Source)
 SAFE, ZERO, SEARCH, FIXED = range(4)  # the sources as kernels and columns number them: positions in SOURCES
 Variant = Literal["released", "text"]  # by the code behind the published figures, or by the words of the paper
 Level = Literal["theorem", "calibrated", "heuristic"]
-Move = Callable[[int, Any, int, Any], tuple[Any, float, float]]  # (h, state, action, w) ↦ next state, reward, utility
 Amount = Any  # a number where there is one constraint; an array (m,), one entry each, where there are several
+Move = Callable[[int, Any, int, Any], tuple[Any, float, Amount]]  # (h, state, action, w) ↦ next state, reward, utility
 HELD = -1  # the number of a plan that is not the agent's decision: the incumbent, because something else went wrong
 
 

@@ -1,7 +1,7 @@
 """A task together with its transition kernel: what a simulator knows and a learner does not."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -18,17 +18,18 @@ from episafe.problems.policy import TablePolicy, as_table
 from episafe.problems.short_repr import short_repr, task_facts
 from episafe.problems.task import Constraint, Task, as_constraints, constraints_of
 from episafe.storage.atomic_files import read_arrays, write_arrays
+from episafe.storage.json_values import keys_as_bytes, keys_from_bytes
 from episafe.types import Array, amount, amounts
 
 # what a file holds of a problem, in this order; and those that are one number
 SAVED = (
     "P", "reward", "utility", "initial_state", "threshold", "safe_policy", "slack", "time_homogeneous", "phi",
-    "norm_bound", "constraint_names", "least_total",
+    "norm_bound", "constraint_names", "least_total", "state_names",
 )  # fmt: skip
 EXOGENOUS = (*ARRAYS, "law")  # and, of an exogenous one, these
 NUMBERS = {"initial_state": int, "time_homogeneous": bool, "norm_bound": float}
 AMOUNTS = ("threshold", "slack", "least_total")  # and those that are one number, or one a constraint
-OPTIONAL = {"phi", "time_homogeneous", "norm_bound", "constraint_names", "least_total"}
+OPTIONAL = {"phi", "time_homogeneous", "norm_bound", "constraint_names", "least_total", "state_names"}
 
 
 class LinearCMDP:
@@ -49,6 +50,8 @@ class LinearCMDP:
         least_total: what the total utility of every episode is at least, whatever is done; refused if it is not so.
         norm_bound: B of `Task` to tell the learner; refused if it is below `least_norm_bound()`, None for that.
         names: what people read of the constraints.
+        state_names: what the states are called, one each, as `episafe.problems.rules.listed` knows them; None for
+            their numbers.
         origin: where the problem comes from, as plain values; kept with every record.
 
     Example:
@@ -78,6 +81,7 @@ class LinearCMDP:
         norm_bound: float | None = None,
         least_total: Any = 0.0,
         names: Sequence[str] = (),
+        state_names: Sequence[Hashable] | None = None,
         origin: Mapping[str, str | int | float] | None = None,
     ) -> None:
         if threshold is None:
@@ -100,6 +104,7 @@ class LinearCMDP:
         elif len(constraints) > 1:
             table = exact_answers.utility_greedy(self.P, np.add.reduce([one.utility for one in constraints]))[0]
         self.origin: dict[str, str | int | float] = dict(origin or {})
+        self.state_names = _as_state_names(state_names, S)
         told = tuple(
             replace(one, slack=_told_slack(one, self._policy_values(reward, one.utility, table, initial_state)[1]))
             for one in constraints
@@ -109,19 +114,18 @@ class LinearCMDP:
         self.task = replace(self.task, norm_bound=norm)
         if self.task.time_homogeneous:
             require_equal_steps(self.P)
-        for one in told:
-            if one.least_total:
-                _require_least_total(self.task, one, self.P)
         if (move is None) != (law is None):
             raise InvalidProblem("move and law belong together: give both, or neither")
+        if move is not None:
+            _require_one_utility_each(move, len(told))
+        for c, one in enumerate(told):
+            if one.least_total:
+                _require_least_total(self.task.of_constraint(c), one, self.P)
         self.law: ExogenousLaw | None = None
-        if move is not None and len(told) > 1:
-            raise InvalidProblem(
-                f"move and law are for one constraint, and there are {len(told)}: leave them out, and have no traces"
-            )
         if move is not None:
             self.law = ExogenousLaw(move, law, initial_state, H)
-            self.law.require_means(self.P, reward, told[0].utility)
+            utilities = np.stack([one.utility for one in told], axis=-1)
+            self.law.require_means(self.P, reward, utilities if len(told) > 1 else told[0].utility)
 
     def __repr__(self) -> str:
         return short_repr(self, self.origin | task_facts(self.task))
@@ -190,6 +194,8 @@ class LinearCMDP:
         arrays = {"P": self.P, **(self.task.as_arrays() or {})}
         if self.law is not None:
             arrays["law"] = self.law.law
+        if self.state_names is not None:
+            arrays["state_names"] = keys_as_bytes(self.state_names)
         names = (*SAVED, *EXOGENOUS)
         write_arrays(Path(path), {name: arrays[name] for name in names if name in arrays}, self.origin)
 
@@ -212,10 +218,25 @@ class LinearCMDP:
             told: dict[str, Any] = {name: kind(arrays[name]) for name, kind in numbers.items()}
             told |= {name: amount(np.atleast_1d(arrays[name])) for name in AMOUNTS if name in arrays}
             told["names"] = arrays.pop("constraint_names", np.array([])).tolist()
+            if "state_names" in arrays:
+                told["state_names"] = keys_from_bytes(arrays.pop("state_names").tobytes())
             move, rest = ListedMove.from_arrays(arrays), {n: a for n, a in arrays.items() if n not in ARRAYS}
             return cls(**rest | told, move=move, origin=origin)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise DamagedFile(f"{path} is not a saved problem: {error}") from error
+
+
+def _as_state_names(given: Sequence[Hashable] | None, num_states: int) -> tuple[Hashable, ...] | None:
+    """A name for each state; None where they have numbers alone."""
+    if given is None:
+        return None
+    names = tuple(given)
+    if len(names) != num_states or len(set(names)) < len(names):
+        raise InvalidProblem(
+            f"state_names has {len(names)} names, {len(set(names))} of them different, for {num_states} states: give "
+            "each a name of its own"
+        )
+    return names
 
 
 def require_equal_steps(P: Array) -> None:
@@ -241,6 +262,15 @@ def _require_least_total(task: Task, one: Constraint, P: Array) -> None:
     if one.least_total > found + TOLERANCE * task.horizon:
         raise Infeasible(
             f"least_total{one.of} is {one.least_total:.12g}, and an episode may have {found:.12g}: give that"
+        )
+
+
+def _require_one_utility_each(move: ListedMove, num_constraints: int) -> None:
+    """An error where the moves have other utilities than there are constraints."""
+    if move.num_constraints != num_constraints:
+        raise InvalidProblem(
+            f"move has {move.num_constraints} utilities, and there are {num_constraints} constraints: give its "
+            "utilities as (n, S, A, W, m), one a constraint, or leave move and law out, and have no traces"
         )
 
 

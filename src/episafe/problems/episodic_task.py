@@ -129,7 +129,9 @@ class EpisodicTask:
     def of_constraint(self, c: int) -> Any:
         """The same task as if constraint c were the only one."""
         outside = {state: (told[0], told[1 + c]) for state, told in self.outside.items()}
-        cut = {"outside": outside} if outside else {}
+        cut: dict[str, Any] = {"outside": outside} if outside else {}
+        if self.move is not None and self.num_constraints > 1:
+            cut["move"] = move_of_constraint(self.move, c)
         return replace(self, constraint=replace(self.constraints[c], name=""), **cut)  # type: ignore[type-var]
 
     @property
@@ -243,25 +245,34 @@ class EpisodicTask:
             raise InvalidEpisode(f"the trace starts at {start!r}, and episodes at {self.initial_state!r}: correct it")
         return tuple(chances)
 
-    def moved(self, h: int, state: Any, action: int, w: Any) -> tuple[Any, float, float]:
-        """Next state, reward and utility of step h, given what chance brings; None, not seen, is refused."""
+    def moved(self, h: int, state: Any, action: int, w: Any) -> tuple[Any, float, Amount]:
+        """Next state, reward and utility of step h, given what chance brings; None, not seen, is refused.
+
+        The utility is (m,) where there are several constraints.
+        """
         if state is ENDED:
-            return ENDED, *self.outside[ENDED]
+            return ENDED, self.outside[ENDED][0], amount(self.outside[ENDED][1:])
         if w is None:
             raise InvalidEpisode(
                 f"the trace does not show what chance brought at step {h}: it cannot be replayed there"
             )
         if state is START:
-            return w, *self.outside[START]
+            return w, self.outside[START][0], amount(self.outside[START][1:])
         if self.move is None:
             raise InvalidProblem("nobody said how the system moves given chance: give move=… to replay traces")
         following, reward, utility = self.move(h - int(self.random_start), state, action, w)
-        if not (-TOLERANCE <= reward <= 1 + TOLERANCE and -TOLERANCE <= utility <= 1 + TOLERANCE):
+        signals = (reward, utility) if self.num_constraints == 1 else (reward, *utility)
+        if not all(-TOLERANCE <= signal <= 1 + TOLERANCE for signal in signals):
             raise InvalidProblem(
                 f"move at step {h}, state {state!r}, action {action} gives reward {reward!r} and utility {utility!r}: "
                 "both must lie in [0, 1]"
             )
-        return following, float(reward), float(utility)
+        if len(signals) != 1 + self.num_constraints:
+            raise InvalidProblem(
+                f"move at step {h}, state {state!r}, action {action} gives the utility {utility!r}, and there are "
+                f"{self.num_constraints} constraints: give one number each"
+            )
+        return following, float(reward), amount(signals[1:])
 
     def replay(self, policy: Any, trace: Any, rng: np.random.Generator, actions: Any = None) -> Episode:
         """The episode that a policy has on a trace. It sees w_h after its action at step h, never before.
@@ -276,13 +287,15 @@ class EpisodicTask:
         component, acting = policy.draw(rng)
         taken = None if actions is None else as_whole_numbers("actions", actions, self.horizon, self.num_actions)
         state = self.initial_state
-        states, done, seen = [state], np.zeros(self.horizon, dtype=np.int64), np.zeros((self.horizon, 2))
+        states, done = [state], np.zeros(self.horizon, dtype=np.int64)
+        rewards, utilities = np.zeros(self.horizon), np.zeros((self.horizon, self.num_constraints))
         for h, w in enumerate(self.read_trace(trace)):
             done[h] = acting.act(h, state, rng) if taken is None else taken[h]
-            state, *seen[h] = self.moved(h, state, int(done[h]), w)
+            state, rewards[h], utilities[h] = self.moved(h, state, int(done[h]), w)
             states.append(state)
         drawn = component if len(policy.components) > 1 else None
-        return Episode(states, done, seen[:, 0], seen[:, 1], drawn, trace=trace)
+        totals = utilities[:, 0] if self.num_constraints == 1 else utilities
+        return Episode(states, done, rewards, totals, drawn, trace=trace)
 
     def replay_fault(self, episode: Episode) -> str:
         """Where an episode is not what `move` makes of its trace, in words; "" if nowhere. What was not seen is passed.
@@ -380,6 +393,19 @@ class EpisodicTask:
         if seen.min() < -TOLERANCE or seen.max() > 1 + TOLERANCE:
             raise InvalidEpisode(f"rewards and utilities must lie in [0, 1], got {seen.min():.6g} to {seen.max():.6g}")
         return seen
+
+
+def move_of_constraint(move: Move, c: int) -> Move:
+    """A move of several constraints as if constraint c were the only one."""
+    if hasattr(move, "of_constraint"):
+        found: Move = move.of_constraint(c)
+        return found
+
+    def cut(h: int, state: Any, action: int, w: Any) -> tuple[Any, float, float]:
+        following, reward, utility = move(h, state, action, w)
+        return following, reward, utility[c]
+
+    return cut
 
 
 def alike(one: Any, other: Any) -> bool:

@@ -55,8 +55,11 @@ def linearity_gap(P: Array, phi: Array) -> float:
 def measures(P: Array, phi: Array) -> Array:
     """The least-squares μ̂_h of P_h ≈ φᵀμ_h, of the smallest norm where there are several, shape (H, d, S)."""
     H, S, A, _ = P.shape
-    rows = P.reshape(H, S * A, S).transpose(1, 0, 2).reshape(S * A, H * S)
-    mu = np.asarray(np.linalg.lstsq(phi.reshape(S * A, -1), rows, rcond=None)[0], dtype=np.float64)
+    rows, marks = P.reshape(H, S * A, S).transpose(1, 0, 2).reshape(S * A, H * S), phi.reshape(S * A, -1)
+    if ((marks == 0) | (marks == 1)).all() and (marks.sum(axis=1) == 1).all():  # each pair marks one: group means
+        mu: Array = marks.T @ rows / np.maximum(marks.sum(axis=0), 1)[:, None]
+    else:
+        mu = np.asarray(np.linalg.lstsq(marks, rows, rcond=None)[0], dtype=np.float64)
     return mu.reshape(-1, H, S).transpose(1, 0, 2)
 
 

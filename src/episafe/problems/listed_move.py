@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from episafe.checks import TOLERANCE, as_distributions, as_unit_range
 from episafe.errors import InvalidEpisode, InvalidProblem
 from episafe.storage.json_values import as_text, from_text
-from episafe.types import Array, IntArray
+from episafe.types import Amount, Array, IntArray, amount
 
 NOWHERE = -1  # the next state where chance cannot bring this value
 ARRAYS = ("move_values", "move_next_states", "move_rewards", "move_utilities")  # names in files
@@ -24,7 +24,8 @@ class ListedMove:
     Attributes:
         values: all that chance may bring, W values.
         next_states: (n, S, A, W), n = 1 where all steps are alike, else H; −1 where w cannot come.
-        rewards, utilities: (n, S, A, W) in [0, 1].
+        rewards: (n, S, A, W) in [0, 1].
+        utilities: the same, or (n, S, A, W, m) where there are several constraints.
     """
 
     values: tuple[Any, ...]
@@ -40,32 +41,45 @@ class ListedMove:
             raise InvalidProblem(f"next_states must be whole numbers (n, S, A, {len(number)}), got shape {shape}")
         if np.min(self.next_states) < NOWHERE or np.max(self.next_states) >= shape[1]:
             raise InvalidProblem(f"next_states must be below {shape[1]}, the number of states, or −1 for none")
-        signals = (as_unit_range(f"{name} of move", getattr(self, name), shape) for name in ("rewards", "utilities"))
         next_states = np.array(self.next_states, dtype=np.int64)
         next_states.setflags(write=False)
-        rewards, utilities = signals
+        rewards = as_unit_range("rewards of move", self.rewards, shape)
+        several = np.shape(self.utilities)[4:] if np.ndim(self.utilities) == 5 else ()
+        utilities = as_unit_range("utilities of move", self.utilities, (*shape, *several))
+        utilities = utilities[..., 0] if several == (1,) else utilities
         self.__dict__.update(next_states=next_states, rewards=rewards, utilities=utilities, _number=number)
 
-    def __call__(self, h: int, state: int, action: int, w: Any) -> tuple[int, float, float]:
-        """Next state, reward and utility, given what chance brings."""
+    @property
+    def num_constraints(self) -> int:
+        """m."""
+        return 1 if self.utilities.ndim == 4 else int(self.utilities.shape[4])
+
+    def of_constraint(self, c: int) -> "ListedMove":
+        """The same moves as if constraint c were the only one."""
+        utilities = self.utilities if self.utilities.ndim == 4 else self.utilities[..., c]
+        return ListedMove(self.values, self.next_states, self.rewards, utilities)
+
+    def __call__(self, h: int, state: int, action: int, w: Any) -> tuple[int, float, Amount]:
+        """Next state, reward and utility, (m,) of several constraints, given what chance brings."""
         i = self._number.get(chance_key(w), NOWHERE)
         at = (self.row(h), state, action, i)
         following = NOWHERE if i < 0 else int(self.next_states[at])
         if following == NOWHERE:
             raise InvalidEpisode(f"chance cannot bring {w!r} at step {h} in state {state}: correct the trace")
-        return following, float(self.rewards[at]), float(self.utilities[at])
+        return following, float(self.rewards[at]), amount(np.atleast_1d(self.utilities[at]))
 
     def row(self, h: int) -> int:
         """Which row of the arrays step h has."""
         return h if len(self.next_states) > 1 else 0
 
     def means(self, law: Array) -> tuple[Array, Array, Array]:
-        """P (n, S, A, S), mean reward and utility (n, S, A) under a law (n, S, W)."""
+        """P (n, S, A, S), mean reward (n, S, A) and utility (n, S, A) or (n, S, A, m) under a law (n, S, W)."""
         n, S, A, _ = self.next_states.shape
         weights = np.where(self.next_states == NOWHERE, 0.0, law[:, :, None, :])
         P = np.zeros((n, S, A, S + 1))  # the last column is what cannot be
         np.add.at(P, (*np.indices(self.next_states.shape)[:3], self.next_states), weights)
-        return P[..., :S], (weights * self.rewards).sum(axis=3), (weights * self.utilities).sum(axis=3)
+        each = weights.reshape(*weights.shape, *(1,) * (self.utilities.ndim - 4))
+        return P[..., :S], (weights * self.rewards).sum(axis=3), (each * self.utilities).sum(axis=3)
 
     def as_arrays(self) -> dict[str, NDArray[Any]]:
         """All of it as named arrays, from which `from_arrays` makes it again."""
@@ -103,7 +117,7 @@ class ExogenousLaw:
         self._start, self._horizon = start, horizon
 
     def require_means(self, P: Array, reward: Array, utility: Array) -> None:
-        """Refuse a kernel, a reward or a utility (H, …) that is not the mean of the moves."""
+        """Refuse a kernel, a reward or a utility (H, …), of several constraints (H, …, m), that is not their mean."""
         for name, told, made in zip(
             ("P", "reward", "utility"), (P, reward, utility), self.move.means(self.law), strict=True
         ):

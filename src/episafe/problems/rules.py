@@ -11,12 +11,12 @@ import numpy as np
 from episafe.errors import InvalidProblem
 from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.listed_move import NOWHERE, ListedMove, chance_key, is_exogenous
-from episafe.types import Array
+from episafe.types import Amount, Array
 
 State = tuple[int, ...]
 Chance = tuple[Any, Any]  # the values that something may take, and their probabilities
 # a move: step, state, action, next state, probability, reward, utility, and what chance brings
-Moved = tuple[int, int, int, int, float, float, float, tuple[Any, ...]]
+Moved = tuple[int, int, int, int, float, float, Amount, tuple[Any, ...]]
 MAX_LISTED = 1_000  # states that `listed` will make arrays of
 
 
@@ -29,6 +29,7 @@ class Rules(ABC):
         shape: how many values each number of a state takes.
         start: the first state.
         time_homogeneous: whether chances and moves are the same at every step.
+        names: what people read of the constraints, where moves have several utilities.
     """
 
     horizon: int
@@ -36,14 +37,18 @@ class Rules(ABC):
     shape: State
     start: State
     time_homogeneous: bool = False
+    names: tuple[str, ...] = ()
 
     @abstractmethod
     def chances(self, h: int, state: State) -> list[Chance]:
         """What chance decides in this step, each by itself: values and probabilities."""
 
     @abstractmethod
-    def move(self, h: int, state: State, action: int, luck: tuple[Any, ...]) -> tuple[State, float, float]:
-        """Next state, reward and utility in [0, 1], given one value of each chance, and nothing else that is random."""
+    def move(self, h: int, state: State, action: int, luck: tuple[Any, ...]) -> tuple[State, float, Amount]:
+        """Next state, reward and utility in [0, 1], given one value of each chance, and nothing else that is random.
+
+        The utility is a number, or a tuple of one for each constraint.
+        """
 
     @abstractmethod
     def incumbent(self, h: int, state: State) -> Array:
@@ -56,33 +61,46 @@ class Rules(ABC):
 
 def listed(
     rules: Rules,
-    threshold: float,
+    threshold: Any,
     *,
-    least_total: float = 0.0,
+    slack: Any = None,
+    least_total: Any = 0.0,
     origin: Mapping[str, str | int | float] | None = None,
 ) -> LinearCMDP:
     """The rules as arrays: every state that moves lead to, with exact P, mean reward and mean utility.
 
     Where chance does not depend on what is done, the problem is exogenous and its task tells `move`. Features mark
-    `rules.after(state, action)`; where that is the pair itself they are one-hot and not built.
+    `rules.after(state, action)`; where that is the pair itself they are one-hot and not built. With several utilities
+    give lists of as many thresholds.
     """
+    return LinearCMDP(**tables(rules), threshold=threshold, slack=slack, least_total=least_total, origin=origin)
+
+
+def tables(rules: Rules) -> dict[str, Any]:
+    """What a `LinearCMDP` is made of, all but the limits."""
     index, moves = _explored(rules)
     H, S, A = rules.horizon, len(index), rules.num_actions
-    steps = 1 if rules.time_homogeneous else H
-    P, reward, utility = np.zeros((steps, S, A, S)), np.zeros((steps, S, A)), np.zeros((steps, S, A))
+    steps, m = 1 if rules.time_homogeneous else H, np.size(moves[0][6])
+    P, reward, utility = np.zeros((steps, S, A, S)), np.zeros((steps, S, A)), np.zeros((steps, S, A, m))
     for h, s, a, following, probability, r, u, _ in moves:
         P[h, s, a, following] += probability
         reward[h, s, a] += probability * r
-        utility[h, s, a] += probability * u
+        utility[h, s, a] += probability * np.asarray(u)
     exogenous = _exogenous(rules, index, moves, steps)
     P, reward, utility = (np.repeat(array, H // steps, axis=0) for array in (P, reward, utility))
-    incumbent = [[rules.incumbent(h, state) for state in index] for h in range(H)]
     P /= P.sum(axis=3, keepdims=True)  # products of probabilities sum to 1 up to rounding
-    return LinearCMDP(
-        P, reward, utility, phi=_features(rules, index), initial_state=index[rules.start], threshold=threshold,
-        safe_policy=incumbent, time_homogeneous=rules.time_homogeneous, least_total=least_total, origin=origin,
+    return {
+        "P": P,
+        "reward": reward,
+        "utility": utility[..., 0] if m == 1 else list(np.moveaxis(utility, -1, 0)),
+        "phi": _features(rules, index),
+        "initial_state": index[rules.start],
+        "safe_policy": [[rules.incumbent(h, state) for state in index] for h in range(H)],
+        "time_homogeneous": rules.time_homogeneous,
+        "names": rules.names,
+        "state_names": tuple(index),
         **exogenous,
-    )  # fmt: skip
+    }
 
 
 def _exogenous(rules: Rules, index: dict[State, int], moves: list[Moved], steps: int) -> dict[str, Any]:
@@ -92,7 +110,7 @@ def _exogenous(rules: Rules, index: dict[State, int], moves: list[Moved], steps:
         values.setdefault(chance_key(luck), luck)
     number = {name: i for i, name in enumerate(values)}
     shape = (steps, len(index), rules.num_actions, len(number))
-    next_states, rewards, utilities = np.full(shape, NOWHERE), np.zeros(shape), np.zeros(shape)
+    next_states, rewards, utilities = np.full(shape, NOWHERE), np.zeros(shape), np.zeros(shape + np.shape(moves[0][6]))
     law = np.zeros((shape[0], shape[1], shape[3]))
     for h, s, a, following, probability, r, u, luck in moves:
         i = number[chance_key(luck)]
