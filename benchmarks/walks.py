@@ -2,12 +2,14 @@
 
     python benchmarks/walks.py            # simulate, deploy live, Gymnasium: files / calls across files
     python benchmarks/walks.py --files    # and which files
+    python benchmarks/walks.py --calls    # and every such call: from where, to what, how often
 
 Counted by the interpreter's own profiler, warm, so that compiled code counts as the call that enters it.
 """
 
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import gymnasium as gym
@@ -20,23 +22,32 @@ HOME = str(Path(es.__file__).parent)
 
 def walked(action):
     """Files of the package that `action` passes, and calls between two of them."""
-    files, calls = set(), 0
+    files, calls = set(), Counter()
 
     def see(frame, event, _):
-        nonlocal calls
         if event != "call" or not frame.f_code.co_filename.startswith(HOME):
             return
         here, back = frame.f_code.co_filename, frame.f_back
         files.add(here)
-        calls += back is not None and back.f_code.co_filename != here and frame.f_code.co_name != "<module>"
+        if back is not None and back.f_code.co_filename != here and frame.f_code.co_name != "<module>":
+            calls[f"{named(back.f_code)} -> {named(frame.f_code)}"] += 1
 
     sys.setprofile(see)
     try:
         result = action()
     finally:
         sys.setprofile(None)
-    named = ", ".join(sorted(file.removeprefix(f"{HOME}/") for file in files)) if "--files" in sys.argv else ""
-    return result, f"{len(files)} files, {calls} calls across files{named and ': '}{named}"
+    said = f"{len(files)} files, {calls.total()} calls across files"
+    if "--files" in sys.argv:
+        said += f": {', '.join(sorted(file.removeprefix(f'{HOME}/') for file in files))}"
+    if "--calls" in sys.argv:
+        said += "".join(f"\n    {count:3} {call}" for call, count in calls.items()) + "\n"
+    return result, said
+
+
+def named(code):
+    """A function by its file and name."""
+    return f"{code.co_filename.removeprefix(f'{HOME}/')} {code.co_qualname}"
 
 
 def simulate():
@@ -80,7 +91,7 @@ def environment():
     problem = es.from_gymnasium(
         env, features=es.features.OneHot(), horizon=8, cost_limit=4.0, safe_policy=lambda h, s: np.eye(4)[0], slack=1.0
     )
-    agent = es.OPSE(problem.task, es.Constants.proposing())
+    agent = es.OPSE(problem.task, es.Constants.tuned(problem.task))
     es.run(problem, agent, 3)
     return [walked(lambda: es.run(problem, agent, 1))[1]]
 
