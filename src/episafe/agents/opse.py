@@ -113,19 +113,20 @@ class OPSE(Agent):
     @property
     def level_so_far(self) -> Level:
         """That of the constants, or "heuristic" where more was learned than they were calibrated for."""
-        return self._level_at(self.num_learned)
+        return self._level_after(0)
 
     @property
     def level_ahead(self) -> Level:
         """The same with one episode more."""
-        return self._level_at(self.num_learned + 1)
+        return self._level_after(1)
 
-    def _level_at(self, num_episodes: int) -> Level:
-        """The level up to this episode, counted from 1; a calibration is about runs of a length, without logs."""
+    def _level_after(self, num_more: int) -> Level:
+        """The level up to so many episodes more; a calibration is about runs of a length, without logs."""
         told = self.constants.calibrated_for
         if self.level != "calibrated" or told is None:
             return self.level
-        return "heuristic" if num_episodes > told.num_episodes or self.logs else "calibrated"
+        outside = self.logs or self.num_learned + num_more > told.num_episodes
+        return "heuristic" if outside else "calibrated"
 
     def _level_of_constants(self) -> Level:
         if self.task.unknown or self.variant != "text":
@@ -236,7 +237,7 @@ class OPSE(Agent):
     @property
     def learns_in_order(self) -> bool:
         """Only where the model itself is the certificate: others count deployments."""
-        return self.certificate is None and super().learns_in_order
+        return self.certificate is None and self.level == "theorem"
 
     @property
     def void(self) -> str:
@@ -251,7 +252,7 @@ class OPSE(Agent):
     @property
     def needs_names(self) -> bool:
         """Where the model is the certificate and of level theorem, or the certificate says so."""
-        return super().needs_names or bool(getattr(self.certificate, "needs_names", False))
+        return self.learns_in_order or bool(getattr(self.certificate, "needs_names", False))
 
     def expect(self, plan: Plan, deployment: int, component: int | None = None) -> None:
         """Tell the certificate of a deployment, of which nothing is known yet: by shares all may have acted."""

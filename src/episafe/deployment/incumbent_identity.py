@@ -52,14 +52,19 @@ class Incumbent:
 
     def sighted(self, report: tuple[Any, ...]) -> list[float | None]:
         """What it gives the actions of a report, at its states."""
-        probabilities = [self._probability(place) for place in self._task.places(*report)]
-        self.see(report, probabilities)
+        places = self._task.places(*report)
+        probabilities = [self._probability(place) for place in places]
+        self._see(places, probabilities)
         return probabilities
 
     def see(self, report: tuple[Any, ...], said: list[float | None]) -> None:
-        """Remember what a frame says of it, or some of it: those sightings whose number, hashed, is divisible by 2^n,
-        for the n with which there is room for all of them."""
-        for place, probability in zip(self._task.places(*report), said, strict=True):
+        """Remember what a frame says of it."""
+        self._see(self._task.places(*report), said)
+
+    def _see(self, places: list[Any], said: list[float | None]) -> None:
+        """Remember some sightings: those whose number, hashed, is divisible by 2^n, for the n with which there is room
+        for all of them."""
+        for place, probability in zip(places, said, strict=True):
             self._count += 1
             if probability is not None and self._is_taken(self._count):
                 self._sample.append((self._count, as_text(place), float(probability)))
@@ -130,9 +135,9 @@ class WatchedIncumbent(Incumbent):
 
     differs = ""
 
-    def see(self, report: tuple[Any, ...], said: list[float | None]) -> None:
-        """Compare what a frame says of it."""
-        for place, was in zip(self._task.places(*report), said, strict=True):
+    def _see(self, places: list[Any], said: list[float | None]) -> None:
+        """Compare them."""
+        for place, was in zip(places, said, strict=True):
             if was is not None and not self.differs:
                 self.differs = self._differs(place, float(was))
 

@@ -36,6 +36,15 @@ class Pending(NamedTuple):
     text: str
 
 
+class Entry(NamedTuple):
+    """A frame to be: its kind, plain values, arrays, and the lines of the trail that say the same."""
+
+    kind: Kind
+    notes: Mapping[str, Any]
+    arrays: Arrays | None = None
+    lines: Sequence[str] = ()
+
+
 class Part(Protocol):
     """What a checkpoint holds the state of."""
 
@@ -153,7 +162,12 @@ class Journal:
     def append(
         self, kind: Kind, notes: Mapping[str, Any], arrays: Arrays | None = None, lines: Sequence[str] = ()
     ) -> int:
-        """Add a frame, and the lines of the trail that say the same; both are on the disk after `sync`.
+        """`append_all` of one."""
+        return self.append_all([Entry(kind, notes, arrays, lines)])
+
+    def append_all(self, entries: Sequence[Entry]) -> int:
+        """Add frames, and the lines of the trail that say the same, all or none; on the disk after `sync` of the number
+        that this returns, that of the last.
 
         Events have a line that says what they say. Where somebody else has changed a file of the journal, an OSError
         says so, and nothing is added.
@@ -161,17 +175,17 @@ class Journal:
         self._head.look()
         with self._lines:
             self._file.look()
-        if kind in EVENTS:
-            lines = [self.trail.event(EVENTS[kind], notes)]
+        said = [[self.trail.event(EVENTS[one.kind], one.notes)] if one.kind in EVENTS else one.lines for one in entries]
         try:
-            number = self.log.append(kind, notes, arrays)
+            last = self.log.append_all([one[:3] for one in entries])
         except Gone as error:
-            self._bear_witness(error, lines)
+            self._bear_witness(error, [line for lines in said for line in lines])
             raise
-        first = self.trail.count - len(lines)
+        placed = [(last + 1 - len(said) + n, line) for n, lines in enumerate(said) for line in lines]
+        first = self.trail.count - len(placed)
         with self._lines:
-            self._pending += [Pending(number, first + n, line) for n, line in enumerate(lines)]
-        return number
+            self._pending += [Pending(frame, first + n, line) for n, (frame, line) in enumerate(placed)]
+        return last
 
     def sync(self, number: int | None = None) -> None:
         """Return when frame `number`, or all of them, is on the disk; its lines follow it, and survive this process."""

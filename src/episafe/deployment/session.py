@@ -20,7 +20,7 @@ from episafe.checks import as_index, as_reason
 from episafe.deployment.episode_export import export_episodes
 from episafe.deployment.frame_kinds import Kind
 from episafe.deployment.incumbent_identity import Incumbent
-from episafe.deployment.journal import Journal, Part
+from episafe.deployment.journal import Entry, Journal, Part
 from episafe.deployment.notices import NOBODY, Notices, Reported, tell
 from episafe.deployment.session_book import Book, Deployment, Status, Waiting, figures, now, proved
 from episafe.errors import InvalidEpisode, NotKept
@@ -70,8 +70,8 @@ class Session:
         self._newest: Any = None  # the agent's last plan that was deployed here
         self.last_plan: Any = None
         self._notices, self._untold = notices, list[Alarm]()  # alarms that nobody was told of yet
-        raised = [] if monitors is None else monitors.alarms  # by an earlier run that they watched
-        self.book.halted = halt_reason(raised)
+        if monitors is not None:  # who may have watched an earlier run
+            self.book.halted = halt_reason(monitors.alarms)
         self.broken = ""  # why nothing can be kept any more
         self._incumbent: Any = None  # the plan that is deployed while it is stopped
         self._lock, self._process = threading.RLock(), os.getpid()
@@ -214,10 +214,9 @@ class Session:
                 raise InvalidEpisode(f"episode {name!r} was reported before: nothing was changed")
             if name is not None and deployment is None and plan_id is None:
                 deployment = self.book.called.get(name)
-            named = deployment is not None
-            plan_id, deployment, report = self._matched(plan_id, deployment, report)
+            plan_id, deployment, report, named = self._matched(plan_id, deployment, report)
             name = self._name_of(deployment, name)
-            number = self._learn(report, plan_id, deployment, name, named or self.book.is_alone(deployment))
+            number = self._learn(report, plan_id, deployment, name, named)
         if self._sync == "each" and not self._is_kept(number):
             raise NotKept(f"{self.broken}: {AGAIN}")
         self._notices.report(Reported(deployment, plan_id, report, name))
@@ -539,14 +538,15 @@ class Session:
         """Write a deployment down; its id, and the number of its frame."""
         book, journal, when = self.book, self._journal, now()
         self._keep_candidates()
+        coin = {"id": book.started, "plan": plan.id, "component": component, "time": when}
+        entries = [Entry(Kind.DEPLOY, coin | ({"name": name} if name else {}))]
         if journal is not None and ((plan.id, plan.reason) != book.in_force or round is not None):
             notes = {**figures(self.agent, plan), "time": when, "round": round, "failed": plan.failed}
             notes |= {"proved": proved(self.agent, plan)} if notes["names"] else {}
             line = journal.trail.line(book.deployed(notes))
-            journal.append(Kind.PLAN, {**notes, "trail": journal.trail.head}, lines=[line])
+            entries.insert(0, Entry(Kind.PLAN, {**notes, "trail": journal.trail.head}, lines=(line,)))
+        written = 0 if journal is None else journal.append_all(entries)
         book.in_force = (plan.id, plan.reason)
-        coin = {"id": book.started, "plan": plan.id, "component": component, "time": when}
-        written = self._write(Kind.DEPLOY, coin | ({"name": name} if name else {}))
         number = book.deploy(plan.id, component, when, name)
         self._newest = self._newest if plan.id == HELD else plan
         self.agent.expect(plan, number, component)
@@ -557,21 +557,22 @@ class Session:
 
     def _matched(
         self, plan_id: Any, deployment: int | None, report: tuple[Any, ...]
-    ) -> tuple[int | None, int | None, tuple[Any, ...]]:
-        """Plan and deployment that a report is of, and the report with the component that acted."""
+    ) -> tuple[int | None, int | None, tuple[Any, ...], bool]:
+        """Plan and deployment that a report is of, the report with the component that acted, and whether it is sure
+        which deployment that is."""
         plan_id = None if plan_id is None else as_index("plan_id", plan_id, least=HELD)
         if deployment is None:
-            deployment = self._deployment_of(plan_id)
-            if deployment is None or not self.book.is_alone(deployment):
-                return plan_id, deployment, report
+            deployment, alone = self._deployment_of(plan_id)
+            if not alone:
+                return plan_id, deployment, report, False
         deployment = as_index("deployment", deployment)
         waiting = self._require_waiting(deployment)
         if plan_id not in (None, waiting.plan):
             raise InvalidEpisode(f"deployment {deployment} is of plan {waiting.plan}, not of plan {plan_id}")
-        return waiting.plan, deployment, self.agent.task.with_component(report, waiting.component)
+        return waiting.plan, deployment, self.agent.task.with_component(report, waiting.component), True
 
-    def _deployment_of(self, plan_id: int | None) -> int | None:
-        """The deployment that a report of a plan stands for; None if there is none.
+    def _deployment_of(self, plan_id: int | None) -> tuple[int | None, bool]:
+        """The deployment that a report of a plan stands for, None if there is none; and whether no other waits.
 
         By its plan alone a report is believed to be the only one of its deployment. The first one too many shows that
         they are not, and then those that are proved by deployments count no more that do not name theirs.
@@ -581,12 +582,13 @@ class Session:
         found = self.book.deployment_of(plan_id)
         if plan_id is not None and found is None and self.agent.learns_in_order:
             raise InvalidEpisode(f"plan {plan_id} has no deployment without a report: it would count twice")
-        if self.agent.needs_names and found is not None and not self.book.is_alone(found):
+        alone = self.book.is_alone(found)
+        if found is not None and not alone and self.agent.needs_names:
             raise InvalidEpisode(
                 f"several deployments of plan {plan_id} wait for their reports: say which one this is, by "
                 "learn(…, deployment=plan.deployment)"
             )
-        return None if self.book.repeats and self.agent.counts_deployments else found
+        return (None, False) if self.book.repeats and self.agent.counts_deployments else (found, alone)
 
     def _name_of(self, deployment: int | None, name: str | None) -> str | None:
         """What an episode is called: as its report says, else as its deployment does."""
@@ -606,9 +608,8 @@ class Session:
         """Learn a report and write it down; the number of its frame."""
         text = as_text(self.agent.task.report_values(*report))
         credited = None if deployment is None else plan_id  # beyond the deployments of a plan nothing is proved
-        with self._writing("a candidate was written"):
-            self._keep_candidates()
         with self._writing("a report was written"):
+            self._keep_candidates()
             try:
                 alarms = self.observe(None, self.agent.task.report_from(from_text(text)), credited, deployment, named)
             except InvalidEpisode:

@@ -151,8 +151,8 @@ class Book:
         if plan is None:
             return None
         of_plan = [number for number, waiting in self.waiting.items() if waiting.plan == plan]
-        untossed = (number for number in of_plan if self.waiting[number].component is None)
-        return next(untossed, of_plan[0] if of_plan else None)  # those with a coin are reported by their ids
+        is_tossed = {number: self.waiting[number].component is not None for number in of_plan}
+        return min(of_plan, key=is_tossed.__getitem__, default=None)  # those with a coin are reported by their ids
 
     def is_alone(self, deployment: int | None) -> bool:
         """Whether no other deployment of its plan waits, so that a report of the plan can only be of this one."""

@@ -117,6 +117,8 @@ class SoftmaxPlanner:
 
     def reach(self, num_episodes: int) -> None:
         """Plan with the constants of the epoch that holds so many episodes, whichever came before it."""
+        if self._constants.scope is None:  # for any number of episodes
+            return
         self._constants.refuse_outside_scope(self._task, num_episodes)
         if self.constants_now.reaching(num_episodes) is not self.constants_now:
             self.use(self._constants.reaching(num_episodes))

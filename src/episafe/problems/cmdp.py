@@ -137,15 +137,20 @@ class LinearCMDP:
         """
         components = getattr(policy, "components", (policy,))
         if components[0] is not policy:
-            values = np.array([np.append(*self.evaluate(component)) for component in components])
-            mixed = sum(weight * value for weight, value in zip(policy.weights, values, strict=True))
+            each = np.array([np.append(*self.evaluate(component)) for component in components])
+            mixed = sum(weight * value for weight, value in zip(policy.weights, each, strict=True))
             return float(mixed[0]), amount(mixed[1:])
-        task = self.task
-        table = as_table("policy", policy, task.reward.shape)
-        values = np.array(
-            [self._policy_values(task.reward, one.utility, table, task.initial_state) for one in task.constraints]
-        )
-        return float(values[0, 0]), amount(values[:, 1])
+        values = self._incumbent_values if policy is self.task.safe_policy else self._values(policy)
+        return values[0][0], amount([utility for _, utility in values])
+
+    def _values(self, policy: Any) -> list[tuple[float, float]]:
+        """V^r and V^u of each constraint."""
+        task, table = self.task, as_table("policy", policy, self.task.reward.shape)
+        return [self._policy_values(task.reward, one.utility, table, task.initial_state) for one in task.constraints]
+
+    @cached_property
+    def _incumbent_values(self) -> list[tuple[float, float]]:
+        return self._values(self.task.safe_policy)
 
     def _policy_values(self, reward: Array, utility: Array, table: Array, initial_state: int) -> tuple[float, float]:
         V_r, V_u = exact_answers.policy_values(self.P, reward, utility, table, initial_state)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -44,6 +45,7 @@ class EpisodicTask:
     report_length = 1  # an episode
     changes = False  # a plan is for any episode
     constraint: Any  # an es.Constraint, or a tuple of several
+    unknown: Sequence[str] = ()  # which of "reward" and "utility" it does not tell, so that they have to be learned
     outside: Mapping[Outside, tuple[Any, ...]] = MappingProxyType({})
     reading: Reading | None = None
     move: Move | None = None
@@ -66,12 +68,12 @@ class EpisodicTask:
         def utility_at(self, h: int, state: Any) -> Array:
             """u_h(state, ·), shape (A,), or (A, m)."""
 
-    @property
+    @cached_property
     def constraints(self) -> tuple[Any, ...]:
         """Every constraint, an es.Constraint each."""
         return self.constraint if isinstance(self.constraint, tuple) else (self.constraint,)
 
-    @property
+    @cached_property
     def num_constraints(self) -> int:
         """m."""
         return len(self.constraints)
@@ -90,28 +92,30 @@ class EpisodicTask:
             )
         return getattr(self.constraints[0], what)
 
-    @property
+    @cached_property
     def threshold(self) -> float:
         """b; a policy is safe if its expected total utility is at least b. An error where there are several."""
         b: float = self.only("threshold")
         return b
 
-    @property
+    @cached_property
     def slack(self) -> float | None:
         """ξ; None where it is not known. An error where there are several constraints."""
         xi: float | None = self.only("slack")
         return xi
 
-    @property
+    @cached_property
     def least_total(self) -> float:
         """What the total utility of every episode is at least. An error where there are several constraints."""
         least: float = self.only("least_total")
         return least
 
-    @property
+    @cached_property
     def limits(self) -> Amount:
         """b, or (m,) of them where there are several constraints: what bounds are held against."""
-        return amount([one.threshold for one in self.constraints])
+        b = np.array([one.threshold for one in self.constraints])
+        b.setflags(write=False)  # it is handed to many
+        return amount(b)
 
     @property
     def stated_utility(self) -> Amount:
@@ -134,12 +138,7 @@ class EpisodicTask:
             cut["move"] = move_of_constraint(self.move, c)
         return replace(self, constraint=replace(self.constraints[c], name=""), **cut)  # type: ignore[type-var]
 
-    @property
-    def unknown(self) -> tuple[str, ...]:
-        """Which of "reward" and "utility" the task does not tell, so that they have to be learned."""
-        return ()
-
-    @property
+    @cached_property
     def random_start(self) -> bool:
         """Whether the first step is a dummy one, whose transition is the start."""
         return START in self.outside
@@ -149,7 +148,7 @@ class EpisodicTask:
         """Whether an episode may end early, in an absorbing state."""
         return ENDED in self.outside
 
-    @property
+    @cached_property
     def is_exogenous(self) -> bool:
         """Whether only chance is unknown, does not depend on what is done, and is seen afterwards."""
         return self.move is not None
@@ -197,11 +196,12 @@ class EpisodicTask:
         reported = getattr(episode, f"total_{signal}")
         if reported is not None:
             return amount(np.asarray(reported, dtype=np.float64).reshape(-1))
-        observed = getattr(episode, SIGNALS[signal])
-        told = self.utility_at if signal == "utility" else self.reward_at
+        steps = getattr(episode, SIGNALS[signal])
+        if steps is None:
+            steps = self._told(signal, episode.states, episode.actions)
         total: Array = np.zeros(self._width(signal) or 1)
-        for h in range(self.horizon):
-            total += told(h, episode.states[h])[episode.actions[h]] if observed is None else observed[h]
+        for step in steps:
+            total += step
         return amount(total)
 
     def _width(self, signal: Signal) -> int | None:
@@ -350,6 +350,10 @@ class EpisodicTask:
         return None
 
     def _read_states(self, states: Any) -> Any:
+        raise NotImplementedError
+
+    def _told(self, signal: Signal, states: Any, actions: Any) -> Any:
+        """What the task tells of a signal at each step, (H,), or (H, m) utilities of several constraints."""
         raise NotImplementedError
 
     def _check_states(self, states: Any) -> None:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ from episafe.checks import (
 from episafe.errors import Infeasible, InvalidEpisode, InvalidProblem
 from episafe.gym.step_reader import Reading
 from episafe.problems.episodic_task import EpisodicTask, Outside
+from episafe.problems.episodic_task import Signal as Told
 from episafe.problems.policy import Policy, as_policy
 from episafe.problems.short_repr import short_repr, task_facts
 from episafe.problems.task import Task, as_constraints, constraints_of
@@ -127,8 +129,8 @@ class SampledTask(EpisodicTask):
         """Whether φ is one-hot, so that Gram matrices are diagonal counts."""
         return self.feature_function is None
 
-    @property
-    def unknown(self) -> tuple[str, ...]:
+    @cached_property
+    def unknown(self) -> tuple[str, ...]:  # type: ignore[override]
         """Which of "reward" and "utility" have to be learned."""
         functions = {"reward": self.reward_function, "utility": self.constraints[0].utility}  # all are told, or none
         return tuple(name for name, function in functions.items() if function is None)
@@ -170,21 +172,23 @@ class SampledTask(EpisodicTask):
 
     def reward_at(self, h: int, state: Any) -> Array:
         """r_h(state, ·), shape (A,); NaN where it is not known."""
-        return self._signal("reward", 0, self.reward_function, h, state)
+        return self._signal(0, self.reward_function, h, state)
 
     def utility_at(self, h: int, state: Any) -> Array:
         """u_h(state, ·), shape (A,), or (A, m) where there are several constraints; NaN where it is not known."""
-        rows = [
-            self._signal(f"utility{one.of}", 1 + c, one.utility, h, state) for c, one in enumerate(self.constraints)
-        ]
+        rows = [self._signal(1 + c, one.utility, h, state) for c, one in enumerate(self.constraints)]
         return rows[0] if len(rows) == 1 else np.stack(rows, axis=-1)
 
-    def _signal(self, name: str, g: int, function: Signal | None, h: int, state: Any) -> Array:
+    def _signal(self, g: int, function: Signal | None, h: int, state: Any) -> Array:
         if isinstance(state, Outside):
             return np.full(self.num_actions, self.outside[state][g])
         if function is None:
             return np.full(self.num_actions, np.nan)
-        return self._shaped(name, function(h, state), (self.num_actions,), state)
+        return self._shaped(self._signal_names[g], function(h, state), (self.num_actions,), state)
+
+    @cached_property
+    def _signal_names(self) -> tuple[str, ...]:
+        return ("reward", *(f"utility{one.of}" for one in self.constraints))
 
     @staticmethod
     def _shaped(name: str, value: Any, shape: tuple[int, ...], state: Any) -> Array:
@@ -212,6 +216,10 @@ class SampledTask(EpisodicTask):
         if self.reading is not None:
             self.reading.refuse_foreign(states)
         return states
+
+    def _told(self, signal: Told, states: Any, actions: Any) -> Any:
+        rows = self.utility_at if signal == "utility" else self.reward_at
+        return [rows(h, states[h])[actions[h]] for h in range(self.horizon)]
 
     def _check_states(self, states: Any) -> None:
         for h, state in enumerate(states[:-1]):

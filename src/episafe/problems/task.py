@@ -22,7 +22,7 @@ from episafe.checks import (
     as_whole_numbers,
 )
 from episafe.errors import Infeasible, InvalidProblem
-from episafe.problems.episodic_task import EpisodicTask
+from episafe.problems.episodic_task import EpisodicTask, Signal
 from episafe.problems.listed_move import ListedMove
 from episafe.problems.policy import Policy, TablePolicy, as_policy, as_table
 from episafe.types import Array, IntArray, Move, amount
@@ -204,7 +204,7 @@ class Task(EpisodicTask):
         """u_h(state, ·), shape (A,), or (A, m) where there are several constraints."""
         if len(self.constraints) > 1:
             return np.stack([one.utility[h, state] for one in self.constraints], axis=-1)
-        row: Array = self.utility[h, state]
+        row: Array = self.constraints[0].utility[h, state]
         return row
 
     def as_policy(self, given: Any) -> Policy:
@@ -246,6 +246,13 @@ class Task(EpisodicTask):
 
     def _read_states(self, states: Any) -> IntArray:
         return as_whole_numbers("states", states, self.horizon + 1, self.num_states)
+
+    def _told(self, signal: Signal, states: Any, actions: Any) -> Any:
+        at = np.arange(self.horizon), np.asarray(states)[:-1], np.asarray(actions)
+        if signal == "reward":
+            return self.reward[at]
+        several = [one.utility[at] for one in self.constraints]
+        return several[0] if len(several) == 1 else np.stack(several, axis=-1)
 
     def _told_numbers(self, policies: list[Policy]) -> list[Any]:
         phi, sizes = np.zeros(0) if self.phi is None else self.phi, np.array([self.num_states, self.initial_state])

@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,20 +78,29 @@ class Log:
         return self._at
 
     def append(self, kind: int, notes: Mapping[str, Any], arrays: Arrays | None = None) -> int:
-        """Add a frame, whole or not at all, and say its number. From now on it survives this process."""
+        """`append_all` of one."""
+        return self.append_all([(kind, notes, arrays)])
+
+    def append_all(self, frames: Sequence[tuple[int, Mapping[str, Any], Arrays | None]]) -> int:
+        """Add frames, all or none, and say the number of the last. From now on they survive this process."""
         self._same_process()
         with self._changed:
             self._usable()
             self._look()
             number, end, last = self._at
-            data, own = encode(number, kind, bytes.fromhex(last), notes, arrays)
+            own, parts = bytes.fromhex(last), []
+            for kind, notes, arrays in frames:
+                part, own = encode(number, kind, own, notes, arrays)
+                parts.append(part)
+                number += 1
+            data = b"".join(parts)
             try:
                 self._write(data)
-                self._at = (number + 1, end + len(data), own.hex())
+                self._at = (number, end + len(data), own.hex())
             except BaseException as error:
                 self._undo(error)
                 raise
-            return number
+            return number - 1
 
     def sync(self, number: int | None = None) -> None:
         """Return when frame `number`, or all that was appended, is on the disk, in a file that is still in its place.
