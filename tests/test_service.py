@@ -20,7 +20,7 @@ from episafe.errors import InvalidEpisode
 from episafe.service.app import Service
 from episafe.service.desk import Desk, Malformed
 from episafe.service.openapi import OPERATIONS, description
-from episafe.service.request_limits import BORNE, Bucket, Limits, read_json
+from episafe.service.request_limits import Bucket, Limits, read_json
 from episafe.service.server import serve
 
 CLIENTS = Path(__file__).parents[1] / "examples" / "clients"
@@ -37,8 +37,11 @@ def learner():
     return es.OPSE(cmdp.task, es.Constants.tuned(cmdp.task), certifier=es.certify.Observation())
 
 
+PATIENT = Limits(seconds=60.0)  # a busy machine compiles for longer than a client waits
+
+
 @contextmanager
-def answering(session, token="", limits=BORNE):
+def answering(session, token="", limits=PATIENT):
     """The address of a service on this session, for as long as it answers."""
     service = Service(Desk(session), token, limits)
     server = uvicorn.Server(uvicorn.Config(service.app, port=0, log_level="error", lifespan="on"))

@@ -215,7 +215,7 @@ class EpisodicTask:
 
     def component(self, plan: Plan, index: int) -> Any:
         """What acts where the coin of a plan fell so."""
-        return plan.policy.components[index]
+        return plan.policy.component(index)
 
     def report_values(self, episode: Episode) -> list[Any]:
         """An episode as a journal keeps it; `report_from` gives it back."""

@@ -56,6 +56,10 @@ class Policy(Protocol):
         """Which component acts in the next episode, and what acts; a plain policy gives (0, itself), without a coin."""
         return 0, self
 
+    def component(self, index: int) -> "Policy":
+        """What acts where the coin fell so, as `draw` gives it."""
+        return self
+
     def save(self, path: str | Path, certificate: Mapping[str, Any] | None = None) -> None:
         """Write it as JSON, atomically; docs/policies.md has the schema, and `es.load_policy` reads it.
 
@@ -164,8 +168,12 @@ class MixturePolicy(Policy):
         """Toss the coin: the index of a component and that policy, under its name."""
         above = np.cumsum(self.weights) > rng.random()
         index = int(np.argmax(above)) if above.any() else len(self.components) - 1
+        return index, self.component(index)
+
+    def component(self, index: int) -> Component:
+        """A component under its name."""
         acting = self.components[index]
-        return index, Component(getattr(acting, "policy", acting), self.names[index])
+        return Component(getattr(acting, "policy", acting), self.names[index])
 
     def probabilities(self, h: int, state: Any) -> Array:
         """Not to be had: a component acts for a whole episode."""
