@@ -563,9 +563,10 @@ class Session:
         plan_id = None if plan_id is None else as_index("plan_id", plan_id, least=HELD)
         if deployment is None:
             deployment, alone = self._deployment_of(plan_id)
-            if not alone:
+            if deployment is None or not alone:
                 return plan_id, deployment, report, False
-        deployment = as_index("deployment", deployment)
+        else:
+            deployment = as_index("deployment", deployment)
         waiting = self._require_waiting(deployment)
         if plan_id not in (None, waiting.plan):
             raise InvalidEpisode(f"deployment {deployment} is of plan {waiting.plan}, not of plan {plan_id}")
@@ -629,6 +630,8 @@ class Session:
 
     def _heed(self, alarms: list[Alarm]) -> None:
         """Write down what the monitors say, and halt if they ask for it."""
+        if not alarms:
+            return
         asked = halt_reason(alarms)
         halts = bool(asked) and not self.book.halted
         self.book.halted = self.book.halted or asked  # obeyed at once, whatever becomes of the disk

@@ -135,22 +135,28 @@ class LinearCMDP:
 
         V^u is a number, or an array (m,) where there are several constraints.
         """
+        values = self._values(policy)
+        return float(values[0]), amount(values[1:].copy())
+
+    def _values(self, policy: Any) -> Array:
+        """V^r, and V^u of each constraint, (1 + m,)."""
+        if policy is self.task.safe_policy:
+            return self._incumbent_values
         components = getattr(policy, "components", (policy,))
         if components[0] is not policy:
-            each = np.array([np.append(*self.evaluate(component)) for component in components])
-            mixed = sum(weight * value for weight, value in zip(policy.weights, each, strict=True))
-            return float(mixed[0]), amount(mixed[1:])
-        values = self._incumbent_values if policy is self.task.safe_policy else self._values(policy)
-        return values[0][0], amount([utility for _, utility in values])
-
-    def _values(self, policy: Any) -> list[tuple[float, float]]:
-        """V^r and V^u of each constraint."""
-        task, table = self.task, as_table("policy", policy, self.task.reward.shape)
-        return [self._policy_values(task.reward, one.utility, table, task.initial_state) for one in task.constraints]
+            weighted = zip(policy.weights, components, strict=True)
+            mixed: Array = np.add.reduce([weight * self._values(component) for weight, component in weighted])
+            return mixed
+        return self._table_values(as_table("policy", policy, self.task.reward.shape))
 
     @cached_property
-    def _incumbent_values(self) -> list[tuple[float, float]]:
-        return self._values(self.task.safe_policy)
+    def _incumbent_values(self) -> Array:
+        return self._table_values(self.task.safe_policy.table())
+
+    def _table_values(self, table: Array) -> Array:
+        task = self.task
+        each = [self._policy_values(task.reward, one.utility, table, task.initial_state) for one in task.constraints]
+        return np.array([each[0][0], *(utility for _, utility in each)])
 
     def _policy_values(self, reward: Array, utility: Array, table: Array, initial_state: int) -> tuple[float, float]:
         V_r, V_u = exact_answers.policy_values(self.P, reward, utility, table, initial_state)

@@ -56,8 +56,7 @@ def plain_loop(
             alarms = session.observe(plan, played.report, plan.id)
             if tape is not None:
                 tape.note(k, played.report, log_dets(session.agent), played.atom)
-            asked = halt_reason(alarms)
-            if asked and not session.stopped:
+            if alarms and (asked := halt_reason(alarms)) and not session.stopped:
                 session.halt(asked)
                 columns.halts[k] = asked
         yield batch[-1] + 1

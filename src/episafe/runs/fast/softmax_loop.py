@@ -41,9 +41,9 @@ class SoftmaxLoop:
 
     def __init__(self, world: Any, agent: Any, trace: Trace | None = None) -> None:
         cmdp, task, luck = world.problem, world.problem.task, world.luck
-        self._agent, self._regression, self._streams = agent, agent.planner.regression, (luck.choices, luck.transitions)
+        self._agent, self._planner, self._streams = agent, agent.learner, (luck.choices, luck.transitions)
         self._trace = NO_TRACE if trace is None else trace
-        self._world = KnownWorld(cmdp.P, world.kernel, task.reward, task.utility, task.initial_state)
+        self._world = KnownWorld(cmdp.P, world.kernel, task.reward, task.constraint.utility, task.initial_state)
         # Every() is growth below zero: the information never shrinks
         self._growth = getattr(agent.replan, "growth", -math.inf)
         plan = agent.plan()
@@ -60,7 +60,7 @@ class SoftmaxLoop:
 
     def advance(self, columns: Columns, start: int, stop: int) -> None:
         """Run episodes `start` to `stop`, filling their rows."""
-        regression, planner, k = self._regression, self._agent.planner, start
+        planner, regression, k = self._planner, self._planner.regression, start
         while k < stop:
             if regression.is_full():
                 regression.enlarge()
