@@ -23,7 +23,7 @@ from episafe.storage.regular_files import open_regular, read_regular
 def test_pipes_devices_folders_and_gigabytes_are_refused_by_name_in_the_place_of_every_file(tmp_path):
     """Each in the place of each file by each reader, in a process with 400 MiB to spare."""
     script = Path(__file__).with_name("unreadable.py")
-    done = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(rows) > 150
