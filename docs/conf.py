@@ -16,7 +16,7 @@ html_show_sphinx = False
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4
 autodoc_typehints, autodoc_member_order = "none", "bysource"
-napoleon_numpy_docstring, napoleon_use_ivar = False, True
+napoleon_numpy_docstring, napoleon_use_ivar, napoleon_attr_annotations = False, True, False
 suppress_warnings = [
     "myst.xref_missing",
     "toc.not_included",

@@ -283,10 +283,13 @@ def test_verdict_counts_in_plain_words():
     )
     assert sentences[2].endswith("incumbent acted in every episode.")
     safe, unsafe = findings.safe_and_unsafe(summaries)
-    assert safe[0] == "OPSE-LCMDP (0 of 150 episodes, 3 runs; at most 70.8 % of such runs, 95 % interval)"
-    assert (
-        unsafe[1] == "Uniform policy (100 % of episodes, in 3 of 3 runs; 29.2 % to 100 % of such runs, 95 % interval)"
-    )
+    assert safe == [
+        "OPSE-LCMDP, DOPE (each 0 of 150 episodes, 3 runs; with 95 % confidence at most 70.8 % of such runs violate)"
+    ]
+    assert unsafe == [
+        "Ghosh et al. 2024, Uniform policy (each 100 % of episodes, in 3 of 3 runs; with 95 % confidence 29.2 % to "
+        "100 % of such runs violate)"
+    ]
 
 
 def test_regrets_are_ranked_where_the_runs_suffice():

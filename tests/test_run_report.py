@@ -64,7 +64,7 @@ def test_the_three_facts_of_an_exact_run():
     assert gained(made)["headline"] == "+95.5 % reward"  # the last tenth has 1.91 to 2.0 on average
     assert "47.7 % of the way to the optimum 3" in gained(made)["said"]
     assert kept(made)["headline"] == "✓ 0 of 100 episodes below the threshold"
-    assert who_acted(made)["headline"] == "incumbent acted in 10 %"
+    assert who_acted(made)["headline"] == "Incumbent acted in 10 %"
     unsafe = replace(made, threshold=3.5)
     assert kept(unsafe) | {"said": ""} == {
         "headline": "✗ 50 of 100 episodes below the threshold", "said": "", "css": "unsafe",
@@ -74,7 +74,7 @@ def test_the_three_facts_of_an_exact_run():
 def test_an_observed_run_is_never_called_safe_and_noise_no_gain():
     rng = np.random.default_rng(0)
     made = replace(record(values=False), reward_totals=rng.random(100), utility_totals=rng.random(100) + 3)
-    assert gained(made)["headline"] == "reward: no difference seen"
+    assert gained(made)["headline"] == "Reward: no difference seen"
     assert "✓" not in kept(made)["headline"] and "Observed" in kept(made)["said"]
     below = replace(made, utility_totals=rng.random(100))
     assert kept(below)["css"] == "unsafe"
@@ -119,7 +119,7 @@ def test_a_live_journal_is_a_record_of_its_deployments(lived, tmp_path):
     assert (made.sources[50:] == "safe").all() and made.threshold == es.make("streaming", seed=2).task.threshold
     page = write_report(folder).read_text()
     for words in ("2 of 60 deployments have no report yet", "Halted after deployment 50: a person said so",
-                  "alarm, or halt by a person", "incumbent acted in", "What changed"):  # fmt: skip
+                  "alarm, or halt by a person", "Incumbent acted in", "What changed"):  # fmt: skip
         assert words in page
 
 
@@ -212,3 +212,22 @@ def test_every_constraint_has_its_picture_and_its_fact():
     assert [level.y for level in utility_picture(by_constraint(made)[1], []).levels] == [3.0, 2.4]
     late, lost = map(kept, by_constraint(made))
     assert (late["css"], lost["css"]) == ("safe", "unsafe") and lost["said"].startswith("lost. Smallest")
+
+
+def test_a_run_with_several_constraints_is_kept_and_reported(tmp_path):
+    """Settings have names of constraints in them, which are no bare keys of TOML; violations are summed."""
+    cmdp = es.make("tabular", num_constraints=2)
+    agent = es.OPSE(cmdp.task, es.Constants.proposing(), certifier=es.certify.Observation())
+    made = es.run(cmdp, agent, 30, folder=tmp_path / "run")
+    assert es.Record.load(tmp_path / "run").settings == made.settings
+    page = write_report(tmp_path / "run").read_text()
+    assert (
+        page.count("0 of 30 episodes below the threshold") == 2 and "Utility, which must be kept: constraint 1" in page
+    )
+
+
+def test_only_states_of_which_something_is_known_are_rows_of_a_map():
+    episodes = [([0, 1], [0]), ([0, 2], [1])] * 6 + [([3, 1], [1])]
+    table = np.full((1, 4, 2), 0.5)
+    change, states = observed_change(episodes, [False] * 13, table)
+    assert states == ["0"] and change.shape == (1, 1, 2)

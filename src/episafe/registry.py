@@ -236,7 +236,7 @@ REGISTRY: dict[str, Entry] = {
     "dope": Entry(
         "DOPE (Bura et al. 2022): tabular, optimistic kernel and reward, pessimistic utility",
         "DOPE",
-        "#009E73",
+        "#CC79A7",
         "dashdot",
         story="solves the optimistic-pessimistic problem of Bura et al. 2022 over a box of transition kernels, "
         "without features; it deploys the incumbent while that problem is infeasible.",
@@ -350,7 +350,7 @@ REGISTRY: dict[str, Entry] = {
     "uniform": Entry(
         "every action alike",
         "Uniform policy",
-        "#6B6B6B",
+        "#8B4513",
         "dot",
         story="takes every action with equal probability and learns nothing.",
         mdp=Build("episafe.agents.fixed:Fixed", (), lambda _: {"policy": "uniform"}),
@@ -380,7 +380,7 @@ REGISTRY: dict[str, Entry] = {
     "oplb": Entry(
         "OPLB (Pacchiano et al. 2021), from memory: listed arms only, told the incumbent's exact utility",
         "OPLB",
-        "#009E73",
+        "#CC79A7",
         "dashdot",
         story="(Pacchiano et al. 2021) is told the incumbent’s exact utility, which the others are not, and learns "
         "only what is orthogonal to it. From memory of the paper: likely, not checked against its text.",
@@ -424,7 +424,7 @@ REGISTRY: dict[str, Entry] = {
     "incumbent": Entry(
         "the safe policy for ever",
         "Incumbent",
-        "#CC79A7",
+        "#6B6B6B",
         "longdash",
         story="deploys the policy known to be safe for ever and learns nothing.",
         proved="zero",

@@ -2,7 +2,9 @@
 
 import json
 import math
+import re
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,7 @@ SOURCES = {
     "fixed": "a fixed policy, which nobody checks",
 }
 LEVELS = {
-    "theorem": "proved: holds with the stated probability if the stated assumptions are true",
+    "theorem": "proved to hold with the stated probability if the stated assumptions are true",
     "calibrated": "validated by simulation on a stated family of problems",
     "heuristic": "observed to work, and not proved",
 }
@@ -41,8 +43,14 @@ HEADER = (
     "from episode", "time", "plan", "deployed", "plans alike", "lower bound", "above threshold by", "episodes known",
     "because",
 )  # fmt: skip
-EVENTS = {"fault": "something went wrong", "halt": "exploring was stopped", "resume": "exploring goes on"}
+EVENTS = {
+    "fault": "something went wrong", "halt": "exploring was stopped", "resume": "exploring goes on",
+    "close": "closed in good order", "abandon": "a deployment that will never be reported",
+    "candidate": "a candidate comes on trial", "promote": "another policy becomes the fallback",
+    "change": "settings or versions changed", "withdraw": "a trial was ended", "lost": "what a repair could not keep",
+}  # fmt: skip
 NARROW = ("from", "time", "plan", "deployed", "alike", "bound", "margin", "known", "because")  # for a terminal
+TIME = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?\+00:00")
 WORDS = ("time", "deployed", "because")  # columns of words; the others hold numbers
 
 
@@ -60,7 +68,7 @@ def sections(found: dict[str, Any], lines: list[str], most: int = SHOWN) -> list
         ("Verdict", _verdict(found), []),
         ("At which level", _level(found, deployed), []),
         ("Reports", _reports(found), []),
-        ("What went wrong while it ran", faults or ["Nothing was recorded."], []),
+        ("What went wrong or was stopped while it ran", faults or ["Nothing was recorded."], []),
         ("What was verified", _verified(found), []),
         ("What this cannot show", [f"{text}." for text in CANNOT_SHOW], []),
         ("What was deployed, and why it was allowed", _deployed(deployed, len(changes), most), _ends(changes, most)),
@@ -115,11 +123,11 @@ def _bounds(count: int) -> str:
 def _verified(found: dict[str, Any]) -> list[str]:
     if found["damage"]:
         return ["Not all of it: see the verdict."]
-    said = [f"{found['lines']} lines of the audit trail, each with the hash of the one before it."]
+    said = [f"{found['lines']:,} lines of the audit trail, each with the hash of the one before it."]
     if found["recomputed"]:
         said.append(
-            f"{found['recomputed']} certificates (source, λ, bound, log-determinants, hash of the state), made again "
-            f"by a new agent from the {found['episodes']} recorded episodes."
+            f"{found['recomputed']:,} certificates (source, λ, bound, log-determinants, hash of the state), made again "
+            f"by a new agent from the {found['episodes']:,} recorded episodes."
         )
     if found["replaced"]:
         said.append(
@@ -198,11 +206,28 @@ def _row(line: dict[str, Any]) -> list[str]:
     what = SOURCES.get(line["source"], str(line["source"]))
     weights = line.get("weights") or [1]
     if weights[0] < 1:
-        what += f", in a mixture with weights {', '.join(f'{weight:.4g}' for weight in weights if weight)}"
+        what += f", in a mixture with weights {_weights(weights, line.get('names') or [])}"
     bounds = [_written(line[name], form) for name, form in BOUNDS.items()]
-    said = [str(line.get(name) or "–") for name in ("time", "reason")]
+    said = [_when(line), str(line.get("reason") or "–")]
     episode = f"{line['episode'] + 1:,}"
     return [episode, said[0], f"{line['plan']:,}", what, "1", *bounds, f"{line['learned']:,}", said[1]]
+
+
+def _weights(weights: Sequence[float], names: Sequence[str]) -> str:
+    """The weights of a mixture, each with its policy's name where the trail has it."""
+    named = [*names, *[""] * (len(weights) - len(names))]
+    return ", ".join(
+        f"{weight:.4g}{f' for {name}' if name else ''}" for weight, name in zip(weights, named, strict=False) if weight
+    )
+
+
+def _when(line: dict[str, Any]) -> str:
+    """The time of a line, to the second, as a person writes it; as it is where it is no time."""
+    return _to_the_second(str(line.get("time") or "–"))
+
+
+def _to_the_second(said: str) -> str:
+    return TIME.sub(r"\1 \2 UTC", said)
 
 
 def _numbers(value: Any) -> Array:
@@ -216,7 +241,7 @@ def _written(value: Any, form: str) -> str:
 
 def _event(line: dict[str, Any]) -> list[str]:
     what = EVENTS.get(line["event"], str(line["event"]))
-    return ["–", str(line.get("time") or "–"), "–", what, "–", "–", "–", "–", str(line.get("reason") or "–")]
+    return ["–", _when(line), "–", what, "–", "–", "–", "–", str(line.get("reason") or "–")]
 
 
 def _level(found: dict[str, Any], deployed: list[dict[str, Any]]) -> list[str]:
@@ -234,11 +259,11 @@ def _reports(found: dict[str, Any]) -> list[str]:
     if found["format"] == 1:
         return ["They were not counted: only the trail of a journal of format 1 is read."]
     missing = sum(found["missing"].values())
-    said = [f"{found['episodes']} episodes were reported."]
+    said = [f"{found['episodes']:,} episodes were reported."]
     if found["kind"] == "run":
         return [*said, "It was a simulation: nothing can be missing."]
-    oldest = f"; the oldest is of {found['oldest_missing']}" if missing else ""
-    return [*said, f"{missing} deployments were never reported{oldest}."]
+    oldest = f"; the oldest is of {_to_the_second(found['oldest_missing'])}" if missing else ""
+    return [*said, f"{missing:,} deployments were never reported{oldest}."]
 
 
 def _table(rows: Rows) -> list[list[str]]:

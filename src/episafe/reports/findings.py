@@ -1,6 +1,6 @@
 """What the numbers say, in plain words. Every sentence here is made from summaries; none is made up."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from episafe.reports.labels import in_rounds, label, name, place_title, replanning
 from episafe.reports.metrics import Summary
@@ -31,7 +31,8 @@ READING = {
     "regret falls, even below zero. Low regret with violations is therefore no success.",
     "Violation": "The hard one: the sum over episodes of max{b − V, 0}, where V is the exact utility of the deployed "
     "policy and b the threshold; a safe episode never makes up for an unsafe one. The table also lists the "
-    "cancelling one, max{Σ(b − V), 0}, where it does. An episode counts as violating if b − V is above "
+    "cancelling one, max{Σ(b − V), 0}, where it does. Of several constraints it is the sum. An episode counts as "
+    "violating if b − V is above "
     f"{ROUNDING:g}, which only sets rounding aside.",
     "Incumbent acted": "Episodes in which the policy that the agent was given as safe acted: alone, or drawn "
     "by the coin of a mixture of which it is a component. An agent of whose episodes all are the incumbent’s is safe, "
@@ -43,28 +44,36 @@ READING = {
 
 
 def safe_and_unsafe(summaries: Sequence[Summary]) -> tuple[list[str], list[str]]:
-    """Agents without a violating episode, and agents with one, each with its counts over all problems."""
-    safe, unsafe = [], []
+    """Agents without a violating episode, and agents with one, each with its counts over all problems; those with the
+    same counts together."""
+    safe, unsafe = dict[str, list[str]](), dict[str, list[str]]()
     for agent in dict.fromkeys(summary.group.agent for summary in summaries):
         rows = [summary for summary in summaries if summary.group.agent == agent]
-        runs = sum(row.num_runs for row in rows)
-        episodes = sum(row.num_runs * row.num_episodes for row in rows)
-        violating = sum(row.total_violating_episodes for row in rows)
-        if violating:
-            in_runs = sum(row.violating_runs for row in rows)
-            said = f"{share(violating, episodes)} of episodes, in {in_runs} of {runs} runs{_rate(in_runs, runs)}"
-            unsafe.append(in_rounds(f"{name(agent)} ({said})", rows))
-        else:
-            said = f"0 of {episodes:,} episodes, {plural(runs, 'run')}{_rate(0, runs)}"
-            safe.append(in_rounds(f"{name(agent)} ({said})", rows))
-    return safe, unsafe
+        alike = unsafe if any(row.total_violating_episodes for row in rows) else safe
+        alike.setdefault(in_rounds(_counts(rows), rows), []).append(name(agent))
+    return _together(safe), _together(unsafe)
+
+
+def _counts(rows: Sequence[Summary]) -> str:
+    """How many episodes and runs of one agent violated, and what that says of all such runs."""
+    runs = sum(row.num_runs for row in rows)
+    episodes = sum(row.num_runs * row.num_episodes for row in rows)
+    violating = sum(row.total_violating_episodes for row in rows)
+    in_runs = sum(row.violating_runs for row in rows)
+    if violating:
+        return f"{share(violating, episodes)} of episodes, in {in_runs} of {runs} runs{_rate(in_runs, runs)}"
+    return f"0 of {episodes:,} episodes, {plural(runs, 'run')}{_rate(0, runs)}"
+
+
+def _together(said: Mapping[str, Sequence[str]]) -> list[str]:
+    return [f"{', '.join(names)} ({'each ' if len(names) > 1 else ''}{counts})" for counts, names in said.items()]
 
 
 def _rate(num_violating: int, num_runs: int) -> str:
     """What so many runs say of all such runs."""
     low, high = rate_interval(num_violating, num_runs)
     bounds = f"at most {share(high, 1)}" if num_violating == 0 else f"{share(low, 1)} to {share(high, 1)}"
-    return f"; {bounds} of such runs, 95 % interval"
+    return f"; with 95 % confidence {bounds} of such runs violate"
 
 
 def caveat(summaries: Sequence[Summary]) -> str:

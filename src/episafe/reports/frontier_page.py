@@ -88,6 +88,7 @@ def to_html(points: Sequence[Point], winners: Sequence[Point]) -> str:
         levels=", ".join(dict.fromkeys(point["level"] for point in points)),
         headings=HEADINGS,
         rows=[_row(winner) for winner in winners],
+        none_left=_without_row(points, winners),
         charts=drawn,
         entries=pictures(points, _envs(points)[0])[0].legend,
     )
@@ -95,6 +96,16 @@ def to_html(points: Sequence[Point], winners: Sequence[Point]) -> str:
 
 def _envs(points: Sequence[Point]) -> list[str]:
     return list(dict.fromkeys(point["env"] for point in points))
+
+
+def _without_row(points: Sequence[Point], winners: Sequence[Point]) -> list[str]:
+    """Who has no row where, because every setting violated."""
+    left: dict[str, list[str]] = {}
+    picked = {(one["env"], one["agent"]) for one in winners}
+    for env, agent in dict.fromkeys((point["env"], point["agent"]) for point in points):
+        if (env, agent) not in picked:
+            left.setdefault(label(agent), []).append(env)
+    return [f"{agent}: every setting violates on {', '.join(envs)}." for agent, envs in left.items()]
 
 
 def _row(one: Point) -> list[str]:

@@ -123,7 +123,7 @@ def curves(records: Iterable[Record]) -> list[Curves]:
         Curves(
             rounds=is_bandit(runs[0].settings),
             regret=_curve(runs, Record.regret, least=-math.inf if _violates(runs) else 0.0),
-            violation=_curve(runs, Record.violation, least=0.0),
+            violation=_curve(runs, _violation, least=0.0),
             incumbent_episodes=_curve(runs, _incumbent_episodes, least=0.0, most=1.0),
         )
         for runs in grouped(records).values()
@@ -140,8 +140,8 @@ def _summary(group: Group, runs: Sequence[Record]) -> Summary:
         num_runs=len(runs),
         num_episodes=num_episodes,
         regret=Interval.over([run.regret()[-1] for run in cut]),
-        violation=Interval.over([run.violation()[-1] for run in cut]),
-        cancelling_violation=Interval.over([run.cancelling_violation()[-1] for run in cut]),
+        violation=Interval.over([_violation(run)[-1] for run in cut]),
+        cancelling_violation=Interval.over([np.sum(run.cancelling_violation()[-1]) for run in cut]),
         violating_episodes=Interval.over(violating),
         worst_violation=Interval.over(worst),
         incumbent_episodes=Interval.over([run.incumbent_acted().sum() for run in cut]),
@@ -184,6 +184,12 @@ def _curve(runs: Sequence[Record], quantity: Quantity, least: float = -math.inf,
 def _incumbent_episodes(run: Record) -> IntArray:
     """Episodes so far in which the incumbent acted."""
     return np.cumsum(run.incumbent_acted(), dtype=np.int64)
+
+
+def _violation(run: Record) -> Array:
+    """The hard violation so far; with several constraints their sum."""
+    found: Array = run.violation().reshape(len(run.sources), -1).sum(axis=1)
+    return found
 
 
 def _violates(runs: Sequence[Record]) -> bool:

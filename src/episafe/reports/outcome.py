@@ -9,11 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from episafe.reports.paper_figures import save
+from episafe.reports.pictures import BLUE, GREEN, GREY, RED
 from episafe.runs.record import Record
 from episafe.types import Array
 
 NUM_BLOCKS = 12  # of a run without exact values: each is drawn as a mean with its interval
-BLUE, GREEN, RED, GREY = "#0072B2", "#009E73", "#D55E00", "#555555"
 
 
 @dataclass(frozen=True, eq=False)

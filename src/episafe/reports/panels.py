@@ -19,7 +19,7 @@ UNSEEN = 50.0  # a violation this many times smaller than the end of the axis lo
 NUM_TICKS = 5  # at most, on a linear axis: their step is then wider than the foot, so that none is below a zero line
 DECADES = 2  # below the largest value that are told apart on a logarithmic axis
 MARGIN = 0.06  # of the axis, left free at either end
-FOOT = 0.17  # of the axis, left free below 0 for a remark
+FOOT, MORE_FOOT = 0.17, 0.08  # of the axis, left free below 0 for a remark, and for each further line of it
 REMARK_WIDTH, REMARK_LINES = 46, 3  # characters a line, lines: what fits at the foot of a panel
 
 
@@ -175,11 +175,11 @@ def _regret(lines: tuple[Line, ...], rounds: bool) -> Panel:
 
 def _violation(lines: tuple[Line, ...], rounds: bool) -> Panel:
     inside, beyond = _beyond(lines, rounds)
-    axis = _axis(inside, rounds, FOOT)
     high = max(map(_magnitude, inside), default=0.0)
     small = [line for line in lines if not _is_zero(line) and UNSEEN * _magnitude(line) < high and not rounds]
     seen = [f"{line.label} ends at {number(float(line.curve.mean[-1]))}, not 0" for line in small]
     remark = (*_zeros(lines), *seen, *beyond)[:REMARK_LINES]
+    axis = _axis(inside, rounds, FOOT + MORE_FOOT * max(len(remark) - 1, 0))
     return Panel("Violation, total (hard)", "utility", lines, axis, rounds, remark)
 
 

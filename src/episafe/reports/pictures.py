@@ -319,7 +319,7 @@ class Note:
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """A map of numbers from −1 to 1: blue above zero, orange below, empty where nothing is known.
+    """A map of numbers from −1 to 1: blue above zero, grey below, empty where nothing is known.
 
     Attributes:
         values: (rows, columns); row i is drawn from i to i + 1, column j likewise.
@@ -339,7 +339,7 @@ class Cells:
             value = float(self.values[i, j])
             left, right = box.across(np.array([j, j + 1.0]))
             top, bottom = sorted(box.down(np.array([i, i + 1.0])))
-            colour = ink(BLUE if value >= 0 else RED)
+            colour = ink(BLUE if value >= 0 else GREY)
             drawn.append(cell.format(left, top, right, bottom, left, colour, abs(value), self.names[i][j]))
         return Markup("").join(drawn)
 
@@ -351,7 +351,7 @@ class Cells:
         """An image."""
         from matplotlib.colors import LinearSegmentedColormap
 
-        colours = LinearSegmentedColormap.from_list("change", [RED, "white", BLUE])
+        colours = LinearSegmentedColormap.from_list("change", [GREY, "white", BLUE])
         rows, columns = self.values.shape
         axes.pcolormesh(np.arange(columns + 1), np.arange(rows + 1), self.values, cmap=colours, vmin=-1, vmax=1)
 

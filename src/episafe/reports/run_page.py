@@ -12,13 +12,23 @@ from episafe.reports.findings import plural, share
 from episafe.reports.labels import name
 from episafe.reports.page_frame import render
 from episafe.reports.pictures import Picture
-from episafe.reports.run_pictures import LAST, acting_shares, by_constraint, incumbent_values, pictures, totals, unit
+from episafe.reports.run_pictures import (
+    LAST,
+    MORE_OR_LESS,
+    acting_shares,
+    by_constraint,
+    incumbent_values,
+    pictures,
+    totals,
+    unit,
+)
 from episafe.reports.tables import number
 from episafe.runs.record import Record
 from episafe.stats import normal_interval
 from episafe.types import Array
 
 MOST_RUNS = 12  # on one page
+MOST_RISE = 5  # times the incumbent's reward that a rise is told as a share of it: beyond, the share says nothing
 SAFE_MEANS = "What must be kept is the expected utility of what is deployed, whatever a single episode brings."
 SHOWN = (
     "env", "variant", "options", "agent", "level", "statement", "delta", "constants", "replan", "seed", "run_seed",
@@ -61,13 +71,20 @@ def _section(run: Run) -> dict[str, Any]:
     record = run.record
     return {
         "title": run.title,
-        "sub": f"{name(str(record.settings.get('agent', 'agent')))}, {plural(len(record.sources), unit(record))}",
+        "sub": _made_by(record),
         "facts": [gained(record), *map(kept, by_constraint(record)), who_acted(record)],
         "notes": [*run.notes, *(f"Halted after {unit(record)} {k + 1:,}: {why}" for k, why in run.halts)],
         "pictures": list(pictures(record, run.halts).items()),
         "changes": run.changes,
+        "changes_key": MORE_OR_LESS,
         "settings": [(key.replace("_", " "), str(record.settings[key])) for key in SHOWN if record.settings.get(key)],
     }
+
+
+def _made_by(record: Record) -> str:
+    """Who acted where, and for how long."""
+    agent, where = name(str(record.settings.get("agent", "agent"))), record.settings.get("env")
+    return f"{agent}{f' on {where}' if where else ''}, {plural(len(record.sources), unit(record))}"
 
 
 def at_end(values: Array) -> Array:
@@ -81,11 +98,12 @@ def gained(record: Record) -> dict[str, str]:
     before, _ = incumbent_values(by_constraint(record)[0])
     end = at_end(record.reward_values if record.is_exact else totals(record, 0))
     if not len(end) or not math.isfinite(before):
-        return _fact("reward: not known", "The incumbent never acted alone, or no reward was reported.")
+        return _fact("Reward: not known", "The incumbent never acted alone, or no reward was reported.")
     after = float(end.mean())
-    rise = f"{100 * (after - before) / abs(before):+.1f} %" if before else f"{after - before:+.3g}"
+    rise = after - before
+    said_rise = f"{rise:+.3g}" if abs(rise) > MOST_RISE * abs(before) else f"{100 * rise / abs(before):+.1f} %"
     is_seen = record.is_exact or not abs(after - before) <= _error(end)
-    headline = f"{rise} reward" if is_seen else "reward: no difference seen"
+    headline = f"{said_rise} reward" if is_seen else "Reward: no difference seen"
     said = f"{number(before)} of the incumbent, {_with_error(record, end)} in the last tenth of the {unit(record)}s"
     if math.isfinite(record.optimum) and record.optimum > before:
         said += f"; {share(after - before, record.optimum - before)} of the way to the optimum {number(record.optimum)}"
@@ -96,7 +114,7 @@ def kept(record: Record) -> dict[str, str]:
     """Whether the threshold was kept: by exact values, or by what was observed."""
     b, of = number(record.threshold), f"{record.settings['constraint']}. " if "constraint" in record.settings else ""
     said_level = str(record.settings.get("level", ""))
-    level = f" Level {said_level}: {LEVELS[said_level]}." if said_level in LEVELS else ""
+    level = f" Level {said_level}, {LEVELS[said_level]}." if said_level in LEVELS else ""
     if record.is_exact:
         count, K = int(record.violating().sum()), len(record.sources)
         smallest = number(float(record.utility_values.min()))
@@ -105,10 +123,10 @@ def kept(record: Record) -> dict[str, str]:
         return _fact(f"{mark} {count:,} of {K:,} {unit(record)}s below the threshold", said, css)
     end = at_end(totals(record, 1))
     if not len(end):
-        return _fact("utility: not reported", f"{of}Required {b}.{level}")
+        return _fact("Utility: not reported", f"{of}Required {b}.{level}")
     said = f"{of}Observed in the last tenth of the {unit(record)}s; required {b} in expectation.{level}"
     unsafe = "unsafe" if float(end.mean()) + _error(end) < record.threshold else ""
-    return _fact(f"utility {_with_error(record, end)}", said, unsafe)
+    return _fact(f"Utility {_with_error(record, end)}", said, unsafe)
 
 
 def who_acted(record: Record) -> dict[str, str]:
@@ -117,7 +135,7 @@ def who_acted(record: Record) -> dict[str, str]:
     acted = int(record.incumbent_acted().sum())
     parts = [f"{who}: {share(int(which.sum()), K)}" for who, which in of.items() if which.any()]
     said = "; ".join(parts)
-    return _fact(f"incumbent acted in {share(acted, K)}", f"Of {K:,} {unit(record)}s. {said[0].upper()}{said[1:]}.")
+    return _fact(f"Incumbent acted in {share(acted, K)}", f"Of {K:,} {unit(record)}s. {said[0].upper()}{said[1:]}.")
 
 
 def _fact(headline: str, said: str, css: str = "") -> dict[str, str]:

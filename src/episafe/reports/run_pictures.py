@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -35,9 +36,15 @@ GRID = 400  # points of a line, and dots of a kind; more cannot be seen
 WIDTH, HEIGHT = 480, 230  # of these pictures: there are two in a row
 LAST = 0.1  # share of the episodes that "at the end" means
 MOST_ACTIONS, MOST_STATES, SEEN = 4, 30, 5  # maps drawn, rows of one, visits that a cell needs
+MOST_NAMES = 11  # of states, beside the rows of a map: more would be written over each other
 PALE = 0.35
-MIXED = "A mixture has the largest weight of the new policy that its bound bears, so the bound meets the threshold."
-MORE_OR_LESS = "Blue: taken more often than by the incumbent; orange: less often."
+MIXED = (
+    "A mixture has the largest weight of the new policy that its bounds bear, so the tightest one meets its threshold."
+)
+MORE_OR_LESS = (
+    "Blue: learned policies take the action more often than the incumbent; grey: the incumbent does. Full colour: "
+    f"always against never; empty: seen fewer than {SEEN} times."
+)
 
 
 class Blocks(NamedTuple):
@@ -250,12 +257,14 @@ def change_pictures(change: Array, states: Sequence[str]) -> list[Picture]:
     size = np.nansum(np.abs(change), axis=(0, 1))
     shown = sorted(np.argsort(-size, kind="stable")[:MOST_ACTIONS].tolist())
     x = Scale("step", 0.0, H, tuple((h + 0.5, str(h + 1)) for h in range(0, H, max(1, -(-H // 12)))))
-    y = Scale("state", 0.0, S, tuple((s + 0.5, states[s]) for s in range(0, S, max(1, -(-S // 15)))), ruled=False)
+    y = Scale(
+        "state", 0.0, S, tuple((s + 0.5, states[s]) for s in range(0, S, max(1, -(-S // MOST_NAMES)))), ruled=False
+    )
     found = []
     for a in (a for a in shown if size[a] > 0):
         named = [[f"state {states[s]}, step {h + 1}: {change[h, s, a]:+.2f}" for h in range(H)] for s in range(S)]
         cells, title = Cells(change[:, :, a].T, named), f"Action {a}: probability, learned minus incumbent"
-        found.append(Picture(title, x, y, [cells], caption=MORE_OR_LESS, width=WIDTH, height=HEIGHT))
+        found.append(Picture(title, x, y, [cells], width=WIDTH, height=HEIGHT))
     return found
 
 
@@ -287,7 +296,9 @@ def observed_change(
                 then = table[h, state]
             if now is not None and then is not None:
                 change[h, i] = now - then
-    return (change, [str(state) for state in states]) if np.isfinite(change).any() else None
+    known = np.isfinite(change).any(axis=(0, 2))
+    names = [_named(state) for state, is_known in zip(states, known, strict=True) if is_known]
+    return (change[:, known], names) if names else None
 
 
 def _counts(paths: Sequence[tuple[Any, Any]]) -> Mapping[tuple[int, Any, int], float]:
@@ -302,6 +313,11 @@ def _counts(paths: Sequence[tuple[Any, Any]]) -> Mapping[tuple[int, Any, int], f
 def _key(state: Any) -> Any:
     plain = np.asarray(state).tolist() if isinstance(state, np.ndarray | np.generic) else state
     return tuple(plain) if isinstance(plain, list) else plain
+
+
+def _named(state: Any) -> str:
+    """A state in words: a number, a tuple, or what is outside the environment (ended)."""
+    return state.name.lower() if isinstance(state, Enum) else str(state)
 
 
 def _order(state: Any) -> Any:

@@ -110,6 +110,11 @@ def number(value: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def _speed(value: float) -> str:
+    """Two digits of the mean: how busy the machine was changes more than that."""
+    return "–" if math.isnan(value) else f"{float(f'{value:.2g}'):,.0f}"
+
+
 def _fixed(value: float, decimals: int) -> str:
     return f"{round(value, decimals) + 0.0:.{decimals}f}"  # + 0.0 turns −0 into 0
 
@@ -143,5 +148,5 @@ COLUMNS: dict[str, Callable[[Summary], str]] = {
     "Worst episode (of all runs)": lambda s: number(s.largest_violation),
     "Incumbent acted": lambda s: plus_minus(s.incumbent_episodes),
     "Plans": lambda s: plus_minus(s.plans),
-    "Episodes/s": lambda s: plus_minus(s.episodes_per_second),
+    "Episodes/s": lambda s: _speed(s.episodes_per_second.mean),
 }

@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import platform
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
@@ -13,11 +14,17 @@ from typing import Any
 import numpy as np
 
 Scalar = str | int | float
+BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def to_toml(settings: Mapping[str, Scalar]) -> str:
     """A flat mapping as TOML, one line a key."""
-    return "".join(f"{key} = {_literal(value)}\n" for key, value in settings.items())
+    return "".join(f"{_key(key)} = {_literal(value)}\n" for key, value in settings.items())
+
+
+def _key(key: str) -> str:
+    """A key as TOML has it: bare where it may be, else in quotes."""
+    return key if BARE.fullmatch(key) else json.dumps(key)
 
 
 @cache
