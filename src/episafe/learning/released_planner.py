@@ -38,7 +38,7 @@ class ReleasedPlanner(SoftmaxPlanner):
     def __init__(
         self, task: AnyTask, constants: Constants, *, pessimistic: bool, search: LamSearch = Bisection()
     ) -> None:
-        if not isinstance(task, Task) or task.time_homogeneous:
+        if not task.is_listed or task.time_homogeneous:
             raise ValueError(
                 'the released rules are for listed states, each step learned by itself: use variant="text"'
             )

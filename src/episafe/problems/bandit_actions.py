@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -28,6 +28,8 @@ class Ball:
     radius: float = 1.0
     dim: int | None = None
 
+    kind: ClassVar[str] = "radius"  # what a file calls its numbers
+
     def __post_init__(self) -> None:
         radius = as_number("radius", self.radius)
         if not 0 < radius <= 1 + TOLERANCE:
@@ -40,6 +42,17 @@ class Ball:
         """L⁻ᵀ with {a : ‖Lᵀa‖ ≤ 1} the set."""
         assert self.dim is not None
         return self.radius * np.eye(self.dim)
+
+    def of_dim(self, dim: int) -> "Ball":
+        """The ball in ℝᵈ."""
+        if self.dim not in (None, dim):
+            raise InvalidProblem(f"the ball has dimension {self.dim}, theta_r {dim}")
+        return Ball(self.radius, dim)
+
+    @property
+    def numbers(self) -> Array:
+        """The radius."""
+        return np.array([self.radius])
 
     def contains(self, action: Array) -> bool:
         """Whether `action` is in the set, up to TOLERANCE."""
@@ -58,6 +71,8 @@ class Ellipsoid:
     root: Array = field(init=False, repr=False)
     tolerance: float = field(init=False, repr=False)  # what float64 leaves of aᵀMa near 1, never below TOLERANCE
 
+    kind: ClassVar[str] = "M"
+
     def __post_init__(self) -> None:
         M = as_finite("M", self.M, (None, None))
         if M.shape[0] != M.shape[1] or M.shape[0] == 0:
@@ -71,11 +86,7 @@ class Ellipsoid:
             )
         smallest = float(np.linalg.eigvalsh(M)[0])
         if smallest < 1 - tolerance:
-            remedy = (
-                "divide all actions by the largest norm, and multiply norm_bound by it"
-                if smallest > 0
-                else "it must be positive definite"
-            )
+            remedy = UNIT_NORM if smallest > 0 else "it must be positive definite"
             raise InvalidProblem(f"M has the eigenvalue {smallest:.12g} < 1, so some action has norm above 1: {remedy}")
         self.__dict__.update(M=M, tolerance=tolerance, root=np.linalg.inv(np.linalg.cholesky(M)).T)
 
@@ -83,6 +94,17 @@ class Ellipsoid:
     def dim(self) -> int:
         """d."""
         return len(self.M)
+
+    def of_dim(self, dim: int) -> "Ellipsoid":
+        """Itself, if it is in ℝᵈ."""
+        if self.dim != dim:
+            raise InvalidProblem(f"the ellipsoid has dimension {self.dim}, theta_r {dim}")
+        return self
+
+    @property
+    def numbers(self) -> Array:
+        """M."""
+        return self.M
 
     def contains(self, action: Array) -> bool:
         """Whether `action` is in the set, up to the tolerance."""
@@ -95,14 +117,9 @@ Actions = Array | Ball | Ellipsoid | ArmsOfRound
 
 def as_actions(value: Any, dim: int) -> Actions:
     """`value` checked: arms (n, d), a Ball, an Ellipsoid or a function of the round."""
-    if isinstance(value, Ball):
-        if value.dim not in (None, dim):
-            raise InvalidProblem(f"the ball has dimension {value.dim}, theta_r {dim}")
-        return Ball(value.radius, dim)
-    if isinstance(value, Ellipsoid):
-        if value.dim != dim:
-            raise InvalidProblem(f"the ellipsoid has dimension {value.dim}, theta_r {dim}")
-        return value
+    if hasattr(value, "of_dim"):
+        made: ConvexSet = value.of_dim(dim)
+        return made
     if callable(value):
         return value  # type: ignore[no-any-return]  # what it returns is checked round by round
     return as_arms("actions", value, dim)

@@ -200,15 +200,13 @@ class BanditTask:
         return []
 
     def _action_numbers(self, round: int) -> Array:
-        if isinstance(self.actions, Ellipsoid):
-            return self.actions.M
-        return np.array([self.actions.radius]) if isinstance(self.actions, Ball) else self.arms(round)
+        return self.arms(round) if self.is_finite else self.convex_set.numbers
 
     def as_arrays(self) -> dict[str, NDArray[Any]] | None:
         """The task as named arrays, from which `from_arrays` makes it again; None where arms change."""
         if self.changes:
             return None
-        actions = "arms" if self.is_finite else "M" if isinstance(self.actions, Ellipsoid) else "radius"
+        actions = "arms" if self.is_finite else self.convex_set.kind
         names = ("dim", "threshold", "safe_policy", "slack", "noise", "norm_bound")
         told = {name: np.asarray(getattr(self, name)) for name in names if getattr(self, name) is not None}
         return {actions: self._action_numbers(0), **told}
