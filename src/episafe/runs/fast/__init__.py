@@ -10,7 +10,7 @@ from episafe.agents.ghosh2024 import Ghosh2024
 from episafe.agents.opse import OPSE
 from episafe.deployment.episode_tapes import Tape
 from episafe.runs.columns import Columns
-from episafe.runs.fast import bandit_loop, fixed_loop, mixture_loop, several_loop, softmax_loop
+from episafe.runs.fast import bandit_loop, fixed_loop, mixture_loop, softmax_loop
 from episafe.runs.worlds import BanditWorld, ListedWorld, World
 
 
@@ -27,7 +27,7 @@ class Advancing(Protocol):
 
 
 LOOPS: dict[tuple[type, type], tuple[Any, ...]] = {
-    (ListedWorld, OPSE): (softmax_loop.begin, mixture_loop.begin, several_loop.begin),
+    (ListedWorld, OPSE): (softmax_loop.begin, mixture_loop.begin),
     (ListedWorld, Ghosh2024): (softmax_loop.begin,),
     (ListedWorld, Fixed): (fixed_loop.begin,),
     **{(BanditWorld, agent): (bandit_loop.begin,) for agent in (OPLBSP, OPLB, SafeLUCB, ROFUL, OFUL, Incumbent)},

@@ -1,4 +1,7 @@
-"""The compiled loop for OPSE under `certify.Observation`. Proposing is rare and stays in Python."""
+"""The compiled loops for OPSE under `certify.Observation`, with one constraint and with several.
+
+Proposing is rare and stays in Python.
+"""
 
 import math
 from dataclasses import replace
@@ -10,21 +13,27 @@ from episafe.certify.base import INCUMBENT
 from episafe.certify.observation import ObservationCertificate
 from episafe.kernels.episode_trace import Trace, no_trace
 from episafe.kernels.mixture_loop import OnTrial, play
+from episafe.kernels.several_loop import SeveralOnTrial, play_several
 from episafe.kernels.simulation import World as KnownWorld
 from episafe.kernels.simulation import running_sums
 from episafe.learning.regression import episodes_to_refactoring
 from episafe.runs.columns import BY_SOURCE, Columns
-from episafe.types import SAFE
+from episafe.types import SAFE, Array, amounts
 
 
 def begin(world: Any, agent: Any, columns: Columns, first: int, trace: Trace | None) -> "MixtureLoop | None":
     """The loop, if the certificate is just that of `Observation`, steps share no data, no total voids it, and nothing
     was promoted."""
-    if type(agent.certificate) is not ObservationCertificate or agent.task.num_constraints > 1:
+    if type(agent.certificate) is not ObservationCertificate:
         return None
-    holds = agent.task.least_total <= world.problem.task.least_total and not agent.void
-    plain = not agent.task.time_homogeneous and agent.promoted == INCUMBENT
-    return MixtureLoop(world, agent, trace) if holds and plain else None
+    pairs = zip(agent.task.constraints, world.problem.task.constraints, strict=True)
+    holds = all(told.least_total <= true.least_total for told, true in pairs) and not agent.void
+    if not holds or agent.task.time_homogeneous or agent.promoted != INCUMBENT:
+        return None
+    return (MixtureLoop if agent.task.num_constraints == 1 else SeveralLoop)(world, agent, trace)
+
+
+Rows = tuple[Array, Array, Array, Array]  # tables, their running sums, values, λ
 
 
 class MixtureLoop:
@@ -35,16 +44,18 @@ class MixtureLoop:
         self._cmdp, self._agent, self._streams = cmdp, agent, (luck.choices, luck.transitions, luck.coin)
         self._regression, self._certificate = agent.planner.regression, agent.certificate
         self._trace = no_trace() if trace is None else trace
-        self._begin(cmdp, world, num_rows)
+        task, first = cmdp.task, cmdp.task.constraints[0]
+        self._world = KnownWorld(cmdp.P, world.kernel, task.reward, first.utility, task.initial_state)
+        tables, running = (np.zeros((num_rows, *task.reward.shape)) for _ in range(2))
+        values, lams = np.zeros((num_rows, 1 + task.num_constraints)), np.full(num_rows, math.nan)
+        self._on_trial = self._room(task, (tables, running, values, lams))
         self._entered: list[object] = [None] * num_rows
         self._first_id = agent.plan().id
         self._done = 0
 
-    def _begin(self, cmdp: Any, world: Any, num_rows: int) -> None:
-        task, shape = cmdp.task, (num_rows, *cmdp.task.reward.shape)
-        self._world = KnownWorld(cmdp.P, world.kernel, task.reward, task.utility, task.initial_state)
-        values, lams = np.zeros((num_rows, 2)), np.full(num_rows, math.nan)
-        self._on_trial: Any = OnTrial(np.zeros(shape), np.zeros(shape), values, lams, np.zeros(4), task.threshold)
+    def _room(self, task: Any, rows: Rows) -> Any:
+        """Room for the policies on trial."""
+        return OnTrial(*rows, np.zeros(4), task.threshold)
 
     def advance(self, columns: Columns, start: int, stop: int) -> None:
         """Run episodes `start` to `stop`, filling their rows."""
@@ -116,4 +127,32 @@ class MixtureLoop:
     def _enter_row(self, i: int, policy: Any) -> None:
         on_trial = self._on_trial
         on_trial.tables[i], on_trial.running[i] = policy.table(), running_sums(policy.table())
-        on_trial.values[i], on_trial.lams[i] = self._cmdp.evaluate(policy), self._certificate.ledger.lams[i]
+        on_trial.values[i] = np.append(*self._cmdp.evaluate(policy))
+        on_trial.lams[i] = self._certificate.ledger.lams[i]
+
+
+class SeveralLoop(MixtureLoop):
+    """The same with m constraints: a mixture may be of more than two policies."""
+
+    def _room(self, task: Any, rows: Rows) -> Any:
+        num_rows, m = len(rows[0]), task.num_constraints
+        room = np.zeros(num_rows), np.full(num_rows, -1), np.zeros((num_rows, m)), np.zeros(num_rows)
+        return SeveralOnTrial(*rows, *room, task.utilities, amounts(task.limits))
+
+    def _play(self, columns: Columns, *stretch: Any) -> int:
+        sequences = tuple(one.trials for one in self._certificate.ledger.each)
+        learner = self._regression.visited, self._regression.model
+        assert columns.coins is not None
+        done = int(
+            play_several(
+                self._world, self._on_trial, sequences, learner, self._streams, (columns.facts, columns.coins),
+                self._trace, stretch,
+            )
+        )  # fmt: skip
+        parts = int((self._on_trial.rows >= 0).sum())
+        if done < stretch[1] and parts > columns.coins.weights.shape[1]:
+            columns.widen(parts)
+        return done
+
+    def _last(self) -> Any:
+        return self._certificate.ledger.as_deployment(self._on_trial.weights)
