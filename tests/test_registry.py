@@ -11,7 +11,8 @@ from episafe.experiments.agent_choice import build_agent, build_bandit_agent
 
 def built(name, kind):
     if kind == "mdp":
-        return build_agent(name, es.make("tabular", seed=3))
+        exogenous = registry.REGISTRY[name].mdp.exogenous_only
+        return build_agent(name, es.make("inventory" if exogenous else "tabular", seed=3))
     return build_bandit_agent(name, es.bandits.make("finite", seed=3), 500, 0.05, es.Doubling(0.3))
 
 

@@ -31,6 +31,7 @@ class Build:
         arguments: what it is given besides: problem ↦ arguments. All that it is told beyond the task stands here.
         finite_only: whether it needs listed arms that do not change.
         options: what may be given in place of that, by name.
+        exogenous_only: whether it needs a problem whose chance is exogenous and seen.
     """
 
     agent: str
@@ -38,6 +39,7 @@ class Build:
     arguments: Callable[[Any], Mapping[str, Any]] = lambda problem: {}
     finite_only: bool = False
     options: tuple[str, ...] = ()
+    exogenous_only: bool = False
 
     def make(self, problem: Any, options: Mapping[str, Any] = NO_OPTIONS, **asked: Any) -> Any:
         """The agent, new, for the task of a problem; with these of its options."""
@@ -96,6 +98,10 @@ CERTIFIERS = {
     "observation": (
         "episafe.certify:Observation",
         "observed utilities of mixtures; assumes episodes without drift and the slack of the incumbent, no model",
+    ),
+    "hindsight": (
+        "episafe.certify:Hindsight",
+        "every trace replayed under every policy; assumes exogenous chance that is seen, alike and independent",
     ),
     "fresh-data": (
         "episafe.certify:FreshData",
@@ -189,6 +195,22 @@ REGISTRY: dict[str, Entry] = {
         "trial does by itself is not bounded.",
         proved="zero",
         mdp=Build("episafe.agents.opse:OPSE", arguments=lambda _: {"certifier": make_certifier("observation")}),
+        only_proposes=True,
+    ),
+    "opse-hindsight": Entry(
+        "OPSE where chance is exogenous and seen: every trace judges every candidate, proved at 95 %",
+        "OPSE, certified by hindsight",
+        "#F0E442",
+        "solid",
+        story="replays what chance brought in each episode under every candidate, so that all episodes count for each "
+        "of them, whoever acted. It deploys a mixture, drawn before the episode, whose expected utility is proved to "
+        "reach the threshold. It is for problems whose chance does not depend on what is done, and is seen.",
+        proved="zero",
+        mdp=Build(
+            "episafe.agents.opse:OPSE",
+            arguments=lambda _: {"certifier": make_certifier("hindsight")},
+            exogenous_only=True,
+        ),
         only_proposes=True,
     ),
     "opse-fresh-data": Entry(

@@ -111,6 +111,11 @@ class Agent(ABC):
         return ""
 
     @property
+    def refuted(self) -> str:
+        """Why what replays of traces have certified holds no more, where an episode has shown it; "" if all is well."""
+        return ""
+
+    @property
     def counts_deployments(self) -> bool:
         """Whether what is proved depends on which deployment a report is of."""
         return self.level == "theorem"

@@ -91,6 +91,7 @@ class OPSE(Agent):
         self._reports_utilities: bool | None = None
         if self.certificate is not None:
             self.level = getattr(certifier, "level", "heuristic")
+            self.uses_traces = getattr(certifier, "uses_traces", False)
             self.label = f"{self.name}-{certifier.name}"
             if replan is not None and replan != Every():
                 raise ValueError(f"{certifier!r} decides itself when to ask for a plan: leave out replan={replan!r}")
@@ -143,6 +144,8 @@ class OPSE(Agent):
         if self.certificate is not None and plan.id not in self._issued:
             self._issued[plan.id] = plan
             self._issued.pop(plan.id - PLANS_REMEMBERED, None)
+            if hasattr(self.certificate, "issued"):
+                self.certificate.issued(plan.id)
         return plan
 
     def consider_candidate(self) -> bool:
@@ -150,7 +153,10 @@ class OPSE(Agent):
         assert self.certificate is not None
         if not self.certificate.wants_candidate():
             return False
-        self.certificate.consider(propose(self.planner, self.certificate.aim()))
+        if hasattr(self.certificate, "propose"):  # it knows of more than the planner
+            self.certificate.propose(self.planner)
+        else:
+            self.certificate.consider(propose(self.planner, self.certificate.aim()))
         return True
 
     def _propose(self) -> Plan:
@@ -245,6 +251,11 @@ class OPSE(Agent):
         return str(getattr(self.certificate, "void", ""))
 
     @property
+    def refuted(self) -> str:
+        """What the certificate says."""
+        return str(getattr(self.certificate, "refuted", ""))
+
+    @property
     def counts_deployments(self) -> bool:
         """Where the model is of level theorem, or there is another certificate."""
         return super().counts_deployments or self.certificate is not None
@@ -278,7 +289,7 @@ class OPSE(Agent):
         self, report: tuple[Any, ...], observed: tuple[Any, ...] | None, plan_id: int | None
     ) -> Callable[[], None]:
         if self.certificate is None or plan_id not in self._issued:
-            return super()._weigh(report, observed, plan_id)
+            return self._weigh_log(report, observed, plan_id)
         (episode,), (states, actions) = report, observed or (None, None)
         reports = episode.utilities is not None or episode.total_utility is not None
         if self._reports_utilities not in (None, reports):  # to leave out some would bias
@@ -295,14 +306,32 @@ class OPSE(Agent):
             )
         utility, reward = self.task.total("utility", episode), self.task.total("reward", episode)
         outcome = Outcome(
-            states, actions, utility, reward, component or 0, self._deployment, episode.trace, self._named
-        )
+            states, actions, utility, reward, component or 0, self._deployment, episode.trace, self._named,
+            plan_id, episode,
+        )  # fmt: skip
         if hasattr(self.certificate, "judge"):
             weighed = self.certificate.judge(policy, outcome)
         else:  # one of somebody else, which counts no deployments
             weighed = self.certificate.weigh(policy, states, actions, utility, reward)
         self._reports_utilities = reports
-        return partial(self.certificate.take_in, weighed)
+        return partial(self._take_in, weighed)
+
+    def _take_in(self, weighed: Any) -> None:
+        """Let the certificate learn; what was promoted and is proved no more acts by itself no more."""
+        self.certificate.take_in(weighed)
+        if self.promoted != INCUMBENT and not admits_all(self.bounds().get(self.promoted, np.nan), self.task.limits):
+            self._promote(INCUMBENT)
+
+    def _weigh_log(
+        self, report: tuple[Any, ...], observed: tuple[Any, ...] | None, plan_id: int | None
+    ) -> Callable[[], None]:
+        """An episode of no plan that counts: a certificate that replays traces learns from its trace."""
+        (episode,) = report
+        if episode.trace is None or not hasattr(self.certificate, "learn_log"):
+            return super()._weigh(report, observed, plan_id)
+        if observed is not None and (fault := self.task.replay_fault(episode)):
+            raise InvalidEpisode(f"the episode is not what move makes of its trace, {fault}: correct one of them")
+        return partial(self.certificate.learn_log, episode.trace)
 
     def _learned_state(self, policies: PolicyArrays) -> State:
         if self.certificate is None:

@@ -3,6 +3,7 @@
 from episafe.certify.base import Certificate, Certifier, Model
 from episafe.certify.box import Box
 from episafe.certify.fresh_data import FreshData
+from episafe.certify.hindsight import Hindsight
 from episafe.certify.observation import Observation
 
-__all__ = ["Box", "Certificate", "Certifier", "FreshData", "Model", "Observation"]
+__all__ = ["Box", "Certificate", "Certifier", "FreshData", "Hindsight", "Model", "Observation"]

@@ -38,6 +38,8 @@ class Outcome(NamedTuple):
         deployment: the number of its deployment in a session, which counts them; None where nobody counts.
         trace: the chance that was seen; None where there is none.
         named: whether it is sure which deployment it was, and not only of which plan.
+        plan: the number of its plan.
+        report: the episode as it was reported.
     """
 
     states: Any
@@ -48,6 +50,8 @@ class Outcome(NamedTuple):
     deployment: int | None = None
     trace: Any = None
     named: bool = True
+    plan: int = -1
+    report: Any = None
 
 
 class Certificate(Protocol):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from episafe.certify.base import INCUMBENT, PROPOSAL, Deployment
 from episafe.checks import TOLERANCE
 from episafe.errors import InvalidEpisode
-from episafe.kernels.mixture_choice import choose, payers_share, score
+from episafe.kernels.mixture_choice import best_mixture, choose, payers_share, score
 from episafe.kernels.wealth import (
     BETS,
     LOG_WORST,
@@ -71,6 +71,7 @@ class Ledger:
         num_rows: policies on trial at once, with the incumbent and without those that are given a row of their own.
         longest_tail: deployments after one that is not reported; the oldest is then charged for as if lost.
         least_total: what an episode's total utility is at least.
+        bet_weights: of the mean of the bets, (B,), which sum to 1; None for equal ones.
 
     Attributes:
         void: why nothing is proved any more, for ever; "" if all is well.
@@ -88,7 +89,9 @@ class Ledger:
         num_rows: int,
         longest_tail: int = LONGEST_TAIL,
         least_total: float = 0.0,
+        bet_weights: Array | None = None,
     ) -> None:
+        self._first_logs = None if bet_weights is None else np.log(len(BETS) * bet_weights)
         self.delta, self.threshold, self._longest_tail = delta, threshold, longest_tail
         self.least_total = least_total
         self.trials = blank_trials(grid_of_means(threshold, known, largest, least_total), num_rows, least_total)
@@ -120,6 +123,11 @@ class Ledger:
         """Which rows have a policy, (n,)."""
         used: NDArray[np.bool_] = self.trials.in_use == 1
         return used
+
+    @property
+    def lower(self) -> Array:
+        """L of every policy, (n,)."""
+        return self.trials.lower
 
     @property
     def certified(self) -> NDArray[np.bool_]:
@@ -155,6 +163,10 @@ class Ledger:
         total, own = self.trials.rewards[i].tolist()
         return total, own
 
+    def know_rewards(self, i: int, total: float, number: float) -> None:
+        """What policy i earns in total in so many episodes, from elsewhere; the reward promised counts beside it."""
+        self.trials.rewards[i] = total, number
+
     def score(self, i: int) -> float:
         """How good policy i seems."""
         return float(score(self.trials, i))
@@ -179,6 +191,8 @@ class Ledger:
         self.num_candidates += 1
         j = self.num_candidates
         begin_row(self.trials, i, math.log(len(BETS) * j * (j + 1) / self.delta), guess)
+        if self._first_logs is not None:
+            self.trials.logs[i] = self._first_logs
 
     def _widen(self, num_rows: int) -> None:
         """Make room for so many policies."""
@@ -254,6 +268,10 @@ class Ledger:
     def rows_of(self, policy: Policy) -> list[int]:
         """The rows of the components of what is or was deployed; −1 for one that is no longer on trial."""
         return [self._row_of(component) for component in policy.components]
+
+    def rows_of_all(self, policies: Sequence[Policy | None]) -> list[int]:
+        """The row of each of these policies; −1 for one that has none."""
+        return [NOT_ON_TRIAL if policy is None else self._row_of(policy) for policy in policies]
 
     def expect(self, deployment: int, rows: Sequence[int], plan: int = NO_ID) -> None:
         """A deployment of these rows is made. Until it is reported it counts at its worst: q = 1, X = 0."""
@@ -356,6 +374,10 @@ class Ledger:
     def choose(self, num_episodes: int) -> Deployment:
         """The best mixture whose bound reaches the threshold, after so many episodes."""
         return self.as_deployment(*choose(self.trials, self.threshold, num_episodes))
+
+    def best(self, lower: Array) -> Deployment:
+        """The mixture of largest score that these bounds (n,) allow."""
+        return self.as_deployment(*best_mixture(self.trials._replace(lower=lower), self.threshold, 0.0)[:4])
 
     def as_deployment(self, first: int, second: int, weight: float, bound: float) -> Deployment:
         """The mixture weight·first + (1 − weight)·second of two rows."""

@@ -3,13 +3,13 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
 from episafe.certify.base import Deployment, Outcome
-from episafe.certify.ledger import Ledger, shares_of
-from episafe.certify.several_ledgers import SeveralLedgers
+from episafe.certify.ledger import shares_of
+from episafe.certify.several_ledgers import ledger_of
 from episafe.checks import TOLERANCE, as_probability
 from episafe.errors import InvalidEpisode
 from episafe.learning.planner import Aim, Proposal
@@ -91,15 +91,7 @@ class ObservationCertificate:
     needs_names: ClassVar[bool] = False
 
     def __init__(self, task: AnyTask, delta: float) -> None:
-        self.task, m = task, task.num_constraints
-        each = [
-            Ledger(
-                task.safe_policy, one.threshold + slack, one.threshold, task.horizon, delta / m, NUM_ROWS,
-                least_total=one.least_total,
-            )
-            for one, slack in zip(task.constraints, known_slacks(task).tolist(), strict=True)
-        ]  # fmt: skip
-        self.ledger: Any = each[0] if m == 1 else SeveralLedgers(each)
+        self.task, self.ledger = task, cast(Any, ledger_of(task, delta, NUM_ROWS))
         self.num_episodes = 0
         self.trial_began = self.trial_ends = 0
         self.promised = math.nan  # the reward of the newest one, by the planner

@@ -17,6 +17,7 @@ from episafe.kernels.mixture_choice import EPISODES_TO_CERTIFY
 from episafe.kernels.mixture_weights import best_weights, choose_weights, mixture_bound
 from episafe.learning.policy_arrays import PolicyArrays
 from episafe.problems.policy import MixturePolicy, Policy
+from episafe.problems.sampled_problem import AnyTask, known_slacks
 from episafe.storage.state_reader import Saved, State, under
 from episafe.types import Array
 
@@ -101,6 +102,11 @@ class SeveralLedgers:
         """ΣqR and Σq of row i."""
         return self.each[0].rewards(i)
 
+    def know_rewards(self, i: int, total: float, number: float) -> None:
+        """What policy i earns in total in so many episodes, from elsewhere."""
+        for one in self.each:
+            one.know_rewards(i, total, number)
+
     def score(self, i: int) -> float:
         """How good policy i seems."""
         return self.each[0].score(i)
@@ -169,6 +175,10 @@ class SeveralLedgers:
         """The rows of the components of what is or was deployed."""
         return self.each[0].rows_of(policy)
 
+    def rows_of_all(self, policies: Sequence[Policy | None]) -> list[int]:
+        """The row of each of these policies; −1 for one that has none."""
+        return self.each[0].rows_of_all(policies)
+
     def expect(self, deployment: int, rows: Sequence[int], plan: int = -1) -> None:
         """A deployment of these rows is made; until it is reported it counts at its worst in every constraint."""
         for one in self.each:
@@ -194,10 +204,16 @@ class SeveralLedgers:
         reach = num_episodes / EPISODES_TO_CERTIFY
         return self.as_deployment(choose_weights(scores, self.newest, self.lower, self.thresholds, in_use, reach))
 
-    def as_deployment(self, weights: Array) -> Deployment:
+    def best(self, lower: Array) -> Deployment:
+        """The mixture of largest score that these bounds (n, m) allow."""
+        n, in_use = len(self.policies), self.in_use.astype(np.int64)
+        scores = np.array([self.score(i) if in_use[i] else 0.0 for i in range(n)])
+        return self.as_deployment(best_weights(scores, lower, self.thresholds, in_use), lower)
+
+    def as_deployment(self, weights: Array, lower: Array | None = None) -> Deployment:
         """The mixture of these weights (n,), the incumbent last."""
         rows = [*np.flatnonzero(weights[1:] > 0) + 1, *([0] if weights[0] > 0 else [])]
-        first, lower = self.policies[rows[0]], self.lower
+        first, lower = self.policies[rows[0]], self.lower if lower is None else lower
         assert first is not None
         if rows == [0]:
             return Deployment(first, "safe", math.nan, math.nan, "no mixture with a candidate seems better")
@@ -222,3 +238,16 @@ class SeveralLedgers:
             one.restore(saved.under(f"constraint-{c}"), policies)
         if any(one.names != self.names or one.newest != self.newest for one in self.each):
             saved.refuse("names", "differ between the constraints")
+
+
+def ledger_of(task: AnyTask, delta: float, num_rows: int, bet_weights: Array | None = None) -> Ledger | SeveralLedgers:
+    """A new ledger for this task: one at δ, or one a constraint at δ/m each."""
+    m = task.num_constraints
+    each = [
+        Ledger(
+            task.safe_policy, one.threshold + slack, one.threshold, task.horizon, delta / m, num_rows,
+            least_total=one.least_total, bet_weights=bet_weights,
+        )
+        for one, slack in zip(task.constraints, known_slacks(task).tolist(), strict=True)
+    ]  # fmt: skip
+    return each[0] if m == 1 else SeveralLedgers(each)

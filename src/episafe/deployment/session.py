@@ -25,6 +25,7 @@ from episafe.deployment.notices import NOBODY, Notices, Reported, tell
 from episafe.deployment.session_book import Book, Deployment, Status, Waiting, figures, now, proved
 from episafe.errors import InvalidEpisode, NotKept
 from episafe.monitors import Alarm, halt_reason
+from episafe.monitors.statements import STATEMENTS, Watched
 from episafe.problems.policy import Component
 from episafe.storage.json_values import as_text, from_text
 from episafe.storage.state_reader import State
@@ -135,7 +136,7 @@ class Session:
             deployment: the number of a deployment that was counted.
             named: whether it is sure which one it was; if not, monitors count it at its best for ever.
         """
-        issued, void = None if plan_id == HELD else plan_id, self._void
+        issued, before = None if plan_id == HELD else plan_id, self._contradicted
         if deployment is None:
             self.agent.learn(*report, plan_id=issued)
         else:
@@ -145,14 +146,15 @@ class Session:
             alarms = self.monitors.report(deployment, *report) if named else self.monitors.abandon(deployment)
         elif self.monitors is not None and plan is not None:
             alarms = self.monitors.watch_report(plan, *report)
-        if self._void != void and not halt_reason(alarms):  # whether anybody watches or not
-            alarms = [*alarms, Alarm("range", self._void, self.book.reported + 1, True)]
+        for what, says in self._contradicted.items():  # whether anybody watches or not
+            if says != before[what] and not halt_reason(alarms):
+                alarms = [*alarms, Alarm(what, says, self.book.reported + 1, STATEMENTS[what].halts)]
         return alarms
 
     @property
-    def _void(self) -> str:
-        """Why nothing that the agent certified holds any more; agents of others need not say."""
-        return getattr(self.agent, "void", "")
+    def _contradicted(self) -> dict[Watched, str]:
+        """Why what the agent certified, or a part of it, holds no more; "" if it does. Other agents need not say."""
+        return {"range": getattr(self.agent, "void", ""), "replay": getattr(self.agent, "refuted", "")}
 
     def plan(self, round: int | None = None) -> Any:
         """The plan for one more episode: each call is one deployment, and `plan.deployment` its id.

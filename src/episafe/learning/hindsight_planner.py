@@ -4,14 +4,18 @@ Heuristic throughout: what is proposed is certified by others, on traces that ca
 """
 
 import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from episafe.learning.empirical_model import empirical_model
+from episafe.learning.empirical_model import EmpiricalModel, empirical_model
 from episafe.learning.listed_traces import ListedTraces
 from episafe.learning.planner import Aim, Proposal
 from episafe.problems.model_answers import optimum
 from episafe.problems.policy import TablePolicy
+from episafe.problems.sampled_problem import AnyTask
+from episafe.types import Array
 
 ROUNDS = 3  # of correcting the aim by what replays say
 
@@ -22,14 +26,45 @@ def propose(traces: ListedTraces, aim: Aim) -> Proposal:
     It is the exact constrained optimum of the empirical model. The model takes steps for independent given the state;
     where replays of the proposal say that it is too hopeful, it aims higher.
     """
-    task, model = traces.task, empirical_model(traces)
-    unknown, wanted, threshold = ~model.known, aim.utility, aim.utility
+    (proposal, _), *_ = proposals(traces, [float(aim.utility)])
+    return proposal
+
+
+def proposals(traces: ListedTraces, aims: list[float]) -> Iterator[tuple[Proposal, Array]]:
+    """For each aim the same, on one model; with the totals (n, 2) of its replays."""
+    model = empirical_model(traces)
+    for aim in aims:
+        yield _aimed(traces, model, aim)
+
+
+class Replays(NamedTuple):
+    """How problems of one kind are replayed, and planned from that.
+
+    Attributes:
+        traces: what holds traces: `traces(task)`, `traces.restored(saved, task)`, and the methods of `ListedTraces`
+            `len`, `take_in`, `totals`, `fault_of`, `beginning` and `state`.
+        proposals: (traces, aims) ↦ for each aim a proposal and its totals.
+    """
+
+    traces: Any
+    proposals: Callable[[Any, list[float]], Iterator[tuple[Proposal, Array]]]
+
+
+def replays_of(task: AnyTask) -> Replays:
+    """How traces of this task are replayed."""
+    if not task.is_listed:
+        raise TypeError("Hindsight replays problems with listed states: list them, or use es.certify.Observation()")
+    return Replays(ListedTraces, proposals)
+
+
+def _aimed(traces: ListedTraces, model: EmpiricalModel, wanted: float) -> tuple[Proposal, Array]:
+    task, unknown, threshold = traces.task, ~model.known, wanted
     for _ in range(ROUNDS):
         found = optimum(model.P, model.reward, model.utility, threshold, task.initial_state)
-        table = np.where(unknown[..., None], task.safe_policy.table(), found.table)
-        policy = TablePolicy(table)
-        reward, utility = traces.totals(policy).mean(axis=0)
+        policy = TablePolicy(np.where(unknown[..., None], task.safe_policy.table(), found.table))
+        totals = traces.totals(policy)
+        reward, utility = totals.mean(axis=0)
         if utility >= wanted or math.isinf(found.lam):
             break
         threshold += wanted - utility
-    return Proposal(policy, math.nan if math.isinf(found.lam) else found.lam, float(reward))
+    return Proposal(policy, math.nan if math.isinf(found.lam) else found.lam, float(reward)), totals

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from episafe.checks import TOLERANCE
 from episafe.kernels.trace_replay import NOWHERE, UNKNOWN, MoveTables, expected_totals, reach
 from episafe.problems.listed_move import chance_key
 from episafe.problems.policy import Policy
@@ -66,6 +67,29 @@ class ListedTraces:
         found = np.empty((len(chances), 2))
         expected_totals(self._tables, chances, self.task.initial_state, policy.table(), found)
         return found
+
+    def beginning(self, number: int) -> "ListedTraces":
+        """The first so many traces alone."""
+        made = ListedTraces(self.task)
+        made._pairs, made._number = list(self._pairs), dict(self._number)
+        made._tables = MoveTables._make(table.copy() for table in self._tables)
+        made._counts = np.zeros_like(self._counts)
+        made._chances, made._size = self._chances[:number].copy(), number
+        made._reach(made._chances)
+        return made
+
+    def fault_of(self, episode: Any) -> str:
+        """Where the episode of the last trace is not what `move` makes of it, in words; "" if nowhere."""
+        chances, (next_states, rewards, utilities) = self._chances[self._size - 1], self._tables
+        if episode.states is None:
+            return ""
+        states, actions = np.asarray(episode.states), np.asarray(episode.actions)
+        at = chances, states[:-1], actions
+        pairs = (rewards, episode.rewards), (utilities, episode.utilities)
+        same = bool((chances >= 0).all() and (next_states[at] == states[1:]).all()) and all(
+            said is None or np.abs(table[at] - said).max() <= TOLERANCE for table, said in pairs
+        )
+        return "" if same else self.task.replay_fault(episode)
 
     def number(self, h: int, w: Any) -> int:
         """The number c of a step and what chance brings there."""

@@ -2,7 +2,7 @@
 
 from typing import Literal, NamedTuple
 
-Watched = Literal["range", "incumbent", "threshold", "bound", "spell", "drift", "residual", "coin"]
+Watched = Literal["range", "incumbent", "threshold", "bound", "spell", "drift", "residual", "coin", "replay"]
 
 ALIKE = (
     "given its plan, an episode is independent of those before it, reported or not, and of which reports have come; "
@@ -44,4 +44,11 @@ STATEMENTS: dict[Watched, Statement] = {
     "residual": Statement("P_h(s'|s,a) = φ(s,a)ᵀμ_h(s') for some μ, of any size", ALIKE, 1 / 6, halts=False),
     "coin": Statement("components are drawn by the weights of their plan", "it is tossed independently", 1 / 12),
     "range": Statement("no episode has a utility outside its range", "the reports are true", 0.0),
+    "replay": Statement(
+        "every deployed episode is what `move` makes of its trace; else what replays proved is withdrawn, and what "
+        "was observed is not",
+        "the reports are true",
+        0.0,
+        halts=False,
+    ),
 }

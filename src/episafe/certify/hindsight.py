@@ -1,0 +1,373 @@
+"""A certificate from traces: where chance is exogenous and seen, every episode judges every policy."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+import numpy as np
+
+from episafe.certify.base import Deployment, Outcome
+from episafe.certify.observation import ObservationCertificate
+from episafe.certify.observation import Weighed as Observed
+from episafe.certify.several_ledgers import ledger_of
+from episafe.certify.wealth_forecast import forecast_bound, value_of_best
+from episafe.checks import as_probability
+from episafe.kernels.wealth import BETS
+from episafe.learning.hindsight_planner import replays_of
+from episafe.learning.planner import Aim, Proposal, SoftmaxPlanner, propose
+from episafe.learning.policy_arrays import PolicyArrays
+from episafe.problems.episodic_task import SIGNALS
+from episafe.problems.policy import Policy
+from episafe.problems.sampled_problem import AnyTask, known_slacks
+from episafe.storage.state_reader import Saved, State, under
+from episafe.types import Amount, Array, Level, amount, amounts
+
+# The first two share δ; the others touch the regret and never the guarantee.
+REPLAYED = 0.9  # of δ: for what replays prove; the rest is for what is observed, should the replay be wrong
+BOLDEST = 0.5  # of the weight of all bets: on the boldest one, which few episodes of steady utility need
+NUM_ROWS = 8  # policies on trial at once, with the incumbent
+FIRST = 10  # traces before the first proposal
+GROWTH = 1.6  # of their number from one proposal to the next
+AIMS = (-2.0, -1.0, -0.5, -0.25, 0.0, 0.1, 0.2, 0.4)  # of the slack: how far above b a proposal may aim
+AHEAD = 1.0  # for as many traces as were seen a proposal is to be the best
+EVERY_EPISODE = 512  # up to here weights are chosen anew in each, then every 64th part of those so far
+NO_DRAWS = np.random.default_rng(0)  # for replays of given actions, which draw nothing
+BET_WEIGHTS = np.where(np.arange(len(BETS)) == 0, BOLDEST, (1 - BOLDEST) / (len(BETS) - 1))
+
+Weighed = tuple[Outcome, Observed]
+
+
+@dataclass(frozen=True)
+class Hindsight:
+    """Every deployed mixture has expected utility at least b, in all episodes at once, with probability 1 − delta.
+
+    For problems whose chance is exogenous and seen: `task.is_exogenous`, and every episode carries its `trace`. Each
+    trace is replayed under every policy on trial, so that all episodes count for each of them, whoever acted.
+
+    It assumes: traces are independent between episodes, alike, and independent of what is done and of all before them
+    (within an episode chance may be any process); no two episodes share one; the start is fixed or part of the trace;
+    `move` is right, also where nobody went; a trace is what chance brought, and not what was seen of it (demand, and
+    not sales); the incumbent has V^u ≥ b + slack. A candidate of somebody else was not chosen by traces that come after
+    it. In a session (`es.open`) traces may come late or never, whatever came of them: they count at their worst. What a
+    trace does not show counts as utility 0. Nothing is read off the task's mean reward and utility.
+
+    Each deployed episode is compared with what `move` makes of its trace. A difference is an alarm, and ends all that
+    replays have proved. What was observed counts at a tenth of δ beside it, needs none of this, and goes on.
+
+    The promise is over the coin, as with `Observation`. Logged traces, learned before the first plan, prove something
+    too: a policy is proposed from their first half and judged by the second.
+
+    Args:
+        delta: the probability with which some deployed mixture may be below b.
+    """
+
+    delta: float = 0.05
+    name: ClassVar[str] = "hindsight"
+    mixes: ClassVar[bool] = True  # it deploys mixtures
+    level: ClassVar[Level] = "theorem"
+    uses_traces: ClassVar[bool] = True  # episodes must say what chance brought
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "delta", as_probability("delta", self.delta))
+
+    def begin(self, task: AnyTask) -> "HindsightCertificate":
+        """A certificate for this task, with nothing on trial yet."""
+        if not task.is_exogenous:
+            raise TypeError(
+                "Hindsight replays what chance brought: give the problem move=(h, state, action, w) ↦ (next state, "
+                "reward, utility), or use es.certify.Observation()"
+            )
+        return HindsightCertificate(task, self.delta)
+
+    def settings(self) -> dict[str, str | int | float]:
+        """The certifier, its delta and what is proved."""
+        statement = (
+            f"every deployed mixture has expected utility at least b, in all episodes together, with probability "
+            f"{1 - self.delta:g}, if what chance brings in an episode, its trace, is independent of all before it and "
+            f"of what is done, and all traces are alike; no two episodes share one; the start is fixed or part of the "
+            f"trace; move is right, also where nobody went, and the trace is what chance brought and not what was "
+            f"seen of it; a candidate of somebody else was not chosen by traces that count for it; the coin is tossed "
+            f"as the weights say, total utilities are not negative, and the incumbent has b + slack; reports and "
+            f"traces may be late or lost in a session, which counts deployments, and without one each comes once"
+        )
+        return {"certifier": self.name, "delta": self.delta, "statement": statement}
+
+
+class HindsightCertificate:
+    """Two kinds of evidence, and what they allow.
+
+    Attributes:
+        traces: all that were seen.
+        replayed: the ledger of what replays prove, at 0.9 of δ. Every trace counts for every row.
+        observed: the certificate of what deployed episodes prove by themselves, at the rest. It needs no replay.
+        refuted: why replays prove nothing any more; "" while each deployed episode was what `move` makes of its trace.
+        num_episodes: that were deployed and reported.
+        newest_plan: the number of the last plan; a policy is judged by episodes of later ones than when it began.
+    """
+
+    needs_names: ClassVar[bool] = False
+
+    def __init__(self, task: AnyTask, delta: float) -> None:
+        self.task, self._replays = task, replays_of(task)
+        self.traces = self._replays.traces(task)
+        self.replayed = cast(Any, ledger_of(task, REPLAYED * delta, NUM_ROWS, BET_WEIGHTS))
+        self.observed = ObservationCertificate(task, (1 - REPLAYED) * delta)
+        self.refuted = ""
+        self.num_episodes, self.newest_plan, self.next_proposal, self.next_choice = 0, -1, FIRST, 0
+        self._first_plan: dict[int, int] = {}  # by row: the first whose episodes count
+
+    @property
+    def ledger(self) -> Any:
+        """What holds the policies on trial."""
+        return self.observed.ledger if self.refuted else self.replayed
+
+    @property
+    def void(self) -> str:
+        """Why nothing is proved any more; "" if all is well."""
+        return str(self.observed.void or self.replayed.void)
+
+    def is_due(self) -> bool:
+        """Whether what is deployed may change."""
+        return bool(self.refuted or self.num_episodes >= self.next_choice or self.wants_candidate())
+
+    def wants_candidate(self) -> bool:
+        """Whether it is time to propose."""
+        if self.refuted:
+            return self.observed.wants_candidate()
+        return not self.void and len(self.traces) >= self.next_proposal
+
+    def aim(self) -> Aim:
+        """That of `Observation`, for proposals from observed episodes."""
+        return self.observed.aim()
+
+    def propose(self, planner: SoftmaxPlanner) -> None:
+        """Put the proposal on trial that will be worth most; of the planner, once replays are not believed."""
+        if self.refuted:
+            self.observed.consider(propose(planner, self.observed.aim()))
+            return
+        if self.newest_plan < 0:
+            self._learn_from_log()
+        self.next_proposal = math.ceil(GROWTH * len(self.traces))
+        found = self._most_promising(self.traces, math.ceil(AHEAD * len(self.traces)))
+        if found is not None:
+            self.consider(found)
+
+    def _learn_from_log(self) -> None:
+        """Propose from the first half of the traces that were logged, and judge that by the others."""
+        n = len(self.traces)
+        first = self.traces.beginning(n // 2)
+        found = self._most_promising(first, n - n // 2)
+        if found is None:
+            return
+        row = self.replayed.begin(found.policy, "", found.lam, found.reward)
+        found.policy.name = self.replayed.names[row]
+        for reward, *utilities in self.traces.totals(found.policy, len(first)):
+            self.replayed.credit(None, [row], [1.0], self._amount(utilities), float(reward))
+        self._begin(row, found.policy)
+        self.observed.consider(found)
+
+    def _most_promising(self, traces: Any, ahead: int) -> Proposal | None:
+        """That with which the best mixture is forecast to be best; None where it is no better without."""
+        ledger = self.replayed
+        thresholds, n = amounts(self.task.limits), len(ledger.policies)
+        in_use = np.append(ledger.in_use, True).astype(np.int64)
+        scores, lower = np.zeros(n + 1), np.zeros((n + 1, len(thresholds)))
+        for i in np.flatnonzero(ledger.in_use).tolist():
+            scores[i], lower[i] = ledger.score(i), amounts(ledger.lower[i])
+            if i:
+                lower[i] = self._forecast(traces.totals(ledger.policies[i]), ahead, i)
+        most, found = value_of_best(scores[:n], lower[:n], thresholds, in_use[:n]), None
+        slack = float(known_slacks(self.task)[0])
+        for proposal, totals in self._replays.proposals(
+            traces, [self.task.threshold + share * slack for share in AIMS]
+        ):
+            scores[n], lower[n] = proposal.reward, self._forecast(totals, ahead)
+            value = value_of_best(scores, lower, thresholds, in_use)
+            if value > most:
+                most, found = value, proposal
+        return found
+
+    def _forecast(self, totals: Array, ahead: int, row: int | None = None) -> Array:
+        """L of each constraint after so many traces more, of a policy with these totals on those that were seen."""
+        return np.array([self._forecast_one(one, totals[:, 1 + c], ahead, row) for c, one in enumerate(self._each)])
+
+    def _forecast_one(self, ledger: Any, utilities: Array, ahead: int, row: int | None) -> float:
+        trials, least = ledger.trials, ledger.least_total
+        if row is None:
+            j = ledger.num_candidates + 1
+            logs = np.broadcast_to(np.log(len(BETS) * BET_WEIGHTS), trials.logs.shape[1:])
+            return forecast_bound(
+                trials.means, logs, utilities, ahead, math.log(len(BETS) * j * (j + 1) / ledger.delta), least
+            )
+        logs = trials.logs[row] + np.log(trials.products[row])
+        found = forecast_bound(trials.means, logs, utilities, ahead, trials.log_term[row], least)
+        return max(found, float(trials.lower[row]))
+
+    @property
+    def _each(self) -> tuple[Any, ...]:
+        return getattr(self.replayed, "each", (self.replayed,))
+
+    def consider(self, proposal: Proposal) -> None:
+        """Put a proposal on trial; all that is proved about it is proved from later episodes."""
+        row = self.replayed.begin(proposal.policy, "", proposal.lam, proposal.reward)
+        proposal.policy.name = self.replayed.names[row]
+        self._begin(row, proposal.policy)
+        self.observed.consider(proposal)
+
+    def add(self, candidate: Policy) -> None:
+        """Put a candidate of somebody else on trial."""
+        row = self.replayed.add(candidate, candidate.name, float(self.task.horizon))
+        self._begin(row, candidate)
+        self.observed.add(candidate)
+
+    def _begin(self, row: int, policy: Policy) -> None:
+        """A policy is judged by traces of later plans; what it would have earned on earlier ones is no proof."""
+        self._first_plan[row] = self.newest_plan + 1
+        if len(self.traces):
+            self.replayed.know_rewards(row, float(self.traces.totals(policy)[:, 0].sum()), len(self.traces))
+
+    def deployment(self) -> Deployment:
+        """The best mixture whose bound reaches the threshold; the incumbent alone, once nothing is proved any more."""
+        if self.refuted or self.void:
+            return self.observed.deployment()
+        step = 1 if self.num_episodes < EVERY_EPISODE else self.num_episodes // 64
+        self.next_choice = self.num_episodes + step
+        found: Deployment = self.replayed.best(self._lower())
+        return found
+
+    def _lower(self) -> Array:
+        """What is proved of each row, by replays or by observed episodes: the union of both holds at δ."""
+        by_row = self.observed.ledger.rows_of_all(self.replayed.policies)
+        lower: Array = self.replayed.lower.copy()
+        for i, row in enumerate(by_row):
+            if row > 0:
+                lower[i] = np.maximum(lower[i], self.observed.ledger.lower[row])
+        return lower
+
+    def bounds(self) -> dict[str, Amount]:
+        """What is proved of each policy on trial, by its name."""
+        if self.refuted:
+            return self.observed.bounds()
+        rows, lower = np.flatnonzero(self.replayed.in_use).tolist(), self._lower()
+        return {self.replayed.names[i]: lower[i] if lower.ndim > 1 else float(lower[i]) for i in rows}
+
+    def issued(self, plan_id: int) -> None:
+        """A plan is made: episodes of it and of later ones begin from now on."""
+        self.newest_plan = plan_id
+
+    def expect(self, policy: Policy, deployment: int, plan_id: int) -> None:
+        """A deployment is made: until its trace comes it counts at its worst for every policy on trial."""
+        self.observed.expect(policy, deployment, plan_id)
+        if not self.refuted:
+            self.replayed.expect(deployment, np.flatnonzero(self.replayed.in_use).tolist(), plan_id)
+
+    def abandon(self, deployment: int) -> None:
+        """Nothing: what is never reported stays at its worst for ever."""
+
+    def judge(self, policy: Policy, outcome: Outcome) -> Weighed:
+        """The shares of the components in an episode; what they cannot have done is refused."""
+        outcome = outcome._replace(**self._untold(outcome))
+        return outcome, self.observed.judge(policy, outcome)
+
+    def _untold(self, outcome: Outcome) -> dict[str, Any]:
+        """Totals that were not reported, by the trace where it shows them: the task's means are not read."""
+        report, untold = outcome.report, dict[str, Any]()
+        for name in ("reward", "utility"):
+            if getattr(report, SIGNALS[name]) is None and getattr(report, f"total_{name}") is None:
+                untold[name] = SIGNALS[name]
+        if not untold or outcome.trace is None or None in self.task.read_trace(outcome.trace):
+            return {}
+        episode = self.task.replay(self.task.safe_policy, outcome.trace, NO_DRAWS, actions=report.actions)
+        return {name: amount(np.atleast_1d(getattr(episode, plural).sum(axis=0))) for name, plural in untold.items()}
+
+    def take_in(self, weighed: Weighed) -> None:
+        """Replay the trace under every policy on trial, and compare it with what was reported."""
+        outcome, observed = weighed
+        self.observed.take_in(observed)
+        self.num_episodes += 1
+        if self.refuted:
+            return
+        if outcome.trace is not None:
+            self.traces.take_in(outcome.trace)
+            fault = self.traces.fault_of(outcome.report)
+            if fault:
+                self.refuted = f"an episode is not what move makes of its trace: {fault}"
+                return
+        self._credit(outcome)
+
+    def _credit(self, outcome: Outcome) -> None:
+        """Each policy has one factor for each episode that began after it: X is its utility on the trace.
+
+        What a trace does not show counts as nothing, and a trace that nobody saw at the least total.
+        """
+        if outcome.trace is None and outcome.deployment is not None:
+            return  # a session counts it, and it stays at its worst
+        ledger, last = self.replayed, len(self.traces) - 1
+        for i in np.flatnonzero(ledger.in_use).tolist():
+            if outcome.deployment is None and outcome.plan < self._first_plan.get(i, 0):
+                continue  # it was under way when the policy began
+            if outcome.trace is None:
+                reward, utilities = ledger.score(i), self._least
+            else:
+                ((reward, *utilities),) = self.traces.totals(ledger.policies[i], last)
+            ledger.credit(outcome.deployment, [i], [1.0], self._amount(utilities), float(reward), outcome.named)
+
+    def _amount(self, utilities: Any) -> Amount:
+        """Total utilities as a ledger has them, none below the least total: what was not seen counts as that."""
+        return amount(np.maximum(utilities, self._least))
+
+    @property
+    def _least(self) -> Array:
+        return np.array([one.least_total for one in self.task.constraints])
+
+    def learn_log(self, trace: Any) -> None:
+        """A trace of no deployment of ours: the planner learns from it.
+
+        Those that are there before the first plan also judge a policy that is proposed from the first half of them.
+        """
+        self.traces.take_in(trace)
+
+    def change(self, task: AnyTask) -> None:
+        """Go on with another threshold or slack: what is proved of a policy depends on neither."""
+        self.task = task
+        self.observed.change(task)
+        self.replayed.change(task.limits, self.observed.ledger.lower[0])
+
+    def withdraw(self, name: str) -> None:
+        """End the trial of a policy."""
+        if name in self.replayed.bounds():
+            self.replayed.withdraw(name)
+        if name in self.observed.bounds():
+            self.observed.withdraw(name)
+
+    def lose(self, num_candidates: int) -> None:
+        """End all trials: deployments are lost, and with them up to so many candidates, whose δ_j stay spent."""
+        self.replayed.lose(num_candidates)
+        self.observed.lose(num_candidates)
+
+    def state(self, policies: PolicyArrays) -> State:
+        """Both kinds of evidence, and when to propose."""
+        first = [self._first_plan.get(i, 0) for i in range(len(self.replayed.policies))]
+        own = {
+            "num_episodes": self.num_episodes,
+            "newest_plan": self.newest_plan,
+            "next_proposal": self.next_proposal,
+            "next_choice": self.next_choice,
+            "first_plans": np.array(first, dtype=np.int64),
+            "refuted": np.array(self.refuted),
+        }
+        observed = {name.removeprefix("certificate."): one for name, one in self.observed.state(policies).items()}
+        parts = under("replayed", self.replayed.state(policies)) | under("observed", observed)
+        return under("certificate", {**own, **parts, **self.traces.state()})
+
+    def restore(self, saved: Saved, policies: Sequence[Policy]) -> None:
+        """Fill a new certificate with what `state` said."""
+        self.replayed.restore(saved.under("replayed"), policies)
+        self.observed.restore(saved.under("observed"), policies)
+        self.traces = self._replays.traces.restored(saved, self.task)
+        self.num_episodes, self.newest_plan = saved.whole("num_episodes"), saved.whole("newest_plan", -1)
+        self.next_proposal, self.next_choice = saved.whole("next_proposal"), saved.whole("next_choice")
+        first = saved.wholes("first_plans", (len(self.replayed.policies),), 0, 2**62).tolist()
+        self._first_plan = dict(enumerate(first))
+        self.refuted = saved.text("refuted")

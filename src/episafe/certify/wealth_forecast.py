@@ -1,0 +1,34 @@
+"""What will be proved of a policy after so many traces more, if they are like those that were seen. A heuristic."""
+
+import numpy as np
+
+from episafe.kernels.mixture_weights import best_weights
+from episafe.kernels.wealth import BETS, LARGEST
+from episafe.types import Array, IntArray
+
+MOST_TRACES = 256  # that a forecast is made from
+
+
+def forecast_bound(means: Array, logs: Array, utilities: Array, ahead: int, log_term: float, least: float) -> float:
+    """The largest m of the grid `means` (G,) with Σ_k W_k e^{ahead·mean ln(1 + λ_k(X/m − 1))} ≥ e^{log_term}.
+
+    Args:
+        means: the grid.
+        logs: ln W_k so far, (G, B).
+        utilities: X of the traces that were seen, (n,).
+        ahead: how many more.
+        log_term: ln(B/δ_j).
+        least: x₀, which every X has; what nothing is proved of has it too.
+    """
+    seen = utilities[:: max(len(utilities) // MOST_TRACES, 1)]
+    gain = np.minimum((seen[:, None] - least) / (means - least), LARGEST) - 1.0  # (n, G)
+    growth = np.log1p(gain[:, :, None] * BETS).mean(axis=0)
+    wealth = logs + ahead * growth
+    top = wealth.max(axis=1)
+    reached = top + np.log(np.exp(wealth - top[:, None]).sum(axis=1)) >= log_term
+    return float(means[np.flatnonzero(reached)[-1]]) if reached.any() else least
+
+
+def value_of_best(scores: Array, lower: Array, thresholds: Array, in_use: IntArray) -> float:
+    """The score of the best mixture that bounds `lower` (n, m) allow."""
+    return float(best_weights(scores, lower, thresholds, in_use) @ scores)

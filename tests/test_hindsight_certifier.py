@@ -1,0 +1,270 @@
+"""`es.certify.Hindsight`: what traces prove, what ends the proof, and what must not count."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import episafe as es
+
+REAL = ("inventory", "battery", "cloud")
+
+
+def agent_of(task, delta=0.05):
+    return es.OPSE(task, es.Constants.proposing(), certifier=es.certify.Hindsight(delta))
+
+
+def played(cmdp, plan, rng):
+    """An episode of a plan on a fresh trace."""
+    component, acting = plan.policy.draw(rng)
+    episode = cmdp.task.replay(acting, cmdp.draw_trace(rng), rng)
+    return replace(episode, component=component if len(plan.policy.components) > 1 else None)
+
+
+def lived(cmdp, agent, num_episodes, seed=0):
+    rng = np.random.default_rng(seed)
+    for _ in range(num_episodes):
+        plan = agent.plan()
+        agent.learn(played(cmdp, plan, rng), plan_id=plan.id)
+    return agent
+
+
+def way(cmdp, record):
+    """The share of the way from the incumbent's reward to the optimum's, of each episode."""
+    incumbent = cmdp.evaluate(cmdp.task.safe_policy)[0]
+    return (record.reward_values - incumbent) / (cmdp.optimal_value() - incumbent)
+
+
+def require_safe(cmdp, record):
+    assert (record.utility_values >= cmdp.task.threshold - 1e-9).all()
+    proved = record.sources != "safe"
+    assert (record.utility_bounds[proved] <= record.utility_values[proved] + 1e-9).all()
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_a_hundred_episodes_go_most_of_the_way(name):
+    cmdp = es.make(name, 1)
+    record = es.run(cmdp, agent_of(cmdp.task), 100, seed=5)
+    require_safe(cmdp, record)
+    assert record.settings["level"] == "theorem"
+    assert way(cmdp, record)[20:30].mean() > 0.1
+    assert way(cmdp, record)[90:].mean() > 0.6
+
+
+def test_only_exogenous_problems_are_replayed():
+    with pytest.raises(TypeError, match="give the problem move="):
+        agent_of(es.make("streaming").task)
+
+
+def test_means_that_are_told_falsely_change_no_plan():
+    """Nothing is read off task.reward and task.utility: the same plans, bit for bit."""
+    cmdp = es.make("inventory", 3)
+    false = replace(
+        cmdp.task,
+        reward=1 - cmdp.task.reward,
+        constraint=replace(cmdp.task.constraint, utility=np.full_like(cmdp.task.utility, 0.5)),
+    )
+    ours, theirs = agent_of(cmdp.task), agent_of(false)
+    rng = np.random.default_rng(0)
+    for _ in range(45):
+        one, other = ours.plan(), theirs.plan()
+        assert one.utility_bound == other.utility_bound or np.isnan([one.utility_bound, other.utility_bound]).all()
+        np.testing.assert_array_equal(one.policy.weights, other.policy.weights)
+        for mine, his in zip(one.policy.components, other.policy.components, strict=True):
+            np.testing.assert_array_equal(mine.table(), his.table())
+        episode = played(cmdp, one, rng)
+        ours.learn(episode, plan_id=one.id)
+        theirs.learn(episode, plan_id=other.id)
+    assert ours.plan().source == "search"
+
+
+def test_episodes_without_utilities_have_those_of_their_trace():
+    """What was observed is not the task's mean either."""
+    cmdp = es.make("inventory", 3)
+    told, untold = agent_of(cmdp.task), agent_of(cmdp.task)
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        plan = told.plan()
+        episode = played(cmdp, plan, rng)
+        told.learn(episode, plan_id=plan.id)
+        untold.learn(replace(episode, rewards=None, utilities=None), plan_id=untold.plan().id)
+    for mine, his in zip(
+        told.certificate.observed.ledger.trials, untold.certificate.observed.ledger.trials, strict=True
+    ):
+        np.testing.assert_allclose(mine, his, rtol=1e-9)
+
+
+def candidate(cmdp, action=2):
+    """A policy that always does the same."""
+    return es.TablePolicy(np.tile(np.eye(cmdp.task.num_actions)[action], (*cmdp.task.reward.shape[:2], 1)))
+
+
+def test_every_trace_counts_for_every_candidate():
+    cmdp = es.make("inventory", 3)
+    agent = agent_of(cmdp.task)
+    agent.add_candidate("mine", candidate(cmdp))
+    lived(cmdp, agent, 8)
+    ledger = agent.certificate.replayed
+    row = ledger.names.index("mine")
+    assert ledger.trials.num_factors[row] == 8
+    totals = agent.certificate.traces.totals(agent.candidates["mine"])
+    means = ledger.trials.means
+    bet = 0.98
+    expected = np.prod(1 + bet * (totals[:, 1] / means[-1] - 1))
+    assert ledger.trials.products[row, -1, 0] == pytest.approx(expected, rel=1e-12)
+    assert agent.bounds()["mine"] == ledger.trials.lower[row] <= cmdp.evaluate(candidate(cmdp))[1]
+
+
+def test_traces_under_way_when_a_candidate_begins_do_not_count():
+    """Of a bare agent by the plan; of a session by the deployment."""
+    cmdp = es.make("inventory", 3)
+    rng = np.random.default_rng(0)
+    agent = agent_of(cmdp.task)
+    before = agent.plan()
+    agent.add_candidate("mine", candidate(cmdp))
+    agent.learn(played(cmdp, before, rng), plan_id=before.id)
+    row = agent.certificate.replayed.names.index("mine")
+    assert agent.certificate.replayed.trials.num_factors[row] == 0
+    lived(cmdp, agent, 1)
+    assert agent.certificate.replayed.trials.num_factors[row] == 1
+
+    session = es.open(None, agent=agent_of(cmdp.task))
+    early = session.deploy(rng)
+    session.add_candidate("mine", candidate(cmdp))
+    late = session.deploy(rng)
+    for one in (late, early):
+        session.learn(replace(cmdp.task.replay(one.policy, cmdp.draw_trace(rng), rng)), deployment=one.id)
+    assert session.agent.certificate.replayed.trials.num_factors[row] == 1
+
+
+def test_a_missing_trace_counts_at_its_worst_for_all_on_trial():
+    cmdp, rng = es.make("inventory", 3), np.random.default_rng(0)
+    session = es.open(None, agent=agent_of(cmdp.task))
+    session.add_candidate("mine", candidate(cmdp))
+    lost, silent, seen = (session.deploy(rng) for _ in range(3))
+    trace = cmdp.draw_trace(rng)
+    session.learn(cmdp.task.replay(seen.policy, trace, rng), deployment=seen.id)
+    session.learn(replace(cmdp.task.replay(silent.policy, trace, rng), trace=None), deployment=silent.id)
+    session.abandon(lost.id)
+    ledger = session.agent.certificate.replayed
+    row = ledger.names.index("mine")
+    tail = ledger._tails[row]
+    assert [entry.is_reported for entry in tail] == [False, False, True]
+    assert ledger.trials.num_factors[row] == 0
+
+
+@pytest.mark.parametrize("num_missing", [0, 3])
+def test_a_bare_agent_counts_a_missing_trace_as_zero(num_missing):
+    cmdp, rng = es.make("inventory", 3), np.random.default_rng(0)
+    agent = agent_of(cmdp.task)
+    agent.add_candidate("mine", candidate(cmdp))
+    for k in range(20):
+        plan = agent.plan()
+        episode = played(cmdp, plan, rng)
+        agent.learn(replace(episode, trace=None) if k < num_missing else episode, plan_id=plan.id)
+    ledger = agent.certificate.replayed
+    row = ledger.names.index("mine")
+    assert ledger.trials.num_factors[row] == 20
+    totals = agent.certificate.traces.totals(agent.candidates["mine"])[:, 1]
+    expected = np.prod(1 + 0.98 * (np.append(totals, np.zeros(num_missing)) / ledger.trials.means[-1] - 1))
+    assert ledger.trials.products[row, -1, 0] == pytest.approx(expected, rel=1e-9)
+
+
+def wrong_task(cmdp, off_path=False):
+    """A replay that is too hopeful: the shelf is never empty; `off_path` only where the incumbent does not go."""
+    usual = {int(np.argmax(row)) for row in cmdp.task.safe_policy.table().reshape(-1, cmdp.task.num_actions)}
+
+    def move(h, state, action, w):
+        following, reward, utility = cmdp.task.move(h, state, action, w)
+        return following, reward, utility if off_path and action in usual else 1.0
+
+    return replace(cmdp.task, move=move)
+
+
+def test_a_wrong_replay_raises_an_alarm_and_withdraws_what_it_proved():
+    cmdp, rng = es.make("inventory", 3), np.random.default_rng(0)
+    session = es.open(None, agent=agent_of(wrong_task(cmdp)))
+    alarms = []
+    for _ in range(200):
+        made = session.deploy(rng)
+        session.learn(replace(cmdp.task.replay(made.policy, cmdp.draw_trace(rng), rng)), deployment=made.id)
+        alarms = [fault for fault in session.status().faults if "replay" in fault]
+        if alarms:
+            break
+    assert "an episode is not what move makes of its trace: at step" in alarms[0]
+    certificate = session.agent.certificate
+    assert session.agent.bounds() == certificate.observed.bounds()
+    assert not session.stopped
+    for _ in range(40):  # observation goes on
+        made = session.deploy(rng)
+        session.learn(replace(cmdp.task.replay(made.policy, cmdp.draw_trace(rng), rng)), deployment=made.id)
+    assert certificate.observed.num_episodes > 40
+    assert certificate.observed.ledger.num_candidates >= 1
+
+
+def test_state_goes_on_bit_for_bit(tmp_path):
+    cmdp = es.make("battery", 2)
+    one = lived(cmdp, agent_of(cmdp.task), 60)
+    one.save(tmp_path / "agent.npz")
+    other = agent_of(cmdp.task)
+    other.restore(tmp_path / "agent.npz")
+    lived(cmdp, one, 30, seed=1)
+    lived(cmdp, other, 30, seed=1)
+    mine, his = one.state(), other.state()
+    assert mine.keys() == his.keys()
+    for name in mine:
+        np.testing.assert_array_equal(mine[name], his[name], err_msg=name)
+    assert one.bounds() == other.bounds()
+
+
+def test_a_run_is_kept_resumed_and_audited(tmp_path):
+    cmdp = es.make("inventory", 1)
+    record = es.run(cmdp, agent_of(cmdp.task), 60, seed=4)
+    es.run(cmdp, agent_of(cmdp.task), 25, seed=4, folder=tmp_path)
+    again = es.resume(tmp_path, 60, cmdp=cmdp, agent=agent_of(cmdp.task))
+    np.testing.assert_array_equal(record.reward_values, again.reward_values)
+    np.testing.assert_array_equal(record.utility_bounds, again.utility_bounds)
+
+
+def test_a_session_goes_on_after_an_alarm(tmp_path):
+    """What was promoted on a bound by replays goes with it, and a folder that is opened again says the same."""
+    cmdp, rng = es.make("inventory", 3), np.random.default_rng(0)
+    with es.open(tmp_path, agent=agent_of(cmdp.task)) as session:
+        for _ in range(700):
+            session.learn(cmdp.task.replay(cmdp.task.safe_policy, cmdp.draw_trace(rng), rng))
+        session.plan()
+        session.promote("proposal-1", "it is proved")
+        made = session.deploy(rng)
+        episode = cmdp.task.replay(made.policy, cmdp.draw_trace(rng), rng)
+        session.learn(replace(episode, utilities=1 - episode.utilities), deployment=made.id)
+        assert session.agent.promoted == "incumbent"
+        assert session.deploy(rng).plan.utility_bound != session.agent.certificate.replayed.lower.max()
+        bounds = session.agent.bounds()
+    with es.open(tmp_path, agent=agent_of(cmdp.task)) as session:
+        assert session.agent.bounds() == bounds
+        assert session.agent.promoted == "incumbent"
+        assert "an episode is not what move makes" in session.agent.refuted
+
+
+def test_logged_traces_certify_before_the_first_deployment():
+    cmdp, rng = es.make("inventory", 2), np.random.default_rng(0)
+    agent = agent_of(cmdp.task)
+    for _ in range(200):
+        agent.learn(cmdp.task.replay(cmdp.task.safe_policy, cmdp.draw_trace(rng), rng))
+    plan = agent.plan()
+    assert plan.source == "search"
+    reward, utility = cmdp.evaluate(plan.policy)
+    incumbent = cmdp.evaluate(cmdp.task.safe_policy)[0]
+    assert plan.utility_bound <= utility
+    assert (reward - incumbent) / (cmdp.optimal_value() - incumbent) > 0.6
+    row = agent.certificate.replayed.names.index("proposal-1")
+    assert agent.certificate.replayed.trials.num_factors[row] == 100 % 32
+
+
+def test_a_log_that_its_replay_contradicts_is_refused():
+    cmdp, rng = es.make("inventory", 2), np.random.default_rng(0)
+    agent = agent_of(cmdp.task)
+    episode = cmdp.task.replay(cmdp.task.safe_policy, cmdp.draw_trace(rng), rng)
+    with pytest.raises(es.InvalidEpisode, match="is not what move makes of its trace, at step"):
+        agent.learn(replace(episode, utilities=1 - episode.utilities))
+    assert len(agent.certificate.traces) == 0
