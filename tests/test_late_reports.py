@@ -128,6 +128,32 @@ def test_one_at_a_time_a_report_by_its_plan_is_enough(name):
     assert by_plan.agent.bounds() == by_number.agent.bounds() and by_plan.status().num_missing == 0
 
 
+def test_of_more_than_are_waited_for_none_counts_without_its_number():
+    """300 of one plan under way, successes of the risky action reported first, by their plan, its failures never."""
+    cmdp, rng = late_reports.problem(), np.random.default_rng(0)
+    agent = observing(cmdp)
+    session = es.open(None, agent=agent, false_alarm=0)
+    for _ in range(2):
+        made = [session.deploy(rng) for _ in range(LONGEST_TAIL + 60)]
+        said = [(deployed.plan.id, episode(cmdp, deployed, rng)) for deployed in made]
+        for plan_id, one in sorted(said, key=lambda pair: -pair[1].actions[0]):
+            if one.states[1] == late_reports.GOOD:
+                session.learn(one, plan_id=plan_id)
+        parts = session.deploy(rng).plan.policy
+        mixed = np.array(parts.weights) @ [cmdp.evaluate(one.policy)[1] for one in parts.components]
+        assert mixed >= cmdp.task.threshold
+
+
+def test_of_a_rollout_a_report_says_which_deployment_it_is_of_where_several_are_under_way():
+    """By its plan the report of one that the incumbent was drawn for took away what a failure of the candidate costs."""
+    rng, agent = np.random.default_rng(0), es.Rollout(0.5, 0.4, candidates={"v2": "v2"}, incumbent="v1")
+    session = es.open(None, agent=agent, false_alarm=0)
+    made = [session.deploy(rng) for _ in range(8)]
+    assert {one.policy.name for one in made} == {"v2", "incumbent"}
+    with pytest.raises(es.InvalidEpisode, match="several deployments"):
+        session.learn(es.Episode.of_totals(1.0, component=made[0].component), plan_id=made[0].plan.id)
+
+
 @pytest.mark.parametrize("name", ["fresh-data", "box", "theory"])
 def test_where_the_order_counts_and_several_are_under_way_a_report_says_which_it_is_of(name):
     cmdp, rng = late_reports.problem(), np.random.default_rng(6)

@@ -298,3 +298,35 @@ def test_a_late_report_and_one_of_nobody_on_trial_void_as_well():
     assert not session.stopped
     session.learn(totals(8.9), deployment=made[0].id)
     assert "halted" in session.stopped and agent.void
+
+
+@pytest.mark.parametrize("least", [-1.0, 0.2])
+def test_what_is_not_reported_counts_as_the_least_total(least):
+    """Failures, which have the least total, are never reported; counted as 0, every run deployed the candidate alone."""
+    succeeds, threshold = {"now": 0.95, "v2": 0.6}, least + 0.65 * (1 - least)
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        given = {"candidates": {"v2": "v2"}, "incumbent": "now", "utility_max": 1.0, "least_total": least}
+        agent = es.Rollout(threshold, 0.3 * (1 - least), **given)
+        session = es.open(None, agent=agent, false_alarm=0)
+        for _ in range(300):
+            deployed = session.deploy(rng)
+            if rng.random() < succeeds[deployed.policy.policy]:
+                session.learn(totals(1.0), deployment=deployed.id)
+        assert agent.bounds()["v2"] < threshold
+        assert session.deploy(rng).plan.policy.names == ("v2", "incumbent")
+
+
+def test_what_is_late_costs_what_it_costs_where_the_least_total_is_zero():
+    """The bound is the same function of X − x₀, whatever x₀: with a positive one nothing was proved past a gap."""
+    proved = []
+    for least in (0.0, 0.2, -1.0):
+        given = {"candidates": {"v2": "v2"}, "incumbent": "now", "utility_max": 1.0 + least, "least_total": least}
+        agent, rng = es.Rollout(least + 0.5, 0.3, **given), np.random.default_rng(0)
+        session = es.open(None, agent=agent, false_alarm=0)
+        made = [session.deploy(rng) for _ in range(200)]
+        for deployed in made:
+            if deployed.id % 40:
+                session.learn(totals(least + 0.9), deployment=deployed.id)
+        proved.append(agent.bounds()["v2"] - least)
+    assert proved[0] > 0.2 and proved == pytest.approx([proved[0]] * 3)

@@ -336,3 +336,35 @@ def test_a_policy_in_two_rows_has_one_factor_an_episode():
             ledger.credit(k, rows, shares, 0.9, 0.0)
     assert log_wealth(ledgers[0].trials, 1, 60) == log_wealth(ledgers[1].trials, 1, 60)
     assert ledgers[0].bounds() == ledgers[1].bounds() and ledgers[0].bounds()["v2"] > 0
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_candidate_that_is_deployed_before_the_next_report_does_not_lock_the_folder(tmp_path, checkpoint):
+    """A plan is made because of it alone; replayed without that, its number did not come out again."""
+    rng, session = np.random.default_rng(0), es.open(tmp_path, agent=rollout("v2"))
+    before = session.deploy(rng)
+    session.add_candidate("v3", ["v3"])
+    after = session.deploy(rng)
+    assert after.plan.id == before.plan.id + 1
+    if checkpoint:
+        session._journal.checkpoint(session.parts)
+    session.close()
+    with es.open(tmp_path, agent=rollout("v2", "v3")) as again:
+        assert again.status().started == 2
+        again.learn(totals(0.9), deployment=after.id)
+    assert es.audit(tmp_path, agent=rollout("v2", "v3")).is_whole
+
+
+def test_asked_again_by_its_name_nothing_acts_that_was_stopped_since():
+    session, rng = es.open(None, agent=rollout("v2"), false_alarm=0), np.random.default_rng(1)
+    made = next(one for k in range(50) if (one := session.deploy(rng, episode_id=k)).policy.name == "v2")
+    name = str(made.id)
+    assert session.deploy(rng, episode_id=name).policy.name == "v2"  # as after a lost answer
+    session.halt("it smokes")
+    again = session.deploy(rng, episode_id=name)
+    assert (again.policy.name, again.plan.reason) == ("incumbent", "halted: it smokes") and again.id > made.id
+    assert session.deploy(rng, episode_id=name).id == again.id and session.status().abandoned == 1
+    session.resume_exploring("cooled down")
+    made = next(one for k in range(50, 99) if (one := session.deploy(rng, episode_id=k)).policy.name == "v2")
+    session.withdraw("v2", "recalled")
+    assert session.deploy(rng, episode_id=made.id).policy.name == "incumbent"

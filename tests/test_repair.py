@@ -237,3 +237,53 @@ def test_the_command(tmp_path):
     assert run(["repair", str(tmp_path / "shop")]).exit_code == 4
     assert run(["repair", str(tmp_path)]).exit_code == 2
     assert "episafe repair mine" in run(["repair", "--help"]).output
+
+
+def rollout(*names, slack=0.4):
+    return es.Rollout(0.5, slack, {name: [name] for name in names}, ["now"], utility_max=1.0)
+
+
+def tried(session, rng, num):
+    for _ in range(num):
+        session.learn(es.Episode.of_totals(0.9), deployment=session.deploy(rng).id)
+
+
+@pytest.mark.parametrize("slack", [0.4, None])
+def test_of_a_rollout_all_trials_end_and_no_share_of_delta_is_spent_twice(tmp_path, slack):
+    rng, spent = np.random.default_rng(0), 3 + (slack is None)
+    with es.open(tmp_path, agent=rollout("v2", slack=slack)) as session:
+        tried(session, rng, 20)
+        for name in ("v3", "v4"):
+            session.add_candidate(name, [name])
+        tried(session, rng, 20)
+        assert session.agent.race.ledger.num_candidates == spent
+    for lap in range(2):  # the second time what the first repair wrote is lost
+        flip(tmp_path, frames_of(tmp_path)[25].offset + 30)
+        found = es.repair(tmp_path)
+        assert lap or [change for change in found.changes if "v3" in change or "v4" in change]
+        with es.open(tmp_path, agent=rollout("v2", slack=slack)) as session:
+            ledger = session.agent.race.ledger
+            assert list(session.agent.bounds()) == ["incumbent"] and session.deploy(rng).policy.name == "incumbent"
+            session.resume_exploring("looked at")
+            session.add_candidate(f"w{lap}", ["w"])
+            shares = np.exp(ledger.trials.log_term[ledger.trials.log_term > 0])
+            assert ledger.num_candidates > spent and shares[-1] > 14 * spent * (spent + 1) / 0.05
+            spent = ledger.num_candidates
+            assert slack or session.agent.bounds()["incumbent"] == 0  # its sequence begins anew too
+            tried(session, rng, 5)
+
+
+def test_what_is_learned_before_anybody_resumes_does_not_stop_it_for_ever(tmp_path):
+    """The plan that a repair puts in force is never deployed then, and its number is passed over."""
+    rng = np.random.default_rng(0)
+    with es.open(tmp_path, agent=rollout("v2")) as session:
+        tried(session, rng, 20)
+    flip(tmp_path, frames_of(tmp_path)[30].offset + 30)
+    es.repair(tmp_path)
+    for _ in range(2):
+        with es.open(tmp_path, agent=rollout("v2")) as session:
+            tried(session, rng, 2)
+            if session.book.halted:
+                session.resume_exploring("looked at")
+            assert session.deploy(rng).plan.id >= 20 and not session.broken
+    assert es.audit(tmp_path, agent=rollout("v2")).is_whole

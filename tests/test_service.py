@@ -71,7 +71,7 @@ def test_an_episode_from_plan_to_report(tmp_path):
     with answering(es.open(tmp_path / "shop", learner())) as address:
         ask = Client(address).ask
         plan = ask("plan", episode_id="a")
-        assert plan == ask("plan", episode_id="a")  # the same deployment, its coin included
+        assert plan == ask("plan", episode_id="a")  # the same deployment, its coin included, under the same name
         states, actions, luck, task = [0], [], np.random.default_rng(0), es.make("streaming")
         for step in range(task.task.horizon):
             said = ask("act", deployment=plan["deployment"], step=step, state=states[-1])

@@ -223,3 +223,28 @@ def test_a_box_with_the_same_constraint_twice_keeps_it_like_one():
     regrets = [record.regret()[-1] for record in records]
     assert regrets[1] == pytest.approx(regrets[0], rel=0.25)
     assert not records[1].violating().any()
+
+
+def test_what_voids_one_constraint_voids_all_and_nothing_can_be_promoted():
+    """A total below its least total; what was proved of the other constraint proves no mixture."""
+    P, reward, safe = np.zeros((2, 3, 2, 3)), np.zeros((2, 3, 2)), np.zeros((2, 3, 2))
+    P[..., 1], reward[..., 1], safe[..., 0] = 1.0, 1.0, 1.0
+    utilities = [np.full((2, 3, 2), 0.9)] * 2
+    given = {"threshold": [1.0, 1.2], "slack": [0.8, 0.6], "least_total": [0.0, 1.0]}
+    agent, rng = observing(es.LinearCMDP(P, reward, utilities, safe_policy=safe, **given).task), np.random.default_rng(0)
+    session = es.open(None, agent=agent, false_alarm=0)
+
+    def report(total):
+        deployed = session.deploy(rng)
+        actions = [deployed.policy.act(h, h, rng) for h in range(2)]
+        session.learn(es.Episode([0, 1, 1], actions, utilities=np.array([[0.9, total]] * 2)), deployment=deployed.id)
+
+    for _ in range(80):
+        report(0.9)
+    proved = next(name for name, bound in agent.bounds().items() if name != "incumbent" and (bound > [1.0, 1.2]).all())
+    report(0.1)
+    assert agent.void and list(agent.bounds()) == ["incumbent"]
+    session.resume_exploring("it was the sensor")
+    with pytest.raises(ValueError, match="cannot be promoted"):
+        session.promote(proved, "it was good")
+    assert session.deploy(rng).plan.source == "safe" and session.status().promoted == "incumbent"

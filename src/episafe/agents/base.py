@@ -136,7 +136,6 @@ class Agent(ABC):
         require_free_name(name, policy, {**self.candidates, INCUMBENT: self.task.safe_policy})
         self.candidates = {**self.candidates, name: Component(policy, name)}
         self.begin_candidate(name)
-        self._plan_anew()
 
     def hold_candidates(self) -> None:
         """Take the candidates of an agent that was not used yet off trial, until `begin_candidate` is told of each."""
@@ -144,8 +143,9 @@ class Agent(ABC):
             self._begin_trials()
 
     def begin_candidate(self, name: str) -> None:
-        """Put a candidate on trial that the agent was given."""
+        """Put a candidate on trial that the agent was given; the next plan knows of it, also where it is replayed."""
         self._begin_trial(self.candidates[name])
+        self._plan_anew()
 
     def policy_named(self, name: str) -> Policy:
         """The incumbent, a candidate or, where a certificate has policies on trial, one of these, by its name."""
@@ -179,6 +179,8 @@ class Agent(ABC):
                 f"{self.label} has no policies on trial that could be promoted: use es.Rollout, or es.OPSE with "
                 "es.certify.Observation()"
             )
+        if self.void and name != INCUMBENT:
+            raise ValueError(f"{name!r} cannot be promoted: {self.void}")
         bounds = self.bounds()
         if name not in bounds:
             raise ValueError(f"no policy {name!r} is on trial: there are {', '.join(bounds)}")
@@ -195,10 +197,10 @@ class Agent(ABC):
         self._plan_anew()
 
     def _promote(self, name: str) -> None:
-        self.promoted = name
         ledger = self._ledger()
         if ledger is not None:
             ledger.pin(name)
+        self.promoted = name
 
     def require_withdrawable(self, name: str) -> None:
         """Refuse what is not on trial."""
@@ -342,10 +344,11 @@ class Agent(ABC):
         self._put_in_force(self._incumbent(reason, failed=True))
         return self.plan(round)
 
-    def lose(self, num_plans: int, reason: str) -> None:
+    def lose(self, num_plans: int, reason: str, num_candidates: int = 0) -> None:
         """Go on from the incumbent, where `num_plans` plans were made and what came of the last of them is lost.
 
-        Their numbers are not given again, and what a certificate has spent on them stays spent.
+        Their numbers are not given again, and what a certificate has spent on them stays spent; so does what it spent
+        on up to `num_candidates` that somebody added meanwhile.
         """
         self._promote(INCUMBENT)
         self._plan = replace(self._incumbent(reason), id=num_plans - 1)

@@ -195,12 +195,13 @@ class OPSE(Agent):
         self.planner.reach(self.planner.num_learned + 1)
         return self.planner.bound_now(lam)
 
-    def lose(self, num_plans: int, reason: str) -> None:
-        """Go on from the incumbent after plans that are lost; each of them may have put a candidate on trial."""
+    def lose(self, num_plans: int, reason: str, num_candidates: int = 0) -> None:
+        """Go on from the incumbent after plans that are lost; each of them may have put a proposal on trial."""
         if self.certificate is not None:
             if not hasattr(self.certificate, "lose"):
                 raise NotImplementedError(f"{self.certifier!r} cannot go on after a loss: give its certificate `lose`")
-            self.certificate.lose(num_plans - (0 if self._plan is None else self._plan.id + 1))
+            known = 0 if self._plan is None else self._plan.id + 1
+            self.certificate.lose(num_candidates + max(num_plans - known, 0))
         super().lose(num_plans, reason)
 
     def _check_candidate(self, policy: Any) -> None:

@@ -65,6 +65,7 @@ class Rollout(Agent):
     problem = "rollout"
     level: Level = "theorem"
     learns_in_order = False  # deployments are counted, and reports come in any order
+    needs_names = True  # by its plan alone, a report may be of one where the coin fell otherwise
 
     def __init__(
         self,
@@ -108,6 +109,11 @@ class Rollout(Agent):
             return
         rows = self._deployed[deployment] = tuple(self.race.ledger.rows_of(plan.policy))
         self.race.ledger.expect(deployment, rows if component is None else rows[component : component + 1])
+
+    def lose(self, num_plans: int, reason: str, num_candidates: int = 0) -> None:
+        """Go on from the incumbent after plans that are lost: nobody knows what came of them, so all trials end."""
+        self.race.lose(num_candidates)
+        super().lose(num_plans, reason)
 
     def abandon(self, deployment: int) -> None:
         """What is never reported stays at its worst for ever."""

@@ -226,13 +226,19 @@ class Ledger:
         return i
 
     def lose(self, num_candidates: int) -> None:
-        """End all trials; up to so many candidates that nobody knows of keep their δ_j."""
-        n = len(self.policies)
-        self.trials.in_use[1:], self.trials.newest[0], self.trials.absent[:] = 0, 0, 0
+        """End all trials; up to so many candidates that nobody knows of keep their δ_j.
+
+        An incumbent that has a sequence begins a new one: what is pending, and what is lost, would be at its worst in
+        the old one.
+        """
+        n, trials = len(self.policies), self.trials
+        trials.in_use[1:], trials.newest[0], trials.absent[:], trials.lower[1:] = 0, 0, 0, self.least_total
         self.policies[1:], self.names[1:] = [None] * (n - 1), [""] * (n - 1)
-        self._tails, self._lost = [[] for _ in range(n)], [set() for _ in range(n)]
+        self._tails, self._lost, self._settled_plan = [[] for _ in range(n)], [set() for _ in range(n)], [NO_ID] * n
         self.num_candidates += num_candidates
         self.pinned = 0
+        if trials.log_term[0] > 0:
+            self._begin_row(0, 0.0)
 
     def forecast(self, i: int) -> float:
         """About how many more episodes it takes until L ≥ b in row i, at its present weight; 0 if it is, ∞ if never.
@@ -274,9 +280,9 @@ class Ledger:
         return [NOT_ON_TRIAL if policy is None else self._row_of(policy) for policy in policies]
 
     def expect(self, deployment: int, rows: Sequence[int], plan: int = NO_ID) -> None:
-        """A deployment of these rows is made. Until it is reported it counts at its worst: q = 1, X = 0."""
+        """A deployment of these rows is made. Until it is reported it counts at its worst: q = 1, X the least total."""
         for i in filter(self._has_sequence, dict.fromkeys(rows)):
-            self._tails[i].append(Entry(deployment, plan))
+            self._tails[i].append(Entry(deployment, plan, utility=self.least_total))
             self._settle(i)
 
     def credit(
@@ -309,13 +315,17 @@ class Ledger:
 
     def _become_void(self, utility: float) -> None:
         """End all trials for ever: every proof rests on the least total, and an episode had less."""
-        self.void = self.void or (
+        self.end(
             f"an episode had a total utility of {utility:.6g}, below the least of {self.least_total:.6g} that every "
             "proof rests on: nothing is certified any more; state a true least_total and begin anew"
         )
+
+    def end(self, why: str) -> None:
+        """Prove nothing any more, for ever; the incumbent's own bound, where it is proved and not known, is gone too."""
+        self.void = self.void or why
         self.lose(0)
-        if self.trials.log_term[0] > 0:  # the incumbent's own bound was proved by it too
-            self.trials.lower[0], self.trials.reached[0] = self.least_total, len(self.trials.means) - 1
+        if self.trials.log_term[0] > 0:
+            self.trials.reached[0] = len(self.trials.means) - 1
 
     def evidence_left(self, i: int) -> float:
         """How much ln M(b) of row i has still to grow until it reaches ln(1/δ_j), without what is pending."""
@@ -332,6 +342,8 @@ class Ledger:
             self._tails[i].append(Entry(NO_ID, NO_ID, share, utility, True))
             return True
         if deployment in self._lost[i]:
+            if not named:  # which of its plan it is nobody knows, and those after it may be judged without it
+                return False
             self._lost[i].remove(deployment)
             self.trials.absent[i] -= 1
             multiply(self.trials, i, share, utility)
@@ -438,7 +450,7 @@ class Ledger:
         self.void = saved.text("void") if saved.has("void") else ""
         if [int(policy is not None) for policy in self.policies] != trials.in_use.tolist():
             saved.refuse("in_use", "does not say which rows have policies")
-        as_told = trials.log_term[0] == log_term and (log_term > 0 or trials.lower[0] == known)
+        as_told = (trials.log_term[0] > 0) == (log_term > 0) and (log_term > 0 or trials.lower[0] == known)
         if self.policies[0] is not incumbent or not as_told:
             saved.refuse("lower", "does not begin with the incumbent and its b + ξ")
 
@@ -447,9 +459,11 @@ class Ledger:
         self._tails, self._lost = [[] for _ in range(n)], [set() for _ in range(n)]
         self._settled_plan = saved.wholes("settled_plans", (n,), NO_ID, 2**62).tolist()
         self._mixed_up = set(saved.wholes("mixed_up", (None,), NO_ID, 2**62).tolist())
-        for i, deployment, plan, share, utility, is_reported in saved.numbers("tails", (None, 6), least=NO_ID).tolist():
-            known = {entry.deployment for entry in self._tails[min(int(i), n - 1)]} - {NO_ID}
-            if not (0 <= i < n and 0 <= share <= 1 and utility >= 0 and deployment not in known):
+        for i, deployment, plan, share, utility, is_reported in saved.numbers("tails", (None, 6)).tolist():
+            possible = 0 <= i < n and min(deployment, plan) >= NO_ID and 0 <= share <= 1
+            possible &= utility >= self.least_total if is_reported else (share, utility) == (1, self.least_total)
+            known = {entry.deployment for entry in self._tails[int(i)]} - {NO_ID} if possible else {deployment}
+            if deployment in known:
                 saved.refuse("tails", f"has deployment {deployment:g} of row {i:g} twice, or not as it can be")
             self._tails[int(i)].append(Entry(int(deployment), int(plan), share, utility, bool(is_reported)))
         for i, deployment in saved.wholes("lost", (None, 2), 0, 2**62).tolist():

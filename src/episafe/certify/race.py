@@ -88,6 +88,11 @@ class Race:
         i = self.ledger.withdraw(name)
         self.dropped[i], self.certified[i] = True, False
 
+    def lose(self, num_candidates: int) -> None:
+        """End all trials: deployments are lost, and with them up to so many candidates, whose δ_j stay spent."""
+        self.ledger.lose(num_candidates)
+        self.dropped[1:], self.certified[:] = True, False
+
     def deployment(self) -> Deployment:
         """Who is tried next, at the largest weight that the check allows; else who acts alone."""
         if self.ledger.void:

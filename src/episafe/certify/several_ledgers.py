@@ -196,6 +196,9 @@ class SeveralLedgers:
         """What came of a deployment; `utility` (m,) has the total of every constraint."""
         for one, total in zip(self.each, utility.tolist(), strict=True):
             one.credit(deployment, rows, shares, total, reward, named)
+        if self.void:  # of one constraint: then no mixture is proved to keep them all
+            for one in self.each:
+                one.end(self.void)
 
     def choose(self, num_episodes: int) -> Deployment:
         """The best mixture whose bounds reach all thresholds."""

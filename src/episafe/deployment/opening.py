@@ -20,6 +20,7 @@ from episafe.monitors import Alarm, monitors_for
 from episafe.storage import checkpoint
 from episafe.storage.frames import Frame
 from episafe.storage.toml_settings import other_versions, said_versions, versions
+from episafe.types import HELD
 
 
 def open(
@@ -119,6 +120,7 @@ def catch_up(
         _require_same_incumbent(session, journal.folder, version, new_incumbent)  # which would be the cause
         raise type(error)(f"{error}{other_versions(session.book.versions or journal.head)}") from error
     _require_same_incumbent(session, journal.folder, version, new_incumbent)
+    session.first_plan = max((plan.id for plan in session.agent.recent_plans()), default=HELD)
     journal.continue_trail(lines)
     session.book.faults += journal.noted
     if new_incumbent:

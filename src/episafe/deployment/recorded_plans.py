@@ -55,7 +55,7 @@ class Unbuilt:
     def abandon(self, deployment: int) -> None:
         """Nothing is given up."""
 
-    def lose(self, num_plans: int, reason: str) -> None:
+    def lose(self, num_plans: int, reason: str, num_candidates: int = 0) -> None:
         """Nothing is lost."""
 
     def begin_candidate(self, name: str) -> None:

@@ -40,7 +40,7 @@ class Repair:
         reports, plans, deployments: how many were lost; of the last two, at most.
         unread: at most so many frames are lost that cannot be read; there may be reports among them.
         halts: the reasons of halts in what was dropped.
-        changes: what people had promoted, withdrawn or changed in what was dropped: it holds no more.
+        changes: what people had promoted, withdrawn, changed or put on trial in what was dropped: it holds no more.
         names: of the reports that were dropped, where they had one: they can be made again.
         then: what comes next, in words.
     """
@@ -219,7 +219,7 @@ class Salvage:
         for path in self._ahead:
             lost.hear_checkpoint(path)
         found.reports, found.names, found.halts = len(lost.names), [name for name in lost.names if name], lost.halts
-        found.changes = lost.changes
+        found.changes = lost.changes + [f"put {name} on trial" for name in sorted(lost.added - kept.added)]
         reason = f"repaired: {found.damage[0]}" + "".join(f"; it was halted: {halt}" for halt in lost.halts[-1:])
         if found.kind == "run":
             found.then = "resume it: what was dropped is played again, bit for bit"
@@ -231,7 +231,8 @@ class Salvage:
         found.plans, found.deployments = plans - kept.plans, deployments - kept.deployments
         if not (self._is_short or found.plans or found.deployments):
             return Kind.HALT, {"reason": reason, "time": now()}
-        return Kind.LOST, {"reason": reason, "plans": plans, "deployments": deployments, "time": now()}
+        numbers = {"plans": plans, "deployments": deployments, "candidates": lost.candidates + found.unread}
+        return Kind.LOST, {"reason": reason, **numbers, "time": now()}
 
     def _put_aside(self, rest: bytes) -> None:
         """Everything that is not kept goes into a folder of its own, with the page that says why."""

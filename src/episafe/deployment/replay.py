@@ -155,8 +155,9 @@ class Replay:
         return ()
 
     def _lost(self, frame: Frame) -> Sequence[str]:
-        self.book.lose(frame.notes)
-        self.agent.lose(frame.notes["plans"], frame.notes["reason"])
+        notes = frame.notes
+        self.book.lose(notes)
+        self.agent.lose(notes["plans"], notes["reason"], notes.get("candidates", 0))  # of format 2 from then on
         self.alarm = ""
         return ()
 

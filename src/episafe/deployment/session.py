@@ -69,6 +69,7 @@ class Session:
         head = None if journal is None else journal.head
         self.book, self.incumbent = Book(head["fingerprint"] if head else ""), Incumbent(agent.task, head)
         self._newest: Any = None  # the agent's last plan that was deployed here
+        self.first_plan = HELD  # that the agent had in force when it was opened: after a repair nobody deployed it yet
         self.last_plan: Any = None
         self._notices, self._untold = notices, list[Alarm]()  # alarms that nobody was told of yet
         if monitors is not None:  # who may have watched an earlier run
@@ -478,7 +479,8 @@ class Session:
             return None
         waiting = self.book.waiting[number]
         plan, component = self._plan_of(number, waiting), waiting.component or 0
-        if plan is None:
+        allowed = number >= self.book.changed_at and (waiting.plan == HELD or not self.stopped)
+        if plan is None or not allowed:  # somebody has halted it since, or changed what may act
             with suppress(NotKept):  # then the incumbent acts
                 self.abandon(number)
             return None
@@ -526,7 +528,7 @@ class Session:
             reason = f"planning failed: {type(error).__name__}: {error}"
             self._note_fault(reason)
             return self.agent.incumbent_plan(reason, round)
-        newest, known = self.book.newest, self._newest or plan
+        newest, known = max(self.book.newest, self.first_plan), self._newest or plan
         if plan.id not in (HELD, newest, newest + 1) or (plan.id == newest and plan is not known):
             self._break(f"plan {plan.id} does not follow plan {newest}: the agent was used outside of its session")
         return plan

@@ -25,6 +25,8 @@ class Witnesses:
         names: of reports, "" for those without one.
         halts: their reasons.
         changes: what people promoted, withdrew and changed.
+        added: the names of the policies that somebody put on trial.
+        candidates: how many were put on trial or lost, at least: by the frames, or by the lines, which say the same.
     """
 
     def __init__(self) -> None:
@@ -32,6 +34,8 @@ class Witnesses:
         self.names: list[str] = []
         self.halts: list[str] = []
         self.changes: list[str] = []
+        self.added: set[str] = set()
+        self.candidates = 0
 
     @property
     def made(self) -> tuple[int, int]:
@@ -40,6 +44,7 @@ class Witnesses:
 
     def hear_frames(self, frames: Iterable[Frame]) -> None:
         """Frames that can be read."""
+        spent = 0
         for frame in frames:
             notes = dict(frame.notes)
             self.changes += filter(None, [change_of(frame.kind, notes)])
@@ -47,17 +52,20 @@ class Witnesses:
                 self.names.append(str(notes.get("id") or ""))
             if frame.kind != Kind.DEPLOY:
                 notes.pop("id", None)
-            self._hear(notes, EVENTS[Kind(frame.kind)] if frame.kind in EVENTS else "")
+            spent += self._hear(notes, EVENTS[Kind(frame.kind)] if frame.kind in EVENTS else "")
+        self.candidates = max(self.candidates, spent)
 
     def hear_lines(self, lines: Iterable[str]) -> None:
         """Lines of a trail; a halt is heard even where the rest of its line cannot be read."""
+        spent = 0
         for line in lines:
             try:
                 said = json.loads(line)
-                self._hear(said, said.get("event", ""))
+                spent += self._hear(said, said.get("event", ""))
             except (ValueError, TypeError, AttributeError, RecursionError):
                 if '"event":"halt"' in line:
                     self.halts.append("of which only a part of the line is left")
+        self.candidates = max(self.candidates, spent)
 
     def hear_checkpoint(self, path: Path) -> None:
         """What a checkpoint knew, if it can be read."""
@@ -67,14 +75,24 @@ class Witnesses:
         except (FileNotFoundError, DamagedFile, KeyError):
             return
         self._hear({"plan": book.newest, "deployments": book.started}, "")
+        self.added |= set(book.candidates)
         if book.halted:
             self.halts.append(book.halted)
 
-    def _hear(self, said: Mapping[str, Any], event: str) -> None:
+    def _hear(self, said: Mapping[str, Any], event: str) -> int:
+        """What a frame or line says; how many candidates it put on trial, or has lost with the incumbent's sequence."""
         for name in said.keys() & MADE.keys():
-            number = said[name]
-            if type(number) is int and 0 <= number < MOST:
+            if (number := _count(said[name])) is not None:
                 made = number if name in COUNTS else number + 1
                 setattr(self, MADE[name], max(getattr(self, MADE[name]), made))
         if event in ("halt", "lost"):
             self.halts.append(str(said.get("reason", "")))
+        if event == EVENTS[Kind.CANDIDATE]:
+            self.added.add(str(said.get("name")))
+            return 1
+        return 1 + (_count(said.get("candidates")) or 0) if event == EVENTS[Kind.LOST] else 0
+
+
+def _count(said: Any) -> int | None:
+    """A number of things that there can have been; None for anything else."""
+    return said if type(said) is int and 0 <= said < MOST else None
