@@ -145,7 +145,7 @@ def test_of_more_than_are_waited_for_none_counts_without_its_number():
 
 
 def test_of_a_rollout_a_report_says_which_deployment_it_is_of_where_several_are_under_way():
-    """By its plan the report of one that the incumbent was drawn for took away what a failure of the candidate costs."""
+    """By its plan the report of one that the incumbent was drawn for took away what a candidate's failure costs."""
     rng, agent = np.random.default_rng(0), es.Rollout(0.5, 0.4, candidates={"v2": "v2"}, incumbent="v1")
     session = es.open(None, agent=agent, false_alarm=0)
     made = [session.deploy(rng) for _ in range(8)]

@@ -302,7 +302,7 @@ def test_a_late_report_and_one_of_nobody_on_trial_void_as_well():
 
 @pytest.mark.parametrize("least", [-1.0, 0.2])
 def test_what_is_not_reported_counts_as_the_least_total(least):
-    """Failures, which have the least total, are never reported; counted as 0, every run deployed the candidate alone."""
+    """Failures, which have the least total, are never reported; counted as 0, every run deployed the candidate."""
     succeeds, threshold = {"now": 0.95, "v2": 0.6}, least + 0.65 * (1 - least)
     for seed in range(3):
         rng = np.random.default_rng(seed)

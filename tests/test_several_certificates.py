@@ -231,7 +231,10 @@ def test_what_voids_one_constraint_voids_all_and_nothing_can_be_promoted():
     P[..., 1], reward[..., 1], safe[..., 0] = 1.0, 1.0, 1.0
     utilities = [np.full((2, 3, 2), 0.9)] * 2
     given = {"threshold": [1.0, 1.2], "slack": [0.8, 0.6], "least_total": [0.0, 1.0]}
-    agent, rng = observing(es.LinearCMDP(P, reward, utilities, safe_policy=safe, **given).task), np.random.default_rng(0)
+    agent, rng = (
+        observing(es.LinearCMDP(P, reward, utilities, safe_policy=safe, **given).task),
+        np.random.default_rng(0),
+    )
     session = es.open(None, agent=agent, false_alarm=0)
 
     def report(total):

@@ -321,7 +321,7 @@ class Ledger:
         )
 
     def end(self, why: str) -> None:
-        """Prove nothing any more, for ever; the incumbent's own bound, where it is proved and not known, is gone too."""
+        """Prove nothing any more, for ever; the incumbent's own bound, where it is proved and not known, goes too."""
         self.void = self.void or why
         self.lose(0)
         if self.trials.log_term[0] > 0:
