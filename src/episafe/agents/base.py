@@ -48,6 +48,7 @@ class Agent(ABC):
         learner: what it learns by, where it does not write `_observe` and `_information` itself: an object with
             `observe` (`observe_signals`, where the task does not tell them), `information`, `num_learned`,
             `check_length`, `state`, `restored`, `settings` and `arguments`: a `SoftmaxPlanner`, a `RegressionLearner`.
+        certificate: what proves policies on trial, of a certifier or of a rollout; None where the model itself does.
         round: that the plan in force was, or the next one is, made for; 0 unless arms change.
         candidates: the policies that it was given to try, by their names.
         promoted: the name of what acts when nothing else may: a policy that is proved, or the incumbent.
@@ -60,6 +61,7 @@ class Agent(ABC):
     uses_traces: bool = False  # whether its episodes must say what chance brought
     level: Level = "heuristic"
     learner: Any = None
+    certificate: Any = None
     round: int = 0
     _first_id = 0
 
@@ -166,7 +168,8 @@ class Agent(ABC):
 
     def _ledger(self) -> Ledger | None:
         """What holds the policies on trial, where there are some."""
-        return None
+        found: Ledger | None = getattr(self.certificate, "ledger", None)
+        return found
 
     def bounds(self) -> dict[str, Any]:
         """What is proved of each policy on trial, by its name; nothing where only whole plans are proved."""
@@ -637,7 +640,7 @@ class Agent(ABC):
 
     def _withdraw(self, name: str) -> None:
         """End the trial of a policy, which is on trial."""
-        raise NotImplementedError(f"{self.label} has no policies on trial")
+        self.certificate.withdraw(name)
 
     def _require_changeable(self, constants: Any) -> None:
         """Refuse a change where what was proved would not survive it."""
@@ -656,11 +659,11 @@ class Agent(ABC):
 
     def _change_limit(self) -> None:
         """Tell the certificate of the limit of the task."""
-        return
+        self.certificate.change(self.task)
 
     def _begin_trial(self, candidate: Policy) -> None:
         """Put a candidate on trial, which was checked."""
-        return
+        self.certificate.add(candidate)
 
     def _due(self) -> bool:
         """Whether to plan again, now that something was learned."""

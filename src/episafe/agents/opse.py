@@ -10,7 +10,6 @@ from episafe.agents.base import Agent
 from episafe.agents.plan_arrays import fingerprint
 from episafe.certify import Certifier, Model
 from episafe.certify.base import AT_LEAST, INCUMBENT, Deployment, Outcome
-from episafe.certify.ledger import Ledger
 from episafe.errors import InvalidEpisode
 from episafe.kernels.mixing import admits_all
 from episafe.learning.constants import Constants
@@ -217,9 +216,6 @@ class OPSE(Agent):
     def _begin_trials(self) -> None:
         self.certificate = self.certifier.begin(self.task)
 
-    def _withdraw(self, name: str) -> None:
-        self.certificate.withdraw(name)
-
     def _require_changeable(self, constants: Any) -> None:
         if not hasattr(self.certificate, "change"):
             super()._require_changeable(constants)
@@ -231,12 +227,6 @@ class OPSE(Agent):
 
     def _rebuild(self, task: Any, constants: Constants) -> None:
         self.constants, self.learner = constants, self.planner.changed(task, constants)
-
-    def _change_limit(self) -> None:
-        self.certificate.change(self.task)
-
-    def _begin_trial(self, candidate: Policy) -> None:
-        self.certificate.add(candidate)
 
     def _due(self) -> bool:
         return super()._due() if self.certificate is None else self.certificate.is_due()
@@ -276,10 +266,6 @@ class OPSE(Agent):
         """Tell the certificate of a deployment of which nothing will ever be known."""
         if hasattr(self.certificate, "abandon"):
             self.certificate.abandon(deployment)
-
-    def _ledger(self) -> Ledger | None:
-        found: Ledger | None = getattr(self.certificate, "ledger", None)
-        return found
 
     def bounds(self) -> dict[str, Amount]:
         """What is proved of each policy on trial, by its name; nothing with the paper's own certifier."""

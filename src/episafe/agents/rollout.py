@@ -90,9 +90,6 @@ class Rollout(Agent):
         found: dict[str, Amount] = self.race.ledger.bounds()
         return found
 
-    def _ledger(self) -> Any:
-        return self.race.ledger
-
     @property
     def void(self) -> str:
         """Why nothing is proved any more: an episode had less than the least total."""
@@ -161,22 +158,13 @@ class Rollout(Agent):
         """Anything may be tried."""
 
     def _begin_trials(self) -> None:
-        self.race = Race(self.task, self.delta)
+        self.race = self.certificate = Race(self.task, self.delta)
         self._planned: dict[int | None, Rows] = {}  # recent plans
         self._deployed: dict[int, Rows] = {}  # deployments without a report
-
-    def _begin_trial(self, candidate: Policy) -> None:
-        self.race.add(candidate)
-
-    def _withdraw(self, name: str) -> None:
-        self.race.withdraw(name)
 
     def _require_changeable(self, constants: Any) -> None:
         if constants is not None:
             raise ValueError("a rollout has no constants: change its threshold or slack")
-
-    def _change_limit(self) -> None:
-        self.race.change(self.task)
 
     def _learned_state(self, policies: PolicyArrays) -> State:
         rows = {name: self._as_array(getattr(self, f"_{name}")) for name in ("planned", "deployed")}
