@@ -97,10 +97,12 @@ class Regression(ABC):
             model.log_det[:] = np.linalg.slogdet(model.gram[learned])[1] - model.gram.shape[1] * np.log(self.ridge)
 
     def is_full(self) -> bool:
-        """Whether one more episode might not fit."""
-        size = self.support.size
+        """Whether one more episode might not fit: `model_update.is_full`, where to hand a model over costs more."""
+        size, model = self.support.size.tolist(), self.model
         ahead = len(size) + 1 if self.shared else 1  # where steps share it all, an episode adds up to H+1 states
-        return bool(model_update.is_full(self.model, size, self.phi.shape[3], ahead))
+        if max(size) + ahead > self.phi.shape[3]:
+            return True
+        return not model.is_dense and max(model.num_transitions.tolist()) + ahead > model.times.shape[1]
 
     def enlarge(self) -> None:
         """Double the room for slots and for transitions."""
@@ -232,8 +234,9 @@ class SampledRegression(Regression):
         """Add the rewards and utilities `seen` (H, 2) of the episode that was observed last."""
         if self.signals is not None:
             slots = self._last_slots[: self.task.horizon]
-            inside = (slots != self._outside_slots).all(axis=0)
-            self.signals.observe(self.phi, slots, actions, seen * inside[:, None])
+            if len(self._outside_slots):
+                seen = seen * (slots != self._outside_slots).all(axis=0)[:, None]
+            self.signals.observe(self.phi, slots, actions, seen)
 
     def prepare(self, scales: Scales) -> None:
         """Estimates of unknown reward and utility at all slots; what is told of the states outside stays."""

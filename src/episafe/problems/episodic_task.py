@@ -388,14 +388,16 @@ class EpisodicTask:
         """Rewards and utilities (H, 1 + m), 0 for what the task tells; None where it tells both."""
         if not self.unknown:
             return None
-        seen = np.zeros((self.horizon, 1 + self.num_constraints))
-        for columns, (name, plural) in zip((seen[:, :1], seen[:, 1:]), SIGNALS.items(), strict=True):
+        seen, m = np.zeros((self.horizon, 1 + self.num_constraints)), self.num_constraints
+        for name, plural in SIGNALS.items():
             if name in self.unknown:
-                if getattr(episode, plural) is None:
+                given = getattr(episode, plural)
+                if given is None:
                     raise InvalidEpisode(f"{plural} are missing: the task does not tell the {name}, so episodes must")
-                columns[:] = np.reshape(getattr(episode, plural), columns.shape)
-        if seen.min() < -TOLERANCE or seen.max() > 1 + TOLERANCE:
-            raise InvalidEpisode(f"rewards and utilities must lie in [0, 1], got {seen.min():.6g} to {seen.max():.6g}")
+                seen[:, 0 if name == "reward" else 1 if m == 1 else slice(1, None)] = given
+        low, high = seen.min(), seen.max()
+        if low < -TOLERANCE or high > 1 + TOLERANCE:
+            raise InvalidEpisode(f"rewards and utilities must lie in [0, 1], got {low:.6g} to {high:.6g}")
         return seen
 
 

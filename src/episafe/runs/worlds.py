@@ -237,7 +237,7 @@ class GymWorld(World):
         episodes = play_some(self.problem, [policy for _, policy in drawn], self.luck.choices)
         for (component, _), episode in zip(drawn, episodes, strict=True):
             total = episode.rewards.sum(), episode.utilities.sum(axis=0)
-            yield Played((replace(episode, component=component),), total)
+            yield Played((episode if component is None else replace(episode, component=component),), total)
 
     def bring_back(self, reports: Iterable[tuple[Any, ...]]) -> None:
         """Take the actions that were taken; the environment must answer as it did."""
