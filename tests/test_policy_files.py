@@ -337,3 +337,17 @@ def test_a_run_and_a_folder_export_too_and_a_rollout_by_its_totals(tmp_path):
     with pytest.raises(ValueError, match=r"hand it over as task=agent\.task"):
         es.export_episodes(tmp_path / "rollout", tmp_path / "totals.csv")
     assert (tmp_path / "totals.csv").read_text().splitlines()[1].startswith("0,'=1+1,")
+
+
+def test_a_rollout_with_several_constraints_exports_a_column_for_each(tmp_path):
+    agent = es.Rollout([0.5, 0.4], [0.2, 0.2], {"v2": "two"}, "one", utility_max=1.0, names=("speed", "cost"))
+    with es.open(tmp_path / "rollout", agent=agent) as session:
+        deployed = session.deploy(np.random.default_rng(0))
+        session.learn(es.Episode.of_totals([0.7, 0.6], 0.2), deployment=deployed.id)
+        assert session.export_episodes(tmp_path / "totals.csv") == 1
+    names, row = (line.split(",") for line in (tmp_path / "totals.csv").read_text().splitlines())
+    assert names[3:] == ["total_utility_speed", "total_utility_cost", "total_reward"] and row[3:] == [
+        "0.7",
+        "0.6",
+        "0.2",
+    ]

@@ -9,7 +9,7 @@ from episafe.deployment.batch_frames import recorded_episodes
 from episafe.deployment.folder import LOG, PROBLEM, check_file, read_head
 from episafe.deployment.frame_kinds import Kind
 from episafe.errors import DamagedFile
-from episafe.logs.episode_export import Named, write_log
+from episafe.logs.log_writer import Named, write_log
 from episafe.problems.cmdp import LinearCMDP
 from episafe.storage.frames import UNREADABLE, Frame, Reader
 from episafe.storage.json_values import from_text

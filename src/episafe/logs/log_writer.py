@@ -16,11 +16,10 @@ from episafe.logs.tables import read_rows
 from episafe.plain_text import csv_cell
 from episafe.problems.episodic_task import ENDED, START, Outside
 from episafe.storage.atomic_files import atomic
-from episafe.types import Episode
+from episafe.types import Episode, amounts
 
 Named = tuple[str, Episode]  # its id, "" where nobody gave one
 Cells = dict[str, Any]
-TOTALS = ("episode", "episode_id", "component", "total_utility", "total_reward")
 
 
 def write_log(path: Path, episodes: Sequence[Named], task: Any) -> int:
@@ -32,7 +31,7 @@ def write_log(path: Path, episodes: Sequence[Named], task: Any) -> int:
     kept = [named for named in episodes if not has_steps or named[1].states is not None]
     if not kept:
         raise ValueError("there is no episode to export: report some first; those with totals alone teach no planner")
-    rows = list(_rows(kept) if has_steps else _totals(kept))
+    rows = list(_rows(kept) if has_steps else _totals(kept, task))
     names = list(dict.fromkeys(name for row in rows for name in row))
     data = (_parquet if path.suffix == ".parquet" else _csv)(names, rows)
     if has_steps:
@@ -73,10 +72,14 @@ def _cells(name: str, state: Any) -> Cells:
     return {f"{name}_{i}": value for i, value in enumerate(values.ravel().tolist())}
 
 
-def _totals(episodes: Sequence[Named]) -> Iterator[Cells]:
+def _totals(episodes: Sequence[Named], task: Any) -> Iterator[Cells]:
+    """One row an episode; a column for the utility of each constraint, by its name where there are several."""
+    several = [f"total_utility_{name}" for name in task.constraint_names]
+    names = several if len(several) > 1 else ["total_utility"]
     for number, (label, episode) in enumerate(episodes):
-        seen = (number, label, episode.component, float(episode.total_utility), float(episode.total_reward))
-        yield dict(zip(TOTALS, seen, strict=True))
+        row = {"episode": number, "episode_id": label, "component": episode.component}
+        row |= dict(zip(names, amounts(episode.total_utility).tolist(), strict=True))
+        yield row | {"total_reward": float(episode.total_reward)}
 
 
 def _csv(names: list[str], rows: list[Cells]) -> bytes:
