@@ -46,6 +46,7 @@ from episafe.problems.policy import MixturePolicy, Policy, TablePolicy
 from episafe.problems.sampled_problem import SampledCMDP, SampledTask
 from episafe.problems.task import Constraint, Task
 from episafe.runs.data_frames import load_records, results
+from episafe.runs.forecast import Forecast, forecast
 from episafe.runs.kept_run import resume
 from episafe.runs.live_episodes import play, play_batch
 from episafe.runs.measured_slack import measure_slack
@@ -75,6 +76,7 @@ __all__ = [
     "EpsMix",
     "Every",
     "Fixed",
+    "Forecast",
     "Ghosh2022",
     "Ghosh2024",
     "GymCMDP",
@@ -113,6 +115,7 @@ __all__ = [
     "estimate",
     "export_episodes",
     "features",
+    "forecast",
     "from_gymnasium",
     "learn_log",
     "load_policy",

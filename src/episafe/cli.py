@@ -410,13 +410,14 @@ def preflight(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the problem.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Say what to expect before a run: constants at each level, incumbent episodes, regret bound, what would help."""
+    """Say what to expect before a run: when something is gained, and constants, incumbent episodes, regret bounds."""
     from episafe.problems.cmdp import LinearCMDP
     from episafe.tools import preflight as before
 
     with exit_codes():
         found = before.preflight(LinearCMDP.load(problem) if problem else envs.make(env, seed), episodes, delta)
-    _print(found, as_json, before.tables(found), [f"- {note}" for note in found["notes"]], soft_wrap=True)
+    forecast = f"Forecast for OPSE with certify.Observation: {found['forecast']['text']}"
+    _print(found, as_json, before.tables(found), [f"- {note}" for note in (forecast, *found["notes"])], soft_wrap=True)
 
 
 @app.command(epilog="Example: `episafe calibrate streaming --delta 0.05 --problems 60 --set horizon=3`")

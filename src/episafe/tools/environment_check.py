@@ -13,6 +13,7 @@ from episafe.gym.adapter import LiveCMDP
 from episafe.gym.autoreset import sub_environments
 from episafe.gym.signal_limits import raw_total
 from episafe.logs.logged_episode import steps_of
+from episafe.runs.forecast import forecast
 from episafe.runs.live_episodes import play_some
 from episafe.stats import mean_interval
 from episafe.tools.named_object import errors_inside, named
@@ -72,7 +73,14 @@ def check(problem: LiveCMDP, num_episodes: int = 200, seed: int = 0, confirmed: 
         return [*findings, Finding("episodes", "error", str(error))]
     findings.append(Finding("episodes", "ok", f"{num_episodes} of the incumbent, {steps_of(problem.task)} steps each"))
     findings.append(_ends(problem, episodes, "early-end" in confirmed))
-    looks: list[Callable[[LiveCMDP, list[Episode]], Finding]] = [_start, _features, _repeats, _incumbent, _trials]
+    looks: list[Callable[[LiveCMDP, list[Episode]], Finding]] = [
+        _start,
+        _features,
+        _repeats,
+        _incumbent,
+        _trials,
+        _forecast,
+    ]
     if problem.task.time_homogeneous:
         looks.append(_steps_alike)
     findings += [look(problem, episodes) for look in looks]
@@ -233,6 +241,16 @@ def _trials(problem: LiveCMDP, episodes: list[Episode]) -> Finding:
         remedy = advice or "give a safer incumbent, or relax the limit"
         return Finding("trials", "warning", f"{found}: it will be slow; {remedy}")
     return Finding("trials", "ok", f"{found}; {advice}" if advice else found)
+
+
+def _forecast(problem: LiveCMDP, episodes: list[Episode]) -> Finding:
+    """About how long it takes, from the incumbent's episodes; a guide."""
+    totals = np.array([np.sum(episode.utilities) for episode in episodes])
+    try:
+        found = forecast(problem.task, totals)
+    except ValueError as error:
+        return Finding("forecast", "ok", f"none: {error}")
+    return Finding("forecast", "ok", f"with certify.Observation {found}")
 
 
 def _worst_total_advice(problem: LiveCMDP, episodes: list[Episode], share: float) -> str:

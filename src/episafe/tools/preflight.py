@@ -14,6 +14,7 @@ from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.occupancies import occupancy
 from episafe.problems.sampled_problem import known_slack
 from episafe.problems.task import Task
+from episafe.runs.forecast import forecast
 
 MOST_DOUBLINGS = 200
 
@@ -30,6 +31,7 @@ def preflight(cmdp: LinearCMDP, num_episodes: int, delta: float = 0.05) -> dict[
         "problem": {**asdict(sizes), "threshold": task.threshold, "worst_regret": num_episodes * task.horizon},
         "choices": [_choice(cmdp, name, made, num_episodes, delta) for name, made in chosen.items()],
         "incumbent_phase": theorem_bounds.incumbent_phase(task, chosen["theory"].C_u, delta),
+        "forecast": _forecast(cmdp, delta),
         "notes": theory_constants.notes(sizes, theorem(sizes)),
         "would_shrink": [
             _shrunk("as it is", sizes),
@@ -38,6 +40,12 @@ def preflight(cmdp: LinearCMDP, num_episodes: int, delta: float = 0.05) -> dict[
             _shrunk("delta ten times larger", replace(sizes, delta=min(0.5, 10 * delta))),
         ],
     }
+
+
+def _forecast(cmdp: LinearCMDP, delta: float) -> dict[str, Any]:
+    """When `Observation` may be expected to have gained something, and what would shorten that."""
+    found = forecast(cmdp, delta=delta)
+    return {**asdict(found), "changes": [one._asdict() for one in found.changes], "text": str(found)}
 
 
 def _choice(cmdp: LinearCMDP, name: str, constants: Constants, num_episodes: int, delta: float) -> dict[str, Any]:
