@@ -1,6 +1,6 @@
 // Acts by a policy file of episafe (docs/policies.md): JSON.parse it, draw() once an episode, then ask at each step.
 const dot = (x, y) => x.reduce((sum, value, i) => sum + value * y[i], 0);
-const clip = (value, most) => Math.min(Math.max(value, 0), most);
+const clip = (value, most, least = 0) => Math.min(Math.max(value, least, 0), most);
 
 export function draw(policy, uniform) { // uniform: Math.random(); the component that acts for the whole episode
   if (policy.kind !== "mixture") return policy;
@@ -23,7 +23,7 @@ export function probabilities(policy, h, state, phi, reward, utility) { // phi, 
     const seen = means.map((mean, g) => clip(mean + policy.signal_scales[g] * beta, 1));
     const Q_r = (learned.includes("reward") ? seen[0] : reward[a]) + clip(c.C_r * bonus + values[0], left * (1 + c.kappa * Math.log(A)));
     const Q_dagger = c.B_dagger * bonus + clip(c.C_dagger * bonus + values[1], c.B_dagger * left);
-    const Q_u = (learned.includes("utility") ? seen[1] : utility[a]) + clip(c.utility_bonus * bonus + values[2], left);
+    const Q_u = (learned.includes("utility") ? seen[1] : utility[a]) + clip(c.utility_bonus * bonus + values[2], left, left - (c.most_lost ?? left));
     return (Q_dagger + Q_r + policy.lam * Q_u) / c.kappa;
   });
   const weights = logits.map((logit) => Math.exp(logit - Math.max(...logits)));

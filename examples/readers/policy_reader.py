@@ -26,7 +26,7 @@ def probabilities(policy, h, state, phi=None, reward=None, utility=None):  # phi
         Q_u = seen[1] if "utility" in policy["learned"] else utility[a]
         Q_r += min(max(c["C_r"] * bonus + r, 0), left * (1 + c["kappa"] * log(A)))
         Q_dagger = c["B_dagger"] * bonus + min(max(c["C_dagger"] * bonus + dagger, 0), c["B_dagger"] * left)
-        Q_u += min(max(c["utility_bonus"] * bonus + u, 0), left)
+        Q_u += min(max(c["utility_bonus"] * bonus + u, left - c.get("most_lost", left), 0), left)
         logits.append((Q_dagger + Q_r + policy["lam"] * Q_u) / c["kappa"])
     weights = [exp(logit - max(logits)) for logit in logits]
     return [weight / sum(weights) for weight in weights]

@@ -18,27 +18,28 @@ def action_values(told, betas, PV, limits, scales):  # type: ignore[no-untyped-d
 
         Q̄ʳ = r   + clip{ C_r β + P̂V̄ʳ, 0, (H−h)(1+κ ln A)}
         Q̄† = B†β + clip{ C_† β + P̂V̄†, 0, B†(H−h)}
-        Q̲ᵘ = u   + clip{−C_u β + P̂V̲ᵘ, 0, H−h}
+        Q̲ᵘ = u   + clip{−C_u β + P̂V̲ᵘ, (H−h−D)₊, H−h}
 
-    `limits` are the `ceilings`. The paper counts h from 1 and the code from 0: its H−h is the number of steps left.
-    −C_u is `scales.utility_bonus`.
+    D is `scales.most_lost`, infinite in the paper; −C_u is `scales.utility_bonus`; `limits` are `value_limits`. The
+    paper counts h from 1 and the code from 0: its H−h is the number of steps left.
     """
     reward, utility = told
     beta_r, beta = betas
     r, dagger, u = PV
-    ceiling_r, ceiling_u = limits
-    C_r, utility_bonus, C_dagger, B_dagger, _, _, _ = scales
+    ceiling_r, ceiling_u, floor_u = limits
+    C_r, utility_bonus, C_dagger, B_dagger, _, _, _, _ = scales
     return (
         reward + smallest(largest(fma(C_r, beta_r, r), 0.0), ceiling_r),
         fma(B_dagger, beta, smallest(largest(fma(C_dagger, beta, dagger), 0.0), B_dagger * ceiling_u)),
-        utility + smallest(largest(fma(utility_bonus, beta, u), 0.0), ceiling_u),
+        utility + smallest(largest(fma(utility_bonus, beta, u), floor_u), ceiling_u),
     )
 
 
 @inlined_kernel
-def ceilings(steps_left, A, scales):  # type: ignore[no-untyped-def]
-    """(H−h)(1+κ ln A) and H−h: what the values of the steps left can come to."""
-    return steps_left * (1.0 + scales.kappa * np.log(A)), float(steps_left)
+def value_limits(steps_left, A, scales):  # type: ignore[no-untyped-def]
+    """(H−h)(1+κ ln A), H−h and (H−h−D)₊: what the values of the steps left can come to, and the utility's at least."""
+    most = float(steps_left)
+    return steps_left * (1.0 + scales.kappa * np.log(A)), most, max(most - scales.most_lost, 0.0)
 
 
 @inlined_kernel
@@ -90,7 +91,7 @@ def softmax_step(h, n, steps_left, terms, scales, lam, room):  # type: ignore[no
     """
     (reward, utility, bonus), (Q, norm, V) = terms, room
     A, kappa = Q.shape[1], scales.kappa
-    limits = ceilings(steps_left, A, scales)
+    limits = value_limits(steps_left, A, scales)
     for i in range(0, n, LANES):
         top = spread(-np.inf)
         for a in range(A):
@@ -220,7 +221,7 @@ def count_step(h, n, rows, terms, scales, lams, Q, V):  # type: ignore[no-untype
     """
     reward, utility, bonus = terms
     A, kappa, lam = Q.shape[1], scales.kappa, load(lams, (0,))
-    limits = ceilings(V.shape[0] - 2 - h, A, scales)
+    limits = value_limits(V.shape[0] - 2 - h, A, scales)
     for i in range(n):
         top = spread(-np.inf)
         for a in range(A):

@@ -5,6 +5,7 @@ has the size of the state space. Slot 0 of step 0 is the initial state. Slots ar
 loops over them vectorise. Values come in threes, in the order r, †, u.
 """
 
+import math
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -19,7 +20,10 @@ Entry = TypeVar("Entry", bound=np.generic)
 
 
 class Scales(NamedTuple):
-    """Constants of the backward recursion; `utility_bonus` is −C_u for pessimism and +C_u for optimism."""
+    """Constants of the backward recursion; `utility_bonus` is −C_u for pessimism and +C_u for optimism.
+
+    `most_lost`: what an episode's total utility can fall short of H at most, where that is known.
+    """
 
     C_r: float
     utility_bonus: float
@@ -28,6 +32,11 @@ class Scales(NamedTuple):
     kappa: float
     curve: float = 0.0
     spread: float = 0.0
+    most_lost: float = math.inf
+
+    def said(self) -> dict[str, float]:
+        """All that is said of them, by name: no `most_lost` where nothing is known."""
+        return {name: value for name, value in self._asdict().items() if math.isfinite(value)}
 
 
 class Search(NamedTuple):

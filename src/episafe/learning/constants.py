@@ -132,7 +132,7 @@ class Constants:
         tried look worth trying. Chosen on the released problems of seeds 1000 to 1029; touches regret, never safety.
         Without a certifier they would prove nothing, and OPSE refuses them.
         """
-        made = cls(1.0, 0.0, 0.0, 0.0, kappa=0.001, lam_max=300.0, num_halvings=30, ridge=0.05)
+        made = cls(1.0, 0.0, 0.0, 0.0, kappa=0.001, lam_max=300.0, num_halvings=30, ridge=0.05, C_theta=0.0)
         return made._stamped("heuristic", "", only_proposes=True)
 
     @classmethod

@@ -135,7 +135,7 @@ def facts_as_json(task: Any, signals: Any, scales: Scales, lam: float) -> dict[s
         "horizon": task.horizon,
         "num_actions": task.num_actions,
         "lam": lam,
-        "scales": scales._asdict(),
+        "scales": scales.said(),
         "learned": list(task.unknown),
         "signal_scales": [0.0, 0.0] if signals is None else list(signals.scales),
         "outside": {state.value: list(told) for state, told in task.outside.items()},

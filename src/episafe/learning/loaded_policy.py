@@ -236,7 +236,8 @@ def _signals(said: Field, task: Any) -> Signals | None:
 
 def _scales(said: Field) -> Scales:
     scales = Field(said.path, f"scales of {said.place}", said.said.get("scales"))
-    found = Scales(*(float(scales.numbers(name, ())) for name in Scales._fields))
+    names = [name for name in Scales._fields if name != "most_lost" or name in scales.said]
+    found = Scales(**{name: float(scales.numbers(name, ())) for name in names})
     if not found.kappa > 0:
         scales.refuse("kappa", f"is {found.kappa}, and must be > 0")
     return found

@@ -209,10 +209,17 @@ class SoftmaxPlanner:
         """π^λ of the λ that was evaluated last, frozen; with the scales that it was evaluated with."""
         return SoftmaxPolicy(self._task, fitted(self.regression, scales or self.scales, lam), lam)
 
+    def _most_lost(self) -> float:
+        """How far a total utility can fall short of H: else what was never seen would look as if it lost all. Where
+        constants are those of a planner that only proposes; the paper's have pessimism of their own.
+        """
+        least = self._task.least_total
+        return self._task.horizon - least if least > 0 and self._constants.only_proposes else math.inf
+
     def propose(self, aim: Aim) -> "Proposal":
         """The policy of the smallest λ whose estimated utility reaches the aim; of λ_max where none does."""
         known, scales = self.regression, self.scales
-        scales = scales._replace(C_r=aim.boldness * scales.C_r)
+        scales = scales._replace(C_r=aim.boldness * scales.C_r, most_lost=self._most_lost())
         if aim.optimism > 0:
             scales = scales._replace(utility_bonus=aim.optimism)
         search = self.search._replace(threshold=aim.utility)

@@ -17,6 +17,7 @@ from episafe.storage.state_reader import Saved, State, under
 from episafe.types import Array
 
 INCUMBENT, OWN, NAMED, TABLE, SOFTMAX, ATOMS = "incumbent", "own", "named", "table", "softmax", "atoms"
+LEAST_SCALES = len(Scales._fields) - 1  # `most_lost` is stored where it is known
 NOBODY: Mapping[str, Policy] = {}
 
 
@@ -121,7 +122,7 @@ def _softmax(policy: SoftmaxPolicy) -> dict[str, object]:
     if "size" in kept:
         used = int(kept["size"].max())
         kept = {name: array if name == "size" else array[..., :used] for name, array in kept.items()}
-    return {"lam": policy.lam, "scales": np.array(policy.fitted.scales), **kept}
+    return {"lam": policy.lam, "scales": np.array(list(policy.fitted.scales.said().values())), **kept}
 
 
 # By exact type, since a subclass may act otherwise: what a policy is stored as, and by which arrays.
@@ -134,7 +135,10 @@ WRITERS: dict[type, tuple[str, Callable[[Any], dict[str, object]]]] = {
 
 def _softmax_again(saved: Saved, task: AnyTask, regression: AnyRegression) -> SoftmaxPolicy:
     lam = saved.number("lam", least=0)
-    scales = Scales(*saved.numbers("scales", (len(Scales._fields),)).tolist())
+    given = saved.numbers("scales", (None,))
+    if not LEAST_SCALES <= len(given) <= len(Scales._fields):
+        saved.refuse("scales", f"has {len(given)} entries")
+    scales = Scales(*given.tolist())
     if not scales.kappa > 0:
         saved.refuse("scales", f"says κ = {scales.kappa}")
     H, A, d = task.horizon, task.num_actions, task.dim
