@@ -486,17 +486,22 @@ def frontier(
     _print(found, as_json, [tracing.table(winners)], [escape(f"wrote {path}") for path in paths])
 
 
-@app.command(epilog="Example: `episafe explain shop --plan 12`")
+@app.command(epilog="Example: `episafe explain shop --plan 12 --html plan.html`")
 def explain(
     folder: Annotated[Path, typer.Argument(help="A folder with a journal; it may be in use.")],
     plan: Annotated[int | None, typer.Option(help="Number of the plan; default: the last.")] = None,
+    page: Annotated[Path | None, typer.Option("--html", help="Write a page with a picture to this file too.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say of one plan who acts, why that was allowed, what the claim is worth, and what came of it."""
     from episafe.deployment.explanation import explain as explained
+    from episafe.reports import explanation_page
+    from episafe.storage.atomic_files import write_text
 
     with exit_codes():
         found = explained(folder, plan)
+        if page is not None:
+            write_text(page, explanation_page.to_html(folder.resolve().name, found))
     lines = [*found.sentences, *([""] if found.bars else []), *found.bars]
     _print(found.as_dict(), as_json, lines=[escape(line) for line in lines], soft_wrap=True)
 
@@ -524,6 +529,34 @@ def serve(
         )
         with errors_inside(agent):
             answer(folder, made, host, port, token_file, sync, false_alarm)  # type: ignore[arg-type]
+
+
+@app.command(epilog="Example: `episafe dashboard shop`, while `episafe serve shop` runs")
+def dashboard(
+    folder: Annotated[Path, typer.Argument(help="A folder with a journal, live or of a run; it may be in use.")],
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the loopback to listen at.")] = 8766,
+    every: Annotated[float, typer.Option(min=0.5, help="Seconds after which an open page asks again.")] = 2.0,
+    as_json: AsJson = False,
+) -> None:
+    """Follow a journal on a page of this machine: who acts, why it is allowed, what came of it, what is missing.
+
+    It only reads, and the writer does not notice. With --json it prints what the page says, once, and leaves.
+    """
+    from episafe.deployment.follower import Follower
+    from episafe.reports.dashboard_page import figures
+
+    with exit_codes("stopped; the journal goes on"):
+        if as_json:
+            follower = Follower(folder)
+            follower.read_on()
+            typer.echo(json.dumps(figures(follower), indent=2))
+            return
+        try:
+            from episafe.service.dashboard import watch
+        except ModuleNotFoundError as error:
+            raise ValueError(f"the dashboard needs an extra: pip install 'episafe[serve]' ({error})") from error
+        console.print(escape(f"episafe follows {folder} at http://localhost:{port}/ (Ctrl-C ends it)"), highlight=False)
+        watch(folder, port, every)
 
 
 def _show(record: Record, as_json: bool, folder: Path | None = None) -> None:

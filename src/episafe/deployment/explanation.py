@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,27 @@ class Explanation:
         return f"What came of it: {deployments} from number {self.first} on, {self.reports} of them reported."
 
 
+@dataclass(frozen=True)
+class Row:
+    """One deployment, or episode of a simulation, and why it was allowed.
+
+    Attributes:
+        number: of the deployment, from 0.
+        time: when; "" of a simulation.
+        acting: the name of who acts; "" where nobody knows.
+        totals: its reward and utilities; NaN where they are not known.
+        why: its plan, explained.
+        name: what the caller calls the episode.
+    """
+
+    number: int
+    time: str
+    acting: str
+    totals: tuple[float, ...]
+    why: Explanation
+    name: str = ""
+
+
 def explain(folder: str | Path, plan: int | None = None) -> Explanation:
     """Why a plan of a journal was deployed; by default the last one. Nobody need build the agent for that.
 
@@ -147,26 +169,41 @@ def _said(line: str) -> dict[str, Any]:
 
 
 def _explained(said: dict[str, Any], frames: list[Frame]) -> Explanation:
-    number, weights = said["plan"], said.get("weights") or []
-    c, constraint = _tightest(said)
-    names = said.get("names") or [f"policy {i}" for i, _ in enumerate(weights, 1)]  # simulations keep no names
+    number = said["plan"]
     of = [frame.notes for frame in frames if frame.notes.get("plan") == number]
-    proved = next((notes["proved"] for notes in of if notes.get("proved")), [math.nan] * len(names))
-    parts = [Part(name, weight, _number(bound, c)) for name, weight, bound in zip(names, weights, proved, strict=True)]
+    proved = next((notes["proved"] for notes in of if notes.get("proved")), None)
     deployments = sum(frame.kind == Kind.DEPLOY and frame.notes["plan"] == number for frame in frames)
     reports = sum(
         frame.kind == Kind.REPORT and frame.notes["plan"] == number and frame.notes["deployment"] is not None
         for frame in frames
     )
+    return explained(said, proved, (deployments, reports) if frames else (None, None))
+
+
+def explained(
+    said: Mapping[str, Any], proved: Sequence[Any] | None, counts: tuple[int | None, int | None]
+) -> Explanation:
+    """A plan in words.
+
+    Args:
+        said: its line of the trail.
+        proved: what is proved of each policy that it mixes; None where nobody kept that.
+        counts: how often it was deployed and reported; None where nobody knows.
+    """
+    weights = said.get("weights") or []
+    c, constraint = _tightest(said)
+    names = said.get("names") or [f"policy {i}" for i, _ in enumerate(weights, 1)]  # simulations keep no names
+    known = proved or [math.nan] * len(names)
+    parts = [Part(name, weight, _number(bound, c)) for name, weight, bound in zip(names, weights, known, strict=True)]
     alone = Part("incumbent" if said["source"] == "safe" else said["source"], 1.0, _number(said["bound"], c))
     return Explanation(
-        number, said.get("time", ""), said["source"], said["level"], said.get("reason", ""), _number(said["bound"], c),
-        _number(said["threshold"], c), said["learned"], tuple(parts) or (alone,), said["episode"],
-        deployments if frames else None, reports if frames else None, constraint,
+        said["plan"], said.get("time", ""), said["source"], said["level"], said.get("reason", ""),
+        _number(said["bound"], c), _number(said["threshold"], c), said["learned"], tuple(parts) or (alone,),
+        said["episode"], *counts, constraint,
     )  # fmt: skip
 
 
-def _tightest(said: dict[str, Any]) -> tuple[int, str]:
+def _tightest(said: Mapping[str, Any]) -> tuple[int, str]:
     """Of several constraints the one with the least room, and what a sentence says of that; 0 and nothing of one."""
     margins = said["margin"]
     if not isinstance(margins, list):

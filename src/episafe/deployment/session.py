@@ -640,7 +640,7 @@ class Session:
         halts = bool(asked) and not self.book.halted
         self.book.halted = self.book.halted or asked  # obeyed at once, whatever becomes of the disk
         for alarm in alarms:
-            self._note_fault(f"alarm of the monitors, {alarm.what}: {alarm.says}")
+            self._note_fault(f"alarm of the monitors, {alarm.what}: {alarm.says}", alarm=alarm.what)
         self._untold += alarms
         if asked:
             self.distrust(asked)
@@ -698,11 +698,11 @@ class Session:
             return False
         return True
 
-    def _note_fault(self, reason: str) -> None:
+    def _note_fault(self, reason: str, **more: str) -> None:
         self.book.faults.append(reason)
         tell("fault", reason=reason)
         try:
-            self._write(Kind.FAULT, {"reason": reason})
+            self._write(Kind.FAULT, {"reason": reason, **more, "time": now()})
         except OSError as error:
             self._break(f"the journal cannot be written: {error}")
 

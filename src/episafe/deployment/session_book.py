@@ -63,14 +63,19 @@ class Status:
         A deployment without a report counts at its worst: with 2 % of them lost for ever a proof takes 2 to 6 times as
         many episodes, and with 5 % it may never end.
         """
-        lost = self.abandoned + max(self.num_missing - UNDER_WAY, 0)
-        if lost <= FEW_LOST * max(self.started, UNDER_WAY):
-            return ""
-        return (
-            f"{lost} of {self.started} deployments have no report ({self.abandoned} abandoned; the oldest that waits: "
-            f"{self.oldest_missing or 'none'}): each counts at its worst until it is reported, so new policies are "
-            "proved late or never; report them, or find out why they are lost"
-        )
+        return missing_warning(self.started, self.num_missing, self.abandoned, self.oldest_missing)
+
+
+def missing_warning(started: int, num_missing: int, abandoned: int, oldest: str) -> str:
+    """What missing reports will cost; "" while there are few of so many deployments."""
+    lost = abandoned + max(num_missing - UNDER_WAY, 0)
+    if lost <= FEW_LOST * max(started, UNDER_WAY):
+        return ""
+    return (
+        f"{lost} of {started} deployments have no report ({abandoned} abandoned; the oldest that waits: "
+        f"{oldest or 'none'}): each counts at its worst until it is reported, so new policies are proved late or "
+        "never; report them, or find out why they are lost"
+    )
 
 
 @dataclass(frozen=True)

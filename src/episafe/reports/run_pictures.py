@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -28,7 +29,7 @@ from episafe.reports.pictures import (
 from episafe.reports.record_groups import is_bandit
 from episafe.runs.record import Record
 from episafe.stats import Z_95
-from episafe.types import Array
+from episafe.types import Amount, Array, amounts
 
 NUM_BLOCKS, LEAST = 24, 10  # blocks of episodes that observed means are drawn of, and fewest episodes of one
 NUM_SHARES = 40  # blocks of the picture of who acted
@@ -96,15 +97,38 @@ def totals(record: Record, signal: int) -> Array:
     return np.full(len(record.sources), math.nan) if found is None else found
 
 
-def pictures(record: Record, halts: Sequence[tuple[int, str]] = ()) -> dict[str, list[Picture]]:
-    """Pictures of a run, by what they are about, in the order of a report; none that would show nothing."""
-    each = by_constraint(record)
+def pictures(
+    record: Record, halts: Sequence[tuple[int, str]] = (), earlier: Sequence[tuple[int, Amount]] = ()
+) -> dict[str, list[Picture]]:
+    """Pictures of a run, by what they are about, in the order of a report; none that would show nothing.
+
+    Args:
+        record: of the run.
+        halts: the episodes after which only the incumbent acted, and why.
+        earlier: thresholds that a person changed, and the episode from which on they held no more.
+    """
+    each, before = by_constraint(record), [_steps(earlier, c) for c in range(max(len(record.constraint_names), 1))]
     found = {
-        "What came of it": [reward_picture(each[0]), *(utility_picture(one, halts) for one in each)],
-        "Why it was allowed": [bound_picture(one) for one in each if _has_bounds(one)],
+        "What came of it": [
+            reward_picture(each[0]),
+            *(utility_picture(one, halts, steps) for one, steps in zip(each, before, strict=True)),
+        ],
+        "Why it was allowed": [
+            bound_picture(one, steps) for one, steps in zip(each, before, strict=True) if _has_bounds(one)
+        ],
         "Who acted": [shares_picture(record)],
     }
     return {title: drawn for title, drawn in found.items() if drawn}
+
+
+def _steps(earlier: Sequence[tuple[int, Amount]], c: int) -> list[Trace]:
+    """Thresholds of constraint c before they were changed, as one line."""
+    if not earlier:
+        return []
+    ends = np.array([0.0, *(float(end) for end, _ in earlier)])
+    heights = np.array([amounts(b)[c] for _, b in earlier])
+    x, y = np.repeat(ends, 2)[1:-1], np.repeat(heights, 2)
+    return [Trace(x, y, RED, "threshold, before it was changed", "dot", 1.5)]
 
 
 def by_constraint(record: Record) -> list[Record]:
@@ -135,9 +159,10 @@ def reward_picture(record: Record) -> Picture:
     return _outcome("Reward", record, marks, values, levels)
 
 
-def utility_picture(record: Record, halts: Sequence[tuple[int, str]]) -> Picture:
+def utility_picture(record: Record, halts: Sequence[tuple[int, str]], earlier: Sequence[Trace] = ()) -> Picture:
     """The utility that must be kept: below the threshold is the unsafe zone."""
     marks, values = _signal(record, 1)
+    marks, values = [*marks, *earlier], np.concatenate([values, *(steps.y for steps in earlier)])
     levels = [Level(incumbent_values(record)[1], GREY, "incumbent"), Level(record.threshold, RED, "threshold")]
     if halts:
         marks = [*marks, Ticks(np.array([k + 1.0 for k, _ in halts]), RED, "alarm, or halt by a person")]
@@ -170,7 +195,7 @@ def _outcome(
     return Picture(title, _episodes(record), y, [*zone, *marks], width=WIDTH, height=HEIGHT, levels=levels)
 
 
-def bound_picture(record: Record) -> Picture:
+def bound_picture(record: Record, earlier: Sequence[Trace] = ()) -> Picture:
     """The lower bound of every plan against the threshold: what was refused, and what was allowed."""
     new = np.flatnonzero(np.r_[True, np.diff(record.plan_ids) != 0])
     allowed = record.sources[new] != "safe"
@@ -179,7 +204,8 @@ def bound_picture(record: Record) -> Picture:
         record.utility_bounds[new],
         MIXED if record.mixed().any() else "",
     )
-    return bounds_picture(at, bounds, allowed, record.threshold, _episodes(record), caption, _of(record))
+    drawn = bounds_picture(at, bounds, allowed, record.threshold, _episodes(record), caption, _of(record))
+    return replace(drawn, marks=[*drawn.marks, *earlier])
 
 
 def bounds_picture(

@@ -14,11 +14,11 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from episafe.errors import InvalidEpisode, NotKept
+from episafe.service.admission import Refused, require_localhost
 from episafe.service.desk import Answer, Desk, Malformed, Values
 from episafe.service.openapi import OPERATIONS, description, page
 from episafe.service.request_limits import BORNE, Bucket, Limits, read_json
 
-HERE = {"localhost", "127.0.0.1", "[::1]"}  # names by which a loopback service is called; others are a page's trick
 STATUS: dict[type[Exception], int] = {
     Malformed: 400,
     InvalidEpisode: 409,
@@ -28,14 +28,6 @@ STATUS: dict[type[Exception], int] = {
 }
 log = logging.getLogger("episafe.service")
 Ask = Callable[[Values], Answer]
-
-
-class Refused(Exception):
-    """A request that is not let in: an HTTP status and what to do."""
-
-    def __init__(self, status: int, says: str) -> None:
-        super().__init__(says)
-        self.status = status
 
 
 class Service:
@@ -154,8 +146,8 @@ class Service:
             scheme, _, shown = request.headers.get("authorization", "").partition(" ")
             if scheme.lower() != "bearer" or not hmac.compare_digest(shown.encode(), self._token):
                 raise Refused(401, "show the token: Authorization: Bearer …")
-        elif request.headers.get("host", "").rsplit(":", 1)[0] not in HERE:
-            raise Refused(403, "without a token only localhost is answered")
+        else:
+            require_localhost(request)
         kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
         if request.method == "POST" and kind != "application/json":
             raise Refused(415, "send application/json")

@@ -38,6 +38,7 @@ MAGIC = b"episafe journal 2\n"
 MARKER = b"eF2"
 HEADER = struct.Struct("<3sBIQI")
 CHECK = struct.Struct("<I")
+CHECKED_HEADER = struct.Struct("<3sBIQII")  # both
 HEAD, HASH = HEADER.size + CHECK.size, 32
 CHUNK = 1 << 20
 LARGEST = 1 << 28  # bytes of a payload, so that a reader knows beforehand what it may have to hold
@@ -45,6 +46,7 @@ LENGTH = struct.Struct("<I")
 SMALLEST = HEAD + LENGTH.size + len(b"[{},[]]") + HASH  # bytes of a frame
 PLACE = struct.Struct("<QB")
 TYPES = frozenset(["|b1", "|i1", "|u1", "<i2", "<u2", "<f2", "<i4", "<u4", "<f4", "<i8", "<u8", "<f8"])
+read_json = json.JSONDecoder().raw_decode  # what json.loads does, without looking for other encodings
 UNREADABLE = (ValueError, TypeError, KeyError, RecursionError, OverflowError, struct.error)
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -101,7 +103,10 @@ def _payload(notes: Mapping[str, Any], arrays: Arrays) -> bytes:
 def decode(payload: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Notes and arrays; one of UNREADABLE if it is no payload."""
     (length,) = LENGTH.unpack_from(payload)
-    notes, shapes = json.loads(payload[LENGTH.size : LENGTH.size + length])
+    text = payload[LENGTH.size : LENGTH.size + length].decode()
+    (notes, shapes), end = read_json(text)
+    if end != len(text):
+        raise ValueError("its text goes on behind its notes")
     if not isinstance(notes, dict):
         raise ValueError("its notes are not a mapping")
     arrays: dict[str, NDArray[Any]] = {}
@@ -159,7 +164,7 @@ class Reader:
                 if frame is None:
                     self.torn = size - self.end
                     return
-                self.number, self.end, self._previous = frame.number + 1, self.end + length, as_hash(frame.hash)
+                self.number, self.end, self._previous = frame.number + 1, self.end + length, bytes.fromhex(frame.hash)
                 yield frame
 
     def _starts(self, file: IO[bytes], size: int) -> bool:
@@ -184,8 +189,8 @@ class Reader:
             if MARKER.startswith(head[: len(MARKER)].rstrip(b"\0")):
                 return None, 0
             raise self._damaged("has no frame")
-        marker, kind, length, number, checksum = HEADER.unpack(head[: HEADER.size])
-        if marker != MARKER or CHECK.unpack(head[HEADER.size :])[0] != zlib.crc32(head[: HEADER.size]):
+        marker, kind, length, number, checksum, check = CHECKED_HEADER.unpack(head)
+        if marker != MARKER or check != zlib.crc32(head[: HEADER.size]):
             if MARKER.startswith(marker.rstrip(b"\0")) and _only_zeros(file):
                 return None, 0  # no whole frame: those do not end in zeros
             raise self._damaged("has a damaged header")

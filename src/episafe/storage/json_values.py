@@ -30,7 +30,8 @@ def as_text(value: Any) -> str:
 
 def from_text(text: str) -> Any:
     """The value that `as_text` wrote."""
-    return _read(json.loads(text))
+    found = json.loads(text)
+    return _read(found) if "{" in text else found  # plain values and lists of them are what they say
 
 
 def keys_as_bytes(keys: Sequence[Hashable]) -> NDArray[np.uint8]:

@@ -1,0 +1,95 @@
+"""The episodes of a simulation as columns, filled batch by batch: what `LiveColumns` is of a live session."""
+
+import math
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from episafe.deployment.batch_frames import num_episodes
+from episafe.deployment.explanation import Row, explained
+from episafe.deployment.folder import PROBLEM, check_file
+from episafe.deployment.frame_kinds import Kind
+from episafe.deployment.journal_history import unfinished_record
+from episafe.deployment.live_columns import LATEST
+from episafe.problems.cmdp import LinearCMDP
+from episafe.runs.record import Record
+from episafe.storage.frames import Frame
+from episafe.types import Amount, amounts
+
+
+class RunColumns:
+    """Columns of a simulation; `take` every frame once, in order.
+
+    Args:
+        folder, head: of its journal, which holds the problem where it can be stored.
+
+    Attributes:
+        waiting, abandoned, unannounced: as of a live session; nothing is ever missing here.
+        halts: the episodes after which only the incumbent acted, and why.
+    """
+
+    def __init__(self, folder: Path, head: dict[str, Any]) -> None:
+        self._folder, self._head = folder, head
+        self._batches: list[Frame] = []
+        self._length = 0
+        self.waiting: dict[int, int] = {}
+        self.abandoned = self.unannounced = 0
+        self.oldest_missing = ""
+        self.halts: list[tuple[int, str]] = []
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def reported(self) -> int:
+        """All of them."""
+        return self._length
+
+    def take(self, frame: Frame) -> None:
+        """Go on by one frame."""
+        if frame.kind == Kind.BATCH:
+            self._batches.append(frame)
+            self._length += num_episodes(frame.arrays)
+            self.halts += [(int(k), str(reason)) for k, reason in frame.notes["halts"]]
+
+    def record(self, threshold: Amount, settings: dict[str, Any]) -> Record:
+        """All of it as a record."""
+        return unfinished_record(self._batches, self._optimum, threshold, settings)
+
+    @cached_property
+    def _optimum(self) -> float:
+        if "problem_sha256" not in self._head:
+            return math.nan
+        return float(LinearCMDP.load(check_file(self._folder, PROBLEM, self._head)).optimal_value())
+
+    def rows(self, threshold: Amount, level: str) -> list[Row]:
+        """The last episodes, newest first, each with why it was allowed."""
+        if not self._length:
+            return []
+        record = self.record(threshold, {})
+        begins = np.flatnonzero(np.r_[True, np.diff(record.plan_ids) != 0])
+        last = range(len(record.sources) - 1, max(len(record.sources) - LATEST, 0) - 1, -1)
+        return [_row(record, k, int(begins[np.searchsorted(begins, k, side="right") - 1]), level) for k in last]
+
+
+def _row(record: Record, k: int, begun: int, level: str) -> Row:
+    """Episode k, whose plan was first deployed in episode `begun`."""
+    bound, b = amounts(record.utility_bounds[k]), amounts(record.threshold)
+    weights = [] if record.weights is None else [w for w in record.weights[k].tolist() if w]
+    margin = (bound - b).tolist()
+    said = {
+        "plan": int(record.plan_ids[k]), "episode": begun, "learned": begun, "source": str(record.sources[k]),
+        "bound": bound.tolist(), "threshold": b.tolist(), "margin": margin if len(margin) > 1 else margin[0],
+        "level": level, "weights": weights if len(weights) > 1 else [],
+    }  # fmt: skip
+    known = (record.reward_values, record.utility_values) if record.is_exact else _totals(record)
+    totals = (float(known[0][k]), *amounts(known[1][k]).tolist())
+    return Row(k, "", str(record.acting[k]), totals, explained(said, None, (None, None)))
+
+
+def _totals(record: Record) -> tuple[Any, Any]:
+    unknown = np.full(len(record.sources), math.nan)
+    found = record.reward_totals, record.utility_totals
+    return unknown if found[0] is None else found[0], unknown if found[1] is None else found[1]

@@ -1,0 +1,19 @@
+"""Who is let in before anything of a request is read."""
+
+from starlette.requests import Request
+
+HERE = {"localhost", "127.0.0.1", "[::1]"}  # names by which a loopback service is called; others are a page's trick
+
+
+class Refused(Exception):
+    """A request that is not let in: an HTTP status and what to do."""
+
+    def __init__(self, status: int, says: str) -> None:
+        super().__init__(says)
+        self.status = status
+
+
+def require_localhost(request: Request) -> None:
+    """Refuse who calls this machine by another name, as a web page would."""
+    if request.headers.get("host", "").rsplit(":", 1)[0] not in HERE:
+        raise Refused(403, "without a token only localhost is answered")

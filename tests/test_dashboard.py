@@ -1,0 +1,201 @@
+"""`episafe dashboard`: what the page says is what the journal holds, while it is written, and nothing changes."""
+
+import asyncio
+import json
+import shutil
+import subprocess
+import threading
+import time
+
+import httpx
+import numpy as np
+import pytest
+import uvicorn
+from typer.testing import CliRunner
+
+import episafe as es
+from episafe.cli import app
+from episafe.deployment.follower import Follower
+from episafe.deployment.journal_history import read_history
+from episafe.reports import dashboard_page
+from episafe.service.dashboard import Dashboard
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+def rollout():
+    return es.Rollout(0.5, 0.35, candidates={"v2": "v2"}, incumbent="v1", utility_max=1.0)
+
+
+def play(session, num, seed=0, utility=0.9, every=0):
+    """So many deployments; of every so many one is not reported."""
+    rng = np.random.default_rng(seed)
+    for k in range(num):
+        made = session.deploy(rng)
+        if not every or k % every:
+            episode = es.Episode.of_totals(float(rng.random() < utility), 1.0 + rng.random())
+            session.learn(episode, deployment=made.id)
+
+
+@pytest.fixture
+def session(tmp_path):
+    with es.open(tmp_path / "shop", rollout()) as opened:
+        yield opened
+
+
+def ask(dashboard, path, **headers):
+    """An answer of the application itself, without a network."""
+
+    async def asked():
+        transport = httpx.ASGITransport(app=dashboard.app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            return await client.get(path, headers=headers)
+
+    return asyncio.run(asked())
+
+
+def test_what_is_read_bit_by_bit_is_what_the_session_counts(session, tmp_path):
+    follower = Follower(tmp_path / "shop")
+    assert follower.read_on() and follower.record is None and not follower.read_on()
+    play(session, 150)
+    while follower.read_on(seconds=0.0):  # one frame at a time
+        pass
+    session.promote("v2", "the release of May")
+    session.change("the board asks for more", threshold=0.6, slack=0.25)
+    session.halt("a person")
+    play(session, 25, seed=1, every=5)
+    session.abandon(next(iter(session.book.waiting)))
+    assert follower.read_on() and follower.share_read == 1.0
+    status, columns, standing = session.status(), follower.columns, follower.standing
+    counted = len(columns), columns.reported, len(columns.waiting), columns.abandoned
+    assert counted == (status.started, status.reported, status.num_missing, status.abandoned) == (175, 170, 4, 1)
+    assert (standing.halted, standing.promoted, standing.threshold) == ("a person", "v2", 0.6)
+    assert standing.earlier == [(150, 0.5)] and columns.halts == [(149, "a person")]
+    said = [event.says for event in standing.events]
+    assert "promoted v2: the release of May" in said and "exploring was stopped: a person" in said
+    history = read_history(tmp_path / "shop")  # the same columns, read at once
+    for name in history.record.columns():
+        np.testing.assert_array_equal(getattr(history.record, name), getattr(follower.record, name))
+    newest = follower.latest()[0]
+    assert (newest.number, newest.acting) == (174, "v2") and newest.why.threshold == 0.6
+
+
+def test_an_alarm_is_one_and_the_page_says_it(session, tmp_path):
+    play(session, 150)
+    session.promote("v2", "the release of May")
+    session.halt("quiet")
+    play(session, 300, seed=1, utility=0.0)
+    follower = Follower(tmp_path / "shop")
+    follower.read_on()
+    assert session.monitors.alarms and follower.standing.num_alarms == len(session.monitors.alarms)
+    page = dashboard_page.page(follower, 2.0)
+    assert "alarm of the monitors" in page and "Halted: the incumbent acts" in page
+    assert "src=" not in page and "http" not in page.replace("http-equiv", "")  # nothing from elsewhere
+
+
+def test_the_page_follows_while_it_is_written_and_changes_nothing(session, tmp_path):
+    folder = tmp_path / "shop"
+    play(session, 20)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    dashboard = Dashboard(folder)
+    page, inside, figures = (ask(dashboard, path) for path in ("/", "/inside", "/figures.json"))
+    assert page.status_code == inside.status_code == figures.status_code == 200
+    assert figures.json()["deployments"] == 20 and "20 deployments" in inside.text and inside.text in page.text
+    assert ask(dashboard, "/inside", **{"if-none-match": inside.headers["etag"]}).status_code == 304
+    play(session, 1, seed=1)
+    again = ask(dashboard, "/inside", **{"if-none-match": inside.headers["etag"]})
+    assert again.status_code == 200 and "21 deployments" in again.text
+    assert all((folder / name).read_bytes().startswith(data) for name, data in before.items() if "log" in name)
+    assert {path.name for path in folder.iterdir()} == before.keys()
+    assert json.loads(figures.text)["latest"][0]["why"][0].startswith("Plan")
+
+
+def test_another_name_of_this_machine_is_refused(session, tmp_path):
+    assert ask(Dashboard(tmp_path / "shop"), "/", host="evil.example").status_code == 403
+
+
+def test_damage_is_said_and_a_repaired_folder_is_read_anew(tmp_path):
+    folder = tmp_path / "shop"
+    with es.open(folder, rollout()) as session:
+        play(session, 20)
+    dashboard = Dashboard(folder)
+    assert ask(dashboard, "/inside").status_code == 200
+    data = bytearray((folder / "journal.log").read_bytes())
+    data[len(data) // 2] ^= 1
+    (folder / "journal.log").write_bytes(data + b"eF2")
+    answer = ask(Dashboard(folder), "/inside")
+    assert answer.status_code == 503 and "repair" in answer.json()["error"]
+    es.repair(folder)
+    figures = ask(dashboard, "/figures.json").json()
+    assert 0 < figures["deployments"] < 20 and figures["halted"] and figures["abandoned"]
+
+
+def test_an_unfinished_frame_is_waited_for(session, tmp_path):
+    play(session, 5)
+    data = (tmp_path / "shop" / "journal.log").read_bytes()
+    copy = tmp_path / "copy"
+    shutil.copytree(tmp_path / "shop", copy)
+    (copy / "journal.log").write_bytes(data[:-10])
+    follower = Follower(copy)
+    follower.read_on()
+    reported = follower.columns.reported
+    (copy / "journal.log").write_bytes(data)
+    assert follower.read_on() and follower.columns.reported == reported + 1 == 5
+
+
+def test_a_simulation_and_several_constraints_are_followed(tmp_path):
+    cmdp = es.make("tabular", seed=0, num_constraints=2)
+    agent = es.OPSE(cmdp.task, es.Constants.paper("tabular"), certifier=es.certify.Observation())
+    record = es.run(cmdp, agent, num_episodes=60, seed=0, folder=tmp_path)
+    found = CliRunner().invoke(app, ["dashboard", str(tmp_path), "--json"])
+    said = json.loads(found.output)
+    assert (said["kind"], said["deployments"], said["missing"]) == ("run", 60, 0)
+    assert said["incumbent_acted"] == record.incumbent_acted().sum() and len(said["thresholds"]) == 2
+    follower = Follower(tmp_path)
+    follower.read_on()
+    page = dashboard_page.page(follower, 2.0)
+    assert page.count("Lower bound of each plan") >= 2 and "constraint 2" in page
+
+
+def test_usage(tmp_path):
+    found = CliRunner().invoke(app, ["dashboard", str(tmp_path)])
+    assert found.exit_code == 2 and "holds no journal" in found.output
+
+
+class Growing(Dashboard):
+    """A dashboard whose session goes on when the page has asked for the third time."""
+
+    asked = 0
+
+    def _inside(self, request):
+        self.asked += 1
+        if self.asked == 3:
+            play(self.session, 7, seed=1)
+        return super()._inside(request)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
+@pytest.mark.parametrize("width", [1400, 420])
+def test_a_real_browser_follows_a_session_that_is_written(session, tmp_path, width):
+    play(session, 30)
+    dashboard = Growing(tmp_path / "shop", 0.5)
+    dashboard.session = session
+    server = uvicorn.Server(uvicorn.Config(dashboard.app, port=0, log_level="error"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    command = [
+        CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run",
+        f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},1600", "--virtual-time-budget=5000",
+        "--dump-dom", f"http://localhost:{port}/",
+    ]  # fmt: skip
+    try:
+        dom = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
+    finally:
+        server.should_exit = True
+        thread.join(10)
+    assert "looked at" in dom and "37 deployments" in dom and "does not answer" not in dom.partition("<script>")[0]
+    assert dom.count("<details") == 20 and dom.count("<svg") > 4
