@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -28,7 +29,8 @@ from episafe.deployment.folder import LOG, read_head
 from episafe.deployment.frame_kinds import Kind
 from episafe.storage.frames import read as read_frames
 
-PORT, TOKEN, CLIENTS = 18765, "0123456789abcdef0123456789abcdef", 16
+PORT, TOKEN, CLIENTS = int(os.environ.get("PORT", "18765")), "0123456789abcdef0123456789abcdef", 16
+KNOWN = {"total_utility": 0.5, "total_reward": 0.0}
 
 
 def agent() -> es.Rollout:
@@ -130,7 +132,8 @@ async def load(quick: bool) -> bool:
             seconds = time.perf_counter() - begun
     rate, late = CLIENTS * each / seconds, float(np.percentile(times, 99)) * 1000
     print(
-        f"load: {rate:.0f} pairs of plan and learn a second from {CLIENTS} clients; 99 % of plans within {late:.0f} ms"
+        f"load: {rate:.0f} pairs of plan and learn a second from {CLIENTS} clients; 99 % of plans within {late:.0f} "
+        f"ms; load of the machine {os.getloadavg()[0]:.1f}"
     )
     return rate >= 300 and late < 100
 
@@ -191,42 +194,49 @@ def nonsense_request(luck: random.Random) -> tuple[str, bytes, str]:
         lambda: b'{"deployment": 0, "step": 1e999, "state": NaN}',
         lambda: b'"' + b"x" * luck.choice([10, 2_000_000]) + b'"',
         lambda: json.dumps({"reason": ""}).encode(),
+        lambda: json.dumps({"episode_id": "known", "episode": KNOWN}).encode(),  # replayed: learned once, before
     ]
     return name, luck.choice(kinds)(), luck.choice([TOKEN, TOKEN, "", "wrong", TOKEN[:-1], "\u00fc"])
 
 
 async def nonsense(quick: bool) -> bool:
     """Requests that must change nothing, and do not."""
-    count, luck, crashed = (500 if quick else 100_000), random.Random(2), 0
+    count, luck, statuses = (500 if quick else 100_000), random.Random(2), Counter[int]()
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / "journal"
         async with served(folder) as process:
             connection = Connection()
             await until_answered(connection, "plan", {"episode_id": "known"})
-            await until_answered(
-                connection, "learn", {"episode_id": "known", "episode": {"total_utility": 0.5, "total_reward": 0.0}}
-            )
-            before = _memory(process.pid)
+            await until_answered(connection, "learn", {"episode_id": "known", "episode": KNOWN})
+            before = _held(process.pid)
             for _ in range(count):
                 name, body, token = nonsense_request(luck)
                 if name == "plan" and token == TOKEN and body in (b"", b" "):
                     continue  # which asks for a plan
                 try:
                     status, _answer = await connection.ask(name, body, token)
-                    crashed += status == 500
+                    statuses[status] += 1
                 except OSError:
-                    pass  # a body that is refused before it is read ends the connection
-            grown = _memory(process.pid) - before
-        frames = list(read_frames(folder / LOG, read_head(folder)["genesis"]))
-        reports = sum(frame.kind == Kind.REPORT for frame in frames)
-    print(f"nonsense: {count} requests: {crashed} crashes, {reports - 1} learned, memory {grown:+.0f} MiB")
-    return not crashed and reports == 1 and grown < 50
+                    statuses[0] += 1  # a body that is refused before it is read ends the connection
+            connection.close()
+            alive = (await until_answered(connection, "plan", {"episode_id": "after"}))["deployment"] == 1
+            grown = [after - then for after, then in zip(_held(process.pid), before, strict=True)]
+        kinds = Counter(frame.kind for frame in read_frames(folder / LOG, read_head(folder)["genesis"]))
+        learned, deployed = kinds[Kind.REPORT] - 1, kinds[Kind.DEPLOY] - 2
+        changed = learned + deployed + kinds[Kind.HALT] + kinds[Kind.ABANDON] + kinds[Kind.FAULT]
+    print(f"nonsense: {count} requests, answers {dict(sorted(statuses.items()))} (0: hung up); {statuses[500]} crashes")
+    print(
+        f"          {learned} learned, {deployed} deployed, {changed} frames of any kind; memory {grown[0]:+.0f} MiB, "
+        f"files {grown[1]:+.0f}, threads {grown[2]:+.0f}; {'answers' if alive else 'DOES NOT ANSWER'} afterwards"
+    )
+    return not statuses[500] and not changed and grown[0] < 50 and grown[1] < 10 and alive
 
 
-def _memory(pid: int) -> float:
-    """MiB that a process holds."""
+def _held(pid: int) -> tuple[float, int, int]:
+    """MiB, open files and threads that a process holds."""
     text = Path(f"/proc/{pid}/status").read_text()
-    return int(text.partition("VmRSS:")[2].split()[0]) / 1024
+    memory, threads = (int(text.partition(f"{name}:")[2].split()[0]) for name in ("VmRSS", "Threads"))
+    return memory / 1024, len(os.listdir(f"/proc/{pid}/fd")), threads
 
 
 def main() -> int:
