@@ -3,9 +3,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+SLOW_READY := .venv/.slow-ready
 OUT ?= paper-results/$(if $(FULL),full,quick)
 
-.PHONY: test check tests slow faults paper docs format lock clean
+.PHONY: test check tests slow notebooks faults paper docs format lock clean
 
 test: check tests
 
@@ -18,8 +19,11 @@ check: $(READY)
 tests: $(READY)
 	$(BIN)/pytest
 
-slow: $(READY)
+slow: $(SLOW_READY)
 	$(BIN)/pytest -m slow
+
+notebooks: $(SLOW_READY)
+	$(BIN)/python docs/notebooks/execute.py
 
 faults: $(READY)
 	$(BIN)/python benchmarks/faults.py $(if $(QUICK),--quick)
@@ -39,12 +43,18 @@ format: $(READY)
 lock:
 	uv pip compile --universal --python-version 3.11 --upgrade pyproject.toml --group dev -o requirements.lock \
 	  --no-emit-index-url --no-header --no-annotate
+	uv pip compile --universal --python-version 3.11 --upgrade --group slow -c requirements.lock -o requirements-slow.lock \
+	  --no-emit-index-url --no-header --no-annotate
 
 $(READY): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "episafe needs Python 3.11 or newer: make PYTHON=python3.12 …")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary=:all: -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@touch $@
+
+$(SLOW_READY): $(READY) requirements-slow.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary=:all: -r requirements-slow.lock
 	@touch $@
 
 clean:

@@ -2,7 +2,6 @@
 
 import importlib.util
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -12,13 +11,10 @@ import numpy as np
 import pytest
 
 import episafe as es
-from episafe.reports.audit_page import as_html
-from episafe.reports.report import write_report
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = [page for page in PAGES if "_build" not in page.parts]
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 def anchors(page):
@@ -77,66 +73,6 @@ def test_the_site_builds_without_a_warning_and_loads_nothing(tmp_path):
         assert f'id="episafe.{name}"' in api or not callable(getattr(es, name)), name
     for page in tmp_path.rglob("*.html"):
         assert not re.search(r'(?:src|href)="https?://[^"]+\.(?:js|css|woff2?)"', page.read_text()), page
-
-
-@pytest.fixture(scope="module")
-def shown(tmp_path_factory):
-    """A report of a run, one of a comparison, and an audit, as pages."""
-    folder = tmp_path_factory.mktemp("pages")
-    cmdp = es.make("inventory", seed=0)
-    agent = es.OPSE(cmdp.task, es.Constants.proposing(), certifier=es.certify.Observation())
-    record = es.run(cmdp, agent, 300, folder=folder / "run")
-    for i in range(2):
-        record.noting(run_seed=i).save(folder / "several" / str(i))
-    found = es.audit(folder / "run")
-    (folder / "audit.html").write_text(as_html(found.as_dict(), found.lines))
-    return [write_report(folder / "run"), write_report(folder / "several"), folder / "audit.html"]
-
-
-PROBE = """<script>
-var wrong = [];
-window.onerror = function (what) { wrong.push("error: " + what); };
-window.onload = function () {
-  var wide = document.documentElement.clientWidth;
-  if (document.documentElement.scrollWidth > wide) wrong.push("the page is wider than the window");
-  document.querySelectorAll("figure svg text, h1, h2, h3, p, li").forEach(function (one) {
-    var box = one.getBoundingClientRect();
-    if (one.closest(".scroll") || !box.width) return;
-    if (box.right > wide + 1 || box.left < -1) wrong.push("clipped: " + one.textContent.slice(0, 60));
-  });
-  document.querySelectorAll("figure svg text").forEach(function (one) {
-    var box = one.getBoundingClientRect(), own = one.ownerSVGElement.getBoundingClientRect();
-    if (box.right > own.right + 2 || box.left < own.left - 2 || box.bottom > own.bottom + 2 || box.top < own.top - 2)
-      wrong.push("outside its picture: " + one.textContent.slice(0, 60));
-  });
-  document.querySelectorAll("svg[role=img]").forEach(function (one) {
-    if (!one.getAttribute("aria-labelledby")) wrong.push("a picture without a name");
-  });
-  document.title = "PROBED " + JSON.stringify(wrong);
-};
-</script>"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="no browser here")
-@pytest.mark.parametrize("width", [1400, 768, 500])
-def test_pages_open_in_a_browser_and_nothing_is_clipped(shown, width, tmp_path):
-    """Chromium's windows are at least 500 wide: a narrower page stands in a frame."""
-    for page in shown:
-        probed = tmp_path / "page.html"
-        probed.write_text(page.read_text().replace("</head>", PROBE + "</head>"))
-        words = [
-            CHROMIUM,
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--hide-scrollbars",
-            f"--window-size={width},2000",
-        ]
-        done = subprocess.run([*words, "--dump-dom", f"file://{probed}"], capture_output=True, text=True, timeout=120)
-        said = re.search(r"<title>PROBED (.*?)</title>", done.stdout)
-        assert said, done.stderr
-        assert said[1] == "[]", (page, said[1])
 
 
 def test_a_picture_is_drawn_within_its_frame():
