@@ -10,6 +10,7 @@ export function draw(policy, uniform) { // uniform: Math.random(); the component
 
 export function probabilities(policy, h, state, phi, reward, utility) { // phi, …: a row for each action, as the task
   if (policy.kind === "table") return policy.table[h][state];
+  if (policy.kind === "steps") return policy.steps[h]; // whatever the state
   if (policy.kind === "rows" && Object.hasOwn(policy.rows[h], state)) return policy.rows[h][state]; // by its text
   const c = policy.scales, left = policy.horizon - 1 - h, A = policy.num_actions, learned = policy.learned;
   const logits = Array.from({ length: A }, (_, a) => {

@@ -11,6 +11,8 @@ def draw(policy, uniform):  # uniform: a random number in [0, 1); the component 
 def probabilities(policy, h, state, phi=None, reward=None, utility=None):  # phi, …: a row for each action, as the task
     if policy["kind"] == "table":
         return policy["table"][h][state]
+    if policy["kind"] == "steps":  # whatever the state
+        return policy["steps"][h]
     if policy["kind"] == "rows" and state in policy["rows"][h]:  # by the state's text
         return policy["rows"][h][state]
     c, left, A, logits = policy["scales"], policy["horizon"] - 1 - h, policy["num_actions"], []

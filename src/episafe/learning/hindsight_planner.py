@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from episafe.learning import step_proposals
 from episafe.learning.empirical_model import EmpiricalModel, empirical_model
 from episafe.learning.listed_traces import ListedTraces
 from episafe.learning.planner import Aim, Proposal
+from episafe.learning.sampled_traces import SampledTraces
 from episafe.problems.model_answers import optimum
 from episafe.problems.policy import TablePolicy
 from episafe.problems.sampled_problem import AnyTask
@@ -52,9 +54,7 @@ class Replays(NamedTuple):
 
 def replays_of(task: AnyTask) -> Replays:
     """How traces of this task are replayed."""
-    if not task.is_listed:
-        raise TypeError("Hindsight replays problems with listed states: list them, or use es.certify.Observation()")
-    return Replays(ListedTraces, proposals)
+    return Replays(ListedTraces, proposals) if task.is_listed else Replays(SampledTraces, step_proposals.proposals)
 
 
 def _aimed(traces: ListedTraces, model: EmpiricalModel, wanted: float) -> tuple[Proposal, Array]:

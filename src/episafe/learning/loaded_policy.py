@@ -17,6 +17,7 @@ from episafe.problems.episodic_task import Outside
 from episafe.problems.policy import MixturePolicy, Policy, TablePolicy, in_range
 from episafe.problems.policy_file import Field, read_policy
 from episafe.problems.sampled_problem import key
+from episafe.problems.step_policy import StepPolicy
 from episafe.storage.json_values import as_text, from_text
 from episafe.types import Array
 
@@ -60,6 +61,10 @@ def _policy(said: Field, features: Any) -> Policy:
 def _table(said: Field, features: Any) -> Policy:
     shape = said.whole("horizon"), said.whole("num_states"), said.whole("num_actions")
     return TablePolicy(said.numbers("table", shape))
+
+
+def _steps(said: Field, features: Any) -> Policy:
+    return StepPolicy(said.numbers("steps", (said.whole("horizon"), said.whole("num_actions"))))
 
 
 def _mixture(said: Field, features: Any) -> Policy:
@@ -108,7 +113,7 @@ def _rows(said: Field, features: Any) -> Policy:
     return RowsPolicy(task, rows, elsewhere, _signals(said, task), _scales(said), said.number("lam", 0))
 
 
-READERS = {"table": _table, "mixture": _mixture, "softmax": _softmax, "rows": _rows}
+READERS = {"table": _table, "steps": _steps, "mixture": _mixture, "softmax": _softmax, "rows": _rows}
 
 
 class Standing(NamedTuple):

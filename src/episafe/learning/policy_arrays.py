@@ -13,10 +13,11 @@ from episafe.learning.regression import AnyRegression, fitted
 from episafe.problems.bandit_policy import Mixture
 from episafe.problems.policy import Policy, TablePolicy
 from episafe.problems.sampled_problem import AnyTask
+from episafe.problems.step_policy import StepPolicy
 from episafe.storage.state_reader import Saved, State, under
 from episafe.types import Array
 
-INCUMBENT, OWN, NAMED, TABLE, SOFTMAX, ATOMS = "incumbent", "own", "named", "table", "softmax", "atoms"
+INCUMBENT, OWN, NAMED, TABLE, SOFTMAX, ATOMS, STEPS = "incumbent", "own", "named", "table", "softmax", "atoms", "steps"
 LEAST_SCALES = len(Scales._fields) - 1  # `most_lost` is stored where it is known
 NOBODY: Mapping[str, Policy] = {}
 
@@ -98,13 +99,15 @@ def restored_policies(
         elif kind == TABLE and getattr(task, "num_states", None) is not None:
             shape = task.horizon, task.num_states, task.num_actions
             policies.append(TablePolicy(saved_distributions(below, "table", shape)))
+        elif kind == STEPS and task.kind == "mdp":
+            policies.append(StepPolicy(saved_distributions(below, "rows", (task.horizon, task.num_actions))))
         elif kind == SOFTMAX and regression is not None:
             policies.append(_softmax_again(below, task, regression))
         elif kind == NAMED:
             saved.refuse("names", f"has the candidate {names[i]!r}, which this agent was not given")
         else:
             saved.refuse("kinds", f"holds {kind!r}")
-        if kind in (TABLE, SOFTMAX):
+        if kind in (TABLE, SOFTMAX, STEPS):
             policies[i].name = names[i]
     return policies
 
@@ -130,6 +133,7 @@ WRITERS: dict[type, tuple[str, Callable[[Any], dict[str, object]]]] = {
     TablePolicy: (TABLE, lambda policy: {"table": policy.table()}),
     SoftmaxPolicy: (SOFTMAX, _softmax),
     Mixture: (ATOMS, vars),
+    StepPolicy: (STEPS, lambda policy: {"rows": policy.rows}),
 }
 
 

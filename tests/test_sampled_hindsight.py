@@ -1,0 +1,130 @@
+"""Hindsight where states are not listed: replays step by step, proposals that go by the step, and how it is kept."""
+
+import numpy as np
+import pytest
+
+import episafe as es
+from episafe.envs.gymnasium import RulesEnv
+from episafe.envs.inventory import Inventory
+from episafe.learning.sampled_traces import SampledTraces
+from episafe.learning.step_proposals import proposals
+from episafe.problems.step_policy import StepPolicy
+from episafe.testing.assertions import require_same_arrays
+
+
+def shop(horizon=6, threshold=0.85, **others):
+    rules = Inventory(levels=(3, 5, 7, 9), horizon=horizon)
+    env = RulesEnv(rules)
+    given = {
+        "features": es.features.OneHot(lambda s: int(s.sum()) // 3, size=8),
+        "slack": 0.8,
+        "move": env.move,
+    } | others
+    return es.from_gymnasium(
+        env, horizon=horizon, threshold=threshold * horizon, time_homogeneous=True,
+        safe_policy=lambda h, state: rules.incumbent(h, tuple(state)), **given,
+    )  # fmt: skip
+
+
+def traces_of(problem, num, seed=0):
+    """Traces of the incumbent's episodes."""
+    made, rng = SampledTraces(problem.task), np.random.default_rng(seed)
+    problem.seed(seed)
+    for _ in range(num):
+        made.take_in(es.play(problem, problem.task.safe_policy, rng).trace)
+    return made
+
+
+def constant(problem, action):
+    return StepPolicy(np.tile(np.eye(problem.task.num_actions)[action], (problem.task.horizon, 1)))
+
+
+def test_totals_are_those_of_replays():
+    problem = shop()
+    traces, rng = traces_of(problem, 12), np.random.default_rng(0)
+    found = traces.totals(constant(problem, 2))
+    for trace, (reward, utility) in zip(traces._traces, found, strict=True):
+        episode = problem.task.replay(constant(problem, 2), (problem.task.initial_state, trace), rng)
+        assert (reward, utility) == pytest.approx((episode.rewards.sum(), episode.utilities.sum()))
+    np.testing.assert_array_equal(traces.totals(constant(problem, 2), 5), found[5:])
+    np.testing.assert_array_equal(traces.beginning(4).totals(constant(problem, 2)), found[:4])
+
+
+def test_a_policys_own_randomness_is_drawn_for_each_trace_by_itself():
+    """By one seed for all a policy that flips one coin an episode would seem to have no spread."""
+    problem, flips = shop(), []
+
+    class Coin(es.Policy):
+        def probabilities(self, h, state):
+            return np.array([0.5, 0.0, 0.0, 0.5])
+
+        def table(self):
+            raise TypeError
+
+        def act(self, h, state, rng):
+            flips.append(rng.random())
+            return 0
+
+    traces = traces_of(problem, 10)
+    first, again = traces.totals(Coin()), traces.totals(Coin())
+    assert len(set(flips)) == 10 * problem.task.horizon and flips[:60] == flips[60:]
+    np.testing.assert_array_equal(first, again)
+
+
+def test_what_cannot_be_replayed_counts_as_nothing_from_there_on():
+    problem = shop()
+    whole, torn = traces_of(problem, 1), SampledTraces(problem.task)
+    chances = whole._traces[0]
+    torn.take_in((problem.task.initial_state, (*chances[:3], None, *chances[4:])))
+    assert torn.totals(constant(problem, 3))[0, 1] < whole.totals(constant(problem, 3))[0, 1]
+    assert "does not show what chance brought at step 3" in torn.fault
+
+
+def test_proposals_reach_their_aim_on_the_traces_and_earn_more_the_lower_it_is():
+    problem = shop()
+    traces = traces_of(problem, 30)
+    found = list(proposals(traces, [4.9, 5.4, 5.8]))
+    utilities, rewards = ([totals[:, g].mean() for _, totals in found] for g in (1, 0))
+    assert all(utility >= aim for utility, aim in zip(utilities, [4.9, 5.4, 5.8], strict=True))
+    assert rewards[0] >= rewards[1] > rewards[2] > traces.totals(constant(problem, 3))[:, 0].mean()
+    best = max(traces.totals(constant(problem, a)).mean(axis=0).tolist() for a in range(4))
+    assert rewards[0] >= best[0]  # no worse than the best constant action
+
+
+def test_it_learns_a_shop_in_tens_of_episodes_and_every_bound_is_below_the_truth():
+    problem = shop()
+    agent = es.OPSE(problem.task, es.Constants.proposing(), certifier=es.certify.Hindsight())
+    record = es.run(problem, agent, 80, seed=3)
+    judged = traces_of(problem, 400, seed=99)
+    incumbent = judged.totals(problem.task.safe_policy).mean(axis=0)
+    assert record.reward_totals[-20:].mean() > incumbent[0] + 0.3
+    for name, bound in agent.bounds().items():
+        if name != "incumbent":
+            mean = judged.totals(agent.certificate.ledger.policy(name))[:, 1].mean()
+            assert bound <= mean + 0.1
+
+
+def test_a_move_that_is_wrong_raises_an_alarm_and_ends_what_replays_proved():
+    def wrong(h, state, action, w):
+        following, reward, utility = RulesEnv(Inventory(levels=(3, 5, 7, 9), horizon=6)).move(h, state, action, w)
+        return following, reward, 1.0
+
+    problem = shop(move=wrong)
+    agent = es.OPSE(problem.task, es.Constants.proposing(), certifier=es.certify.Hindsight())
+    es.run(problem, agent, 30, seed=0)
+    assert "move gives the utility" in agent.certificate.refuted
+
+
+def test_its_state_is_restored_and_its_policies_travel(tmp_path):
+    problem = shop()
+    agent = es.OPSE(problem.task, es.Constants.proposing(), certifier=es.certify.Hindsight())
+    es.run(problem, agent, 40, seed=1)
+    again = es.OPSE(problem.task, es.Constants.proposing(), certifier=es.certify.Hindsight())
+    again.restore(agent.state())
+    require_same_arrays(agent.state(), again.state(), "the states differ")
+    assert again.bounds() == agent.bounds()
+    policy = constant(problem, 1)
+    policy.save(tmp_path / "steps.json")
+    np.testing.assert_array_equal(es.load_policy(tmp_path / "steps.json").rows, policy.rows)
+    with pytest.raises(TypeError, match="knows no states"):
+        policy.table()
