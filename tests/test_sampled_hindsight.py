@@ -106,7 +106,7 @@ def test_it_learns_a_shop_in_tens_of_episodes_and_every_bound_is_below_the_truth
 
 def test_a_move_that_is_wrong_raises_an_alarm_and_ends_what_replays_proved():
     def wrong(h, state, action, w):
-        following, reward, utility = RulesEnv(Inventory(levels=(3, 5, 7, 9), horizon=6)).move(h, state, action, w)
+        following, reward, _ = RulesEnv(Inventory(levels=(3, 5, 7, 9), horizon=6)).move(h, state, action, w)
         return following, reward, 1.0
 
     problem = shop(move=wrong)
