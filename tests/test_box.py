@@ -9,7 +9,7 @@ from scipy.special import betaln
 
 import episafe as es
 import oracles
-from episafe.certify.in_order import InOrder
+from episafe.certify.ordered_reports import OrderedReports
 from episafe.kernels.transition_box import TransitionBox, greedy_bounds, interval, policy_bounds, tighten
 from episafe.problems.exact_answers import policy_values
 
@@ -270,7 +270,7 @@ def test_lost_reports_break_it_only_where_nobody_counts_deployments():
 
 
 def test_reports_wait_for_the_deployments_before_them():
-    order = InOrder()
+    order = OrderedReports()
     for number in (3, 4, 7, 8):
         order.expect(number)
     assert order.take(4, "b") == [] and order.take(8, "d") == []

@@ -230,8 +230,16 @@ def test_a_model_of_level_theorem_learns_in_the_order_of_deployments(tmp_path):
         session.learn(episode(cmdp, after, rng), deployment=after.id)
         assert agent.num_learned == 4
     again = made()
-    with es.open(tmp_path / "a", agent=again, false_alarm=0):
-        assert again.num_learned == 4 and again._awaited.keys() == agent._awaited.keys()
+    with es.open(tmp_path / "a", agent=again, false_alarm=0) as session:
+        assert again.num_learned == 4
+        more = session.deploy(rng)
+        session.learn(episode(cmdp, more, rng), deployment=more.id)
+        assert again.num_learned == 4 and not again._reports.waiting  # and nothing is held that will never be learned
+    restored = made()
+    restored.restore(again.state())
+    restored.expect(restored.plan(), 99)
+    restored.hear(99, said[0], plan_id=0)
+    assert restored.num_learned == 4
 
 
 def test_an_epoch_that_misses_an_episode_certifies_nothing():

@@ -17,6 +17,7 @@ from episafe.agents import plan_arrays
 from episafe.agents.changes import Begun, Change, changed_constants, changed_limits
 from episafe.certify.base import INCUMBENT, require_free_name
 from episafe.certify.ledger import Ledger
+from episafe.certify.ordered_reports import OrderedReports
 from episafe.errors import InvalidEpisode
 from episafe.kernels.mixing import admits_all
 from episafe.learning.policy_arrays import PolicyArrays, restored_policies
@@ -32,6 +33,7 @@ VERSION = 3  # of the names and meanings of the entries of a state
 STORABLE = "give it the methods _learned_state and _restore_learned (see agents/dope.py)"
 TASKS = {"mdp": "an es.Task or es.SampledTask", "bandit": "an es.bandits.BanditTask", "rollout": "a RolloutTask"}
 Problem = Literal["mdp", "bandit", "rollout"]
+Held = tuple[int, tuple[Any, ...], int | None]  # a report that waits for its turn: its deployment, itself, its plan
 
 
 class Agent(ABC):
@@ -76,7 +78,7 @@ class Agent(ABC):
         self._learned = False  # anything since the plan in force was made
         self._deployment: int | None = None  # that the report is of which is being learned, where a session counts
         self._named = True  # whether it is sure which deployment that is
-        self._awaited: dict[int, Any] = {}  # deployments and, where they wait for their turn, their reports
+        self._reports: OrderedReports[Held] = OrderedReports()  # those that wait for their turn, where order matters
         self.information_then: Array = np.zeros(0)
         self.num_runs = 0  # by `run`, which draws other random numbers in each
         self.candidates: dict[str, Policy] = {}
@@ -273,11 +275,13 @@ class Agent(ABC):
             component: which policy of a mixture acts; None where the session tossed no coin, and the report will say.
         """
         if self.learns_in_order:
-            self._awaited[deployment] = None
+            self._reports.expect(deployment)
 
     def abandon(self, deployment: int) -> None:
         """A session will never be told what came of a deployment. A model of level theorem learns nothing after it."""
-        return
+        self._reports.abandon(deployment)
+        if hasattr(self.certificate, "abandon"):
+            self.certificate.abandon(deployment)
 
     def hear(self, deployment: int | None, *report: Any, plan_id: int | None = None, named: bool = True) -> None:
         """`learn` for a session, which counts: what came of the deployment with this number; None for no deployment.
@@ -289,16 +293,12 @@ class Agent(ABC):
             named: whether it is sure that it is this one, and not another of the same plan.
         """
         self._named = named
-        if deployment in self._awaited:
-            self.check(*report)
-            self._awaited[deployment] = report, plan_id
-        else:
+        if deployment is None or not self.learns_in_order:
             self._hear(deployment, report, plan_id)
-        for number, held in list(self._awaited.items()):
-            if held is None:
-                return
-            del self._awaited[number]
-            self._hear(number, *held)
+            return
+        self.check(*report)
+        for held in self._reports.take(deployment, (deployment, report, plan_id)):
+            self._hear(*held)
 
     def _hear(self, deployment: int | None, report: tuple[Any, ...], plan_id: int | None) -> None:
         self._deployment = deployment
@@ -520,23 +520,25 @@ class Agent(ABC):
 
     def _awaited_state(self) -> State:
         """Numbers, plans and reports of the deployments that are awaited; "" where there is no report yet."""
-        held = self._awaited.values()
-        plans = [HELD if one is None or one[1] is None else one[1] for one in held]
-        texts = ["" if one is None else as_text(self.task.report_values(*one[0])) for one in held]
+        waiting = self._reports.waiting
+        plans = [HELD if one is None or one[2] is None else one[2] for one in waiting.values()]
+        texts = ["" if one is None else as_text(self.task.report_values(*one[1])) for one in waiting.values()]
         return {
-            "awaited": np.array(list(self._awaited), dtype=np.int64),
+            "awaited": np.array(list(waiting), dtype=np.int64),
             "awaited_plans": np.array(plans, dtype=np.int64),
             "awaited_reports": np.array(texts, dtype=np.str_),
+            **({"awaited_ended": np.array(True)} if self._reports.ended else {}),
         }
 
     def _restore_awaited(self, saved: Saved) -> None:
         numbers = saved.wholes("awaited", (None,), 0, 2**62).tolist()
         plans = saved.wholes("awaited_plans", (len(numbers),), HELD, 2**62).tolist()
         texts = saved.texts("awaited_reports", (len(numbers),)).tolist()
-        self._awaited = {}
+        self._reports = OrderedReports()
         for number, plan, text in zip(numbers, plans, texts, strict=True):
-            report = (self.task.report_from(from_text(text)), None if plan == HELD else plan) if text else None
-            self._awaited[number] = report
+            held = (number, self.task.report_from(from_text(text)), None if plan == HELD else plan) if text else None
+            self._reports.waiting[number] = held
+        self._reports.ended = saved.has("awaited_ended") and bool(saved.flags("awaited_ended", ()))
 
     def _require_own(self, saved: Saved, place: str) -> None:
         version = saved.whole("version", 1)

@@ -262,11 +262,6 @@ class OPSE(Agent):
         if plan.id in self._issued and hasattr(self.certificate, "expect"):
             self.certificate.expect(plan.policy, deployment, plan.id)
 
-    def abandon(self, deployment: int) -> None:
-        """Tell the certificate of a deployment of which nothing will ever be known."""
-        if hasattr(self.certificate, "abandon"):
-            self.certificate.abandon(deployment)
-
     def bounds(self) -> dict[str, Amount]:
         """What is proved of each policy on trial, by its name; nothing with the paper's own certifier."""
         found: dict[str, Amount] = self.certificate.bounds() if hasattr(self.certificate, "bounds") else {}

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from episafe.certify.base import INCUMBENT, PROPOSAL, Deployment
-from episafe.certify.in_order import InOrder
+from episafe.certify.ordered_reports import OrderedReports
 from episafe.checks import TOLERANCE, as_probability
 from episafe.errors import InvalidEpisode
 from episafe.kernels.mixing import admits
@@ -102,7 +102,7 @@ class BoxCertificate:
         self.upper: Array = np.ones(self.counts.shape)
         self.num_episodes = self.num_plans = self.next_plan = 0
         self._signals: Array = np.stack([task.reward, *task.utilities])
-        self._reports: InOrder[Transitions] = InOrder()
+        self._reports: OrderedReports[Transitions] = OrderedReports()
         self._proposal: Policy | None = None
         self._candidates: list[tuple[Policy, Array]] = []  # those of somebody else, and their tables
 

@@ -5,7 +5,7 @@ from typing import Generic, TypeVar
 Report = TypeVar("Report")
 
 
-class InOrder(Generic[Report]):
+class OrderedReports(Generic[Report]):
     """What was deployed and what came of it: reports are handed on when all deployments before theirs are reported.
 
     So which reports are used, and in which order, depends on nothing that came of them. Of a deployment that is
