@@ -37,7 +37,9 @@ MOST_ROWS = 2**20
 NOT_ON_TRIAL = -1  # the row of a policy that has none
 
 
-def grid_of_means(threshold: float, known: float | None, largest: float, least: float = 0.0) -> Array:
+def grid_of_means(
+    threshold: float, known: float | None, largest: float, least: float = 0.0, fineness: float = FINENESS
+) -> Array:
     """Means to bet against, rising: dense where the weight of a mixture depends on them, with b among them.
 
     Below b the distance to the incumbent's value v falls by a constant factor from point to point; above b, where a
@@ -45,11 +47,11 @@ def grid_of_means(threshold: float, known: float | None, largest: float, least: 
     """
     range_ = (1 + SLACK_LOOKED_FOR) * (threshold - least) if known is None else known - least
     spread = max(least + range_ - threshold, range_ / 500)
-    falls = max(math.ceil(FINENESS * math.log(range_ / spread)), 1)
+    falls = max(math.ceil(fineness * math.log(range_ / spread)), 1)
     below = least + (range_ - range_ * (spread / range_) ** (np.arange(1, falls + 1) / falls))
     below[-1] = threshold
-    rises = math.ceil(math.log1p(max(largest - threshold, spread) / spread * 4) / math.log1p(4 / FINENESS))
-    above = threshold + spread / 4 * ((1 + 4 / FINENESS) ** np.arange(1, rises + 1) - 1)
+    rises = math.ceil(math.log1p(max(largest - threshold, spread) / spread * 4) / math.log1p(4 / fineness))
+    above = threshold + spread / 4 * ((1 + 4 / fineness) ** np.arange(1, rises + 1) - 1)
     means = np.concatenate([below, above])
     return means[means > least]
 
@@ -72,6 +74,7 @@ class Ledger:
         longest_tail: deployments after one that is not reported; the oldest is then charged for as if lost.
         least_total: what an episode's total utility is at least.
         bet_weights: of the mean of the bets, (B,), which sum to 1; None for equal ones.
+        fineness: points of its grid of means while the distance to the incumbent's value falls to 1/e.
 
     Attributes:
         void: why nothing is proved any more, for ever; "" if all is well.
@@ -90,11 +93,13 @@ class Ledger:
         longest_tail: int = LONGEST_TAIL,
         least_total: float = 0.0,
         bet_weights: Array | None = None,
+        fineness: float = FINENESS,
     ) -> None:
         self._first_logs = None if bet_weights is None else np.log(len(BETS) * bet_weights)
         self.delta, self.threshold, self._longest_tail = delta, threshold, longest_tail
         self.least_total = least_total
-        self.trials = blank_trials(grid_of_means(threshold, known, largest, least_total), num_rows, least_total)
+        means = grid_of_means(threshold, known, largest, least_total, fineness)
+        self.trials = blank_trials(means, num_rows, least_total)
         self.policies: list[Policy | None] = [incumbent] + [None] * (num_rows - 1)
         self.lams = [math.nan] * num_rows
         self.names = [INCUMBENT] + [""] * (num_rows - 1)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from episafe.certify.base import Deployment
-from episafe.certify.ledger import Ledger
+from episafe.certify.ledger import FINENESS, Ledger
 from episafe.kernels.mixture_choice import EPISODES_TO_CERTIFY
 from episafe.kernels.mixture_weights import best_weights, choose_weights, mixture_bound
 from episafe.learning.policy_arrays import PolicyArrays
@@ -249,7 +249,7 @@ def ledger_of(task: AnyTask, delta: float, num_rows: int, bet_weights: Array | N
     each = [
         Ledger(
             task.safe_policy, one.threshold + slack, one.threshold, task.horizon, delta / m, num_rows,
-            least_total=one.least_total, bet_weights=bet_weights,
+            least_total=one.least_total, bet_weights=bet_weights, fineness=FINENESS / math.sqrt(m),
         )
         for one, slack in zip(task.constraints, known_slacks(task).tolist(), strict=True)
     ]  # fmt: skip

@@ -44,7 +44,18 @@ def best_weights(scores, lower, thresholds, in_use):  # type: ignore[no-untyped-
 
 @kernel
 def solved_program(scores, lower, thresholds, in_use):  # type: ignore[no-untyped-def]
-    """The same with the multiplier of each constraint, (m,): what a unit of its utility is worth in scores.
+    """The same with the multiplier of each constraint, (m,): what a unit of its utility is worth in scores."""
+    (n, m), (table, basis) = lower.shape, program(scores, lower, thresholds, in_use)
+    climb(table, basis)
+    multipliers = np.zeros(m)
+    for c in range(m):
+        multipliers[c] = max(table[m + 1, n - 1 + c], 0.0)
+    return nudged_weights(vertex(table, basis, n), lower, thresholds), multipliers
+
+
+@kernel
+def program(scores, lower, thresholds, in_use):  # type: ignore[no-untyped-def]
+    """The table of the simplex method, (m + 2, n + m + 1), and the basis (m + 1,) that stands for policy 0 alone.
 
     scores (n,), bounds `lower` (n, m), thresholds b (m,), `in_use` (n,) 1 or 0. With w_0 = 1 − Σ_{i>0} w_i it is, for
     x = (w_1, …): max Σ x_i (score_i − score_0) s.t. Σ x_i ≤ 1 and Σ_i x_i (L_0c − L_ic) ≤ L_0c − b_c for all c.
@@ -63,19 +74,38 @@ def solved_program(scores, lower, thresholds, in_use):  # type: ignore[no-untype
         table[row, n + m] = 1.0
         if row < m:
             table[row, n + m] = max(lower[0, row] - thresholds[row] - GUARD * max(1.0, abs(thresholds[row])), 0.0)
+    return table, basis
+
+
+@lean_kernel
+def climb(table, basis):  # type: ignore[no-untyped-def]
+    """Pivot until there is nothing to gain."""
     for _ in range(MOST_PIVOTS):
         if not pivot(table, basis):
             break
-    weights, rest = np.zeros(n), 1.0
-    for row in range(m + 1):
-        if basis[row] < n - 1 and table[row, n + m] > NEGLIGIBLE:
-            weights[basis[row] + 1] = table[row, n + m]
-            rest -= table[row, n + m]
+
+
+@lean_kernel
+def favour(table, basis, i, bonus):  # type: ignore[no-untyped-def]
+    """Add `bonus` to the score of policy i > 0, where the table stands."""
+    objective = basis.shape[0]
+    table[objective, i - 1] -= bonus
+    for row in range(objective):
+        if basis[row] == i - 1:
+            for j in range(table.shape[1]):
+                table[objective, j] += bonus * table[row, j]
+
+
+@kernel
+def vertex(table, basis, n):  # type: ignore[no-untyped-def]
+    """The weights (n,) that the basis stands for."""
+    weights, rest, last = np.zeros(n), 1.0, table.shape[1] - 1
+    for row in range(basis.shape[0]):
+        if basis[row] < n - 1 and table[row, last] > NEGLIGIBLE:
+            weights[basis[row] + 1] = table[row, last]
+            rest -= table[row, last]
     weights[0] = rest if rest > NEGLIGIBLE else 0.0
-    multipliers = np.zeros(m)
-    for c in range(m):
-        multipliers[c] = max(table[m + 1, n - 1 + c], 0.0)
-    return nudged_weights(weights, lower, thresholds), multipliers
+    return weights
 
 
 @lean_kernel
@@ -129,17 +159,18 @@ def nudged_weights(weights, lower, thresholds):  # type: ignore[no-untyped-def]
 
 @kernel
 def choose_weights(scores, newest, lower, thresholds, in_use, reach):  # type: ignore[no-untyped-def]
-    """The weights (n,) of the mixture to deploy; `scores` (n,) are written to.
+    """The weights (n,) of the mixture to deploy.
 
     If the newest policy promises more than the best mixture, an episode of it is worth more than its reward: the gain,
     times `reach`, as many episodes as there were so far over those that it takes to certify it.
     """
-    weights = best_weights(scores, lower, thresholds, in_use)
-    value = 0.0
-    for i in range(scores.shape[0]):
-        value += weights[i] * scores[i]
-    gain = scores[newest] - value
-    if gain > 0.0:
-        scores[newest] += gain * reach
-        weights = best_weights(scores, lower, thresholds, in_use)
-    return weights
+    n, (table, basis) = scores.shape[0], program(scores, lower, thresholds, in_use)
+    climb(table, basis)
+    weights, gain = vertex(table, basis, n), scores[newest]
+    for i in range(n):
+        gain -= weights[i] * scores[i]
+    if newest > 0 and in_use[newest] == 1 and gain > 0.0:
+        favour(table, basis, newest, gain * reach)
+        climb(table, basis)
+        weights = vertex(table, basis, n)
+    return nudged_weights(weights, lower, thresholds)

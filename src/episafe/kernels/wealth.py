@@ -88,14 +88,16 @@ def credit(trials, i, share, utility, reward):  # type: ignore[no-untyped-def]
     trials.rewards[i, 1] += share
     if trials.log_term[i] > 0.0:  # else it has no sequence: the incumbent's bound is what the task says
         multiply(trials, i, share, utility)
-        raise_bound(trials, i)
+        g = trials.reached[i] + 1
+        if share > 0.0 and g < trials.means.shape[0] and utility > trials.means[g]:  # else no wealth has grown
+            raise_bound(trials, i)
 
 
 @lean_kernel
 def multiply(trials, i, share, utility):  # type: ignore[no-untyped-def]
     """One more factor of every wealth that may still be needed: those above the bound already proved."""
     G, B, least = trials.logs.shape[1], trials.logs.shape[2], trials.least[0]
-    for g in range(trials.reached[i] + 1, G):
+    for g in range(trials.reached[i] + 1, G if share > 0.0 else 0):  # without a share every factor is 1
         gain = share * (min((utility - least) / (trials.means[g] - least), LARGEST) - 1.0)
         for k in range(B):
             trials.products[i, g, k] *= 1.0 + BETS[k] * gain

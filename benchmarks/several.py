@@ -1,0 +1,162 @@
+"""What several constraints cost: the tables of docs/several-constraints.md.
+
+    python benchmarks/several.py regret          # Observation and Box, two constraints: 100 problems, 10,000 episodes
+    python benchmarks/several.py regret 5000 3   # from this seed on, so many
+    python benchmarks/several.py speed           # seconds of a compiled run by the number of constraints
+    python benchmarks/several.py optimum         # the exact optimum against an independent linear program; its time
+
+Each prints a Markdown table. Nothing was tuned on these seeds.
+"""
+
+import sys
+import time
+
+import numpy as np
+import scipy.optimize
+import scipy.sparse
+
+import episafe as es
+
+EPISODES, DELTA = 10_000, 0.05
+CERTIFIERS = {"Observation": es.certify.Observation, "Box": es.certify.Box}
+
+
+def regret(first=5000, count=100):
+    """Regret and violating episodes under both constraints, under the first alone, and what the incumbent loses."""
+    print("| certifier | constraints | regret | worst | of the incumbent's | violating episodes | s |")
+    print("|---|---|---|---|---|---|---|")
+    for name, certifier in CERTIFIERS.items():
+        found = {
+            label: np.array([_run(problem(seed), certifier, seed) for seed in range(first, first + count)])
+            for label, problem in PROBLEMS.items()
+        }
+        for label, rows in found.items():
+            print(_row(name, label, rows), flush=True)
+        ratio = found["both"][:, 0].mean() / found["the first alone"][:, 0].mean()
+        print(f"\n{name}: with both {ratio:.2f} times the regret with the first alone\n", flush=True)
+    rows = np.array([_careless(seed) for seed in range(first, first + min(count, 20))])
+    print(f"negative control, {len(rows)} problems, only the first constraint checked: "
+          f"{rows[:, 0].sum():.0f} episodes violate the second, in {(rows[:, 0] > 0).sum()} runs")  # fmt: skip
+
+
+def _row(name, label, rows):
+    mean, half = rows.mean(axis=0), 1.96 * rows[:, 0].std(ddof=1) / np.sqrt(len(rows))
+    share = rows[:, 0].sum() / rows[:, 1].sum()
+    return (
+        f"| {name} | {label} | {mean[0]:.0f} ± {half:.0f} | {rows[:, 0].max():.0f} | {share:.2f} of {mean[1]:.0f} | "
+        f"{rows[:, 2].sum():.0f} | {mean[3]:.2f} |"
+    )
+
+
+def both(seed):
+    return es.make("tabular", seed, num_constraints=2)
+
+
+def first_alone(seed):
+    """The same problem and incumbent, without the second constraint."""
+    cmdp = both(seed)
+    task, one = cmdp.task, cmdp.task.constraints[0]
+    return es.LinearCMDP(
+        cmdp.P, task.reward, one.utility, initial_state=task.initial_state, threshold=one.threshold,
+        safe_policy=task.safe_policy, slack=one.slack,
+    )  # fmt: skip
+
+
+PROBLEMS = {"both": both, "the first alone": first_alone}
+
+
+def _run(cmdp, certifier, seed):
+    agent = es.OPSE(cmdp.task, es.Constants.proposing(), certifier=certifier(DELTA))
+    cmdp.optimal_value()  # known once, and no part of a run
+    began = time.process_time()
+    record = es.run(cmdp, agent, EPISODES, seed)
+    seconds = time.process_time() - began
+    incumbent = EPISODES * (cmdp.optimal_value() - cmdp.evaluate(cmdp.task.safe_policy)[0])
+    return record.regret()[-1], incumbent, record.violating().sum(), seconds
+
+
+def _careless(seed):
+    """Episodes below the second threshold where the agent is told of the first alone."""
+    alone, judge = first_alone(seed), both(seed)
+    agent = es.OPSE(alone.task, es.Constants.proposing(), certifier=es.certify.Observation(DELTA))
+    record = es.run(alone, agent, 2_000, seed)
+    last = judge.evaluate(agent.plan().policy)[1]
+    return [len(record.sources) * (last[1] < judge.task.limits[1])]
+
+
+def speed(first=5000, count=5):
+    """Seconds of 10,000 compiled episodes with Observation; Box beside it."""
+    print("| certifier | constraints | s | times that of one |\n|---|---|---|---|")
+    for name, certifier in CERTIFIERS.items():
+        _run(es.make("tabular", 0, num_constraints=2), certifier, 0)  # compiled before the clock starts
+        _run(es.make("tabular", 0), certifier, 0)
+        single = None
+        for m in (1, 2, 3, 5):
+            took = [_run(es.make("tabular", first + i, num_constraints=m), certifier, i)[3] for i in range(count)]
+            single = single or np.median(took)
+            print(f"| {name} | {m} | {np.median(took):.2f} | {np.median(took) / single:.2f} |", flush=True)
+
+
+def optimum(count=200):
+    """The largest difference to an independent linear program, and the time of one at S = 500."""
+    gaps, infeasible = [], 0
+    for seed in range(count):
+        rng = np.random.default_rng(seed)
+        P, signals, limits = _random(rng, 4, int(rng.integers(2, 8)), int(rng.integers(2, 5)), int(rng.integers(2, 5)))
+        least = _independent(P, signals, limits)
+        try:
+            found = _known(P, signals, limits).optimal_value()
+        except es.Infeasible:
+            infeasible += 1
+            assert least is None
+            continue
+        gaps.append(abs(found - least))
+    print(f"{len(gaps)} problems: largest difference {max(gaps):.1e}; {infeasible} infeasible in both")
+    rng = np.random.default_rng(0)
+    P, signals, limits = _random(rng, 4, 500, 3, 3)
+    cmdp = _known(P, signals, limits)
+    began = time.process_time()
+    value = cmdp.optimal_value()
+    took = time.process_time() - began
+    began = time.process_time()
+    gap = abs(value - _independent(P, signals, limits))
+    print(f"S = 500, A = 3, H = 4, m = 3: {took:.2f} s, and {gap:.1e} from the linear program, which takes "
+          f"{time.process_time() - began:.0f} s")  # fmt: skip
+
+
+def _random(rng, H, S, A, m):
+    """A kernel, reward and utilities (1 + m, H, S, A), and thresholds that some policy may or may not keep."""
+    P, signals = rng.dirichlet(np.full(S, 0.3), (H, S, A)), rng.random((1 + m, H, S, A))
+    policy = rng.dirichlet(np.full(A, 0.5), (H, S))
+    judged = es.LinearCMDP(P, signals[0], list(signals[1:]), threshold=[-1.0] * m)
+    return P, signals, judged.evaluate(policy)[1] * rng.uniform(0.95, 1.15)
+
+
+def _known(P, signals, limits):
+    """The problem by the library. Its incumbent must be strictly safe, so that the limits are set afterwards."""
+    cmdp = es.LinearCMDP(P, signals[0], list(signals[1:]), threshold=[-1.0] * len(limits))
+    cmdp.task = cmdp.task.with_limits(limits.tolist(), [None] * len(limits))
+    return cmdp
+
+
+def _independent(P, signals, limits):
+    """max ⟨w, r⟩ over occupancies by HiGHS, written here anew; None where there is none."""
+    (H, S, A, _), blocks = P.shape, []
+    for h in range(H):
+        row = [None] * H
+        row[h] = scipy.sparse.kron(scipy.sparse.eye_array(S), np.ones((1, A)))
+        if h:
+            row[h - 1] = scipy.sparse.csr_array(-P[h - 1].reshape(S * A, S).T)
+        blocks.append(row)
+    start = np.zeros(H * S)
+    start[0] = 1.0
+    options = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+    solved = scipy.optimize.linprog(
+        -signals[0].ravel(), A_ub=-signals[1:].reshape(len(limits), -1), b_ub=-limits,
+        A_eq=scipy.sparse.block_array(blocks, format="csr"), b_eq=start, method="highs", options=options,
+    )  # fmt: skip
+    return None if solved.status == 2 else -solved.fun
+
+
+if __name__ == "__main__":
+    {"regret": regret, "speed": speed, "optimum": optimum}[sys.argv[1]](*map(int, sys.argv[2:]))
