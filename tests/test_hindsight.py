@@ -135,7 +135,7 @@ def test_the_model_of_all_traces_is_the_problem_itself(monkeypatch):
     cmdp = listed(Fair(), threshold=1.0)
     model = empirical_model(seen(cmdp, [trace for trace, _ in all_traces(cmdp)]))
     assert model.known.sum() >= 9
-    for found, true in ((model.P, cmdp.P), (model.reward, cmdp.task.reward), (model.utility, cmdp.task.utility)):
+    for found, true in ((model.P, cmdp.P), (model.reward, cmdp.task.reward), (model.utilities[0], cmdp.task.utility)):
         np.testing.assert_allclose(found[model.known], true[model.known], atol=1e-12)
 
 
@@ -198,7 +198,7 @@ def test_where_the_model_is_too_hopeful_it_aims_higher():
 def models_optimum(model, threshold, start):
     from episafe.problems.model_answers import optimum
 
-    return optimum(model.P, model.reward, model.utility, threshold, start).table
+    return optimum(model.P, model.reward, model.utilities[0], threshold, start).table
 
 
 def test_traces_go_on_from_their_state():

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import episafe as es
+from episafe.problems.rules import listed
+from test_hindsight import Fair
 
 REAL = ("inventory", "battery", "cloud")
 
@@ -268,3 +270,18 @@ def test_a_log_that_its_replay_contradicts_is_refused():
     with pytest.raises(es.InvalidEpisode, match="is not what move makes of its trace, at step"):
         agent.learn(replace(episode, utilities=1 - episode.utilities))
     assert len(agent.certificate.traces) == 0
+
+
+def test_several_constraints_have_a_sequence_each():
+    """A limit on bad episodes beside the expected utility: both are kept, and both bounds are true."""
+    cmdp = es.chance(listed(Fair(), threshold=1.0), total_cost_at_most=2, probability=0.5, keep=True)
+    agent = agent_of(cmdp.task)
+    record = es.run(cmdp, agent, 60, seed=1)
+    assert not record.violating().any()
+    proved = record.sources != "safe"
+    assert proved.any() and not agent.plan().failed
+    assert (record.utility_bounds[proved] <= record.utility_values[proved] + 1e-9).all()
+    assert record.reward_values[-1] > 1.5 > record.reward_values[0]
+    again = agent_of(cmdp.task)
+    again.restore(agent.state())
+    np.testing.assert_equal(again.bounds(), agent.bounds())

@@ -14,7 +14,7 @@ from episafe.certify.several_ledgers import ledger_of
 from episafe.certify.wealth_forecast import forecast_bound, value_of_best
 from episafe.checks import as_probability
 from episafe.kernels.wealth import BETS
-from episafe.learning.hindsight_planner import replays_of
+from episafe.learning.hindsight_planner import MOST_TRACES, replays_of
 from episafe.learning.planner import Aim, Proposal, SoftmaxPlanner, propose
 from episafe.learning.policy_arrays import PolicyArrays
 from episafe.problems.episodic_task import SIGNALS
@@ -115,7 +115,7 @@ class HindsightCertificate:
         self.observed = ObservationCertificate(task, (1 - REPLAYED) * delta)
         self.refuted = ""
         self.num_episodes, self.newest_plan, self.next_proposal, self.next_choice = 0, -1, FIRST, 0
-        self._first_plan: dict[int, int] = {}  # by row: the first whose episodes count
+        self._first_plans = np.zeros(NUM_ROWS, dtype=np.int64)  # by row: the first whose episodes count
 
     @property
     def ledger(self) -> Any:
@@ -162,26 +162,25 @@ class HindsightCertificate:
             return
         row = self.replayed.begin(found.policy, "", found.lam, found.reward)
         found.policy.name = self.replayed.names[row]
-        for reward, *utilities in self.traces.totals(found.policy, len(first)):
-            self.replayed.credit(None, [row], [1.0], self._amount(utilities), float(reward))
+        totals = self.traces.totals(found.policy, len(first))
+        for utility, reward in zip(self._as_totals(totals[:, 1:]), totals[:, 0].tolist(), strict=True):
+            self.replayed.credit(None, [row], [1.0], utility, reward)
         self._begin(row, found.policy)
         self.observed.consider(found)
 
     def _most_promising(self, traces: Any, ahead: int) -> Proposal | None:
         """That with which the best mixture is forecast to be best; None where it is no better without."""
-        ledger = self.replayed
+        ledger, recent = self.replayed, max(len(traces) - MOST_TRACES, 0)
         thresholds, n = amounts(self.task.limits), len(ledger.policies)
         in_use = np.append(ledger.in_use, True).astype(np.int64)
         scores, lower = np.zeros(n + 1), np.zeros((n + 1, len(thresholds)))
         for i in np.flatnonzero(ledger.in_use).tolist():
             scores[i], lower[i] = ledger.score(i), amounts(ledger.lower[i])
             if i:
-                lower[i] = self._forecast(traces.totals(ledger.policies[i]), ahead, i)
+                lower[i] = self._forecast(traces.totals(ledger.policies[i], recent), ahead, i)
         most, found = value_of_best(scores[:n], lower[:n], thresholds, in_use[:n]), None
-        slack = float(known_slacks(self.task)[0])
-        for proposal, totals in self._replays.proposals(
-            traces, [self.task.threshold + share * slack for share in AIMS]
-        ):
+        aims = [self.task.limits + share * amount(known_slacks(self.task)) for share in AIMS]
+        for proposal, totals in self._replays.proposals(traces, aims):
             scores[n], lower[n] = proposal.reward, self._forecast(totals, ahead)
             value = value_of_best(scores, lower, thresholds, in_use)
             if value > most:
@@ -206,6 +205,7 @@ class HindsightCertificate:
 
     @property
     def _each(self) -> tuple[Any, ...]:
+        """The ledger of each constraint."""
         return getattr(self.replayed, "each", (self.replayed,))
 
     def consider(self, proposal: Proposal) -> None:
@@ -223,7 +223,9 @@ class HindsightCertificate:
 
     def _begin(self, row: int, policy: Policy) -> None:
         """A policy is judged by traces of later plans; what it would have earned on earlier ones is no proof."""
-        self._first_plan[row] = self.newest_plan + 1
+        missing = max(row + 1 - len(self._first_plans), 0)
+        self._first_plans = np.append(self._first_plans, np.zeros(missing, dtype=np.int64))
+        self._first_plans[row] = self.newest_plan + 1
         if len(self.traces):
             self.replayed.know_rewards(row, float(self.traces.totals(policy)[:, 0].sum()), len(self.traces))
 
@@ -276,7 +278,7 @@ class HindsightCertificate:
         for name in ("reward", "utility"):
             if getattr(report, SIGNALS[name]) is None and getattr(report, f"total_{name}") is None:
                 untold[name] = SIGNALS[name]
-        if not untold or outcome.trace is None or None in self.task.read_trace(outcome.trace):
+        if not untold or outcome.trace is None or any(w is None for w in self.task.read_trace(outcome.trace)):
             return {}
         episode = self.task.replay(self.task.safe_policy, outcome.trace, NO_DRAWS, actions=report.actions)
         return {name: amount(np.atleast_1d(getattr(episode, plural).sum(axis=0))) for name, plural in untold.items()}
@@ -303,19 +305,21 @@ class HindsightCertificate:
         """
         if outcome.trace is None and outcome.deployment is not None:
             return  # a session counts it, and it stays at its worst
-        ledger, last = self.replayed, len(self.traces) - 1
-        for i in np.flatnonzero(ledger.in_use).tolist():
-            if outcome.deployment is None and outcome.plan < self._first_plan.get(i, 0):
-                continue  # it was under way when the policy began
-            if outcome.trace is None:
-                reward, utilities = ledger.score(i), self._least
-            else:
-                ((reward, *utilities),) = self.traces.totals(ledger.policies[i], last)
-            ledger.credit(outcome.deployment, [i], [1.0], self._amount(utilities), float(reward), outcome.named)
+        ledger, rows = self.replayed, np.flatnonzero(self.replayed.in_use)
+        if outcome.deployment is None:  # else the ledger knows which were under way when a policy began
+            rows = rows[self._first_plans[rows] <= outcome.plan]
+        if outcome.trace is None:
+            rewards, utilities = np.array([ledger.score(i) for i in rows.tolist()]), np.zeros((len(rows), 1))
+        else:
+            policies = [ledger.policies[i] for i in rows.tolist()]
+            totals = self.traces.totals_of_all(policies, len(self.traces) - 1)[:, 0]
+            rewards, utilities = totals[:, 0].copy(), totals[:, 1:]
+        ledger.credit_each(outcome.deployment, rows, self._as_totals(utilities), rewards, outcome.named)
 
-    def _amount(self, utilities: Any) -> Amount:
-        """Total utilities as a ledger has them, none below the least total: what was not seen counts as that."""
-        return amount(np.maximum(utilities, self._least))
+    def _as_totals(self, utilities: Array) -> Array:
+        """Total utilities (n, m) as a ledger has them, none below the least total: what was not seen counts as that."""
+        found: Array = np.maximum(utilities, self._least)
+        return found if self.task.num_constraints > 1 else found[:, 0].copy()
 
     @property
     def _least(self) -> Array:
@@ -348,13 +352,12 @@ class HindsightCertificate:
 
     def state(self, policies: PolicyArrays) -> State:
         """Both kinds of evidence, and when to propose."""
-        first = [self._first_plan.get(i, 0) for i in range(len(self.replayed.policies))]
         own = {
             "num_episodes": self.num_episodes,
             "newest_plan": self.newest_plan,
             "next_proposal": self.next_proposal,
             "next_choice": self.next_choice,
-            "first_plans": np.array(first, dtype=np.int64),
+            "first_plans": self._first_plans,
             "refuted": np.array(self.refuted),
         }
         observed = {name.removeprefix("certificate."): one for name, one in self.observed.state(policies).items()}
@@ -368,6 +371,5 @@ class HindsightCertificate:
         self.traces = self._replays.traces.restored(saved, self.task)
         self.num_episodes, self.newest_plan = saved.whole("num_episodes"), saved.whole("newest_plan", -1)
         self.next_proposal, self.next_choice = saved.whole("next_proposal"), saved.whole("next_choice")
-        first = saved.wholes("first_plans", (len(self.replayed.policies),), 0, 2**62).tolist()
-        self._first_plan = dict(enumerate(first))
+        self._first_plans = saved.wholes("first_plans", (len(self.replayed.policies),), 0, 2**62).copy()
         self.refuted = saved.text("refuted")

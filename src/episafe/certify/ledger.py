@@ -18,6 +18,7 @@ from episafe.kernels.wealth import (
     begin_row,
     blank_trials,
     credit,
+    credit_rows,
     grown,
     log_wealth,
     multiply,
@@ -27,7 +28,7 @@ from episafe.kernels.wealth import (
 from episafe.learning.policy_arrays import PolicyArrays
 from episafe.problems.policy import MixturePolicy, Policy
 from episafe.storage.state_reader import Saved, State
-from episafe.types import Array
+from episafe.types import Array, IntArray
 
 LONGEST_TAIL = 256  # deployments after one that is not reported; the oldest is then charged for as if lost
 FINENESS = 48  # points of the grid while the distance to the incumbent's value falls to 1/e
@@ -317,6 +318,16 @@ class Ledger:
             elif self._enter(i, deployment, share, utility, named):
                 self.trials.rewards[i] += share * reward, share
                 self._settle(i)
+
+    def credit_each(
+        self, deployment: int | None, rows: IntArray, utilities: Array, rewards: Array, named: bool = True
+    ) -> None:
+        """What came of an episode for each of these rows, utility and reward of its own: it counts in full for all."""
+        if deployment is None and not any(map(self._tails.__getitem__, rows)):
+            credit_rows(self.trials, rows, utilities, rewards)
+            return
+        for i, utility, reward in zip(rows.tolist(), utilities.tolist(), rewards.tolist(), strict=True):
+            self.credit(deployment, [i], [1.0], utility, reward, named)
 
     def _become_void(self, utility: float) -> None:
         """End all trials for ever: every proof rests on the least total, and an episode had less."""

@@ -19,7 +19,7 @@ from episafe.learning.policy_arrays import PolicyArrays
 from episafe.problems.policy import MixturePolicy, Policy
 from episafe.problems.sampled_problem import AnyTask, known_slacks
 from episafe.storage.state_reader import Saved, State, under
-from episafe.types import Array
+from episafe.types import Array, IntArray
 
 
 class SeveralLedgers:
@@ -199,6 +199,13 @@ class SeveralLedgers:
         if self.void:  # of one constraint: then no mixture is proved to keep them all
             for one in self.each:
                 one.end(self.void)
+
+    def credit_each(
+        self, deployment: int | None, rows: IntArray, utilities: Array, rewards: Array, named: bool = True
+    ) -> None:
+        """What came of an episode for each of these rows; `utilities` (n, m)."""
+        for one, totals in zip(self.each, utilities.T, strict=True):
+            one.credit_each(deployment, rows, totals.copy(), rewards, named)
 
     def choose(self, num_episodes: int) -> Deployment:
         """The best mixture whose bounds reach all thresholds."""

@@ -15,11 +15,10 @@ UNKNOWN, NOWHERE = -2, -1  # next states: not asked for yet; cannot be replayed
 
 
 class MoveTables(NamedTuple):
-    """How the system moves given chance: `next_states`, `rewards`, `utilities`, each (C, S, A)."""
+    """How the system moves given chance: `next_states` (C, S, A); `signals` (C, S, A, 1 + m), reward and utilities."""
 
     next_states: IntArray
-    rewards: Array
-    utilities: Array
+    signals: Array
 
 
 @kernel
@@ -59,20 +58,21 @@ def reach(next_states, chances, start, counts, unknown, once):  # type: ignore[n
 
 @kernel
 def expected_totals(tables, chances, start, policy, totals):  # type: ignore[no-untyped-def]
-    """Fill `totals` (n, 2): E[Σ_h r_h] and E[Σ_h u_h] of a table π (H, S, A) on each trace, over π's own randomness.
+    """Fill `totals` (n, 1 + m): E[Σ_h r_h] and E[Σ_h u_h] of a table π (H, S, A) on each trace, over π's randomness.
 
         m_{h+1}(s') = Σ_{s,a} m_h(s) π_h(a|s) 1{s' = f(s, a, w_h)},   total = Σ_h Σ_{s,a} m_h(s) π_h(a|s) g(s, a, w_h)
 
     What cannot be replayed adds nothing from there on, so that totals are lower bounds. Only states that are reached
     are visited.
     """
-    next_states, rewards, utilities = tables
-    (n, H), (_, S, A) = chances.shape, policy.shape
+    next_states, signals = tables
+    (n, H), (_, S, A), num_signals = chances.shape, policy.shape, signals.shape[3]
     here, there = np.empty(S, dtype=np.int64), np.empty(S, dtype=np.int64)
     mass, mass_there = np.zeros(S), np.zeros(S)
     for i in range(n):
-        here[0], size, reward, utility = start, 1, 0.0, 0.0
-        mass[start] = 1.0
+        here[0], size, mass[start] = start, 1, 1.0
+        for g in range(num_signals):
+            totals[i, g] = 0.0
         for h in range(H):
             c, size_there = chances[i, h], 0
             if c < 0:
@@ -84,8 +84,8 @@ def expected_totals(tables, chances, start, policy, totals):  # type: ignore[no-
                     p = m * policy[h, s, a]
                     t = next_states[c, s, a]
                     if p > 0.0 and t >= 0:
-                        reward += p * rewards[c, s, a]
-                        utility += p * utilities[c, s, a]
+                        for g in range(num_signals):
+                            totals[i, g] += p * signals[c, s, a, g]
                         if mass_there[t] == 0.0:
                             there[size_there] = t
                             size_there += 1
@@ -94,4 +94,10 @@ def expected_totals(tables, chances, start, policy, totals):  # type: ignore[no-
             mass, mass_there = mass_there, mass
         for k in range(size):
             mass[here[k]] = 0.0
-        totals[i, 0], totals[i, 1] = reward, utility
+
+
+@kernel
+def totals_of_all(tables, chances, start, policies, totals):  # type: ignore[no-untyped-def]
+    """The same for several tables (P, H, S, A): `totals` (P, n, 1 + m)."""
+    for j in range(policies.shape[0]):
+        expected_totals(tables, chances, start, policies[j], totals[j])

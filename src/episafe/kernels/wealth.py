@@ -93,6 +93,13 @@ def credit(trials, i, share, utility, reward):  # type: ignore[no-untyped-def]
             raise_bound(trials, i)
 
 
+@kernel
+def credit_rows(trials, rows, utilities, rewards):  # type: ignore[no-untyped-def]
+    """Add an episode to each of these rows (n,), with a share of 1 and a utility and a reward (n,) of its own."""
+    for k in range(rows.shape[0]):
+        credit(trials, rows[k], 1.0, utilities[k], rewards[k])
+
+
 @lean_kernel
 def multiply(trials, i, share, utility):  # type: ignore[no-untyped-def]
     """One more factor of every wealth that may still be needed: those above the bound already proved."""

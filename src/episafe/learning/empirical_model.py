@@ -18,11 +18,13 @@ PRIOR = (
 
 
 class EmpiricalModel(NamedTuple):
-    """Estimates P̂ (H, S, A, S), r̂ and û (H, S, A), and in which (h, s) there is anything to estimate from, (H, S)."""
+    """Estimates P̂ (H, S, A, S), r̂ (H, S, A) and û (m, H, S, A), and in which (h, s) there is anything to estimate from,
+    (H, S).
+    """
 
     P: Array
     reward: Array
-    utility: Array
+    utilities: Array
     known: NDArray[np.bool_]
 
 
@@ -38,19 +40,19 @@ def empirical_model(traces: ListedTraces) -> EmpiricalModel:
     task = traces.task
     H, S, A = task.reward.shape
     values, weights = _weights(traces)
-    P, signals = np.zeros((H, S, A, S)), np.zeros((2, H, S, A))
+    P, signals = np.zeros((H, S, A, S)), np.zeros((H, S, A, 1 + task.num_constraints))
     for (h, i), states in _cells(weights):
-        next_states, rewards, utilities = traces.moves(traces.number(h, values[i]), states)
+        next_states, seen = traces.moves(traces.number(h, values[i]), states)
         weight = np.where(next_states >= 0, weights[h, states, i][:, None], 0.0)
         np.add.at(P[h], (states[:, None], np.arange(A), next_states), weight)  # −1 adds nothing to the last state
-        signals[0, h, states] += weight * rewards
-        signals[1, h, states] += weight * utilities
+        signals[h, states] += weight[..., None] * seen
     total = P.sum(axis=3)
     known = (total > 0).all(axis=2)
     total[~known] = 1.0
     P /= total[..., None]
     P[~known] = np.eye(S)[np.nonzero(~known)[1]][:, None, :]  # nobody knows, and nobody gets there: it stays
-    return EmpiricalModel(P, signals[0] / total, signals[1] / total, known)
+    signals /= total[..., None]
+    return EmpiricalModel(P, signals[..., 0], np.moveaxis(signals[..., 1:], -1, 0), known)
 
 
 def _weights(traces: ListedTraces) -> tuple[list[object], Array]:

@@ -4,11 +4,13 @@ Heuristic throughout: what is proposed is certified by others, on traces that ca
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from episafe.errors import Infeasible
 from episafe.learning import step_proposals
 from episafe.learning.empirical_model import EmpiricalModel, empirical_model
 from episafe.learning.listed_traces import ListedTraces
@@ -17,9 +19,11 @@ from episafe.learning.sampled_traces import SampledTraces
 from episafe.problems.model_answers import optimum
 from episafe.problems.policy import TablePolicy
 from episafe.problems.sampled_problem import AnyTask
-from episafe.types import Array
+from episafe.problems.several_answers import optimum_of_several
+from episafe.types import Amount, Array, amounts
 
 ROUNDS = 3  # of correcting the aim by what replays say
+MOST_TRACES = 2048  # that are replayed for that, the last ones
 
 
 def propose(traces: ListedTraces, aim: Aim) -> Proposal:
@@ -28,15 +32,18 @@ def propose(traces: ListedTraces, aim: Aim) -> Proposal:
     It is the exact constrained optimum of the empirical model. The model takes steps for independent given the state;
     where replays of the proposal say that it is too hopeful, it aims higher.
     """
-    (proposal, _), *_ = proposals(traces, [float(aim.utility)])
-    return proposal
+    return next(proposals(traces, [aim.utility]))[0]
 
 
-def proposals(traces: ListedTraces, aims: list[float]) -> Iterator[tuple[Proposal, Array]]:
-    """For each aim the same, on one model; with the totals (n, 2) of its replays."""
+def proposals(traces: ListedTraces, aims: Sequence[Amount]) -> Iterator[tuple[Proposal, Array]]:
+    """For each aim the same, on one model, with the totals (n, 1 + m) of its replays on the last so many traces.
+
+    Where there are several constraints, and no policy reaches all that is aimed at, there is none.
+    """
     model = empirical_model(traces)
     for aim in aims:
-        yield _aimed(traces, model, aim)
+        with suppress(Infeasible):
+            yield _aimed(traces, model, amounts(aim))
 
 
 class Replays(NamedTuple):
@@ -44,12 +51,12 @@ class Replays(NamedTuple):
 
     Attributes:
         traces: what holds traces: `traces(task)`, `traces.restored(saved, task)`, and the methods of `ListedTraces`
-            `len`, `take_in`, `totals`, `fault_of`, `beginning` and `state`.
+            `len`, `take_in`, `totals`, `totals_of_all`, `fault_of`, `beginning` and `state`.
         proposals: (traces, aims) ↦ for each aim a proposal and its totals.
     """
 
     traces: Any
-    proposals: Callable[[Any, list[float]], Iterator[tuple[Proposal, Array]]]
+    proposals: Callable[[Any, Sequence[Amount]], Iterator[tuple[Proposal, Array]]]
 
 
 def replays_of(task: AnyTask) -> Replays:
@@ -57,14 +64,24 @@ def replays_of(task: AnyTask) -> Replays:
     return Replays(ListedTraces, proposals) if task.is_listed else Replays(SampledTraces, step_proposals.proposals)
 
 
-def _aimed(traces: ListedTraces, model: EmpiricalModel, wanted: float) -> tuple[Proposal, Array]:
-    task, unknown, threshold = traces.task, ~model.known, wanted
+def _aimed(traces: ListedTraces, model: EmpiricalModel, wanted: Array) -> tuple[Proposal, Array]:
+    task, threshold, first = traces.task, wanted, max(len(traces) - MOST_TRACES, 0)
     for _ in range(ROUNDS):
-        found = optimum(model.P, model.reward, model.utility, threshold, task.initial_state)
-        policy = TablePolicy(np.where(unknown[..., None], task.safe_policy.table(), found.table))
-        totals = traces.totals(policy)
-        reward, utility = totals.mean(axis=0)
-        if utility >= wanted or math.isinf(found.lam):
+        found, lam = _optimum(model, threshold, task.initial_state)
+        policy = TablePolicy(np.where(model.known[..., None], found, task.safe_policy.table()))
+        totals = traces.totals(policy, first)
+        reward, *utilities = totals.mean(axis=0)
+        if np.all(utilities >= wanted) or math.isinf(lam):
             break
-        threshold += wanted - utility
-    return Proposal(policy, math.nan if math.isinf(found.lam) else found.lam, float(reward)), totals
+        threshold = threshold + np.maximum(wanted - utilities, 0)
+    return Proposal(policy, math.nan if math.isinf(lam) else lam, float(reward)), totals
+
+
+def _optimum(model: EmpiricalModel, thresholds: Array, start: int) -> tuple[Array, float]:
+    """The constrained optimum of a model, a table (H, S, A), and the sum of its multipliers."""
+    P, reward, utilities, _ = model
+    if len(thresholds) == 1:
+        _, table, lam = optimum(P, reward, utilities[0], float(thresholds[0]), start)
+        return table, lam
+    found = optimum_of_several(P, reward, utilities, thresholds, start)
+    return found.policy, float(found.multipliers.sum())

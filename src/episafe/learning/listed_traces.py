@@ -3,19 +3,20 @@
 Next states are asked of `move` once for each (step, w, state) that some actions lead to, and kept as arrays.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
+from operator import is_not
 from typing import Any
 
 import numpy as np
 
 from episafe.checks import TOLERANCE
-from episafe.kernels.trace_replay import NOWHERE, UNKNOWN, MoveTables, expected_totals, reach
+from episafe.kernels.trace_replay import NOWHERE, UNKNOWN, MoveTables, expected_totals, reach, totals_of_all
 from episafe.problems.listed_move import chance_key
 from episafe.problems.policy import Policy
 from episafe.problems.task import Task
 from episafe.storage.json_values import as_text, from_text
 from episafe.storage.state_reader import Saved, State, under
-from episafe.types import Array, IntArray
+from episafe.types import Array, IntArray, amounts
 
 FIRST_ROOM = 64  # rows that arrays begin with; they are doubled
 
@@ -37,7 +38,8 @@ class ListedTraces:
         self._size = 0
         H, S, A = task.reward.shape
         self._chances = np.empty((FIRST_ROOM, H), dtype=np.int64)
-        self._tables = MoveTables(np.full((FIRST_ROOM, S, A), UNKNOWN), *np.zeros((2, FIRST_ROOM, S, A)))
+        self._tables = _blank_tables((FIRST_ROOM, S, A), task.num_constraints)
+        self._stack: tuple[list[Policy], Array] = [], np.zeros((0, H, S, A))  # policies, and their tables
         self._counts = np.zeros((FIRST_ROOM, S), dtype=np.int64)
         self._unknown = np.empty((FIRST_ROOM, 2), dtype=np.int64)
 
@@ -54,7 +56,7 @@ class ListedTraces:
         self._size += 1
 
     def totals(self, policy: Policy, first: int = 0, stream: int = 0) -> Array:
-        """Expected total reward and utility (n − first, 2) of a policy on each trace from number `first` on.
+        """Expected total reward and utilities (n − first, 1 + m) of a policy on each trace from number `first` on.
 
         The policy's own randomness is integrated, so that no `stream` is drawn from. What cannot be replayed adds
         nothing from there on: both are lower bounds.
@@ -64,8 +66,19 @@ class ListedTraces:
             mean: Array = np.tensordot(policy.weights, parts, axes=1)
             return mean
         chances = self._chances[first : self._size]
-        found = np.empty((len(chances), 2))
+        found = np.empty((len(chances), 1 + self.task.num_constraints))
         expected_totals(self._tables, chances, self.task.initial_state, policy.table(), found)
+        return found
+
+    def totals_of_all(self, policies: Sequence[Policy], first: int = 0) -> Array:
+        """The same for several policies, none a mixture, (P, n − first, 1 + m)."""
+        known, tables = self._stack
+        if len(known) != len(policies) or any(map(is_not, known, policies)):
+            tables = np.array([policy.table() for policy in policies])
+            self._stack = list(policies), tables
+        chances = self._chances[first : self._size]
+        found = np.empty((len(policies), len(chances), 1 + self.task.num_constraints))
+        totals_of_all(self._tables, chances, self.task.initial_state, tables, found)
         return found
 
     def beginning(self, number: int) -> "ListedTraces":
@@ -80,14 +93,15 @@ class ListedTraces:
 
     def fault_of(self, episode: Any) -> str:
         """Where the episode of the last trace is not what `move` makes of it, in words; "" if nowhere."""
-        chances, (next_states, rewards, utilities) = self._chances[self._size - 1], self._tables
+        chances, (next_states, signals) = self._chances[self._size - 1], self._tables
         if episode.states is None:
             return ""
         states, actions = np.asarray(episode.states), np.asarray(episode.actions)
         at = chances, states[:-1], actions
-        pairs = (rewards, episode.rewards), (utilities, episode.utilities)
+        made = signals[at]
+        pairs = (made[:, :1], episode.rewards), (made[:, 1:], episode.utilities)
         same = bool((chances >= 0).all() and (next_states[at] == states[1:]).all()) and all(
-            said is None or np.abs(table[at] - said).max() <= TOLERANCE for table, said in pairs
+            said is None or np.abs(ours - np.reshape(said, ours.shape)).max() <= TOLERANCE for ours, said in pairs
         )
         return "" if same else self.task.replay_fault(episode)
 
@@ -100,12 +114,12 @@ class ListedTraces:
                 self._enlarge()
         return c
 
-    def moves(self, c: int, states: IntArray) -> tuple[IntArray, Array, Array]:
-        """Next states, rewards and utilities (m, A) of a step and chance, from `states` (m,)."""
+    def moves(self, c: int, states: IntArray) -> tuple[IntArray, Array]:
+        """Next states (k, A), rewards and utilities (k, A, 1 + m) of a step and chance, from `states` (k,)."""
         for s in states[self._tables.next_states[c, states, 0] == UNKNOWN].tolist():
             self._ask(c, s)
-        next_states, rewards, utilities = self._tables
-        return next_states[c, states], rewards[c, states], utilities[c, states]
+        next_states, signals = self._tables
+        return next_states[c, states], signals[c, states]
 
     def reached(self) -> tuple[list[tuple[int, Any]], IntArray]:
         """The pairs (h, w) by their numbers, and how many of the traces with c lead to state s by some actions, (C, S).
@@ -150,21 +164,22 @@ class ListedTraces:
 
     def _ask(self, c: int, state: int) -> None:
         """Ask `move` where a step, a chance and a state lead by each action."""
-        (h, w), (next_states, rewards, utilities) = self._pairs[c], self._tables
+        (h, w), (next_states, signals) = self._pairs[c], self._tables
         for action in range(self.task.num_actions):
             try:
                 following, reward, utility = self.task.moved(h, state, action, w)
-                in_range = 0 <= following < self.task.num_states
-                made = (following, reward, utility) if in_range else (NOWHERE, 0.0, 0.0)
+                next_states[c, state, action] = following if 0 <= following < self.task.num_states else NOWHERE
+                signals[c, state, action] = reward, *amounts(utility)
             except Exception as error:  # nobody can say what would have happened: it counts as the worst
-                made = (NOWHERE, 0.0, 0.0)
+                next_states[c, state, action] = NOWHERE
                 self.fault = self.fault or f"at step {h}, state {state}, action {action}, chance {w!r}: {error}"
-            next_states[c, state, action], rewards[c, state, action], utilities[c, state, action] = made
 
     def _enlarge(self) -> None:
-        known, room = self._tables, np.full_like(self._tables.next_states, UNKNOWN)
-        joined = (
-            np.concatenate([part, more]) for part, more in zip(known, (room, *np.zeros((2, *room.shape))), strict=True)
-        )
-        self._tables = MoveTables(*joined)
+        room = _blank_tables(self._tables.next_states.shape, self.task.num_constraints)
+        self._tables = MoveTables._make(map(np.concatenate, zip(self._tables, room, strict=True)))
         self._counts = np.concatenate([self._counts, np.zeros_like(self._counts)])
+
+
+def _blank_tables(shape: tuple[int, ...], num_constraints: int) -> MoveTables:
+    """Room for moves that nobody has asked for."""
+    return MoveTables(np.full(shape, UNKNOWN), np.zeros((*shape, 1 + num_constraints)))
