@@ -14,7 +14,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from episafe.agents.base import Agent
-from episafe.deployment.folder import TOLD, check_file, file_hash
+from episafe.deployment.folder import TOLD, agent_settings, check_file, file_hash
 from episafe.errors import DamagedFile
 from episafe.learning.constants import DERIVED, Constants
 from episafe.problems.bandit_task import BanditTask
@@ -64,7 +64,7 @@ def is_certified(head: Mapping[str, Any]) -> bool | None:
     """Whether the agent of a journal deploys only what passed the check; None where nobody here knows it."""
     try:
         kind = known_class(json.loads(head["recipe"])["agent"]) if "recipe" in head else None
-        label = json.loads(head["agent_settings"])["agent"]
+        label = agent_settings(head)["agent"]
     except UNREADABLE:
         return None
     kind = kind or labelled_class(label)

@@ -17,7 +17,7 @@ import numpy as np
 
 from episafe.deployment.agent_recipe import agent_of, is_certified
 from episafe.deployment.batch_frames import fill, sampled_reports
-from episafe.deployment.folder import AUDITED, FORMAT, LOG, PROBLEM, check_file, read_head
+from episafe.deployment.folder import AUDITED, FORMAT, LOG, PROBLEM, agent_settings, check_file, read_head
 from episafe.deployment.frame_kinds import Kind, change_of, marks
 from episafe.deployment.incumbent_identity import WatchedIncumbent
 from episafe.deployment.journal import check_begin
@@ -260,7 +260,7 @@ def _go_through(folder: Path, told: dict[str, Any], agent: Any, result: Audit) -
 def _walk(kind: type[Recorded], folder: Path, told: dict[str, Any], result: Audit, agent: Any, **known: Any) -> Any:
     """A history that is to be gone through as it was recorded."""
     threshold = _threshold(result.lines)
-    trail = Trail(threshold, json.loads(told.get("agent_settings", "{}")), told["genesis"])
+    trail = Trail(threshold, agent_settings(told), told["genesis"])
     place = {"kind": told["kind"], "path": folder / LOG, "num_parallel": told.get("num_parallel", 1)}
     return kind(agent, Book(told["fingerprint"]), trail, threshold=threshold, **known, **place)
 

@@ -1,6 +1,7 @@
 """The folder of a journal: which files belong to it, how it begins, and whether they are still those it began with."""
 
 import hashlib
+import json
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -77,6 +78,12 @@ def read_head(folder: Path, formats: tuple[int, ...] = (FORMAT,)) -> dict[str, A
     except (KeyError, ValueError, RecursionError) as error:
         raise DamagedFile(f"{path} is damaged or of another version ({error}): restore it from a copy") from error
     return {**head, "genesis": hashlib.sha256(data).hexdigest()}
+
+
+def agent_settings(head: Mapping[str, Any]) -> dict[str, Any]:
+    """What the agent said of itself when the journal was begun."""
+    said: dict[str, Any] = json.loads(head.get("agent_settings", "{}"))
+    return said
 
 
 def check_file(folder: Path, name: str, head: Mapping[str, Any]) -> Path:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from episafe.deployment.batch_frames import fill, num_episodes, recorded_episodes
-from episafe.deployment.folder import LOG, PROBLEM, TOLD, check_file, read_head
+from episafe.deployment.folder import LOG, PROBLEM, TOLD, agent_settings, check_file, read_head
 from episafe.deployment.frame_kinds import Kind
 from episafe.deployment.live_columns import LiveColumns, constraint_names
 from episafe.problems.cmdp import LinearCMDP
@@ -142,8 +142,8 @@ def told_task(folder: Path, head: dict[str, Any]) -> Any:
 
 def settings_of(head: dict[str, Any]) -> dict[str, Any]:
     """Settings of the agent that a journal was begun with: those that are numbers or words."""
-    said: dict[str, Any] = json.loads(head.get("agent_settings", "{}"))
-    return {name: value for name, value in said.items() if isinstance(value, str | int | float)}
+    said = agent_settings(head).items()
+    return {name: value for name, value in said if isinstance(value, str | int | float)}
 
 
 def threshold_of(folder: Path) -> Amount:

@@ -7,7 +7,15 @@ from typing import Any
 
 from episafe.checks import as_reason
 from episafe.deployment.agent_recipe import recipe, write_recipe
-from episafe.deployment.folder import PROBLEM, beginning, file_hash, holds_journal, read_head, write_head
+from episafe.deployment.folder import (
+    PROBLEM,
+    agent_settings,
+    beginning,
+    file_hash,
+    holds_journal,
+    read_head,
+    write_head,
+)
 from episafe.deployment.frame_kinds import Kind
 from episafe.deployment.journal import Journal
 from episafe.deployment.notices import Notices, Reported
@@ -206,7 +214,7 @@ def require_kind(folder: Path, head: dict[str, Any], kind: str) -> None:
 def require_same_agent(folder: Path, head: dict[str, Any], agent: Any) -> None:
     """The agent is built as the one that the journal was begun with."""
     if head["fingerprint"] != agent.fingerprint():
-        was, now = json.loads(head.get("agent_settings", "{}")), agent.settings()
+        was, now = agent_settings(head), agent.settings()
         names = ", ".join(name for name in now if was.get(name) != now[name]) or "what the task tells"
         raise ValueError(
             f"{folder} was begun with another agent or task ({names}): build both as they were, or begin a new folder"
