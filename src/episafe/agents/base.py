@@ -105,29 +105,29 @@ class Agent(ABC):
         """Whether a session must hand on reports in the order of deployments.
 
         A model of level theorem holds for data whose number and order do not depend on their noise: so it learns from
-        the deployments before the oldest one that is not reported, and from no others.
+        the deployments before the oldest one that is not reported, and from no others. Other certificates count them.
         """
-        return self.level == "theorem"
+        return self.certificate is None and self.level == "theorem"
 
     @property
     def void(self) -> str:
         """Why nothing that was certified holds any more, where an episode has shown it; "" if all is well."""
-        return ""
+        return str(getattr(self.certificate, "void", ""))
 
     @property
     def refuted(self) -> str:
         """Why what replays of traces have certified holds no more, where an episode has shown it; "" if all is well."""
-        return ""
+        return str(getattr(self.certificate, "refuted", ""))
 
     @property
     def counts_deployments(self) -> bool:
         """Whether what is proved depends on which deployment a report is of."""
-        return self.level == "theorem"
+        return self.certificate is not None or self.level == "theorem"
 
     @property
     def needs_names(self) -> bool:
         """Whether a report must say which deployment it is of, where several of a plan are under way."""
-        return self.learns_in_order
+        return self.learns_in_order or bool(getattr(self.certificate, "needs_names", False))
 
     def add_candidate(self, name: str, policy: Any) -> None:
         """Put a policy on trial under a name of its own; what is proved of it is proved from later deployments.
@@ -175,7 +175,8 @@ class Agent(ABC):
 
     def bounds(self) -> dict[str, Any]:
         """What is proved of each policy on trial, by its name; nothing where only whole plans are proved."""
-        return {}
+        found: dict[str, Any] = self.certificate.bounds() if hasattr(self.certificate, "bounds") else {}
+        return found
 
     def require_promotable(self, name: str) -> None:
         """Refuse what cannot act when nothing else may: only the incumbent, and what is proved, can."""
@@ -669,6 +670,8 @@ class Agent(ABC):
 
     def _due(self) -> bool:
         """Whether to plan again, now that something was learned."""
+        if self.certificate is not None:
+            return bool(self.certificate.is_due())
         return self.replan.due(self.information_then, self._information())
 
     def _identity(self) -> dict[str, Any]:

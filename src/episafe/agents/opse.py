@@ -22,7 +22,7 @@ from episafe.learning.several_planner import SeveralPlanner
 from episafe.problems.policy import MixturePolicy, Policy, as_policy
 from episafe.problems.sampled_problem import AnyTask, known_slacks
 from episafe.storage.state_reader import Saved, State, under
-from episafe.types import SAFE, SOURCES, Amount, Level, Plan, Variant
+from episafe.types import SAFE, SOURCES, Level, Plan, Variant
 
 PLANS_REMEMBERED = 1000  # an episode of an older plan is learned from, and counts for no certificate
 
@@ -228,44 +228,11 @@ class OPSE(Agent):
     def _rebuild(self, task: Any, constants: Constants) -> None:
         self.constants, self.learner = constants, self.planner.changed(task, constants)
 
-    def _due(self) -> bool:
-        return super()._due() if self.certificate is None else self.certificate.is_due()
-
-    @property
-    def learns_in_order(self) -> bool:
-        """Only where the model itself is the certificate: others count deployments."""
-        return self.certificate is None and self.level == "theorem"
-
-    @property
-    def void(self) -> str:
-        """What the certificate says."""
-        return str(getattr(self.certificate, "void", ""))
-
-    @property
-    def refuted(self) -> str:
-        """What the certificate says."""
-        return str(getattr(self.certificate, "refuted", ""))
-
-    @property
-    def counts_deployments(self) -> bool:
-        """Where the model is of level theorem, or there is another certificate."""
-        return super().counts_deployments or self.certificate is not None
-
-    @property
-    def needs_names(self) -> bool:
-        """Where the model is the certificate and of level theorem, or the certificate says so."""
-        return self.learns_in_order or bool(getattr(self.certificate, "needs_names", False))
-
     def expect(self, plan: Plan, deployment: int, component: int | None = None) -> None:
         """Tell the certificate of a deployment, of which nothing is known yet: by shares all may have acted."""
         super().expect(plan, deployment, component)
         if plan.id in self._issued and hasattr(self.certificate, "expect"):
             self.certificate.expect(plan.policy, deployment, plan.id)
-
-    def bounds(self) -> dict[str, Amount]:
-        """What is proved of each policy on trial, by its name; nothing with the paper's own certifier."""
-        found: dict[str, Amount] = self.certificate.bounds() if hasattr(self.certificate, "bounds") else {}
-        return found
 
     def _weigh(
         self, report: tuple[Any, ...], observed: tuple[Any, ...] | None, plan_id: int | None

@@ -64,7 +64,6 @@ class Rollout(Agent):
     certified: ClassVar[bool] = True
     problem = "rollout"
     level: Level = "theorem"
-    learns_in_order = False  # deployments are counted, and reports come in any order
     needs_names = True  # by its plan alone, a report may be of one where the coin fell otherwise
 
     def __init__(
