@@ -63,6 +63,56 @@ def live_journal(folder, closed=True):
         killed.rename(folder)
 
 
+def released():
+    """A staged release: bets are won so fast that two episodes prove a candidate."""
+    return es.Rollout(0.1, 0.85, {name: [name] for name in ("v2", "v3", "v4")}, ["now"], 0.5, utility_max=1.0)
+
+
+def life_journal(folder, closed=True):
+    """A live folder with what people do in it: candidates, a promotion, a change, a withdrawal, a repair; halted."""
+    rng, agent = np.random.default_rng(0), es.Rollout(0.1, 0.85, {"v2": ["v2"]}, ["now"], 0.5, utility_max=1.0)
+    with es.open(folder, agent=agent) as session:
+        _tried(session, rng, 4)
+        session.promote("v2", "the release of May")
+        session.add_candidate("v3", ["v3"])
+        _tried(session, rng, 1)
+        session.change("stricter", threshold=0.2)
+        session.withdraw("v3", "recalled")
+        session.abandon(session.deploy(rng).id)
+        session.halt("to see")
+        _tried(session, rng, 1)  # what was promoted acts
+        session.resume_exploring("seen")
+        session.promote("incumbent", "back again")
+    last = frames_of(folder)[-1]
+    with (folder / "journal.log").open("r+b") as file:
+        file.seek(last.offset + 30)
+        file.write(b"?")
+    es.repair(folder)
+    session = es.open(folder, agent=released())  # v4 is new
+    session.resume_exploring("looked at")
+    _tried(session, rng, 2)
+    session.halt("the pump is broken")
+    if not closed:
+        shutil.copytree(folder, killed := folder.with_name(f"{folder.name}-killed"))
+    session.close()
+    if not closed:
+        shutil.rmtree(folder)
+        killed.rename(folder)
+
+
+def _tried(session, rng, num):
+    for _ in range(num):
+        session.learn(es.Episode.of_totals(1.0), deployment=session.deploy(rng).id)
+
+
+def lived(folder):
+    """Where such a folder stands: also what is promoted, what is on trial, and of which threshold."""
+    with es.open(folder, agent=released()) as session:
+        seen, agent = session.status(), session.agent
+        counts = (seen.started, seen.reported, seen.missing, seen.abandoned, seen.unannounced)
+        return seen.stopped, seen.faults, (*counts, seen.promoted, list(agent.bounds()), agent.task.threshold)
+
+
 def run_journal(folder):
     """A simulated run in several batches, made longer twice, halted by its monitors."""
     es.run(LIED_TO, lied_to(), 20, folder=folder, monitors=es.Monitors(TOLD))
@@ -122,14 +172,18 @@ def resumed(folder):
 LOOKS = {"live": (opened, tuned), "run": (resumed, lied_to)}  # by kind of journal, and how its agent is built
 
 
+def _bytes_of(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def judged(folder, look, build, expected):
     """What came of a fault: one of SEEN, or what must not come of it."""
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    before = _bytes_of(folder)
     audit = es.audit(folder, agent=build())
     try:
         stopped, faults, counts = look(folder)
     except es.DamagedFile:
-        same = {path.name: path.read_bytes() for path in folder.iterdir()} == before
+        same = _bytes_of(folder) == before
         return ("refused" if same else "refused, and changed") if not audit.is_whole else "refused, and no damage found"
     if not stopped.startswith("halted: "):
         return "explores"

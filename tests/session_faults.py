@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import episafe as es
-from frame_faults import frames_of, played, tuned
+from frame_faults import frames_of, played, released, tuned
 
 NAMES = ("first", "second", "third", "fourth")
 CALLS = ("open", "write", "fsync", "ftruncate", "close", "replace", "stat", "fstat", "pread", "chmod")
@@ -85,10 +85,8 @@ def use(folder, told, held):
     attempt(session.close)
 
 
-def wrong_after(folder, told, held):
+def wrong_after(folder, told):
     """What is wrong, in words, once the fault is over and the folder is opened again; "" if nothing is."""
-    for session in held:
-        session.close()
     rng = np.random.default_rng(1)
     with es.open(folder, agent=tuned()) as session:
         seen = session.status()
@@ -116,6 +114,69 @@ def wrong_after(folder, told, held):
 
 
 CHAIN_SAFE = tuned().task.safe_policy
+
+
+# ---- what people do ---------------------------------------------------------------------------------------------
+
+
+class Steps(list):
+    """What was acknowledged of what people did, in order; an exclamation mark where that is not known."""
+
+    def done(self, call, what):
+        try:
+            call()
+            self.append(what)
+        except (OSError, KeyboardInterrupt, ValueError):
+            self.append(f"{what}!")
+
+
+def use_for_a_life(folder, told, held):
+    """Open, try, add, promote, change, withdraw, halt, close, with what was acknowledged in `told`."""
+    rng = np.random.default_rng(0)
+
+    def tried(num):
+        for _ in range(num):
+            session.learn(es.Episode.of_totals(1.0), deployment=session.deploy(rng).id)
+
+    try:
+        session = es.open(folder, agent=es.Rollout(0.1, 0.85, {"v2": ["v2"]}, ["now"], 0.5, utility_max=1.0))
+    except (OSError, KeyboardInterrupt):
+        return
+    held.append(session)
+    told.done(lambda: tried(4), "tried")
+    told.done(lambda: session.add_candidate("v3", ["v3"]), "v3 added")
+    told.done(lambda: session.promote("v2", "May"), "v2 promoted")
+    told.done(lambda: session.change("stricter", threshold=0.2), "0.2")
+    told.done(lambda: session.withdraw("v3", "recalled"), "v3 withdrawn")
+    told.done(lambda: session.promote("incumbent", "back"), "incumbent promoted")
+    told.done(lambda: session.halt("smoke"), "halted")
+    told.done(session.close, "closed")
+
+
+def wrong_after_a_life(folder, told):
+    """What is wrong once the folder is opened again; "" if nothing is."""
+    with es.open(folder, agent=released()) as session:
+        seen, bounds = session.status(), session.agent.bounds()
+        if "tried" in told and seen.reported < 4:
+            return f"{seen.reported} reports of 4"
+        if (
+            "v3 added" in told
+            and not {"v3 withdrawn", "v3 withdrawn!"} & {*told}
+            and "v3" not in session.book.candidates
+        ):
+            return "a candidate is gone"
+        if "v3 withdrawn" in told and "v3" in bounds:
+            return "what was withdrawn is on trial"
+        went_back = {"incumbent promoted", "incumbent promoted!"} & {*told}
+        if "v2 promoted" in told and not went_back and seen.promoted != "v2":
+            return f"{seen.promoted} is promoted"
+        if "incumbent promoted" in told and seen.promoted != "incumbent":
+            return f"{seen.promoted} is still promoted"
+        if "0.2" in told and session.task.threshold != 0.2:
+            return f"the threshold is {session.task.threshold}"
+        if "halted" in told and not seen.stopped:
+            return "a halt is gone"
+    return "; ".join(es.audit(folder, agent=released()).damage)
 
 
 # ---- interruptions ----------------------------------------------------------------------------------------------
@@ -247,12 +308,29 @@ def failing(at, once):
             setattr(os, name, call)
 
 
-def tried(fault, at, folder):
+def _end_of_process(folder):
+    """Give back what an interrupted `close` has left open, as the system does when a process ends."""
+    for number in map(int, os.listdir("/proc/self/fd") if os.path.exists("/proc/self/fd") else ()):
+        try:
+            if os.readlink(f"/proc/self/fd/{number}").startswith(f"{folder}/"):
+                os.close(number)
+        except OSError:
+            continue  # it was that of the list itself
+
+
+SESSIONS = {"episodes": (Told, use, wrong_after), "a life": (Steps, use_for_a_life, wrong_after_a_life)}
+
+
+def tried(fault, at, folder, session="episodes"):
     """What is wrong after a fault at one place of a short session, or at none for 0; and how many places there are."""
-    told, held = Told(), []
+    (make, use, wrong_after), held = SESSIONS[session], []
+    told = make()
     with fault(at) as count:
         use(folder, told, held)
+    for session in held:
+        session.close()
+    _end_of_process(folder)
     try:
-        return wrong_after(folder, told, held), count[0]
+        return wrong_after(folder, told), count[0]
     except (es.DamagedFile, OSError) as error:
         return str(error), count[0]

@@ -76,6 +76,7 @@ class Agent(ABC):
         self.task, self.replan, self.label = task, replan, label or self.name
         self._plan: Any = None
         self._learned = False  # anything since the plan in force was made
+        self._outdated = False  # whether a person has since changed what may be deployed
         self._deployment: int | None = None  # that the report is of which is being learned, where a session counts
         self._named = True  # whether it is sure which deployment that is
         self._reports: OrderedReports[Held] = OrderedReports()  # those that wait for their turn, where order matters
@@ -265,7 +266,8 @@ class Agent(ABC):
         return np.maximum(amounts(self.task.limits), amounts(self.bounds().get(INCUMBENT, self.task.limits)))
 
     def _plan_anew(self) -> None:
-        self._learned = self._learned or self._plan is not None
+        """Deploy the plan in force no more, whatever the replanning rule and the certificate say."""
+        self._outdated = self._outdated or self._plan is not None
 
     def expect(self, plan: Any, deployment: int, component: int | None = None) -> None:
         """A session has deployed a plan, and will say by this number what came of it, if it is ever told.
@@ -459,7 +461,7 @@ class Agent(ABC):
         said = {"version": VERSION, "fingerprint": self.fingerprint(), "settings": settings}
         then = {"information_then": self.information_then, "learned": self._learned, "round": self.round}
         own = {"num_runs": self.num_runs, "logs": np.array(self.logs, dtype=np.str_), **self._awaited_state()}
-        own |= self._life_state()
+        own |= self._life_state() | ({"outdated": True} if self._outdated else {})
         return under("agent", {**said, **then, **own}) | learned | plans | policies.state()
 
     def restore(self, state: Mapping[str, Any] | str | Path) -> None:
@@ -486,6 +488,7 @@ class Agent(ABC):
         shape = (0,) if self._plan is None else self._information().shape
         self.information_then = agent.numbers("information_then", shape)
         self._learned, self.round = bool(agent.flags("learned", ())), agent.whole("round")
+        self._outdated = agent.has("outdated") and bool(agent.flags("outdated", ()))
         self.num_runs, self.logs = agent.whole("num_runs"), agent.texts("logs", (None,)).tolist()
         self._restore_awaited(agent)
         if promoted not in (INCUMBENT, *self.bounds()):
@@ -562,7 +565,7 @@ class Agent(ABC):
 
     def _is_stale(self, round: int) -> bool:
         """Whether the plan in force is no plan for this round."""
-        if self.task.changes and round != self.round:
+        if self._outdated or (self.task.changes and round != self.round):
             return True
         return self._learned and (self.task.changes or self._due())
 
@@ -570,7 +573,7 @@ class Agent(ABC):
         number = self._first_id if self._plan is None else self._plan.id + 1
         bound = every_constraint(plan.utility_bound, self.task.num_constraints)
         self._plan = replace(plan, id=number, utility_bound=bound)
-        self.information_then, self._learned = self._information().copy(), False
+        self.information_then, self._learned, self._outdated = self._information().copy(), False, False
 
     def _attempt(self) -> Any:
         try:

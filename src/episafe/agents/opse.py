@@ -280,7 +280,7 @@ class OPSE(Agent):
             return super()._weigh(report, observed, plan_id)
         if observed is not None and (fault := self.task.replay_fault(episode)):
             raise InvalidEpisode(f"the episode is not what move makes of its trace, {fault}: correct one of them")
-        return partial(self.certificate.learn_log, episode.trace)
+        return partial(self.certificate.learn_log, episode.trace, self._deployment is not None)
 
     def _learned_state(self, policies: PolicyArrays) -> State:
         if self.certificate is None:

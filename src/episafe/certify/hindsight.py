@@ -12,7 +12,7 @@ from episafe.certify.observation import ObservationCertificate
 from episafe.certify.observation import Weighed as Observed
 from episafe.certify.several_ledgers import ledger_of
 from episafe.certify.wealth_forecast import forecast_bound, value_of_best
-from episafe.checks import as_probability
+from episafe.checks import TOLERANCE, as_probability
 from episafe.kernels.wealth import BETS
 from episafe.learning.hindsight_planner import MOST_TRACES, replays_of
 from episafe.learning.planner import Aim, Proposal, SoftmaxPlanner, propose
@@ -87,9 +87,10 @@ class Hindsight:
             f"{1 - self.delta:g}, if what chance brings in an episode, its trace, is independent of all before it and "
             f"of what is done, and all traces are alike; no two episodes share one; the start is fixed or part of the "
             f"trace; move is right, also where nobody went, and the trace is what chance brought and not what was "
-            f"seen of it; a candidate of somebody else was not chosen by traces that count for it; the coin is tossed "
-            f"as the weights say, total utilities are not negative, and the incumbent has b + slack; reports and "
-            f"traces may be late or lost in a session, which counts deployments, and without one each comes once"
+            f"seen of it; a candidate of somebody else was not chosen by traces that count for it; logged traces were "
+            f"not chosen by what they show; the coin is tossed as the weights say, total utilities are not negative, "
+            f"and the incumbent has b + slack; reports and traces may be late or lost in a session, which counts "
+            f"deployments, and without one each comes once"
         )
         return {"certifier": self.name, "delta": self.delta, "statement": statement}
 
@@ -103,6 +104,7 @@ class HindsightCertificate:
         observed: the certificate of what deployed episodes prove by themselves, at the rest. It needs no replay.
         refuted: why replays prove nothing any more; "" while each deployed episode was what `move` makes of its trace.
         num_episodes: that were deployed and reported.
+        num_logged: the first so many traces are of a log.
         newest_plan: the number of the last plan; a policy is judged by episodes of later ones than when it began.
     """
 
@@ -115,6 +117,7 @@ class HindsightCertificate:
         self.observed = ObservationCertificate(task, (1 - REPLAYED) * delta)
         self.refuted = ""
         self.num_episodes, self.newest_plan, self.next_proposal, self.next_choice = 0, -1, FIRST, 0
+        self.num_logged = 0
         self._first_plans = np.zeros(NUM_ROWS, dtype=np.int64)  # by row: the first whose episodes count
 
     @property
@@ -129,7 +132,7 @@ class HindsightCertificate:
 
     def is_due(self) -> bool:
         """Whether what is deployed may change."""
-        return bool(self.refuted or self.num_episodes >= self.next_choice or self.wants_candidate())
+        return bool(self.refuted or self.void or self.num_episodes >= self.next_choice or self.wants_candidate())
 
     def wants_candidate(self) -> bool:
         """Whether it is time to propose."""
@@ -155,14 +158,14 @@ class HindsightCertificate:
 
     def _learn_from_log(self) -> None:
         """Propose from the first half of the traces that were logged, and judge that by the others."""
-        n = len(self.traces)
+        n = self.num_logged
         first = self.traces.beginning(n // 2)
-        found = self._most_promising(first, n - n // 2)
+        found = self._most_promising(first, n - n // 2) if n else None
         if found is None:
             return
         row = self.replayed.begin(found.policy, "", found.lam, found.reward)
         found.policy.name = self.replayed.names[row]
-        totals = self.traces.totals(found.policy, len(first))
+        totals = self.traces.totals(found.policy, len(first))[: n - len(first)]
         for utility, reward in zip(self._as_totals(totals[:, 1:]), totals[:, 0].tolist(), strict=True):
             self.replayed.credit(None, [row], [1.0], utility, reward)
         self._begin(row, found.policy)
@@ -314,7 +317,18 @@ class HindsightCertificate:
             policies = [ledger.policies[i] for i in rows.tolist()]
             totals = self.traces.totals_of_all(policies, len(self.traces) - 1)[:, 0]
             rewards, utilities = totals[:, 0].copy(), totals[:, 1:]
+            if not (self.traces.fault or None in self.task.read_trace(outcome.trace)):
+                self._require_least(utilities)
         ledger.credit_each(outcome.deployment, rows, self._as_totals(utilities), rewards, outcome.named)
+
+    def _require_least(self, utilities: Array) -> None:
+        """Prove nothing any more where a policy would have had less than the least total on a trace that shows all."""
+        below = utilities < self._least - TOLERANCE * max(self.task.horizon, 1.0)
+        if below.any():
+            self.replayed.end(
+                f"a policy on trial would have had a total utility of {utilities[below].min():.6g} on what chance "
+                "brought, below the least that every proof rests on; state a true least_total and begin anew"
+            )
 
     def _as_totals(self, utilities: Array) -> Array:
         """Total utilities (n, m) as a ledger has them, none below the least total: what was not seen counts as that."""
@@ -325,11 +339,14 @@ class HindsightCertificate:
     def _least(self) -> Array:
         return np.array([one.least_total for one in self.task.constraints])
 
-    def learn_log(self, trace: Any) -> None:
-        """A trace of no deployment of ours: the planner learns from it.
+    def learn_log(self, trace: Any, is_counted: bool = False) -> None:
+        """A trace of no plan of ours: the planner learns from it.
 
-        Those that are there before the first plan also judge a policy that is proposed from the first half of them.
+        Those that are there before the first plan also judge a policy that is proposed from the first half of them. Not
+        those of deployments that a session has counted, as while it is halted: which of them come may depend on them.
         """
+        if self.newest_plan < 0 and not is_counted and self.num_logged == len(self.traces):
+            self.num_logged += 1
         self.traces.take_in(trace)
 
     def change(self, task: AnyTask) -> None:
@@ -357,6 +374,7 @@ class HindsightCertificate:
             "newest_plan": self.newest_plan,
             "next_proposal": self.next_proposal,
             "next_choice": self.next_choice,
+            "num_logged": self.num_logged,
             "first_plans": self._first_plans,
             "refuted": np.array(self.refuted),
         }
@@ -371,5 +389,6 @@ class HindsightCertificate:
         self.traces = self._replays.traces.restored(saved, self.task)
         self.num_episodes, self.newest_plan = saved.whole("num_episodes"), saved.whole("newest_plan", -1)
         self.next_proposal, self.next_choice = saved.whole("next_proposal"), saved.whole("next_choice")
+        self.num_logged = saved.whole("num_logged", 0, len(self.traces) + 1)
         self._first_plans = saved.wholes("first_plans", (len(self.replayed.policies),), 0, 2**62).copy()
         self.refuted = saved.text("refuted")

@@ -158,6 +158,11 @@ class SeveralLedgers:
         for one in self.each:
             one.lose(num_candidates)
 
+    def end(self, why: str) -> None:
+        """Prove nothing any more: where it is so of one constraint, no mixture is proved to keep them all."""
+        for one in self.each:
+            one.end(why)
+
     def forecast(self, i: int) -> float:
         """About how many more episodes it takes until every bound of row i reaches its threshold."""
         return max(one.forecast(i) for one in self.each)
@@ -196,9 +201,8 @@ class SeveralLedgers:
         """What came of a deployment; `utility` (m,) has the total of every constraint."""
         for one, total in zip(self.each, utility.tolist(), strict=True):
             one.credit(deployment, rows, shares, total, reward, named)
-        if self.void:  # of one constraint: then no mixture is proved to keep them all
-            for one in self.each:
-                one.end(self.void)
+        if self.void:
+            self.end(self.void)
 
     def credit_each(
         self, deployment: int | None, rows: IntArray, utilities: Array, rewards: Array, named: bool = True
