@@ -1,18 +1,22 @@
 """The site: `make docs` builds it from these pages, offline; the API reference comes from the docstrings."""
 
 import inspect
+import json
 import re
 from typing import Any
 
 import episafe
 
 project, author = "episafe", "the episafe authors"
+project_copyright = author
 release = version = str(episafe.versions()["episafe_version"])
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+source_suffix = {".md": "markdown", ".ipynb": "markdown"}  # notebooks are read as Markdown: see as_markdown
 exclude_patterns = ["_build"]
 html_theme, html_title = "furo", "episafe"
 html_theme_options = {"navigation_with_keys": True}
 html_show_sphinx = False
+html_static_path, html_css_files = ["_static"], ["site.css"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4
 autodoc_typehints, autodoc_member_order = "none", "bysource"
@@ -21,6 +25,14 @@ suppress_warnings = [
     "myst.xref_missing",
     "toc.not_included",
 ]  # files outside docs/ are no pages; tests check every link
+TOPICS = {  # of the API reference, by the part of the package that a name is defined in
+    "Problems and policies": ("problems", "envs", "gym"),
+    "Agents, and what they are built with": ("agents", "learning"),
+    "Sessions, journals and audits": ("deployment", "monitors"),
+    "Runs, records and forecasts": ("runs", "experiments"),
+    "Logs": ("logs",),
+    "Types and errors": ("types", "errors"),
+}
 MODULES = {"Certifiers": "episafe.certify", "Bandits": "episafe.bandits", "Features": "episafe.problems.features"}
 
 
@@ -28,7 +40,13 @@ def public_names(app: Any, docname: str, source: list[str]) -> None:
     """Write every public name into the API reference, classes first."""
     if docname != "api":
         return
-    parts = [f"## Names of the package\n\n{_listed('episafe', episafe.__all__)}"]
+    left = [name for name in episafe.__all__ if not inspect.ismodule(getattr(episafe, name))]
+    parts = []
+    for title, rooms in TOPICS.items():
+        names = [name for name in left if _room(name) in rooms]
+        left = [name for name in left if name not in names]
+        parts.append(f"## {title}\n\n{_listed('episafe', names)}")
+    parts.append(f"## Others\n\n{_listed('episafe', left)}" if left else "")
     for title, module in MODULES.items():
         found = __import__(module, fromlist=["x"])
         names = getattr(found, "__all__", None) or [
@@ -36,6 +54,31 @@ def public_names(app: Any, docname: str, source: list[str]) -> None:
         ]
         parts.append(f"## {title}: `{module}`\n\n{_listed(module, names)}")
     source[0] = source[0].replace("<!-- public names -->", "\n\n".join(parts))
+
+
+def _room(name: str) -> str:
+    """The part of the package that a public name is defined in."""
+    return f"{getattr(getattr(episafe, name), '__module__', '')}..".split(".")[1]
+
+
+def as_markdown(app: Any, docname: str, source: list[str]) -> None:
+    """A notebook as Markdown: its words, its code, and below that what it printed and drew."""
+    if not str(app.env.doc2path(docname)).endswith(".ipynb"):
+        return
+    parts = [f"*An executed notebook: [download]({docname.split('/')[-1]}.ipynb).*"]
+    for cell in json.loads(source[0])["cells"]:
+        text = "".join(cell["source"])
+        parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
+        for output in cell.get("outputs", []):
+            shown = output.get("data", {})
+            if "image/png" in shown:
+                parts.append(
+                    f"![What the cell above draws](data:image/png;base64,{''.join(shown['image/png']).strip()})"
+                )
+            elif said := "".join(output.get("text", shown.get("text/plain", ""))):
+                parts.append(f"```text\n{said}\n```")
+    first, note = parts[1], parts[0]
+    source[0] = "\n\n".join([first.replace("\n", f"\n\n{note}\n", 1), *parts[2:]])
 
 
 def _listed(module: str, names: list[str]) -> str:
@@ -64,4 +107,5 @@ def _plain(part: str) -> str:
 def setup(app: Any) -> None:
     """What happens on the way."""
     app.connect("source-read", public_names)
+    app.connect("source-read", as_markdown)
     app.connect("autodoc-process-docstring", as_rst, priority=100)  # before napoleon

@@ -1,10 +1,12 @@
 """The documentation: links lead somewhere, every page is on the site, figures say how they are made, pages open."""
 
 import importlib.util
+import json
 import re
 import subprocess
 import sys
 import tomllib
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -91,3 +93,41 @@ def test_the_readme_shows_what_its_ten_lines_print():
     for line in done.stdout.splitlines():
         assert f"    {line}\n" in text, line
     assert len([line for line in block.splitlines() if line.strip()]) <= 10
+
+
+NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+
+
+def _execute():
+    """docs/notebooks/execute.py, as a module; what it needs is installed for `make slow`."""
+    pytest.importorskip("nbclient")
+    spec = importlib.util.spec_from_file_location("execute", ROOT / "docs" / "notebooks" / "execute.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _printed(cells):
+    return ["".join(out["text"]) for cell in cells for out in cell.get("outputs", []) if out["output_type"] == "stream"]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_has_the_cells_of_its_source_and_what_they_showed(path):
+    cells = json.loads(path.read_text())["cells"]
+    source = path.with_suffix(".py").read_text()
+    for cell in cells:
+        lines = "".join(cell["source"]).splitlines()
+        assert "\n".join(lines if cell["cell_type"] == "code" else [f"# {x}".rstrip() for x in lines]) in source
+    shown = [out for cell in cells for out in cell.get("outputs", [])]
+    assert any("image/png" in out.get("data", {}) for out in shown) and path.stat().st_size < 300_000
+    assert not any(out["output_type"] == "error" for out in shown)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs_and_prints_what_it_shows(path):
+    """Warnings of Jupyter's own machinery are not ours."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = _execute().executed(path.with_suffix(".py"))
+    assert _printed(made.cells) == _printed(json.loads(path.read_text())["cells"])

@@ -3,16 +3,21 @@
 import base64
 import subprocess
 import sys
+import threading
+import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
+import uvicorn
 
 import episafe as es
 from browser import CHROMIUM, DRIVER, SCHEMES, WIDTHS, browser, look_at, unnamed, unreachable
 from episafe.reports.audit_page import as_html
 from episafe.reports.frontier_page import to_html
 from episafe.reports.report import write_report
+from episafe.service.dashboard import Dashboard
 
 pytest.importorskip("selenium")
 pytestmark = [
@@ -20,7 +25,7 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None or DRIVER is None, reason="no Chromium with its driver here"),
 ]
 ROOT = Path(__file__).parent.parent
-PAGES = ("run", "two-constraints", "live", "several", "bandit", "audit", "frontier")
+PAGES = ("run", "two-constraints", "live", "several", "bandit", "audit", "frontier", "dashboard")
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +84,23 @@ def pages(tmp_path_factory):
     for name, page in (("audit", as_html(found.as_dict(), found.lines)), ("frontier", to_html(points(), []))):
         written[name] = folder / f"{name}.html"
         written[name].write_text(page)
-    return {name: f"file://{path}" for name, path in written.items()}
+    with dashboard(folder / "live") as address:
+        yield {**{name: f"file://{path}" for name, path in written.items()}, "dashboard": address}
+
+
+@contextmanager
+def dashboard(folder):
+    """The address of a dashboard that follows a folder."""
+    server = uvicorn.Server(uvicorn.Config(Dashboard(folder).app, port=0, log_level="error"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.05)
+    try:
+        yield f"http://localhost:{server.servers[0].sockets[0].getsockname()[1]}/"
+    finally:
+        server.should_exit = True
+        thread.join(timeout=10)
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -231,3 +231,7 @@ def test_only_states_of_which_something_is_known_are_rows_of_a_map():
     table = np.full((1, 4, 2), 0.5)
     change, states = observed_change(episodes, [False] * 13, table)
     assert states == ["0"] and change.shape == (1, 1, 2)
+
+
+def test_a_plot_is_shown_by_a_notebook_that_did_not_import_pyplot():
+    assert record(env="x").plot()._repr_png_().startswith(b"\x89PNG")

@@ -16,9 +16,7 @@ from episafe.reports.tables import number
 from episafe.runs.record import Record
 from episafe.types import amounts
 
-NOT_VERIFIED = (
-    "Frames were verified to follow from each other; that certificates come out again, `episafe audit` shows."
-)
+NOT_VERIFIED = "Frames were verified to follow from each other; that certificates come out again, episafe audit shows."
 
 
 def page(follower: Follower, seconds: float) -> str:
@@ -123,7 +121,7 @@ def _reports(follower: Follower) -> dict[str, str]:
 
 def _alarms(follower: Follower) -> dict[str, str]:
     count = follower.standing.num_alarms
-    headline = "no alarm" if not count else plural(count, "alarm")
+    headline = "No alarm" if not count else plural(count, "alarm")
     said = "Monitors watch what the guarantee assumes; see the events below." if count else "No monitor objects."
     return {"headline": headline, "said": said, "css": "unsafe" if count else ""}
 
