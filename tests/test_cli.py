@@ -67,7 +67,8 @@ def test_run_prints_the_same_figures_as_the_library_and_saves_the_record(tmp_pat
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_every_agent_runs_by_name(agent):
-    done = invoke("run", "--agent", agent, "--env", "tabular", "--episodes", 30)
+    env = "inventory" if AGENTS[agent].mdp.exogenous_only else "tabular"
+    done = invoke("run", "--agent", agent, "--env", env, "--episodes", 30)
     assert done.exit_code == 0, done.output
     assert "regret" in done.stdout
 
@@ -106,6 +107,20 @@ def test_run_takes_constants_by_name_with_their_replanning_rule(which, level):
     assert shown["level"] == level
     assert shown["plans"] == 200 if which == "theory" else 5 < shown["plans"] < 150
     assert (shown["incumbent_deployments"] == 200) == (which == "theory")
+
+
+@pytest.mark.parametrize(
+    ("words", "agent"),
+    [
+        (["--env", "inventory"], "opse-hindsight"),
+        (["--env", "tabular", "--set", "C_r=0.1"], "opse-observation"),
+        (["--env", "tabular", "--replan", "every"], "opse"),
+        (["--env", "tabular", "--certifier", "box"], "opse-box"),
+    ],
+)
+def test_run_begins_with_the_recommended_agent(words, agent):
+    """Options of the paper's agent mean that one."""
+    assert json.loads(invoke("run", *words, "--episodes", 12, "--json").stdout)["agent"] == agent
 
 
 def test_frontier_writes_its_points_and_its_figure(tmp_path, here):
@@ -310,7 +325,7 @@ def test_run_says_where_it_is_kept_and_what_to_do_next(tmp_path):
     found = json.loads(invoke("resume", tmp_path / "mine", "--json").stdout)
     record = es.Record.load(tmp_path / "mine")
     cmdp = es.make("streaming", 0)
-    assert (found["environment"], found["agent"], found["seed"]) == ("streaming", "opse", 0)
+    assert (found["environment"], found["agent"], found["seed"]) == ("streaming", "opse-observation", 0)
     assert found["folder"] == str(tmp_path / "mine")
     assert (found["incumbent_reward"], found["incumbent_utility"]) == cmdp.evaluate(cmdp.task.safe_policy)
     assert found["final_reward"] == record.reward_values[-1]

@@ -21,7 +21,7 @@ from episafe.deployment.folder import holds_journal, read_head
 from episafe.envs import bandits
 from episafe.errors import DamagedFile, InvalidProblem
 from episafe.experiments import progress
-from episafe.experiments.agent_choice import build_agent, certified, choose, parse_changes, split_changes
+from episafe.experiments.agent_choice import asked_for, build_agent, choose, parse_changes, recommended, split_changes
 from episafe.experiments.comparisons import RECORDS, compare, reproduce
 from episafe.experiments.comparisons import sweep as run_sweep
 from episafe.experiments.executors import executor_on, pool_on
@@ -145,12 +145,18 @@ def list_(as_json: AsJson = False) -> None:
     _print(found, as_json, tables)
 
 
-@app.command(epilog="Example: `episafe run --env streaming --agent opse --episodes 2000 --seed 3 --set C_u=1`")
+@app.command(
+    epilog="Example: `episafe run --env inventory --episodes 1000 --seed 3`, or with `--agent opse`, the paper's"
+)
 def run(
     env: Env = "tabular",
     agent: Annotated[
-        str, typer.Option(help="Agent; see `episafe list`.", autocompletion=lambda: list(AGENTS))
-    ] = "opse",
+        str | None,
+        typer.Option(
+            help="Agent; see `episafe list`. Default: es.OPSE(task), proved by hindsight or observation.",
+            autocompletion=lambda: list(AGENTS),
+        ),
+    ] = None,
     episodes: Episodes = 10_000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the problem and of the run (separate streams).")] = 0,
     variant: Annotated[
@@ -158,17 +164,17 @@ def run(
     ] = "released",
     replan: Annotated[str | None, typer.Option(help="every, or doubling:GROWTH; default: the constants' own.")] = None,
     certifier: Annotated[
-        str,
+        str | None,
         typer.Option(help="What opse's plans must pass; see `episafe list`.", autocompletion=lambda: list(CERTIFIERS)),
-    ] = "model",
+    ] = None,
     which: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--constants",
-            help="published, tuned or theory.",
+            help="published, tuned or theory: of --agent opse.",
             autocompletion=lambda: ["published", "tuned", "theory"],
         ),
-    ] = "published",
+    ] = None,
     changes: Annotated[
         list[str] | None,
         typer.Option("--set", help="A constant, or an option of the agent or the environment, NAME=VALUE."),
@@ -180,16 +186,19 @@ def run(
     """Run one agent on one problem and print what it reached."""
     kept = f"stopped; go on with `episafe resume {out}`" if out else "stopped; nothing is kept without --out FOLDER"
     with exit_codes(kept):
-        agent = certified(agent, certifier)
+        agent = asked_for(agent, certifier, which, replan)
         if out is not None and (out / SETTINGS).exists():
             raise ValueError(f"{out} holds a record already: choose another --out or delete it")
         if out is not None and holds_journal(out):
             raise ValueError(f"{out} holds a run that was stopped: go on with `episafe resume {out}`, or delete it")
-        constants, own, options = split_changes(env, agent, parse_changes(changes or []))
-        if constants and not AGENTS[agent].reads_constants:
+        constants, own, options = split_changes(env, agent or "opse", parse_changes(changes or []))
+        if constants and agent is not None and not AGENTS[agent].reads_constants:
             raise ValueError(f"{agent} reads no constants: leave out --set {', '.join(constants)}")
         cmdp = envs.make(env, seed, variant, **options)  # type: ignore[arg-type]  # make checks the variant
-        settings = choose(which, cmdp, agent, episodes, **constants) if AGENTS[agent].reads_constants else None
+        agent = agent or recommended(cmdp.task)
+        settings = (
+            choose(which or "published", cmdp, agent, episodes, **constants) if AGENTS[agent].reads_constants else None
+        )
         with progress.bar(f"{agent} on {env}", episodes, errors) as advance:
             rule = parse_replan(replan) if replan else None
             built = build_agent(agent, cmdp, settings, rule, num_episodes=episodes, options=own)

@@ -8,7 +8,7 @@ import numpy as np
 
 from episafe.agents.base import Agent
 from episafe.agents.plan_arrays import fingerprint
-from episafe.certify import Certifier, Model
+from episafe.certify import Certifier, Model, strongest
 from episafe.certify.base import AT_LEAST, INCUMBENT, Deployment, Outcome
 from episafe.errors import InvalidEpisode
 from episafe.kernels.mixing import admits_all
@@ -28,18 +28,24 @@ PLANS_REMEMBERED = 1000  # an episode of an older plan is learned from, and coun
 
 
 class OPSE(Agent):
-    """Explores with the composite softmax policy of the smallest λ whose pessimistic utility reaches the threshold.
+    """Improves on the incumbent, and deploys only what is known to reach the threshold.
+
+    `es.OPSE(task)` is the recommended agent: whatever it deploys is proved, by the strongest certifier that the problem
+    allows (`es.certify.strongest`), with probability 0.95. `es.OPSE(task, constants)` is the paper's: it explores with
+    the composite softmax policy of the smallest λ whose pessimistic utility reaches the threshold.
 
     Algorithm 2 itself is `episafe.kernels.decision.decide`. With another certifier the planner only proposes: its
     constants then touch the regret and never the guarantee, which is the certifier's.
 
     Args:
         task: what the learner is told.
-        constants: scales, κ and search limits; with `Model()` their level is the level of every plan.
+        constants: scales, κ and search limits; with `Model()` their level is the level of every plan. By default those
+            of a planner that only proposes.
         replan: when to plan again; None for the rule that goes with the constants, which is Every() for the paper's.
             With `Model()` only: other certifiers ask in their own time.
         search: how λ is looked for: `Bisection()`, the paper's, `WarmStart()` or, for large d, `Sections()`.
-        certifier: what a proposed policy must pass, e.g. `es.certify.Observation(delta=0.05)`.
+        certifier: what a proposed policy must pass, e.g. `es.certify.Observation(delta=0.05)`. By default `Model()`,
+            the paper's, where constants are given, and else the strongest that the problem allows.
         num_safe_episodes: episodes of the incumbent, logged ones included, before anything else. The paper uses none;
             `bounds.incumbent_phase` many close a gap in its regret proof (docs/theory.md). Safety needs none.
         variant: "text" for the rules of the paper, "released" for those of its code (see learning/released_planner.py),
@@ -51,6 +57,8 @@ class OPSE(Agent):
         >>> agent = es.OPSE(cmdp.task, es.Constants.paper("tabular"))
         >>> agent.plan().source  # nothing is known yet
         'safe'
+        >>> es.OPSE(cmdp.task).certifier
+        Observation(delta=0.05)
     """
 
     name: ClassVar[str] = "opse"
@@ -61,15 +69,18 @@ class OPSE(Agent):
     def __init__(
         self,
         task: AnyTask,
-        constants: Constants,
+        constants: Constants | None = None,
         replan: Replanning | None = None,
         *,
         search: LamSearch = Bisection(),
-        certifier: Certifier = Model(),
+        certifier: Certifier | None = None,
         num_safe_episodes: int = 0,
         variant: Variant = "text",
     ) -> None:
+        recommended, constants = constants is None, constants or Constants.proposing()
         super().__init__(task, constants.replan if replan is None else replan, variant_label(self.name, variant))
+        if certifier is None:
+            certifier = strongest(task) if recommended else Model()
         self.constants, self.search, self.variant = constants, search, variant
         planner = planner_of(variant) if task.num_constraints == 1 else SeveralPlanner
         self.learner = planner(task, constants, pessimistic=True, search=search)
@@ -78,7 +89,7 @@ class OPSE(Agent):
         self.num_safe_episodes = num_safe_episodes
         if isinstance(certifier, type) or not hasattr(certifier, "begin"):
             raise TypeError(f"certifier must be one such as es.certify.Observation(delta=0.05), got {certifier!r}")
-        self.certifier = certifier
+        self.certifier: Certifier = certifier
         self.certificate: Any = certifier.begin(task)
         if self.certificate is None and constants.only_proposes:
             raise ValueError(

@@ -5,5 +5,6 @@ from episafe.certify.box import Box
 from episafe.certify.fresh_data import FreshData
 from episafe.certify.hindsight import Hindsight
 from episafe.certify.observation import Observation
+from episafe.certify.strongest import strongest
 
-__all__ = ["Box", "Certificate", "Certifier", "FreshData", "Hindsight", "Model", "Observation"]
+__all__ = ["Box", "Certificate", "Certifier", "FreshData", "Hindsight", "Model", "Observation", "strongest"]

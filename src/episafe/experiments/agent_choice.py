@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from episafe.agents.base import Agent
 from episafe.agents.dope import DOPE
+from episafe.certify import strongest
 from episafe.envs import ENVIRONMENTS, PAPER, options_of
 from episafe.learning.constants import Constants
 from episafe.learning.replanning import Every, Replanning
@@ -96,6 +97,21 @@ def certified(agent: str, certifier: str) -> str:
     if certifier != "model" and agent != "opse":
         raise ValueError(f"--certifier {certifier} is for --agent opse, not {agent}: leave out one of them")
     return agent if certifier == "model" else f"{agent}-{certifier}"
+
+
+def asked_for(agent: str | None, certifier: str | None, *papers: str | None) -> str | None:
+    """The name of the agent that a command line asks for; None for the recommended one.
+
+    `papers` are options of the paper's agent: who gives one of these, or a certifier, and no agent means that one.
+    """
+    if agent is None and not certifier and not any(papers):
+        return None
+    return certified(agent or "opse", certifier or "model")
+
+
+def recommended(task: Any) -> str:
+    """The name of `es.OPSE(task)`."""
+    return f"opse-{strongest(task).name}"
 
 
 def choose(which: str, cmdp: LinearCMDP, agent: str, num_episodes: int, **changes: Any) -> Constants:

@@ -79,7 +79,7 @@ def from_gymnasium(
         move: (h, observation, action, w) ↦ (next observation, reward, utility), the last two in [0, 1], where chance is
             exogenous: `info["chance"]` of every step is all that is random after the start, and its law does not depend
             on what is done. `ENDED` of episafe.problems.episodic_task is the next observation where the episode ends.
-            Episodes then carry their trace; docs/exogenous.md has more.
+            Episodes then carry their trace; docs/hindsight.md has more.
         norm_bound: B of `SampledTask`; None for √d.
         least_total: the total utility that every episode has at least, whatever is done; None for H times the least of
             a step. With a cost_limit, give episode_cost_max.
