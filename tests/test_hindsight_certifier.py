@@ -1,6 +1,8 @@
 """`es.certify.Hindsight`: what traces prove, what ends the proof, and what must not count."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -285,3 +287,9 @@ def test_several_constraints_have_a_sequence_each():
     again = agent_of(cmdp.task)
     again.restore(agent.state())
     np.testing.assert_equal(again.bounds(), agent.bounds())
+
+
+def test_the_page_of_the_bakery_runs_as_it_stands(capsys):
+    page = (Path(__file__).parent.parent / "docs" / "hindsight.md").read_text()
+    exec("\n".join(re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)), {"__name__": "bakery"})
+    assert "Hindsight(delta=0.05): profit 1.98 -> 2." in capsys.readouterr().out
