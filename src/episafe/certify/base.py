@@ -55,7 +55,16 @@ class Outcome(NamedTuple):
 
 
 class Certificate(Protocol):
-    """A certifier at work on one task. It sees what was deployed and what came of it, never the transition kernel."""
+    """A certifier at work on one task. It sees what was deployed and what came of it, never the transition kernel.
+
+    What else it may have, and what that brings; agents and sessions ask whether it is there:
+
+    - `ledger`: what is on trial can be promoted, once it is proved;
+    - `add(candidate)`, `withdraw(name)`, `change(task)`: candidates of others, the end of a trial, another limit;
+    - `void`, `refuted`: why all that it proved, or what replays proved, holds no more, "" while it does; an alarm;
+    - `propose(planner)` in place of `aim` and `consider`; `issued(plan_id)`, told of each new plan;
+    - `learn_log(trace)`: it learns from traces of episodes that nobody deployed here.
+    """
 
     def is_due(self) -> bool:
         """Whether what is deployed may change before the next episode."""
