@@ -65,6 +65,14 @@ def test_ghosh_equals_the_naive_transcription(seed, d, draw_cmdp):
     assert_same_plan(learned(es.Ghosh2024(task, chosen), episodes).plan(), naive)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("d", [None, 4])
+def test_both_equal_their_transcriptions_on_two_hundred_problems(d, draw_cmdp):
+    for seed in range(1000, 1200):
+        test_opse_equals_the_naive_transcription_of_algorithm_2(seed, d, draw_cmdp)
+        test_ghosh_equals_the_naive_transcription(seed, d, draw_cmdp)
+
+
 def test_the_settings_above_reach_every_branch_of_algorithm_2(draw_cmdp):
     sources = []
     for seed in range(40):

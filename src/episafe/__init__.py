@@ -57,7 +57,7 @@ from episafe.storage.toml_settings import versions
 from episafe.types import Episode, Plan
 
 if TYPE_CHECKING:
-    from episafe import bandits
+    from episafe import bandits, benchmark
 
 __all__ = [
     "DOPE",
@@ -110,6 +110,7 @@ __all__ = [
     "WarmStart",
     "audit",
     "bandits",
+    "benchmark",
     "certify",
     "chance",
     "estimate",
@@ -133,9 +134,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> ModuleType | str:
-    """`es.bandits` and `es.__version__`, made when they are first asked for."""
-    if name == "bandits":
-        return importlib.import_module("episafe.bandits")
+    """`es.bandits`, `es.benchmark` and `es.__version__`, made when they are first asked for."""
+    if name in ("bandits", "benchmark"):
+        return importlib.import_module(f"episafe.{name}")
     if name == "__version__":
         return str(versions()["episafe_version"])
     raise AttributeError(f"module 'episafe' has no attribute {name!r}")

@@ -333,6 +333,11 @@ def _experiment(run_all: Callable[[Console], Failures], folder: Path, as_json: b
         failures = run_all(errors if as_json else console)
     if as_json:
         _print({"folder": str(folder), "report": str(folder / "report.html"), "failed": dict(failures)}, as_json)
+    _say_failures(failures)
+
+
+def _say_failures(failures: Failures) -> None:
+    """Name the jobs that failed, and leave with the code that says so."""
     for name, reason in islice(failures.items(), SHOWN):
         errors.print(f"[red]failed:[/red] {escape(name)}: {escape(reason)}", highlight=False, soft_wrap=True)
     if len(failures) > SHOWN:
@@ -371,6 +376,29 @@ def sweep(
     """
     folder = out or Path(file.stem)
     _experiment(lambda shown: run_sweep(file, folder, workers, on, shown), folder, as_json)
+
+
+@app.command(epilog="Example: `episafe benchmark --out bench`; docs/benchmark.md says how to read it")
+def benchmark(
+    full: Annotated[bool, typer.Option("--full", help="100 problems of 10,000 episodes: hours, resumable.")] = False,
+    out: Out = None,
+    workers: Workers = None,
+    on: On = "local",
+    latex: Annotated[bool, typer.Option("--latex", help="Write results.tex too, for the booktabs package.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare every agent on every frozen problem set: violation, regret, growth, time; one page.
+
+    Stopped, killed, or with workers lost, the same command finishes what is missing and repeats nothing.
+    """
+    from episafe.benchmark import measurement  # drawing libraries take a second to import
+
+    folder, shown = out or _place("benchmark-results", not full), errors if as_json else console
+    with exit_codes("stopped; run the same command again to finish what is missing"):
+        found, failures = measurement.benchmark(not full, folder, workers, on, shown, latex)
+    found["failed"] = dict(failures)
+    _print(found, as_json, [measurement.table(found)], [escape(f"page: {found['page']}")], soft_wrap=True)
+    _say_failures(failures)
 
 
 @app.command(epilog="Example: `episafe report results --latex`")

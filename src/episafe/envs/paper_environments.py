@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from episafe.checks import TOLERANCE
 from episafe.envs.baseline import baseline
 from episafe.envs.options import check_interval, check_range, check_sizes
 from episafe.problems.cmdp import LinearCMDP
@@ -158,9 +159,9 @@ def draw_feasible(draw: Callable[[], dict[str, Any]], threshold_scale: float, sl
 
     Of several utilities, in a list, all must be positive for the policy of their largest sum, and b is a share of each.
 
-    A problem whose largest utility is 0 has no strictly safe policy; it is drawn again from the same stream, and the
-    origin says how often. The incumbent is the policy of largest utility or, where a slack is given, the best policy
-    of utility b + slack.
+    A problem whose largest utility is 0, up to rounding, has no strictly safe policy; it is drawn again from the same
+    stream, and the origin says how often. The incumbent is the policy of largest utility or, where a slack is given,
+    the best policy of utility b + slack.
     """
     check_range("threshold_scale", threshold_scale, 0, 1)
     if threshold_scale in (0, 1):
@@ -168,8 +169,8 @@ def draw_feasible(draw: Callable[[], dict[str, Any]], threshold_scale: float, sl
     for redraws in range(MAX_DRAWS):
         arrays = draw()
         largest = _utilities_of_incumbent(arrays)
-        if np.min(largest) > 0:
-            threshold = threshold_scale * largest
+        threshold = threshold_scale * largest
+        if np.min(largest - threshold) > TOLERANCE:
             signals = arrays["P"], arrays["reward"], arrays["utility"]
             incumbent = None if slack is None else baseline(*signals, arrays["initial_state"], threshold, slack)
             return LinearCMDP(**arrays, threshold=threshold, safe_policy=incumbent, origin={"redraws": redraws})

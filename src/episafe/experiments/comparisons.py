@@ -80,6 +80,24 @@ def perform(
 
     Returns the failed jobs with their reasons.
     """
+    failures = run_batches(title, size, batches, folder, workers, on, console)
+    if len(failures) < sum(map(len, batches.values())):
+        with progress.working("drawing and writing the report", console):
+            said = _reported(folder)
+        console.print(escape(said), highlight=False, soft_wrap=True)
+    return failures
+
+
+def run_batches(
+    title: str,
+    size: str,
+    batches: Mapping[str, Sequence[AnyJob]],
+    folder: Path,
+    workers: int | None,
+    on: str,
+    console: Console,
+) -> dict[str, str]:
+    """Run what is missing of some jobs, by the folder of their records; returns the failed jobs with their reasons."""
     jobs = [job for batch in batches.values() for job in batch]
     console.print(f"{len(jobs)} runs: {size}", highlight=False)
     console.print("the first run on a machine compiles for about half a minute before anything moves", highlight=False)
@@ -92,10 +110,6 @@ def perform(
             there, failed = run_jobs(batch, folder / records, workers, on_done, executor)
             made, found, failures = made + len(batch) - there - len(failed), found + there, failures | failed
     console.print(f"{made} runs made, {found} were there already", highlight=False)
-    if made or found:
-        with progress.working("drawing and writing the report", console):
-            said = _reported(folder)
-        console.print(escape(said), highlight=False, soft_wrap=True)
     return failures
 
 

@@ -97,12 +97,17 @@ class Job:
     def record(self) -> Record:
         """Run the job."""
         problem = self.problem()
-        made = run(problem, self._agent(problem), self.num_episodes, self.seed)
-        said: dict[str, Any] = {"job": self.identity}
+        agent = self._agent(problem)
+        made = run(problem, agent, self.num_episodes, self.seed)
+        said: dict[str, Any] = {"job": self.identity, **self.facts(agent)}
         if ":" in self.env:
             said |= {"env": self.env, "seed": self.seed, "options": _said(self.options)}
         asked = _said((*self.changes, *((("multiplier", self.multiplier),) if self.multiplier != 1 else ())))
         return made.noting(**said, **({"changes": asked} if asked else {}))
+
+    def facts(self, agent: Any) -> dict[str, Any]:
+        """What else its record says, of the agent after the run."""
+        return {}
 
     def problem(self) -> Any:
         """The problem, drawn."""

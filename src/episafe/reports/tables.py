@@ -53,12 +53,18 @@ def to_latex(summaries: Sequence[Summary]) -> str:
     """The same table for a paper, with the rules of the booktabs package; what else must be known as comments."""
     kept = [title not in NOT_IN_PAPERS for title in COLUMNS]
     lines = [compress(line, kept) for line in (headings(summaries), *map(cells, summaries))]
-    head, *body = [" & ".join(map(latex_cell, line)) + r" \\" for line in lines]
+    head, *body = [list(line) for line in lines]
     said = [in_rounds(SAFE_MEANS, summaries), *beforehand(summaries), *(n for s in summaries for n in s.notes)]
+    return latex_table(said, head, body, NUM_WORDS)
+
+
+def latex_table(said: Sequence[str], head: Sequence[str], body: Sequence[Sequence[str]], num_words: int) -> str:
+    """A table with the rules of booktabs; what must be known of it as comments, `num_words` columns of words first."""
+    first, *rest = [" & ".join(map(latex_cell, line)) + r" \\" for line in (head, *body)]
     return "\n".join([
         *(f"% {latex_cell(sentence)}" for sentence in said),
-        rf"\begin{{tabular}}{{{'l' * NUM_WORDS}{'r' * (sum(kept) - NUM_WORDS)}}}",
-        r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}", "",
+        rf"\begin{{tabular}}{{{'l' * num_words}{'r' * (len(head) - num_words)}}}",
+        r"\toprule", first, r"\midrule", *rest, r"\bottomrule", r"\end{tabular}", "",
     ])  # fmt: skip
 
 

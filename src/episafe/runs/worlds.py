@@ -16,6 +16,7 @@ from episafe.kernels.bandit_decision import REASONS
 from episafe.kernels.bandit_rounds import BLOCK, expected, luck, observe
 from episafe.kernels.bandit_rounds import World as Parameters
 from episafe.kernels.simulation import draw, follow, follow_chance, running_sums
+from episafe.problems.policy import TablePolicy
 from episafe.problems.sampled_problem import key
 from episafe.runs.assumptions import require_same_problem, require_true_of_bandit, require_true_of_kernel
 from episafe.runs.live_episodes import play_some
@@ -198,6 +199,32 @@ class TracedWorld(ListedWorld):
             yield Played((Episode(states, actions, *seen, component=component, trace=trace),))
 
 
+class UntoldWorld(ListedWorld):
+    """A listed problem whose learner is told no signal: its episodes bring the rewards and utilities."""
+
+    tape: type[Tape] = TextTape
+
+    def __init__(self, problem: Any) -> None:
+        super().__init__(problem.listed)
+        self.problem = problem
+
+    def check(self, agent: Any, num_episodes: int) -> None:
+        """Refuse an agent for another problem, or told what the kernel shows to be false."""
+        require_same_problem(self.problem, agent)
+        require_true_of_kernel(self.problem.listed, agent)
+
+    def play(self, k: int, drawn: Sequence[Drawn]) -> Iterator[Played]:
+        """One episode of each policy, with its rewards and utilities."""
+        told, steps = self.problem.listed.task, np.arange(self.problem.task.horizon)
+        tables = [(component, TablePolicy(self.problem.table(policy))) for component, policy in drawn]
+        for played in super().play(k, tables):
+            (episode,) = played.report
+            states, actions = episode.states.copy(), episode.actions.copy()
+            at = steps, states[:-1], actions
+            seen = told.reward[at], told.utility[at]
+            yield Played((Episode(states.tolist(), actions, *seen, component=episode.component),))
+
+
 class SampledWorld(World):
     """A problem given by functions."""
 
@@ -350,6 +377,8 @@ def world_of(problem: Any, first_round: int = 0, traced: bool = False) -> World:
     """
     if traced and not problem.task.is_exogenous:
         raise ValueError("the agent learns from what chance brought, and the problem is not exogenous: give it move=…")
+    if hasattr(problem, "listed"):
+        return UntoldWorld(problem)
     if hasattr(problem, "P"):
         return TracedWorld(problem) if traced else ListedWorld(problem)
     if hasattr(problem, "theta_r"):

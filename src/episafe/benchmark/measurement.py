@@ -1,0 +1,100 @@
+"""The benchmark end to end: what is missing is run, then rows, scaling and one page are written."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from episafe.benchmark import results, scaling
+from episafe.benchmark.comparison import Comparison, comparison
+from episafe.benchmark.problem_sets import PROBLEM_SETS, VERSION
+from episafe.experiments import progress
+from episafe.experiments.comparisons import RECORDS, claim, run_batches
+from episafe.experiments.job import AnyJob
+from episafe.reports import benchmark_page
+from episafe.reports.metrics import Interval
+from episafe.reports.tables import csv_text, plus_minus
+from episafe.storage.atomic_files import write_text
+
+FRONTIER, SCALING = "frontier", "scaling"  # folders of runs at other multipliers, and for exponents
+QUICK_SCALING, FULL_SCALING = (2, 1000), (20, 10_000)  # problems, episodes
+ROWS, EXPONENTS, PAGE = "results.csv", "scaling.csv", "benchmark.html"
+LATEX = "results.tex"
+
+
+def benchmark(
+    quick: bool, folder: Path, workers: int | None, on: str, console: Console, latex: bool = False
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Run what is missing, write results.csv, scaling.csv and benchmark.html.
+
+    Returns what was found, and the failed jobs with their reasons.
+    """
+    compared = comparison(quick, results.reference_seconds())
+    size = QUICK_SCALING if quick else FULL_SCALING
+    claim(folder, {"version": VERSION, "problems": size[0], "episodes": compared.num_episodes})
+    batches: dict[str, Sequence[AnyJob]] = {
+        RECORDS: compared.jobs(),
+        FRONTIER: compared.frontier_jobs(),
+        SCALING: scaling.jobs(*size),
+    }
+    failures = run_batches("episafe benchmark", compared.size(), batches, folder, workers, on, console)
+    exponents = scaling.exponents(*size, folder / SCALING)
+    found = _written(compared, exponents, folder, console)
+    if latex:
+        rows = results.from_csv((folder / ROWS).read_text())
+        write_text(folder / LATEX, benchmark_page.to_latex([asdict(row) for row in rows]))
+    return found, failures
+
+
+def _written(compared: Comparison, exponents: list[scaling.Exponent], folder: Path, console: Console) -> dict[str, Any]:
+    found = results.rows(compared.jobs(), folder / RECORDS)
+    points = results.points(compared.frontier_jobs(), folder / FRONTIER)
+    write_text(folder / ROWS, results.to_csv(found))
+    write_text(folder / EXPONENTS, csv_text([asdict(one) for one in exponents]))
+    with progress.working("drawing and writing the page", console):
+        page = benchmark_page.to_html(
+            [asdict(row) for row in found],
+            [asdict(row) for row in results.reference()],
+            points,
+            [asdict(one) for one in exponents],
+            {name: (one.kind, one.env) for name, one in PROBLEM_SETS.items()},
+            compared.left_out,
+            compared.size(),
+        )
+        write_text(folder / PAGE, page)
+    return {
+        "version": VERSION,
+        "page": str(folder / PAGE),
+        "rows": [_plain(row) for row in found],
+        "frontier": points,
+        "scaling": [_plain(one) for one in exponents],
+        "left_out": [{"agent": agent, "set": one, "reason": why} for (agent, one), why in compared.left_out.items()],
+    }
+
+
+def _plain(one: results.Row | scaling.Exponent) -> dict[str, Any]:
+    """Its values as JSON has them: null for never, and for what is not known."""
+    values = asdict(one)
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
+
+
+def table(found: dict[str, Any]) -> Table:
+    """The best agent without a violation on every set, for people."""
+    shown = Table(
+        "set", "best without violation", "regret", "half of the way", "violate", title="Of the incumbent's regret"
+    )
+    for name in dict.fromkeys(row["set"] for row in found["rows"]):
+        of = [row for row in found["rows"] if row["set"] == name]
+        safe = [row for row in of if not row["violating"]]
+        unsafe = [row["agent"] for row in of if row["violating"]]
+        best = min(safe, key=lambda row: row["regret"])
+        width = math.nan if best["regret_half_width"] is None else best["regret_half_width"]
+        regret = plus_minus(Interval(best["regret"], width))
+        half = "never" if best["half_way"] is None else f"{best['half_way']:g}"
+        shown.add_row(name, best["agent"], regret, half, escape(f"{len(unsafe)} of {len(of)}"))
+    return shown
