@@ -6,6 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import size
+import walks
 
 ROOT = Path(__file__).parents[1]
 HOUSE = ROOT / "src/episafe"
@@ -30,6 +31,16 @@ def test_every_file_that_a_walk_passes_is_there():
     ]
     assert len(rows) == 4 and len(passed) > 60
     assert [path for path in passed if not (HOUSE / path).exists() and not (HOUSE / path[:-3]).is_dir()] == []
+
+
+def test_no_walk_is_longer_than_the_page_says():
+    said = [tuple(map(int, row)) for row in re.findall(r"^\| [^|]* \| (\d+) / (\d+) \|", PAGE, re.MULTILINE)]
+    walked = [text for walk in (walks.simulate, walks.deploy, walks.environment) for text in walk()]
+    found = [tuple(map(int, re.search(r"(\d+) files, (\d+) calls", text).groups())) for text in walked]
+    longer = [
+        f"{now} is more than {was} and a tenth" for was, now in zip(said, found, strict=True) if now[1] > 1.1 * was[1]
+    ]
+    assert longer == []  # if they have to be, `python benchmarks/walks.py --files` has the figures for the page
 
 
 def test_kinds_of_problems_and_models_are_rarely_asked_for():
