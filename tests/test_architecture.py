@@ -33,6 +33,11 @@ def test_every_file_that_a_walk_passes_is_there():
     assert [path for path in passed if not (HOUSE / path).exists() and not (HOUSE / path[:-3]).is_dir()] == []
 
 
+def test_every_room_has_a_word_on_the_page():
+    rooms = [path.parent.name for path in HOUSE.glob("*/__init__.py")]
+    assert [room for room in rooms if f"**{room}/**" not in PAGE] == []
+
+
 def test_no_walk_is_longer_than_the_page_says():
     said = [tuple(map(int, row)) for row in re.findall(r"^\| [^|]* \| (\d+) / (\d+) \|", PAGE, re.MULTILINE)]
     walked = [text for walk in (walks.simulate, walks.deploy, walks.environment) for text in walk()]
