@@ -30,11 +30,14 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 sys.path.insert(0, str(Path(__file__).parent))
 
+import late_reports
 import monitors
+import rollouts
 
 import episafe as es
 import frame_faults
 import hostile
+import lives
 import session_faults
 import tampering
 import unreadable
@@ -162,10 +165,11 @@ def live_kills(count: int) -> Outcome:
             process = FORK.Process(target=live_child, args=(folder, lap, writing))
             process.start()
             os.close(writing)
-            process.join(float(rng.exponential(0.3)))
-            process.kill()
             with os.fdopen(reading) as told:
-                acknowledged |= set(told.read().split("\n")[:-1])
+                first = told.readline()  # on a busy machine it takes a while to begin
+                process.join(float(rng.exponential(0.3)))
+                process.kill()
+                acknowledged |= set((first + told.read()).split("\n")[:-1])
             process.join()
             with es.open(folder, agent=tuned()) as live:
                 lost += len(acknowledged - live.reported_ids)
@@ -315,13 +319,12 @@ def bit_flips(count: int) -> Outcome:
 def single_frames(count: int) -> Outcome:
     """Each frame of a journal of all kinds removed or repeated, each two swapped; as they are, and with new hashes."""
     made, wrong, found = 0, [], Counter()
-    journals = (frame_faults.live_journal, partial(frame_faults.live_journal, closed=False), frame_faults.run_journal)
     with _quick_disk():
-        for make, write in product(journals, (frame_faults.as_they_are, frame_faults.chained_anew)):
-            kind = "run" if make is frame_faults.run_journal else "live"
-            look, build = frame_faults.LOOKS[kind]
+        for journal, write in product(
+            frame_faults.JOURNALS.values(), (frame_faults.as_they_are, frame_faults.chained_anew)
+        ):
             with tempfile.TemporaryDirectory() as work:
-                one, bad = frame_faults.tried(make, look, build, write, Path(work), max(1, ALL_FRAMES // count))
+                one, bad = frame_faults.tried(*journal, write, Path(work), max(1, ALL_FRAMES // count))
             made, wrong, found = made + sum(one.values()), wrong + bad, found + one
     note = ", ".join(f"{name} {number}" for name, number in found.most_common())
     return Outcome(made, made - len(wrong), f"{note}; none resumes exploration")
@@ -403,26 +406,27 @@ def changed_while_open(count: int) -> Outcome:
 
 
 def interruptions(count: int) -> Outcome:
-    return _places(count, session_faults.interrupted, "KeyboardInterrupt before each line of a short session")
+    return _places(count, [session_faults.interrupted], "KeyboardInterrupt before each line of two short sessions")
 
 
 def failing_calls(count: int) -> Outcome:
-    once, ever = (_places(count // 2, partial(session_faults.failing, once=once), "") for once in (True, False))
-    note = "open, write, fsync, truncate, rename, stat, close …: one, or all from there on"
-    return Outcome(once.made + ever.made, once.survived + ever.survived, f"{note}{once.note}")
+    faults = [partial(session_faults.failing, once=once) for once in (True, False)]
+    return _places(count, faults, "open, write, fsync, truncate, rename, stat, close …: one, or all from there on")
 
 
-def _places(count: int, fault: Callable, note: str) -> Outcome:
-    """A short session with a fault at each place, or at about `count` of them."""
+def _places(count: int, faults: list[Callable], note: str) -> Outcome:
+    """Each short session with each fault at each place, or at about `count` of all places."""
     made, wrong = 0, []
     with _quick_disk():
-        with tempfile.TemporaryDirectory() as folder:
-            _, places = session_faults.tried(fault, 0, Path(folder) / "shop")
-        for at in range(1, places + 1, max(1, places // max(count, 1))):
+        for fault, session in product(faults, session_faults.SESSIONS):
             with tempfile.TemporaryDirectory() as folder:
-                found, made = session_faults.tried(fault, at, Path(folder) / "shop")[0], made + 1
-            if found:
-                wrong.append(f"{at}: {found}")
+                _, places = session_faults.tried(fault, 0, Path(folder) / "shop", session)
+            share = max(count // (len(faults) * len(session_faults.SESSIONS)), 1)
+            for at in range(1, places + 1, max(1, places // share)):
+                with tempfile.TemporaryDirectory() as folder:
+                    found, made = session_faults.tried(fault, at, Path(folder) / "shop", session)[0], made + 1
+                if found:
+                    wrong.append(f"{session}, {at}: {found}")
     note = f"{note}: nothing acknowledged lost, nothing counted twice"
     return Outcome(made, made - len(wrong), "; ".join([note, *wrong[:3]]))
 
@@ -620,6 +624,34 @@ def selected_reports(count: int) -> Outcome:
     return Outcome(count, quiet, f"no alarm of the monitors, {len(ways)} ways to lose, delay and repeat")
 
 
+def selected_evidence(count: int) -> Outcome:
+    """The same under `Observation` and in rollouts, candidates below b: no deployed mixture may be below b.
+
+    δ = 0.05 allows one run in twenty.
+    """
+    cmdp, ways, violating = late_reports.problem(), [way for way in late_reports.FAULTS if way != "at once"], 0
+    for seed in range(-(-count // 2)):
+        violating += late_reports.play(cmdp, late_reports.FAULTS[ways[seed % len(ways)]], 200, 40_000 + seed)[0]
+    faults = [fault for fault in rollouts.FAULTS if fault != "at once"]
+    for seed in range(count // 2):
+        violating += rollouts.violates(faults[seed % len(faults)], 40_000 + seed, 400)
+    allowed = math.floor(0.05 * count)
+    note = f"{violating} of {count} runs violate, where δ allows {allowed}: failures late or lost, all late, repeated"
+    return Outcome(count, count - max(violating - allowed, 0), note)
+
+
+def random_lives(count: int) -> Outcome:
+    """Lives of sessions with all that people and disks do: nothing is proved that true outcomes do not prove."""
+    worlds, wrong, made = (lives.Release, lives.Observed, lives.Stock), [], 0
+    with _quick_disk(), tempfile.TemporaryDirectory() as folder:
+        for seed in range(count):
+            life = lives.Life(worlds[seed % len(worlds)], Path(folder) / str(seed), 50_000 + seed)
+            life.go_on(250)
+            wrong, made = wrong + life.wrong[:1], made + len(life.issued)
+    note = f"{made} deployments, reported by number or plan, late or never, promoted, changed, killed, spoilt, repaired"
+    return Outcome(count, count - len(wrong), "; ".join([note, *wrong[:2]]))
+
+
 def untossed_coins(count: int) -> Outcome:
     """Components that are not drawn by the weights: the alarm must come."""
     ways = [toss for toss in monitors.COINS if toss != "true"]
@@ -651,8 +683,8 @@ ROWS: list[tuple[str, Callable[[int], Outcome], int]] = [
     ("one frame spoilt, then repaired", repairs, 100),
     ("log cut while it is open", cut_while_open, 100),
     ("file changed while it is open", changed_while_open, 100),
-    ("interruption at every line", interruptions, 10_000),
-    ("every call of the system fails", failing_calls, 2_000),
+    ("interruption at every line", interruptions, 40_000),
+    ("every call of the system fails", failing_calls, 4_000),
     ("tampered audit trail", tampered_trails, 1000),
     ("damaged checkpoint", damaged_checkpoints, 700),
     ("hostile file", hostile_files, 200),
@@ -661,7 +693,9 @@ ROWS: list[tuple[str, Callable[[int], Outcome], int]] = [
     ("swapped incumbent", swapped_incumbents, 40),
     ("lying incumbent", lying_incumbents, 60),
     ("honest incumbent", honest_incumbents, 60),
-    ("reports selected by what they say", selected_reports, 200),
+    ("reports selected by what they say: monitors", selected_reports, 200),
+    ("reports selected by what they say: certificates", selected_evidence, 200),
+    ("random lives of sessions", random_lives, 90),
     ("coin that is not tossed", untossed_coins, 60),
     ("misspecified features", misspecified_features, 20),
 ]

@@ -6,6 +6,7 @@ exact expected utility.
 
     python benchmarks/late_reports.py            # 200 runs of 300 deployments for each fault
     python benchmarks/late_reports.py 20 100
+    python benchmarks/late_reports.py delay      # what it costs if all reports are 20 late, by how long a proof takes
 """
 
 import sys
@@ -14,10 +15,13 @@ from contextlib import suppress
 from functools import cache
 
 import numpy as np
+import rollouts
 
 import episafe as es
+from episafe.certify.ledger import Ledger
 
 GOOD, BAD = 1, 2
+CANDIDATE = 0.7  # the chance of a success, where only the ledger is looked at
 Reports = Callable[[list[tuple[int, int, es.Episode, bool]], int], Iterator[tuple[int | None, int | None, es.Episode]]]
 
 
@@ -96,8 +100,41 @@ def play(cmdp: es.LinearCMDP, reports: Reports, num_deployments: int, seed: int)
     return below, float(np.mean(rewards)), alone
 
 
+def proved_after(late: int, seed: int) -> int:
+    """Deployments of one candidate until 0.5 is proved of it, which alone is deployed, whatever is proved so far."""
+    rng, ledger = np.random.default_rng(seed), Ledger(es.TablePolicy(np.ones((1, 1, 1))), 0.9, 0.5, 1.0, 0.05, 2)
+    row, seen = ledger.begin(es.TablePolicy(np.ones((1, 1, 1))), "one", np.nan, 0.0), list[float]()
+    while not ledger.certified[row]:
+        ledger.expect(len(seen), [row])
+        seen.append(float(rng.random() < CANDIDATE))
+        if len(seen) > late:
+            ledger.credit(len(seen) - late - 1, [row], [1.0], seen[-late - 1], 0.0)
+    return len(seen)
+
+
+def delays(num_runs: int = 100) -> None:
+    """Deployments until a candidate stands alone, median, at once and with all reports 20 late."""
+    print(f"all reports 20 late, {num_runs} runs each: median of deployments until a candidate stands alone")
+    rows = {
+        f"ledger alone, candidate {CANDIDATE}": [proved_after(late, s) for s in range(num_runs) for late in (0, 20)]
+    }
+    for name, found in rows.items():
+        at_once, late = np.median(found[::2]), np.median(found[1::2])
+        print(f"{name:44s} {at_once:6.0f} {late:6.0f}  {late / at_once:.2f} times", flush=True)
+    for setting in rollouts.SETTINGS:
+        means = {"good": setting.candidate}
+        found = [
+            [rollouts.play(setting, means, 90_000 + seed, late)[0] for seed in range(num_runs)] for late in (0, 20)
+        ]
+        at_once, late = np.median(found, axis=1).tolist()
+        name = f"rollout, {setting.threshold}, {setting.incumbent}, {setting.candidate} ± {setting.spread}"
+        print(f"{name:44s} {at_once:6.0f} {late:6.0f}  {late / at_once:.2f} times", flush=True)
+
+
 def main() -> None:
     """One row a fault."""
+    if sys.argv[1:2] == ["delay"]:
+        return delays(*map(int, sys.argv[2:]))
     num_runs, num_deployments = map(int, sys.argv[1:] or (200, 300))
     print(f"{num_runs} runs of {num_deployments} deployments each, delta 0.05")
     print(f"{'reports':28s} {'violating':>10s} {'mean reward':>12s}")

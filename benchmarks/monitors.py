@@ -243,7 +243,7 @@ def false_alarm(arrival, seed, num_deployments=500, told=True):
     return deployed(es.Monitors(TASK), rng, (HALF, ALONE), SAFE, ARRIVALS[arrival], num_deployments, told)
 
 
-def late(arrival, num_runs=1_000, num_deployments=500):
+def late(arrival, num_runs=200, num_deployments=500):
     """False alarms, if told of deployments and if not; and when an incumbent that lies is found, one number a run."""
     honest = [
         sum(false_alarm(arrival, seed, num_deployments, told) < math.inf for seed in range(runs))
@@ -400,14 +400,14 @@ def print_late():
     print("|---|---|---|---|---|---|")
     for arrival in ARRIVALS:
         told, untold, lying = late(arrival)
-        print(f"| {arrival} | {told} of 1000 | {untold} of 100 | {soon(lying)} |", flush=True)
+        print(f"| {arrival} | {told} of 200 | {untold} of 20 | {soon(lying)} |", flush=True)
 
 
 def print_coin():
     print("| coin | weight of the candidate | median | 90 % | alarms |\n|---|---|---|---|---|")
     for toss in COINS:
         for weight in (0.05, 0.3, 0.5):
-            print(f"| {toss} | {weight} | {soon(coin(toss, weight, 1_000 if toss == 'true' else 100))} |", flush=True)
+            print(f"| {toss} | {weight} | {soon(coin(toss, weight, 200 if toss == 'true' else 50))} |", flush=True)
 
 
 def print_sizes():

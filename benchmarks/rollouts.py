@@ -45,12 +45,15 @@ def shape(mean: float, spread: float) -> tuple[float, float]:
     return mean * total, (1 - mean) * total
 
 
-def play(setting: Setting, means: Mapping[str, float], seed: int) -> tuple[int, str, bool]:
-    """Episodes until somebody stands alone, who it is, and whether any deployed mixture was below b."""
+def play(setting: Setting, means: Mapping[str, float], seed: int, late: int = 0) -> tuple[int, str, bool]:
+    """Episodes until somebody stands alone, who it is, and whether any deployed mixture was below b.
+
+    Reports come `late` deployments late.
+    """
     known = setting.incumbent - setting.threshold
     agent = es.Rollout(setting.threshold, known, {name: (name,) for name in means}, "now", utility_max=1.0)
     session, rng, below = es.open(None, agent=agent, false_alarm=0), np.random.default_rng(seed), False
-    values = {"incumbent": setting.incumbent, **means}
+    values, due = {"incumbent": setting.incumbent, **means}, list[tuple[float, int]]()
     for k in range(LONGEST):
         deployed = session.deploy(rng)
         policy = deployed.plan.policy
@@ -61,7 +64,10 @@ def play(setting: Setting, means: Mapping[str, float], seed: int) -> tuple[int, 
                 return k, policy.names[0], below
         name = deployed.policy.name
         utility = setting.incumbent if name == "incumbent" else rng.beta(*shape(means[name], setting.spread))
-        session.learn(es.Episode.of_totals(utility), deployment=deployed.id)
+        due.append((utility, deployed.id))
+        if len(due) > late:
+            total, number = due.pop(0)
+            session.learn(es.Episode.of_totals(total), deployment=number)
     return LONGEST, "", below
 
 

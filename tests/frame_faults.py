@@ -2,6 +2,7 @@
 
 import shutil
 from collections import Counter
+from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -169,7 +170,13 @@ def resumed(folder):
     return halted, es.audit(folder, agent=lied_to()).faults, record.utility_bounds.tobytes()
 
 
-LOOKS = {"live": (opened, tuned), "run": (resumed, lied_to)}  # by kind of journal, and how its agent is built
+JOURNALS = {
+    "closed": (live_journal, opened, tuned),
+    "killed": (partial(live_journal, closed=False), opened, tuned),
+    "life": (life_journal, lived, released),
+    "killed life": (partial(life_journal, closed=False), lived, released),
+    "run": (run_journal, resumed, lied_to),
+}  # how it is made, where it stands when it is opened, and how its agent is built
 
 
 def _bytes_of(folder):

@@ -41,18 +41,14 @@ def contents(folder):
 
 # ---- frames -----------------------------------------------------------------------------------------------------
 
-JOURNALS = {
-    "closed": (frame_faults.live_journal, frame_faults.opened, tuned),
-    "killed": (partial(frame_faults.live_journal, closed=False), frame_faults.opened, tuned),
-    "run": (frame_faults.run_journal, frame_faults.resumed, frame_faults.lied_to),
-}
+JOURNALS = frame_faults.JOURNALS
+EVERY = {"run": 3, "life": 29, "killed life": 29}  # of all changes; make faults tries each of them
 
 
 @pytest.mark.parametrize("write", [frame_faults.as_they_are, frame_faults.chained_anew])
 @pytest.mark.parametrize("journal", list(JOURNALS))
 def test_no_frame_can_be_removed_repeated_or_swapped_unseen(tmp_path, journal, write):
-    every = 3 if journal == "run" else 9
-    found, wrong = frame_faults.tried(*JOURNALS[journal], write, tmp_path, every)
+    found, wrong = frame_faults.tried(*JOURNALS[journal], write, tmp_path, EVERY.get(journal, 9))
     assert wrong == [] and found["refused"] > 0
 
 
@@ -218,23 +214,24 @@ def test_after_a_failed_fsync_only_the_incumbent_acts(tmp_path, monkeypatch):
 
 # ---- interruptions, and calls of the system that fail -----------------------------------------------------------
 
-ACTS = ("halt", "resume_exploring", "close")
+ACTS = ("halt", "resume_exploring", "promote", "withdraw", "change", "add_candidate", "close")
 FAULTS = {
-    "interrupted": (session_faults.interrupted, 149),
-    "interrupted in an act": (partial(session_faults.interrupted, functions=ACTS), 1),
-    "one call fails": (partial(session_faults.failing, once=True), 9),
-    "all calls fail from there on": (partial(session_faults.failing, once=False), 9),
+    "interrupted": (session_faults.interrupted, 211),
+    "interrupted in an act": (partial(session_faults.interrupted, functions=ACTS), 2),
+    "one call fails": (partial(session_faults.failing, once=True), 13),
+    "all calls fail from there on": (partial(session_faults.failing, once=False), 13),
 }
 
 
+@pytest.mark.parametrize("session", session_faults.SESSIONS)
 @pytest.mark.parametrize("name", list(FAULTS))
-def test_nothing_acknowledged_is_lost_and_nothing_counted_twice(tmp_path, name):
+def test_nothing_acknowledged_is_lost_and_nothing_counted_twice(tmp_path, name, session):
     """Every so many places here, all of them in `make faults`."""
     fault, every = FAULTS[name]
-    wrong, places = session_faults.tried(fault, 0, tmp_path / "0")
+    wrong, places = session_faults.tried(fault, 0, tmp_path / "0", session)
     assert wrong == "" and places > 20
     for at in range(1, places + 1, every):
-        assert session_faults.tried(fault, at, tmp_path / f"{at}")[0] == "", at
+        assert session_faults.tried(fault, at, tmp_path / f"{at}", session)[0] == "", at
 
 
 # ---- checkpoints ------------------------------------------------------------------------------------------------
