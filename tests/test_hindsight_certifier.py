@@ -1,6 +1,8 @@
 """`es.certify.Hindsight`: what traces prove, what ends the proof, and what must not count."""
 
+import importlib.util
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 
 import episafe as es
 from episafe.problems.rules import listed
+from episafe.testing import check_certifier
 from test_hindsight import Fair
 
 REAL = ("inventory", "battery", "cloud")
@@ -293,3 +296,76 @@ def test_the_page_of_the_bakery_runs_as_it_stands(capsys):
     page = (Path(__file__).parent.parent / "docs" / "hindsight.md").read_text()
     exec("\n".join(re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)), {"__name__": "bakery"})
     assert "Hindsight(delta=0.05): profit 1.98 -> 2." in capsys.readouterr().out
+
+
+COUNTED = ["check_claims_are_true", "check_something_is_certified"]  # over 200 runs
+
+
+def test_it_passes_the_battery_for_certifiers():
+    assert len(check_certifier(lambda: es.certify.Hindsight(0.1), skip=COUNTED)) == 6
+
+
+@pytest.mark.slow
+def test_what_it_claims_is_true_in_200_runs():
+    assert len(check_certifier(lambda: es.certify.Hindsight(0.1))) == 8
+
+
+# ---- what the proof rests on: each of these must fail if it is broken; benchmarks/hindsight.py has 1,000 runs of each
+
+
+@pytest.fixture(scope="module")
+def bench():
+    path = Path(__file__).parent.parent / "benchmarks" / "hindsight.py"
+    spec = importlib.util.spec_from_file_location("hindsight_bench", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_bounds_are_right_and_those_of_a_candidate_that_saw_its_judges_are_not(bench):
+    omens = bench.kiosk(60)
+    assert sum(bench.chosen_after(omens, seed, 60, after=False) for seed in range(8)) == 0
+    assert sum(bench.chosen_after(omens, seed, 60, after=True) for seed in range(8)) >= 6
+
+
+def test_chance_that_persists_between_episodes_breaks_it(bench):
+    cmdp = bench.kiosk()
+    assert sum(bench.live(cmdp, cmdp.task, seed, 40) for seed in range(4)) == 0
+    assert sum(bench.live(cmdp, cmdp.task, seed, 40, regime=0.98) for seed in range(6)) >= 2
+
+
+def test_totals_that_the_replay_contradicts_raise_the_alarm(bench):
+    cmdp, rng = bench.kiosk(), np.random.default_rng(0)
+    agent = agent_of(cmdp.task)
+    plan = agent.plan()
+    episode = played(cmdp, plan, rng)
+    totals = {"total_utility": episode.utilities.sum(), "total_reward": episode.rewards.sum()}
+    told = es.Episode(episode.states, episode.actions, trace=episode.trace, **totals)
+    agent.learn(told, plan_id=plan.id)
+    assert agent.refuted == ""
+    agent.learn(replace(told, total_utility=totals["total_utility"] - 0.5), plan_id=agent.plan().id)
+    assert "in total: move gives the utility" in agent.refuted
+
+
+def test_chance_that_answers_to_what_is_done_is_seen_by_the_monitors(bench):
+    """Whoever orders one has two customers the next day: each replay is right, and no policy is judged as it is."""
+    cmdp, rng = bench.kiosk(), np.random.default_rng(0)
+    session = es.open(None, agent=agent_of(cmdp.task), false_alarm=0.05)
+    for _ in range(400):  # a log of the incumbent, who never orders one
+        session.learn(cmdp.task.replay(cmdp.task.safe_policy, cmdp.draw_trace(rng), rng))
+    for _ in range(400):
+        deployed = session.deploy(rng)
+        start, chances = cmdp.draw_trace(rng)
+        state, brought, actions = start, [], []
+        for h, (demand, omen) in enumerate(chances):
+            demand = 2 if actions and actions[-1] == 1 else demand
+            actions.append(deployed.policy.act(h, state, rng))
+            brought.append((demand, omen))
+            state = cmdp.task.move(h, state, actions[-1], brought[-1])[0]
+        episode = cmdp.task.replay(deployed.policy, (start, tuple(brought)), rng, actions=actions)
+        session.learn(replace(episode, component=None), deployment=deployed.id)
+        if session.stopped:
+            break
+    assert session.agent.refuted == ""
+    assert "below the bounds that they were deployed on" in session.stopped or "below the threshold" in session.stopped

@@ -303,18 +303,25 @@ class EpisodicTask:
         Each step is compared by itself, from the state and the action that were reported.
         """
         (states, actions), _ = self.read_report(episode)  # type: ignore[misc]
+        total, seen_all = np.zeros(1 + self.num_constraints), True
         for h, w in enumerate(self.read_trace(episode.trace)):
             if w is None and states[h] is not ENDED:
+                seen_all = False
                 continue
             place = f"at step {h}, state {states[h]!r}, action {actions[h]}"
             try:
                 made = self.moved(h, states[h], int(actions[h]), w)
             except Exception as error:  # a move that cannot be made is no way to what was seen
                 return f"{place}: move fails: {error}"
+            total += np.append(made[1], made[2])
             seen = (states[h + 1], *(None if s is None else s[h] for s in (episode.rewards, episode.utilities)))
             for name, ours, theirs in zip(("state", "reward", "utility"), made, seen, strict=True):
                 if theirs is not None and not alike(ours, theirs):
                     return f"{place}: move gives the {name} {ours!r}, and the episode has {theirs!r}"
+        stated = (episode.total_reward, total[0]), (episode.total_utility, amount(total[1:]))
+        for (theirs, ours), name in zip(stated, SIGNALS, strict=True):
+            if seen_all and theirs is not None and not alike(ours, amount(np.ravel(theirs))):
+                return f"in total: move gives the {name} {ours!r}, and the episode has {theirs!r}"
         return ""
 
     def with_component(self, report: tuple[Episode], component: int | None) -> tuple[Episode]:

@@ -13,7 +13,7 @@ from episafe.testing import persistence_checks
 from episafe.testing.assertions import require, require_same_records
 from episafe.testing.check_fixtures import EpisodeGround, MakeAgent, learn_by
 from episafe.testing.check_runner import Check, checks_of, run_all, selected
-from episafe.testing.problems import linear, one_hot
+from episafe.testing.problems import exogenous, linear, one_hot
 
 MakeCertifier = Callable[[], Any]
 NUM_RUNS, LENGTH = 200, 100  # of the runs in which claims are counted
@@ -49,7 +49,7 @@ def certifier_checks() -> list[Check]:
 
 def check_protocol_is_complete(make_certifier: MakeCertifier, constants: es.Constants | None = None) -> None:
     """A certifier has a name, plain settings, and `begin`, whose certificate has every method of the protocol."""
-    certifier, task = make_certifier(), one_hot().task
+    certifier, task = make_certifier(), _problem(make_certifier, 0).task
     require(isinstance(getattr(certifier, "name", None), str), "a certifier has a name: records are sorted by it")
     plain = all(isinstance(value, str | int | float) for value in certifier.settings().values())
     require(plain, f"settings() has other than text and numbers: {certifier.settings()}")
@@ -68,7 +68,7 @@ def check_one_certifier_serves_many_agents(
     make_certifier: MakeCertifier, constants: es.Constants | None = None
 ) -> None:
     """`begin` gives each agent a certificate of its own: what one learns is not known to the next."""
-    certifier, problem = make_certifier(), one_hot(1)
+    certifier, problem = make_certifier(), _problem(make_certifier, 1)
     first, second = (es.run(problem, _opse(lambda: certifier, constants)(problem.task), LENGTH) for _ in range(2))
     sentence = "a second agent of one certifier runs otherwise: keep all that is learned in begin()"
     require_same_records(first, second, sentence)
@@ -77,7 +77,7 @@ def check_one_certifier_serves_many_agents(
 def check_deployments_are_safe_or_proved(make_certifier: MakeCertifier, constants: es.Constants | None = None) -> None:
     """What a certificate hands out is the incumbent or has a bound of at least b, in float64: the agent's own check of
     that is the second one."""
-    for problem in (one_hot(2), linear(2)):
+    for problem in (_problem(make_certifier, 2), _problem(make_certifier, 2, linear)):
         agent = _opse(make_certifier, constants)(problem.task)
         if agent.certificate is None:
             continue
@@ -114,7 +114,7 @@ def check_something_is_certified(make_certifier: MakeCertifier, constants: es.Co
 
 def check_mixtures_are_recorded(make_certifier: MakeCertifier, constants: es.Constants | None = None) -> None:
     """Where mixtures are deployed, the record has the weights of each, and which component acted."""
-    problem = one_hot(3)
+    problem = _problem(make_certifier, 3)
     agent = _opse(make_certifier, constants)(problem.task)
     if len(agent.plan().policy.components) == 1:
         return
@@ -131,12 +131,14 @@ def check_mixtures_are_recorded(make_certifier: MakeCertifier, constants: es.Con
 
 def check_certificate_goes_on_from_a_file(make_certifier: MakeCertifier, constants: es.Constants | None = None) -> None:
     """A certificate that is restored from a file goes on bit for bit."""
-    persistence_checks.check_state_goes_on_from_a_file(_opse(make_certifier, constants), one_hot(4))
+    persistence_checks.check_state_goes_on_from_a_file(_opse(make_certifier, constants), _problem(make_certifier, 4))
 
 
 def check_certified_session_is_audited(make_certifier: MakeCertifier, constants: es.Constants | None = None) -> None:
     """A session goes on after it was closed, and its audit recomputes every bound."""
-    persistence_checks.check_session_goes_on_and_is_audited(_opse(make_certifier, constants), one_hot(5))
+    persistence_checks.check_session_goes_on_and_is_audited(
+        _opse(make_certifier, constants), _problem(make_certifier, 5)
+    )
 
 
 class Boastful:
@@ -186,12 +188,17 @@ def _opse(make_certifier: MakeCertifier, constants: es.Constants | None) -> Make
     return lambda task: es.OPSE(task, constants or es.Constants.proposing(), certifier=make_certifier())
 
 
+def _problem(make_certifier: MakeCertifier, seed: int, make: Callable[[int], es.LinearCMDP] = one_hot) -> es.LinearCMDP:
+    """A random problem; one whose chance is exogenous and seen where the certifier asks for traces."""
+    return (exogenous if getattr(make_certifier(), "uses_traces", False) else make)(seed)
+
+
 def _records(make_certifier: MakeCertifier, constants: es.Constants | None) -> Iterator[es.Record]:
     """A problem for each run; every second planner is reckless: it proposes the best reward, whatever the utility."""
     careful = constants or es.Constants.proposing()
     reckless = careful.replace(lam_max=RECKLESS)
     for seed in range(NUM_RUNS):
-        problem = (one_hot, linear)[seed % 2](seed)
+        problem = _problem(make_certifier, seed, (one_hot, linear)[seed % 2])
         agent = _opse(make_certifier, reckless if seed % 4 < 2 else careful)(problem.task)
         yield es.run(problem, agent, LENGTH, seed)
 

@@ -79,7 +79,7 @@ class EpisodeGround:
         if not self.is_listed and not hasattr(self.problem, "sample"):
             return es.play(self.problem, policy, rng)
         task, problem = self.task, self.problem
-        if getattr(problem, "chance", None) is not None:
+        if getattr(problem, "chance", None) is not None or getattr(problem, "law", None) is not None:
             episode: es.Episode = task.replay(policy, problem.draw_trace(rng), rng)
             return episode
         states, actions = [task.initial_state], []

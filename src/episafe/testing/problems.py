@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 import episafe as es
+from episafe.problems.listed_move import ListedMove
 
 HORIZON = 3
 CORNERS = ((0.0, "left"), (0.5, "left"), (1.0, "left"), (0.5, "right"))
@@ -43,10 +44,21 @@ def linear(seed: int = 0, num_states: int = 6, dim: int = 3, share: float = 0.7)
     return _with_threshold(share, np.einsum("hdt,sad->hsat", mu, phi), reward, utility, phi)
 
 
-def _with_threshold(share: float, P: Any, reward: Any, utility: Any, phi: Any = None) -> es.LinearCMDP:
+def exogenous(seed: int = 0, num_states: int = 3, share: float = 0.7) -> es.LinearCMDP:
+    """A random problem whose chance is exogenous, one of three values a step, whatever the state."""
+    rng = np.random.default_rng(seed)
+    shape = (HORIZON, num_states, 2, 3)
+    rewards = rng.random(shape)
+    utilities = np.clip(1 - rewards + 0.3 * rng.normal(size=shape), 0, 1)
+    move = ListedMove(("a", "b", "c"), rng.integers(num_states, size=shape), rewards, utilities)
+    law = np.repeat(rng.dirichlet(np.ones(3), (HORIZON, 1)), num_states, axis=1)
+    return _with_threshold(share, *move.means(law), move=move, law=law)
+
+
+def _with_threshold(share: float, P: Any, reward: Any, utility: Any, phi: Any = None, **told: Any) -> es.LinearCMDP:
     free = es.LinearCMDP(P, reward, utility, phi=phi, threshold=-1.0)
     largest = free.evaluate(free.task.safe_policy)[1]
-    return es.LinearCMDP(P, reward, utility, phi=phi, threshold=share * largest)
+    return es.LinearCMDP(P, reward, utility, phi=phi, threshold=share * largest, **told)
 
 
 def by_functions() -> es.SampledCMDP:
