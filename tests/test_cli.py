@@ -41,7 +41,7 @@ def test_list_names_every_environment_and_agent():
     shown = json.loads(invoke("list", "--json").stdout)
     assert shown["environments"]["tabular"]["num_states"] == 5
     assert set(shown["agents"]) == set(AGENTS)
-    assert set(shown["certifiers"]) == {"model", "observation", "fresh-data", "box"}
+    assert set(shown["certifiers"]) == {"model", "observation", "hindsight", "fresh-data", "box"}
     assert set(shown["bandit_agents"]) == set(BANDIT_AGENTS)
     assert shown["bandit_environments"]["finite"]["num_arms"] == 50
     plain = invoke("list")
@@ -353,3 +353,19 @@ def test_no_line_of_figures_is_wider_than_a_terminal(tmp_path):
     invoke("run", "--env", "tabular", "--certifier", "observation", "--episodes", 400, "--out", tmp_path / "mine")
     shown = invoke("audit", tmp_path / "mine").stdout.partition("figures are of the first plan")[2].splitlines()[1:]
     assert len(shown) > 5 and all(len(line) <= 80 for line in shown if line.split()[0].replace(",", "").isdigit())
+
+
+def test_bad_names_are_said_in_one_line_before_anything_is_done(tmp_path):
+    for words, said in (
+        (["frontier", "--env", "nowhere", "--out", str(tmp_path / "x")], "no environment 'nowhere'"),
+        (["dashboard", str(tmp_path / "none")], "holds no journal"),
+        (["sweep", str(tmp_path / "none.toml")], "there is no file"),
+    ):
+        done = invoke(*words)
+        assert done.exit_code == 2 and said in done.output and "http" not in done.output and "Errno" not in done.output
+
+
+def test_every_command_is_in_a_part_of_the_help_and_flags_take_no_value():
+    text = runner.invoke(app, ["--help"], env={"COLUMNS": "80"}).output
+    assert "─ Commands ─" not in text and "Your own system" in text
+    assert "--json      " in runner.invoke(app, ["bench", "--help"], env={"COLUMNS": "80"}).output

@@ -41,6 +41,8 @@ from episafe.types import amounts
 
 SHOWN = 10  # failed runs that are told one by one
 FAILED, USAGE, UNSAFE, DAMAGED, INTERRUPTED = 1, 2, 3, 4, 130
+BEGIN, OWN, VERIFY, COMPARE = "Begin", "Your own system", "Go on and verify", "Compare and measure"  # parts of the help
+FLAG = ""  # the value that a flag takes, for its line of help
 CODES = {InvalidProblem: UNSAFE, DamagedFile: DAMAGED, FileNotFoundError: USAGE, OSError: FAILED}  # the first that fits
 
 app = typer.Typer(
@@ -63,7 +65,7 @@ class Terminal(Console):
 
 console, errors = Terminal(), Terminal(stderr=True)
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program.")]
+AsJson = Annotated[bool, typer.Option("--json", metavar=FLAG, help="Print JSON for a program.")]
 Env = Annotated[
     str, typer.Option(help="Environment; see `episafe list`.", autocompletion=lambda: list(envs.ENVIRONMENTS))
 ]
@@ -85,7 +87,8 @@ def say_version(asked: bool) -> None:
 @app.callback()
 def begin(
     version: Annotated[
-        bool, typer.Option("--version", "-V", help="Print the version.", callback=say_version, is_eager=True)
+        bool,
+        typer.Option("--version", "-V", metavar=FLAG, help="Print the version.", callback=say_version, is_eager=True),
     ] = False,
 ) -> None:
     """Show what goes wrong beyond the errors below, as Python does, and obey no control character in it."""
@@ -101,7 +104,9 @@ def exit_codes(stopped: str = "stopped; nothing was kept") -> Iterator[None]:
         errors.print(escape(stopped), highlight=False, soft_wrap=True)
         raise typer.Exit(INTERRUPTED) from None
     except (ValueError, TypeError, OSError) as error:
-        errors.print(f"[red]error:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
+        missing = isinstance(error, FileNotFoundError) and error.filename
+        said = f"there is no file {error.filename}" if missing else str(error)
+        errors.print(f"[red]error:[/red] {escape(said)}", highlight=False, soft_wrap=True)
         raise typer.Exit(next((code for kind, code in CODES.items() if isinstance(error, kind)), USAGE)) from error
 
 
@@ -121,7 +126,7 @@ def _print(found: Any, as_json: bool, tables: Sequence[Table] = (), lines: Seque
         console.print(line, highlight=False, **how)
 
 
-@app.command("list", epilog="Example: `episafe list --json`")
+@app.command("list", rich_help_panel=BEGIN, epilog="Example: `episafe list --json`")
 def list_(as_json: AsJson = False) -> None:
     """Show the environments with their options, the agents and the certifiers; the same of bandits."""
     found: dict[str, dict[str, Any]] = {
@@ -146,7 +151,8 @@ def list_(as_json: AsJson = False) -> None:
 
 
 @app.command(
-    epilog="Example: `episafe run --env inventory --episodes 1000 --seed 3`, or with `--agent opse`, the paper's"
+    rich_help_panel=BEGIN,
+    epilog="Example: `episafe run --env inventory --episodes 1000 --seed 3`, or with `--agent opse`, the paper's",
 )
 def run(
     env: Env = "tabular",
@@ -179,7 +185,9 @@ def run(
         list[str] | None,
         typer.Option("--set", help="A constant, or an option of the agent or the environment, NAME=VALUE."),
     ] = None,
-    watch: Annotated[bool, typer.Option("--monitors", help="Watch what is assumed; an alarm halts. Slower.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--monitors", metavar=FLAG, help="Watch what is assumed; an alarm halts. Slower.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for journal, audit trail and record; see resume.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -207,7 +215,9 @@ def run(
     _show(record, as_json, out)
 
 
-@app.command(epilog="Example: `episafe resume mine --episodes 20000`, after `episafe run --out mine`")
+@app.command(
+    rich_help_panel=VERIFY, epilog="Example: `episafe resume mine --episodes 20000`, after `episafe run --out mine`"
+)
 def resume(
     folder: Annotated[Path, typer.Argument(help="The --out folder of `episafe run`.")],
     episodes: Annotated[int | None, typer.Option(min=1, help="Episodes in all; default: as many as asked for.")] = None,
@@ -221,7 +231,7 @@ def resume(
     _show(record, as_json, folder)
 
 
-@app.command(epilog="Example: `episafe audit mine --head 3f2a… --html audit.html`")
+@app.command(rich_help_panel=VERIFY, epilog="Example: `episafe audit mine --head 3f2a… --html audit.html`")
 def audit(
     folder: Annotated[Path, typer.Argument(help="A folder of `episafe run --out` or `es.open`.")],
     head: Annotated[str | None, typer.Option(help="Hash of the last line, as you kept it elsewhere.")] = None,
@@ -246,7 +256,8 @@ def audit(
     from episafe.storage.atomic_files import write_text
 
     with exit_codes():
-        found = audit_folder(folder, _built(agent) if agent else None, head)
+        with progress.working(f"auditing {folder}: every certificate is made again", errors):
+            found = audit_folder(folder, _built(agent) if agent else None, head)
         said = found.as_dict()
         if page is not None:
             write_text(page, audit_page.as_html(said, found.lines))
@@ -264,7 +275,9 @@ def _built(name: str) -> Any:
         return build()
 
 
-@app.command(epilog="Example: `episafe repair mine`, after `episafe audit mine` said that it is damaged")
+@app.command(
+    rich_help_panel=VERIFY, epilog="Example: `episafe repair mine`, after `episafe audit mine` said that it is damaged"
+)
 def repair(
     folder: Annotated[Path, typer.Argument(help="A folder of `episafe run --out` or `es.open` that nobody has open.")],
     as_json: AsJson = False,
@@ -276,12 +289,15 @@ def repair(
     """
     from episafe.deployment.repair import repair as repair_folder
 
-    with exit_codes():
+    with exit_codes(), progress.working(f"reading {folder}", errors):
         found = repair_folder(folder)
     _print(found.as_dict(), as_json, lines=[escape(line) for line in found.lines()], soft_wrap=True)
 
 
-@app.command(epilog="Example: `episafe check shop:problem`, with `problem = es.from_gymnasium(…)` in shop.py")
+@app.command(
+    rich_help_panel=OWN,
+    epilog="Example: `episafe check shop:problem`, with `problem = es.from_gymnasium(…)` in shop.py",
+)
 def check(
     name: Annotated[str, typer.Argument(metavar="MODULE:NAME", help="What es.from_gymnasium returns, or a function.")],
     episodes: Annotated[int, typer.Option(min=10, help="Episodes of the incumbent to play.")] = 200,
@@ -295,7 +311,7 @@ def check(
 
     Fails until every error is mended and everything that only you can know is confirmed.
     """
-    with exit_codes():
+    with exit_codes(), progress.working(f"playing {episodes} episodes of {name}", errors):
         findings = own_problem.check(own_problem.load(name), episodes, seed, confirm or ())
     colours = {"ok": "green", "warning": "yellow", "error": "red", "confirm": "magenta"}
     lines = [f"[{colours[one.verdict]}]{one.verdict:8}[/] {one.what}: {escape(one.found)}" for one in findings]
@@ -307,9 +323,11 @@ def check(
         raise typer.Exit(UNSAFE)
 
 
-@app.command(epilog="Example: `episafe paper --quick --out results`")
+@app.command(rich_help_panel=COMPARE, epilog="Example: `episafe paper --quick --out results`")
 def paper(
-    quick: Annotated[bool, typer.Option("--quick", help="3 seeds of 1000 episodes, not 10 of 10,000.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", metavar=FLAG, help="3 seeds of 1000 episodes, not 10 of 10,000.")
+    ] = False,
     out: Out = None,
     workers: Workers = None,
     on: On = "local",
@@ -346,9 +364,11 @@ def _say_failures(failures: Failures) -> None:
         raise typer.Exit(FAILED)
 
 
-@app.command(epilog="Example: `episafe bandit --quick --out bandits`")
+@app.command(rich_help_panel=COMPARE, epilog="Example: `episafe bandit --quick --out bandits`")
 def bandit(
-    quick: Annotated[bool, typer.Option("--quick", help="3 seeds of 10,000 rounds, not 20 of 100,000.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", metavar=FLAG, help="3 seeds of 10,000 rounds, not 20 of 100,000.")
+    ] = False,
     out: Out = None,
     workers: Workers = None,
     on: On = "local",
@@ -362,7 +382,10 @@ def bandit(
     _experiment(lambda shown: compare(quick, folder, workers, on, shown), folder, as_json)
 
 
-@app.command(epilog="Example: `episafe sweep slack.toml --out slack`; docs/sweeps.md has a file to begin with")
+@app.command(
+    rich_help_panel=COMPARE,
+    epilog="Example: `episafe sweep slack.toml --out slack`; docs/sweeps.md has a file to begin with",
+)
 def sweep(
     file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="Environments, agents, seeds, and what to vary.")],
     out: Out = None,
@@ -378,13 +401,19 @@ def sweep(
     _experiment(lambda shown: run_sweep(file, folder, workers, on, shown), folder, as_json)
 
 
-@app.command(epilog="Example: `episafe benchmark --out bench`; docs/benchmark.md says how to read it")
+@app.command(
+    rich_help_panel=COMPARE, epilog="Example: `episafe benchmark --out bench`; docs/benchmark.md says how to read it"
+)
 def benchmark(
-    full: Annotated[bool, typer.Option("--full", help="100 problems of 10,000 episodes: hours, resumable.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", metavar=FLAG, help="100 problems of 10,000 episodes: hours, resumable.")
+    ] = False,
     out: Out = None,
     workers: Workers = None,
     on: On = "local",
-    latex: Annotated[bool, typer.Option("--latex", help="Write results.tex too, for the booktabs package.")] = False,
+    latex: Annotated[
+        bool, typer.Option("--latex", metavar=FLAG, help="Write results.tex too, for the booktabs package.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare every agent on every frozen problem set: violation, regret, growth, time; one page.
@@ -401,10 +430,12 @@ def benchmark(
     _say_failures(failures)
 
 
-@app.command(epilog="Example: `episafe report results --latex`")
+@app.command(rich_help_panel=BEGIN, epilog="Example: `episafe report results --latex`")
 def report(
     folder: Annotated[Path, typer.Argument(help="Folder of a run, of a session, or of several.")],
-    latex: Annotated[bool, typer.Option("--latex", help="Write summary.tex too, for the booktabs package.")] = False,
+    latex: Annotated[
+        bool, typer.Option("--latex", metavar=FLAG, help="Write summary.tex too, for the booktabs package.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write the report of a folder: report.html and, of runs with exact values, figures, summary.csv and summary.md.
@@ -421,9 +452,9 @@ def report(
     _print({"report": str(page)}, as_json, lines=[escape(f"wrote {page}")], soft_wrap=True)
 
 
-@app.command(epilog="Example: `episafe bench --quick --json`")
+@app.command(rich_help_panel=COMPARE, epilog="Example: `episafe bench --quick --json`")
 def bench(
-    quick: Annotated[bool, typer.Option("--quick", help="A tenth of the episodes, one repeat.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", metavar=FLAG, help="A tenth of the episodes, one repeat.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure speed on this machine: episodes per second, plans, and growth with K, S and d."""
@@ -438,7 +469,7 @@ def bench(
     _print(found, as_json, measuring.tables(found), [machine])
 
 
-@app.command(epilog="Example: `episafe preflight --env linear --episodes 10000 --delta 0.05`")
+@app.command(rich_help_panel=OWN, epilog="Example: `episafe preflight --env linear --episodes 10000 --delta 0.05`")
 def preflight(
     env: Env = "tabular",
     problem: Annotated[Path | None, typer.Option(help="A problem of your own, written by `cmdp.save`.")] = None,
@@ -451,13 +482,17 @@ def preflight(
     from episafe.problems.cmdp import LinearCMDP
     from episafe.tools import preflight as before
 
-    with exit_codes():
+    with exit_codes(), progress.working("looking ahead", errors):
         found = before.preflight(LinearCMDP.load(problem) if problem else envs.make(env, seed), episodes, delta)
     forecast = f"Forecast for OPSE with certify.Observation: {found['forecast']['text']}"
-    _print(found, as_json, before.tables(found), [f"- {note}" for note in (forecast, *found["notes"])], soft_wrap=True)
+    if not as_json:
+        console.print(escape(forecast), highlight=False, soft_wrap=True)
+    _print(found, as_json, before.tables(found), [f"- {note}" for note in found["notes"]], soft_wrap=True)
 
 
-@app.command(epilog="Example: `episafe calibrate streaming --delta 0.05 --problems 60 --set horizon=3`")
+@app.command(
+    rich_help_panel=COMPARE, epilog="Example: `episafe calibrate streaming --delta 0.05 --problems 60 --set horizon=3`"
+)
 def calibrate(
     family: Annotated[str, typer.Argument(help="An environment, or MODULE:FUNCTION that makes a problem of a seed.")],
     delta: Annotated[float, typer.Option(help="Violation rate to stay below.")] = 0.05,
@@ -489,7 +524,7 @@ def calibrate(
     _print(facts, as_json, [calibrating.table(found)], [escape(f"calibrated: {found.statement}")], soft_wrap=True)
 
 
-@app.command(epilog="Example: `episafe frontier --seeds 5 --episodes 2000 --out frontier`")
+@app.command(rich_help_panel=COMPARE, epilog="Example: `episafe frontier --seeds 5 --episodes 2000 --out frontier`")
 def frontier(
     env: Annotated[list[str] | None, typer.Option(help="Environment, may be repeated; default: all three.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Problems an environment that settings are compared on.")] = 20,
@@ -516,6 +551,8 @@ def frontier(
         return out / RECORDS
 
     with exit_codes(), executor_on(on) as executor:
+        for name in env or ():
+            envs.make(name)  # that there is one
         points = tracing.frontier(tuple(env or tracing.ENVS), seeds, episodes, perform)
         winners = tracing.judged(tracing.picked(points), fresh, perform)
         paths = tracing.write_frontier(points, winners, out)
@@ -523,7 +560,7 @@ def frontier(
     _print(found, as_json, [tracing.table(winners)], [escape(f"wrote {path}") for path in paths])
 
 
-@app.command(epilog="Example: `episafe explain shop --plan 12 --html plan.html`")
+@app.command(rich_help_panel=OWN, epilog="Example: `episafe explain shop --plan 12 --html plan.html`")
 def explain(
     folder: Annotated[Path, typer.Argument(help="A folder with a journal; it may be in use.")],
     plan: Annotated[int | None, typer.Option(help="Number of the plan; default: the last.")] = None,
@@ -536,14 +573,15 @@ def explain(
     from episafe.storage.atomic_files import write_text
 
     with exit_codes():
-        found = explained(folder, plan)
+        with progress.working(f"reading {folder}", errors):
+            found = explained(folder, plan)
         if page is not None:
             write_text(page, explanation_page.to_html(folder.resolve().name, found))
     lines = [*found.sentences, *([""] if found.bars else []), *found.bars]
     _print(found.as_dict(), as_json, lines=[escape(line) for line in lines], soft_wrap=True)
 
 
-@app.command(epilog="Example: `episafe serve shop --agent shop:agent`")
+@app.command(rich_help_panel=OWN, epilog="Example: `episafe serve shop --agent shop:agent`")
 def serve(
     folder: Annotated[Path, typer.Argument(help="Folder of the journal; made if there is none.")],
     agent: Annotated[str, typer.Option(help="MODULE:NAME of a function that makes the agent.")],
@@ -568,7 +606,7 @@ def serve(
             answer(folder, made, host, port, token_file, sync, false_alarm)  # type: ignore[arg-type]
 
 
-@app.command(epilog="Example: `episafe dashboard shop`, while `episafe serve shop` runs")
+@app.command(rich_help_panel=OWN, epilog="Example: `episafe dashboard shop`, while `episafe serve shop` runs")
 def dashboard(
     folder: Annotated[Path, typer.Argument(help="A folder with a journal, live or of a run; it may be in use.")],
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the loopback to listen at.")] = 8766,
@@ -592,6 +630,7 @@ def dashboard(
             from episafe.service.dashboard import watch
         except ModuleNotFoundError as error:
             raise ValueError(f"the dashboard needs an extra: pip install 'episafe[serve]' ({error})") from error
+        read_head(folder)  # that there is a journal
         console.print(escape(f"episafe follows {folder} at http://localhost:{port}/ (Ctrl-C ends it)"), highlight=False)
         watch(folder, port, every)
 
@@ -623,7 +662,7 @@ def _show(record: Record, as_json: bool, folder: Path | None = None) -> None:
         facts["folder"] = str(folder)
     table = Table(show_header=False)
     for name, value in facts.items():
-        if value is not None:
+        if value is not None and name != "incumbent_deployments":  # said by incumbent and mixed episodes
             table.add_row(name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else escape(str(value)))
     steps = (
         f"kept in {folder}; next:",
