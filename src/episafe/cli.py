@@ -104,8 +104,8 @@ def exit_codes(stopped: str = "stopped; nothing was kept") -> Iterator[None]:
         errors.print(escape(stopped), highlight=False, soft_wrap=True)
         raise typer.Exit(INTERRUPTED) from None
     except (ValueError, TypeError, OSError) as error:
-        missing = isinstance(error, FileNotFoundError) and error.filename
-        said = f"there is no file {error.filename}" if missing else str(error)
+        missing = error.filename if isinstance(error, FileNotFoundError) else None
+        said = f"there is no file {missing}" if missing else str(error)
         errors.print(f"[red]error:[/red] {escape(said)}", highlight=False, soft_wrap=True)
         raise typer.Exit(next((code for kind, code in CODES.items() if isinstance(error, kind)), USAGE)) from error
 
