@@ -6,7 +6,7 @@ import episafe as es
 
 cmdp = es.make("streaming", seed=0)
 task = cmdp.task
-agent = es.OPSE(task, es.Constants.proposing(), certifier=es.certify.Observation(delta=0.05))
+agent = es.OPSE(task)  # by observed utilities: es.certify.Observation(delta=0.05)
 rng = np.random.default_rng(0)
 
 for _ in range(300):  # your own loop; es.run does the same, faster

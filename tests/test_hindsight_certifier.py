@@ -268,6 +268,25 @@ def test_logged_traces_certify_before_the_first_deployment():
     assert agent.certificate.replayed.trials.num_factors[row] == 100 % 32
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_log_with_traces_is_written_and_read(tmp_path, suffix):
+    """A session's folder as a file with columns chance_0, …, from which another agent starts improved."""
+    cmdp, rng = es.make("inventory", 2), np.random.default_rng(0)
+    with es.open(tmp_path / "shop", agent=es.OPSE(cmdp.task)) as session:
+        for k in range(30):
+            episode = cmdp.task.replay(cmdp.task.safe_policy, cmdp.draw_trace(rng), rng)
+            if k == 3:
+                start, chances = episode.trace
+                episode = replace(episode, trace=(start, (None, *chances[1:])))
+            session.learn(episode)
+        assert session.export_episodes(tmp_path / f"log{suffix}") == 30
+    agent = es.OPSE(cmdp.task)
+    assert es.learn_log(agent, tmp_path / f"log{suffix}") == 30
+    ours, theirs = agent.certificate.traces, session.agent.certificate.traces
+    np.testing.assert_array_equal(ours.totals(cmdp.task.safe_policy), theirs.totals(cmdp.task.safe_policy))
+    assert agent.plan().policy.components[0].name == "proposal-1"
+
+
 def test_a_log_that_its_replay_contradicts_is_refused():
     cmdp, rng = es.make("inventory", 2), np.random.default_rng(0)
     agent = agent_of(cmdp.task)

@@ -44,6 +44,7 @@ def write_log(path: Path, episodes: Sequence[Named], task: Any) -> int:
 def _rows(episodes: Sequence[Named]) -> Iterator[Cells]:
     """One row a step of the environment: no dummy first step, and none after an early end."""
     signals = [name for name in ("reward", "utility") if all(_signal(one, name) is not None for _, one in episodes)]
+    traced = all(_is_plain(one.trace) for _, one in episodes)
     for number, (label, episode) in enumerate(episodes):
         before = int(episode.states[0] is START)
         for h in range(before, len(episode.actions)):
@@ -53,7 +54,22 @@ def _rows(episodes: Sequence[Named]) -> Iterator[Cells]:
             row = {"episode": number, "episode_id": label, "step": h - before, **_cells("state", state)}
             row |= {"action": int(episode.actions[h]), "terminated": int(after is ENDED)}
             row |= {f"next_{name}": None for name in _cells("state", state)} | _cells("next_state", after)
-            yield row | {name: float(_signal(episode, name)[h]) for name in signals}
+            row |= {name: float(_signal(episode, name)[h]) for name in signals}
+            yield row | (_chance_cells(episode.trace[1][h - before]) if traced else {})
+
+
+def _is_plain(trace: Any) -> bool:
+    """Whether columns can hold what chance brought: numbers and words, or several of these."""
+    if trace is None:
+        return False
+    values = [value for w in trace[1] for value in (w if isinstance(w, tuple | list) else [w])]
+    return all(value is None or isinstance(value, int | float | str | np.number) for value in values)
+
+
+def _chance_cells(w: Any) -> Cells:
+    if isinstance(w, tuple | list):
+        return {f"chance_{i}": value for i, value in enumerate(w)}
+    return {} if w is None else {"chance": w}
 
 
 def _signal(episode: Episode, name: str) -> Any:

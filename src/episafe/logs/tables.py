@@ -9,6 +9,8 @@ Columns, one row a step, in any order; rows of an episode may be apart:
     next_state     the state after the step, or next_state_0, …; read at the last step and compared at the others
     reward, utility   in [0, 1], where the task does not tell them; may be left out
     terminated     1 at the step with which an episode ended early, so that it has no further rows; may be left out
+    chance         what chance brought in this step, of an exogenous problem: a number or a word, empty where it was not
+                   seen; or chance_0, chance_1, … where it is several, as of `Rules`; may be left out
 
 Learning from a log keeps the guarantee at its level only if the log was not selected by its outcomes (say, successful
 episodes only), comes from the same system, and counts steps as the task does. The file alone
@@ -19,6 +21,7 @@ import csv
 import io
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -31,7 +34,9 @@ from episafe.storage.regular_files import open_regular
 from episafe.types import Episode
 
 NEEDED = ("episode", "step", "action")
-READ = re.compile(r"episode|step|action|reward|utility|terminated|(next_)?state(_\d+)?")  # other columns are skipped
+READ = re.compile(
+    r"episode|step|action|reward|utility|terminated|(next_)?state(_\d+)?|chance(_\d+)?"
+)  # other columns are skipped
 MOST_VALUES = 100_000_000  # of a log, which is in memory as a whole before anything is learned
 VALUES_FREELY, VALUES_A_BYTE = 1_000_000, 64  # of a Parquet file: more for its size are not believed
 LARGEST_GROUP, LONGEST_TEXT, LONGEST_LINE = 1 << 28, 1000, 1 << 20  # bytes, and letters of a value and of a CSV line
@@ -59,6 +64,7 @@ def _episodes(path: Path, columns: list[str], rows: Iterator[Row], task: AnyTask
             raise DamagedFile(f"{path} has no column {name!r}: add it; there are {', '.join(map(str, columns))}")
     state, following = _axes(path, columns, "state"), _axes(path, columns, "next_state")
     signals = [name if name in columns else None for name in ("reward", "utility")]
+    chance = _chance_axes(path, columns) if task.is_exogenous else []
     for label, steps in _by_episode(path, rows, task.horizon).items():
         place = f"{path}, episode {label}"
         steps = _in_order(steps, steps_of(task), place)
@@ -76,7 +82,8 @@ def _episodes(path: Path, columns: list[str], rows: Iterator[Row], task: AnyTask
                 )
         values = [None if name is None else [_number(row, name, place) for row in steps] for name in signals]
         actions = [_whole(row, "action", place) for row in steps]
-        yield whole(task, [*states, after[-1]], actions, values, ended[-1], place)
+        made = whole(task, [*states, after[-1]], actions, values, ended[-1], place)
+        yield replace(made, trace=_trace(steps, chance, states[0], steps_of(task))) if chance else made
 
 
 def _by_episode(path: Path, rows: Iterator[Row], horizon: int) -> dict[Any, list[Row]]:
@@ -198,6 +205,32 @@ def _axes(path: Path, columns: Any, name: str) -> list[str]:
     if not axes or axes != [f"{name}_{i}" for i in range(len(axes))]:
         raise DamagedFile(f"{path} has no column {name!r}, nor {name}_0, {name}_1, … without a gap")
     return axes
+
+
+def _chance_axes(path: Path, columns: Any) -> list[str]:
+    """The columns of what chance brought; none where there are none."""
+    return _axes(path, columns, "chance") if {"chance", "chance_0"} & set(columns) else []
+
+
+def _trace(steps: list[Row], axes: list[str], start: Any, num_steps: int) -> tuple[Any, tuple[Any, ...]]:
+    """What chance brought in an episode; None where it was not seen, and after an early end."""
+    brought = [tuple(_plain(row[name]) for name in axes) for row in steps]
+    seen = [None if None in values else values if axes != ["chance"] else values[0] for values in brought]
+    return start, (*seen, *[None] * (num_steps - len(seen)))
+
+
+def _plain(given: Any) -> Any:
+    """A number where it is one, else the text; None where there is nothing."""
+    if given is None or given == "" or (isinstance(given, float) and np.isnan(given)):
+        return None
+    if not isinstance(given, str):
+        return given
+    for kind in (int, float):
+        try:
+            return kind(given)
+        except ValueError:
+            continue
+    return given
 
 
 def _in_order(steps: list[Row], horizon: int, place: str) -> list[Row]:
