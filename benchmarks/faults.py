@@ -37,6 +37,7 @@ import rollouts
 import episafe as es
 import frame_faults
 import hostile
+import killed_lives
 import lives
 import session_faults
 import tampering
@@ -450,6 +451,43 @@ def tampered_trails(count: int) -> Outcome:
     return Outcome(count, found, f"{', '.join(tampering.WAYS)}; missed: {sorted(set(missed)) or 'none'}")
 
 
+def lives_with_kills(count: int) -> Outcome:
+    """Promoted, changed, withdrawn, halted, resumed and rolled back, with kills in the middle of writes."""
+    wrong, kills, acts, refused = [], 0, 0, 0
+    for seed in range(count):
+        with tempfile.TemporaryDirectory() as parent:
+            killed, done = killed_lives.lived(Path(parent) / "life", seed)
+            kills, acts, refused = (
+                kills + killed,
+                acts + len(done),
+                refused + len(killed_lives.acts_of(seed)) - len(done),
+            )
+            wrong += [
+                f"life {seed}: {fault}" for fault in killed_lives.faults_of(Path(parent) / "life", seed, done)[:1]
+            ]
+    note = (
+        f"{kills} SIGKILLs in the middle of writes, {acts} acts acknowledged, {refused} refused or made before a kill"
+    )
+    return Outcome(count, count - len(wrong), "; ".join([note, *wrong[:3]]))
+
+
+def tampered_lives(count: int) -> Outcome:
+    """Trails tampered with, and log and trail forged alike with all hashes made anew."""
+    rng, found = np.random.default_rng(0), Counter()
+    with tempfile.TemporaryDirectory() as parent, _quick_disk():
+        folders = [Path(parent) / str(seed) for seed in range(4)]
+        for seed, folder in enumerate(folders):
+            killed_lives.lived(folder, seed)
+        for n in range(count):
+            way, (one, other) = killed_lives.WAYS[n % len(killed_lives.WAYS)], (folders[n % 4], folders[(n + 1) % 4])
+            found[killed_lives.found_by(way, one, other, rng, Path(parent)), way] += 1
+    by_head = {way: number for (how, way), number in found.items() if how == "head"}
+    missed = {way: number for (how, way), number in found.items() if not how}
+    note = f"{', '.join(killed_lives.WAYS)}; found only by a head that was kept elsewhere: {by_head or 'none'}; "
+    note += f"missed: {missed or 'none'}"
+    return Outcome(count, count - sum(missed.values()), note)
+
+
 def damaged_checkpoints(count: int) -> Outcome:
     """Cut, flipped, holed: never loaded, and the generation before it is taken."""
     agent, survived, tried = tuned(), 0, 0
@@ -686,6 +724,8 @@ ROWS: list[tuple[str, Callable[[int], Outcome], int]] = [
     ("interruption at every line", interruptions, 40_000),
     ("every call of the system fails", failing_calls, 4_000),
     ("tampered audit trail", tampered_trails, 1000),
+    ("a life with kills in between", lives_with_kills, 50),
+    ("tampered life", tampered_lives, 200),
     ("damaged checkpoint", damaged_checkpoints, 700),
     ("hostile file", hostile_files, 200),
     ("something else in the place of a file", unreadable_files, 150),

@@ -72,6 +72,7 @@ def test_every_public_name_is_documented():
         "docs/guarantees.md",
         "docs/running.md",
         "docs/reports.md",
+        "docs/dashboard.md",
         "docs/examples/README.md",
     ],
 )

@@ -145,10 +145,18 @@ class Replay:
         return ()
 
     def _halt(self, frame: Frame) -> Sequence[str]:
+        self._require_place(frame)
         self.book.halted, self.alarm = frame.notes["reason"], ""
         return ()
 
+    def _require_place(self, frame: Frame) -> None:
+        """A halt and its end say how much was deployed and reported before them; those of earlier versions do not."""
+        counts = self.book.counts()
+        if any(frame.notes.get(name, count) != count for name, count in counts.items()):
+            raise ValueError(f"it was written after other deployments and reports than {counts}")
+
     def _resume(self, frame: Frame) -> Sequence[str]:
+        self._require_place(frame)
         if not self.book.halted:
             raise ValueError("it resumes what was not halted")
         self.book.halted = self.alarm = ""

@@ -680,7 +680,7 @@ class Session:
         """A halt, or its end: in the log and in the trail, and on the disk when this returns."""
         tell("halt" if kind == Kind.HALT else "resume", reason=reason)
         if self._journal is not None and not self.broken:
-            self._write(kind, {"reason": reason, "time": now()})
+            self._write(kind, {"reason": reason, **self.book.counts(), "time": now()})
             self._journal.sync_trail()
 
     def _write(self, kind: Kind, notes: Mapping[str, Any]) -> int:

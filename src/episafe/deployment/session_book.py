@@ -233,9 +233,13 @@ class Book:
         figures = (notes["plan"], self.started, notes["source"], notes["lam"], amount(notes["bounds"]))
         return Deployed(*figures, self.reported, notes["log_dets"], self.learned_hash, besides)
 
+    def counts(self) -> dict[str, int]:
+        """How many deployments and reports a frame comes after, so that its line of the trail says where it belongs."""
+        return {"deployments": self.started, "learned": self.reported}
+
     def closing(self) -> dict[str, Any]:
         """What a frame says when the session is closed."""
-        return {"deployments": self.started, "learned": self.reported, "state": self.learned_hash}
+        return {**self.counts(), "state": self.learned_hash}
 
     @property
     def missing(self) -> dict[int, int]:
