@@ -90,9 +90,11 @@ def table(found: dict[str, Any]) -> Table:
     )
     for name in dict.fromkeys(row["set"] for row in found["rows"]):
         of = [row for row in found["rows"] if row["set"] == name]
-        safe = [row for row in of if not row["violating"]]
         unsafe = [row["agent"] for row in of if row["violating"]]
-        best = min(safe, key=lambda row: row["regret"])
+        best = benchmark_page.best_of(of, name)
+        if best is None:
+            shown.add_row(name, "none", "–", "–", escape(f"{len(unsafe)} of {len(of)}"))
+            continue
         width = math.nan if best["regret_half_width"] is None else best["regret_half_width"]
         regret = plus_minus(Interval(best["regret"], width))
         half = "never" if best["half_way"] is None else f"{best['half_way']:g}"
