@@ -18,6 +18,7 @@ from episafe.envs.queue import queue
 from episafe.envs.random_tables import dirichlet, stepmix
 from episafe.envs.ring import ring
 from episafe.envs.riverswim import riverswim
+from episafe.envs.shop import shop
 from episafe.problems.cmdp import LinearCMDP
 from episafe.types import Variant
 
@@ -27,6 +28,7 @@ ENVIRONMENTS: dict[str, Callable[..., LinearCMDP]] = {
     "inventory": inventory,
     "battery": battery,
     "cloud": cloud,
+    "shop": shop,
     "media": media,
     "ring": ring,
     "jobs": jobs,
@@ -44,7 +46,7 @@ def make(name: str, seed: int = 0, variant: Variant = "released", **options: Any
     """The environment `name`, drawn with `seed`.
 
     Args:
-        name: "tabular", "streaming" or "linear", the paper's; "inventory", "battery" or "cloud"; "media", "ring",
+        name: "tabular", "streaming" or "linear", the paper's; "inventory", "battery", "cloud" or "shop"; "media", "ring",
             "jobs", "rover", "box", "cliff", "riverswim", "dirichlet", "queue" or "stepmix", of other papers.
         seed: of this draw; the same seed gives the same problem. Of those of other papers only "dirichlet"
             and "stepmix" are drawn; the others are what they are.

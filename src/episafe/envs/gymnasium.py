@@ -18,6 +18,8 @@ from episafe.problems.rules import Rules
 class CMDPEnv(gymnasium.Env[int, int]):
     """A `LinearCMDP` as an environment: states and actions by number, `info["utility"]`, truncated after H steps.
 
+    With several constraints `info["utility"]` is a mapping, by their names.
+
     Args:
         cmdp: the problem; kept as `cmdp`, for exact values.
     """
@@ -44,7 +46,8 @@ class CMDPEnv(gymnasium.Env[int, int]):
             raise gymnasium.error.ResetNeeded(f"the episode of {task.horizon} steps is over: call reset()")
         self._state = draw_index(self.cmdp.P[at], self.np_random)
         self._h += 1
-        info = {"utility": float(task.utility[at])}
+        told = [float(one.utility[at]) for one in task.constraints]
+        info = {"utility": _by_name(task.constraint_names, told)}
         return self._state, float(task.reward[at]), False, self._h == task.horizon, info
 
 
@@ -79,13 +82,21 @@ class RulesEnv(gymnasium.Env[Any, int]):
         luck = tuple(values[draw_index(p, self.np_random)] for values, p in self.rules.chances(self._h, self._state))
         self._state, reward, utility = self.rules.move(self._h, self._state, int(action), luck)
         self._h += 1
-        info = {"utility": utility, "chance": luck}
+        named = _by_name(self.rules.names, list(utility)) if np.ndim(utility) else utility
+        info = {"utility": named, "chance": luck}
         return np.array(self._state), reward, False, self._h == self.rules.horizon, info
 
     def move(self, h: int, state: Any, action: int, w: Any) -> tuple[Any, float, float]:
         """Next observation, reward and utility, given what chance brings."""
         following, reward, utility = self.rules.move(h, tuple(state.tolist()), action, w)
         return np.array(following), reward, utility
+
+
+def _by_name(names: tuple[str, ...], values: list[float]) -> Any:
+    """The one utility, or several by the names of their constraints."""
+    if len(values) == 1:
+        return values[0]
+    return dict(zip(names or [f"constraint {c}" for c in range(len(values))], values, strict=True))
 
 
 def build(name: str, problem_seed: int = 0, **options: Any) -> CMDPEnv:
