@@ -8,6 +8,7 @@ import pytest
 
 import episafe as es
 from episafe.envs.random_tables import boltzmann
+from episafe.types import amounts
 from oracles import lp_optimum
 
 ZOO = ("media", "ring", "jobs", "rover", "box", "cliff", "riverswim", "dirichlet", "queue", "stepmix")
@@ -257,7 +258,8 @@ def figures(name, **options):
     cmdp = es.make(name, **options)
     task, (reward, utility) = cmdp.task, cmdp.evaluate(cmdp.task.safe_policy)
     sizes = f"{task.num_states} | {task.num_actions} | {task.horizon}"
-    return f"{sizes} | {cmdp.optimal_value():.4f} | {reward:.4f} | {utility:.4f} | {task.threshold:.4f}"
+    kept, limits = (", ".join(f"{one:.4f}" for one in amounts(values)) for values in (utility, task.limits))
+    return f"{sizes} | {cmdp.optimal_value():.4f} | {reward:.4f} | {kept} | {limits}"
 
 
 @pytest.mark.parametrize("name", es.envs.ENVIRONMENTS)

@@ -19,6 +19,7 @@ from episafe.learning.policy_arrays import PolicyArrays
 from episafe.learning.released_planner import planner_of, variant_label
 from episafe.learning.replanning import Every, Replanning
 from episafe.learning.several_planner import SeveralPlanner
+from episafe.learning.weighted_planner import WeightedPlanner
 from episafe.problems.policy import MixturePolicy, Policy, as_policy
 from episafe.problems.sampled_problem import AnyTask, known_slacks
 from episafe.storage.state_reader import Saved, State, under
@@ -82,7 +83,8 @@ class OPSE(Agent):
         if certifier is None:
             certifier = strongest(task) if recommended else Model()
         self.constants, self.search, self.variant = constants, search, variant
-        planner = planner_of(variant) if task.num_constraints == 1 else SeveralPlanner
+        several = SeveralPlanner if task.is_listed else WeightedPlanner
+        planner = planner_of(variant) if task.num_constraints == 1 else several
         self.learner = planner(task, constants, pessimistic=True, search=search)
         if isinstance(num_safe_episodes, bool) or not isinstance(num_safe_episodes, int) or num_safe_episodes < 0:
             raise ValueError(f"num_safe_episodes must be a whole number >= 0, got {num_safe_episodes!r}")
@@ -91,6 +93,11 @@ class OPSE(Agent):
             raise TypeError(f"certifier must be one such as es.certify.Observation(delta=0.05), got {certifier!r}")
         self.certifier: Certifier = certifier
         self.certificate: Any = certifier.begin(task)
+        if self.certificate is None and planner is WeightedPlanner:
+            raise TypeError(
+                "with several constraints the planner's own check needs listed states: give a certifier, such as "
+                "es.certify.Observation(delta=0.05), or list the states (episafe.problems.rules.listed, es.LinearCMDP)"
+            )
         if self.certificate is None and constants.only_proposes:
             raise ValueError(
                 "Constants.proposing() has C_u = 0, so that its own check proves nothing: give it a certifier, such as "

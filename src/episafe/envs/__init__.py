@@ -46,8 +46,8 @@ def make(name: str, seed: int = 0, variant: Variant = "released", **options: Any
     """The environment `name`, drawn with `seed`.
 
     Args:
-        name: "tabular", "streaming" or "linear", the paper's; "inventory", "battery", "cloud" or "shop"; "media", "ring",
-            "jobs", "rover", "box", "cliff", "riverswim", "dirichlet", "queue" or "stepmix", of other papers.
+        name: "tabular", "streaming" or "linear", the paper's; "inventory", "battery", "cloud" or "shop"; "media",
+            "ring", "jobs", "rover", "box", "cliff", "riverswim", "dirichlet", "queue" or "stepmix", of other papers.
         seed: of this draw; the same seed gives the same problem. Of those of other papers only "dirichlet"
             and "stepmix" are drawn; the others are what they are.
         variant: "released" follows the code behind the published figures, "text" the words of the paper; others than

@@ -51,7 +51,9 @@ class Shop(Rules):
             (range(self.max_hunters + 1), poisson(self.mean_hunters, self.max_hunters)),
         ]
 
-    def move(self, h: int, state: State, action: int, luck: tuple[Any, ...]) -> tuple[State, float, tuple[float, float]]:
+    def move(
+        self, h: int, state: State, action: int, luck: tuple[Any, ...]
+    ) -> tuple[State, float, tuple[float, float]]:
         """Fill up, sell yesterday's goods first, throw away what is left of them."""
         (old,), (demand, hunters) = state, luck
         level, discount = self.levels[action // 2], action % 2 == 1

@@ -2,17 +2,17 @@
 
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from episafe.checks import as_count, as_flag, as_slack, require_takes
+from episafe.checks import as_count, as_flag, require_takes
 from episafe.errors import InvalidProblem
 from episafe.gym.autoreset import sub_environments
-from episafe.gym.signal_limits import Limit, check_time_limit, read_limit, scale_end, scale_limit
+from episafe.gym.signal_limits import ONE_NAME, Limit, check_time_limit, read_limits, scale_end, scale_limit
 from episafe.gym.spaces import Actions, refuse_unreadable
 from episafe.gym.step_reader import Range, Reading, read_info, read_reset, read_step
 from episafe.problems.episodic_task import ENDED, START
@@ -25,8 +25,9 @@ from episafe.types import Move
 if TYPE_CHECKING:
     from episafe.gym.vector import VectorGymCMDP
 
-# an episode: its states (H+1), its actions (H), the reward and utility seen at each step, NaN if told, and its trace
-Played = tuple[list[Any], list[int], list[tuple[float, float]], Any]
+# an episode: its states (H+1), its actions (H), the reward and the utility of each constraint seen at each step, NaN if
+# told, and its trace
+Played = tuple[list[Any], list[int], list[tuple[float, ...]], Any]
 REMEMBERED = 10_000  # rows of policies whose running sums are kept
 NO_SUMS: tuple[Any, list[float]] = None, []
 STARTS_COMPARED = 8  # resets with different seeds, to see whether the start is fixed
@@ -38,25 +39,29 @@ def from_gymnasium(
     features: Any,
     horizon: int,
     safe_policy: Any,
-    slack: float | None,
-    threshold: float | None = None,
-    cost_limit: float | None = None,
+    slack: Any,
+    threshold: Any = None,
+    cost_limit: Any = None,
     reward_range: tuple[float, float] = (0.0, 1.0),
-    utility_range: tuple[float, float] | None = None,
-    cost_range: tuple[float, float] | None = None,
+    utility_range: Any = None,
+    cost_range: Any = None,
     random_start: bool = False,
     reward: Signal | None = None,
-    utility: Signal | None = None,
+    utility: Any = None,
     time_homogeneous: bool = False,
     move: Move | None = None,
     norm_bound: float | None = None,
-    least_total: float | None = None,
-    episode_cost_max: float | None = None,
+    least_total: Any = None,
+    episode_cost_max: Any = None,
 ) -> "GymCMDP | VectorGymCMDP":
     """Turn a Gymnasium environment with finite actions into a problem.
 
     Give `threshold` if the environment reports `info["utility"]`, and `cost_limit` if it reports `info["cost"]` or
     returns six values with the cost third. Exactly one of the signals must be there at every step.
+
+    With several constraints both are mappings by name: `threshold={"service": 12.6}`, `cost_limit={"waste": 4}`,
+    `slack={"service": 0.3, "waste": 1}`, and the environment reports `info["utility"]` and `info["cost"]` as mappings
+    that have these names. Ranges and worst totals may be mappings too, or one for all; `utility` is one of functions.
 
     Args:
         env: the environment; its own time limit, where it has one, must be the horizon. A vector environment plays N
@@ -101,11 +106,22 @@ def from_gymnasium(
     H = as_count("horizon", horizon)
     check_time_limit(env, H)
     worst = {"least_total": least_total, "episode_cost_max": episode_cost_max}
-    limit = read_limit(threshold, cost_limit, as_slack(slack), reward_range, utility_range, cost_range, **worst)
+    limits = read_limits(threshold, cost_limit, slack, reward_range, utility_range, cost_range, **worst)
     shared = as_flag("time_homogeneous", time_homogeneous)
     kind = VectorGymCMDP if hasattr(env, "num_envs") else GymCMDP
-    told, random = (reward, utility), as_flag("random_start", random_start)
-    return kind(env, features, H, safe_policy, limit, random, told, shared, move, norm_bound)
+    if kind is VectorGymCMDP and ONE_NAME not in limits:
+        raise InvalidProblem("a vector environment has one limit here: play one environment at a time for several")
+    told, random = (reward, _functions(utility, limits)), as_flag("random_start", random_start)
+    return kind(env, features, H, safe_policy, limits, random, told, shared, move, norm_bound)
+
+
+def _functions(utility: Any, limits: Mapping[str, Limit]) -> tuple[Signal | None, ...]:
+    """What tells the utility of each constraint; None where it is learned."""
+    if ONE_NAME in limits or utility is None:
+        return (utility,) * len(limits)
+    if not isinstance(utility, Mapping) or set(utility) != set(limits):
+        raise InvalidProblem(f"utility must be a mapping with a function for each of {', '.join(limits)}, or None")
+    return tuple(utility[name] for name in limits)
 
 
 class LiveCMDP(ABC):
@@ -128,9 +144,9 @@ class LiveCMDP(ABC):
         features: Any,
         horizon: int,
         safe_policy: Any,
-        limit: Limit,
+        limits: Mapping[str, Limit],
         random_start: bool,
-        told: tuple[Signal | None, Signal | None],
+        told: tuple[Signal | None, tuple[Signal | None, ...]],
         time_homogeneous: bool,
         move: Move | None = None,
         norm_bound: float | None = None,
@@ -138,26 +154,35 @@ class LiveCMDP(ABC):
         self.env, self._H, self._random_start = env, horizon, random_start
         action_space, observation_space = self._spaces()
         refuse_unreadable(observation_space)
-        kept, _, scales, worst = limit
-        known, outside = (told[0] is not None, told[1] is not None), (ENDED, START) if random_start else (ENDED,)
-        self._reading = Reading(observation_space, Actions(action_space), scales, known, outside)
+        (reward_scale, _), *_ = (limit[2] for limit in limits.values())
+        scales = (reward_scale, *(limit[2][1] for limit in limits.values()))
+        known, outside = (told[0] is not None, told[1][0] is not None), (ENDED, START) if random_start else (ENDED,)
+        names = tuple(name for name in limits if name != ONE_NAME)
+        self._reading = Reading(observation_space, Actions(action_space), scales, known, outside, names)
         self._seed: int | None = None
         self._sums: dict[int, tuple[Any, list[float]]] = {}  # of sealed rows, by their identity
         self._first = self._fixed_start()
         self._h, self._episode = horizon, 0
         A, steps_before = self._reading.actions.count, int(random_start)
-        threshold, slack, least_total = scale_limit(limit, horizon)
         wide, dim, cell = describe_states(features, self._first, A, observation_space, outside)
         self.task = SampledTask(
             horizon=horizon + steps_before,
             num_actions=A,
             dim=dim,
             initial_state=START if random_start else self._first,
-            constraint=Constraint(_later(told[1], steps_before), threshold, slack, least_total=least_total),
+            constraint=[
+                Constraint(
+                    _later(function, steps_before),
+                    *scale_limit(limit, horizon)[:2],
+                    name,
+                    scale_limit(limit, horizon)[2],
+                )
+                for (name, limit), function in zip(limits.items(), told[1], strict=True)
+            ],
             safe_policy=FunctionPolicy(_inside(safe_policy, steps_before, A), A),
             feature_function=wide,
             reward_function=_later(told[0], steps_before),
-            outside=dict(zip(outside, (scale_end(scales), (0.0, 0.0)), strict=False)),
+            outside=dict(zip(outside, (scale_end(scales), (0.0,) * len(scales)), strict=False)),
             cell_function=cell,
             time_homogeneous=time_homogeneous,
             reading=self._reading,
@@ -167,16 +192,28 @@ class LiveCMDP(ABC):
         self.ended, self.after_the_end = ENDED, self.task.outside[ENDED]
         self.task.described(steps_before, self._first)
         self.task.safe_policy.probabilities(steps_before, self._first)
-        self.origin: dict[str, str | int | float] = _origin(env, kept, scales) | {"random_start": int(random_start)}
-        self.origin |= {} if worst is None else {"worst_total": worst}
+        self.origin: dict[str, str | int | float] = _origin(env, limits) | {"random_start": int(random_start)}
 
     def __repr__(self) -> str:
         task, origin = self.task, self.origin
         states = "one-hot states" if task.one_hot else f"{task.dim} features"
         sizes = f"{self._H} steps, {task.num_actions} actions, {states}"
         several = f", {self.num_envs} at a time" if self.is_vector else ""
-        limit = f"limit {origin['limit']:g} on the {origin['signal']}"
-        return f"{type(self).__name__}({origin['env']}, {sizes}, {limit}{several})"
+        ends = [f"_{name}" for name in self._reading.names] or [""]
+        limits = ", ".join(
+            f"limit {origin[f'limit{e}']:g} on the {origin[f'signal{e}']}{e.replace('_', ' ')}" for e in ends
+        )
+        return f"{type(self).__name__}({origin['env']}, {sizes}, {limits}{several})"
+
+    def of_constraint(self, c: int) -> Self:
+        """The same problem as if constraint c were the only one, to be looked at and not to be played."""
+        twin, reading = copy(self), self._reading
+        end = f"_{reading.names[c]}" if reading.names else ""
+        twin.task = self.task.of_constraint(c)
+        twin._reading = replace(reading, scales=(reading.scales[0], reading.scales[1 + c]), names=())
+        twin.after_the_end = (self.after_the_end[0], self.after_the_end[1 + c])
+        twin.origin = self.origin | {name: self.origin[f"{name}{end}"] for name in ("limit", "signal")}
+        return twin
 
     @property
     def scale(self) -> Range:
@@ -272,8 +309,8 @@ class LiveCMDP(ABC):
         if self._h >= self._H:
             raise InvalidProblem(f"the episode of {self._H} steps is over: call reset()")
 
-    def _followed(self, returned: Any, place: str) -> tuple[Any, float, float]:
-        """The state after a step, `ENDED` if the episode is over, and reward and utility in [0, 1]."""
+    def _followed(self, returned: Any, place: str) -> tuple[Any, ...]:
+        """The state after a step, `ENDED` if the episode is over, and reward and utilities in [0, 1]."""
         observation, reward, signal, terminated, truncated = read_step(returned, self._reading.signal, place)
         if truncated and not terminated and self._h < self._H:
             raise InvalidProblem(
@@ -301,13 +338,16 @@ class GymCMDP(LiveCMDP):
             return START
         return state
 
-    def step(self, action: int) -> tuple[Any, float, float]:
-        """The next state, and reward and utility of this step in [0, 1]; NaN for what the task tells."""
+    def step(self, action: int) -> tuple[Any, ...]:
+        """The next state, and reward and utility of this step in [0, 1]; NaN for what the task tells.
+
+        With several constraints there is a utility for each, in their order.
+        """
         self._refuse_after_the_end()
         self._h += 1
         self._chance = None
         if self._h == 0:
-            return self._waiting, 0.0, 0.0
+            return self._waiting, *self.task.outside[START]
         if self._ended:
             return ENDED, *self.after_the_end
         reading = self._reading
@@ -334,10 +374,11 @@ class GymCMDP(LiveCMDP):
             states, actions, seen, chances = [state], [], [], []
             for h in range(self.task.horizon):
                 action = draw(probabilities(h, state), uniform())
-                state, reward, utility = step(action)
+                followed = step(action)
+                state = followed[0]
                 states.append(state)
                 actions.append(action)
-                seen.append((reward, utility))
+                seen.append(followed[1:])
                 chances.append(self._chance)
             yield states, actions, seen, self._trace(states, chances)
 
@@ -370,12 +411,15 @@ def _later(function: Signal | None, steps_before: int) -> Signal | None:
     return None if function is None else lambda h, state: function(h - steps_before, state)
 
 
-def _origin(env: Any, kept: float, scales: tuple[Range, Range]) -> dict[str, str | int | float]:
+def _origin(env: Any, limits: Mapping[str, Limit]) -> dict[str, str | int | float]:
+    """Environment, ranges and limits as plain values; of several limits each with its name at the end."""
     one = (*sub_environments(env), env)[0]
     spec = getattr(env, "spec", None) or getattr(one, "spec", None)
-    return {
-        "env": getattr(spec, "id", None) or type(one).__name__,
-        "signal": scales[1].name,
-        "limit": kept,
-        **{f"{scale.name}_{end}": getattr(scale, end) for scale in scales for end in ("low", "high")},
-    }
+    said: dict[str, str | int | float] = {"env": getattr(spec, "id", None) or type(one).__name__}
+    for name, (kept, _, scales, worst) in limits.items():
+        end = name if name == ONE_NAME else f"_{name}"
+        said |= {f"signal{end}": scales[1].name, f"limit{end}": kept}
+        said |= {f"reward_{side}": getattr(scales[0], side) for side in ("low", "high")}
+        said |= {f"{scales[1].name}_{side}{end}": getattr(scales[1], side) for side in ("low", "high")}
+        said |= {} if worst is None else {f"worst_total{end}": worst}
+    return said

@@ -1,16 +1,19 @@
 """The limits of a live problem: what is kept of which signal, raw and scaled to [0, 1], and its own time limit."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from episafe.checks import TOLERANCE, as_number
+from episafe.checks import TOLERANCE, as_number, as_slack
 from episafe.errors import Infeasible, InvalidProblem
 from episafe.gym.autoreset import sub_environments
 from episafe.gym.step_reader import LIMIT, OTHER, Range, read_range
 
 Pair = tuple[float, float]
+ONE_NAME = ""  # of a limit on the one signal, which is no mapping
 # what is kept in raw units, the threshold or the cost limit; the slack; the ranges of reward and signal; and the worst
 # total of an episode, the least utility or the largest cost, None where nobody states it
 Limit = tuple[float, float | None, tuple[Range, Range], float | None]
+LEAST = {"utility": "least_total", "cost": "episode_cost_max"}
 
 
 def scale_limit(limit: Limit, horizon: int) -> tuple[float, float | None, float]:
@@ -52,8 +55,8 @@ def raw_total(total: float, scale: Range, horizon: int) -> float:
     return horizon * scale.low + share * (scale.high - scale.low)
 
 
-def scale_end(scales: tuple[Range, Range]) -> tuple[float, float]:
-    """Reward and utility a step in the absorbing state: raw zeros, scaled."""
+def scale_end(scales: tuple[Range, ...]) -> tuple[float, ...]:
+    """Reward and utilities a step in the absorbing state: raw zeros, scaled."""
     found = []
     for name, low, high in scales:
         zero = (0.0 - low) / (high - low)
@@ -63,7 +66,64 @@ def scale_end(scales: tuple[Range, Range]) -> tuple[float, float]:
                 "widen it"
             )
         found.append(1.0 - zero if name == "cost" else zero)
-    return found[0], found[1]
+    return tuple(found)
+
+
+def read_limits(
+    threshold: Any,
+    cost_limit: Any,
+    slack: Any,
+    reward_range: Pair,
+    utility_range: Any,
+    cost_range: Any,
+    least_total: Any = None,
+    episode_cost_max: Any = None,
+) -> dict[str, Limit]:
+    """The limits from what a user gives: one, by no name, or by the names of mappings, thresholds before cost limits.
+
+    With mappings, ranges and worst totals are mappings too, or one for all of their kind.
+    """
+    mapped = [value for value in (threshold, cost_limit) if isinstance(value, Mapping)]
+    if not mapped:
+        worst = least_total, episode_cost_max
+        one = read_limit(threshold, cost_limit, as_slack(slack), reward_range, utility_range, cost_range, *worst)
+        return {ONE_NAME: one}
+    given = {
+        "utility": (threshold, utility_range, least_total),
+        "cost": (cost_limit, cost_range, episode_cost_max),
+    }
+    limits: dict[str, Limit] = {}
+    for signal, (kept, ranges, worst) in given.items():
+        if kept is not None and not isinstance(kept, Mapping):
+            raise InvalidProblem(f"{LIMIT[signal]} is {kept!r} beside limits by name: give {{name: limit}}")
+        for name, limit in (kept or {}).items():
+            if not isinstance(name, str) or not name or name in limits:
+                raise InvalidProblem(f"the limit {name!r} must have a name of its own, a word: rename one")
+            args = {"utility": (limit, None), "cost": (None, limit)}[signal]
+            scale, least = _of(ranges, name, f"{signal}_range"), _of(worst, name, LEAST[signal])
+            ranged = (scale, None) if signal == "utility" else (None, scale)
+            told = (least, None) if signal == "utility" else (None, least)
+            own = as_slack(_of(slack, name, "slack"))
+            limits[name] = read_limit(*args, own, reward_range, *ranged, *told)
+    _refuse_strangers(limits, slack=slack, utility_range=utility_range, cost_range=cost_range,
+                      least_total=least_total, episode_cost_max=episode_cost_max)  # fmt: skip
+    return limits
+
+
+def _of(given: Any, name: str, what: str) -> Any:
+    """What is given for a name; None where nothing is. A slack is never one for all."""
+    if isinstance(given, Mapping):
+        return given.get(name)
+    if what == "slack" and given is not None:
+        raise InvalidProblem(f"slack is {given!r}, and limits have names: give {{name: slack}}, None where not known")
+    return given
+
+
+def _refuse_strangers(limits: Mapping[str, Limit], **given: Any) -> None:
+    for what, values in given.items():
+        for name in values if isinstance(values, Mapping) else ():
+            if name not in limits:
+                raise InvalidProblem(f"{what} has {name!r}, and no limit has that name: there are {', '.join(limits)}")
 
 
 def read_limit(

@@ -3,7 +3,7 @@
 Observations are states, actions go by number, signals lie in [0, 1].
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from episafe.gym.spaces import Actions, as_state, is_finite, quick_test
 
 OTHER = {"utility": "cost", "cost": "utility"}
 LIMIT = {"utility": "threshold", "cost": "cost_limit"}
+NAMED = "named"  # signals that are mappings, by the names of constraints
 FLAGS = (bool, np.bool_)
 REMEMBERED = 1_000  # states read last, which are not looked at again when they are reported
 
@@ -52,21 +53,25 @@ class Reading:
     Attributes:
         space: the observation space.
         actions: the finite actions, numbered.
-        scales: the raw ranges of the reward, and of the utility or the cost.
+        scales: the raw ranges of the reward, and of the utility or the cost, of each constraint.
         told: whether reward and utility are told by functions, so that raw ones are not read.
         outside: states of the task that are no observations.
+        names: of the constraints, where signals are mappings by name; none where there is one signal.
     """
 
     space: Any
     actions: Actions
-    scales: tuple[Range, Range]
+    scales: tuple[Range, ...]
     told: tuple[bool, bool]
     outside: tuple[Hashable, ...] = ()
+    names: tuple[str, ...] = ()
 
     @cached_property
     def signal(self) -> str | None:
-        """The constraint signal to be read, "utility" or "cost"; None if a function tells it."""
-        return None if self.told[1] else self.scales[1].name
+        """The constraint signal to be read, "utility" or "cost", or "named" ones; None if a function tells it."""
+        if self.told[1]:
+            return None
+        return NAMED if self.names else self.scales[1].name
 
     @cached_property
     def _passes(self) -> Callable[[Any], bool]:
@@ -82,7 +87,7 @@ class Reading:
 
         That is so for five values of the very types that are asked for, where nothing is told and all is in range.
         """
-        if type(returned) is not tuple or len(returned) != 5 or self.told[0] or self.told[1]:
+        if type(returned) is not tuple or len(returned) != 5 or self.told[0] or self.told[1] or self.names:
             return None
         observation, raw, terminated, truncated, info = returned
         if terminated is not False or truncated is not False or type(info) is not dict or type(raw) is not float:
@@ -134,13 +139,29 @@ class Reading:
                     "the environment gives them; their type counts too"
                 )
 
-    def values(self, raw_reward: Any, raw_signal: Any, place: str) -> tuple[float, float]:
-        """Reward and utility in [0, 1], utility = 1 − cost; NaN for what is told."""
-        reward = np.nan if self.told[0] else self.scales[0].unit(raw_reward, place)
+    def values(self, raw_reward: Any, raw_signal: Any, place: str) -> tuple[float, ...]:
+        """Reward and the utility of each constraint in [0, 1], utility = 1 − cost; NaN for what is told."""
+        reward, signals = np.nan if self.told[0] else self.scales[0].unit(raw_reward, place), self.scales[1:]
         if self.signal is None:
-            return reward, np.nan
-        unit = self.scales[1].unit(raw_signal, place)
-        return reward, (1.0 - unit if self.signal == "cost" else unit)
+            return (reward, *[np.nan] * len(signals))
+        raw = self._by_name(raw_signal, place) if self.names else [raw_signal]
+        of = [f"of {name} " for name in self.names] or [""]
+        units = [one.unit(value, f"{whose}{place}") for one, value, whose in zip(signals, raw, of, strict=True)]
+        return reward, *(1.0 - unit if one.name == "cost" else unit for one, unit in zip(signals, units, strict=True))
+
+    def _by_name(self, info: dict[str, Any], place: str) -> list[Any]:
+        """The raw signal of each constraint, from the mappings info["utility"] and info["cost"]."""
+        found = []
+        for scale, name in zip(self.scales[1:], self.names, strict=True):
+            told = info.get(scale.name)
+            if not isinstance(told, Mapping) or name not in told:
+                has = ", ".join(map(repr, told)) if isinstance(told, Mapping) else _shown(told)
+                raise InvalidProblem(
+                    f'info["{scale.name}"] {place} has no {name!r}: report a mapping with every name that has a limit, '
+                    f"at every step, 0 included; it has {has or 'nothing'}"
+                )
+            found.append(told[name])
+        return found
 
 
 def read_range(name: str, value: Any) -> Range:
@@ -168,7 +189,8 @@ def read_reset(returned: Any) -> Any:
 def read_step(returned: Any, signal: str | None, place: str) -> tuple[Any, Any, Any, bool, bool]:
     """Observation, raw reward, raw constraint signal, terminated and truncated, of the five or six values of `step`.
 
-    `signal` is "utility" or "cost", None if it is told by a function; then None is returned for it.
+    `signal` is "utility" or "cost", None if it is told by a function; then None is returned for it. Of "named" ones it
+    is the infos themselves, which have them all.
     """
     size = len(returned) if isinstance(returned, tuple) else 0
     if size not in (5, 6):
@@ -184,7 +206,9 @@ def read_step(returned: Any, signal: str | None, place: str) -> tuple[Any, Any, 
         name, flag = ("truncated", truncated) if isinstance(terminated, FLAGS) else ("terminated", terminated)
         raise InvalidProblem(f"{name} {place} must be True or False, got {flag!r}: convert it with bool()")
     found = None
-    if signal is not None:
+    if signal == NAMED:
+        found = info
+    elif signal is not None:
         found = _third(returned[2], info, signal, place) if size == 6 else _in_info(info, signal, place)
     return returned[0], returned[1], found, bool(terminated), bool(truncated)
 

@@ -49,11 +49,6 @@ class SeveralPlanner(SoftmaxPlanner):
     def __init__(
         self, task: AnyTask, constants: Constants, *, pessimistic: bool, search: LamSearch = Bisection()
     ) -> None:
-        if not task.is_listed:
-            raise TypeError(
-                "with several constraints the planner needs listed states: list them (episafe.problems.rules.listed, "
-                "es.LinearCMDP), or give the candidates yourself with es.Rollout"
-            )
         if not pessimistic or search != Bisection():
             raise ValueError("with several constraints there is OPSE's own search only: leave out search=…")
         if constants.level == "theorem":
@@ -61,6 +56,7 @@ class SeveralPlanner(SoftmaxPlanner):
                 "Constants.theory is derived for one constraint: with several use a certifier, such as "
                 "es.certify.Observation(delta=0.05) with Constants.proposing()"
             )
+        assert task.is_listed
         super().__init__(task, constants, pessimistic=True, search=search)
         self._table: Array = np.zeros(task.reward.shape)
 

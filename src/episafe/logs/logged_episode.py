@@ -10,7 +10,7 @@ from episafe.types import Episode
 
 
 def whole(
-    task: AnyTask, states: list[Any], actions: list[int], seen: Sequence[list[float] | None], ended: bool, place: str
+    task: AnyTask, states: list[Any], actions: list[int], seen: Sequence[list[Any] | None], ended: bool, place: str
 ) -> Episode:
     """The steps of the environment, T + 1 states and T actions, as H of the task; refused if some are missing.
 
@@ -26,8 +26,10 @@ def whole(
     before, after = [START] * (task.horizon - H), [ENDED] * (H - T)
     if absorbing:
         states = [*states[:-1], ENDED]
+    m = task.num_constraints
+    columns = {state: (told[0], told[1] if m == 1 else list(told[1:])) for state, told in task.outside.items()}
     signals = [
-        None if values is None else [task.outside[o][g] for o in before] + values + [task.outside[o][g] for o in after]
+        None if values is None else [columns[o][g] for o in before] + values + [columns[o][g] for o in after]
         for g, values in enumerate(seen)
     ]
     padded = [0] * len(before) + actions + [0] * len(after)

@@ -74,17 +74,27 @@ def _action(action: Any, reading: Reading | None, place: str) -> int:
     return reading.actions.number(action)
 
 
-def _signals(episode: Any, reading: Reading) -> list[list[float] | None]:
+def _at(values: Any, t: int) -> Any:
+    """A signal at a step, or a mapping of several."""
+    return {name: column[t] for name, column in values.items()} if isinstance(values, dict) else values[t]
+
+
+def _signals(episode: Any, reading: Reading) -> list[list[Any] | None]:
     """Rewards and utilities in [0, 1]; None for what the task tells."""
     T, infos = len(episode.rewards), episode.infos or {}
     named = {name: infos[name] for name in ("utility", "cost") if name in infos}
     for name, values in named.items():
-        if len(values) not in (T, T + 1):
-            raise InvalidProblem(f'infos["{name}"] has {len(values)} entries for {T} steps: record one for each step')
+        for column in values.values() if isinstance(values, dict) else (values,):
+            if len(column) not in (T, T + 1):
+                raise InvalidProblem(
+                    f'infos["{name}"] has {len(column)} entries for {T} steps: record one for each step'
+                )
     seen = []
     for t in range(T):
-        info = {name: values[t - T] for name, values in named.items()}  # counted from the end: reset may have one too
+        info = {name: _at(values, t - T) for name, values in named.items()}  # from the end: reset may have one too
         step, place = (None, episode.rewards[t], False, False, info), f"at step {t}"
         _, reward, signal, *_ = read_step(step, reading.signal, place)
         seen.append(reading.values(reward, signal, place))
-    return [None if told else [one[g] for one in seen] for g, told in enumerate(reading.told)]
+    rewards: list[Any] = [one[0] for one in seen]
+    utilities: list[Any] = [one[1] if len(one) == 2 else list(one[1:]) for one in seen]
+    return [None if reading.told[0] else rewards, None if reading.told[1] else utilities]

@@ -8,6 +8,7 @@ Columns, one row a step, in any order; rows of an episode may be apart:
     action         0..A−1
     next_state     the state after the step, or next_state_0, …; read at the last step and compared at the others
     reward, utility   in [0, 1], where the task does not tell them; may be left out
+    utility_NAME   in place of utility where there are several constraints, one column for each by its name
     terminated     1 at the step with which an episode ended early, so that it has no further rows; may be left out
     chance         what chance brought in this step, of an exogenous problem: a number or a word, empty where it was not
                    seen; or chance_0, chance_1, … where it is several, as of `Rules`; may be left out
@@ -35,7 +36,7 @@ from episafe.types import Episode
 
 NEEDED = ("episode", "step", "action")
 READ = re.compile(
-    r"episode|step|action|reward|utility|terminated|(next_)?state(_\d+)?|chance(_\d+)?"
+    r"episode|step|action|reward|utility(_.+)?|terminated|(next_)?state(_\d+)?|chance(_\d+)?"
 )  # other columns are skipped
 MOST_VALUES = 100_000_000  # of a log, which is in memory as a whole before anything is learned
 VALUES_FREELY, VALUES_A_BYTE = 1_000_000, 64  # of a Parquet file: more for its size are not believed
@@ -63,7 +64,7 @@ def _episodes(path: Path, columns: list[str], rows: Iterator[Row], task: AnyTask
         if name not in columns:
             raise DamagedFile(f"{path} has no column {name!r}: add it; there are {', '.join(map(str, columns))}")
     state, following = _axes(path, columns, "state"), _axes(path, columns, "next_state")
-    signals = [name if name in columns else None for name in ("reward", "utility")]
+    signals = [["reward"] if "reward" in columns else None, _utilities(path, columns, task)]
     chance = _chance_axes(path, columns) if task.is_exogenous else []
     for label, steps in _by_episode(path, rows, task.horizon).items():
         place = f"{path}, episode {label}"
@@ -80,10 +81,27 @@ def _episodes(path: Path, columns: list[str], rows: Iterator[Row], task: AnyTask
                 raise DamagedFile(
                     f"{place}, step {h}: next_state {after[h]!r} is not the state {states[h + 1]!r} of step {h + 1}"
                 )
-        values = [None if name is None else [_number(row, name, place) for row in steps] for name in signals]
+        values = [None if names is None else [_numbers(row, names, place) for row in steps] for names in signals]
         actions = [_whole(row, "action", place) for row in steps]
         made = whole(task, [*states, after[-1]], actions, values, ended[-1], place)
         yield replace(made, trace=_trace(steps, chance, states[0], steps_of(task))) if chance else made
+
+
+def _utilities(path: Path, columns: list[str], task: AnyTask) -> list[str] | None:
+    """The columns of the utilities: one, one for each constraint by its name, or none."""
+    if task.num_constraints == 1:
+        return ["utility"] if "utility" in columns else None
+    wanted = [f"utility_{name}" for name in task.constraint_names]
+    missing = [name for name in wanted if name not in columns]
+    if len(missing) not in (0, len(wanted)):
+        raise DamagedFile(f"{path} has no column {missing[0]!r}, and has others of them: write one for each constraint")
+    return None if missing else wanted
+
+
+def _numbers(row: Row, names: list[str], place: str) -> Any:
+    """The number of one column, or a list of those of several."""
+    found = [_number(row, name, place) for name in names]
+    return found[0] if len(found) == 1 else found
 
 
 def _by_episode(path: Path, rows: Iterator[Row], horizon: int) -> dict[Any, list[Row]]:

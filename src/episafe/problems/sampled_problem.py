@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -25,7 +25,7 @@ from episafe.problems.episodic_task import EpisodicTask, Outside
 from episafe.problems.episodic_task import Signal as Told
 from episafe.problems.policy import Policy, as_policy
 from episafe.problems.short_repr import short_repr, task_facts
-from episafe.problems.task import Task, as_constraints, constraints_of
+from episafe.problems.task import Constraint, Task, as_constraints, constraints_of
 from episafe.storage.json_values import keys_as_bytes
 from episafe.types import Array, Episode, Move, amount
 
@@ -204,6 +204,20 @@ class SampledTask(EpisodicTask):
         """A policy, or a function (h, state) ↦ π (A,) as one."""
         found: Policy = given if hasattr(given, "probabilities") else FunctionPolicy(given, self.num_actions)
         return found
+
+    def weighted(self, weights: Array) -> "SampledTask":
+        """The same task with one constraint, on the weighted sum of all utilities; `weights` (m,) sum to 1."""
+        utilities, told = [one.utility for one in self.constraints], "utility" not in self.unknown
+        slacks = [one.slack for one in self.constraints]
+        one = Constraint(
+            (lambda h, state: sum(v * np.asarray(u(h, state)) for v, u in zip(weights, utilities, strict=True)))
+            if told
+            else None,
+            float(weights @ np.array([one.threshold for one in self.constraints])),
+            None if None in slacks else float(weights @ np.array(slacks)),
+        )
+        outside = {state: (told[0], float(weights @ np.array(told[1:]))) for state, told in self.outside.items()}
+        return replace(self, constraint=one, outside=outside, move=None)
 
     def least_norm(self) -> float:
         """0: the features of states that nobody lists say nothing of the whole."""

@@ -38,7 +38,8 @@ def play_some(problem: LiveCMDP, policies: Sequence[Policy], rng: np.random.Gene
 def _as_episode(task: SampledTask, played: Played) -> Episode:
     """An episode with rewards and utilities as the task tells them, else as they were seen."""
     states, actions, seen, trace = played[0], played[1], np.array(played[2]), played[3]
-    for g, (name, told) in enumerate((("reward", task.reward_at), ("utility", task.utility_at))):
+    utilities = seen[:, 1] if task.num_constraints == 1 else seen[:, 1:]
+    for name, column, told in (("reward", seen[:, 0], task.reward_at), ("utility", utilities, task.utility_at)):
         if name not in task.unknown:
-            seen[:, g] = [told(h, states[h])[action] for h, action in enumerate(actions)]
-    return Episode(states, actions, seen[:, 0], seen[:, 1], trace=trace)
+            column[:] = [told(h, states[h])[action] for h, action in enumerate(actions)]
+    return Episode(states, actions, seen[:, 0], utilities, trace=trace)

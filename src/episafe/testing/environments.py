@@ -12,7 +12,7 @@ from episafe.stats import mean_interval
 from episafe.testing.assertions import require, require_no_path, require_same_arrays, require_same_records
 from episafe.testing.check_fixtures import EpisodeGround, incumbent_of
 from episafe.testing.check_runner import Check, checks_of, run_all, selected
-from episafe.types import Array
+from episafe.types import Array, amounts, shown
 
 TOLERANCE = 1e-9
 NUM_EPISODES = 300  # that the incumbent is played for
@@ -58,7 +58,9 @@ def check_signals_are_in_range(problem: Any) -> None:
         for h, state in _places(problem):
             row = np.asarray(getattr(problem.task, f"{name}_at")(h, state))
             known = row[~np.isnan(row)]
-            right = row.shape == (problem.task.num_actions,) and (np.abs(known - 0.5) <= 0.5 + TOLERANCE).all()
+            each = () if name == "reward" or problem.task.num_constraints == 1 else (problem.task.num_constraints,)
+            shape = (problem.task.num_actions, *each)
+            right = row.shape == shape and (np.abs(known - 0.5) <= 0.5 + TOLERANCE).all()
             require(right, f"the {name} of step {h} at {state!r} is {row}: rescale it to [0, 1], one for each action")
 
 
@@ -87,17 +89,18 @@ def check_features_are_linear(problem: Any) -> None:
 
 def check_incumbent_is_safe(problem: Any) -> None:
     """The incumbent has utility ≥ b + ξ: exactly, or by an interval that wrongs a safe one once in 1000 times."""
-    task = problem.task
-    told = task.threshold + (task.slack or 0.0)
+    task, told = problem.task, amounts(problem.task.stated_utility)
     if hasattr(problem, "P"):
         utility = problem.evaluate(task.safe_policy)[1]
-        require(utility >= told - TOLERANCE, f"the incumbent has utility {utility:.6g}, and b + slack is {told:.6g}: "
-                "lower one of them, or give a safer incumbent")  # fmt: skip
+        require((amounts(utility) >= told - TOLERANCE).all(), f"the incumbent has utility {shown(utility)}, and b + "
+                f"slack is {shown(told)}: lower one of them, or give a safer incumbent")  # fmt: skip
         return
     record = es.run(problem, es.Fixed(task, "incumbent"), NUM_EPISODES, seed=1)
-    upper = task.horizon * mean_interval(record.utility_totals / task.horizon, 2 * FALSE_ALARM)[1]
-    require(upper >= told, f"the incumbent has utility {upper:.6g} at most by {NUM_EPISODES} episodes, and b + slack "
-            f"is {told:.6g}: measure it with es.measure_slack")  # fmt: skip
+    totals = np.asarray(record.utility_totals).reshape(NUM_EPISODES, -1) / task.horizon
+    for c, wanted in enumerate(told.tolist()):
+        upper = task.horizon * mean_interval(totals[:, c], 2 * FALSE_ALARM / len(told))[1]
+        require(upper >= wanted, f"the incumbent has utility {upper:.6g} at most by {NUM_EPISODES} episodes, and b + "
+                f"slack is {wanted:.6g}: measure it with es.measure_slack")  # fmt: skip
 
 
 def check_optimum_is_the_best_safe_value(problem: Any) -> None:
@@ -107,8 +110,10 @@ def check_optimum_is_the_best_safe_value(problem: Any) -> None:
     best, incumbent = problem.optimal_value(), problem.evaluate(problem.task.safe_policy)[0]
     require(best >= incumbent - TOLERANCE, f"the optimum {best:.9g} is below the incumbent's reward {incumbent:.9g}")
     reward, utility = problem.evaluate(problem.optimal_policy())
-    attained = abs(reward - best) <= 1e-6 and utility >= problem.task.threshold - 1e-6
-    require(attained, f"the optimal policy has reward {reward:.9g}, utility {utility:.9g}; the optimum is {best:.9g}")
+    attained = abs(reward - best) <= 1e-6 and np.all(utility >= problem.task.limits - 1e-6)
+    require(
+        attained, f"the optimal policy has reward {reward:.9g}, utility {shown(utility)}; the optimum is {best:.9g}"
+    )
     require(abs(problem.optimal_value("lp") - best) <= 1e-5, "the linear program finds another optimum: report this")
 
 
@@ -153,6 +158,6 @@ def _places(problem: Any) -> Iterator[tuple[int, Any]]:
 
 def _arrays(problem: Any) -> dict[str, Any]:
     task = problem.task
-    names = ("reward", "utility", "phi", "initial_state", "threshold", "slack", "time_homogeneous")
+    names = ("reward", "utilities", "phi", "initial_state", "limits", "stated_utility", "time_homogeneous")
     told = {name: np.array(getattr(task, name)) for name in names if getattr(task, name) is not None}
     return {**told, "P": problem.P, "safe_policy": task.safe_policy.table(), "origin": np.array(str(problem.origin))}

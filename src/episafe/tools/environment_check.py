@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -72,21 +72,35 @@ def check(problem: LiveCMDP, num_episodes: int = 200, seed: int = 0, confirmed: 
     except ValueError as error:
         return [*findings, Finding("episodes", "error", str(error))]
     findings.append(Finding("episodes", "ok", f"{num_episodes} of the incumbent, {steps_of(problem.task)} steps each"))
-    findings.append(_ends(problem, episodes, "early-end" in confirmed))
-    looks: list[Callable[[LiveCMDP, list[Episode]], Finding]] = [
-        _start,
-        _features,
-        _repeats,
-        _incumbent,
-        _trials,
-        _forecast,
-    ]
-    if problem.task.time_homogeneous:
-        looks.append(_steps_alike)
-    findings += [look(problem, episodes) for look in looks]
+    several = list(_by_constraint(problem, episodes))
+    findings += _named(problem, [_ends(one, own, "early-end" in confirmed) for one, own in several])
+    looks: list[Callable[[LiveCMDP, list[Episode]], Finding]] = [_start, _features, _repeats]
+    looks += [_steps_alike] if problem.task.time_homogeneous else []
+    findings += [look(*several[0]) for look in looks[:3]]
+    for look in (_incumbent, _trials, _forecast):
+        findings += _named(problem, [look(one, own) for one, own in several])
+    findings += [look(*several[0]) for look in looks[3:]]
     if problem.is_vector:
         findings += [_copies(problem, episodes), _alike(problem, episodes)]
-    return findings + [_told(problem, name, rng) for name in problem.told]
+    told = problem.told if len(several) == 1 else ()
+    return findings + [_told(problem, name, rng) for name in told]
+
+
+def _by_constraint(problem: LiveCMDP, episodes: list[Episode]) -> Iterator[tuple[LiveCMDP, list[Episode]]]:
+    """The problem and its episodes as if each constraint were the only one; as they are where there is one."""
+    if problem.task.num_constraints == 1:
+        yield problem, episodes
+        return
+    for c in range(problem.task.num_constraints):
+        yield problem.of_constraint(c), [replace(episode, utilities=episode.utilities[:, c]) for episode in episodes]
+
+
+def _named(problem: LiveCMDP, findings: list[Finding]) -> list[Finding]:
+    """Findings of one kind, each with the name of its constraint where there are several."""
+    if len(findings) == 1:
+        return findings
+    names = problem.task.constraint_names
+    return [replace(one, what=f"{one.what}, {name}") for one, name in zip(findings, names, strict=True)]
 
 
 def _gymnasium(problem: LiveCMDP) -> Finding:

@@ -1,0 +1,168 @@
+"""Live environments and logs with several constraints: signals by name, limits by name."""
+
+import json
+
+import numpy as np
+import pytest
+
+import episafe as es
+from episafe.envs.shop import Shop
+
+gymnasium = pytest.importorskip("gymnasium")
+from episafe.envs.gymnasium import CMDPEnv, RulesEnv  # noqa: E402
+from episafe.testing import check_environment  # noqa: E402
+from episafe.tools.environment_check import check  # noqa: E402
+
+
+class Kiosk(gymnasium.Env):
+    """Three steps; action 1 earns 1, serves half and wastes 2 units, action 0 earns nothing, serves all, wastes 1."""
+
+    observation_space, action_space = gymnasium.spaces.Discrete(2), gymnasium.spaces.Discrete(2)
+    drop = ""  # a name that is not reported
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.h = 0
+        return 0, {}
+
+    def step(self, action):
+        self.h += 1
+        cost = {"waste": 1.0 + action, "noise": float(self.np_random.random())}
+        cost.pop(self.drop, None)
+        info = {"utility": {"service": 1 - action / 2}, "cost": cost}
+        return int(self.np_random.integers(2)), float(action), False, self.h == 3, info
+
+
+def kiosk(env=None, **given):
+    told = {
+        "features": es.features.OneHot(), "horizon": 3, "safe_policy": lambda h, s: np.array([0.9, 0.1]),
+        "threshold": {"service": 2.0}, "cost_limit": {"waste": 4.5}, "cost_range": {"waste": (0, 3)},
+        "slack": {"service": 0.8, "waste": 1.0},
+    }  # fmt: skip
+    return es.from_gymnasium(env or Kiosk(), **told | given)
+
+
+def test_limits_are_scaled_and_called_by_their_names():
+    problem = kiosk()
+    service, waste = problem.task.constraints
+    assert (service.name, service.threshold, service.slack) == ("service", 2.0, 0.8)
+    assert (waste.name, waste.threshold) == ("waste", 3 - 4.5 / 3) and waste.slack == pytest.approx(1 / 3)
+    assert "limit 2 on the utility service" in repr(problem) and "limit 4.5 on the cost waste" in repr(problem)
+    assert problem.origin["limit_waste"] == 4.5 and problem.origin["cost_high_waste"] == 3
+
+
+def test_an_episode_has_a_column_for_each():
+    problem = kiosk()
+    episode = es.play(problem, problem.task.safe_policy, np.random.default_rng(0))
+    assert episode.utilities.shape == (3, 2)
+    expected = [[1 - a / 2, 1 - (1 + a) / 3] for a in episode.actions]
+    np.testing.assert_allclose(episode.utilities, expected)
+
+
+def test_it_is_learned_on_and_kept(tmp_path):
+    problem = kiosk()
+    agent = es.OPSE(problem.task, es.Constants.proposing(), certifier=es.certify.Observation(0.05))
+    record = es.run(problem, agent, 150, folder=tmp_path / "run")
+    again = es.OPSE(problem.task, es.Constants.proposing(), certifier=es.certify.Observation(0.05))
+    assert record.utility_totals.shape == (150, 2) and "search" in record.sources
+    assert record.constraint_names == ("service", "waste")
+    audited = es.audit(tmp_path / "run", agent=again)
+    assert audited.is_whole and audited.recomputed == 150
+
+
+def test_only_a_certifier_takes_states_that_are_not_listed():
+    with pytest.raises(TypeError, match="needs listed states: give a certifier"):
+        es.OPSE(kiosk().task, es.Constants.paper("tabular"))
+
+
+def test_told_utilities_are_a_mapping():
+    told = {"service": lambda h, s: np.array([1, 0.5]), "waste": lambda h, s: np.array([2, 1]) / 3}
+    problem = kiosk(utility=told)
+    episode = es.play(problem, problem.task.safe_policy, np.random.default_rng(0))
+    np.testing.assert_allclose(episode.utilities, [[1 - a / 2, 1 - (1 + a) / 3] for a in episode.actions])
+    agent = es.OPSE(problem.task, es.Constants.proposing(), certifier=es.certify.Observation(0.05))
+    es.run(problem, agent, 70)
+    with pytest.raises(es.InvalidProblem, match="a function for each of service, waste"):
+        kiosk(utility=told["service"])
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"slack": 0.8}, r"give \{name: slack\}"),
+        ({"slack": {"sevrice": 1}}, "slack has 'sevrice', and no limit has that name: there are service, waste"),
+        ({"threshold": 2.0}, "beside limits by name"),
+        ({"cost_limit": {"service": 1.0}}, "a name of its own"),
+        ({"cost_range": {"waste": (1, 0)}}, "lowest < highest"),
+    ],
+)
+def test_limits_that_make_no_sense_are_refused(given, says):
+    with pytest.raises(es.InvalidProblem, match=says):
+        kiosk(**given)
+
+
+def test_a_signal_that_is_missing_is_named():
+    env = Kiosk()
+    env.drop = "waste"
+    problem = kiosk(env)
+    with pytest.raises(es.InvalidProblem, match=r"""info\["cost"\] at step 1 .* has no 'waste'.*it has 'noise'"""):
+        es.play(problem, problem.task.safe_policy, np.random.default_rng(0))
+
+
+def test_check_says_each_by_its_name():
+    found = {one.what: one for one in check(kiosk(), num_episodes=60)}
+    assert found["incumbent, service"].verdict in ("ok", "warning") and "incumbent, waste" in found
+    assert "trials, waste" in found and not any(one.verdict == "error" for one in found.values())
+    false = {one.what: one for one in check(kiosk(threshold={"service": 2.95}, slack={"service": 0.04}), 60)}
+    assert false["incumbent, service"].verdict == "error" and false["incumbent, waste"].verdict != "error"
+
+
+def test_our_own_environments_report_by_name():
+    cmdp, rules = CMDPEnv(es.make("shop")), RulesEnv(Shop())
+    for env in (cmdp, rules):
+        env.reset(seed=0)
+        assert set(env.step(0)[4]["utility"]) == {"service", "waste"}
+
+
+def test_the_shop_is_a_problem_like_any_other():
+    problem = es.make("shop", 3)
+    assert problem.task.is_exogenous and problem.task.constraint_names == ("service", "waste")
+    assert (problem._optimum.multipliers > 0.1).all()  # both limits bind
+    assert len(check_environment(problem)) == 10
+
+
+def test_the_shop_by_hand():
+    shop = Shop()
+    # four of yesterday, filled up to six, three customers, two hunters, discounted: all old sold or hunted, 2 left
+    (left,), reward, (served, thrift) = shop.move(0, (4,), 5, (3, 2))
+    assert (left, served, thrift) == (2, 1.0, 1.0)
+    assert reward == pytest.approx((0.4 * 3 + 0.4 * 1 - 0.6 * 2 + 3.6) / (6 + 3.6))
+    (left,), _, (served, thrift) = shop.move(0, (4,), 0, (1, 3))  # not discounted: hunters stay away
+    assert (left, served, thrift) == (0, 1.0, 1 - 3 / 6)
+
+
+def test_a_log_has_a_column_for_each(tmp_path):
+    problem = kiosk()
+    lines = ["episode,step,state,action,next_state,reward,utility_service,utility_waste"]
+    for e in range(4):
+        lines += [f"{e},{h},0,0,0,0.0,1.0,0.66" for h in range(3)]
+    path = tmp_path / "log.csv"
+    path.write_text("\n".join(lines) + "\n")
+    agent = es.OPSE(problem.task, es.Constants.proposing(), certifier=es.certify.Observation(0.05))
+    assert es.learn_log(agent, path) == 4
+    path.write_text("\n".join(lines).replace("utility_waste", "thrift") + "\n")
+    with pytest.raises(es.DamagedFile, match="no column 'utility_waste', and has others"):
+        es.learn_log(agent, path)
+
+
+def test_a_chance_is_kept_beside_what_is_there():
+    env = es.chance(RulesEnv(Shop()), cost=lambda h, s, a, w: max(w[0] - 4, 0), total_cost_at_most=6, keep=True)
+    problem = es.from_gymnasium(
+        env, features=es.features.OneHot(), horizon=14, threshold={"service": 13.0, "waste": 13.0},
+        cost_limit=env.cost_limit, episode_cost_max=env.episode_cost_max,
+        slack={"service": 0.1, "waste": 0.1, "chance": 0.01},
+        safe_policy=lambda h, state: Shop().incumbent(h, state[0]),
+    )  # fmt: skip
+    assert problem.task.constraint_names == ("service", "waste", "chance")
+    episode = es.play(problem, problem.task.safe_policy, np.random.default_rng(0))
+    assert episode.utilities.shape == (14, 3) and json.dumps(problem.origin)
