@@ -12,7 +12,7 @@ import pytest
 
 import episafe
 
-REAL = ("inventory", "battery", "cloud", "continuous")
+REAL = ("inventory", "battery", "cloud", "continuous", "limits")
 PAGES = ("README.md", "CONTRIBUTING.md", "docs/bandits.md", "docs/loop.md", "docs/examples/README.md")
 ROOT = Path(__file__).parent.parent
 MOVED = ("__main__", "runs.checkpoint")  # the second warns that it has moved

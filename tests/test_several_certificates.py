@@ -8,10 +8,17 @@ import episafe as es
 import oracles
 from conftest import constants
 from episafe.deployment.explanation import explain
+from episafe.kernels.extended_value_iteration import Box
 from episafe.kernels.mixing import admits_all
 from episafe.kernels.mixture_weights import best_weights, mixture_bound
 from episafe.kernels.model_arrays import Scales
 from episafe.kernels.several_pass import several_pass
+from episafe.learning.dope_problem import (
+    markov_table,
+    optimistic_pessimistic,
+    optimistic_pessimistic_of_several,
+    signal_values,
+)
 from episafe.learning.several_planner import hopeful_policy, model_tables
 from episafe.runs.loop import plain_loop
 from episafe.runs.run import Simulation
@@ -251,3 +258,60 @@ def test_what_voids_one_constraint_voids_all_and_nothing_can_be_promoted():
     with pytest.raises(ValueError, match="cannot be promoted"):
         session.promote(proved, "it was good")
     assert session.deploy(rng).plan.source == "safe" and session.status().promoted == "incumbent"
+
+
+def test_fresh_data_keeps_every_constraint_and_goes_on_from_its_state():
+    cmdp = es.make("tabular", 4, num_constraints=2)
+    agent = es.OPSE(cmdp.task, es.Constants.proposing(), certifier=es.certify.FreshData(0.05))
+    record = es.run(cmdp, agent, 4_000, seed=4)
+    assert record.violating().sum() == 0 and (record.utility_bounds <= record.utility_values + 1e-9).all()
+    assert record.reward_values[-1] > record.reward_values[0]
+    assert agent.bounds()["incumbent"].shape == (2,)
+    again = es.OPSE(cmdp.task, es.Constants.proposing(), certifier=es.certify.FreshData(0.05))
+    again.restore(agent.state())
+    first, second = (es.run(cmdp, one, 1_000, seed=5) for one in (agent, again))
+    np.testing.assert_array_equal(first.utility_values, second.utility_values)
+
+
+def test_fresh_data_pays_for_every_constraint():
+    """δ' is that of one constraint, divided by their number."""
+    terms = []
+    for m in (1, 2):
+        certificate = es.certify.FreshData(0.05).begin(es.make("tabular", 7, num_constraints=m).task)
+        certificate.num_epochs = 1
+        terms.append(certificate._log_term())
+    assert terms[1] - terms[0] == pytest.approx(np.log(2))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_dope_with_several_constraints_solves_its_problem(seed):
+    """In a box of one kernel it is the exact optimum; and with a box, each constraint is checked."""
+    cmdp = es.make("tabular", seed, num_constraints=2)
+    task, box = cmdp.task, Box(cmdp.P, cmdp.P, np.zeros(cmdp.task.reward.shape))
+    bound, parts, _ = optimistic_pessimistic_of_several(
+        task.reward, task.utilities, box, np.array(task.limits), task.initial_state
+    )
+    policy = markov_table(box, parts, task.initial_state)
+    assert cmdp.evaluate(policy)[0] == pytest.approx(cmdp.optimal_value(), abs=1e-7)
+    assert (bound >= task.limits).all() and len(parts) <= 6
+    np.testing.assert_allclose(cmdp.evaluate(policy)[1], bound, atol=1e-9)
+
+
+def test_dope_with_several_constraints_runs():
+    cmdp = es.make("tabular", 1, num_constraints=2)
+    record = es.run(cmdp, es.DOPE(cmdp.task, es.Constants.paper("tabular", "dope"), es.Doubling(0.7)), 300)
+    assert record.utility_bounds.shape == (300, 2) and set(record.sources) <= {"safe", "search"}
+
+
+def test_dope_with_the_same_constraint_twice_solves_the_problem_of_one():
+    cmdp = es.make("tabular", 2)
+    task, agent = cmdp.task, es.DOPE(cmdp.task, es.Constants.paper("tabular", "dope"))
+    es.run(cmdp, agent, 300)
+    box = agent.learner.box(agent.radius)
+    reward, utility = task.reward + 0.01 * box.bonus, task.utility - 0.01 * box.bonus
+    one = optimistic_pessimistic(reward, utility, box, task.threshold, task.initial_state)
+    limits, both = np.full(2, task.threshold), np.stack([utility, utility])
+    bound, parts, lams = optimistic_pessimistic_of_several(reward, both, box, limits, task.initial_state)
+    most = sum(share * signal_values(reward[None], box, pair, task.initial_state)[0] for share, pair in parts)
+    assert most == pytest.approx(one[0], abs=1e-7) and (bound >= task.threshold).all()
+    assert lams.sum() == pytest.approx(one[3], abs=1e-4)

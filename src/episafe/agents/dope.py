@@ -4,15 +4,17 @@ import math
 from typing import ClassVar
 
 from episafe.agents.base import Agent
-from episafe.kernels.mixing import admits
+from episafe.errors import Infeasible
+from episafe.kernels.extended_value_iteration import Box
+from episafe.kernels.mixing import admits, admits_all
 from episafe.learning.constants import Constants
-from episafe.learning.dope_problem import markov_table, optimistic_pessimistic
+from episafe.learning.dope_problem import markov_table, optimistic_pessimistic, optimistic_pessimistic_of_several
 from episafe.learning.replanning import Every, Replanning
 from episafe.learning.transition_counts import Radius, TransitionCounts
 from episafe.problems.policy import TablePolicy
 from episafe.problems.sampled_problem import known_slack
 from episafe.problems.task import Task
-from episafe.types import Plan
+from episafe.types import Array, Plan, amounts
 
 
 class DOPE(Agent):
@@ -72,11 +74,25 @@ class DOPE(Agent):
             return self._incumbent(f"one of the first {self.num_safe_episodes} episodes")
         task, box = self.task, self.learner.box(self.radius)
         reward = task.reward + self.constants.C_r * box.bonus
+        if task.num_constraints > 1:
+            return self._propose_of_several(reward, task.utilities - self.constants.C_u * box.bonus, box)
         utility = task.utility - self.constants.C_u * box.bonus
         _, bound, parts, lam = optimistic_pessimistic(reward, utility, box, task.threshold, task.initial_state)
         if not admits(bound, task.threshold):
             return self._incumbent("the optimistic-pessimistic problem is infeasible", bound)
         return Plan(TablePolicy(markov_table(box, parts, task.initial_state)), "search", lam, bound, self.level)
+
+    def _propose_of_several(self, reward: Array, utilities: Array, box: Box) -> Plan:
+        """The same with several constraints, whose optimum mixes up to m + 1 pairs."""
+        task, limits = self.task, amounts(self.task.limits)
+        try:
+            bound, parts, lams = optimistic_pessimistic_of_several(reward, utilities, box, limits, task.initial_state)
+        except Infeasible:
+            return self._incumbent("the optimistic-pessimistic problem is infeasible")
+        if not admits_all(bound, limits):
+            return self._incumbent("the optimistic-pessimistic problem is infeasible", bound)
+        table = markov_table(box, parts, task.initial_state)
+        return Plan(TablePolicy(table), "search", float(lams.sum()), bound, self.level)
 
     def settings(self) -> dict[str, str | int | float]:
         """Agent, replanning rule, level, C_r, C_u, the radius and the incumbent's first episodes."""

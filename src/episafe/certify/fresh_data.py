@@ -19,14 +19,14 @@ from episafe.certify.base import INCUMBENT, Deployment, Outcome
 from episafe.checks import TOLERANCE, as_probability
 from episafe.errors import InvalidEpisode
 from episafe.kernels.confidence_sequence import BETS, lower_bounds
-from episafe.kernels.mixing import admits, nudged_until
+from episafe.kernels.mixing import admits_all, nudged_until
 from episafe.learning.planner import Aim, Proposal
 from episafe.learning.policy_arrays import PolicyArrays, saved_distributions
 from episafe.problems.policy import Policy, TablePolicy
-from episafe.problems.sampled_problem import AnyTask, known_slack, linear_norm_bound
+from episafe.problems.sampled_problem import AnyTask, known_slacks, linear_norm_bound
 from episafe.problems.task import Task
 from episafe.storage.state_reader import Saved, State, under
-from episafe.types import Array, IntArray, Level
+from episafe.types import Amount, Array, IntArray, Level, amount, amounts, every_constraint
 
 FIRST_EPOCH, EPOCH_GROWTH = 500, 1.5  # episodes; fixed in advance, as the proof needs
 STEPS = (1.0, 0.7, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05, 0.0)  # how far candidates go towards the proposal, boldest first
@@ -89,17 +89,25 @@ class FreshDataCertificate:
     def __init__(self, task: Task, delta: float) -> None:
         self.task, self.delta = task, delta
         self.certified: Array = task.safe_policy.table()
-        self.bound = task.threshold + known_slack(task)
+        self._each = (
+            [task] if task.num_constraints == 1 else [task.of_constraint(c) for c in range(task.num_constraints)]
+        )
+        self.bound: Amount = self._known
         self.lam = math.nan
         self.num_epochs = 0
         self.num_certified = 0
-        self._candidates: dict[str, tuple[Policy, float]] = {}  # of somebody else, and what is proved of each
+        self._candidates: dict[str, tuple[Policy, Amount]] = {}  # of somebody else, and what is proved of each
         self._proposal: Proposal | None = None
         self._deployed: Deployment | None = None
         self._length = self._num_seen = 0
         self._transitions: list[tuple[int, int, int] | None] = []  # of the epoch's episodes, in their order
         self._awaited: dict[int, int] = {}  # deployments without a report: which of the epoch's episodes they are
         self._void = False  # whether a report will never come, so that the epoch certifies nothing
+
+    @property
+    def _known(self) -> Amount:
+        """What the incumbent is known to have, b + ξ."""
+        return self.task.limits + amount(known_slacks(self.task))
 
     def is_due(self) -> bool:
         """Whether the epoch is over, so that something else may be deployed."""
@@ -111,7 +119,8 @@ class FreshDataCertificate:
 
     def aim(self) -> Aim:
         """b + (ξ/2)(n₁/n_e)^{1/2}, n_e the length of the epoch that follows."""
-        return Aim(self.task.threshold + known_slack(self.task) / 2 * math.sqrt(EPOCH_GROWTH**-self.num_epochs))
+        half = amount(known_slacks(self.task)) / 2
+        return Aim(self.task.limits + half * math.sqrt(EPOCH_GROWTH**-self.num_epochs))
 
     def consider(self, proposal: Proposal) -> None:
         """End the epoch, certify what its data allow, and begin the next one with this proposal."""
@@ -126,11 +135,11 @@ class FreshDataCertificate:
 
     def add(self, candidate: Policy) -> None:
         """Let a policy of somebody else be a proposal, from the next epoch on."""
-        self._candidates[candidate.name] = candidate, 0.0
+        self._candidates[candidate.name] = candidate, every_constraint(0.0, self.task.num_constraints)
 
     def _next_candidate(self) -> Proposal | None:
         """The candidate whose turn it is; None where it is the planner's, or all are certified."""
-        waiting = [policy for policy, bound in self._candidates.values() if bound < self.task.threshold]
+        waiting = [policy for policy, bound in self._candidates.values() if np.any(bound < self.task.limits)]
         turn, planners = divmod(self.num_epochs - 1, 2)
         return None if planners or not waiting else Proposal(waiting[turn % len(waiting)], math.nan, math.nan)
 
@@ -149,8 +158,8 @@ class FreshDataCertificate:
             )
         if states[0] != task.initial_state:
             raise InvalidEpisode(f"states[0] is {states[0]}, but FreshData is for the fixed start {task.initial_state}")
-        told = sum(float(task.utility_at(h, states[h])[action]) for h, action in enumerate(actions.tolist()))
-        if not abs(utility - told) <= TOLERANCE * task.horizon:
+        told = sum(task.utility_at(h, states[h])[action] for h, action in enumerate(actions.tolist()))
+        if not np.all(np.abs(utility - told) <= TOLERANCE * task.horizon):
             raise InvalidEpisode(
                 f"the utilities sum to {utility}, and to {told} by the task: FreshData needs a known utility; else use "
                 f"Observation"
@@ -167,9 +176,9 @@ class FreshDataCertificate:
         """An epoch without all of its episodes certifies nothing: which are missing may depend on their outcomes."""
         self._void = self._void or deployment in self._awaited
 
-    def bounds(self) -> dict[str, float]:
+    def bounds(self) -> dict[str, Amount]:
         """What is proved of the incumbent, of what was certified in its place, and of each candidate."""
-        known = self.task.threshold + known_slack(self.task)
+        known = self._known
         proved = {name: bound for name, (_, bound) in self._candidates.items()}
         return {INCUMBENT: known} | ({"certified": self.bound} if self.num_certified else {}) | proved
 
@@ -206,6 +215,7 @@ class FreshDataCertificate:
         """The certified policy, the epoch and its data."""
         proposal, deployed = self._proposal, self._deployed
         rows = [(-1, -1, -1) if row is None else row for row in self._transitions]
+        nothing = every_constraint(math.nan, self.task.num_constraints)
         own = {
             "certified": self.certified,
             "bound": self.bound,
@@ -214,10 +224,14 @@ class FreshDataCertificate:
             "num_certified": self.num_certified,
             "proposal": policies.number(None if proposal is None else proposal.policy),
             "candidates": np.array([policies.number(one) for one, _ in self._candidates.values()], dtype=np.int64),
-            "candidate_bounds": np.array([bound for _, bound in self._candidates.values()]),
+            "candidate_bounds": np.array([bound for _, bound in self._candidates.values()]).reshape(
+                len(self._candidates), *np.shape(self.bound)
+            ),
             "promised": np.array([math.nan, math.nan] if proposal is None else [proposal.lam, proposal.reward]),
             "deployed": policies.number(None if deployed is None else deployed.policy),
-            "deployed_bounds": np.array([math.nan] * 2 if deployed is None else [deployed.lam, deployed.utility_bound]),
+            "deployed_bounds": np.append(
+                *((math.nan, nothing) if deployed is None else (deployed.lam, deployed.utility_bound))
+            ),
             "num_episodes": len(rows),
             "transitions": np.array(rows, dtype=np.int64).reshape(-1, 3),
             "awaited": np.array(list(self._awaited.items()), dtype=np.int64).reshape(-1, 2),
@@ -229,11 +243,13 @@ class FreshDataCertificate:
     def restore(self, saved: Saved, policies: Sequence[Policy]) -> None:
         """Fill a new certificate with what `state` said."""
         self.certified = saved_distributions(saved, "certified", self.certified.shape)
-        self.bound, self.lam = saved.number("bound"), saved.number("lam", nan=True)
+        m = self.task.num_constraints
+        self.bound = saved.number("bound") if m == 1 else saved.numbers("bound", (m,)).copy()
+        self.lam = saved.number("lam", nan=True)
         self.num_epochs, self.num_certified = saved.whole("num_epochs"), saved.whole("num_certified")
         proposed, deployed = (saved.whole(name, -1, len(policies)) for name in ("proposal", "deployed"))
         lam, reward = saved.numbers("promised", (2,), nan=True).tolist()
-        deployed_lam, bound = saved.numbers("deployed_bounds", (2,), nan=True).tolist()
+        deployed_lam, *bound = saved.numbers("deployed_bounds", (1 + m,), nan=True).tolist()
         self._length, self._void = saved.whole("length"), bool(saved.flags("void", ()))
         self._restore_candidates(saved, policies)
         self._restore_epoch(saved)
@@ -242,13 +258,14 @@ class FreshDataCertificate:
             saved.refuse("proposal", f"does not fit an epoch of {self._length} episodes")
         if begun:
             self._proposal = Proposal(policies[proposed], lam, reward)
-            self._deployed = Deployment(policies[deployed], "search", deployed_lam, bound)
+            self._deployed = Deployment(policies[deployed], "search", deployed_lam, amount(bound))
 
     def _restore_candidates(self, saved: Saved, policies: Sequence[Policy]) -> None:
         rows = saved.wholes("candidates", (None,), 0, len(policies)).tolist()
-        bounds = saved.numbers("candidate_bounds", (len(rows),), least=0).tolist()
+        several = () if self.task.num_constraints == 1 else (self.task.num_constraints,)
+        bounds = saved.numbers("candidate_bounds", (len(rows), *several), least=0)
         for i, bound in zip(rows, bounds, strict=True):
-            self._candidates[policies[i].name] = policies[i], bound
+            self._candidates[policies[i].name] = policies[i], amount(np.atleast_1d(bound))
 
     def _restore_epoch(self, saved: Saved) -> None:
         task = self.task
@@ -267,34 +284,36 @@ class FreshDataCertificate:
     def _certify(self, proposal: Proposal) -> None:
         rows = np.array(self._transitions, dtype=np.int64).reshape(-1, 3)
         folds = [rows[h :: self._num_folds()] for h in range(self._num_folds())]
-        needed = self.task.threshold * (1 - LEAST_DEVIATION) ** -self.task.horizon
+        needed = self.task.limits * (1 - LEAST_DEVIATION) ** -self.task.horizon
         log_term = self._log_term()
         for step in STEPS:
             candidate = (1 - step) * self.certified + step * proposal.policy.table()
-            bound = pessimistic_utility(self.task, candidate, folds, log_term)
+            bound = amount([pessimistic_utility(one, candidate, folds, log_term) for one in self._each])
             if step == 1 and proposal.policy.name in self._candidates:
                 self._note(proposal.policy.name, bound)
-            if step > 0 and bound >= needed:
+            if step > 0 and np.all(bound >= needed):
                 self.certified, self.bound, self.lam = candidate, bound, proposal.lam
                 self.num_certified += 1
                 return
             if step == 0:
-                self.bound = max(self.bound, bound)
+                self.bound = amount(np.maximum(amounts(self.bound), amounts(bound)))
 
-    def _note(self, name: str, bound: float) -> None:
+    def _note(self, name: str, bound: Amount) -> None:
         """A candidate itself, and no step towards it, was bounded."""
         policy, before = self._candidates[name]
-        self._candidates[name] = policy, max(before, bound)
+        self._candidates[name] = policy, amount(np.maximum(amounts(before), amounts(bound)))
 
     def _log_term(self) -> float:
-        """ln(1/δ') with δ' = δ_e / (evaluations · bounds · bets)."""
+        """ln(1/δ') with δ' = δ_e / (evaluations · constraints · bounds · bets)."""
         e = self.num_epochs
         bets = len(BETS) if self.task.phi is None else 1
-        return math.log(e * (e + 1) * len(STEPS) * num_bounds(self.task) * bets / self.delta)
+        evaluations = len(STEPS) * self.task.num_constraints
+        return math.log(e * (e + 1) * evaluations * num_bounds(self.task) * bets / self.delta)
 
     def _deviating(self, proposal: Proposal) -> Deployment:
-        b, H = self.task.threshold, self.task.horizon
-        kept = nudged_until(lambda kept: admits(kept**H * self.bound, b), (max(b, 0.0) / self.bound) ** (1 / H))
+        b, H = self.task.limits, self.task.horizon
+        least = float(np.max(np.maximum(amounts(b), 0.0) / amounts(self.bound))) ** (1 / H)
+        kept = nudged_until(lambda kept: admits_all(kept**H * self.bound, b), least)
         table = kept * self.certified + (1 - kept) * proposal.policy.table()
         return Deployment(TablePolicy(table), "search", self.lam, kept**H * self.bound)
 

@@ -1,11 +1,17 @@
 """DOPE's problem: the best policy and the best kernel of a confidence box, under a constraint on the utility."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from episafe.kernels.extended_value_iteration import Box, Greedy, extended_greedy, extended_occupancy
-from episafe.problems.dual_search import Mixture, Parts, Point, best_mixture
+from episafe.kernels.mixing import admits_all, nudged_until
+from episafe.problems.cutting_planes import best_mixture_of_several
+from episafe.problems.dual_search import Mixture, Point, best_mixture
 from episafe.problems.occupancies import markov_policy
 from episafe.types import Array
+
+Pairs = Sequence[tuple[float, Greedy]]  # of a policy and a kernel, each with its share
 
 
 def optimistic_pessimistic(
@@ -24,7 +30,49 @@ def optimistic_pessimistic(
     return best_mixture(best, threshold)
 
 
-def markov_table(box: Box, parts: Parts[Greedy], initial_state: int) -> Array:
+def optimistic_pessimistic_of_several(
+    reward: Array, utilities: Array, box: Box, thresholds: Array, initial_state: int
+) -> tuple[Array, Pairs, Array]:
+    """The same under m constraints: utilities (m, H, S, A), thresholds b (m,); at most m + 1 pairs.
+
+    Returns V^u of the mixture (m,), its pairs (π, P') with their shares, and the multipliers (m,).
+
+    Raises:
+        Infeasible: no mixture of pairs keeps every constraint.
+    """
+    signals = np.concatenate([reward[None], utilities])
+
+    def best(weights: Array) -> tuple[Array, Greedy]:
+        sought = np.tensordot(weights, signals, axes=1)
+        actions, order, _ = extended_greedy(sought, sought, box.lower, box.upper, 1.0, 0.0)
+        return signal_values(signals, box, (actions, order), initial_state), (actions, order)
+
+    def utilities_of(parts: Pairs) -> Array:
+        each = [share * signal_values(signals[1:], box, pair, initial_state) for share, pair in parts]
+        mixed: Array = np.add.reduce(each)
+        return mixed
+
+    names = [f"constraint {c}" for c in range(len(thresholds))]
+    found = best_mixture_of_several(best, thresholds, names)
+    kept, safest = utilities_of(found.parts), utilities_of(found.safest)
+
+    def towards_safest(share: float) -> Array:
+        return (1 - share) * kept + share * safest
+
+    share = nudged_until(lambda share: share >= 1.0 or admits_all(towards_safest(share), thresholds), 0.0)
+    parts = [((1 - share) * w, pair) for w, pair in found.parts] + [(share * w, pair) for w, pair in found.safest]
+    return towards_safest(share), parts, found.multipliers
+
+
+def signal_values(signals: Array, box: Box, pair: Greedy, initial_state: int) -> Array:
+    """V of each signal (n, H, S, A) under a pair (π, P')."""
+    steps, states = np.indices(signals.shape[1:3])
+    reached = extended_occupancy(box.lower, box.upper, *pair, initial_state)
+    values: Array = (signals[:, steps, states, pair[0]] * reached).sum(axis=(1, 2))
+    return values
+
+
+def markov_table(box: Box, parts: Pairs, initial_state: int) -> Array:
     """π_h(a|s) = Σ_{s'} z_h(s,a,s') / Σ_{a,s'} z_h(s,a,s') of the mixed occupancy z; uniform where that is 0/0."""
     H, S, A = box.bonus.shape
     mass, (steps, states) = np.zeros((H, S, A)), np.indices((H, S))

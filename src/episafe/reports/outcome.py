@@ -1,8 +1,9 @@
 """One picture for one problem: what the incumbent, the learner and the optimum earn, and what must be kept."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -23,17 +24,17 @@ class Outcome:
     Attributes:
         title: what the problem is.
         records: the runs.
-        incumbents: reward and utility of the incumbent, one pair a run.
+        incumbents: reward and utility of the incumbent, one pair a run; the utility is (m,) of several constraints.
         optima: reward of the optimum, or of the best policy known, one a run; None where none is known.
-        kept: what the utility is, for its axis, e.g. "demand served".
+        kept: what the utility is, for its axis, e.g. "demand served"; a tuple with one for each constraint.
         best: what the optima are: "optimum", or "best known".
     """
 
     title: str
     records: Sequence[Record]
-    incumbents: Sequence[tuple[float, float]]
+    incumbents: Sequence[tuple[float, Any]]
     optima: Sequence[float] | None
-    kept: str
+    kept: str | tuple[str, ...]
     best: str = "optimum"
 
     def shares(self, rewards: Array, run: int) -> Array:
@@ -41,20 +42,43 @@ class Outcome:
         found: Array = (rewards - self.incumbents[run][0]) / self.span(run)
         return found
 
+    def by_constraint(self) -> list["Outcome"]:
+        """The same as if each constraint were the only one."""
+        names = (self.kept,) if isinstance(self.kept, str) else self.kept
+        return [
+            replace(
+                self,
+                records=[record.of_constraint(c) for record in self.records] if len(names) > 1 else self.records,
+                incumbents=[(reward, float(np.atleast_1d(kept)[c])) for reward, kept in self.incumbents],
+                kept=name,
+            )
+            for c, name in enumerate(names)
+        ]
+
     def span(self, run: int) -> float:
         """The way from incumbent to optimum; the incumbent's reward where no optimum is known."""
         incumbent = self.incumbents[run][0]
         return incumbent if self.optima is None else self.optima[run] - incumbent
 
 
-def draw_outcomes(outcomes: Sequence[Outcome], horizon: int, path: str | Path) -> Path:
-    """A row an outcome: the reward on the left, the utility that must be kept on the right; written as PNG."""
-    drawn = Figure(figsize=(11.5, 3.6 * len(outcomes)), layout="constrained")
-    for row, outcome in zip(drawn.subfigures(len(outcomes), 1, squeeze=False)[:, 0], outcomes, strict=True):
-        left, right = row.subplots(1, 2)
+def draw_outcomes(outcomes: Sequence[Outcome], horizon: int | Sequence[int], path: str | Path) -> Path:
+    """A row an outcome: the reward on the left, then each utility that must be kept; written as PNG.
+
+    `horizon`: the largest utility of an episode, which is 100 %; one for all, or one an outcome.
+    """
+    most = [horizon] * len(outcomes) if isinstance(horizon, int) else horizon
+    panels = 1 + max(len(outcome.by_constraint()) for outcome in outcomes)
+    drawn = Figure(figsize=(5.75 * panels, 3.6 * len(outcomes)), layout="constrained")
+    rows = drawn.subfigures(len(outcomes), 1, squeeze=False)[:, 0]
+    for row, outcome, largest in zip(rows, outcomes, most, strict=True):
+        left, *others = row.subplots(1, panels)
         row.suptitle(outcome.title, fontsize=12, fontweight="bold")
         _draw_rewards(left, outcome)
-        _draw_utilities(right, outcome, horizon)
+        several = outcome.by_constraint()
+        for axes, one in zip(others, several, strict=False):
+            _draw_utilities(axes, one, largest)
+        for axes in others[len(several) :]:
+            axes.set_axis_off()
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     return save(drawn, path)
@@ -88,8 +112,9 @@ def _draw_utilities(axes: Axes, outcome: Outcome, horizon: int) -> None:
     axes.set_ylim(low, high)
     axes.axhspan(low, b, color=RED, alpha=0.12, linewidth=0)
     axes.text(0.5, 0.02, "unsafe", color=RED, transform=axes.transAxes, ha="center", va="bottom", fontsize=10)
+    name = str(outcome.kept)
     what = "every deployed policy" if outcome.records[0].is_exact else "means, 95 % intervals"
-    axes.set_title(f"{outcome.kept[0].upper()}{outcome.kept[1:]}, %: {what}", fontsize=10.5)
+    axes.set_title(f"{name[0].upper()}{name[1:]}, %: {what}", fontsize=10.5)
     _finish(axes)
 
 
