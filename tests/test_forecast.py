@@ -98,4 +98,4 @@ def test_a_problem_is_played_and_preflight_says_it():
     shown = json.loads(CliRunner().invoke(app, ["preflight", "--env", "streaming", "--seed", "4", "--json"]).stdout)
     assert shown["forecast"]["half"] == es.forecast(cmdp).half and len(shown["forecast"]["changes"]) <= 3
     plain = CliRunner().invoke(app, ["preflight", "--env", "streaming"])
-    assert "Forecast for OPSE with certify.Observation: a tenth of the gain after about" in plain.stdout
+    assert "Forecast for es.OPSE(task): a tenth of the gain after about" in plain.stdout

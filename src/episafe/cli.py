@@ -484,7 +484,7 @@ def preflight(
 
     with exit_codes(), progress.working("looking ahead", errors):
         found = before.preflight(LinearCMDP.load(problem) if problem else envs.make(env, seed), episodes, delta)
-    forecast = f"Forecast for OPSE with certify.Observation: {found['forecast']['text']}"
+    forecast = f"Forecast for es.OPSE(task): {found['forecast']['text']}"
     if not as_json:
         console.print(escape(forecast), highlight=False, soft_wrap=True)
     _print(found, as_json, before.tables(found), [f"- {note}" for note in found["notes"]], soft_wrap=True)

@@ -79,7 +79,7 @@ def forecast(
     problem: Any,
     totals: Sequence[float] | Array | None = None,
     delta: float = 0.05,
-    evidence: Evidence = "coin",
+    evidence: Evidence | None = None,
     has_candidate: bool = False,
 ) -> Forecast:
     """About how many episodes it takes until something is gained, and what would shorten that.
@@ -92,7 +92,8 @@ def forecast(
         totals: total utilities of episodes of the incumbent, 20 at least, (n,), or (n, m) of m constraints: from a log.
         delta: as the certifier's.
         evidence: "coin" for `Observation` and `Rollout`, which learn of a candidate when it acts; "hindsight" for
-            `Hindsight`, where every trace judges every candidate.
+            `Hindsight`, where every trace judges every candidate. By default that of `es.OPSE(task)`: the second where
+            the problem is exogenous.
         has_candidate: whether a good candidate is there from the start: one of your own, or one from a log.
 
     Example:
@@ -109,6 +110,7 @@ def forecast(
     columns = columns[:, None] if columns.ndim == 1 else columns
     if columns.ndim != 2 or columns.shape[1] != task.num_constraints:
         raise ValueError(f"totals must have shape (n, {task.num_constraints}), one an episode and constraint")
+    evidence = evidence or ("hindsight" if task.is_exogenous else "coin")
     each = zip(task.constraints, columns.T, strict=True)
     found = [_of_constraint(_situation(one, own, delta, evidence, has_candidate), task) for one, own in each]
     return max(found, key=lambda one: (one.half, one.first))  # the slowest decides
@@ -194,7 +196,7 @@ def _others(at: Situation, task: Any) -> list[tuple[str, Situation]]:
     calm = at.totals.mean() + (at.totals - at.totals.mean()) / 2
     found.append(("half the spread of totals between episodes", replace(at, totals=calm)))
     if at.evidence == "coin":
-        seen = "`move` and traces, if chance is exogenous and seen" if not task.is_exogenous else "Hindsight"
+        seen = "Hindsight" if task.is_exogenous else "`move` and traces, if chance is exogenous and seen"
         found.append((seen, replace(at, evidence="hindsight", proposed=min(at.proposed, PROPOSED["hindsight"]))))
     least = at.least + 0.9 * (min(worst, at.threshold) - at.least)
     if least > at.least + 0.1 * (at.threshold - at.least):

@@ -264,7 +264,7 @@ def _forecast(problem: LiveCMDP, episodes: list[Episode]) -> Finding:
         found = forecast(problem.task, totals)
     except ValueError as error:
         return Finding("forecast", "ok", f"none: {error}")
-    return Finding("forecast", "ok", f"with certify.Observation {found}")
+    return Finding("forecast", "ok", f"with es.OPSE(task) {found}")
 
 
 def _worst_total_advice(problem: LiveCMDP, episodes: list[Episode], share: float) -> str:

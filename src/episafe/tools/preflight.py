@@ -43,7 +43,7 @@ def preflight(cmdp: LinearCMDP, num_episodes: int, delta: float = 0.05) -> dict[
 
 
 def _forecast(cmdp: LinearCMDP, delta: float) -> dict[str, Any]:
-    """When `Observation` may be expected to have gained something, and what would shorten that."""
+    """When the recommended agent may be expected to have gained something, and what would shorten that."""
     found = forecast(cmdp, delta=delta)
     return {**asdict(found), "changes": [one._asdict() for one in found.changes], "text": str(found)}
 
