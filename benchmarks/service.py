@@ -184,7 +184,7 @@ def nonsense_request(luck: random.Random) -> tuple[str, bytes, str]:
     kinds = [
         lambda: bytes(luck.randrange(256) for _ in range(luck.randrange(60))),
         lambda: b"[" * luck.randrange(1, 100_000),
-        lambda: b'{"episode_id": ' + b"9" * luck.randrange(1, 9000) + b"}",
+        lambda: b'{"episode_id": 0.' + b"9" * luck.randrange(1, 9000) + b"}",  # whole numbers are names
         lambda: json.dumps(
             {"deployment": luck.choice([-1, 10**9, "x", None, [], {}]), "episode": luck.choice([1, [], {}, None])}
         ).encode(),

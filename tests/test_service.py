@@ -307,3 +307,12 @@ def test_the_client_in_javascript():
 def test_clients_are_short():
     for name in ("client.py", "client.mjs"):
         assert len((CLIENTS / name).read_text().splitlines()) <= 30
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
+def test_the_systemd_unit_is_one(tmp_path):
+    unit = (CLIENTS.parents[1] / "packaging" / "episafe.service").read_text()
+    assert "/srv/shop/.venv/bin/episafe serve" in unit
+    (tmp_path / "episafe.service").write_text(unit.replace("/srv/shop/.venv/bin/episafe", shutil.which("true")))
+    found = subprocess.run(["systemd-analyze", "verify", tmp_path / "episafe.service"], capture_output=True, text=True)
+    assert found.returncode == 0 and not found.stderr, found.stderr

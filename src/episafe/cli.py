@@ -577,7 +577,7 @@ def explain(
             found = explained(folder, plan)
         if page is not None:
             write_text(page, explanation_page.to_html(folder.resolve().name, found))
-    lines = [*found.sentences, *([""] if found.bars else []), *found.bars]
+    lines = [*found.sentences, *([""] if found.bars else []), *found.bars, *([f"wrote {page}"] if page else [])]
     _print(found.as_dict(), as_json, lines=[escape(line) for line in lines], soft_wrap=True)
 
 
@@ -601,6 +601,7 @@ def serve(
         console.print(
             escape(f"episafe serves {folder} at http://{host}:{port}/ (Ctrl-C closes it in good order)"),
             highlight=False,
+            soft_wrap=True,
         )
         with errors_inside(agent):
             answer(folder, made, host, port, token_file, sync, false_alarm)  # type: ignore[arg-type]
@@ -631,7 +632,11 @@ def dashboard(
         except ModuleNotFoundError as error:
             raise ValueError(f"the dashboard needs an extra: pip install 'episafe[serve]' ({error})") from error
         read_head(folder)  # that there is a journal
-        console.print(escape(f"episafe follows {folder} at http://localhost:{port}/ (Ctrl-C ends it)"), highlight=False)
+        console.print(
+            escape(f"episafe follows {folder} at http://localhost:{port}/ (Ctrl-C ends it)"),
+            highlight=False,
+            soft_wrap=True,
+        )
         watch(folder, port, every)
 
 

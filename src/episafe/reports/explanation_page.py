@@ -6,11 +6,10 @@ import numpy as np
 
 from episafe.deployment.explanation import Explanation
 from episafe.reports.page_frame import render
-from episafe.reports.pictures import BLUE, GREEN, GREY, RED, Band, Level, Mark, Note, Picture, Scale
+from episafe.reports.pictures import BLUE, GREEN, GREY, RED, Band, Level, Mark, Picture, Scale
 
 WIDTH, HEIGHT = 480, 230
 AREA = "Each policy is as wide as its probability and as high as its proved utility: the area is the lower bound."
-ROOM_FOR_NAME = 0.12  # of the width
 
 
 def check_picture(why: Explanation) -> Picture | None:
@@ -42,8 +41,6 @@ def _areas(why: Explanation) -> list[Mark]:
         colour = GREY if part.name == "incumbent" else BLUE
         said = f"{part.name}: {100 * part.weight:.4g} % × {part.proved:.4g}"
         marks.append(Band(x, np.zeros(2), height, colour, said, 0.3))
-        if part.weight >= ROOM_FOR_NAME:
-            marks.append(Note(left, part.proved, part.name, colour))
         left = right
     return marks
 
