@@ -317,7 +317,7 @@ class HindsightCertificate:
             policies = [ledger.policies[i] for i in rows.tolist()]
             totals = self.traces.totals_of_all(policies, len(self.traces) - 1)[:, 0]
             rewards, utilities = totals[:, 0].copy(), totals[:, 1:]
-            if not (self.traces.fault or None in self.task.read_trace(outcome.trace)):
+            if not self.traces.fault and all(w is not None for w in self.task.read_trace(outcome.trace)):
                 self._require_least(utilities)
         ledger.credit_each(outcome.deployment, rows, self._as_totals(utilities), rewards, outcome.named)
 

@@ -532,10 +532,8 @@ def shares_of(mixture: Policy, task: Any, states: Any, actions: Any) -> list[flo
             "states and actions"
         )
     chances = [float(weight) for weight in mixture.weights]
-    for h, (state, action) in enumerate(zip(states, actions, strict=False)):  # the last state has no action
-        for i, policy in enumerate(mixture.components):
-            row = policy.table()[h, state] if task.is_listed else policy.probabilities(h, state)
-            chances[i] *= float(row[action])
+    for acted in zip(*(_acted(policy, task, states, actions) for policy in mixture.components), strict=True):
+        chances = [chance * probability for chance, probability in zip(chances, acted, strict=True)]
         largest = max(chances)
         if not largest > 0:
             raise InvalidEpisode("the deployed policy never acts like this: report the episode with its own plan_id")
@@ -544,3 +542,13 @@ def shares_of(mixture: Policy, task: Any, states: Any, actions: Any) -> list[flo
     for chance in chances:  # one after another, as the compiled loop does: `sum` may round otherwise
         total += chance
     return [chance / total for chance in chances]
+
+
+def _acted(policy: Policy, task: Any, states: Any, actions: Any) -> list[float]:
+    """π_h(a_h|s_h) at every step; the last state has no action."""
+    if task.is_listed:
+        found: list[float] = policy.table()[
+            np.arange(len(actions)), np.asarray(states)[: len(actions)], actions
+        ].tolist()
+        return found
+    return [float(policy.probabilities(h, s)[a]) for h, (s, a) in enumerate(zip(states, actions, strict=False))]

@@ -97,6 +97,19 @@ def expected_totals(tables, chances, start, policy, totals):  # type: ignore[no-
 
 
 @kernel
+def follows(tables, chances, states, actions, signals, tolerance):  # type: ignore[no-untyped-def]
+    """Whether an episode is what the moves make of a trace (H,): states (H + 1,), actions (H,), signals (H, 1 + m)."""
+    for h in range(chances.shape[0]):
+        c, s, a = chances[h], states[h], actions[h]
+        if c < 0 or tables.next_states[c, s, a] != states[h + 1]:
+            return False
+        for g in range(signals.shape[1]):
+            if not abs(tables.signals[c, s, a, g] - signals[h, g]) <= tolerance:
+                return False
+    return True
+
+
+@kernel
 def totals_of_all(tables, chances, start, policies, totals):  # type: ignore[no-untyped-def]
     """The same for several tables (P, H, S, A): `totals` (P, n, 1 + m)."""
     for j in range(policies.shape[0]):

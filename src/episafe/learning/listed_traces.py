@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from episafe.checks import TOLERANCE
-from episafe.kernels.trace_replay import NOWHERE, UNKNOWN, MoveTables, expected_totals, reach, totals_of_all
+from episafe.kernels.trace_replay import NOWHERE, UNKNOWN, MoveTables, expected_totals, follows, reach, totals_of_all
 from episafe.problems.listed_move import chance_key
 from episafe.problems.policy import Policy
 from episafe.problems.task import Task
@@ -93,18 +93,15 @@ class ListedTraces:
 
     def fault_of(self, episode: Any) -> str:
         """Where the episode of the last trace is not what `move` makes of it, in words; "" if nowhere."""
-        chances, (next_states, signals) = self._chances[self._size - 1], self._tables
         if episode.states is None:
             return ""
-        states, actions = np.asarray(episode.states), np.asarray(episode.actions)
-        at = chances, states[:-1], actions
-        made = signals[at]
-        pairs = (made[:, :1], episode.rewards), (made[:, 1:], episode.utilities)
-        same = bool((chances >= 0).all() and (next_states[at] == states[1:]).all()) and all(
-            said is None or np.abs(ours - np.reshape(said, ours.shape)).max() <= TOLERANCE for ours, said in pairs
-        )
-        by_steps = episode.total_reward is None and episode.total_utility is None
-        return "" if same and by_steps else self.task.replay_fault(episode)
+        by_steps = episode.rewards is not None and episode.utilities is not None
+        if by_steps and episode.total_reward is None and episode.total_utility is None:
+            path = np.asarray(episode.states, dtype=np.int64), np.asarray(episode.actions, dtype=np.int64)
+            signals = np.column_stack([episode.rewards, episode.utilities])
+            if follows(self._tables, self._chances[self._size - 1], *path, signals, TOLERANCE):
+                return ""
+        return self.task.replay_fault(episode)
 
     def number(self, h: int, w: Any) -> int:
         """The number c of a step and what chance brings there."""

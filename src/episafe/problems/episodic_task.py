@@ -199,10 +199,10 @@ class EpisodicTask:
         steps = getattr(episode, SIGNALS[signal])
         if steps is None:
             steps = self._told(signal, episode.states, episode.actions)
-        total: Array = np.zeros(self._width(signal) or 1)
-        for step in steps:
-            total += step
-        return amount(total)
+        total: Any = 0.0 if self._width(signal) is None else np.zeros(self.num_constraints)
+        for step in np.asarray(steps).tolist() if self._width(signal) is None else steps:
+            total += step  # one after another, as compiled loops do
+        return total
 
     def _width(self, signal: Signal) -> int | None:
         """How many numbers a step has of a signal: m utilities, or None for one number that is no array."""
