@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 import episafe as es
 from episafe.cli import app
 from episafe.deployment.explanation import explain
+from episafe.reports.explanation_page import check_picture
 
 
 def rollout():
@@ -76,3 +77,15 @@ def test_the_command(folder):
     found = json.loads(CliRunner().invoke(app, ["explain", str(folder), "--json"]).stdout)
     assert found["bound"] is None and found["source"] == "safe"
     assert CliRunner().invoke(app, ["explain", str(folder), "--plan", "999"]).exit_code == 2
+
+
+def test_the_page_of_a_plan_has_a_picture_of_its_check(folder, tmp_path):
+    page = tmp_path / "plan.html"
+    found = CliRunner().invoke(app, ["explain", str(folder), "--plan", "0", "--html", str(page)])
+    assert found.exit_code == 0 and "wrote" in found.output
+    text = page.read_text()
+    assert "Why plan 0 was allowed" in text and "the area is the lower bound" in text and "v2: " in text
+    picture = check_picture(explain(folder, 0))
+    areas = [float(mark.high[0] * (mark.x[1] - mark.x[0]) / 100) for mark in picture.marks]
+    assert sum(areas) == pytest.approx(explain(folder, 0).bound)
+    assert check_picture(explain(folder)) is None  # the incumbent because of a halt: nothing was checked

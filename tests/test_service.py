@@ -316,3 +316,12 @@ def test_the_systemd_unit_is_one(tmp_path):
     (tmp_path / "episafe.service").write_text(unit.replace("/srv/shop/.venv/bin/episafe", shutil.which("true")))
     found = subprocess.run(["systemd-analyze", "verify", tmp_path / "episafe.service"], capture_output=True, text=True)
     assert found.returncode == 0 and not found.stderr, found.stderr
+
+
+def test_metrics_say_bounds_and_thresholds(tmp_path):
+    session = es.open(tmp_path / "shop", rollout())
+    Desk(session).plan({"episode_id": "a"})
+    with answering(session) as address, urllib.request.urlopen(f"{address}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    assert "episafe_deployments_total 1.0" in text and 'episafe_threshold{constraint="utility"} 0.5' in text
+    assert "episafe_incumbent_share" in text and "episafe_missing 1.0" in text

@@ -5,7 +5,7 @@ import hmac
 import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from starlette.applications import Starlette
@@ -130,6 +130,11 @@ class Service:
         return answer
 
     def _metrics(self) -> Response:
+        """All that `episafe.metrics` knows, where prometheus_client is installed; else the counts alone."""
+        with suppress(ModuleNotFoundError):
+            from episafe import metrics
+
+            return PlainTextResponse(metrics.text(self.desk.session))
         status = self.desk.session.status()
         lines = {
             "episafe_deployments_total": status.started,
