@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,8 @@ import uvicorn
 
 import episafe as es
 from browser import CHROMIUM, DRIVER, SCHEMES, WIDTHS, browser, look_at, unnamed, unreachable
+from episafe.benchmark.results import Row
+from episafe.reports import benchmark_page
 from episafe.reports.audit_page import as_html
 from episafe.reports.frontier_page import to_html
 from episafe.reports.report import write_report
@@ -25,7 +28,7 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None or DRIVER is None, reason="no Chromium with its driver here"),
 ]
 ROOT = Path(__file__).parent.parent
-PAGES = ("run", "two-constraints", "live", "several", "bandit", "audit", "frontier", "dashboard")
+PAGES = ("run", "two-constraints", "live", "several", "bandit", "audit", "frontier", "benchmark", "dashboard")
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +67,19 @@ def points():
     ]  # fmt: skip
 
 
+def benchmark():
+    """The page of `episafe benchmark`, small."""
+    agents = ("opse-observation", "ghosh", "incumbent")
+    rows = [
+        Row(name, agent, 100, 3, 1.0, int(agent == "ghosh"), 0.0, 0.5, 0.1, 0.2, 0.1, 40.0, 1.5, 1e4)
+        for name in ("streaming", "ring")
+        for agent in agents
+    ]  # fmt: skip
+    sets = {"streaming": ("known signals", "streaming"), "ring": ("known signals", "ring")}
+    said = [asdict(row) for row in rows]
+    return benchmark_page.to_html(said, said, [], [], sets, {}, "two sets of three problems")
+
+
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
     """The address of every page, by its name."""
@@ -81,7 +97,8 @@ def pages(tmp_path_factory):
     live_session(folder / "live")
     found = es.audit(folder / "live")
     written = {name: write_report(folder / name) for name in ("run", "two-constraints", "several", "bandit", "live")}
-    for name, page in (("audit", as_html(found.as_dict(), found.lines)), ("frontier", to_html(points(), []))):
+    drawn = {"audit": as_html(found.as_dict(), found.lines), "frontier": to_html(points(), [])}
+    for name, page in {**drawn, "benchmark": benchmark()}.items():
         written[name] = folder / f"{name}.html"
         written[name].write_text(page)
     with dashboard(folder / "live") as address:
