@@ -74,6 +74,7 @@ def test_every_public_name_is_documented():
         "docs/reports.md",
         "docs/dashboard.md",
         "docs/examples/README.md",
+        "docs/own-environment.md",
     ],
 )
 def test_python_on_the_page_runs_as_it_stands(page, tmp_path):

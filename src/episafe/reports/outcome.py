@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import StrMethodFormatter
 
 from episafe.reports.paper_figures import save
 from episafe.reports.pictures import BLUE, GREEN, GREY, RED
@@ -72,7 +73,7 @@ def draw_outcomes(outcomes: Sequence[Outcome], horizon: int | Sequence[int], pat
     rows = drawn.subfigures(len(outcomes), 1, squeeze=False)[:, 0]
     for row, outcome, largest in zip(rows, outcomes, most, strict=True):
         left, *others = row.subplots(1, panels)
-        row.suptitle(outcome.title, fontsize=12, fontweight="bold")
+        row.suptitle(f"{outcome.title}; a line a run", fontsize=12, fontweight="bold")
         _draw_rewards(left, outcome)
         several = outcome.by_constraint()
         for axes, one in zip(others, several, strict=False):
@@ -88,12 +89,13 @@ def _draw_rewards(axes: Axes, outcome: Outcome) -> None:
     for run, record in enumerate(outcome.records):
         values, half_width = _shown(record, 0)
         shares = outcome.shares(values, run)
-        _line(axes, record, 100 * shares, 100 * half_width / outcome.span(run), label=run == 0)
+        _line(axes, record, 100 * shares, 100 * half_width / outcome.span(run))
     _level(axes, 0.0, GREY, "incumbent")
     if outcome.optima is not None:
         _level(axes, 100.0, GREEN, outcome.best)
     unit = "% above the incumbent" if outcome.optima is None else f"% of the way to the {outcome.best}"
-    axes.set_title(f"Reward: {unit}", fontsize=10.5)
+    axes.set_title("Reward", fontsize=10.5)
+    axes.set_ylabel(unit)
     low, high = axes.get_ylim()
     axes.set_ylim(low - 0.05 * (high - low), high + 0.08 * (high - low))
     _finish(axes)
@@ -101,9 +103,9 @@ def _draw_rewards(axes: Axes, outcome: Outcome) -> None:
 
 def _draw_utilities(axes: Axes, outcome: Outcome, horizon: int) -> None:
     scale = 100 / horizon
-    for run, record in enumerate(outcome.records):
+    for record in outcome.records:
         values, half_width = _shown(record, 1)
-        _line(axes, record, scale * values, scale * half_width, label=run == 0)
+        _line(axes, record, scale * values, scale * half_width)
     b = scale * outcome.records[0].threshold
     _level(axes, scale * float(np.mean([u for _, u in outcome.incumbents])), GREY, "incumbent")
     _level(axes, b, RED, "threshold")
@@ -114,15 +116,15 @@ def _draw_utilities(axes: Axes, outcome: Outcome, horizon: int) -> None:
     axes.text(0.5, 0.02, "unsafe", color=RED, transform=axes.transAxes, ha="center", va="bottom", fontsize=10)
     name = str(outcome.kept)
     what = "every deployed policy" if outcome.records[0].is_exact else "means, 95 % intervals"
-    axes.set_title(f"{name[0].upper()}{name[1:]}, %: {what}", fontsize=10.5)
+    axes.set_title(f"{name[0].upper()}{name[1:]}: {what}", fontsize=10.5)
+    axes.set_ylabel("%")
     _finish(axes)
 
 
-def _line(axes: Axes, record: Record, values: Array, half_width: Array, *, label: bool) -> None:
+def _line(axes: Axes, record: Record, values: Array, half_width: Array) -> None:
     """One run: a line where values are exact, else block means with their intervals."""
-    name = "episafe, one line a run" if label else None
     ends = np.arange(1, len(values) + 1) * (1 if record.is_exact else len(record.sources) // NUM_BLOCKS)
-    axes.plot(ends, values, color=BLUE, linewidth=1.4, alpha=0.8, label=name)
+    axes.plot(ends, values, color=BLUE, linewidth=1.4, alpha=0.8)
     if not record.is_exact:
         axes.fill_between(ends, values - half_width, values + half_width, color=BLUE, alpha=0.12, linewidth=0)
 
@@ -138,9 +140,10 @@ def _level(axes: Axes, y: float, colour: str, name: str) -> None:
 
 def _finish(axes: Axes) -> None:
     axes.set_xlabel("episode")
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.set_xlim(left=0)
     axes.grid(alpha=0.25)
-    axes.legend(loc="best", fontsize=9, framealpha=0.9)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _shown(record: Record, signal: int) -> tuple[Array, Array]:
