@@ -6,7 +6,8 @@ traces of the incumbent. One setting for all: `es.OPSE(task)`.
 
     python benchmarks/hindsight.py                # 20 seeds: ten minutes of one core
     python benchmarks/hindsight.py 5
-    python benchmarks/hindsight.py coverage       # 1,000 runs a setting, and the controls that must fail
+    python benchmarks/hindsight.py coverage       # 1,000 runs a setting, and the controls that must fail: five minutes
+    python benchmarks/hindsight.py coverage 100
     python benchmarks/hindsight.py speed          # seconds for 10^5 episodes
 """
 
