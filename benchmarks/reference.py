@@ -2,6 +2,7 @@
 
     python benchmarks/reference.py run FOLDER [MINUTES]    # 1000 episodes a run; goes on where it was stopped
     python benchmarks/reference.py slow FOLDER             # what the quick benchmark leaves out, a few episodes of each
+    python benchmarks/reference.py estimate                # what the full benchmark would take
     python benchmarks/reference.py write FOLDER QUICK      # the file, with the quick runs of `episafe benchmark`
 
 `run` takes one problem of every pair of agent and set after the other, so that one that is stopped early has something
@@ -66,5 +67,14 @@ def write(folder, quick):
     print(f"{len(found)} rows in {PLACE}")
 
 
+def estimate():
+    """Hours of two cores that the full comparison would take, by the seconds of the reference."""
+    seconds = reference_seconds()
+    full = comparison(False, seconds)
+    total = sum(seconds.get(pair, 0.0) * count for pair, count in full.problems.items())
+    unknown = sum(pair not in seconds for pair in full.problems)
+    print(f"{full.size()}: {total / 7200:.1f} hours on two cores; {unknown} pairs without seconds")
+
+
 if __name__ == "__main__":
-    {"run": run, "slow": slow, "write": write}[sys.argv[1]](*sys.argv[2:])
+    {"run": run, "slow": slow, "write": write, "estimate": estimate}[sys.argv[1]](*sys.argv[2:])

@@ -150,13 +150,13 @@ def test_a_job_says_what_it_ran_and_how_large_the_agent_is():
 
 
 def test_what_takes_long_gets_fewer_problems_and_is_left_out_of_the_quick_one():
-    seconds = {("stepmix", "queue"): 4000.0, ("opse", "queue"): 0.5, ("epsmix", "queue"): 2.0}
+    seconds = {("stepmix", "queue"): 400.0, ("opse", "queue"): 0.5, ("epsmix", "queue"): 2.0, ("dope", "queue"): 4000.0}
     quick, full = comparison(True, seconds), comparison(False, seconds)
     assert ("stepmix", "queue") not in quick.problems
     assert "slower than" in quick.left_out["stepmix", "queue"]
-    assert not full.left_out
+    assert full.left_out == {("dope", "queue"): "slower than 600 s a run"}
     counts = [full.problems[agent, "queue"] for agent in ("stepmix", "opse", "epsmix")]
-    assert counts == [3, 100, 50]
+    assert counts == [1, 100, 30]
     assert len({each.name for each in full.jobs()}) == len(full.jobs()) == sum(full.problems.values())
 
 
@@ -213,7 +213,7 @@ def small(monkeypatch):
     sets = {name: PROBLEM_SETS[name] for name in ("streaming", "ring")}
     monkeypatch.setattr(comparisons, "PROBLEM_SETS", sets)
     monkeypatch.setattr(comparisons, "agents_for", lambda one: ["opse-observation", "ghosh", "incumbent"])
-    said = {**settings(), "quick": {"problems": 2, "episodes": 20, "most_seconds": 9.0}}
+    said = {**settings(), "quick": {"problems": 2, "episodes": 20, "most_seconds": 9.0, "budget": 9.0}}
     monkeypatch.setattr(comparisons, "settings", lambda: said)
     monkeypatch.setattr(measurement, "QUICK_SCALING", (2, 20))
     monkeypatch.setattr(scaling, "AXES", {name: scaling.AXES[name] for name in ("1/ξ", "S")})

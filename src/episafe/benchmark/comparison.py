@@ -1,5 +1,6 @@
 """What the benchmark runs: every agent on every problem set that it is for, at its tuned multiplier."""
 
+import math
 import time
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -130,11 +131,9 @@ def comparison(quick: bool, seconds: Mapping[tuple[str, str], float]) -> Compari
         for agent in agents_for(one):
             pair = agent, one.name
             takes = seconds.get(pair, 0.0) * said["episodes"] / REFERENCE_EPISODES
-            if quick and takes > said["most_seconds"]:
-                left_out[pair] = f"slower than {said['most_seconds']:g} s a run: --full has it"
-            elif quick:
-                problems[pair] = said["problems"]
-            else:
-                affordable = int(said["budget"] / takes) if takes > 1 else said["problems"]
-                problems[pair] = min(max(affordable, said["fewest"]), said["problems"])
+            if takes > said["most_seconds"]:
+                left_out[pair] = f"slower than {said['most_seconds']:g} s a run"
+                continue
+            affordable = said["budget"] / takes if takes > 1 else math.inf
+            problems[pair] = int(max(min(affordable, said["problems"]), 1))
     return Comparison(said["episodes"], problems, left_out)
