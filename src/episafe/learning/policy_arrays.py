@@ -145,6 +145,8 @@ def _softmax_again(saved: Saved, task: AnyTask, regression: AnyRegression) -> So
     scales = Scales(*given.tolist())
     if not scales.kappa > 0:
         saved.refuse("scales", f"says κ = {scales.kappa}")
+    if not scales.most_lost > 0:  # a least total is below H
+        saved.refuse("scales", f"says that an episode loses {scales.most_lost} at most")
     H, A, d = task.horizon, task.num_actions, task.dim
     if not task.one_hot:
         steps = 0 if regression.signals is None else H
