@@ -10,16 +10,16 @@ nonsense  malformed JSON, deep nesting, huge bodies, wrong tokens, replayed ids:
 
 import asyncio
 import json
+import multiprocessing
 import os
 import random
-import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import numpy as np
@@ -27,9 +27,12 @@ import numpy as np
 import episafe as es
 from episafe.deployment.folder import LOG, read_head
 from episafe.deployment.frame_kinds import Kind
+from episafe.service.server import serve
 from episafe.storage.frames import read as read_frames
 
 PORT, TOKEN, CLIENTS = int(os.environ.get("PORT", "18765")), "0123456789abcdef0123456789abcdef", 16
+SERVERS = multiprocessing.get_context("forkserver")
+SERVERS.set_forkserver_preload(["episafe.service.app", "uvicorn"])
 KNOWN = {"total_utility": 0.5, "total_reward": 0.0}
 
 
@@ -81,17 +84,20 @@ async def until_answered(connection: Connection, name: str, said: dict) -> dict:
         await asyncio.sleep(0.02)
 
 
+def serve_here(folder: str) -> None:
+    """`episafe serve` in this process."""
+    os.environ["EPISAFE_TOKEN"] = TOKEN
+    serve(Path(folder), agent, port=PORT)
+
+
 @asynccontextmanager
-async def served(folder: Path) -> AsyncIterator[subprocess.Popen]:
-    """The service, answering."""
-    command = ["serve", str(folder), "--agent", "service:agent", "--port", str(PORT)]
-    program = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); sys.argv[1:] = {command!r}; "
-    program += "from episafe.cli import app; app()"
-    settings = {**os.environ, "EPISAFE_TOKEN": TOKEN}
-    process = subprocess.Popen([sys.executable, "-c", program], env=settings, stdout=subprocess.DEVNULL)
+async def served(folder: Path) -> AsyncIterator[BaseProcess]:
+    """The service, answering, in a process of its own; its imports are made once, so that it is there soon."""
+    process = SERVERS.Process(target=serve_here, args=(str(folder),), daemon=True)
+    process.start()
     connection = Connection()
     while True:
-        assert process.poll() is None, "the service ended"
+        assert process.is_alive(), "the service ended"
         with suppress(OSError):
             if (await connection.ask("plan", b"{nonsense"))[0] == 400:
                 break
@@ -100,8 +106,8 @@ async def served(folder: Path) -> AsyncIterator[subprocess.Popen]:
     try:
         yield process
     finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(30)
+        process.terminate()
+        process.join(30)
 
 
 async def pairs(number: int, count: int, times: list[float], luck: random.Random) -> None:
@@ -133,7 +139,7 @@ async def load(quick: bool) -> bool:
     rate, late = CLIENTS * each / seconds, float(np.percentile(times, 99)) * 1000
     print(
         f"load: {rate:.0f} pairs of plan and learn a second from {CLIENTS} clients; 99 % of plans within {late:.0f} "
-        f"ms; load of the machine {os.getloadavg()[0]:.1f}"
+        f"ms; {_load()}"
     )
     return rate >= 300 and late < 100
 
@@ -163,7 +169,7 @@ async def kills(quick: bool) -> bool:
             async with served(folder) as process:
                 await asyncio.sleep(luck.uniform(0.02, 0.3))
                 process.kill()
-                process.wait()
+                process.join()
         stop.set()
         async with served(folder):
             await asyncio.gather(*clients)
@@ -173,7 +179,7 @@ async def kills(quick: bool) -> bool:
         lost, twice = len(reported - set(names)), len(names) - len(set(names))
         unknown = sum((name, *what) not in deployed for name, what in acted.items())
         whole = not es.audit(folder, agent=agent()).damage
-    print(f"kills: {rounds} SIGKILLs, {len(reported)} acknowledged reports: {lost} lost, {twice} twice")
+    print(f"kills: {rounds} SIGKILLs, {len(reported)} acknowledged reports: {lost} lost, {twice} twice; {_load()}")
     print(f"       {len(acted)} plans acted on, {unknown} not in the journal; audit {'whole' if whole else 'DAMAGED'}")
     return not (lost or twice or unknown) and whole
 
@@ -230,6 +236,10 @@ async def nonsense(quick: bool) -> bool:
         f"files {grown[1]:+.0f}, threads {grown[2]:+.0f}; {'answers' if alive else 'DOES NOT ANSWER'} afterwards"
     )
     return not statuses[500] and not changed and grown[0] < 50 and grown[1] < 10 and alive
+
+
+def _load() -> str:
+    return f"load of the machine {os.getloadavg()[0]:.1f}"
 
 
 def _held(pid: int) -> tuple[float, int, int]:
