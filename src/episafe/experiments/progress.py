@@ -12,7 +12,7 @@ from episafe.experiments.job import AnyJob
 from episafe.plain_text import one_line
 
 LINE_EVERY = 5.0  # seconds between plain lines
-MEANINGFUL = 0.1  # share from which on an estimate of the time left is shown: before, it is mostly compiling
+MEANINGFUL = 0.1  # share, done since the first part was, from which on an estimate of the time left is shown
 
 
 @contextmanager
@@ -57,14 +57,21 @@ def working(title: str, console: Console) -> Iterator[None]:
 def _plain_lines(title: str, total: float, console: Console) -> Callable[[float], None]:
     """Plain lines, at most one every few seconds."""
     start = last = time.monotonic()
+    first: tuple[float, float] | None = (
+        None  # when something was done at last, and how much: what came before was compiling
+    )
 
     def show(done: float) -> None:
-        nonlocal last
+        nonlocal last, first
         now = time.monotonic()
-        if now - last < LINE_EVERY or done <= 0:
+        if done <= 0:
+            return
+        first = first or (now, done / total)
+        if now - last < LINE_EVERY:
             return
         last, elapsed, share = now, now - start, done / total
-        left = f", about {elapsed * (1 - share) / share:.0f} s left" if share >= MEANINGFUL else ""
+        since = share - first[1]
+        left = f", about {(now - first[0]) * (1 - share) / since:.0f} s left" if since >= MEANINGFUL else ""
         console.print(f"{title}: {share:.0%} done, {elapsed:.0f} s elapsed{left}", highlight=False)
 
     return show
