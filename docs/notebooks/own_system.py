@@ -53,10 +53,10 @@ print(es.forecast(desk))
 # ## 3. Rehearse it
 #
 # Calls do not depend on who is on duty, and they are seen: chance is *exogenous*. So every day that was ever seen says what any
-# rule would have done on it, and `Hindsight` certifies by that. (Where that is not so: `Observation`, which needs no model.)
+# rule would have done on it, and `es.OPSE(task)` certifies by that, for 95 %. (Where that is not so it takes `Observation`, which needs no model.)
 
 # %%
-agent = es.OPSE(desk.task, es.Constants.proposing(), certifier=es.certify.Hindsight(delta=0.05))
+agent = es.OPSE(desk.task)
 record = es.run(desk, agent, num_episodes=300, seed=0)
 before, optimum = desk.evaluate(desk.task.safe_policy)[0], desk.optimal_value()
 way = (record.reward_values[-1] - before) / (optimum - before)
@@ -74,7 +74,7 @@ record.plot()
 
 # %%
 task, rng = desk.task, np.random.default_rng(1)
-agent = es.OPSE(task, es.Constants.proposing(), certifier=es.certify.Hindsight(delta=0.05))
+agent = es.OPSE(task)
 with es.open("journals/desk", agent=agent) as session:
     for _ in range(60):
         today = session.deploy(rng)  # who acts, registered
