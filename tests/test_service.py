@@ -89,6 +89,11 @@ def test_an_episode_from_plan_to_report(tmp_path):
     assert not es.audit(tmp_path / "shop", agent=learner()).damage
 
 
+def test_a_plan_of_several_constraints_has_a_bound_of_each():
+    agent = es.Rollout([0.5, 0.5], [0.2, 0.2], candidates={"v2": "v2"}, incumbent="v1", utility_max=1.0)
+    assert len(Desk(es.open(None, agent)).plan({})["utility_bound"]) == 2
+
+
 def test_a_name_finds_its_deployment_after_a_restart(tmp_path):
     with es.open(tmp_path / "shop", rollout()) as session:
         first = Desk(session).plan({"episode_id": "a"})

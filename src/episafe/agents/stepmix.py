@@ -43,6 +43,7 @@ class StepMix(Agent):
 
     def __init__(self, task: Task, delta: float = 0.05, bonus: float = 1.0, replan: Replanning = Every()) -> None:
         super().__init__(task, replan)
+        task.only("threshold")
         self.learner = TransitionCounts(task, Confidence(None, delta, bonus))
 
     def _propose(self) -> Plan:

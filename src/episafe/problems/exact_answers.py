@@ -48,8 +48,14 @@ def lp_optimum(P: Array, reward: Array, utilities: Array, thresholds: Array, ini
 
 def linearity_gap(P: Array, phi: Array) -> float:
     """max_{h,s,a} ‖P_h(·|s,a) − φ(s,a)ᵀμ̂_h‖₁ with the least-squares μ̂_h: 0 if and only if P is linear in φ."""
-    mu = measures(P, phi)
-    return max(float(np.abs(P[h] - phi @ mu[h]).sum(axis=-1).max()) for h in range(len(P)))
+    return _gap(P, phi, measures(P, phi))
+
+
+def _gap(P: Array, phi: Array, mu: Array) -> float:
+    (_, S, A, _), rows = P.shape, phi.reshape(-1, phi.shape[2])
+    return max(
+        float(np.abs(P_h.reshape(S * A, S) - rows @ mu_h).sum(axis=1).max()) for P_h, mu_h in zip(P, mu, strict=True)
+    )
 
 
 def measures(P: Array, phi: Array) -> Array:
@@ -74,9 +80,9 @@ def least_norm_bound(P: Array, phi: Array | None) -> float:
     """
     if phi is None:
         return math.sqrt(P.shape[1] * P.shape[2])
-    if linearity_gap(P, phi) > TOLERANCE:
-        return math.inf
     mu = measures(P, phi)
+    if _gap(P, phi, mu) > TOLERANCE:
+        return math.inf
     by_rows = np.maximum(np.maximum(mu, 0).sum(axis=-1), np.maximum(-mu, 0).sum(axis=-1))
     squares = [min(float(row @ row), float(np.maximum(m.T @ m, 0).sum())) for row, m in zip(by_rows, mu, strict=True)]
     return math.sqrt(max(squares))

@@ -52,7 +52,7 @@ class Desk:
             "source": plan.source,
             "level": plan.level,
             "reason": plan.reason,
-            "utility_bound": number(plan.utility_bound),
+            "utility_bound": plain(plan.utility_bound),
         }
         return said | ({"action": self._drawn(made.policy)} if self.session.task.kind == "bandit" else {})
 

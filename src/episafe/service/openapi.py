@@ -36,7 +36,7 @@ OPERATIONS = {
         "POST", "Begin an episode: who acts in it. On any error the incumbent, with the reason.",
         {"episode_id": NAME, "round": INTEGER},
         {"deployment": DEPLOYMENT, "plan": INTEGER, "acting": TEXT, "component": INTEGER, "source": TEXT, "level": TEXT,
-         "reason": REASON, "utility_bound": {"type": ["number", "null"]}, "action": LIST},
+         "reason": REASON, "utility_bound": {"type": ["number", "array", "null"]}, "action": LIST},
     ),
     "act": Operation(
         "POST", "An action for one step. On any error the incumbent's, and the deployment is abandoned.",
