@@ -16,6 +16,7 @@ from episafe.envs import ENVIRONMENTS
 from episafe.registry import AGENTS as NAMES
 from episafe.registry import BANDIT_AGENTS as BANDIT_NAMES
 from episafe.registry import CERTIFIERS, make_certifier
+from episafe.testing.problems import exogenous
 from mutant_certifiers import CERTIFIERS as BROKEN_CERTIFIERS
 from mutant_certifiers import Certifier
 from mutant_environments import ENVIRONMENTS as BROKEN_ENVIRONMENTS
@@ -59,6 +60,9 @@ BANDIT_AGENTS = {
     "roful": lambda task: es.bandits.ROFUL(task, 10_000, radius="determinant"),
     "oful": lambda task: es.bandits.OFUL(task, 10_000, radius="determinant"),
     "incumbent": lambda task: es.bandits.Incumbent(task),
+}
+TRACED_AGENTS = {
+    "opse-hindsight": lambda task: es.OPSE(task, es.Constants.proposing(), certifier=es.certify.Hindsight(0.1)),
 }
 PROBLEMS, BANDITS = testing.small_problems(), testing.small_bandits()
 STEPPED = ("optdual", "optprimaldual", "optpess-primaldual")
@@ -146,8 +150,14 @@ def test_agents_of_this_package_are_known_to_have_a_whole_state():
     assert not mutants.Right(PROBLEMS["one-hot"].task).is_stored
 
 
+@pytest.mark.parametrize("check", testing.agent_checks(), ids=lambda check: check.__name__.removeprefix("check_"))
+@pytest.mark.parametrize("name", TRACED_AGENTS)
+def test_every_agent_that_replays_traces_conforms(check, name):
+    check(TRACED_AGENTS[name], exogenous())
+
+
 def test_every_registered_name_is_tested():
-    assert NAMES.keys() <= AGENTS.keys()
+    assert NAMES.keys() <= AGENTS.keys() | TRACED_AGENTS.keys()
     assert BANDIT_NAMES.keys() <= BANDIT_AGENTS.keys()
 
 
