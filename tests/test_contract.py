@@ -42,9 +42,9 @@ def test_constants(cmdp):
     es.Constants(1, 1, 1, 1, 0.01, 300, 20, ridge=1.0)
     for name in ("tabular", "streaming", "linear"):
         for agent in ("opse", "ghosh", "dope"):
-            es.Constants.paper(name, agent=agent)
-    es.Constants.tuned(cmdp.task)
-    es.Constants.theory(cmdp.task, num_episodes=1000, delta=0.05)
+            assert es.Constants.paper(name, agent=agent).level == "heuristic"
+    assert es.Constants.tuned(cmdp.task).level == "heuristic"
+    assert es.Constants.theory(cmdp.task, num_episodes=1000, delta=0.05).level == "theorem"
 
 
 def agents(task):
