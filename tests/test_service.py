@@ -1,5 +1,6 @@
 """`episafe serve`: one question has one answer, what goes wrong is the incumbent, nonsense changes nothing."""
 
+import gc
 import json
 import shutil
 import subprocess
@@ -163,6 +164,22 @@ def test_overload_and_lateness_are_answered_by_the_incumbent():
         while session.status().abandoned == 0 and time.monotonic() < deadline:
             time.sleep(0.01)
         assert session.status().abandoned == 1  # nobody acted on what came too late
+
+
+def test_what_fails_after_its_answer_was_given_is_no_noise(caplog):
+    session, failed = es.open(None, rollout()), threading.Event()
+
+    def deploy(*asked):
+        time.sleep(0.1)
+        failed.set()
+        raise InvalidEpisode("reported meanwhile")
+
+    session.deploy = deploy
+    with answering(session, limits=Limits(seconds=0.02)) as address:
+        assert "no answer within" in fetch(f"{address}/plan", b'{"episode_id": "late"}')[1]["reason"]
+        assert failed.wait(5)
+    gc.collect()
+    assert not [record for record in caplog.records if record.name == "asyncio"]
 
 
 @pytest.mark.parametrize(

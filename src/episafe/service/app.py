@@ -82,20 +82,18 @@ class Service:
     async def _ask(self, ask: Ask, asked: Values, fallback: Any) -> Answer:
         """What the desk says, in a thread, since it waits for the disk; the incumbent where that takes too long."""
         self._under_way += 1
-        loop = asyncio.get_running_loop()
         made: Future[Answer] = self._threads.submit(ask, asked)
-        made.add_done_callback(lambda _: loop.call_soon_threadsafe(self._leave))
         waiting = asyncio.wrap_future(made)
-        if fallback is None:
-            return await waiting
-        try:
-            return await asyncio.wait_for(asyncio.shield(waiting), self.limits.seconds)
-        except TimeoutError:
-            made.add_done_callback(self._give_up)
-            return dict(await fallback(asked, f"no answer within {self.limits.seconds:g} s"))
+        waiting.add_done_callback(self._leave)
+        await asyncio.wait([waiting], timeout=None if fallback is None else self.limits.seconds)
+        if waiting.done():
+            return waiting.result()
+        made.add_done_callback(self._give_up)
+        return dict(await fallback(asked, f"no answer within {self.limits.seconds:g} s"))
 
-    def _leave(self) -> None:
+    def _leave(self, waiting: asyncio.Future[Answer]) -> None:
         self._under_way -= 1
+        waiting.exception()  # which nobody may be waiting for any more
 
     def _give_up(self, made: Future[Answer]) -> None:
         """A plan that came too late was answered by the incumbent: it must not count for whoever was drawn."""
