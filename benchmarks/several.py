@@ -54,12 +54,7 @@ def both(seed):
 
 def first_alone(seed):
     """The same problem and incumbent, without the second constraint."""
-    cmdp = both(seed)
-    task, one = cmdp.task, cmdp.task.constraints[0]
-    return es.LinearCMDP(
-        cmdp.P, task.reward, one.utility, initial_state=task.initial_state, threshold=one.threshold,
-        safe_policy=task.safe_policy, slack=one.slack,
-    )  # fmt: skip
+    return both(seed).of_constraint(0)
 
 
 PROBLEMS = {"both": both, "the first alone": first_alone}

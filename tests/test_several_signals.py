@@ -12,6 +12,7 @@ gymnasium = pytest.importorskip("gymnasium")
 from episafe.envs.gymnasium import CMDPEnv, RulesEnv  # noqa: E402
 from episafe.testing import check_environment  # noqa: E402
 from episafe.tools.environment_check import check  # noqa: E402
+from episafe.tools.preflight import preflight, tables  # noqa: E402
 
 
 class Kiosk(gymnasium.Env):
@@ -166,3 +167,112 @@ def test_a_chance_is_kept_beside_what_is_there():
     assert problem.task.constraint_names == ("service", "waste", "chance")
     episode = es.play(problem, problem.task.safe_policy, np.random.default_rng(0))
     assert episode.utilities.shape == (14, 3) and json.dumps(problem.origin)
+
+
+class Lane(Kiosk):
+    """The same, where an episode may end with action 1 at the second step; each has numbers of its own."""
+
+    def __init__(self, lane):
+        self.lane = lane
+
+    def step(self, action):
+        following, reward, _, truncated, _ = super().step(action)
+        info = {
+            "utility": {"service": 1 - (self.lane + self.h) / 10},
+            "cost": {"waste": self.lane + self.h / 10, "people": 3},
+        }
+        return following, reward, bool(action) and self.h == 2, truncated, info
+
+
+@pytest.mark.parametrize("mode", list(gymnasium.vector.AutoresetMode), ids=lambda mode: mode.name)
+@pytest.mark.parametrize("random_start", [False, True])
+def test_a_vector_environment_has_a_column_for_each(mode, random_start):
+    env = gymnasium.vector.SyncVectorEnv([lambda lane=lane: Lane(lane) for lane in range(3)], autoreset_mode=mode)
+    problem = kiosk(env, random_start=random_start, cost_limit={"waste": 8.0}, safe_policy=lambda h, s: [0.5, 0.5])
+    before, early = int(random_start), 0
+    rng = np.random.default_rng(1)
+    for _ in range(8):
+        for lane, episode in enumerate(es.play_batch(problem, [problem.task.safe_policy] * 3, rng)):
+            assert episode.utilities.shape == (3 + before, 2)
+            actions = episode.actions[before:]
+            last = 2 if actions[1] == 1 else 3
+            early += last == 2
+            own = [[1 - (lane + h) / 10, 1 - (lane + h / 10) / 3] if h <= last else [0.0, 1.0] for h in (1, 2, 3)]
+            np.testing.assert_allclose(episode.utilities[before:], own)
+    assert early
+
+
+def test_a_run_of_a_vector_environment_is_kept_and_audited(tmp_path):
+    env = gymnasium.vector.SyncVectorEnv([Kiosk] * 2)
+    problem = kiosk(env)
+    agent = es.OPSE(problem.task, es.Constants.proposing(), certifier=es.certify.Observation(0.05))
+    record = es.run(problem, agent, 60, folder=tmp_path / "run")
+    assert record.utility_totals.shape == (60, 2) and record.constraint_names == ("service", "waste")
+    again = es.OPSE(problem.task, es.Constants.proposing(), certifier=es.certify.Observation(0.05))
+    assert es.audit(tmp_path / "run", agent=again).is_whole
+    found = {one.what: one for one in check(problem, num_episodes=60)}
+    assert found["sub-environments alike, waste"].verdict == "ok"
+
+
+def test_what_a_sub_environment_leaves_out_is_named():
+    def forgetful():
+        env = Kiosk()
+        env.drop = "waste"
+        return env
+
+    problem = kiosk(gymnasium.vector.SyncVectorEnv([Kiosk, forgetful]))
+    with pytest.raises(es.InvalidProblem, match=r"""info\["cost"\] .*sub-environment 1 has no 'waste'"""):
+        es.play_batch(problem, [problem.task.safe_policy] * 2, np.random.default_rng(0))
+
+
+def test_the_slack_of_each_is_measured_by_its_name():
+    problem = kiosk(slack={"service": None, "waste": None})
+    found = es.measure_slack(problem, delta=0.05)
+    true = {"service": 2.85 - 2.0, "waste": 4.5 - 3.3}  # in the units of the signals
+    for name, value in true.items():
+        assert value / 3 < found.lower[name] < value and found.mean[name] == pytest.approx(value, abs=0.15)
+    kiosk(slack=found.lower)  # as it is given
+    alone = es.measure_slack(kiosk(threshold=None, slack={"waste": None}), delta=0.025)  # a mapping of one
+    assert alone.mean == pytest.approx(1.2, abs=0.15) and alone.lower < 1.2
+    with pytest.raises(es.Infeasible, match="slack of service is"):
+        es.measure_slack(kiosk(threshold={"service": 2.9}, slack=None), most_episodes=2000)
+
+
+def test_the_share_of_each_slack_is_that_of_delta():
+    """Two constraints alike at δ are proved as one at δ/2 is."""
+    both = kiosk(threshold={"service": 2.0, "again": 2.0}, cost_limit=None, cost_range=None, slack=None, env=Twice())
+    one = kiosk(threshold={"service": 2.0}, cost_limit=None, cost_range=None, slack=None)
+    halves, whole = es.measure_slack(both, delta=0.05), es.measure_slack(one, delta=0.025)
+    assert halves.lower == {"service": whole.lower, "again": whole.lower}
+    assert halves.num_episodes == whole.num_episodes
+
+
+class Twice(Kiosk):
+    """A kiosk that says its service twice."""
+
+    def step(self, action):
+        *others, info = super().step(action)
+        info["utility"]["again"] = info["utility"]["service"]
+        return *others, info
+
+
+def test_preflight_says_each_by_its_name_at_its_share_of_delta():
+    shop = es.make("shop", 0)
+    found = preflight(shop, 1000, delta=0.05)
+    alone = preflight(shop.of_constraint(1), 1000, delta=0.025)
+    assert list(found["constraints"]) == ["service", "waste"] and found["constraints"]["waste"] == alone
+    assert found["forecast"]["half"] == max(one["forecast"]["half"] for one in found["constraints"].values())
+    assert "the slowest of 2 limits" in found["forecast"]["text"]
+    titles = [str(table.title) for table in tables(found)]
+    assert (
+        sum(title.endswith(", service") for title in titles) == sum(title.endswith(", waste") for title in titles) == 4
+    )
+
+
+def test_a_problem_of_one_constraint_of_several_is_that():
+    shop = es.make("shop", 0)
+    shop.optimal_value(), shop.evaluate(shop.task.safe_policy)
+    alone = shop.of_constraint(1)
+    assert alone.task.threshold == shop.task.constraints[1].threshold
+    assert alone.optimal_value() > shop.optimal_value()
+    assert alone.evaluate(alone.task.safe_policy)[1] == shop.evaluate(shop.task.safe_policy)[1][1]

@@ -109,8 +109,6 @@ def from_gymnasium(
     limits = read_limits(threshold, cost_limit, slack, reward_range, utility_range, cost_range, **worst)
     shared = as_flag("time_homogeneous", time_homogeneous)
     kind = VectorGymCMDP if hasattr(env, "num_envs") else GymCMDP
-    if kind is VectorGymCMDP and ONE_NAME not in limits:
-        raise InvalidProblem("a vector environment has one limit here: play one environment at a time for several")
     told, random = (reward, _functions(utility, limits)), as_flag("random_start", random_start)
     return kind(env, features, H, safe_policy, limits, random, told, shared, move, norm_bound)
 

@@ -9,6 +9,7 @@ A sub-environment whose episode is over is reset by Gymnasium itself, in one of 
     Disabled    nobody resets it; `reset(options={"reset_mask": …})` must, before the next step
 """
 
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -38,10 +39,13 @@ def read_mode(env: Any) -> str:
     return str(mode)
 
 
-def split(returned: Any, env: Any, mode: str, wanted: tuple[str, ...], place: str) -> list[tuple[Any, ...]]:
+Wanted = Mapping[str, Sequence[str]]
+
+
+def split(returned: Any, env: Any, mode: str, wanted: Wanted, place: str) -> list[tuple[Any, ...]]:
     """The tuples of the sub-environments, as `read_step` takes them, each of the episode that made the step.
 
-    Their infos have what is `wanted`: "utility" and "cost", "chance".
+    Their infos have what is `wanted`: "utility" and "cost", "chance"; of each signal that is a mapping these names.
     """
     N = env.num_envs
     size = len(returned) if isinstance(returned, tuple) else 0
@@ -121,22 +125,32 @@ def _last(observation: Any, infos: dict[str, Any], mode: str, i: int, N: int, pl
     return infos["final_obs"][i], infos["final_info"]
 
 
-def _of_one(infos: dict[str, Any], i: int, N: int, wanted: tuple[str, ...], place: str) -> dict[str, Any]:
-    """What is wanted of what sub-environment i reported."""
-    found = {}
-    for name in wanted:
-        if name in infos and _mask(infos, name, N, place)[i]:
-            if name == "chance":
-                found[name] = _chance(infos[name], i, place)
-                continue
-            values = _each(f'infos["{name}"]', infos[name], N, place)
-            if values.dtype.kind in "biu":
-                raise InvalidProblem(
-                    f'infos["{name}"] {place} has type {values.dtype}: report float({name}) in every sub-environment, '
-                    "since Gymnasium cuts the fractions of all if the first one reports a whole number"
-                )
-            found[name] = values[i]
+def _of_one(infos: dict[str, Any], i: int, N: int, wanted: Wanted, place: str) -> dict[str, Any]:
+    """What is wanted of what sub-environment i reported; Gymnasium makes a mapping of arrays of mappings."""
+    found: dict[str, Any] = {}
+    for name, names in wanted.items():
+        if name not in infos or not _mask(infos, name, N, place)[i]:
+            continue
+        if name == "chance":
+            found[name] = _chance(infos[name], i, place)
+        elif names and isinstance(infos[name], dict):
+            inside, where = infos[name], f'in infos["{name}"] {place}'
+            told = [one for one in names if one in inside and _mask(inside, one, N, where)[i]]
+            found[name] = {one: _number(inside, one, N, where)[i] for one in told}
+        else:
+            found[name] = _number(infos, name, N, place)[i]
     return found
+
+
+def _number(infos: dict[str, Any], name: str, N: int, place: str) -> Any:
+    """A signal of all sub-environments, (N,)."""
+    values = _each(f'infos["{name}"]', infos[name], N, place)
+    if values.dtype.kind in "biu":
+        raise InvalidProblem(
+            f'infos["{name}"] {place} has type {values.dtype}: report float({name}) in every sub-environment, '
+            "since Gymnasium cuts the fractions of all if the first one reports a whole number"
+        )
+    return values
 
 
 def _chance(values: Any, i: int, place: str) -> Any:

@@ -11,7 +11,7 @@ from episafe.gym.autoreset import DISABLED, NEXT_STEP, SAME_STEP, SIGNALS, obser
 from episafe.gym.step_reader import read_reset
 from episafe.problems.policy import Policy
 from episafe.problems.sampled_problem import key
-from episafe.types import Array
+from episafe.types import Array, amounts
 
 
 class VectorGymCMDP(LiveCMDP):
@@ -59,29 +59,33 @@ class VectorGymCMDP(LiveCMDP):
         return self._observations[:n]
 
     def step(self, actions: Any) -> tuple[list[Any], Array, Array]:
-        """The next state of each episode, and rewards and utilities of this step in [0, 1]; NaN for what is told."""
+        """The next state of each episode, and rewards and utilities of this step in [0, 1]; NaN for what is told.
+
+        With several constraints utilities are (N, m), in their order.
+        """
         self._refuse_after_the_end()
         if len(actions) != self._count:
             raise InvalidProblem(f"{len(actions)} actions for {self._count} episodes: give one for each")
         self._h += 1
         self._chances = [None] * self._count
+        signals = np.tile(self.after_the_end, (self._count, 1))
         if self._h == 0:
-            return self._observations[: self._count], np.zeros(self._count), np.zeros(self._count)
+            return self._observations[: self._count], *_columns(np.zeros_like(signals))
         if self._mode == DISABLED and self._done.any():
             self._restart(self._done)
         place = f"at step {self._h} of episodes {self._before + 1} to {self._episode}"
         returned = self.env.step(self._batch(actions))
-        wanted = (*(SIGNALS if self._reading.signal else ()), *(("chance",) if self.task.is_exogenous else ()))
+        read = (*(SIGNALS if self._reading.signal else ()), *(("chance",) if self.task.is_exogenous else ()))
+        wanted = dict.fromkeys(read, self._reading.names)
         tuples = split(returned, self.env, self._mode, wanted, place)
         following: list[Any] = [self.ended] * self._count
         self._chances = [tuples[i][-1].get("chance") if self._playing[i] else None for i in range(self._count)]
-        signals = np.tile(self.after_the_end, (self._count, 1))
         for i in np.flatnonzero(self._playing):
             where = f"at step {self._h} of episode {self._before + i + 1}, sub-environment {i}"
             following[i], *signals[i] = self._followed(tuples[i], where)
             self._playing[i] = following[i] is not self.ended
         self._follow(returned, place)
-        return following, signals[:, 0], signals[:, 1]
+        return following, *_columns(signals)
 
     def replay(self, actions: Sequence[Sequence[int]]) -> list[list[Any]]:
         """The states of episodes side by side in which these actions are taken, those of one episode each."""
@@ -99,7 +103,7 @@ class VectorGymCMDP(LiveCMDP):
                 following, rewards, utilities = self.step([actions[-1] for _, actions, _, _ in batch])
                 for i, (states, _, seen, chances) in enumerate(batch):
                     states.append(following[i])
-                    seen.append((float(rewards[i]), float(utilities[i])))
+                    seen.append((float(rewards[i]), *amounts(utilities[i]).tolist()))
                     chances.append(self._chances[i])
             yield from ((*played, self._trace(played[0], chances)) for *played, chances in batch)
 
@@ -150,3 +154,8 @@ class VectorGymCMDP(LiveCMDP):
                     f"reset with a reset_mask after step {self._h - 1} changed sub-environment {i}, which the mask "
                     'leaves out: mode DISABLED must reset options["reset_mask"] only; mend reset, or use another mode'
                 )
+
+
+def _columns(signals: Array) -> tuple[Array, Array]:
+    """Rewards (n,), and utilities (n,), or (n, m) of several constraints."""
+    return signals[:, 0], signals[:, 1] if signals.shape[1] == 2 else signals[:, 1:]

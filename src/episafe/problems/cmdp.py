@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -129,6 +130,14 @@ class LinearCMDP:
 
     def __repr__(self) -> str:
         return short_repr(self, self.origin | task_facts(self.task))
+
+    def of_constraint(self, c: int) -> "LinearCMDP":
+        """The same problem and incumbent as if constraint c were the only one."""
+        twin = copy(self)
+        for known in ("_incumbent_values", "_optimum"):  # of all constraints
+            twin.__dict__.pop(known, None)
+        twin.task = self.task.of_constraint(c)
+        return twin
 
     def evaluate(self, policy: Any) -> tuple[float, Any]:
         """Exact (V^r(s₁), V^u(s₁)) of a table (H, S, A), of a policy with a table, or of a mixture: Σ weight·value.

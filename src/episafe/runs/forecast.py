@@ -90,7 +90,7 @@ def forecast(
     Args:
         problem: a problem, which is played under its incumbent; or a task, with totals.
         totals: total utilities of episodes of the incumbent, 20 at least, (n,), or (n, m) of m constraints: from a log.
-        delta: as the certifier's.
+        delta: as the certifier's; each of m constraints has δ/m.
         evidence: "coin" for `Observation` and `Rollout`, which learn of a candidate when it acts; "hindsight" for
             `Hindsight`, where every trace judges every candidate. By default that of `es.OPSE(task)`: the second where
             the problem is exogenous.
@@ -111,9 +111,13 @@ def forecast(
     if columns.ndim != 2 or columns.shape[1] != task.num_constraints:
         raise ValueError(f"totals must have shape (n, {task.num_constraints}), one an episode and constraint")
     evidence = evidence or ("hindsight" if task.is_exogenous else "coin")
-    each = zip(task.constraints, columns.T, strict=True)
-    found = [_of_constraint(_situation(one, own, delta, evidence, has_candidate), task) for one, own in each]
-    return max(found, key=lambda one: (one.half, one.first))  # the slowest decides
+    each, share = zip(task.constraints, columns.T, strict=True), as_probability("delta", delta) / task.num_constraints
+    found = [_of_constraint(_situation(one, own, share, evidence, has_candidate), task) for one, own in each]
+    slowest = max(range(len(found)), key=lambda c: (found[c].half, found[c].first))  # it decides
+    if len(found) == 1:
+        return found[0]
+    said = f"{found[slowest].why} ({task.constraint_names[slowest]}, the slowest of {len(found)} limits)"
+    return replace(found[slowest], why=said)
 
 
 def incumbent_totals(problem: Any, num_episodes: int = NUM_EPISODES, seed: int = 0) -> Array:
@@ -147,7 +151,7 @@ def _situation(one: Any, totals: Array, delta: float, evidence: Evidence, has_ca
     if (totals < least - TOLERANCE).any():
         raise InvalidProblem(f"an episode had {totals.min():.6g}, and least_total is {least:.6g}: state a true one")
     proposed = 0.0 if has_candidate else PROPOSED[evidence]
-    return Situation(b, known, least, totals, as_probability("delta", delta), evidence, proposed)
+    return Situation(b, known, least, totals, delta, evidence, proposed)
 
 
 def _reached(at: Situation) -> tuple[float, float]:

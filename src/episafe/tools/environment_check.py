@@ -81,7 +81,7 @@ def check(problem: LiveCMDP, num_episodes: int = 200, seed: int = 0, confirmed: 
         findings += _named(problem, [look(one, own) for one, own in several])
     findings += [look(*several[0]) for look in looks[3:]]
     if problem.is_vector:
-        findings += [_copies(problem, episodes), _alike(problem, episodes)]
+        findings += [_copies(problem, episodes), *_named(problem, [_alike(one, own) for one, own in several])]
     told = problem.told if len(several) == 1 else ()
     return findings + [_told(problem, name, rng) for name in told]
 

@@ -17,11 +17,22 @@ from episafe.problems.task import Task
 from episafe.runs.forecast import forecast
 
 MOST_DOUBLINGS = 200
+EACH_ALONE = (
+    "constants and the theorem's bounds are of each constraint as if it were the only one, at its share of delta: no "
+    "theorem of these constants covers several; a certifier does, as in es.OPSE(task), of which the forecast is"
+)
 
 
 def preflight(cmdp: LinearCMDP, num_episodes: int, delta: float = 0.05) -> dict[str, Any]:
-    """Everything `episafe preflight` prints, as plain values."""
-    task = cmdp.task
+    """Everything `episafe preflight` prints, as plain values.
+
+    Of several constraints it is what each would be alone, at its share δ/m, by their names; the forecast is of all.
+    """
+    task, m = cmdp.task, cmdp.task.num_constraints
+    if m > 1:
+        each = {name: preflight(cmdp.of_constraint(c), num_episodes, delta / m)
+                for c, name in enumerate(task.constraint_names)}  # fmt: skip
+        return {"constraints": each, "forecast": _forecast(cmdp, delta), "notes": [EACH_ALONE]}
     slack, theory = known_slack(task), Constants.theory(task, num_episodes, delta)
     chosen, sizes = {"theory": theory, "tuned": Constants.tuned(task)}, theory.scope
     assert sizes is not None
@@ -102,26 +113,28 @@ def _shrunk(what: str, sizes: Sizes) -> dict[str, Any]:
     return {"what": what, "C_u": C_u, "incumbent_phase": theorem_bounds.incumbent_phase(sizes, C_u, sizes.delta)}
 
 
-def tables(found: dict[str, Any]) -> list[Table]:
-    """What `preflight` returned, for people."""
+def tables(found: dict[str, Any], of: str = "") -> list[Table]:
+    """What `preflight` returned, for people; `of` says of which constraint."""
+    if "constraints" in found:
+        return [table for name, one in found["constraints"].items() for table in tables(one, f", {name}")]
     problem = found["problem"]
     choices = Table(
         "constant", *(f"{choice['name']} ({choice['level']})" for choice in found["choices"]),
-        title=f"Constants for {problem['num_episodes']:,} episodes",
+        title=f"Constants for {problem['num_episodes']:,} episodes{of}",
     )  # fmt: skip
     for name in ("C_r", "C_u", "C_dagger", "B_dagger", "kappa", "lam_max", "num_halvings"):
         choices.add_row(name, *(f"{choice['constants'][name]:.3g}" for choice in found["choices"]))
-    lengths = Table("constants", "expected", "at most (if C_u holds)", title="Episodes of the incumbent")
+    lengths = Table("constants", "expected", "at most (if C_u holds)", title=f"Episodes of the incumbent{of}")
     for choice in found["choices"]:
         expected, most = choice["expected_incumbent_episodes"], choice["most_incumbent_episodes"]
         lengths.add_row(choice["name"], f"{expected:.3g}", f"{most:.3g}")
     terms = found["choices"][0]["regret_bound"]
-    title = f"The theorem's regret bound (no run can have more than {problem['worst_regret']:,})"
+    title = f"The theorem's regret bound (no run can have more than {problem['worst_regret']:,}){of}"
     regret = Table("term", "at most", title=title)
     for name, value in {**terms, "in all": sum(terms.values())}.items():
         regret.add_row(name, f"{value:.3g}")
     phase = "incumbent phase, logged episodes included"
-    help_ = Table("with", "the theorem's C_u", phase, title="What would shrink them")
+    help_ = Table("with", "the theorem's C_u", phase, title=f"What would shrink them{of}")
     for row in found["would_shrink"]:
         help_.add_row(row["what"], f"{row['C_u']:.4g}", f"{row['incumbent_phase']:.3g}")
     return [choices, lengths, regret, help_]
