@@ -1,5 +1,6 @@
 """Cached machine code is never older than the sources it was made from, and all of it is made in one place."""
 
+import errno
 import hashlib
 import re
 import shutil
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import episafe
 from episafe.kernels import backward_pass, decision, simulation, softmax_loop
-from episafe.kernels.compilation import source_stamp
+from episafe.kernels.compilation import IndexDataCacheFile, kernel, source_stamp
 
 PACKAGE = Path(episafe.__file__).parent
 PROGRAM = """
@@ -62,3 +63,19 @@ def test_a_change_in_one_file_is_seen_by_compiled_code_in_another(tmp_path):
     assert text.count("return utility_bound >= threshold") == 1
     changed.write_text(text.replace("return utility_bound >= threshold", "return utility_bound >= threshold + 0.5"))
     assert run() > before + 1
+
+
+def test_a_disk_that_is_full_costs_the_cache_and_no_result(monkeypatch):
+    refused = []
+
+    def full(self, *_):
+        refused.append(self)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(IndexDataCacheFile, "_save_index", full)
+    assert kernel(_twice)(21) == 42
+    assert refused
+
+
+def _twice(number):
+    return 2 * number

@@ -6,6 +6,7 @@ the old code of that file after a change to it, silently. So each kernel's cache
 
 import hashlib
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, update_wrapper
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,15 @@ class ByModel:
         return self._entries[type(arguments[0])]()(*arguments)
 
 
+class CacheFile(IndexDataCacheFile):
+    """A cache that is left as it is where it cannot be written: a full disk costs the time to compile, no plan."""
+
+    def save(self, key: Any, data: Any) -> None:
+        """Keep the machine code, if that can be done."""
+        with suppress(OSError):
+            super().save(key, data)
+
+
 def _compiled(function: Function, entry: str = "", **options: Any) -> Any:
     """`function` with a cache of its own by the name of the entry, since numba does not tell options apart."""
     options |= {"error_model": "numpy", "no_cfunc_wrapper": True}  # nobody calls them from C
@@ -88,7 +98,7 @@ def _compiled(function: Function, entry: str = "", **options: Any) -> Any:
         # Files of another version are not even opened: their index may name classes that are gone.
         store = made._cache
         base = f"{store._impl.filename_base}{entry}.{source_stamp()[:16]}"
-        store._cache_file = IndexDataCacheFile(store._cache_path, base, source_stamp())
+        store._cache_file = CacheFile(store._cache_path, base, source_stamp())
     except (RuntimeError, AttributeError, TypeError):
         # no folder to write a cache to, or a numba that keeps its cache otherwise: better none than a stale one
         return njit(**options)(function)
