@@ -4,7 +4,7 @@ The share of the way from incumbent to optimum, (V^r of what is deployed − inc
 values: the mean of the last ten episodes before the column's, over the seeds. Without a log, and with one of 200
 traces of the incumbent. One setting for all: `es.OPSE(task)`.
 
-    python benchmarks/hindsight.py                # 20 seeds: ten minutes of one core
+    python benchmarks/hindsight.py                # 20 seeds: five minutes of one core
     python benchmarks/hindsight.py 5
     python benchmarks/hindsight.py coverage       # 1,000 runs a setting, and the controls that must fail: five minutes
     python benchmarks/hindsight.py coverage 100

@@ -11,6 +11,8 @@ import pytest
 
 import episafe as es
 from episafe.problems.rules import listed
+from episafe.runs.loop import loop, plain_loop
+from episafe.runs.run import Simulation
 from episafe.testing import check_certifier
 from test_hindsight import Fair
 
@@ -309,6 +311,66 @@ def test_several_constraints_have_a_sequence_each():
     again = agent_of(cmdp.task)
     again.restore(agent.state())
     np.testing.assert_equal(again.bounds(), agent.bounds())
+
+
+class Alike(Fair):
+    """Told that all steps are alike."""
+
+    time_homogeneous = True
+
+
+PROBLEMS = {
+    "features": lambda: es.make("inventory", 3),
+    "counts": lambda: listed(Fair(), threshold=1.0),
+    "steps that are alike": lambda: listed(Alike(), threshold=1.0),
+    "two constraints": lambda: es.chance(listed(Fair(), 1.0), total_cost_at_most=2, probability=0.5, keep=True),
+}
+
+
+def both_loops(cmdp, build, num_episodes):
+    """The record and the state after the plain loop, and after the one that es.run takes."""
+    for play in (plain_loop, loop):
+        agent = build()
+        made = Simulation(cmdp, agent, num_episodes, 5)
+        record = made.play(done=play(made.world, made.session, made.columns))
+        yield record, agent.state()
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_episodes_of_one_plan_at_once_have_the_bits_of_the_plain_loop(problem):
+    """Records, and all that decides later plans."""
+    cmdp = PROBLEMS[problem]()
+    (plain, state), (fast, same) = both_loops(cmdp, lambda: agent_of(cmdp.task), 600)
+    assert len(np.unique(fast.plan_ids)) < 560  # some were of one plan
+    assert fast.columns() == plain.columns()
+    for name in fast.columns():
+        np.testing.assert_array_equal(getattr(fast, name), getattr(plain, name), err_msg=name)
+    np.testing.assert_equal(same, state)
+
+
+@pytest.mark.parametrize(
+    ("certifier", "untold"),
+    [(es.certify.Hindsight(), ()), (es.certify.Observation(), ("rewards", "utilities", "trace"))],
+)
+def test_a_run_does_not_forget_what_a_session_still_awaits(certifier, untold):
+    """A deployment that was never reported counts at its worst in every loop."""
+    cmdp = listed(Fair(), threshold=1.0)
+
+    def build():
+        rng = np.random.default_rng(1)
+        with es.open(None, agent=es.OPSE(cmdp.task, es.Constants.proposing(), certifier=certifier)) as session:
+            for _ in range(12):
+                deployed = session.deploy(rng)
+                episode = cmdp.task.replay(deployed.policy, cmdp.draw_trace(rng), rng)
+                session.learn(replace(episode, **dict.fromkeys(untold)), deployment=deployed.id)
+            for _ in range(5):
+                session.deploy(rng)
+        return session.agent
+
+    (plain, state), (fast, same) = both_loops(cmdp, build, 40)
+    assert sum(len(column) for name, column in state.items() if name.endswith(".tails")) >= 5
+    np.testing.assert_array_equal(fast.utility_bounds, plain.utility_bounds)
+    np.testing.assert_equal(same, state)
 
 
 def test_the_page_of_the_bakery_runs_as_it_stands(capsys):

@@ -21,7 +21,7 @@ from episafe.problems.episodic_task import SIGNALS
 from episafe.problems.policy import Policy
 from episafe.problems.sampled_problem import AnyTask, known_slacks
 from episafe.storage.state_reader import Saved, State, under
-from episafe.types import Amount, Array, Level, amount, amounts
+from episafe.types import Amount, Array, IntArray, Level, amount, amounts
 
 # The first two share δ; the others touch the regret and never the guarantee.
 REPLAYED = 0.9  # of δ: for what replays prove; the rest is for what is observed, should the replay be wrong
@@ -132,7 +132,12 @@ class HindsightCertificate:
 
     def is_due(self) -> bool:
         """Whether what is deployed may change."""
-        return bool(self.refuted or self.void or self.num_episodes >= self.next_choice or self.wants_candidate())
+        return bool(self.refuted or self.void or not self.episodes_to_choice)
+
+    @property
+    def episodes_to_choice(self) -> int:
+        """How many until what is deployed may change, if replays are believed; 0 if that is now."""
+        return max(min(self.next_choice - self.num_episodes, self.next_proposal - len(self.traces)), 0)
 
     def wants_candidate(self) -> bool:
         """Whether it is time to propose."""
@@ -192,7 +197,9 @@ class HindsightCertificate:
 
     def _forecast(self, totals: Array, ahead: int, row: int | None = None) -> Array:
         """L of each constraint after so many traces more, of a policy with these totals on those that were seen."""
-        return np.array([self._forecast_one(one, totals[:, 1 + c], ahead, row) for c, one in enumerate(self._each)])
+        return np.array(
+            [self._forecast_one(one, totals[:, 1 + c], ahead, row) for c, one in enumerate(self.replayed.each)]
+        )
 
     def _forecast_one(self, ledger: Any, utilities: Array, ahead: int, row: int | None) -> float:
         trials, least = ledger.trials, ledger.least_total
@@ -205,11 +212,6 @@ class HindsightCertificate:
         logs = trials.logs[row] + np.log(trials.products[row])
         found = forecast_bound(trials.means, logs, utilities, ahead, trials.log_term[row], least)
         return max(found, float(trials.lower[row]))
-
-    @property
-    def _each(self) -> tuple[Any, ...]:
-        """The ledger of each constraint."""
-        return getattr(self.replayed, "each", (self.replayed,))
 
     def consider(self, proposal: Proposal) -> None:
         """Put a proposal on trial; all that is proved about it is proved from later episodes."""
@@ -308,9 +310,9 @@ class HindsightCertificate:
         """
         if outcome.trace is None and outcome.deployment is not None:
             return  # a session counts it, and it stays at its worst
-        ledger, rows = self.replayed, np.flatnonzero(self.replayed.in_use)
-        if outcome.deployment is None:  # else the ledger knows which were under way when a policy began
-            rows = rows[self._first_plans[rows] <= outcome.plan]
+        ledger, rows = self.replayed, self.rows_judged(outcome.plan)
+        if outcome.deployment is not None:  # the ledger knows which were under way when a policy began
+            rows = np.flatnonzero(ledger.in_use)
         if outcome.trace is None:
             rewards, utilities = np.array([ledger.score(i) for i in rows.tolist()]), np.zeros((len(rows), 1))
         else:
@@ -320,6 +322,11 @@ class HindsightCertificate:
             if not self.traces.fault and all(w is not None for w in self.task.read_trace(outcome.trace)):
                 self._require_least(utilities)
         ledger.credit_each(outcome.deployment, rows, self._as_totals(utilities), rewards, outcome.named)
+
+    def rows_judged(self, plan_id: int) -> IntArray:
+        """The rows of the policies that episodes of this plan judge."""
+        rows = np.flatnonzero(self.replayed.in_use)
+        return rows[self._first_plans[rows] <= plan_id]
 
     def _require_least(self, utilities: Array) -> None:
         """Prove nothing any more where a policy would have had less than the least total on a trace that shows all."""

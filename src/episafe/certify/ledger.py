@@ -343,6 +343,11 @@ class Ledger:
         if self.trials.log_term[0] > 0:
             self.trials.reached[0] = len(self.trials.means) - 1
 
+    @property
+    def awaits(self) -> bool:
+        """Whether deployments count that are not reported, so that reports have a place among them."""
+        return any(map(bool, self._tails))
+
     def evidence_left(self, i: int) -> float:
         """How much ln M(b) of row i has still to grow until it reaches ln(1/δ_j), without what is pending."""
         b = int(np.searchsorted(self.trials.means, self.threshold))

@@ -121,3 +121,29 @@ def _is_full_counts(model, size, n, ahead):  # type: ignore[no-untyped-def]
 @by_model(kernel, {DenseModel: _is_full_dense, CountModel: _is_full_counts})
 def is_full(model, size, n, ahead):  # type: ignore[no-untyped-def]
     """Whether `ahead` more slots and transitions a step might not fit, with room for n slots."""
+
+
+@kernel
+def take_in_all(visited, model, states, actions):  # type: ignore[no-untyped-def]
+    """Take in episodes, states (n, H+1) and actions (n, H), one after another while there is room; how many were."""
+    n, H = actions.shape
+    slots = np.empty(H, dtype=np.int64)
+    for e in range(n):
+        if is_full(model, visited.support.size, visited.phi.shape[3], 1):
+            return e
+        enter(visited, states[e], slots)
+        absorb(model, slots, actions[e])
+    return n
+
+
+@kernel
+def count_all_in_one(visited, model, states, actions):  # type: ignore[no-untyped-def]
+    """The same in row 0, for all steps, where transitions are counted."""
+    n, H = actions.shape
+    slots = np.empty(H + 1, dtype=np.int64)
+    for e in range(n):
+        if is_full(model, visited.support.size, visited.phi.shape[3], H + 1):
+            return e
+        enter_all_steps(visited, states[e], slots)
+        count_in_one(model, slots, actions[e])
+    return n

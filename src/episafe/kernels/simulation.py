@@ -57,14 +57,17 @@ def follow(policy, kernel, luck, states, actions):  # type: ignore[no-untyped-de
 
 
 @kernel
-def follow_chance(policy, law, next_states, luck, path):  # type: ignore[no-untyped-def]
-    """The same of an exogenous problem: running sums of π (H, S, A) and of the law (n, S, W), next states (n, S, A, W).
+def follow_chance(policies, acting, law, next_states, luck, paths):  # type: ignore[no-untyped-def]
+    """Episodes of an exogenous problem: running sums of policies (P, H, S, A), of which acting[e] acts in episode e,
+    and of the law (n, S, W); next states (n, S, A, W).
 
-    Fills `path` = states (H+1,) after the first, actions (H,) and the numbers of what chance brings (H,).
+    Fills `paths` = states (E, H+1) after the first, actions (E, H) and the numbers of what chance brings (E, H) by
+    uniform numbers `luck` = (E, H) for actions, and for chance.
     """
-    states, actions, chances = path
-    for h in range(actions.shape[0]):
-        row = h if law.shape[0] > 1 else 0
-        actions[h] = draw(policy[h, states[h]], luck[0, h])
-        chances[h] = draw(law[row, states[h]], luck[1, h])
-        states[h + 1] = next_states[row, states[h], actions[h], chances[h]]
+    (states, actions, chances), (choices, brought) = paths, luck
+    for e in range(actions.shape[0]):
+        for h in range(actions.shape[1]):
+            row, s = h if law.shape[0] > 1 else 0, states[e, h]
+            actions[e, h] = draw(policies[acting[e], h, s], choices[e, h])
+            chances[e, h] = draw(law[row, s], brought[e, h])
+            states[e, h + 1] = next_states[row, s, actions[e, h], chances[e, h]]

@@ -100,6 +100,14 @@ def credit_rows(trials, rows, utilities, rewards):  # type: ignore[no-untyped-de
         credit(trials, rows[k], 1.0, utilities[k], rewards[k])
 
 
+@kernel
+def credit_all(trials, rows, shares, utilities, rewards):  # type: ignore[no-untyped-def]
+    """Add episodes to each of these rows (R,), one after another: share, utility and reward (R, n) of each."""
+    for k in range(rows.shape[0]):
+        for e in range(shares.shape[1]):
+            credit(trials, rows[k], shares[k, e], utilities[k, e], rewards[k, e])
+
+
 @lean_kernel
 def multiply(trials, i, share, utility):  # type: ignore[no-untyped-def]
     """One more factor of every wealth that may still be needed: those above the bound already proved."""

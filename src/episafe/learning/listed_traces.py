@@ -35,6 +35,7 @@ class ListedTraces:
         self.task, self.fault = task, ""
         self._pairs: list[tuple[int, Any]] = []  # (h, w), by their numbers c
         self._number: dict[tuple[int, Hashable], int] = {}
+        self._numbers: tuple[Sequence[Any], IntArray] = (), np.zeros((0, 0), dtype=np.int64)  # of values, (H, W)
         self._size = 0
         H, S, A = task.reward.shape
         self._chances = np.empty((FIRST_ROOM, H), dtype=np.int64)
@@ -48,12 +49,25 @@ class ListedTraces:
 
     def take_in(self, trace: Any) -> None:
         """One more trace."""
-        brought = self.task.read_trace(trace)
-        if self._size == len(self._chances):
+        brought = enumerate(self.task.read_trace(trace))
+        self._append(np.array([[-1 if w is None else self.number(h, w) for h, w in brought]]))
+
+    def take_in_all(self, chances: IntArray, values: Sequence[Any]) -> None:
+        """Several more: which of `values` chance brings in each of their steps, (n, H)."""
+        steps = np.arange(chances.shape[1])
+        if self._numbers[0] is not values:
+            self._numbers = values, np.full((len(steps), len(values)), -1)
+        _, numbers = self._numbers
+        for e, h in np.argwhere(numbers[steps, chances] < 0).tolist():  # in the order in which they came
+            numbers[h, chances[e, h]] = self.number(h, values[chances[e, h]])
+        self._append(numbers[steps, chances])
+
+    def _append(self, chances: IntArray) -> None:
+        while self._size + len(chances) > len(self._chances):
             self._chances = np.concatenate([self._chances, np.empty_like(self._chances)])
-        self._chances[self._size] = [-1 if w is None else self.number(h, w) for h, w in enumerate(brought)]
-        self._reach(self._chances[self._size : self._size + 1])
-        self._size += 1
+        self._chances[self._size : self._size + len(chances)] = chances
+        self._reach(chances)
+        self._size += len(chances)
 
     def totals(self, policy: Policy, first: int = 0, stream: int = 0) -> Array:
         """Expected total reward and utilities (n − first, 1 + m) of a policy on each trace from number `first` on.

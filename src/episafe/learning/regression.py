@@ -153,6 +153,24 @@ class FiniteRegression(Regression):
         enter = model_update.enter_all_steps if self.shared else model_update.enter
         enter(self.visited, states, slots)
 
+    def observe_all(self, states: IntArray, actions: IntArray) -> None:
+        """`observe` of each of these episodes: states (n, H+1), actions (n, H)."""
+        if self.shared and self.model.is_dense:
+            for one in zip(states, actions, strict=True):
+                self.observe(*one)
+            return
+        take_in = model_update.count_all_in_one if self.shared else model_update.take_in_all
+        done = 0
+        while done < len(actions):
+            while self.is_full():
+                self.enlarge()
+            ahead = slice(done, done + episodes_to_refactoring(self.num_episodes))
+            made = int(take_in(self.visited, self.model, states[ahead], actions[ahead]))
+            self.count(made)
+            done += made
+        if self.shared:
+            self.model.log_det[:] = self.model.log_det[0]
+
     def enlarge(self) -> None:
         """Double the room for slots and for transitions."""
         super().enlarge()

@@ -11,7 +11,7 @@ import numpy as np
 from episafe.checks import as_distributions
 from episafe.errors import InvalidProblem
 from episafe.problems.policy_file import write_policy
-from episafe.types import Array
+from episafe.types import Array, IntArray
 
 
 class Policy(Protocol):
@@ -55,6 +55,10 @@ class Policy(Protocol):
     def draw(self, rng: np.random.Generator) -> "tuple[int, Policy]":
         """Which component acts in the next episode, and what acts; a plain policy gives (0, itself), without a coin."""
         return 0, self
+
+    def toss(self, rng: np.random.Generator, number: int) -> IntArray:
+        """Which component acts in each of so many episodes, as `draw` would say one after another."""
+        return np.zeros(number, dtype=np.int64)
 
     def component(self, index: int) -> "Policy":
         """What acts where the coin fell so, as `draw` gives it."""
@@ -166,9 +170,13 @@ class MixturePolicy(Policy):
 
     def draw(self, rng: np.random.Generator) -> tuple[int, Component]:
         """Toss the coin: the index of a component and that policy, under its name."""
-        above = np.cumsum(self.weights) > rng.random()
-        index = int(np.argmax(above)) if above.any() else len(self.components) - 1
+        index = int(self.toss(rng, 1)[0])
         return index, self.component(index)
+
+    def toss(self, rng: np.random.Generator, number: int) -> IntArray:
+        """Which component acts in each of so many episodes: the first whose running sum of weights is above a coin."""
+        found = np.searchsorted(np.cumsum(self.weights), rng.random(number), side="right")
+        return np.minimum(found, len(self.components) - 1)
 
     def component(self, index: int) -> Component:
         """A component under its name."""

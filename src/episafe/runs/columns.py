@@ -1,11 +1,11 @@
 """The columns of a record while a run fills them. Compiled loops write into the named tuples."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from episafe.types import Array, IntArray
+from episafe.types import SOURCES, Array, IntArray
 
 BY_SOURCE = -1  # in `acting`: the name follows from the source and the plan of the episode
 
@@ -78,13 +78,19 @@ class Columns:
         columns = {"totals": self.totals, "optima": self.optima}
         return {name: column for name, column in columns.items() if column is not None}
 
-    def toss(self, k: int, component: int, weights: Array, name: str) -> None:
-        """Note who acts in episode k, drawn before it."""
-        self.widen(len(weights))
-        assert self.coins is not None
-        coins, n = self.coins, len(weights)
-        coins.components[k], coins.weights[k, :n], coins.weights[k, n:] = component, weights, 0.0
-        coins.acting[k] = self.number(name)
+    def note(self, at: Any, plan: Any, values: tuple[float, Any], drawn: tuple[int | None, Any]) -> None:
+        """The facts of an episode, or of several `at` once, that are known before: the plan, its values, who acts."""
+        facts, (component, acting) = self.facts, drawn
+        facts.values[at, 0], facts.values[at, 1:] = values
+        facts.bounds[at, 0], facts.bounds[at, 1:] = plan.lam, plan.utility_bound
+        facts.sources[at], facts.plan_ids[at] = SOURCES.index(plan.source), plan.id
+        if component is not None:
+            self.widen(len(plan.policy.weights))
+            assert self.coins is not None
+            weights, n = self.coins.weights, len(plan.policy.weights)
+            self.coins.components[at], weights[at, :n], weights[at, n:] = component, plan.policy.weights, 0.0
+        if self.coins is not None:
+            self.coins.acting[at] = self.number(getattr(acting, "name", ""))
 
     def number(self, name: str) -> int:
         """The number of a name; of none, that it follows from the source."""

@@ -10,8 +10,7 @@ from episafe.deployment.session_book import log_dets
 from episafe.monitors import halt_reason
 from episafe.runs.columns import Columns
 from episafe.runs.fast import Advancing, accelerated
-from episafe.runs.worlds import Drawn, World
-from episafe.types import SOURCES
+from episafe.runs.worlds import World
 
 FIRST_AHEAD, LONG = 500, 1.0  # episodes that a compiled loop begins with, and seconds that it shall not be away
 
@@ -49,7 +48,7 @@ def plain_loop(
             current, values = plan, world.values(plan)
         drawn = [world.draw(plan) for _ in batch]
         for k, one in zip(batch, drawn, strict=True):
-            _note(columns, k, plan, values, one)
+            columns.note(k, plan, values, one)
         for k, played in zip(batch, world.play(start, drawn), strict=True):
             if columns.totals is not None and played.total is not None:
                 columns.totals[k, 0], columns.totals[k, 1:] = played.total
@@ -60,18 +59,6 @@ def plain_loop(
                 session.halt(asked)
                 columns.halts[k] = asked
         yield batch[-1] + 1
-
-
-def _note(columns: Columns, k: int, plan: Any, values: tuple[float, Any], drawn: Drawn) -> None:
-    """The facts of episode k that are known before it."""
-    facts, (component, acting) = columns.facts, drawn
-    facts.values[k, 0], facts.values[k, 1:] = values
-    facts.bounds[k, 0], facts.bounds[k, 1:] = plan.lam, plan.utility_bound
-    facts.sources[k], facts.plan_ids[k] = SOURCES.index(plan.source), plan.id
-    if component is not None:
-        columns.toss(k, component, plan.policy.weights, getattr(acting, "name", ""))
-    elif columns.coins is not None:
-        columns.coins.acting[k] = columns.number(getattr(acting, "name", ""))
 
 
 def fast_loop(made: Advancing, columns: Columns, first: int, settled: bool) -> Iterator[int]:

@@ -20,7 +20,7 @@ from episafe.problems.policy import TablePolicy
 from episafe.problems.sampled_problem import key
 from episafe.runs.assumptions import require_same_problem, require_true_of_bandit, require_true_of_kernel
 from episafe.runs.live_episodes import play_some
-from episafe.types import HELD, Array, Episode, amounts
+from episafe.types import HELD, Array, Episode, IntArray, amounts
 
 KEPT = 8  # running sums of so many policies: a mixture has few
 Drawn = tuple[int | None, Any]  # which component of a mixture acts, None if the plan is none, and what acts
@@ -34,6 +34,17 @@ class Played(NamedTuple):
     report: tuple[Any, ...]
     total: tuple[float, Any] | None = None
     atom: int = 0
+
+
+class Traced(NamedTuple):
+    """E episodes of a world that says what chance brought: `states` (E, H+1), `actions` (E, H), `chances` (E, H), the
+    numbers of what it brought, `rewards` (E, H), and `utilities` (E, H), or (E, H, m) of several constraints."""
+
+    states: IntArray
+    actions: IntArray
+    chances: IntArray
+    rewards: Array
+    utilities: Array
 
 
 class Streams:
@@ -184,19 +195,27 @@ class TracedWorld(ListedWorld):
 
     def play(self, k: int, drawn: Sequence[Drawn]) -> Iterator[Played]:
         """One episode of each policy, with the rewards and utilities of its trace."""
-        law, task, H = self.problem.law, self.problem.task, self.problem.task.horizon
-        move, steps, uniform = law.move, np.arange(H), self._uniform
-        rows = np.minimum(steps, len(move.next_states) - 1)  # one row for all steps, or one a step
         for component, policy in drawn:
-            path = states, actions, chances = np.empty(H + 1, np.int64), np.empty(H, np.int64), np.empty(H, np.int64)
-            states[0] = task.initial_state
-            self.luck.choices.random(out=uniform[0])
-            self.luck.transitions.random(out=uniform[1])
-            follow_chance(self._sums(policy.table()), law.running, move.next_states, uniform, path)
-            at = rows, states[:-1], actions, chances
-            trace = task.initial_state, tuple(move.values[i] for i in chances.tolist())
-            seen = move.rewards[at], move.utilities[at]
-            yield Played((Episode(states, actions, *seen, component=component, trace=trace),))
+            made = self.play_all([policy], np.zeros(1, dtype=np.int64))
+            yield Played((self.episode(made, 0, component),))
+
+    def episode(self, made: Traced, e: int, component: int | None) -> Episode:
+        """Episode e of those that were played, with its trace."""
+        states, actions, chances, rewards, utilities = (column[e] for column in made)
+        trace = self.problem.task.initial_state, tuple(self.problem.law.move.values[i] for i in chances.tolist())
+        return Episode(states, actions, rewards, utilities, component, trace)
+
+    def play_all(self, policies: Sequence[Any], acting: IntArray) -> Traced:
+        """One episode after another: in episode e it is policies[acting[e]] that acts."""
+        law, H, E = self.problem.law, self.problem.task.horizon, len(acting)
+        luck = self.luck.choices.random((E, H)), self.luck.transitions.random((E, H))
+        states, actions, chances = (np.empty((E, length), dtype=np.int64) for length in (H + 1, H, H))
+        states[:, 0] = self.problem.task.initial_state
+        sums = np.array([self._sums(policy.table()) for policy in policies])
+        follow_chance(sums, acting, law.running, law.move.next_states, luck, (states, actions, chances))
+        rows = np.minimum(np.arange(H), len(law.move.next_states) - 1)  # one row for all steps, or one a step
+        at = rows, states[:, :-1], actions, chances
+        return Traced(states, actions, chances, law.move.rewards[at], law.move.utilities[at])
 
 
 class UntoldWorld(ListedWorld):

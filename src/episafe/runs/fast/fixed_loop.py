@@ -3,7 +3,6 @@
 from typing import Any
 
 from episafe.runs.columns import Columns
-from episafe.types import FIXED
 
 
 def begin(world: Any, agent: Any, columns: Columns, first: int, trace: Any) -> "FixedLoop | None":
@@ -20,10 +19,7 @@ class FixedLoop:
 
     def advance(self, columns: Columns, start: int, stop: int) -> None:
         """Fill the rows of episodes `start` to `stop`."""
-        facts, plan = columns.facts, self._plan
-        facts.values[start:stop, 0], facts.values[start:stop, 1:] = self._values
-        facts.bounds[start:stop, 0], facts.bounds[start:stop, 1:] = plan.lam, plan.utility_bound
-        facts.sources[start:stop], facts.plan_ids[start:stop] = FIXED, plan.id
+        columns.note(slice(start, stop), self._plan, self._values, (None, self._plan.policy))
 
     def finish(self) -> None:
         """The agent has its plan, and nothing was learned."""

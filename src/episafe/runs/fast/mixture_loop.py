@@ -22,12 +22,13 @@ from episafe.types import SAFE, Array, amounts
 
 
 def begin(world: Any, agent: Any, columns: Columns, first: int, trace: Trace | None) -> "MixtureLoop | None":
-    """The loop, if the certificate is just that of `Observation`, steps share no data, no total voids it, and nothing
-    was promoted."""
+    """The loop, if the certificate is just that of `Observation`, steps share no data, no total voids it, it
+    awaits no reports, and nothing was promoted."""
     if type(agent.certificate) is not ObservationCertificate:
         return None
     pairs = zip(agent.task.constraints, world.problem.task.constraints, strict=True)
     holds = all(told.least_total <= true.least_total for told, true in pairs) and not agent.void
+    holds = holds and not any(one.awaits for one in agent.certificate.ledger.each)
     if not holds or agent.task.time_homogeneous or agent.promoted != INCUMBENT:
         return None
     return (MixtureLoop if agent.task.num_constraints == 1 else SeveralLoop)(world, agent, trace)
