@@ -68,7 +68,7 @@ def test_records(cmdp, tmp_path):
             assert len(getattr(record, name)) == 20, name
         for values in (record.regret(), record.violation(), record.safe_deployments(), record.violating()):
             assert values.shape == (20,)
-        assert record.weights is None or record.weights.shape[0] == 20  # None where nothing was mixed
+        assert record.weights.shape[0] == 20 and np.allclose(record.weights.sum(axis=1), 1)
         assert list(record.to_frame().columns)[:6] == ["episode", "plan_id", "source", "acting", "lam", "reward_value"]
         record.save(tmp_path / str(n))
         np.testing.assert_array_equal(es.Record.load(tmp_path / str(n)).reward_values, record.reward_values)

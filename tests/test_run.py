@@ -7,6 +7,7 @@ import pytest
 
 import episafe as es
 from episafe.kernels.simulation import draw, running_sums, simulate
+from episafe.reports.record_groups import first
 from episafe.runs.loop import loop, plain_loop
 from episafe.runs.run import Simulation
 from episafe.storage.atomic_files import write_bytes
@@ -44,6 +45,17 @@ def test_save_and_load_keep_every_fact(tmp_path):
     assert (again.optimum, again.threshold) == (2.0, 1.0)
     assert again.settings == made.settings
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["episodes.npz", "run.toml"]
+
+
+def test_weights_of_no_mixture_are_ones_that_take_no_room(tmp_path):
+    cmdp = es.make("tabular", 0)
+    record = es.run(cmdp, es.Fixed(cmdp.task, "incumbent"), 30)
+    assert record.weights.shape == (30, 1) and (record.weights == 1).all() and record.weights.strides == (0, 0)
+    assert "weights" not in record.columns() and not record.mixed().any()
+    record.save(tmp_path)
+    again = es.Record.load(tmp_path)
+    assert again.weights.shape == (30, 1) and again.columns() == record.columns()
+    assert first(record, 10).weights.shape == (10, 1)
 
 
 def test_a_record_is_never_half_old_and_half_new(tmp_path, monkeypatch):

@@ -34,7 +34,7 @@ from episafe.deployment.session_book import Book
 from episafe.errors import DamagedFile
 from episafe.kernels.mixing import admits_all
 from episafe.problems.cmdp import LinearCMDP
-from episafe.runs.columns import Columns
+from episafe.runs.columns import COINS, Columns
 from episafe.runs.record import EPISODES, Record, is_complete
 from episafe.storage import checkpoint
 from episafe.storage.audit_trail import TRAIL, Trail, broken_at, hash_of, read_trail
@@ -396,14 +396,13 @@ def _compare_record(folder: Path, frames: list[Frame], result: Audit) -> None:
     columns = Columns(result.episodes, **kinds, num_constraints=first["bounds"].shape[1] - 1)
     for frame in played:
         fill(columns, frame.arrays, frame.notes["episode"], frame.notes["names"])
-    facts, coins = columns.facts, columns.coins
+    facts, stored = columns.facts, record.columns()
     expected = {
         "plan_ids": facts.plan_ids, "sources": np.array(SOURCES)[facts.sources], **columns.figures,
-        "components": None if coins is None else coins.components, "weights": None if coins is None else coins.weights,
-        "acting_numbers": None if coins is None else coins.acting, "optima": columns.optima,
+        **dict.fromkeys(COINS), **columns.coin_figures, "optima": columns.optima,
     }  # fmt: skip
     for name, column in expected.items():
-        found = getattr(record, name)
+        found = getattr(record, name) if name in stored else None
         same = found is None if column is None else _same_column(found, column[:K])
         if not same:
             raise DamagedFile(f"{EPISODES}: {name} are not what {LOG} says: delete the record, and resume the run")

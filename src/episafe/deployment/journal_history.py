@@ -93,7 +93,7 @@ def unfinished_record(batches: list[Frame], optimum: float, threshold: Amount, s
     columns = Columns(length, **kinds, num_constraints=first["bounds"].shape[1] - 1)
     for frame in batches:
         fill(columns, frame.arrays, frame.notes["episode"], frame.notes["names"])
-    facts, coins = columns.facts, columns.coins
+    facts = columns.facts
     return Record(
         **columns.figures,  # type: ignore[arg-type]
         sources=np.array(SOURCES)[facts.sources],
@@ -102,9 +102,7 @@ def unfinished_record(batches: list[Frame], optimum: float, threshold: Amount, s
         threshold=threshold,
         settings=settings,
         optima=columns.optima,
-        components=None if coins is None else coins.components,
-        weights=None if coins is None else coins.weights,
-        acting_numbers=None if coins is None else coins.acting,
+        **columns.coin_figures,
         acting_names=tuple(columns.names),
         constraint_names=constraint_names(threshold),
     )

@@ -77,7 +77,7 @@ class RunColumns:
 def _row(record: Record, k: int, begun: int, level: str) -> Row:
     """Episode k, whose plan was first deployed in episode `begun`."""
     bound, b = amounts(record.utility_bounds[k]), amounts(record.threshold)
-    weights = [] if record.weights is None else [w for w in record.weights[k].tolist() if w]
+    weights = [w for w in record.weights[k].tolist() if w]
     margin = (bound - b).tolist()
     said = {
         "plan": int(record.plan_ids[k]), "episode": begun, "learned": begun, "source": str(record.sources[k]),

@@ -5,6 +5,7 @@ The slow and obvious form of `backward_pass.py`: one λ at a time, and every sta
 
 import numpy as np
 
+from episafe.kernels.backward_pass import shaped
 from episafe.kernels.compilation import kernel
 
 
@@ -17,12 +18,12 @@ def several_pass(P_hat, signals, beta, strays, scales, lams, table):  # type: ig
         Q̲_c = u_c + clip{−C_u β + P̂V̲_c, 0, H−h}                 V̲_c = π Q̲_c
         π   = softmax((Q̄† + Q̄ʳ + Σ_c λ_c Q̲_c)/κ)
 
-    P_hat (H, S, A, S), signals r and u (1 + m, H, S, A), β (H, S, A), λ (m,). Each β is shaped as in `backward_pass`:
-    where `strays` is True by how far its own next value strays; † has the largest of the utilities'.
+    P_hat (H, S, A, S), signals r and u (1 + m, H, S, A), β (H, S, A), λ (m,). Each β is `shaped`: where `strays` is
+    True by how far its own next value strays; † has the largest of the utilities'.
     """
     (H, S, A, _), m = P_hat.shape, lams.shape[0]
     V, V_next = np.zeros((2 + m, S)), np.zeros((2 + m, S))
-    Q, logits, shaped = np.zeros((2 + m, A)), np.zeros(A), np.zeros(2 + m)
+    Q, logits, bonus = np.zeros((2 + m, A)), np.zeros(A), np.zeros(2 + m)
     for h in range(H - 1, -1, -1):
         left = float(H - 1 - h)
         ceiling = left * (1.0 + scales.kappa * np.log(A))
@@ -36,16 +37,16 @@ def several_pass(P_hat, signals, beta, strays, scales, lams, table):  # type: ig
                         square += p * V_next[g, t] * V_next[g, t]
                     Q[g, a] = mean
                     sigma = np.sqrt(max(square - mean * mean, 0.0)) if strays else 1.0
-                    shaped[g] = beta[h, s, a] * (1.0 + scales.spread * (sigma - 1.0) + scales.curve * beta[h, s, a])
-                shaped[1] = shaped[2]
+                    bonus[g] = shaped(beta[h, s, a], sigma, scales)
+                bonus[1] = bonus[2]
                 for c in range(m):
-                    shaped[1] = max(shaped[1], shaped[2 + c])
-                Q[0, a] = signals[0, h, s, a] + min(max(scales.C_r * shaped[0] + Q[0, a], 0.0), ceiling)
-                dagger = min(max(scales.C_dagger * shaped[1] + Q[1, a], 0.0), scales.B_dagger * left)
-                Q[1, a] = scales.B_dagger * shaped[1] + dagger
+                    bonus[1] = max(bonus[1], bonus[2 + c])
+                Q[0, a] = signals[0, h, s, a] + min(max(scales.C_r * bonus[0] + Q[0, a], 0.0), ceiling)
+                dagger = min(max(scales.C_dagger * bonus[1] + Q[1, a], 0.0), scales.B_dagger * left)
+                Q[1, a] = scales.B_dagger * bonus[1] + dagger
                 logits[a] = Q[0, a] + Q[1, a]
                 for c in range(m):
-                    ahead = min(max(scales.utility_bonus * shaped[2 + c] + Q[2 + c, a], 0.0), left)
+                    ahead = min(max(scales.utility_bonus * bonus[2 + c] + Q[2 + c, a], 0.0), left)
                     Q[2 + c, a] = signals[1 + c, h, s, a] + ahead
                     logits[a] += lams[c] * Q[2 + c, a]
             entropy = softmax_row(logits, scales.kappa, table[h, s])

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from episafe.kernels.backward_pass import shaped
 from episafe.kernels.mixing import admits_all
 from episafe.kernels.mixture_weights import solved_program
 from episafe.kernels.model_arrays import Scales, Search
@@ -117,7 +118,7 @@ class SeveralPlanner(SoftmaxPlanner):
         assert task.is_listed
         P_hat, beta = self._model()
         left = np.arange(task.horizon - 1, -1, -1.0)[:, None, None]
-        bonus = beta * (1.0 - scales.spread + scales.curve * beta)
+        bonus = shaped.py_func(beta, 0.0, scales)
         reward = task.reward + np.minimum(aim.boldness * scales.C_r * bonus, left)
         utility_bonus = aim.optimism if aim.optimism > 0 else scales.utility_bonus
         utilities = task.utilities + np.clip(utility_bonus * bonus, -left, left)

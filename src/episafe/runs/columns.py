@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from episafe.types import SOURCES, Array, IntArray
 
+COINS = ("components", "weights", "acting_numbers")  # what a record calls those of `Coins`
 BY_SOURCE = -1  # in `acting`: the name follows from the source and the plan of the episode
 
 
@@ -72,6 +73,11 @@ class Columns:
             named[f"reward_{kind}"] = None if both is None else both[:, 0]
             named[f"utility_{kind}"] = None if both is None else _utilities(both)
         return named
+
+    @property
+    def coin_figures(self) -> dict[str, Any]:
+        """The columns of coins as a record calls them; none where no plan may be a mixture."""
+        return {} if self.coins is None else dict(zip(COINS, self.coins, strict=True))
 
     def others(self) -> dict[str, Array]:
         """The columns that only some runs have, by name."""

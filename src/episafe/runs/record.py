@@ -48,7 +48,8 @@ class Record:
             exact values cannot be known, else None.
         optima: the optimum of each episode, (K,), where it changes; `optimum` is then their mean. Else None.
         components: which policy of a mixture acted, drawn before the episode, (K,); None where no plan is a mixture.
-        weights: the weights of the mixture, (K, n); (1, 0, …) for a policy alone. The values above are the mixture's.
+        weights: the weights of the mixture, (K, n); (1, 0, …) for a policy alone, and ones (K, 1), which take no room
+            and are not stored, where no plan is a mixture. The values above are the mixture's.
         acting_numbers: the place of each name of `acting` in `acting_names`, (K,), −1 where it follows from the source;
             None where all do.
         acting_names: of the policies that acted.
@@ -68,10 +69,14 @@ class Record:
     utility_totals: Array | None = None
     optima: Array | None = None
     components: IntArray | None = None
-    weights: Array | None = None
+    weights: Array = field(default_factory=lambda: np.ones((1, 1)))
     acting_numbers: NDArray[np.integer[Any]] | None = None
     acting_names: tuple[str, ...] = ()
     constraint_names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.weights.shape[1] == 1:
+            object.__setattr__(self, "weights", np.broadcast_to(1.0, (len(self.sources), 1)))
 
     @property
     def acting(self) -> NDArray[np.str_]:
@@ -100,7 +105,8 @@ class Record:
 
     def columns(self) -> tuple[str, ...]:
         """Names of the columns that this record has."""
-        return COLUMNS + tuple(name for name in OPTIONAL if getattr(self, name) is not None)
+        left_out = ("weights",) if self.weights.shape[1] == 1 else ()
+        return COLUMNS + tuple(name for name in OPTIONAL if getattr(self, name) is not None and name not in left_out)
 
     def violation(self) -> Array:
         """Hard violation Σ_{i≤k} max{b − V^u(π⁽ⁱ⁾), 0}, (K,); (K, m) of several constraints."""
@@ -143,8 +149,6 @@ class Record:
 
     def mixed(self) -> NDArray[np.bool_]:
         """Whether a mixture was deployed, of which a coin drew who acted, in each episode, (K,)."""
-        if self.weights is None:
-            return np.zeros(len(self.sources), dtype=bool)
         found: NDArray[np.bool_] = self.weights.max(axis=1) < 1.0
         return found
 

@@ -120,7 +120,7 @@ class Simulation:
         watching = {} if self.session.monitors is None else self.session.monitors.settings()
         length = {f"num_{world.unit}": columns.num_episodes, "run_seed": self.seed}
         settings = {**world.problem.origin, **self._claims(), **length, **watching, **world.settings()}
-        coins, optima, task = columns.coins, columns.optima, world.problem.task
+        optima, task = columns.optima, world.problem.task
         return Record(
             **{name: None if column is None else column.copy() for name, column in columns.figures.items()},  # type: ignore[arg-type]
             sources=np.array(SOURCES)[facts.sources],
@@ -129,9 +129,7 @@ class Simulation:
             threshold=task.limits,
             settings={**settings, **versions(), "seconds": self.seconds},
             optima=optima,
-            components=None if coins is None else coins.components,
-            weights=None if coins is None else coins.weights,
-            acting_numbers=None if coins is None else coins.acting,
+            **columns.coin_figures,
             acting_names=tuple(columns.names),
             constraint_names=task.constraint_names if task.num_constraints > 1 else (),
         )

