@@ -169,11 +169,13 @@ async def kills(quick: bool) -> bool:
                 reported.add(name)
 
         clients = [asyncio.create_task(client(n)) for n in range(CLIENTS)]
-        for _ in range(rounds):
+        for n in range(1, rounds + 1):
             async with served(folder) as process:
                 await asyncio.sleep(luck.uniform(0.02, 0.3))
                 process.kill()
                 process.join()
+            if n % 50 == 0:
+                print(f"kills: {n} so far, {len(reported)} acknowledged reports", flush=True)
         stop.set()
         async with served(folder):
             await asyncio.gather(*clients)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import shutil
 import subprocess
+import sys
 import threading
 import time
 
@@ -18,7 +19,7 @@ from episafe.cli import app
 from episafe.deployment.follower import Follower
 from episafe.deployment.journal_history import read_history
 from episafe.reports import dashboard_page
-from episafe.service.dashboard import Dashboard
+from episafe.service.dashboard import AT_FIRST, AT_MOST, Dashboard
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -160,6 +161,18 @@ def test_a_simulation_and_several_constraints_are_followed(tmp_path):
 def test_usage(tmp_path):
     found = CliRunner().invoke(app, ["dashboard", str(tmp_path)])
     assert found.exit_code == 2 and "holds no journal" in found.output
+
+
+def test_the_first_page_is_soon_there(session, tmp_path, monkeypatch):
+    play(session, 3)
+    asked, read_on = [], Follower.read_on
+    monkeypatch.setattr(Follower, "read_on", lambda one, seconds: asked.append(seconds) or read_on(one, seconds))
+    made = Dashboard(tmp_path / "shop")
+    for path in ("/", "/inside"):
+        assert ask(made, path).status_code == 200
+    assert asked == [AT_FIRST, AT_MOST] and AT_FIRST < AT_MOST
+    script = "import sys, episafe.cli, episafe.service.dashboard; sys.exit('matplotlib.figure' in sys.modules)"
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 class Growing(Dashboard):

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import episafe as es
+from episafe.deployment import opening
 from episafe.deployment import session as session_module
 from episafe.deployment.frame_kinds import Kind
+from episafe.deployment.opening import catch_up
 from episafe.storage.frames import read
 from test_journal import CHAIN, observing, same_record, tuned
 from test_monitors import half_as_useful, told
@@ -164,6 +166,23 @@ def test_opening_costs_what_came_since_the_checkpoint(tmp_path, monkeypatch):
         with pytest.raises(es.InvalidEpisode, match="reported before"):
             session.learn(played(session.deploy(rng), rng), episode_id=17)
     assert not es.audit(tmp_path).is_whole
+
+
+def test_opening_after_a_kill_keeps_what_was_lived_through_again(tmp_path, monkeypatch):
+    """A process that is killed before its first checkpoint, again and again, would take longer each time."""
+    monkeypatch.setattr(opening, "CHECKPOINT_AFTER", 30)
+    rng = np.random.default_rng(0)
+    seen = []
+    monkeypatch.setattr(opening, "catch_up", lambda *known, **more: seen.append(catch_up(*known, **more)) or seen[-1])
+    for life in range(3):
+        session = es.open(tmp_path, agent=tuned())
+        assert session.status().reported == 20 * life
+        for _ in range(20):
+            made = session.deploy(rng)
+            session.learn(played(made, rng), deployment=made.id)
+        session._journal.release()  # as a kill does
+    assert [len(frames) >= 30 for frames in seen] == [False, True, True] and len(seen[2]) < len(seen[1]) + 30
+    assert es.audit(tmp_path).is_whole
 
 
 def test_threads_share_the_disk(tmp_path, monkeypatch):

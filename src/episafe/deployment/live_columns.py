@@ -4,6 +4,7 @@ import math
 from array import array
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from episafe.storage.json_values import from_text
 from episafe.types import SOURCES, Amount, Array, Episode, amounts
 
 LATEST = 20  # deployments of which more is kept than columns
+PATHS_REMEMBERED, LONGEST_REMEMBERED = 4096, 1000  # reports whose totals need not be looked up again; characters
 NOBODY_KNOWS = -1  # the component or the name of who acted
 
 
@@ -60,6 +62,7 @@ class LiveColumns:
         self._numbers, self._sources, self._bounds = array("q"), array("b"), array("d")  # of plans; λ and m bounds
         self._weights, self._ends = array("d"), array("q")  # of plans, one after another, and where each ends
         self._deployed_by, self._reported_by = array("q"), array("q")  # how often, by the row of the plan
+        self._totals_in = lru_cache(PATHS_REMEMBERED)(self._read_totals)  # few paths are taken again and again
         self._names: dict[str, int] = {}
         self._untossed: dict[int, list[str]] = {}  # names of the plan of rows whose coin the caller tosses
         self._in_force: InForce | None = None
@@ -129,17 +132,24 @@ class LiveColumns:
         del self._times[number]
         self.reported += 1
         self._reported_by[self._plan_rows[row]] += 1
-        values, at = from_text(notes["values"]), row * (1 + self._m)
-        if len(values) == 3:  # a round of a bandit: action, reward, utility
-            self._totals[at], self._totals[at + 1] = float(np.mean(values[1])), float(np.mean(values[2]))
-            return None
-        episode = Episode(*values)
-        for i, total in enumerate(totals_of(episode, self._task, self._m), at):
+        text = notes["values"]
+        totals, episode = (self._totals_in if len(text) <= LONGEST_REMEMBERED else self._read_totals)(text)
+        for i, total in enumerate(totals, row * (1 + self._m)):
             self._totals[i] = total
+        if episode is None:
+            return None
         if row in self._untossed:
             self._acting[row] = self._name(self._untossed.pop(row), episode.component)
             self._components[row] = NOBODY_KNOWS if episode.component is None else episode.component
         return episode
+
+    def _read_totals(self, text: str) -> tuple[list[float], Episode | None]:
+        """Totals that a report says, and its episode; there is none of a round of a bandit: action, reward, utility."""
+        values = from_text(text)
+        if len(values) == 3:
+            return [float(np.mean(values[1])), float(np.mean(values[2]))], None
+        episode = Episode(*values)
+        return totals_of(episode, self._task, self._m), episode
 
     def _abandon(self, notes: Mapping[str, Any]) -> None:
         self.waiting.pop(notes["deployment"])

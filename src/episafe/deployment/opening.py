@@ -30,6 +30,8 @@ from episafe.storage.frames import Frame
 from episafe.storage.toml_settings import other_versions, said_versions, versions
 from episafe.types import HELD
 
+CHECKPOINT_AFTER = 1000  # frames that were lived through again
+
 
 def open(
     folder: str | Path | None,
@@ -92,8 +94,10 @@ def open(
             checkpoint.remove(folder)  # of an agent that this one succeeds
         session = Session(agent, monitors, journal, sync, notices)
         agent.hold_candidates()
-        catch_up(session, journal, version=version, new_incumbent=reason)
+        frames = catch_up(session, journal, version=version, new_incumbent=reason)
         session.begin_candidates()
+        if len(frames) >= CHECKPOINT_AFTER:  # who is killed again and again never gets to the next one
+            journal.checkpoint(session.parts)
         return session
     except BaseException:
         if journal is not None:

@@ -5,11 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from episafe.reports.labels import name, place_title
 from episafe.reports.metrics import HAS_INCUMBENT, Interval
-from episafe.reports.paper_figures import METADATA, save
 from episafe.reports.pictures import BLUE, GREY, Dots, Mark, Picture, Scale, Trace
 from episafe.reports.record_groups import Group, shortest
 from episafe.reports.tables import number, plus_minus
@@ -139,6 +137,10 @@ def _pictures(slack: Sequence[tuple[float, Interval, Interval]]) -> list[Picture
 
 
 def _write_figure(pictures: Sequence[Picture], folder: Path) -> None:
+    from matplotlib.figure import Figure  # drawing libraries take a while to import
+
+    from episafe.reports.paper_figures import METADATA, save
+
     drawn = Figure(figsize=(9, 3.6), layout="constrained")
     for axes, picture in zip(drawn.subplots(1, 2), pictures, strict=True):
         picture.draw(axes)

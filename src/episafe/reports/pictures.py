@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from markupsafe import Markup
-from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from episafe.types import Array
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes  # which take a while to import, and a page does without
 
 BLUE, GREEN, RED, GREY = "#0072B2", "#009E73", "#D55E00", "#6B6B6B"  # learned, optimum, threshold, incumbent
 WIDTH, HEIGHT = 440, 280  # of an SVG, in its own units; text is 12 of them high
@@ -80,7 +82,7 @@ class Mark(Protocol):
     def swatch(self) -> Markup:
         """A sample for the legend, 30 by 10 units."""
 
-    def draw(self, axes: Axes) -> None:
+    def draw(self, axes: "Axes") -> None:
         """Onto the axes of matplotlib."""
 
 
@@ -139,7 +141,7 @@ class Trace:
         dot = DOT.format("dot", 15, 5, 3, ink(self.colour)) if self.marker else NOTHING
         return LINE.format("M0 5L30 5", ink(self.colour), self.width, DASHES[self.dash], self.label) + dot
 
-    def draw(self, axes: Axes) -> None:
+    def draw(self, axes: "Axes") -> None:
         """A line."""
         axes.plot(
             self.x, self.y, label=self.label or None, color=self.colour, linestyle=_MATPLOTLIB_DASHES[self.dash],
@@ -171,7 +173,7 @@ class Band:
         """A patch."""
         return AREA.format("M0 0H30V10H0Z", ink(self.colour), self.opacity, self.label)
 
-    def draw(self, axes: Axes) -> None:
+    def draw(self, axes: "Axes") -> None:
         """An area."""
         axes.fill_between(
             self.x, self.low, self.high, color=self.colour, alpha=self.opacity, linewidth=0, label=self.label or None,
@@ -200,7 +202,7 @@ class Dots:
         """One of them."""
         return DOT.format("hollow" if self.hollow else "dot", 15, 5, 3, ink(self.colour))
 
-    def draw(self, axes: Axes) -> None:
+    def draw(self, axes: "Axes") -> None:
         """Markers without a line."""
         face = "none" if self.hollow else self.colour
         axes.scatter(
@@ -227,7 +229,7 @@ class Level:
         """It is not in the legend."""
         return NOTHING
 
-    def draw(self, axes: Axes) -> None:
+    def draw(self, axes: "Axes") -> None:
         """The line; the picture writes its name."""
         axes.axhline(self.y, color=self.colour, linewidth=1.5, linestyle="--", zorder=1)
 
@@ -253,7 +255,7 @@ class Zone:
         """It is not in the legend."""
         return NOTHING
 
-    def draw(self, axes: Axes) -> None:
+    def draw(self, axes: "Axes") -> None:
         """A shaded stretch of the axis."""
         axes.axhspan(self.low, self.high, color=self.colour, alpha=0.13, linewidth=0, zorder=0)
         how = {"color": self.colour, "ha": "center", "va": "bottom", "fontsize": 9}
@@ -277,7 +279,7 @@ class Ticks:
         """One of them."""
         return LINE.format("M15 0v10", ink(self.colour), 2, "", self.label)
 
-    def draw(self, axes: Axes) -> None:
+    def draw(self, axes: "Axes") -> None:
         """Short strokes."""
         axes.vlines(
             self.x, 0.95, 1.0, transform=axes.get_xaxis_transform(), color=self.colour, linewidth=2,
@@ -306,7 +308,7 @@ class Note:
         """It is not in the legend."""
         return NOTHING
 
-    def draw(self, axes: Axes) -> None:
+    def draw(self, axes: "Axes") -> None:
         """Words beside a ring."""
         low, high = axes.get_xlim()
         left = (self.x - low) / (high - low) > 0.6
@@ -347,7 +349,7 @@ class Cells:
         """It is not in the legend."""
         return NOTHING
 
-    def draw(self, axes: Axes) -> None:
+    def draw(self, axes: "Axes") -> None:
         """An image."""
         from matplotlib.colors import LinearSegmentedColormap
 
@@ -442,7 +444,7 @@ class Picture:
             )  # fmt: skip
         return Markup("").join(parts)
 
-    def draw(self, axes: Axes) -> None:
+    def draw(self, axes: "Axes") -> None:
         """The same onto the axes of matplotlib."""
         axes.set_xlim(self.x.low, self.x.high)
         axes.set_ylim(self.y.low, self.y.high)

@@ -10,7 +10,6 @@ from episafe.deployment.journal_history import read_history
 from episafe.reports import bandit_metrics, run_page
 from episafe.reports.metrics import Curves, Summary, curves, summarise
 from episafe.reports.panels import charts
-from episafe.reports.paper_figures import write_figures
 from episafe.reports.record_groups import Group, is_bandit
 from episafe.reports.report_page import to_html
 from episafe.reports.run_notes import software
@@ -54,6 +53,8 @@ def write_report(folder: str | Path, latex: bool = False) -> Path:
     runs = [_run(path) for path in shown]
     drawn = charts(summaries, drawn_from)
     if summaries:
+        from episafe.reports.paper_figures import write_figures  # drawing libraries take a while to import
+
         write_figures(drawn, folder / FIGURES)
         write_text(folder / "summary.csv", to_csv(summaries))
         write_text(folder / "summary.md", to_markdown(summaries))

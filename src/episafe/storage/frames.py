@@ -160,11 +160,10 @@ class Reader:
             if not self._starts(file, size):
                 return
             while self.end < size:
-                frame, length = self._next(file, size)
+                frame = self._next(file, size)
                 if frame is None:
                     self.torn = size - self.end
                     return
-                self.number, self.end, self._previous = frame.number + 1, self.end + length, bytes.fromhex(frame.hash)
                 yield frame
 
     def _starts(self, file: IO[bytes], size: int) -> bool:
@@ -183,35 +182,38 @@ class Reader:
             raise self._damaged("does not follow the one that was before it when a checkpoint was written")
         return True
 
-    def _next(self, file: IO[bytes], size: int) -> tuple[Frame | None, int]:
+    def _next(self, file: IO[bytes], size: int) -> Frame | None:
+        """The next frame; None for one that is not whole."""
         head = file.read(HEAD)
         if len(head) < HEAD:
             if MARKER.startswith(head[: len(MARKER)].rstrip(b"\0")):
-                return None, 0
+                return None
             raise self._damaged("has no frame")
         marker, kind, length, number, checksum, check = CHECKED_HEADER.unpack(head)
         if marker != MARKER or check != zlib.crc32(head[: HEADER.size]):
             if MARKER.startswith(marker.rstrip(b"\0")) and _only_zeros(file):
-                return None, 0  # no whole frame: those do not end in zeros
+                return None  # no whole frame: those do not end in zeros
             raise self._damaged("has a damaged header")
         if number != self.number:
             raise self._damaged(f"says that it is number {number}: frames were left out, put in or moved")
         if length > LARGEST:
             raise self._damaged(f"says that it has {length} bytes, more than any")
         if self.end + HEAD + length + HASH > size:
-            return None, 0
+            return None
         body = file.read(length + HASH)
         if zlib.crc32(body) != checksum:
             if _only_zeros(file):
-                return None, 0
+                return None
             raise self._damaged("does not match its checksum")
         payload, own = body[:length], body[length:]
         if link(self._previous, number, kind, payload) != own:
             raise self._damaged("does not follow from the one before it: one of them was changed, or is of another log")
         try:
-            return Frame(number, kind, *decode(payload), self.end, own.hex()), HEAD + length + HASH
+            frame = Frame(number, kind, *decode(payload), self.end, own.hex())
         except UNREADABLE as error:
             raise self._damaged(f"cannot be read ({error})") from error
+        self.number, self.end, self._previous = number + 1, self.end + HEAD + length + HASH, own
+        return frame
 
     def _damaged(self, what: str) -> DamagedFile:
         return DamagedFile(
