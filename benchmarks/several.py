@@ -4,6 +4,7 @@
     python benchmarks/several.py regret 5000 3   # from this seed on, so many; with a name, that certifier alone
     python benchmarks/several.py speed           # seconds of a compiled run by the number of constraints
     python benchmarks/several.py optimum         # the exact optimum against an independent linear program; its time
+    python benchmarks/several.py bandits         # OPLB-SP, arms, one to three constraints: 100 problems, 100,000 rounds
 
 Each prints a Markdown table. Nothing was tuned on these seeds.
 """
@@ -121,6 +122,53 @@ def optimum(count=200):
           f"{time.process_time() - began:.0f} s")  # fmt: skip
 
 
+def bandits(first=5000, count=100, num_rounds=100_000):
+    """Regret and violating rounds of OPLB-SP by the number of constraints; and where only the first is checked."""
+    print(
+        "| constraints | regret | of the incumbent's | violating rounds | incumbent deployments | optimum's error | s |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    for m in (1, 2, 3):
+        rows = np.array([_bandit(seed, m, num_rounds) for seed in range(first, first + count)])
+        mean, half = rows.mean(axis=0), 1.96 * rows[:, 0].std(ddof=1) / np.sqrt(count)
+        cells = f"{rows[:, 2].sum():.0f} | {mean[3]:.0f} | {rows[:, 4].max():.0e} | {mean[5]:.2f} |"
+        print(f"| {m} | {mean[0]:.0f} ± {half:.0f} | {mean[0] / mean[1]:.2f} of {mean[1]:.0f} | {cells}", flush=True)
+        if m > 1:
+            broken = sum(_careless_bandit(seed, m, num_rounds) for seed in range(first, first + min(count, 20)))
+            print(f"\nnegative control, {min(count, 20)} problems, only the first of {m} constraints checked: the "
+                  f"policy at the end violates another in {broken} runs\n", flush=True)  # fmt: skip
+
+
+def _bandit(seed, m, num_rounds):
+    bandit = es.bandits.make("finite", seed, num_constraints=m)
+    agent = es.bandits.OPLBSP(bandit.task, radius="determinant", delta=DELTA, replan=es.Doubling(0.3))
+    began = time.process_time()
+    record = es.bandits.run(bandit, agent, num_rounds, seed)
+    seconds = time.process_time() - began
+    incumbent = num_rounds * (bandit.optimal_value() - bandit.evaluate(bandit.safe_policy())[0])
+    arms = bandit.task.arms(0)
+    exact = scipy.optimize.linprog(
+        -arms @ bandit.theta_r, A_ub=-np.atleast_2d(bandit.theta_u) @ arms.T,
+        b_ub=-np.atleast_1d(bandit.task.limits), A_eq=np.ones((1, len(arms))), b_eq=[1.0], method="highs",
+    )  # fmt: skip
+    error = abs(bandit.optimal_value() + exact.fun)
+    return (
+        record.regret()[-1], incumbent, record.violating().sum(), record.safe_deployments()[-1], error, seconds,
+    )  # fmt: skip
+
+
+def _careless_bandit(seed, m, num_rounds):
+    """Whether the policy at the end breaks another constraint than the one that the agent is told of."""
+    judge = es.bandits.make("finite", seed, num_constraints=m)
+    told = judge.task.of_constraint(0)
+    alone = es.bandits.LinearBandit(
+        judge.theta_r, judge.theta_u[0], told.actions, told.threshold, told.safe_policy, slack=told.slack
+    )
+    agent = es.bandits.OPLBSP(alone.task, radius="determinant", delta=DELTA, replan=es.Doubling(0.3))
+    es.bandits.run(alone, agent, num_rounds, seed)
+    return bool((judge.evaluate(agent.plan().policy)[1] < judge.task.limits - 1e-9).any())
+
+
 def _random(rng, H, S, A, m):
     """A kernel, reward and utilities (1 + m, H, S, A), and thresholds that some policy may or may not keep."""
     P, signals = rng.dirichlet(np.full(S, 0.3), (H, S, A)), rng.random((1 + m, H, S, A))
@@ -156,6 +204,6 @@ def _independent(P, signals, limits):
 
 
 if __name__ == "__main__":
-    {"regret": regret, "speed": speed, "optimum": optimum}[sys.argv[1]](
+    {"regret": regret, "speed": speed, "optimum": optimum, "bandits": bandits}[sys.argv[1]](
         *(int(word) if word.isdigit() else word for word in sys.argv[2:])
     )

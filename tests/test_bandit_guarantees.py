@@ -63,7 +63,7 @@ def excess(kind, scale, num_runs, num_rounds=300, dim=3):
             broken |= bool(np.einsum("gi,ij,gj->g", error, model.gram, error).max() > width**2)
             guess = estimates(model)[0] + 0.1 * rng.normal(size=dim)  # adaptive, as a learner is
             action = (guess / np.linalg.norm(guess))[None]
-            absorb(model, action, 0, *(theta @ action[0] + rng.normal(size=2)))
+            absorb(model, action, 0, (theta @ action[0] + rng.normal(size=2))[None], 0)
         out += broken
     return out
 

@@ -221,22 +221,25 @@ def bandit_decide():
     model, room, policy = bandit_regression.blank(2), bandit_decision.room(6), np.empty(6)
     for arm in arms:
         for row in np.repeat(arm[None], 50, axis=0):
-            bandit_regression.absorb(model, row[None], 0, row @ [1.0, 0.2], row @ [0.1, 1.0])
+            bandit_regression.absorb(model, row[None], 0, row[None] @ [[1.0, 0.1], [0.2, 1.0]], 0)
     safe, C = np.eye(6)[np.argmax(arms[:, 1])], 0.05
-    rule = bandit_decision.Rule(threshold=0.5, norm_bound=1.0, slack=0.2, trigger=True)
-    known = arms, 0, safe, model, rule, Radius(C, 0.0, 0.0, 0.0, 0.0, math.inf)
-    source, _, bound, reason = bandit_decision.decide(*known, room, policy)
+    rule = bandit_decision.Rule(np.array([0.5]), norm_bound=1.0, slack=0.2, trigger=True)
+    known = (arms, 0, safe), model, rule, Radius(C, 0.0, 0.0, 0.0, 0.0, math.inf)
+    source, _, reason = bandit_decision.decide(*known, room, policy, bound := np.empty(1))
     beta = np.sqrt(np.einsum("ni,ij,nj->n", arms, np.linalg.inv(model.gram), arms))
     theta = np.linalg.solve(model.gram, model.sums.T)
     f, g = arms @ theta[:, 0] + (1 + 2 / 0.2) * C * beta, arms @ theta[:, 1] - C * beta
     assert (source, reason) == (bandit_decision.SEARCH, bandit_decision.ADMITTED)
-    assert policy @ f == pytest.approx(_best_pair(f, g, 0.5)) and bound == pytest.approx(policy @ g) and bound >= 0.5
+    assert (
+        policy @ f == pytest.approx(_best_pair(f, g, 0.5)) and bound[0] == pytest.approx(policy @ g) and bound[0] >= 0.5
+    )
 
 
 def slack_of():
-    told, estimated = (bandit_decision.Rule(0.5, 1.0, slack) for slack in (0.2, math.nan))
-    assert bandit_decision.slack_of(told, 0.6) == 0.2
-    assert bandit_decision.slack_of(estimated, 0.6) == pytest.approx(0.1)
+    told, estimated = (bandit_decision.Rule(np.array([0.5, 0.1]), 1.0, slack) for slack in (0.2, math.nan))
+    assert bandit_decision.slack_of(told, np.array([0.6, 0.6])) == 0.2
+    assert bandit_decision.slack_of(estimated, np.array([0.6, 0.6])) == pytest.approx(0.1)
+    assert bandit_decision.slack_of(estimated, np.array([0.6, 0.05])) == pytest.approx(-0.05)
 
 
 def confidence_box():

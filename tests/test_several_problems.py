@@ -167,8 +167,3 @@ def test_each_constraint_has_monitors_with_their_share():
     twin = es.Monitors(told, delta=0.05)
     twin.restore(monitors.state())
     assert [alarm.says for alarm in twin.alarms] == [alarm.says for alarm in monitors.alarms]
-
-
-def test_a_bandit_says_that_it_has_one_constraint():
-    with pytest.raises(es.InvalidProblem, match=r"a bandit has one constraint: .* es.LinearCMDP of one step"):
-        es.bandits.BanditTask(2, np.eye(2), [0.1, 0.2], [0.5, 0.5], 0.1, 0.1, 1.0)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from episafe.kernels.bandit_loop import RoundTrace, blank_rounds
 from episafe.kernels.episode_trace import Trace, blank_trace, num_bytes, write_down
 from episafe.storage.json_values import as_text, from_text
-from episafe.types import Array, Episode, IntArray
+from episafe.types import Array, Episode, IntArray, amount
 
 BATCH = 5_000  # episodes after which a batch is written, and that a loop is away for at most
 ROOM = 2 * BATCH  # so that a loop may overshoot
@@ -93,17 +93,17 @@ class TextTape:
 
 
 class RoundTape:
-    """Rounds of a bandit: which atom of the plan was played, and the reward and utility seen."""
+    """Rounds of a bandit: which atom of the plan was played, and the reward and utilities seen."""
 
     kind: ClassVar[str] = "atoms"
 
     def __init__(self, task: Any) -> None:
-        self.trace: RoundTrace = blank_rounds(ROOM)
+        self.trace: RoundTrace = blank_rounds(ROOM, task.num_constraints)
 
     def note(self, k: int, report: tuple[Any, ...], known: Array, atom: int) -> None:
         """Keep round k."""
         atoms, signals, then = self.trace
-        atoms[k % ROOM], signals[k % ROOM], then[k % ROOM] = atom, report[1:], known
+        atoms[k % ROOM], signals[k % ROOM], then[k % ROOM] = atom, np.hstack(report[1:]), known
 
     def arrays(self, start: int, stop: int) -> Arrays:
         """Rounds `start` to `stop`."""
@@ -118,8 +118,9 @@ class RoundTape:
     @staticmethod
     def read(arrays: Arrays, task: Any) -> Iterator[ReportOf]:
         """The reports, as the agent saw them."""
-        for atom, (reward, utility) in zip(arrays["atoms"].tolist(), arrays["signals"].tolist(), strict=True):
-            yield lambda plan, seen=(atom, reward, utility): (plan.atoms[seen[0]], *seen[1:])  # type: ignore[misc]
+        for atom, (reward, *utilities) in zip(arrays["atoms"].tolist(), arrays["signals"].tolist(), strict=True):
+            seen = atom, reward, amount(utilities)
+            yield lambda plan, seen=seen: (plan.atoms[seen[0]], *seen[1:])  # type: ignore[misc]
 
 
 TAPES: dict[str, type["Tape"]] = {tape.kind: tape for tape in (ListedTape, TextTape, RoundTape)}

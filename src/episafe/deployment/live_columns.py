@@ -147,7 +147,8 @@ class LiveColumns:
         """Totals that a report says, and its episode; there is none of a round of a bandit: action, reward, utility."""
         values = from_text(text)
         if len(values) == 3:
-            return [float(np.mean(values[1])), float(np.mean(values[2]))], None
+            utilities = np.reshape(values[2], (-1, self._m)).mean(axis=0)
+            return [float(np.mean(values[1])), *utilities.tolist()], None
         episode = Episode(*values)
         return totals_of(episode, self._task, self._m), episode
 

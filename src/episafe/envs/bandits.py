@@ -1,4 +1,4 @@
-"""Bandits to try learners on. Each drawn problem's constraint binds: the best action alone would violate it."""
+"""Bandits to try learners on. Each drawn problem's constraints bind: the optimum is at every threshold."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,11 +29,14 @@ def make(name: str, seed: int = 0, **options: Any) -> LinearBandit:
     rng = np.random.default_rng(np.random.SeedSequence([list(ENVIRONMENTS).index(name), seed]))
     for redraws in range(MAX_REDRAWS):
         bandit = ENVIRONMENTS[name](rng, **options)
-        value, utility = bandit.evaluate(bandit.optimal_policy())
-        if utility <= bandit.task.threshold + 1e-9 and value > bandit.evaluate(bandit.safe_policy())[0]:
+        value, utilities = bandit.evaluate(bandit.optimal_policy())
+        binding = np.all(utilities <= bandit.task.limits + 1e-9)
+        if binding and value > bandit.evaluate(bandit.safe_policy())[0]:
             bandit.origin |= {"env": name, "variant": "", "seed": seed, "redraws": redraws, **options, **said}
             return bandit
-    raise ValueError(f"{name}: no binding constraint in {MAX_REDRAWS} draws: lower slack")
+    raise ValueError(
+        f"{name}: no draw of {MAX_REDRAWS} where every constraint binds: lower slack, raise dim, or state fewer"
+    )
 
 
 def options_of(name: str) -> dict[str, Any]:
@@ -42,19 +45,37 @@ def options_of(name: str) -> dict[str, Any]:
 
 
 def finite(
-    rng: np.random.Generator, *, dim: int = 5, num_arms: int = 50, slack: float = 0.3, noise: float = 0.5
+    rng: np.random.Generator,
+    *,
+    dim: int = 5,
+    num_arms: int = 50,
+    slack: float = 0.3,
+    noise: float = 0.5,
+    num_constraints: int = 1,
 ) -> LinearBandit:
-    """Arms of norm 1/2 to 1 in random directions, unit θ; the incumbent plays the three of largest utility alike."""
+    """Arms of norm 1/2 to 1 in random directions, unit θ; the incumbent plays the three of largest utility alike.
+
+    Each utility after the first is drawn alike, from a stream of its own. The incumbent's arms are those of the largest
+    sum, and have the slack in every constraint.
+    """
     _require_at_least("num_arms", num_arms, 3)
+    others = rng.spawn(as_count("num_constraints", num_constraints) - 1)
     arms = _directions(rng, num_arms, dim) * rng.uniform(0.5, 1, size=(num_arms, 1))
     theta_r, theta_u = _directions(rng, 2, dim)
+    if others:
+        theta_u = np.vstack([theta_u, *(_directions(stream, 1, dim) for stream in others)])
     return _with_best(3, theta_r, theta_u, arms, noise=noise, slack=slack)
 
 
 def _with_best(count: int, theta_r: Array, theta_u: Array, arms: Array, slack: float, **facts: Any) -> LinearBandit:
     """The incumbent plays the arms of largest utility alike; the threshold leaves it the slack."""
-    incumbent = np.zeros(len(arms))
-    incumbent[np.argsort(arms @ theta_u)[-count:]] = 1 / count
+    incumbent, several = np.zeros(len(arms)), theta_u.ndim > 1
+    utilities = arms @ (theta_u.sum(axis=0) if several else theta_u)
+    incumbent[np.argsort(utilities)[-count:]] = 1 / count
+    if several:
+        thresholds = theta_u @ (incumbent @ arms) - slack
+        slacks = np.full(len(thresholds), slack)
+        return LinearBandit(theta_r, theta_u, arms, thresholds, incumbent, slack=slacks, **facts)
     threshold = float(incumbent @ arms @ theta_u) - slack
     return LinearBandit(theta_r, theta_u, arms, threshold, incumbent, slack=slack, **facts)
 

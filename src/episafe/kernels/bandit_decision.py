@@ -2,9 +2,10 @@
 
 With θ̂ and β = ‖·‖_{Λ⁻¹} from the regression and the radius C,
 
-    max_π E_π[θ̂_rᵀa + optimism·C β(a)]   s.t.   E_π[θ̂_uᵀa − pessimism·C β(a)] ≥ b
+    max_π E_π[θ̂_rᵀa + optimism·C β(a)]   s.t.   E_π[θ̂_uᵀa − pessimism·C β(a)] ≥ b for every constraint
 
-proposes a policy, and E_π[θ̂_uᵀa − C β(a)] ≥ b, evaluated in float64 on the policy itself, admits it.
+proposes a policy, and E_π[θ̂_uᵀa − C β(a)] ≥ b, evaluated in float64 on the policy itself, for every constraint, admits
+it.
 """
 
 import math
@@ -13,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from episafe.kernels.arm_hull import INFEASIBLE, envelope
-from episafe.kernels.bandit_regression import estimates, norm, radius_now
+from episafe.kernels.arm_program import best_over_arms, over_policy
+from episafe.kernels.bandit_regression import estimates, mean, norm, radius_now
 from episafe.kernels.compilation import kernel
 from episafe.kernels.mixing import admits, mixed, nudged
 from episafe.types import SAFE, SEARCH, Array, IntArray
@@ -34,17 +36,20 @@ class Rule(NamedTuple):
     """What tells the algorithms apart.
 
     Attributes:
-        threshold, norm_bound: b and B.
-        slack: ξ; NaN to estimate it by the pessimistic utility of the incumbent less b, which is at most ξ.
+        thresholds, norm_bound: b (m,) and B.
+        slack: ξ, the least of all constraints; NaN to estimate it by the pessimistic utility of the incumbent less b,
+            which is at most ξ.
         optimism: of the reward, in units of C; NaN for 1 + 2B/ξ.
         pessimism: of the utility in the search, in units of C: 1, or −1 for an optimistic constraint.
         constrained: whether the search has the constraint, and the policy the check.
         trigger: whether the incumbent is deployed while C β_sf > ξ/2.
         shrink: whether a policy that fails the check is mixed with the incumbent, known to have utility ≥ b + ξ.
         num_seeds, seed_kept: how many first rounds play the incumbent with this probability, else every arm alike.
+
+    `shrink` and `num_seeds` are for one constraint.
     """
 
-    threshold: float
+    thresholds: Array
     norm_bound: float
     slack: float
     optimism: float = math.nan
@@ -56,16 +61,21 @@ class Rule(NamedTuple):
     seed_kept: float = 1.0
 
 
-def room(num_arms: int) -> tuple[Array, Array, Array, Array, IntArray]:
-    """Room to work in, one entry an arm: β, f, g, the pessimistic utility, an order."""
-    bonus, f, g, bound = (np.empty(num_arms) for _ in range(4))
+def room(num_arms: int, num_constraints: int = 1) -> tuple[Array, Array, Array, Array, IntArray]:
+    """Room to work in, one entry an arm: β, f (n,), g and the pessimistic utility (m, n), an order (n,)."""
+    (bonus, f), (g, bound) = np.empty((2, num_arms)), np.empty((2, num_constraints, num_arms))
     return bonus, f, g, bound, np.empty(num_arms, dtype=np.int64)
 
 
 @kernel
-def slack_of(rule, bound_safe):  # type: ignore[no-untyped-def]
-    """ξ as told, or its lower bound."""
-    return bound_safe - rule.threshold if math.isnan(rule.slack) else rule.slack
+def slack_of(rule, bounds_safe):  # type: ignore[no-untyped-def]
+    """ξ as told, or its lower bound from those of the incumbent's utilities, (m,)."""
+    if not math.isnan(rule.slack):
+        return rule.slack
+    slack = bounds_safe[0] - rule.thresholds[0]
+    for c in range(1, rule.thresholds.shape[0]):
+        slack = min(slack, bounds_safe[c] - rule.thresholds[c])
+    return slack
 
 
 @kernel
@@ -75,64 +85,85 @@ def optimism_of(rule, slack):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def decide(arms, first, safe, model, rule, radius, room, policy):  # type: ignore[no-untyped-def]
-    """Fills `policy` (n,) over the arms arms[first : first + n]; returns source, λ, the bound checked, and the reason.
+def decide(offer, model, rule, radius, room, policy, bounds):  # type: ignore[no-untyped-def]
+    """Fills `policy` (n,) over the arms arms[first : first + n], and the `bounds` (m,) that were checked; returns
+    source, λ (the sum of several), and the reason.
 
-    `safe` (n,) is the incumbent, in a row of a larger array: safe[first + i].
+    `offer` is arms, first, and the incumbent, in a row of a larger array too: safe[first + i].
     """
-    n, C = policy.shape[0], radius_now(radius, model.log_det[0], model.seen[0])
-    bonus_safe, bound_safe = _score(arms, first, safe, model, C, room, n)
-    slack = slack_of(rule, bound_safe)
+    (arms, first, safe), n, C = offer, policy.shape[0], radius_now(radius, model.log_det[0], model.seen[0])
+    bonus_safe = _score(arms, first, safe, model, C, room, n)
+    _incumbents_bounds(safe, first, room, bounds)
+    slack = slack_of(rule, bounds)
     reason = _why_not(rule, radius, model.seen[0], C * bonus_safe, slack)
     if reason == SEED:  # no arm has a utility below −B, and the incumbent's is b + ξ or more
         _mix(safe, first, policy, rule.seed_kept, n)
-        return SEARCH, np.nan, mixed(-rule.norm_bound, rule.threshold + slack, rule.seed_kept), SEED
+        bounds[0] = mixed(-rule.norm_bound, rule.thresholds[0] + slack, rule.seed_kept)
+        return SEARCH, np.nan, SEED
     if reason == ADMITTED:
-        lam, bound, reason = _search(rule, slack, C, room, safe, first, policy)
+        lam, reason = _search(rule, slack, C, room, safe, first, policy, bounds)
         if reason == ADMITTED:
-            return SEARCH, lam, bound, ADMITTED
+            return SEARCH, lam, ADMITTED
     _mix(safe, first, policy, 1.0, n)
-    return SAFE, np.nan, bound_safe, reason
+    _incumbents_bounds(safe, first, room, bounds)
+    return SAFE, np.nan, reason
 
 
 @kernel
-def _search(rule, slack, C, room, safe, first, policy):  # type: ignore[no-untyped-def]
-    """Fills `policy` with the proposal, checked; returns λ, the bound, and ADMITTED or the reason why not."""
-    (bonus, f, g, bounds, order), optimism = room, optimism_of(rule, slack)
-    for i in range(policy.shape[0]):
+def _search(rule, slack, C, room, safe, first, policy, found):  # type: ignore[no-untyped-def]
+    """Fills `policy` with the proposal, checked, and `found` (m,) with its bounds; returns λ, and ADMITTED or the
+    reason why not."""
+    (bonus, f, g, bounds, order), optimism, (m, n) = room, optimism_of(rule, slack), room[2].shape
+    for i in range(n):
         f[i] += optimism * C * bonus[i]
-        g[i] -= rule.pessimism * C * bonus[i]
+        for c in range(m):
+            g[c, i] -= rule.pessimism * C * bonus[i]
         policy[i] = 0.0
-    low, high, share, lam = envelope(f, g, rule.threshold if rule.constrained else -np.inf, order)
+    if m > 1 and rule.constrained:
+        lam = best_over_arms(f, g, rule.thresholds, safe, first, policy)
+        passed = not math.isnan(lam)
+        for c in range(m):
+            found[c] = over_policy(policy, bounds[c])
+            passed = passed and admits(found[c], rule.thresholds[c])
+        return lam, NO_POLICY if math.isnan(lam) else ADMITTED if passed else FAILED
+    low, high, share, lam = envelope(f, g[0], rule.thresholds[0] if rule.constrained else -np.inf, order)
     if high == INFEASIBLE:
-        return lam, np.nan, NO_POLICY
+        return lam, NO_POLICY
     if rule.shrink:
-        share, bound = _shrunk(rule, slack, (low, high, share), bounds, safe, first, policy)
+        share, found[0] = _shrunk(rule, slack, (low, high, share), bounds[0], safe, first, policy)
     else:
         if rule.constrained:
-            share = nudged(bounds[low], bounds[high], share, rule.threshold)
-        bound = mixed(bounds[low], bounds[high], share)
+            share = nudged(bounds[0, low], bounds[0, high], share, rule.thresholds[0])
+        for c in range(m):
+            found[c] = mixed(bounds[c, low], bounds[c, high], share)
         policy[low] = 1.0 - share
         policy[high] += share
-    return lam, bound, FAILED if math.isnan(share) else ADMITTED
+    return lam, FAILED if math.isnan(share) else ADMITTED
 
 
 @kernel
 def _score(arms, first, safe, model, C, room, n):  # type: ignore[no-untyped-def]
-    """Into `room`: β, θ̂_rᵀa (f), θ̂_uᵀa (g) and θ̂_uᵀa − Cβ (bound) of each arm; returns β and bound of the incumbent."""
-    theta, (betas, f, g, bounds, _) = estimates(model), room
-    bonus_safe, bound_safe = 0.0, 0.0
+    """Into `room`: β, θ̂_rᵀa (f), θ̂_uᵀa (g) and θ̂_uᵀa − Cβ (bounds) of each arm; returns β of the incumbent."""
+    theta, (betas, f, g, bounds, _), bonus_safe = estimates(model), room, 0.0
     for i in range(n):
-        reward, utility = 0.0, 0.0
-        for j in range(arms.shape[1]):
-            reward += theta[0, j] * arms[first + i, j]
-            utility += theta[1, j] * arms[first + i, j]
-        bonus = norm(model, arms, first + i)
-        betas[i], f[i], g[i], bounds[i] = bonus, reward, utility, utility - C * bonus
+        betas[i], f[i] = norm(model, arms, first + i), mean(theta, 0, arms, first + i)
+        for c in range(g.shape[0]):
+            g[c, i] = mean(theta, 1 + c, arms, first + i)
+            bounds[c, i] = g[c, i] - C * betas[i]
         if safe[first + i] > 0.0:
-            bonus_safe += safe[first + i] * bonus
-            bound_safe += safe[first + i] * bounds[i]
-    return bonus_safe, bound_safe
+            bonus_safe += safe[first + i] * betas[i]
+    return bonus_safe
+
+
+@kernel
+def _incumbents_bounds(safe, first, room, found):  # type: ignore[no-untyped-def]
+    """Into `found` (m,): the pessimistic utilities of the incumbent."""
+    bounds = room[3]
+    for c in range(found.shape[0]):
+        found[c] = 0.0
+        for i in range(bounds.shape[1]):
+            if safe[first + i] > 0.0:
+                found[c] += safe[first + i] * bounds[c, i]
 
 
 @kernel
@@ -163,10 +194,10 @@ def _shrunk(rule, slack, proposal, bounds, safe, first, policy):  # type: ignore
 
     `proposal` is two arms and the share of the second.
     """
-    low, high, share = proposal
-    bound, known = mixed(bounds[low], bounds[high], share), rule.threshold + slack
-    kept = 0.0 if admits(bound, rule.threshold) else (rule.threshold - bound) / (known - bound)
-    kept = nudged(bound, known, kept, rule.threshold)
+    (low, high, share), b = proposal, rule.thresholds[0]
+    bound, known = mixed(bounds[low], bounds[high], share), b + slack
+    kept = 0.0 if admits(bound, b) else (b - bound) / (known - bound)
+    kept = nudged(bound, known, kept, b)
     for i in range(policy.shape[0]):
         policy[i] = kept * safe[first + i]
     policy[low] += (1.0 - kept) * (1.0 - share)

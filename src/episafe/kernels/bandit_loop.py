@@ -27,29 +27,32 @@ class Span(NamedTuple):
 class Deployed(NamedTuple):
     """The plan in force.
 
-    `atoms` (m, d), `weights` (m,) and their running sums, all with room for every arm; `figures` (5,): reward and
-    utility expected, λ, bound, ln det Λ when it was made; `marks` (5,) by the names above.
+    `atoms` (n, d), `weights` (n,) and their running sums, all with room for every arm; `values` (1 + m,): reward and
+    utilities expected; `bounds` (m,); `figures` (2,): λ, and ln det Λ when it was made; `marks` (5,) by the names
+    above.
     """
 
     atoms: Array
     weights: Array
     running: Array
+    values: Array
+    bounds: Array
     figures: Array
     marks: IntArray
 
 
 class RoundTrace(NamedTuple):
-    """What is kept of each round, in row k mod m: the atom played, (m,), the signals seen, (m, 2), and ln det Λ when it
-    was planned, (m, 1). m = 0: nothing is written."""
+    """What is kept of each round, in row k mod n: the atom played, (n,), the signals seen, (n, 1 + m), and ln det Λ
+    when it was planned, (n, 1). n = 0: nothing is written."""
 
     atoms: NDArray[np.int32]
     signals: Array
     known: Array
 
 
-def blank_rounds(room: int) -> RoundTrace:
+def blank_rounds(room: int, num_constraints: int = 1) -> RoundTrace:
     """Room for so many rounds."""
-    return RoundTrace(np.zeros(room, dtype=np.int32), np.zeros((room, 2)), np.zeros((room, 1)))
+    return RoundTrace(np.zeros(room, dtype=np.int32), np.zeros((room, 1 + num_constraints)), np.zeros((room, 1)))
 
 
 @kernel
@@ -63,6 +66,7 @@ def play(offer, world, luck, learner, deployed, columns, span, start):  # type: 
     """
     (facts, reasons, trace), marks, figures = columns, deployed.marks, deployed.figures
     (model, _, _, growth, inside, _, _), (choices, noise) = learner, luck
+    values, bounds, signals = deployed.values, deployed.bounds, np.empty((1, deployed.values.shape[0]))
     for i in range(start, span.length):
         if marks[DUE] or offer[2]:
             if not inside:
@@ -70,18 +74,20 @@ def play(offer, world, luck, learner, deployed, columns, span, start):  # type: 
             replan(offer, i, world, learner, deployed)
             marks[ROUND] = span.round + i
         row = span.row + i
-        facts.values[row, 0], facts.values[row, 1] = figures[0], figures[1]
-        facts.bounds[row, 0], facts.bounds[row, 1] = figures[2], figures[3]
+        facts.values[row, 0], facts.bounds[row, 0] = values[0], figures[0]
+        for c in range(bounds.shape[0]):
+            facts.values[row, 1 + c], facts.bounds[row, 1 + c] = values[1 + c], bounds[c]
         facts.sources[row], facts.plan_ids[row] = marks[SOURCE], marks[ID]
         reasons[marks[REASON]] += 1
         atom = draw(deployed.running, choices[span.position + i])
-        reward, utility = observe(world, deployed.atoms, atom, noise, span.position + i)
+        observe(world, deployed.atoms, atom, noise, span.position + i, signals)
         if trace.atoms.shape[0] > 0:
             place = row % trace.atoms.shape[0]
-            trace.atoms[place], trace.known[place, 0] = atom, figures[4]
-            trace.signals[place, 0], trace.signals[place, 1] = reward, utility
-        absorb(model, deployed.atoms, atom, reward, utility)
-        if model.log_det[0] - figures[4] > growth:
+            trace.atoms[place], trace.known[place, 0] = atom, figures[1]
+            for g in range(signals.shape[1]):
+                trace.signals[place, g] = signals[0, g]
+        absorb(model, deployed.atoms, atom, signals, 0)
+        if model.log_det[0] - figures[1] > growth:
             marks[DUE] = 1
     return span.length
 
@@ -92,9 +98,9 @@ def replan(offer, i, world, learner, deployed):  # type: ignore[no-untyped-def]
     (arms, safe, changes), marks, figures = offer, deployed.marks, deployed.figures
     model, rule, radius, _, _, room, policy = learner
     first = i * policy.shape[0] if changes else 0
-    source, lam, bound, reason = decide(arms, first, safe, model, rule, radius, room, policy)
+    source, lam, reason = decide((arms, first, safe), model, rule, radius, room, policy, deployed.bounds)
     deploy(arms, first, policy, world, deployed)
-    figures[2], figures[3], figures[4] = lam, bound, model.log_det[0]
+    figures[0], figures[1] = lam, model.log_det[0]
     marks[SOURCE], marks[DUE], marks[REASON] = source, 0, reason
     marks[ID] += 1
 
@@ -112,5 +118,5 @@ def deploy(arms, first, policy, world, deployed):  # type: ignore[no-untyped-def
             size += 1
     for i in range(size, deployed.weights.shape[0]):
         deployed.weights[i], deployed.running[i] = 0.0, total
-    for which in range(2):
-        deployed.figures[which] = expected(world.theta, which, deployed.atoms, deployed.weights)
+    for which in range(deployed.values.shape[0]):
+        deployed.values[which] = expected(world.theta, which, deployed.atoms, deployed.weights)

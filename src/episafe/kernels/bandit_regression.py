@@ -1,4 +1,4 @@
-"""Ridge regression of reward and utility on actions: Λ = I + Σ aaᵀ, θ̂_g = Λ⁻¹ Σ a g for g = r, u. ρ = 1.
+"""Ridge regression of reward and utilities on actions: Λ = I + Σ aaᵀ, θ̂_g = Λ⁻¹ Σ a g for g = r, u_1, …, u_m. ρ = 1.
 
 And its confidence radius C as it grows; learning/bandit_radius.py says which are proved.
 """
@@ -15,7 +15,7 @@ REFACTOR_EVERY = 500  # observations between fresh inverses, so that rounding do
 
 
 class Regression(NamedTuple):
-    """All that was learned: gram Λ, gram_inv Λ⁻¹ (d, d), sums Σ a r and Σ a u (2, d), ln det Λ (1,), seen (1,)."""
+    """All that was learned: gram Λ, gram_inv Λ⁻¹ (d, d), sums Σ a r and Σ a u (1 + m, d), ln det Λ (1,), seen (1,)."""
 
     gram: Array
     gram_inv: Array
@@ -24,9 +24,10 @@ class Regression(NamedTuple):
     seen: IntArray
 
 
-def blank(dim: int) -> Regression:
+def blank(dim: int, num_constraints: int = 1) -> Regression:
     """Nothing learned yet."""
-    return Regression(np.eye(dim), np.eye(dim), np.zeros((2, dim)), np.zeros(1), np.zeros(1, dtype=np.int64))
+    sums = np.zeros((1 + num_constraints, dim))
+    return Regression(np.eye(dim), np.eye(dim), sums, np.zeros(1), np.zeros(1, dtype=np.int64))
 
 
 class Radius(NamedTuple):
@@ -41,9 +42,10 @@ class Radius(NamedTuple):
 
 
 @kernel
-def absorb(model, actions, row, reward, utility):  # type: ignore[no-untyped-def]
-    """Take in one observation of the action `actions[row]`; rank one, with a fresh inverse now and then."""
-    d = model.gram.shape[0]
+def absorb(model, actions, row, signals, seen):  # type: ignore[no-untyped-def]
+    """Take in the reward and utilities signals[seen] of the action actions[row]; rank one, with a fresh inverse now and
+    then."""
+    d, width = model.gram.shape[0], model.sums.shape[0]
     image, square = np.empty(d), 0.0
     for i in range(d):
         image[i] = 0.0
@@ -51,8 +53,8 @@ def absorb(model, actions, row, reward, utility):  # type: ignore[no-untyped-def
             image[i] += model.gram_inv[i, j] * actions[row, j]
         square += image[i] * actions[row, i]
     for i in range(d):
-        model.sums[0, i] += reward * actions[row, i]
-        model.sums[1, i] += utility * actions[row, i]
+        for g in range(width):
+            model.sums[g, i] += signals[seen, g] * actions[row, i]
         for j in range(d):
             model.gram[i, j] += actions[row, i] * actions[row, j]
             model.gram_inv[i, j] -= image[i] * image[j] / (1.0 + square)
@@ -79,22 +81,31 @@ def _refactor(model):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def absorb_all(model, actions, rewards, utilities):  # type: ignore[no-untyped-def]
-    """Take in a batch, in its order."""
+def absorb_all(model, actions, signals):  # type: ignore[no-untyped-def]
+    """Take in a batch, in its order; signals (n, 1 + m)."""
     for row in range(actions.shape[0]):
-        absorb(model, actions, row, rewards[row], utilities[row])
+        absorb(model, actions, row, signals, row)
 
 
 @kernel
 def estimates(model):  # type: ignore[no-untyped-def]
-    """θ̂_r and θ̂_u as the rows of (2, d)."""
-    d = model.gram.shape[0]
-    theta = np.zeros((2, d))
-    for g in range(2):
+    """θ̂_r and every θ̂_u as the rows of (1 + m, d)."""
+    d, width = model.gram.shape[0], model.sums.shape[0]
+    theta = np.zeros((width, d))
+    for g in range(width):
         for i in range(d):
             for j in range(d):
                 theta[g, i] += model.gram_inv[i, j] * model.sums[g, j]
     return theta
+
+
+@kernel
+def mean(theta, which, actions, row):  # type: ignore[no-untyped-def]
+    """θᵀ actions[row]."""
+    total = 0.0
+    for j in range(actions.shape[1]):
+        total += theta[which, j] * actions[row, j]
+    return total
 
 
 @kernel

@@ -6,6 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from episafe.kernels.arm_hull import envelope
+from episafe.kernels.arm_program import best_over_arms, over_policy
+from episafe.kernels.bandit_regression import mean
 from episafe.kernels.compilation import kernel
 from episafe.kernels.mixing import mixed
 from episafe.types import Array
@@ -14,17 +16,17 @@ BLOCK = 1_024  # rounds whose noise is drawn together: a run can then begin at a
 
 
 class World(NamedTuple):
-    """`theta` (2, d): θ_r, θ_u; the noise R; whether rewards are clicks."""
+    """`theta` (1 + m, d): θ_r and every θ_u; the noise R; whether rewards are clicks."""
 
     theta: Array
     noise: float
     clicks: bool
 
 
-def luck(seed: int, block: int) -> tuple[Array, Array]:
-    """The luck of one block, choices (BLOCK,) uniform, noise (BLOCK, 2) normal; by the seed and its number alone."""
+def luck(seed: int, block: int, num_signals: int = 2) -> tuple[Array, Array]:
+    """The luck of a block, choices (BLOCK,) uniform, noise (BLOCK, 1 + m) normal; by the seed and its number alone."""
     rng = np.random.default_rng(np.random.SeedSequence([seed, block]))
-    return rng.random(BLOCK), rng.standard_normal((BLOCK, 2))
+    return rng.random(BLOCK), rng.standard_normal((BLOCK, num_signals))
 
 
 @kernel
@@ -38,31 +40,31 @@ def expected(theta, which, actions, probabilities):  # type: ignore[no-untyped-d
 
 
 @kernel
-def mean(theta, which, actions, row):  # type: ignore[no-untyped-def]
-    """θᵀ actions[row]."""
-    total = 0.0
-    for j in range(actions.shape[1]):
-        total += theta[which, j] * actions[row, j]
-    return total
-
-
-@kernel
-def observe(world, actions, row, noise, position):  # type: ignore[no-untyped-def]
-    """Reward and utility seen when `actions[row]` is played, with the `noise` of a block."""
-    reward, utility = mean(world.theta, 0, actions, row), mean(world.theta, 1, actions, row)
+def observe(world, actions, row, noise, position, signals):  # type: ignore[no-untyped-def]
+    """Into `signals` (1, 1 + m): what is seen when `actions[row]` is played, with the `noise` of a block."""
+    for g in range(world.theta.shape[0]):
+        signals[0, g] = mean(world.theta, g, actions, row) + world.noise * noise[position, g]
     if world.clicks:
-        seen = 1.0 if 0.5 * math.erfc(-noise[position, 0] / math.sqrt(2.0)) < reward else 0.0
-    else:
-        seen = reward + world.noise * noise[position, 0]
-    return seen, utility + world.noise * noise[position, 1]
+        rate = mean(world.theta, 0, actions, row)
+        signals[0, 0] = 1.0 if 0.5 * math.erfc(-noise[position, 0] / math.sqrt(2.0)) < rate else 0.0
 
 
 @kernel
-def optima(theta, threshold, arms, num_arms, found):  # type: ignore[no-untyped-def]
-    """Fills `found` (m,) with the optimum of each round, arms (m·n, d) stacked; NaN where no arm is safe."""
-    f, g, order = np.empty(num_arms), np.empty(num_arms), np.empty(num_arms, dtype=np.int64)
+def optima(theta, thresholds, arms, safe, found):  # type: ignore[no-untyped-def]
+    """Fills `found` (K,) with the optimum of each round; NaN where no arm is safe.
+
+    Arms (K·n, d) and incumbents (K·n,) are stacked.
+    """
+    n, m = safe.shape[0] // found.shape[0], thresholds.shape[0]
+    f, g, policy, order = np.empty(n), np.empty((m, n)), np.empty(n), np.empty(n, dtype=np.int64)
     for k in range(found.shape[0]):
-        for i in range(num_arms):
-            f[i], g[i] = mean(theta, 0, arms, k * num_arms + i), mean(theta, 1, arms, k * num_arms + i)
-        low, high, share, _ = envelope(f, g, threshold, order)
-        found[k] = np.nan if high < 0 else mixed(f[low], f[high], share)
+        for i in range(n):
+            f[i] = mean(theta, 0, arms, k * n + i)
+            for c in range(m):
+                g[c, i] = mean(theta, 1 + c, arms, k * n + i)
+        if m == 1:
+            low, high, share, _ = envelope(f, g[0], thresholds[0], order)
+            found[k] = np.nan if high < 0 else mixed(f[low], f[high], share)
+        else:
+            lam = best_over_arms(f, g, thresholds, safe, k * n, policy)
+            found[k] = np.nan if math.isnan(lam) else over_policy(policy, f)

@@ -1,13 +1,14 @@
-"""Confidence radii: C with ‖θ̂_g − θ_g‖_Λ ≤ C for g = r and u together, in all rounds, with probability 1 − δ.
+"""Confidence radii: C with ‖θ̂_g − θ_g‖_Λ ≤ C for g = r and every u together, in all rounds, with probability 1 − δ.
 
 All are B + R√(x) with ρ = 1 and Λ after n observations:
 
-    determinant   x = ln det Λ + 2 ln(2/δ)          Abbasi-Yadkori et al. 2011, Theorem 2, δ/2 for each of r and u
-    anytime       x = d' ln(2(1 + n)/δ)              from det Λ ≤ (1 + n/d)^d
-    paper         x = d' ln(4K/δ)                    from 2(1 + n) ≤ 4K, so for n < 2K observations
+    determinant   x = ln det Λ + 2 ln(s/δ)          Abbasi-Yadkori et al. 2011, Theorem 2, δ/s for each of s signals
+    anytime       x = d' ln(s(1 + n)/δ)              from det Λ ≤ (1 + n/d)^d
+    paper         x = d' ln(2sK/δ)                   from s(1 + n) ≤ 2sK, so for n < 2K observations
 
-with d' = max{d, 2}: for d = 1 the closed forms of the literature (d' = d) do not follow from the determinant, since
-2 ln(2/δ) ≤ d ln(2/δ) needs d ≥ 2. docs/bandits.md has the argument. A number in place of a name is a hand-set C.
+with s = 1 + m signals, the reward and m utilities, and d' = max{d, 2}: for d = 1 the closed forms of the literature
+(d' = d) do not follow from the determinant, since 2 ln(s/δ) ≤ d ln(s/δ) needs d ≥ 2. docs/bandits.md has the argument.
+A number in place of a name is a hand-set C.
 """
 
 import math
@@ -30,16 +31,16 @@ def radius(kind: Any, task: Any, num_rounds: int | None, delta: float) -> tuple[
         if not (math.isfinite(kind) and kind >= 0):
             raise ValueError(f"a radius set by hand must be a finite number >= 0, got {kind!r}")
         return Radius(float(kind), 0.0, 0.0, 0.0, 0.0, math.inf), "heuristic"
-    B, R, d = task.norm_bound, task.noise, max(task.dim, 2)
+    B, R, d, s = task.norm_bound, task.noise, max(task.dim, 2), 1 + task.num_constraints
     if kind == "determinant":
-        return Radius(B, R, 1.0, 0.0, 2 * math.log(2 / delta), math.inf), "theorem"
+        return Radius(B, R, 1.0, 0.0, 2 * math.log(s / delta), math.inf), "theorem"
     if kind == "anytime":
-        return Radius(B, R, 0.0, d, d * math.log(2 / delta), math.inf), "theorem"
+        return Radius(B, R, 0.0, d, d * math.log(s / delta), math.inf), "theorem"
     if kind != "paper":
         raise ValueError(f'radius must be "paper", "determinant", "anytime" or a number, got {kind!r}')
     if num_rounds is None:
         raise ValueError('radius "paper" needs num_rounds: give it, or use radius="determinant", which needs none')
-    return Radius(B, R, 0.0, 0.0, d * math.log(4 * num_rounds / delta), 2 * num_rounds), "theorem"
+    return Radius(B, R, 0.0, 0.0, d * math.log(2 * s * num_rounds / delta), 2 * num_rounds), "theorem"
 
 
 def as_rounds(value: Any) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 from episafe.errors import InvalidEpisode
 from episafe.kernels.utility_tests import CHECKED, INCUMBENT, Promise
 from episafe.monitors.base import Alarm, Facts, Outcome, Watch
+from episafe.monitors.several_monitors import SeveralMonitors
 from episafe.problems.bandit_policy import BanditPlan, Mixture
 from episafe.problems.bandit_task import BanditTask, require_bandit_task
 
@@ -24,6 +25,12 @@ class Monitors(Watch):
         task: the agent's own, `agent.task`.
         delta: the probability of a false alarm, in all.
     """
+
+    def __new__(cls, task: BanditTask, delta: float = 0.01) -> Any:
+        """Monitors for this task; a set for each constraint where there are several."""
+        if getattr(task, "num_constraints", 1) > 1:
+            return SeveralMonitors(task, delta, cls)
+        return super().__new__(cls)
 
     def __init__(self, task: BanditTask, delta: float = 0.01) -> None:
         require_bandit_task(task)

@@ -9,7 +9,7 @@ import numpy as np
 from episafe.checks import as_probability
 from episafe.errors import DamagedFile
 from episafe.monitors.base import Alarm, Watch
-from episafe.types import Episode, amounts
+from episafe.types import amounts
 
 
 class SeveralMonitors:
@@ -37,7 +37,7 @@ class SeveralMonitors:
 
     def report(self, deployment: int, *report: Any) -> list[Alarm]:
         """What came of a deployment, after the agent accepted it."""
-        return self._heard(lambda c, one: one.report(deployment, *self._seen(report, c)))
+        return self._heard(lambda c, one: one.report(deployment, *self.task.seen_by(c, report)))
 
     def abandon(self, deployment: int) -> list[Alarm]:
         """Nobody will know what came of a deployment."""
@@ -58,27 +58,22 @@ class SeveralMonitors:
     def refused(self, *report: Any) -> list[Alarm]:
         """The alarm of a report that the agent refused for its range alone."""
         try:
-            return self._heard(lambda c, one: one.refused(*self._seen(report, c)))
+            return self._heard(lambda c, one: one.refused(*self.task.seen_by(c, report)))
         except (IndexError, TypeError, ValueError):  # it does not fit otherwise
             return []
 
     def watch_report(self, plan: Any, *report: Any) -> list[Alarm]:
         """A deployment and its report, at once."""
         plans = self._plans(plan)
-        return self._heard(lambda c, one: one.watch_report(plans[c], *self._seen(report, c)))
+        return self._heard(lambda c, one: one.watch_report(plans[c], *self.task.seen_by(c, report)))
 
-    watch = watch_report
+    def watch(self, plan: Any, *seen: Any) -> list[Alarm]:
+        """The same of what one `watch` is told."""
+        plans = self._plans(plan)
+        return self._heard(lambda c, one: one.watch(plans[c], *self.task.seen_by(c, seen)))  # type: ignore[attr-defined]
 
     def _plans(self, plan: Any) -> list[Any]:
         return [replace(plan, utility_bound=bound) for bound in amounts(plan.utility_bound).tolist()]
-
-    def _seen(self, report: tuple[Any, ...], c: int) -> tuple[Any, ...]:
-        """A report as one constraint sees it."""
-        (episode,) = report
-        utilities = None if episode.utilities is None else np.asarray(episode.utilities)[:, c]
-        total = None if episode.total_utility is None else float(amounts(episode.total_utility)[c])
-        seen: Episode = replace(episode, utilities=utilities, total_utility=total)
-        return (seen,)
 
     def _heard(self, tell: Callable[[int, Watch], list[Alarm]]) -> list[Alarm]:
         """Tell every set; the alarms, with the name of their constraint."""

@@ -1,8 +1,8 @@
 """What a learner is told of a bandit. θ_r and θ_u are not in here, and cannot be reached from it."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,59 +14,62 @@ from episafe.checks import (
     as_distributions,
     as_finite,
     as_number,
-    as_slack,
     require_takes,
     within_unit_norm,
 )
 from episafe.errors import InvalidEpisode, InvalidProblem
 from episafe.problems.bandit_actions import Actions, ArmsOfRound, Ball, ConvexSet, Ellipsoid, as_actions, as_arms
 from episafe.problems.bandit_policy import BanditPlan, Mixture, over_arms, without_negatives
-from episafe.types import Array
+from episafe.problems.constrained_task import ConstrainedTask
+from episafe.problems.short_repr import short_repr
+from episafe.problems.task import as_constraints, constraints_of, limit_arrays, limits_from
+from episafe.types import Array, amounts
 
 ROUNDS = 16  # by which a function of the round is recognised in a saved state
 
 
-@dataclass(frozen=True, eq=False)
-class BanditTask:
+@dataclass(frozen=True, eq=False, repr=False)
+class BanditTask(ConstrainedTask):
     """A linear bandit as the learner knows it. All fields are checked.
 
-    Attributes:
+    Args:
         dim: d.
         actions: arms (n, d), a Ball, an Ellipsoid, or a function k ↦ arms of round k, counted from 0. A function must
             be pure: the same k always gives the same arms, however often it is asked.
-        threshold: b; every policy must have expected utility ≥ b.
+        threshold: b; every policy must have expected utility ≥ b. A list, where there are several constraints: these
+            need finitely many arms.
         safe_policy: the incumbent: a distribution (n,) over the arms, a point (d,) of a ball or ellipsoid, or a
             function k ↦ distribution over the arms of round k, pure too.
         slack: ξ > 0 such that the incumbent has expected utility ≥ b + ξ, in every round; None where it is unknown,
-            which `OPLBSP(…, slack="estimated")` and agents that do not use ξ accept.
+            which `OPLBSP(…, slack="estimated")` and agents that do not use ξ accept. A list of several.
         noise: R; what is observed differs from its mean by R-sub-Gaussian noise.
-        norm_bound: B ≥ ‖θ_r‖₂, ‖θ_u‖₂.
+        norm_bound: B ≥ ‖θ_r‖₂, ‖θ_u‖₂, of every utility.
+        names: what people read of each constraint.
     """
 
     dim: int
     actions: Actions
-    threshold: float
-    safe_policy: Any
-    slack: float | None
-    noise: float
-    norm_bound: float
+    threshold: Any = field()  # and not what tasks have in common, which refuses several
+    safe_policy: Any = field()
+    slack: Any = field()
+    noise: float = field()
+    norm_bound: float = field()
+    names: Sequence[str] = ()
 
-    num_constraints = 1
-    constraint_names = ("utility",)
     kind = "bandit"
     report_length = 3  # action, reward and utility
 
     def __post_init__(self) -> None:
-        if np.ndim(self.threshold):
+        told, dim = self.__dict__, as_count("dim", self.dim)
+        constraints = as_constraints(constraints_of(None, told.pop("threshold"), told.pop("slack"), self.names))
+        told.update(dim=dim, actions=as_actions(self.actions, dim))
+        told.update({name: as_number(name, told[name]) for name in ("noise", "norm_bound")})
+        told["constraint"] = constraints if len(constraints) > 1 else constraints[0]
+        if not self.is_finite and len(constraints) > 1:
             raise InvalidProblem(
-                f"threshold is {self.threshold!r}, and a bandit has one constraint: state finitely many arms with "
-                "several as an es.LinearCMDP of one step"
+                f"threshold has {len(constraints)} entries, and actions are no arms: several constraints need finitely "
+                f"many, list arms of the {type(self.actions).__name__.lower()}"
             )
-        dim = as_count("dim", self.dim)
-        self.__dict__.update(dim=dim, actions=as_actions(self.actions, dim))
-        for name in ("threshold", "noise", "norm_bound"):
-            self.__dict__[name] = as_number(name, getattr(self, name))
-        self.__dict__["slack"] = as_slack(self.slack)
         if self.noise < 0:
             raise InvalidProblem(f"noise must be >= 0, got {self.noise}: it is the R of R-sub-Gaussian noise")
         if self.norm_bound <= 0:
@@ -79,22 +82,38 @@ class BanditTask:
                     "what is random beforehand, or seed it by k"
                 )
 
-    @property
-    def limits(self) -> float:
-        """b."""
-        return self.threshold
+    def __repr__(self) -> str:
+        said = {"actions": f"{len(self.incumbent(0))} arms" if self.is_finite else self.actions, "dim": self.dim}
+        limits = {f"threshold{one.of}": one.threshold for one in self.constraints}
+        limits |= {f"slack{one.of}": one.slack for one in self.constraints}
+        return short_repr(self, {**said, **limits, "noise": self.noise, "norm_bound": self.norm_bound})
 
     @property
-    def stated_utility(self) -> float:
-        """b + ξ, what the incumbent is said to have; b where the slack is not known."""
-        return self.threshold + (self.slack or 0.0)
+    def thresholds(self) -> Array:
+        """b (m,), (1,) where there is one."""
+        return amounts(self.limits)
 
-    def told_slack(self, who: str, otherwise: str = "") -> float:
-        """ξ, for what cannot do without; `otherwise` is one more remedy."""
-        if self.slack is None:
-            remedy = ", ".join(filter(None, ["give the task a slack that the incumbent surely has", otherwise]))
-            raise InvalidProblem(f"{who} needs the slack ξ, and the task has slack=None: {remedy}")
-        return self.slack
+    def told_slacks(self, who: str, otherwise: str = "") -> list[float]:
+        """ξ of every constraint, for what cannot do without; `otherwise` is one more remedy."""
+        for one in self.constraints:
+            if one.slack is None:
+                remedy = ", ".join(filter(None, ["give the task a slack that the incumbent surely has", otherwise]))
+                raise InvalidProblem(f"{who} needs the slack ξ{one.of}, and the task has slack=None: {remedy}")
+        return [one.slack for one in self.constraints]
+
+    def require_one(self, who: str) -> None:
+        """Refuse several constraints for an agent whose argument has one."""
+        if self.num_constraints > 1:
+            raise InvalidProblem(
+                f"{who} takes one constraint, and the task has {self.num_constraints} "
+                f"({', '.join(self.constraint_names)}): use es.bandits.OPLBSP, which takes several"
+            )
+
+    def of_constraint(self, c: int) -> "BanditTask":
+        """The same task as if constraint c were the only one."""
+        one = self.constraints[c]
+        told = (self.safe_policy, one.slack, self.noise, self.norm_bound)
+        return BanditTask(self.dim, self.actions, one.threshold, *told)
 
     @property
     def changes(self) -> bool:
@@ -137,15 +156,23 @@ class BanditTask:
         return BanditPlan(policy.atoms, policy.probabilities, *facts)
 
     def read_report(self, action: Any, reward: Any, utility: Any) -> tuple[tuple[Array, Array, Array], None]:
-        """One observation or a batch: actions (m, d), rewards (m,), utilities (m,); else an InvalidEpisode."""
-        rewards, utilities = (np.atleast_1d(_observed(*pair)) for pair in (("reward", reward), ("utility", utility)))
+        """One observation or a batch: actions (n, d), rewards (n,), utilities (n,), or (n, m) of several constraints.
+
+        What does not fit is an InvalidEpisode.
+        """
+        rewards, utilities = (_observed(*pair) for pair in (("reward", reward), ("utility", utility)))
+        m = self.num_constraints
+        rewards, utilities = np.atleast_1d(rewards), np.atleast_1d(utilities) if m == 1 else np.atleast_2d(utilities)
         try:
             actions = as_finite("action", np.atleast_2d(np.asarray(action)), (len(rewards), self.dim))
             within_unit_norm("action", actions, getattr(self.actions, "tolerance", TOLERANCE))
         except InvalidProblem as error:
             raise InvalidEpisode(str(error)) from error
-        if rewards.shape != utilities.shape or rewards.ndim != 1:
-            raise InvalidEpisode(f"as many rewards as utilities, one an action: got {rewards.shape}, {utilities.shape}")
+        if rewards.ndim != 1 or utilities.shape != (rewards.shape if m == 1 else (len(rewards), m)):
+            each = "" if m == 1 else f", {m} utilities, one a constraint"
+            raise InvalidEpisode(
+                f"as many rewards as utilities, one an action{each}: got {rewards.shape}, {utilities.shape}"
+            )
         return (actions, rewards, utilities), None
 
     def draw(self, plan: BanditPlan, rng: np.random.Generator) -> tuple[int, BanditPlan]:
@@ -164,6 +191,10 @@ class BanditTask:
         """What an agent learns from, of what `report_values` gave."""
         return tuple(values)
 
+    def seen_by(self, c: int, report: tuple[Any, ...]) -> tuple[Any, ...]:
+        """A report as constraint c sees it, of several; its last part is the utility."""
+        return (*report[:-1], np.asarray(report[-1])[..., c])
+
     def with_component(self, report: tuple[Any, ...], component: int | None) -> tuple[Any, ...]:
         """The report as it is: a plan of a bandit is drawn from by whoever acts."""
         return report
@@ -176,7 +207,8 @@ class BanditTask:
         """What the task is known by; arms that change, by their first rounds."""
         rounds = range(ROUNDS) if self.changes else range(1)
         actions, policy = (_digest(map(ask, rounds)) for ask in (self._action_numbers, self.incumbent))
-        return {"actions": actions, "safe_policy": policy, "dim": self.dim, "threshold": self.threshold}
+        threshold = np.asarray(self.limits).tolist()
+        return {"actions": actions, "safe_policy": policy, "dim": self.dim, "threshold": threshold}
 
     def differing(self, other: "BanditTask", rounds: Iterable[int]) -> str:
         """The name of what two tasks do not share of actions and incumbent, "" where they agree in all the rounds."""
@@ -207,19 +239,20 @@ class BanditTask:
         if self.changes:
             return None
         actions = "arms" if self.is_finite else self.convex_set.kind
-        names = ("dim", "threshold", "safe_policy", "slack", "noise", "norm_bound")
-        told = {name: np.asarray(getattr(self, name)) for name in names if getattr(self, name) is not None}
-        return {actions: self._action_numbers(0), **told}
+        names = ("dim", "safe_policy", "noise", "norm_bound")
+        told = {name: np.asarray(getattr(self, name)) for name in names}
+        return {actions: self._action_numbers(0), **told, **limit_arrays(self.constraints)}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "BanditTask":
         """The task that `as_arrays` gave."""
-        dim, slack = int(arrays["dim"]), float(arrays["slack"]) if "slack" in arrays else None
-        actions: Any = arrays.get("arms")
+        dim, actions = int(arrays["dim"]), arrays.get("arms")  # type: int, Any
         if actions is None:
             actions = Ellipsoid(arrays["M"]) if "M" in arrays else Ball(float(arrays["radius"][0]), dim)
-        threshold, noise, bound = (float(arrays[name]) for name in ("threshold", "noise", "norm_bound"))
-        return cls(dim, actions, threshold, arrays["safe_policy"], slack, noise, bound)
+        thresholds, slacks, names, _ = limits_from(arrays)
+        several, rest = len(thresholds) > 1, (float(arrays["noise"]), float(arrays["norm_bound"]))
+        threshold, slack = (thresholds, slacks) if several else (thresholds[0], slacks[0])
+        return cls(dim, actions, threshold, arrays["safe_policy"], slack, *rest, names)
 
     def _checked_incumbent(self) -> Array | ArmsOfRound:
         given = self.safe_policy

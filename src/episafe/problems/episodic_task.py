@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from episafe.checks import TOLERANCE, as_listed, as_whole_numbers, is_number
 from episafe.errors import InvalidEpisode, InvalidProblem
 from episafe.gym.step_reader import Reading
+from episafe.problems.constrained_task import ConstrainedTask
 from episafe.problems.policy import Policy
 from episafe.problems.short_repr import short_repr, task_facts
 from episafe.storage.json_values import register
-from episafe.types import Amount, Array, Episode, IntArray, Move, Plan, amount
+from episafe.types import Amount, Array, Episode, IntArray, Move, Plan, amount, amounts
 
 Signal = Literal["reward", "utility"]
 SIGNALS: dict[Signal, str] = {"reward": "rewards", "utility": "utilities"}
@@ -38,13 +39,12 @@ START, ENDED = Outside.START, Outside.ENDED
 register("outside", Outside, lambda state: state.value, Outside)
 
 
-class EpisodicTask:
+class EpisodicTask(ConstrainedTask):
     """A task whose reports are episodes. Tasks say how their states are checked and which numbers they tell."""
 
     kind = "mdp"
     report_length = 1  # an episode
     changes = False  # a plan is for any episode
-    constraint: Any  # an es.Constraint, or a tuple of several
     unknown: Sequence[str] = ()  # which of "reward" and "utility" it does not tell, so that they have to be learned
     outside: Mapping[Outside, tuple[Any, ...]] = MappingProxyType({})
     reading: Reading | None = None
@@ -67,60 +67,6 @@ class EpisodicTask:
 
         def utility_at(self, h: int, state: Any) -> Array:
             """u_h(state, ·), shape (A,), or (A, m)."""
-
-    @cached_property
-    def constraints(self) -> tuple[Any, ...]:
-        """Every constraint, an es.Constraint each."""
-        return self.constraint if isinstance(self.constraint, tuple) else (self.constraint,)
-
-    @cached_property
-    def num_constraints(self) -> int:
-        """m."""
-        return len(self.constraints)
-
-    @property
-    def constraint_names(self) -> tuple[str, ...]:
-        """What people read of each constraint; "utility" where there is one without a name."""
-        return tuple(one.name or "utility" for one in self.constraints)
-
-    def only(self, what: str) -> Any:
-        """What the one constraint has; an error where there are several, so that nobody takes the first for all."""
-        if self.num_constraints > 1:
-            raise InvalidProblem(
-                f"the task has {self.num_constraints} constraints ({', '.join(self.constraint_names)}), and no one "
-                f"{what}: read it of each of task.constraints, or use what takes several (docs/several-constraints.md)"
-            )
-        return getattr(self.constraints[0], what)
-
-    @cached_property
-    def threshold(self) -> float:
-        """b; a policy is safe if its expected total utility is at least b. An error where there are several."""
-        b: float = self.only("threshold")
-        return b
-
-    @cached_property
-    def slack(self) -> float | None:
-        """ξ; None where it is not known. An error where there are several constraints."""
-        xi: float | None = self.only("slack")
-        return xi
-
-    @cached_property
-    def least_total(self) -> float:
-        """What the total utility of every episode is at least. An error where there are several constraints."""
-        least: float = self.only("least_total")
-        return least
-
-    @cached_property
-    def limits(self) -> Amount:
-        """b, or (m,) of them where there are several constraints: what bounds are held against."""
-        b = np.array([one.threshold for one in self.constraints])
-        b.setflags(write=False)  # it is handed to many
-        return amount(b)
-
-    @property
-    def stated_utility(self) -> Amount:
-        """b + ξ, what the incumbent is said to have, or (m,); b where the slack is not known."""
-        return amount([one.threshold + (one.slack or 0.0) for one in self.constraints])
 
     def with_limits(self, thresholds: Sequence[float], slacks: Sequence[float | None]) -> Self:
         """The same task with other thresholds and slacks, one a constraint, and the same incumbent."""
@@ -323,6 +269,13 @@ class EpisodicTask:
             if seen_all and theirs is not None and not alike(ours, amount(np.ravel(theirs))):
                 return f"in total: move gives the {name} {ours!r}, and the episode has {theirs!r}"
         return ""
+
+    def seen_by(self, c: int, report: tuple[Any, ...]) -> tuple[Any, ...]:
+        """A report as constraint c sees it, of several."""
+        (episode,) = report
+        utilities = None if episode.utilities is None else np.asarray(episode.utilities)[:, c]
+        total = None if episode.total_utility is None else float(amounts(episode.total_utility)[c])
+        return (replace(episode, utilities=utilities, total_utility=total),)
 
     def with_component(self, report: tuple[Episode], component: int | None) -> tuple[Episode]:
         """A report that says which component acted, as the coin fell."""

@@ -262,9 +262,14 @@ class Task(EpisodicTask):
 
 def constraint_arrays(constraints: Sequence[Constraint]) -> dict[str, NDArray[Any]]:
     """Utility, threshold and slack as named arrays, with one more axis where there are several; NaN: not known."""
+    several = [one.utility for one in constraints]
+    return {"utility": several[0] if len(several) == 1 else np.stack(several), **limit_arrays(constraints)}
+
+
+def limit_arrays(constraints: Sequence[Constraint]) -> dict[str, NDArray[Any]]:
+    """The same without the utility."""
     slacks = [math.nan if one.slack is None else one.slack for one in constraints]
     told = {
-        "utility": constraints[0].utility if len(constraints) == 1 else np.stack([one.utility for one in constraints]),
         "threshold": np.asarray(amount([one.threshold for one in constraints])),
         "slack": np.asarray(amount(slacks)),
     }
@@ -278,16 +283,18 @@ def constraint_arrays(constraints: Sequence[Constraint]) -> dict[str, NDArray[An
 
 def constraints_from(arrays: Mapping[str, NDArray[Any]]) -> Any:
     """The constraint that `constraint_arrays` gave, or a tuple of several."""
+    utilities = arrays["utility"][None] if arrays["threshold"].ndim == 0 else arrays["utility"]
+    made = tuple(Constraint(*facts) for facts in zip(utilities, *limits_from(arrays), strict=True))
+    return made if len(made) > 1 else made[0]
+
+
+def limits_from(arrays: Mapping[str, NDArray[Any]]) -> tuple[list[Any], ...]:
+    """Thresholds, slacks, names and least totals that `limit_arrays` gave, lists of one a constraint."""
     thresholds = np.atleast_1d(arrays["threshold"]).tolist()
     slacks = np.atleast_1d(arrays["slack"]).tolist() if "slack" in arrays else [math.nan] * len(thresholds)
     names = arrays["constraint_names"].tolist() if "constraint_names" in arrays else [""] * len(thresholds)
     least = np.atleast_1d(arrays.get("least_total", np.zeros(len(thresholds)))).tolist()
-    utilities = arrays["utility"][None] if arrays["threshold"].ndim == 0 else arrays["utility"]
-    made = tuple(
-        Constraint(utility, threshold, None if math.isnan(slack) else slack, *rest)
-        for utility, threshold, slack, *rest in zip(utilities, thresholds, slacks, names, least, strict=True)
-    )
-    return made if len(made) > 1 else made[0]
+    return thresholds, [None if math.isnan(slack) else slack for slack in slacks], names, least
 
 
 def _unless_one_hot(phi: Array) -> Array | None:

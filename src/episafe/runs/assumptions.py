@@ -54,7 +54,8 @@ def _require_linear_kernel(cmdp: Any, told: Any) -> None:
 def require_true_of_bandit(bandit: Any, agent: Any, rounds: range) -> None:
     """The agent may be told less (more noise, a larger norm, less slack), but of this problem."""
     ours, theirs = bandit.task, agent.task
-    names = [name for name in ("dim", "threshold") if getattr(ours, name) != getattr(theirs, name)]
+    shared = {"dim": (ours.dim, theirs.dim), "threshold": (ours.limits, theirs.limits)}
+    names = [name for name, both in shared.items() if not np.array_equal(*both)]
     names = names or list(filter(None, [ours.differing(theirs, rounds)]))
     if names:
         raise ValueError(f"the agent was built for another problem, {names[0]} differ: build it from bandit.task")
@@ -62,11 +63,12 @@ def require_true_of_bandit(bandit: Any, agent: Any, rounds: range) -> None:
         raise Infeasible(
             "the agent was told of less noise or a smaller norm than the bandit has: its bound does not hold"
         )
-    if theirs.slack is not None and theirs.slack > ours.told_slack("a bandit") + TOLERANCE:
-        raise Infeasible(
-            f"the agent was told of the slack {theirs.slack:.12g}, the bandit has {ours.slack:.12g}: what relies on "
-            "it does not hold; build the agent from bandit.task"
-        )
+    for one, true in zip(theirs.constraints, ours.told_slacks("a bandit"), strict=True):
+        if one.slack is not None and one.slack > true + TOLERANCE:
+            raise Infeasible(
+                f"the agent was told of the slack {one.slack:.12g}{one.of}, the bandit has {true:.12g}: what relies on "
+                "it does not hold; build the agent from bandit.task"
+            )
     told = getattr(agent, "known_utility", None)
     if told is not None:
         true = bandit.evaluate(bandit.safe_policy())[1]

@@ -20,7 +20,7 @@ from episafe.problems.policy import TablePolicy
 from episafe.problems.sampled_problem import key
 from episafe.runs.assumptions import require_same_problem, require_true_of_bandit, require_true_of_kernel
 from episafe.runs.live_episodes import play_some
-from episafe.types import HELD, Array, Episode, IntArray, amounts
+from episafe.types import HELD, Amount, Array, Episode, IntArray, amount, amounts
 
 KEPT = 8  # running sums of so many policies: a mixture has few
 Drawn = tuple[int | None, Any]  # which component of a mixture acts, None if the plan is none, and what acts
@@ -315,7 +315,8 @@ class BanditWorld(World):
     def __init__(self, problem: Any, first_round: int = 0) -> None:
         super().__init__(problem)
         self.first_round, self.changes = first_round, problem.task.changes
-        self.parameters = Parameters(np.array([problem.theta_r, problem.theta_u]), problem.task.noise, problem.clicks)
+        theta = np.vstack([problem.theta_r, problem.theta_u])
+        self.parameters = Parameters(theta, problem.task.noise, problem.clicks)
         self.reasons = np.zeros(HALTED + 1, dtype=np.int64)  # how often each was given
         self._block: tuple[int, Any] = (-1, None)
         self._running: tuple[Any, Array] = (None, np.zeros(0))
@@ -338,11 +339,11 @@ class BanditWorld(World):
         self.reasons[_reason_number(plan)] += 1
         return None, plan
 
-    def values(self, plan: Any) -> tuple[float, float]:
+    def values(self, plan: Any) -> tuple[float, Amount]:
         """Exact E[θ_rᵀa] and E[θ_uᵀa] of a plan."""
         theta = self.parameters.theta
-        reward, utility = (expected(theta, g, plan.atoms, plan.probabilities) for g in range(2))
-        return float(reward), float(utility)
+        reward, *utilities = (float(expected(theta, g, plan.atoms, plan.probabilities)) for g in range(len(theta)))
+        return reward, amount(utilities)
 
     def optimum(self, k: int = 0) -> float:
         """The exact optimum of a round."""
@@ -359,13 +360,14 @@ class BanditWorld(World):
             if self._running[0] is not plan:
                 self._running = plan, running_sums(plan.probabilities)
             atom = draw(self._running[1], choices[position])
-            reward, utility = observe(self.parameters, plan.atoms, atom, noise, position)
-            yield Played((plan.atoms[atom], reward, utility), atom=int(atom))
+            signals = np.empty((1, len(self.parameters.theta)))
+            observe(self.parameters, plan.atoms, atom, noise, position, signals)
+            yield Played((plan.atoms[atom], float(signals[0, 0]), amount(signals[0, 1:])), atom=int(atom))
 
     def chance(self, block: int) -> Any:
         """What chance brings in the rounds of a block."""
         if self._block[0] != block:
-            self._block = block, luck(self.seed, block)
+            self._block = block, luck(self.seed, block, len(self.parameters.theta))
         return self._block[1]
 
     def streams(self) -> dict[str, Any]:

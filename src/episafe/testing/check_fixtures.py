@@ -102,8 +102,9 @@ class BanditGround:
     def play(self, plan: Any, rng: np.random.Generator) -> Report:
         """An atom, and what is seen of it."""
         atom = plan.atoms[rng.choice(len(plan.probabilities), p=plan.probabilities / plan.probabilities.sum())]
-        noise = self.task.noise * rng.normal(size=2)
-        return (atom, self.problem.theta_r @ atom + noise[0], self.problem.theta_u @ atom + noise[1]), {}
+        noise = self.task.noise * rng.normal(size=1 + self.task.num_constraints)
+        utility = self.problem.theta_u @ atom + (noise[1:] if self.task.num_constraints > 1 else noise[1])
+        return (atom, self.problem.theta_r @ atom + noise[0], utility), {}
 
     def distributions(self, plan: Any) -> list[Array]:
         """The probabilities of the atoms."""

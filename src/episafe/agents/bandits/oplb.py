@@ -51,6 +51,7 @@ class OPLB(Agent):
         label: str = "",
     ) -> None:
         super().__init__(task, replan, label)
+        task.require_one(self.name)
         said = {"told_besides": "the incumbent's exact utility", "level_assumes": "the utility it is told is exact"}
         self.learner = RegressionLearner(task, NO_RULE, num_rounds, delta, radius, **said)
         self.level = self.learner.level

@@ -19,6 +19,7 @@ class OPLBSP(Agent):
 
         π ∈ argmax E_π[θ̂_rᵀa + C_r‖a‖_{Λ⁻¹}]   s.t.   E_π[θ̂_uᵀa − C_u‖a‖_{Λ⁻¹}] ≥ b,   C_r = C_u(1 + 2B/ξ).
 
+    With several constraints, on finitely many arms, the policy keeps all of them, and ξ is the least slack.
     At the level "theorem", the default, every deployed policy is safe with probability 1 − δ, all rounds together.
 
     Args:
@@ -62,9 +63,9 @@ class OPLBSP(Agent):
             raise ValueError(f"optimism must be a finite number >= 0, got {optimism!r}")
         super().__init__(task, replan, label)
         self.slack, self.optimism = slack, optimism
-        xi = task.told_slack(self.name, 'or pass slack="estimated"') if slack == "told" else math.nan
+        xi = min(task.told_slacks(self.name, 'or pass slack="estimated"')) if slack == "told" else math.nan
         scale, said = (math.nan, "1 + 2B/ξ") if optimism is None else (float(optimism), float(optimism))
-        rule = Rule(task.threshold, task.norm_bound, xi, optimism=scale, trigger=True)
+        rule = Rule(task.thresholds, task.norm_bound, xi, optimism=scale, trigger=True)
         self.learner = RegressionLearner(task, rule, num_rounds, delta, radius, optimism=said, slack_is=slack)
         self.level = self.learner.level
         lag = 0.0 if task.changes else getattr(replan, "growth", 0.0)
@@ -81,5 +82,5 @@ def deployment_bound(task: BanditTask, num_rounds: int, delta: float, growth: fl
     Planning again only when ln det Λ grew by `growth` lets β lag by at most e^(growth/2), and the bound by e^growth.
     """
     C_u = radius_now(radius_of("paper", task, num_rounds, delta)[0], 0.0, 0)
-    bound = 32 * task.dim * C_u**2 / task.told_slack("the bound") ** 2 * math.log(2 * num_rounds / delta)
+    bound = 32 * task.dim * C_u**2 / min(task.told_slacks("the bound")) ** 2 * math.log(2 * num_rounds / delta)
     return float(bound) * math.exp(growth)

@@ -13,9 +13,9 @@ from episafe.learning.bandit_radius import radius as radius_of
 from episafe.problems.bandit_policy import BanditPlan, over_arms
 from episafe.problems.bandit_task import BanditTask
 from episafe.storage.state_reader import Saved, State, under
-from episafe.types import SOURCES, Array, Level
+from episafe.types import SOURCES, Array, Level, amount
 
-NO_RULE = Rule(math.nan, math.nan, math.nan)  # of agents that decide otherwise
+NO_RULE = Rule(np.zeros(0), math.nan, math.nan)  # of agents that decide otherwise
 
 
 class RegressionLearner:
@@ -36,7 +36,7 @@ class RegressionLearner:
         self._task, self.rule = task, rule
         self.radius, proved = radius_of(radius, task, num_rounds, delta)
         self.level: Level = proved if rule.constrained else "heuristic"  # of plans
-        self.model: Regression = blank(task.dim)
+        self.model: Regression = blank(task.dim, task.num_constraints)
         self._given: dict[str, Any] = {"num_rounds": num_rounds, "delta": delta, "radius": radius}
         self.said: dict[str, str | int | float] = dict(said)
 
@@ -51,8 +51,8 @@ class RegressionLearner:
         return self.model.log_det
 
     def observe(self, actions: Array, rewards: Array, utilities: Array) -> None:
-        """Take in observations: actions (m, d), rewards (m,), utilities (m,)."""
-        absorb_all(self.model, actions, rewards, utilities)
+        """Take in observations: actions (n, d), rewards (n,), utilities (n,), or (n, m) of several constraints."""
+        absorb_all(self.model, actions, np.column_stack([rewards, utilities]))
 
     def check_length(self, num_rounds: int) -> None:
         """Any number: a radius for fewer rounds is only said to be of level theorem for those."""
@@ -60,13 +60,15 @@ class RegressionLearner:
     def decide(self, round: int) -> BanditPlan:
         """What the rule says of a round, as a plan."""
         arms, safe = self._choices(round)
-        policy = np.empty(len(arms))
-        decision = decide(arms, 0, safe, self.model, self.rule, self.radius, room(len(arms)), policy)
-        return self.as_plan(arms, policy, decision)
+        policy, bounds = np.empty(len(arms)), np.empty(self._task.num_constraints)
+        space = room(len(arms), len(bounds))
+        source, lam, reason = decide((arms, 0, safe), self.model, self.rule, self.radius, space, policy, bounds)
+        return self.as_plan(arms, policy, (source, lam, bounds, reason))
 
-    def as_plan(self, arms: Array, policy: Array, made: tuple[int, float, float, int], plan_id: int = 0) -> BanditPlan:
-        """A decision of the engine (source, λ, bound, reason) as a plan."""
-        facts = (SOURCES[made[0]], *made[1:3], self.level, REASONS[made[3]], plan_id)
+    def as_plan(self, arms: Array, policy: Array, made: tuple[int, float, Array, int], plan_id: int = 0) -> BanditPlan:
+        """A decision of the engine (source, λ, bounds, reason) as a plan."""
+        source, lam, bounds, reason = made
+        facts = (SOURCES[source], lam, amount(bounds), self.level, REASONS[reason], plan_id)
         return self._task.as_plan(over_arms(arms, policy), *facts)
 
     def state(self) -> State:
@@ -79,7 +81,7 @@ class RegressionLearner:
         read = Regression(
             model.numbers("gram", (d, d)),
             model.numbers("gram_inv", (d, d)),
-            model.numbers("sums", (2, d)),
+            model.numbers("sums", (1 + self._task.num_constraints, d)),
             model.numbers("log_det", (1,), least=0),
             model.wholes("seen", (1,), 0, 2**62),
         )
@@ -93,12 +95,13 @@ class RegressionLearner:
     def settings(self) -> dict[str, str | int | float]:
         """The radius, what the task tells, and what else was said."""
         task, given = self._task, self._given
+        slacks = ["unknown" if one.slack is None else one.slack for one in task.constraints]
         told: dict[str, str | int | float] = {
             "level_assumes": "",
             "radius": str(given["radius"]),
             "planned_rounds": 0 if given["num_rounds"] is None else int(given["num_rounds"]),
             "delta": float(given["delta"]),
-            "slack": "unknown" if task.slack is None else task.slack,
+            "slack": slacks[0] if len(slacks) == 1 else ", ".join(map(str, slacks)),
             "noise": task.noise,
             "norm_bound": task.norm_bound,
             "told_besides": "",
@@ -122,11 +125,11 @@ class RegressionLearner:
         """The atoms of the optimal policy over the ball or ellipsoid, (2, d); none where no policy is feasible."""
         model, rule, theta = self.model, self.rule, estimates(self.model)
         C = radius_now(self.radius, model.log_det[0], model.seen[0])
-        slack = slack_of(rule, float(incumbent[0] @ theta[1]) - C * norm(model, incumbent, 0))
+        slack = slack_of(rule, np.array([float(incumbent[0] @ theta[1]) - C * norm(model, incumbent, 0)]))
         if not slack > 0:
             return np.empty((0, self._task.dim))
         scales = (optimism_of(rule, slack) * C, rule.pessimism * C)
-        threshold = rule.threshold if rule.constrained else -math.inf
+        threshold = rule.thresholds[0] if rule.constrained else -math.inf
         at = ellipsoid.frame(self._task.convex_set.root, model.gram_inv)
         found = ellipsoid.solve(theta[0], theta[1], at, scales, threshold)
         return found.atoms if found.feasible else np.empty((0, self._task.dim))

@@ -51,10 +51,16 @@ class SafeLUCB(Agent):
     __init__ = _begin
 
     def _rule(self, num_rounds: int | None) -> Rule:
-        K, b, xi, B = as_rounds(num_rounds), self.task.threshold, self.task.told_slack(self.name), self.task.norm_bound
+        self.task.require_one(self.name)
+        K, b, B, (xi,) = (
+            as_rounds(num_rounds),
+            self.task.threshold,
+            self.task.norm_bound,
+            self.task.told_slacks(self.name),
+        )
         share = min(1.0, xi / (b + xi + B)) if b + xi + B > 0 else 1.0
         kept = float(nudged(-B, b + xi, 1.0 - share, b))
-        return Rule(b, B, xi, optimism=1.0, num_seeds=math.ceil(K ** (2 / 3)), seed_kept=kept)
+        return Rule(self.task.thresholds, B, xi, optimism=1.0, num_seeds=math.ceil(K ** (2 / 3)), seed_kept=kept)
 
     def _propose(self) -> BanditPlan:
         return self.learner.decide(self.round)
@@ -78,8 +84,9 @@ class ROFUL(Agent):
     __init__ = _begin
 
     def _rule(self, num_rounds: int | None) -> Rule:
-        b, xi, B = self.task.threshold, self.task.told_slack(self.name), self.task.norm_bound
-        return Rule(b, B, xi, optimism=1.0, pessimism=-1.0, shrink=True)
+        self.task.require_one(self.name)
+        (xi,), B = self.task.told_slacks(self.name), self.task.norm_bound
+        return Rule(self.task.thresholds, B, xi, optimism=1.0, pessimism=-1.0, shrink=True)
 
     def _propose(self) -> BanditPlan:
         return self.learner.decide(self.round)
@@ -98,7 +105,7 @@ class OFUL(Agent):
     __init__ = _begin
 
     def _rule(self, num_rounds: int | None) -> Rule:
-        return Rule(math.nan, math.nan, math.inf, optimism=1.0, constrained=False)
+        return Rule(self.task.thresholds, math.nan, math.inf, optimism=1.0, constrained=False)
 
     def _propose(self) -> BanditPlan:
         return self.learner.decide(self.round)
@@ -113,7 +120,7 @@ class Incumbent(Agent):
 
     def __init__(self, task: BanditTask) -> None:
         super().__init__(task, Doubling(math.inf))
-        self.learner = RegressionLearner(task, Rule(math.nan, math.nan, -math.inf), None, 0.05, 0.0)
+        self.learner = RegressionLearner(task, Rule(task.thresholds, math.nan, -math.inf), None, 0.05, 0.0)
 
     def _propose(self) -> BanditPlan:
         return self.learner.decide(self.round)

@@ -20,7 +20,7 @@ from episafe.learning.replanning import Doubling, Every
 from episafe.problems.bandit_actions import as_arms
 from episafe.problems.bandit_policy import without_negatives
 from episafe.runs.columns import Columns
-from episafe.types import SOURCES, Array
+from episafe.types import SOURCES, Array, amounts, every_constraint
 
 
 def begin(world: Any, agent: Any, columns: Columns, first: int, trace: RoundTrace | None) -> "BanditLoop | None":
@@ -36,12 +36,13 @@ class BanditLoop:
     def __init__(self, world: Any, agent: Any, first_round: int, trace: RoundTrace | None) -> None:
         task = world.problem.task
         self._world, self._agent = world, agent
-        self._trace = blank_rounds(0) if trace is None else trace
+        self._trace = blank_rounds(0, task.num_constraints) if trace is None else trace
         self._num_arms = len(task.incumbent(first_round)) if task.is_finite else 0
         learner, inside = agent.learner, task.is_finite and type(agent) is not OPLB
         # Every() is growth below zero: the information never shrinks
         growth = getattr(agent.replan, "growth", -math.inf)
-        space, policy = room(self._num_arms), np.empty(self._num_arms)
+        m = task.num_constraints
+        space, policy = room(self._num_arms, m), np.empty(self._num_arms)
         self._learner = learner.model, learner.rule, learner.radius, growth, inside, space, policy
         listed = task.is_finite and not task.changes
         self._arms: Array = task.arms(0) if listed else np.empty((0, task.dim))
@@ -49,7 +50,8 @@ class BanditLoop:
         if task.changes:
             last_id = agent.plan_in_force.id if agent.recent_plans() else -1
             n, marks = self._num_arms, np.array([0, last_id, 1, 0, first_round])
-            self._deployed = Deployed(np.zeros((n, task.dim)), np.zeros(n), np.zeros(n), np.zeros(5), marks)
+            atoms, figures = (np.zeros((n, task.dim)), np.zeros(n), np.zeros(n)), (np.zeros(1 + m), np.zeros(m))
+            self._deployed = Deployed(*atoms, *figures, np.zeros(2), marks)
         else:
             self._deployed = self._deploy(agent.plan(), self._num_arms)
 
@@ -61,7 +63,7 @@ class BanditLoop:
             if columns.optima is not None:
                 arms, safe = _stacked(world.problem, span)
                 best = columns.optima[span.row : span.row + span.length]
-                optima(world.parameters.theta, task.threshold, arms, self._num_arms, best)
+                optima(world.parameters.theta, task.thresholds, arms, safe, best)
             offer, kept = (arms, safe, task.changes), (columns.facts, world.reasons, self._trace)
             luck, done = world.chance(span.round // BLOCK), 0
             while done < span.length:
@@ -75,11 +77,13 @@ class BanditLoop:
         atoms, weights, running = np.zeros((size, self._agent.task.dim)), np.zeros(size), np.zeros(size)
         atoms[: len(plan.atoms)], weights[: len(plan.atoms)] = plan.atoms, plan.probabilities
         running[:] = np.cumsum(weights)
-        values = (expected(self._world.parameters.theta, which, atoms, weights) for which in range(2))
-        figures = np.array([*values, plan.lam, plan.utility_bound, self._agent.information_then[0]])
+        theta = self._world.parameters.theta
+        values = np.array([expected(theta, which, atoms, weights) for which in range(len(theta))])
+        bounds = amounts(every_constraint(plan.utility_bound, len(values) - 1)).copy()
+        figures = np.array([plan.lam, self._agent.information_then[0]])
         reason = REASONS.index(plan.reason) if plan.reason in REASONS else len(REASONS)
         marks = [SOURCES.index(plan.source), plan.id, 0, reason, self._agent.round]
-        return Deployed(atoms, weights, running, figures, np.array(marks))
+        return Deployed(atoms, weights, running, values, bounds, figures, np.array(marks))
 
     def finish(self) -> None:
         """Hand the plan in force back to the agent."""
@@ -87,9 +91,9 @@ class BanditLoop:
         source, plan_id, _, reason, round = deployed.marks.tolist()
         plan = agent.plan_in_force if agent.recent_plans() else None
         if plan is None or plan_id != plan.id:
-            decision = (source, float(deployed.figures[2]), float(deployed.figures[3]), reason)
+            decision = (source, float(deployed.figures[0]), deployed.bounds.copy(), reason)
             plan = agent.learner.as_plan(deployed.atoms, deployed.weights, decision, plan_id)
-        agent.adopt(plan, deployed.figures[4:], round)
+        agent.adopt(plan, deployed.figures[1:], round)
 
 
 def _spans(first_round: int, start: int, stop: int) -> Iterator[Span]:
@@ -109,9 +113,12 @@ def _stacked(bandit: Any, span: Span) -> tuple[Array, Array]:
         arms = as_arms("actions", np.concatenate([task.actions(k) for k in rounds]), task.dim)
         safe = np.array([task.safe_policy(k) for k in rounds])
         safe = without_negatives(as_distributions("safe_policy", safe, (len(rounds), len(arms) // len(rounds))))
-        utilities = (safe * (arms @ bandit.theta_u).reshape(safe.shape)).sum(axis=1)
-        if (utilities < task.threshold + task.told_slack("a bandit") - TOLERANCE).any():
-            raise InvalidProblem("some round has an incumbent without the slack")
+        for theta, b, slack in zip(
+            np.atleast_2d(bandit.theta_u), task.thresholds, task.told_slacks("a bandit"), strict=True
+        ):
+            utilities = (safe * (arms @ theta).reshape(safe.shape)).sum(axis=1)
+            if (utilities < b + slack - TOLERANCE).any():
+                raise InvalidProblem("some round has an incumbent without the slack")
         if bandit.clicks and np.abs(arms @ bandit.theta_r - 0.5).max() > 0.5 + TOLERANCE:
             raise InvalidProblem("some round has clicks with a mean outside [0, 1]")
     except ValueError:

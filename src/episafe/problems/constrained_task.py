@@ -1,0 +1,69 @@
+"""What every task has: one constraint, or several."""
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from episafe.errors import InvalidProblem
+from episafe.types import Amount, amount
+
+
+class ConstrainedTask:
+    """A task by its constraints alone, an es.Constraint each."""
+
+    constraint: Any  # an es.Constraint, or a tuple of several
+
+    @cached_property
+    def constraints(self) -> tuple[Any, ...]:
+        """Every constraint, an es.Constraint each."""
+        return self.constraint if isinstance(self.constraint, tuple) else (self.constraint,)
+
+    @cached_property
+    def num_constraints(self) -> int:
+        """m."""
+        return len(self.constraints)
+
+    @property
+    def constraint_names(self) -> tuple[str, ...]:
+        """What people read of each constraint; "utility" where there is one without a name."""
+        return tuple(one.name or "utility" for one in self.constraints)
+
+    def only(self, what: str) -> Any:
+        """What the one constraint has; an error where there are several, so that nobody takes the first for all."""
+        if self.num_constraints > 1:
+            raise InvalidProblem(
+                f"the task has {self.num_constraints} constraints ({', '.join(self.constraint_names)}), and no one "
+                f"{what}: read it of each of task.constraints, or use what takes several (docs/several-constraints.md)"
+            )
+        return getattr(self.constraints[0], what)
+
+    @cached_property
+    def threshold(self) -> float:
+        """b; a policy is safe if its expected total utility is at least b. An error where there are several."""
+        b: float = self.only("threshold")
+        return b
+
+    @cached_property
+    def slack(self) -> float | None:
+        """ξ; None where it is not known. An error where there are several constraints."""
+        xi: float | None = self.only("slack")
+        return xi
+
+    @cached_property
+    def least_total(self) -> float:
+        """What the total utility of every episode is at least. An error where there are several constraints."""
+        least: float = self.only("least_total")
+        return least
+
+    @cached_property
+    def limits(self) -> Amount:
+        """b, or (m,) of them where there are several constraints: what bounds are held against."""
+        b = np.array([one.threshold for one in self.constraints])
+        b.setflags(write=False)  # it is handed to many
+        return amount(b)
+
+    @property
+    def stated_utility(self) -> Amount:
+        """b + ξ, what the incumbent is said to have, or (m,); b where the slack is not known."""
+        return amount([one.threshold + (one.slack or 0.0) for one in self.constraints])
