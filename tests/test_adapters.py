@@ -11,6 +11,8 @@ import episafe as es
 from episafe import adapters
 from gym_problems import WithCost
 
+NOT_LOCKED = "stable_baselines3 is no part of the lock: see CONTRIBUTING.md"
+
 
 class Model:
     """What Stable-Baselines3 looks like from outside: a model over two observations, in single precision."""
@@ -89,18 +91,41 @@ def lake(incumbent):
 def test_an_adapted_policy_is_an_incumbent_and_a_candidate():
     problem = lake(adapters.function(lambda obs: 1 + int(obs) % 3, 4))
     agent = es.OPSE(problem.task, es.Constants.proposing(), certifier=es.certify.Observation())
-    agent.add_candidate("theirs", adapters.function(lambda obs: [0.0, 0.5, 0.5, 0.0], 4))
+    agent.add_candidate("theirs", adapters.function(lambda obs: np.roll([0.0, 0.5, 0.5, 0.0], int(obs) % 2), 4))
     record = es.run(problem, agent, 40)
     assert {"incumbent", "theirs"} <= set(record.acting)
     agent.fingerprint()
 
 
 @pytest.mark.slow
-def test_stable_baselines3_by_the_real_library():
-    library = pytest.importorskip("stable_baselines3")
-    env = gym.make("FrozenLake-v1")
-    model = library.PPO("MlpPolicy", env, n_steps=64, seed=0).learn(64)
-    policy = adapters.stable_baselines3(model, 4, deterministic=False)
-    assert policy.probabilities(0, 3).sum() == pytest.approx(1)
-    taken, _ = model.predict(np.asarray(3), deterministic=True)
-    assert adapters.stable_baselines3(model, 4).probabilities(0, 3)[int(taken)] == 1
+@pytest.mark.parametrize("name", ["PPO", "A2C", "DQN"])
+def test_stable_baselines3_by_the_real_library(name):
+    library = pytest.importorskip("stable_baselines3", reason=NOT_LOCKED)
+    how = {"learning_starts": 1, "buffer_size": 100} if name == "DQN" else {"n_steps": 64}
+    model = getattr(library, name)("MlpPolicy", gym.make("FrozenLake-v1"), seed=0, device="cpu", **how).learn(64)
+    policy = adapters.stable_baselines3(model, 4)
+    for state in range(16):
+        taken, _ = model.predict(np.asarray(state), deterministic=True)
+        assert policy.probabilities(0, state)[int(taken)] == 1
+    drawn = adapters.stable_baselines3(model, 4, deterministic=False)
+    if name == "DQN":
+        with pytest.raises(es.InvalidProblem, match="use deterministic=True"):
+            drawn.probabilities(0, 3)
+    else:
+        assert drawn.probabilities(0, 3).sum() == pytest.approx(1, abs=1e-15)
+        taken = [int(model.predict(np.asarray(3), deterministic=False)[0]) for _ in range(2000)]
+        np.testing.assert_allclose(np.bincount(taken, minlength=4) / 2000, drawn.probabilities(0, 3), atol=0.05)
+    problem = lake(adapters.function(lambda obs: 1, 4))
+    agent = es.OPSE(problem.task, es.Constants.proposing(), certifier=es.certify.Observation())
+    agent.add_candidate("theirs", policy)
+    assert "theirs" in es.run(problem, agent, 40).acting
+
+
+@pytest.mark.slow
+def test_stable_baselines3_over_observations_that_are_arrays():
+    library = pytest.importorskip("stable_baselines3", reason=NOT_LOCKED)
+    model = library.PPO("MlpPolicy", gym.make("CartPole-v1"), n_steps=64, seed=0, device="cpu").learn(64)
+    seen = np.array([0.1, -0.2, 0.05, 0.3])
+    found = adapters.stable_baselines3(model, 2, deterministic=False).probabilities(0, seen)
+    assert found.shape == (2,) and found.sum() == pytest.approx(1, abs=1e-15)
+    assert adapters.stable_baselines3(model, 2).probabilities(0, seen).argmax() == found.argmax()

@@ -13,6 +13,7 @@ import numpy as np
 
 from episafe.checks import as_count, as_distributions
 from episafe.errors import InvalidProblem
+from episafe.problems.episodic_task import ENDED, START
 from episafe.problems.policy import Policy
 from episafe.types import Array
 
@@ -37,7 +38,9 @@ class AdaptedPolicy(Policy):
             raise TypeError(f"a policy is given by a function of the observation, got {self.answer!r}")
 
     def probabilities(self, h: int, state: Any) -> Array:
-        """π(·|state), shape (A,): all on one action where that is the answer."""
+        """π(·|state), shape (A,): all on one action where that is the answer; uniform where no environment runs."""
+        if state is START or state is ENDED:
+            return np.full(self.num_actions, 1 / self.num_actions)
         given = np.asarray(self.answer(state))
         if given.size == 1 and given.dtype.kind in "iu":
             return self._all_on(int(given.reshape(())))
