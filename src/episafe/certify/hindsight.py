@@ -11,7 +11,7 @@ from episafe.certify.base import Deployment, Outcome
 from episafe.certify.observation import ObservationCertificate
 from episafe.certify.observation import Weighed as Observed
 from episafe.certify.several_ledgers import ledger_of
-from episafe.certify.wealth_forecast import forecast_bound, value_of_best
+from episafe.certify.wealth_forecast import forecast, forecast_of_new, value_of_best
 from episafe.checks import TOLERANCE, as_probability
 from episafe.kernels.wealth import BETS
 from episafe.learning.hindsight_planner import MOST_TRACES, replays_of
@@ -168,8 +168,7 @@ class HindsightCertificate:
         found = self._most_promising(first, n - n // 2) if n else None
         if found is None:
             return
-        row = self.replayed.begin(found.policy, "", found.lam, found.reward)
-        found.policy.name = self.replayed.names[row]
+        row = self._put_on_trial(found)
         totals = self.traces.totals(found.policy, len(first))[: n - len(first)]
         for utility, reward in zip(self._as_totals(totals[:, 1:]), totals[:, 0].tolist(), strict=True):
             self.replayed.credit(None, [row], [1.0], utility, reward)
@@ -185,40 +184,25 @@ class HindsightCertificate:
         for i in np.flatnonzero(ledger.in_use).tolist():
             scores[i], lower[i] = ledger.score(i), amounts(ledger.lower[i])
             if i:
-                lower[i] = self._forecast(traces.totals(ledger.policies[i], recent), ahead, i)
+                lower[i] = forecast(ledger.each, traces.totals(ledger.policies[i], recent), ahead, i)
         most, found = value_of_best(scores[:n], lower[:n], thresholds, in_use[:n]), None
         aims = [self.task.limits + share * amount(known_slacks(self.task)) for share in AIMS]
         for proposal, totals in self._replays.proposals(traces, aims):
-            scores[n], lower[n] = proposal.reward, self._forecast(totals, ahead)
+            scores[n], lower[n] = proposal.reward, forecast_of_new(ledger.each, totals, ahead, BET_WEIGHTS)
             value = value_of_best(scores, lower, thresholds, in_use)
             if value > most:
                 most, found = value, proposal
         return found
 
-    def _forecast(self, totals: Array, ahead: int, row: int | None = None) -> Array:
-        """L of each constraint after so many traces more, of a policy with these totals on those that were seen."""
-        return np.array(
-            [self._forecast_one(one, totals[:, 1 + c], ahead, row) for c, one in enumerate(self.replayed.each)]
-        )
-
-    def _forecast_one(self, ledger: Any, utilities: Array, ahead: int, row: int | None) -> float:
-        trials, least = ledger.trials, ledger.least_total
-        if row is None:
-            j = ledger.num_candidates + 1
-            logs = np.broadcast_to(np.log(len(BETS) * BET_WEIGHTS), trials.logs.shape[1:])
-            return forecast_bound(
-                trials.means, logs, utilities, ahead, math.log(len(BETS) * j * (j + 1) / ledger.delta), least
-            )
-        logs = trials.logs[row] + np.log(trials.products[row])
-        found = forecast_bound(trials.means, logs, utilities, ahead, trials.log_term[row], least)
-        return max(found, float(trials.lower[row]))
-
     def consider(self, proposal: Proposal) -> None:
         """Put a proposal on trial; all that is proved about it is proved from later episodes."""
-        row = self.replayed.begin(proposal.policy, "", proposal.lam, proposal.reward)
-        proposal.policy.name = self.replayed.names[row]
-        self._begin(row, proposal.policy)
+        self._begin(self._put_on_trial(proposal), proposal.policy)
         self.observed.consider(proposal)
+
+    def _put_on_trial(self, proposal: Proposal) -> int:
+        row = int(self.replayed.begin(proposal.policy, "", proposal.lam, proposal.reward))
+        proposal.policy.name = self.replayed.names[row]
+        return row
 
     def add(self, candidate: Policy) -> None:
         """Put a candidate of somebody else on trial."""

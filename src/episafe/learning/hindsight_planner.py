@@ -16,6 +16,7 @@ from episafe.learning.empirical_model import EmpiricalModel, empirical_model
 from episafe.learning.listed_traces import ListedTraces
 from episafe.learning.planner import Aim, Proposal
 from episafe.learning.sampled_traces import SampledTraces
+from episafe.learning.traces import Traces
 from episafe.problems.model_answers import optimum
 from episafe.problems.policy import TablePolicy
 from episafe.problems.sampled_problem import AnyTask
@@ -50,12 +51,11 @@ class Replays(NamedTuple):
     """How problems of one kind are replayed, and planned from that.
 
     Attributes:
-        traces: what holds traces: `traces(task)`, `traces.restored(saved, task)`, and the methods of `ListedTraces`
-            `len`, `take_in`, `totals`, `totals_of_all`, `fault_of`, `beginning` and `state`.
+        traces: what holds traces.
         proposals: (traces, aims) ↦ for each aim a proposal and its totals.
     """
 
-    traces: Any
+    traces: type[Traces]
     proposals: Callable[[Any, Sequence[Amount]], Iterator[tuple[Proposal, Array]]]
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from episafe.checks import TOLERANCE
 from episafe.kernels.trace_replay import NOWHERE, UNKNOWN, MoveTables, expected_totals, follows, reach, totals_of_all
+from episafe.learning.traces import Traces
 from episafe.problems.listed_move import chance_key
 from episafe.problems.policy import Policy
 from episafe.problems.task import Task
@@ -21,18 +22,11 @@ from episafe.types import Array, IntArray, amounts
 FIRST_ROOM = 64  # rows that arrays begin with; they are doubled
 
 
-class ListedTraces:
-    """Traces as numbers, and the moves that they need as arrays.
-
-    Args:
-        task: what the learner is told; it must tell `move`.
-
-    Attributes:
-        fault: why some move could not be made, of the first that could not; "" if all could. It counts as the worst.
-    """
+class ListedTraces(Traces):
+    """Traces as numbers, and the moves that they need as arrays."""
 
     def __init__(self, task: Task) -> None:
-        self.task, self.fault = task, ""
+        super().__init__(task)
         self._pairs: list[tuple[int, Any]] = []  # (h, w), by their numbers c
         self._number: dict[tuple[int, Hashable], int] = {}
         self._numbers: tuple[Sequence[Any], IntArray] = (), np.zeros((0, 0), dtype=np.int64)  # of values, (H, W)
@@ -69,12 +63,8 @@ class ListedTraces:
         self._reach(chances)
         self._size += len(chances)
 
-    def totals(self, policy: Policy, first: int = 0, stream: int = 0) -> Array:
-        """Expected total reward and utilities (n − first, 1 + m) of a policy on each trace from number `first` on.
-
-        The policy's own randomness is integrated, so that no `stream` is drawn from. What cannot be replayed adds
-        nothing from there on: both are lower bounds.
-        """
+    def totals(self, policy: Policy, first: int = 0) -> Array:
+        """Expected total reward and utilities (n − first, 1 + m): a policy's own randomness is integrated."""
         if len(policy.components) > 1:
             parts = np.array([self.totals(component, first) for component in policy.components])
             mean: Array = np.tensordot(policy.weights, parts, axes=1)
@@ -107,15 +97,13 @@ class ListedTraces:
 
     def fault_of(self, episode: Any) -> str:
         """Where the episode of the last trace is not what `move` makes of it, in words; "" if nowhere."""
-        if episode.states is None:
-            return ""
-        by_steps = episode.rewards is not None and episode.utilities is not None
+        by_steps = all(one is not None for one in (episode.states, episode.rewards, episode.utilities))
         if by_steps and episode.total_reward is None and episode.total_utility is None:
             path = np.asarray(episode.states, dtype=np.int64), np.asarray(episode.actions, dtype=np.int64)
             signals = np.column_stack([episode.rewards, episode.utilities])
             if follows(self._tables, self._chances[self._size - 1], *path, signals, TOLERANCE):
                 return ""
-        return self.task.replay_fault(episode)
+        return super().fault_of(episode)
 
     def number(self, h: int, w: Any) -> int:
         """The number c of a step and what chance brings there."""
@@ -178,13 +166,12 @@ class ListedTraces:
         """Ask `move` where a step, a chance and a state lead by each action."""
         (h, w), (next_states, signals) = self._pairs[c], self._tables
         for action in range(self.task.num_actions):
-            try:
-                following, reward, utility = self.task.moved(h, state, action, w)
-                next_states[c, state, action] = following if 0 <= following < self.task.num_states else NOWHERE
+            moved = self.moved(h, state, action, w)
+            next_states[c, state, action] = NOWHERE
+            if moved is not None:
+                following, reward, utility = moved
+                next_states[c, state, action] = following if following in range(self.task.num_states) else NOWHERE
                 signals[c, state, action] = reward, *amounts(utility)
-            except Exception as error:  # nobody can say what would have happened: it counts as the worst
-                next_states[c, state, action] = NOWHERE
-                self.fault = self.fault or f"at step {h}, state {state}, action {action}, chance {w!r}: {error}"
 
     def _enlarge(self) -> None:
         room = _blank_tables(self._tables.next_states.shape, self.task.num_constraints)

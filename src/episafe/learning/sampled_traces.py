@@ -3,11 +3,11 @@
 Each trace is replayed step by step. A policy's own randomness is drawn afresh for each trace, from a stream of its own.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from episafe.learning.traces import Traces
 from episafe.problems.policy import Policy
 from episafe.problems.sampled_problem import SampledTask
 from episafe.storage.json_values import as_text, from_text
@@ -17,18 +17,11 @@ from episafe.types import Array
 OWN_LUCK = 0x7261_6365  # of the streams, so that they are nobody else's
 
 
-class SampledTraces:
-    """The traces, in the order in which they came.
-
-    Args:
-        task: what the learner is told; it must tell `move`.
-
-    Attributes:
-        fault: why some move could not be made, of the first that could not; "" if all could. It counts as the worst.
-    """
+class SampledTraces(Traces):
+    """The traces as they came."""
 
     def __init__(self, task: SampledTask) -> None:
-        self.task, self.fault = task, ""
+        super().__init__(task)
         self._traces: list[tuple[Any, ...]] = []
 
     def __len__(self) -> int:
@@ -45,37 +38,24 @@ class SampledTraces:
         return made
 
     def totals(self, policy: Policy, first: int = 0) -> Array:
-        """Total reward and utilities (n − first, 1 + m) of a policy on each trace from number `first` on.
-
-        What cannot be replayed adds nothing from there on: all are lower bounds.
-        """
+        """Total reward and utilities (n − first, 1 + m), a policy's own randomness drawn."""
         found = np.zeros((len(self) - first, 1 + self.task.num_constraints))
         for row, number in zip(found, range(first, len(self)), strict=True):
             self._replay(policy, number, row)
         return found
 
-    def totals_of_all(self, policies: Sequence[Policy], first: int = 0) -> Array:
-        """The same for several policies, (P, n − first, 1 + m)."""
-        return np.array([self.totals(policy, first) for policy in policies])
-
     def _replay(self, policy: Policy, number: int, total: Array) -> None:
         """Add what a policy has on one trace to `total` (1 + m,)."""
-        task, rng = self.task, np.random.default_rng((OWN_LUCK, number))
+        rng = np.random.default_rng((OWN_LUCK, number))
         _, acting = policy.draw(rng)
-        state = task.initial_state
+        state = self.task.initial_state
         for h, w in enumerate(self._traces[number]):
-            action = acting.act(h, state, rng)
-            try:
-                state, reward, utility = task.moved(h, state, action, w)
-            except Exception as error:  # nobody can say what would have happened: it counts as the worst
-                self.fault = self.fault or f"at step {h}, state {state!r}, action {action}, chance {w!r}: {error}"
+            moved = self.moved(h, state, acting.act(h, state, rng), w)
+            if moved is None:
                 return
+            state, reward, utility = moved
             total[0] += reward
             total[1:] += utility
-
-    def fault_of(self, episode: Any) -> str:
-        """Where the episode of the last trace is not what `move` makes of it, in words; "" if nowhere."""
-        return "" if episode.states is None else self.task.replay_fault(episode)
 
     def state(self) -> State:
         """The traces as a named array."""
