@@ -316,7 +316,8 @@ def test_any_failure_inside_deploys_the_incumbent_and_the_record_says_why(monkey
     plan = agent.plan()
     assert plan.source == "safe" and "did not converge" in plan.reason
     np.testing.assert_array_equal(plan.atoms[0], bandit.task.incumbent(0))
-    record = es.bandits.run(bandit, agent, 10)
+    with pytest.warns(RuntimeWarning, match="acted in 10 of 10 rounds, because planning failed: LinAlgError"):
+        record = es.bandits.run(bandit, agent, 10)
     assert "10 x planning failed" in record.settings["reasons"]
 
 

@@ -307,6 +307,21 @@ def test_it_is_installed_as_a_command():
     assert "Improve a policy online" in shown.stdout
 
 
+def test_a_reader_who_leaves_ends_the_command_quietly():
+    listing = subprocess.Popen(
+        [sys.executable, "-m", "episafe", "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    listing.stdout.close()
+    assert (listing.stderr.read(), listing.wait()) == ("", 141)
+    listing.stderr.close()
+
+
+@pytest.mark.parametrize("command", [(), ("run",), ("benchmark",)])
+def test_flags_show_no_value_in_the_help(command):
+    shown = invoke(*command, "--help").stdout
+    assert "--help" in shown and "<bool>" not in shown
+
+
 def test_version_short_help_and_completion_of_values():
     assert invoke("--version").stdout.startswith("episafe 0.")
     assert invoke("run", "-h").exit_code == 0

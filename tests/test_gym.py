@@ -14,7 +14,6 @@ from broken import BROKEN, BROKEN_VECTORS, GOOD, UTILITY, H, Walk, psi, returnin
 from conftest import constants
 from episafe.gym.spaces import quick_test
 from episafe.problems.episodic_task import ENDED, START
-from episafe.runs.live_episodes import play_some
 
 
 def problem(env, **changes):
@@ -51,7 +50,7 @@ def test_a_broken_environment_is_refused_with_the_place_and_the_remedy(name):
     with pytest.raises((es.InvalidProblem, es.Infeasible), match=message) as refusal:
         made = problem(env, **changes)
         agent = es.OPSE(made.task, constants())
-        for episode in play_some(made, [agent.plan().policy] * made.num_envs, np.random.default_rng(0)):
+        for episode in made.episodes([agent.plan().policy] * made.num_envs, np.random.default_rng(0)):
             agent.learn(episode)
     said = str(refusal.value)
     assert re.search(rf"({PLACES})", said), said

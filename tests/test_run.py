@@ -287,3 +287,23 @@ def test_a_run_needs_an_episode():
     cmdp = es.make("tabular")
     with pytest.raises(ValueError, match="num_episodes"):
         es.run(cmdp, es.Fixed(cmdp.task, "uniform"), num_episodes=0)
+
+
+class Broken(es.OPSE):
+    """An agent that cannot plan; as a subclass it runs in the plain loop."""
+
+    def consider_candidate(self):
+        raise FloatingPointError("no number")
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_planning_that_fails_deploys_the_incumbent_and_says_so_aloud(compiled, monkeypatch):
+    cmdp = es.make("streaming", seed=0)
+    agent = es.OPSE(cmdp.task) if compiled else Broken(cmdp.task)
+    assert "planning_failed" not in es.run(cmdp, es.OPSE(cmdp.task), 5).settings
+    monkeypatch.setattr(es.OPSE, "consider_candidate", Broken.consider_candidate)
+    said = "5 of 5 episodes, because planning failed: FloatingPointError: no number"
+    with pytest.warns(RuntimeWarning, match=f"the incumbent acted in {said}"):
+        record = es.run(cmdp, agent, 5)
+    assert record.settings["planning_failed"] == said
+    assert set(record.sources) == {"safe"}

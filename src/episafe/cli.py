@@ -2,27 +2,23 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from traceback import format_exception
 from typing import Annotated, Any
 
-import numpy as np
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from rich.text import Text
 
 from episafe import envs
 from episafe.deployment.folder import holds_journal, read_head
 from episafe.envs import bandits
-from episafe.errors import DamagedFile, InvalidProblem
 from episafe.experiments import progress
 from episafe.experiments.agent_choice import asked_for, build_agent, choose, parse_changes, recommended, split_changes
-from episafe.experiments.comparisons import RECORDS, compare, reproduce
+from episafe.experiments.comparisons import RECORDS, Place, compare, reproduce
 from episafe.experiments.comparisons import sweep as run_sweep
 from episafe.experiments.executors import executor_on, pool_on
 from episafe.experiments.job import Job
@@ -35,18 +31,28 @@ from episafe.runs.kept_run import resume as resume_run
 from episafe.runs.record import SETTINGS, Record
 from episafe.runs.run import run as run_agent
 from episafe.storage.toml_settings import versions
+from episafe.terminal import (
+    DAMAGED,
+    FAILED,
+    UNSAFE,
+    Command,
+    Commands,
+    console,
+    echo,
+    errors,
+    exit_codes,
+    on_terminal,
+    show,
+)
 from episafe.tools import environment_check as own_problem
 from episafe.tools.named_object import errors_inside, named
-from episafe.types import amounts
 
 SHOWN = 10  # failed runs that are told one by one
-FAILED, USAGE, UNSAFE, DAMAGED, INTERRUPTED = 1, 2, 3, 4, 130
 BEGIN, OWN, VERIFY, COMPARE = "Begin", "Your own system", "Go on and verify", "Compare and measure"  # parts of the help
-FLAG = ""  # the value that a flag takes, for its line of help
-CODES = {InvalidProblem: UNSAFE, DamagedFile: DAMAGED, FileNotFoundError: USAGE, OSError: FAILED}  # the first that fits
 
 app = typer.Typer(
     name="episafe",
+    cls=Commands,
     help="Improve a policy online while the *expected* utility of every deployed policy stays above a threshold.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
@@ -55,17 +61,12 @@ app = typer.Typer(
 )
 
 
-class Terminal(Console):
-    """A console that obeys no control character of what it is given: names, reasons and errors come from anywhere."""
-
-    def render_str(self, text: str, **how: Any) -> Text:
-        """Text with its markup, every control character shown."""
-        return super().render_str(printable(text), **how)
+def command(part: str, example: str, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a function a command, in a part of the help and with an example."""
+    return app.command(name, cls=Command, rich_help_panel=part, epilog=f"Example: {example}")
 
 
-console, errors = Terminal(), Terminal(stderr=True)
-
-AsJson = Annotated[bool, typer.Option("--json", metavar=FLAG, help="Print JSON for a program.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program.")]
 Env = Annotated[
     str, typer.Option(help="Environment; see `episafe list`.", autocompletion=lambda: list(envs.ENVIRONMENTS))
 ]
@@ -88,45 +89,14 @@ def say_version(asked: bool) -> None:
 def begin(
     version: Annotated[
         bool,
-        typer.Option("--version", "-V", metavar=FLAG, help="Print the version.", callback=say_version, is_eager=True),
+        typer.Option("--version", "-V", help="Print the version.", callback=say_version, is_eager=True),
     ] = False,
 ) -> None:
     """Show what goes wrong beyond the errors below, as Python does, and obey no control character in it."""
     sys.excepthook = lambda *raised: print(printable("".join(format_exception(*raised))), end="", file=sys.stderr)
 
 
-@contextmanager
-def exit_codes(stopped: str = "stopped; nothing was kept") -> Iterator[None]:
-    """Turn what went wrong into one line and the exit code that says which kind it was; Ctrl-C into what to do next."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        errors.print(escape(stopped), highlight=False, soft_wrap=True)
-        raise typer.Exit(INTERRUPTED) from None
-    except (ValueError, TypeError, OSError) as error:
-        missing = error.filename if isinstance(error, FileNotFoundError) else None
-        said = f"there is no file {missing}" if missing else str(error)
-        errors.print(f"[red]error:[/red] {escape(said)}", highlight=False, soft_wrap=True)
-        raise typer.Exit(next((code for kind, code in CODES.items() if isinstance(error, kind)), USAGE)) from error
-
-
-def on_terminal() -> bool:
-    """Whether somebody is there to answer a question."""
-    return sys.stdin.isatty()
-
-
-def _print(found: Any, as_json: bool, tables: Sequence[Table] = (), lines: Sequence[Any] = (), **how: Any) -> None:
-    """What was found, for a program or for people."""
-    if as_json:
-        typer.echo(json.dumps(found, indent=2))
-        return
-    for table in tables:
-        console.print(table)
-    for line in lines:
-        console.print(line, highlight=False, **how)
-
-
-@app.command("list", rich_help_panel=BEGIN, epilog="Example: `episafe list --json`")
+@command(BEGIN, "`episafe list --json`", "list")
 def list_(as_json: AsJson = False) -> None:
     """Show the environments with their options, the agents and the certifiers; the same of bandits."""
     found: dict[str, dict[str, Any]] = {
@@ -147,13 +117,10 @@ def list_(as_json: AsJson = False) -> None:
     for table, rows in zip(tables, found.values(), strict=True):
         for name, said in rows.items():
             table.add_row(name, said if isinstance(said, str) else ", ".join(f"{k}={v}" for k, v in said.items()))
-    _print(found, as_json, tables)
+    show(found, as_json, tables)
 
 
-@app.command(
-    rich_help_panel=BEGIN,
-    epilog="Example: `episafe run --env inventory --episodes 1000 --seed 3`, or with `--agent opse`, the paper's",
-)
+@command(BEGIN, "`episafe run --env inventory --episodes 1000 --seed 3`, or with `--agent opse`, the paper's")
 def run(
     env: Env = "tabular",
     agent: Annotated[
@@ -185,9 +152,7 @@ def run(
         list[str] | None,
         typer.Option("--set", help="A constant, or an option of the agent or the environment, NAME=VALUE."),
     ] = None,
-    watch: Annotated[
-        bool, typer.Option("--monitors", metavar=FLAG, help="Watch what is assumed; an alarm halts. Slower.")
-    ] = False,
+    watch: Annotated[bool, typer.Option("--monitors", help="Watch what is assumed; an alarm halts. Slower.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for journal, audit trail and record; see resume.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -212,12 +177,10 @@ def run(
             built = build_agent(agent, cmdp, settings, rule, num_episodes=episodes, options=own)
             monitors = Monitors(built.task) if watch else None
             record = run_agent(cmdp, built, episodes, seed, monitors=monitors, folder=out, on_progress=advance)
-    _show(record, as_json, out)
+    _show_run(record, as_json, out)
 
 
-@app.command(
-    rich_help_panel=VERIFY, epilog="Example: `episafe resume mine --episodes 20000`, after `episafe run --out mine`"
-)
+@command(VERIFY, "`episafe resume mine --episodes 20000`, after `episafe run --out mine`")
 def resume(
     folder: Annotated[Path, typer.Argument(help="The --out folder of `episafe run`.")],
     episodes: Annotated[int | None, typer.Option(min=1, help="Episodes in all; default: as many as asked for.")] = None,
@@ -228,10 +191,10 @@ def resume(
         wanted = episodes or int(read_head(folder).get("num_episodes", 1))
         with progress.bar(f"resuming {folder}", wanted, errors) as advance:
             record = resume_run(folder, episodes, on_progress=advance)
-    _show(record, as_json, folder)
+    _show_run(record, as_json, folder)
 
 
-@app.command(rich_help_panel=VERIFY, epilog="Example: `episafe audit mine --head 3f2a… --html audit.html`")
+@command(VERIFY, "`episafe audit mine --head 3f2a… --html audit.html`")
 def audit(
     folder: Annotated[Path, typer.Argument(help="A folder of `episafe run --out` or `es.open`.")],
     head: Annotated[str | None, typer.Option(help="Hash of the last line, as you kept it elsewhere.")] = None,
@@ -256,14 +219,14 @@ def audit(
     from episafe.storage.atomic_files import write_text
 
     with exit_codes():
-        with progress.working(f"auditing {folder}: every certificate is made again", errors):
-            found = audit_folder(folder, _built(agent) if agent else None, head)
+        with progress.bar(f"auditing {folder}: every certificate is made again", 1.0, errors) as advance:
+            found = audit_folder(folder, _built(agent) if agent else None, head, advance)
         said = found.as_dict()
         if page is not None:
             write_text(page, audit_page.as_html(said, found.lines))
         if episodes is not None and found.is_whole:
             export_episodes(folder, episodes, _built(agent).task if agent else None)
-    typer.echo(json.dumps(said, indent=2) if as_json else audit_page.as_text(said, found.lines))
+    echo(json.dumps(said, indent=2) if as_json else audit_page.as_text(said, found.lines))
     if not found.is_whole or found.recomputed is None or found.doubts:
         raise typer.Exit(FAILED if found.is_whole else DAMAGED)
 
@@ -275,9 +238,7 @@ def _built(name: str) -> Any:
         return build()
 
 
-@app.command(
-    rich_help_panel=VERIFY, epilog="Example: `episafe repair mine`, after `episafe audit mine` said that it is damaged"
-)
+@command(VERIFY, "`episafe repair mine`, after `episafe audit mine` said that it is damaged")
 def repair(
     folder: Annotated[Path, typer.Argument(help="A folder of `episafe run --out` or `es.open` that nobody has open.")],
     as_json: AsJson = False,
@@ -291,13 +252,10 @@ def repair(
 
     with exit_codes(), progress.working(f"reading {folder}", errors):
         found = repair_folder(folder)
-    _print(found.as_dict(), as_json, lines=[escape(line) for line in found.lines()], soft_wrap=True)
+    show(found.as_dict(), as_json, lines=[escape(line) for line in found.lines()], soft_wrap=True)
 
 
-@app.command(
-    rich_help_panel=OWN,
-    epilog="Example: `episafe check shop:problem`, with `problem = es.from_gymnasium(…)` in shop.py",
-)
+@command(OWN, "`episafe check shop:problem`, with `problem = es.from_gymnasium(…)` in shop.py")
 def check(
     name: Annotated[str, typer.Argument(metavar="MODULE:NAME", help="What es.from_gymnasium returns, or a function.")],
     episodes: Annotated[int, typer.Option(min=10, help="Episodes of the incumbent to play.")] = 200,
@@ -311,11 +269,11 @@ def check(
 
     Fails until every error is mended and everything that only you can know is confirmed.
     """
-    with exit_codes(), progress.working(f"playing {episodes} episodes of {name}", errors):
-        findings = own_problem.check(own_problem.load(name), episodes, seed, confirm or ())
+    with exit_codes(), progress.bar(f"playing {episodes} episodes of {name}", episodes, errors) as advance:
+        findings = own_problem.check(own_problem.load(name), episodes, seed, confirm or (), advance)
     colours = {"ok": "green", "warning": "yellow", "error": "red", "confirm": "magenta"}
     lines = [f"[{colours[one.verdict]}]{one.verdict:8}[/] {one.what}: {escape(one.found)}" for one in findings]
-    _print([vars(finding) for finding in findings], as_json, lines=lines, soft_wrap=True)
+    show([vars(finding) for finding in findings], as_json, lines=lines, soft_wrap=True)
     asked, questions = on_terminal() and not as_json, [one.what for one in findings if one.verdict == "confirm"]
     if any(one.verdict == "error" for one in findings) or not all(
         asked and typer.confirm(f"{what}: is that meant?") for what in questions
@@ -323,11 +281,9 @@ def check(
         raise typer.Exit(UNSAFE)
 
 
-@app.command(rich_help_panel=COMPARE, epilog="Example: `episafe paper --quick --out results`")
+@command(COMPARE, "`episafe paper --quick --out results`")
 def paper(
-    quick: Annotated[
-        bool, typer.Option("--quick", metavar=FLAG, help="3 seeds of 1000 episodes, not 10 of 10,000.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="3 seeds of 1000 episodes, not 10 of 10,000.")] = False,
     out: Out = None,
     workers: Workers = None,
     on: On = "local",
@@ -337,20 +293,21 @@ def paper(
 
     Stopped with Ctrl-C, the same command finishes what is missing and repeats nothing.
     """
-    folder = out or _place("paper-results", quick)
-    _experiment(lambda shown: reproduce(quick, folder, workers, on, shown), folder, as_json)
+    _experiment(partial(reproduce, quick), out or _place("paper-results", quick), workers, on, as_json)
 
 
 def _place(name: str, quick: bool) -> Path:
     return Path(name) / ("quick" if quick else "full")
 
 
-def _experiment(run_all: Callable[[Console], Failures], folder: Path, as_json: bool) -> None:
+def _experiment(
+    run_all: Callable[[Place], Failures], folder: Path, workers: int | None, on: str, as_json: bool
+) -> None:
     """Run an experiment; interrupted it says how to go on, and failed jobs are named."""
     with exit_codes("stopped; run the same command again to finish what is missing"):
-        failures = run_all(errors if as_json else console)
+        failures = run_all(Place(folder, workers, on, errors if as_json else console))
     if as_json:
-        _print({"folder": str(folder), "report": str(folder / "report.html"), "failed": dict(failures)}, as_json)
+        show({"folder": str(folder), "report": str(folder / "report.html"), "failed": dict(failures)}, as_json)
     _say_failures(failures)
 
 
@@ -364,11 +321,9 @@ def _say_failures(failures: Failures) -> None:
         raise typer.Exit(FAILED)
 
 
-@app.command(rich_help_panel=COMPARE, epilog="Example: `episafe bandit --quick --out bandits`")
+@command(COMPARE, "`episafe bandit --quick --out bandits`")
 def bandit(
-    quick: Annotated[
-        bool, typer.Option("--quick", metavar=FLAG, help="3 seeds of 10,000 rounds, not 20 of 100,000.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="3 seeds of 10,000 rounds, not 20 of 100,000.")] = False,
     out: Out = None,
     workers: Workers = None,
     on: On = "local",
@@ -378,14 +333,10 @@ def bandit(
 
     Stopped with Ctrl-C, the same command finishes what is missing and repeats nothing.
     """
-    folder = out or _place("bandit-results", quick)
-    _experiment(lambda shown: compare(quick, folder, workers, on, shown), folder, as_json)
+    _experiment(partial(compare, quick), out or _place("bandit-results", quick), workers, on, as_json)
 
 
-@app.command(
-    rich_help_panel=COMPARE,
-    epilog="Example: `episafe sweep slack.toml --out slack`; docs/sweeps.md has a file to begin with",
-)
+@command(COMPARE, "`episafe sweep slack.toml --out slack`; docs/sweeps.md has a file to begin with")
 def sweep(
     file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="Environments, agents, seeds, and what to vary.")],
     out: Out = None,
@@ -397,23 +348,16 @@ def sweep(
 
     Finished runs are never repeated: stopped, killed, or with more in the file, the same command makes what is missing.
     """
-    folder = out or Path(file.stem)
-    _experiment(lambda shown: run_sweep(file, folder, workers, on, shown), folder, as_json)
+    _experiment(partial(run_sweep, file), out or Path(file.stem), workers, on, as_json)
 
 
-@app.command(
-    rich_help_panel=COMPARE, epilog="Example: `episafe benchmark --out bench`; docs/benchmark.md says how to read it"
-)
+@command(COMPARE, "`episafe benchmark --out bench`; docs/benchmark.md says how to read it")
 def benchmark(
-    full: Annotated[
-        bool, typer.Option("--full", metavar=FLAG, help="100 problems of 10,000 episodes: hours, resumable.")
-    ] = False,
+    full: Annotated[bool, typer.Option("--full", help="100 problems of 10,000 episodes: hours, resumable.")] = False,
     out: Out = None,
     workers: Workers = None,
     on: On = "local",
-    latex: Annotated[
-        bool, typer.Option("--latex", metavar=FLAG, help="Write results.tex too, for the booktabs package.")
-    ] = False,
+    latex: Annotated[bool, typer.Option("--latex", help="Write results.tex too, for the booktabs package.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare every agent on every frozen problem set: violation, regret, growth, time; one page.
@@ -426,16 +370,14 @@ def benchmark(
     with exit_codes("stopped; run the same command again to finish what is missing"):
         found, failures = measurement.benchmark(not full, folder, workers, on, shown, latex)
     found["failed"] = dict(failures)
-    _print(found, as_json, [measurement.table(found)], [escape(f"page: {found['page']}")], soft_wrap=True)
+    show(found, as_json, [measurement.table(found)], [escape(f"page: {found['page']}")], soft_wrap=True)
     _say_failures(failures)
 
 
-@app.command(rich_help_panel=BEGIN, epilog="Example: `episafe report results --latex`")
+@command(BEGIN, "`episafe report results --latex`")
 def report(
     folder: Annotated[Path, typer.Argument(help="Folder of a run, of a session, or of several.")],
-    latex: Annotated[
-        bool, typer.Option("--latex", metavar=FLAG, help="Write summary.tex too, for the booktabs package.")
-    ] = False,
+    latex: Annotated[bool, typer.Option("--latex", help="Write summary.tex too, for the booktabs package.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write the report of a folder: report.html and, of runs with exact values, figures, summary.csv and summary.md.
@@ -449,12 +391,12 @@ def report(
             raise FileNotFoundError(f"there is no folder {folder}")
         with progress.working(f"reporting {folder}", errors):
             page = write_report(folder, latex)
-    _print({"report": str(page)}, as_json, lines=[escape(f"wrote {page}")], soft_wrap=True)
+    show({"report": str(page)}, as_json, lines=[escape(f"wrote {page}")], soft_wrap=True)
 
 
-@app.command(rich_help_panel=COMPARE, epilog="Example: `episafe bench --quick --json`")
+@command(COMPARE, "`episafe bench --quick --json`")
 def bench(
-    quick: Annotated[bool, typer.Option("--quick", metavar=FLAG, help="A tenth of the episodes, one repeat.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A tenth of the episodes, one repeat.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure speed on this machine: episodes per second, plans, and growth with K, S and d."""
@@ -466,10 +408,10 @@ def bench(
     ):
         found = measuring.measure(quick, advance)
     machine = {**found["machine"], "peak_memory_mib": round(found["peak_memory_mib"])}
-    _print(found, as_json, measuring.tables(found), [machine])
+    show(found, as_json, measuring.tables(found), [machine])
 
 
-@app.command(rich_help_panel=OWN, epilog="Example: `episafe preflight --env linear --episodes 10000 --delta 0.05`")
+@command(OWN, "`episafe preflight --env linear --episodes 10000 --delta 0.05`")
 def preflight(
     env: Env = "tabular",
     problem: Annotated[Path | None, typer.Option(help="A problem of your own, written by `cmdp.save`.")] = None,
@@ -486,13 +428,11 @@ def preflight(
         found = before.preflight(LinearCMDP.load(problem) if problem else envs.make(env, seed), episodes, delta)
     forecast = f"Forecast for es.OPSE(task): {found['forecast']['text']}"
     if not as_json:
-        console.print(escape(forecast), highlight=False, soft_wrap=True)
-    _print(found, as_json, before.tables(found), [f"- {note}" for note in found["notes"]], soft_wrap=True)
+        console.say(forecast)
+    show(found, as_json, before.tables(found), [f"- {note}" for note in found["notes"]], soft_wrap=True)
 
 
-@app.command(
-    rich_help_panel=COMPARE, epilog="Example: `episafe calibrate streaming --delta 0.05 --problems 60 --set horizon=3`"
-)
+@command(COMPARE, "`episafe calibrate streaming --delta 0.05 --problems 60 --set horizon=3`")
 def calibrate(
     family: Annotated[str, typer.Argument(help="An environment, or MODULE:FUNCTION that makes a problem of a seed.")],
     delta: Annotated[float, typer.Option(help="Violation rate to stay below.")] = 0.05,
@@ -521,10 +461,10 @@ def calibrate(
         )  # fmt: skip
     facts = {"level": "calibrated", "multiplier": found.multiplier, "statement": found.statement}
     facts["trials"] = [vars(trial) for trial in found.trials]
-    _print(facts, as_json, [calibrating.table(found)], [escape(f"calibrated: {found.statement}")], soft_wrap=True)
+    show(facts, as_json, [calibrating.table(found)], [escape(f"calibrated: {found.statement}")], soft_wrap=True)
 
 
-@app.command(rich_help_panel=COMPARE, epilog="Example: `episafe frontier --seeds 5 --episodes 2000 --out frontier`")
+@command(COMPARE, "`episafe frontier --seeds 5 --episodes 2000 --out frontier`")
 def frontier(
     env: Annotated[list[str] | None, typer.Option(help="Environment, may be repeated; default: all three.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Problems an environment that settings are compared on.")] = 20,
@@ -557,10 +497,10 @@ def frontier(
         winners = tracing.judged(tracing.picked(points), fresh, perform)
         paths = tracing.write_frontier(points, winners, out)
     found = {"points": points, "winners": winners}
-    _print(found, as_json, [tracing.table(winners)], [escape(f"wrote {path}") for path in paths])
+    show(found, as_json, [tracing.table(winners)], [escape(f"wrote {path}") for path in paths])
 
 
-@app.command(rich_help_panel=OWN, epilog="Example: `episafe explain shop --plan 12 --html plan.html`")
+@command(OWN, "`episafe explain shop --plan 12 --html plan.html`")
 def explain(
     folder: Annotated[Path, typer.Argument(help="A folder with a journal; it may be in use.")],
     plan: Annotated[int | None, typer.Option(help="Number of the plan; default: the last.")] = None,
@@ -578,10 +518,10 @@ def explain(
         if page is not None:
             write_text(page, explanation_page.to_html(folder.resolve().name, found))
     lines = [*found.sentences, *([""] if found.bars else []), *found.bars, *([f"wrote {page}"] if page else [])]
-    _print(found.as_dict(), as_json, lines=[escape(line) for line in lines], soft_wrap=True)
+    show(found.as_dict(), as_json, lines=[escape(line) for line in lines], soft_wrap=True)
 
 
-@app.command(rich_help_panel=OWN, epilog="Example: `episafe serve shop --agent shop:agent`")
+@command(OWN, "`episafe serve shop --agent shop:agent`")
 def serve(
     folder: Annotated[Path, typer.Argument(help="Folder of the journal; made if there is none.")],
     agent: Annotated[str, typer.Option(help="MODULE:NAME of a function that makes the agent.")],
@@ -598,16 +538,12 @@ def serve(
 
     with exit_codes():
         made = named(agent)
-        console.print(
-            escape(f"episafe serves {folder} at http://{host}:{port}/ (Ctrl-C closes it in good order)"),
-            highlight=False,
-            soft_wrap=True,
-        )
+        console.say(f"episafe serves {folder} at http://{host}:{port}/ (Ctrl-C closes it in good order)")
         with errors_inside(agent):
             answer(folder, made, host, port, token_file, sync, false_alarm)  # type: ignore[arg-type]
 
 
-@app.command(rich_help_panel=OWN, epilog="Example: `episafe dashboard shop`, while `episafe serve shop` runs")
+@command(OWN, "`episafe dashboard shop`, while `episafe serve shop` runs")
 def dashboard(
     folder: Annotated[Path, typer.Argument(help="A folder with a journal, live or of a run; it may be in use.")],
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the loopback to listen at.")] = 8766,
@@ -625,44 +561,22 @@ def dashboard(
         if as_json:
             follower = Follower(folder)
             follower.read_on()
-            typer.echo(json.dumps(figures(follower), indent=2))
+            echo(json.dumps(figures(follower), indent=2))
             return
         try:
             from episafe.service.dashboard import watch
         except ModuleNotFoundError as error:
             raise ValueError(f"the dashboard needs an extra: pip install 'episafe[serve]' ({error})") from error
         read_head(folder)  # that there is a journal
-        console.print(
-            escape(f"episafe follows {folder} at http://localhost:{port}/ (Ctrl-C ends it)"),
-            highlight=False,
-            soft_wrap=True,
-        )
+        console.say(f"episafe follows {folder} at http://localhost:{port}/ (Ctrl-C ends it)")
         watch(folder, port, every)
 
 
-def _show(record: Record, as_json: bool, folder: Path | None = None) -> None:
+def _show_run(record: Record, as_json: bool, folder: Path | None = None) -> None:
     """What a run reached; where it is kept, also what to do with it."""
-    said = record.settings
-    facts = {
-        "environment": said.get("env", ""),
-        "agent": said.get("agent", ""),
-        "seed": said.get("seed", said.get("run_seed")),
-        "episodes": len(record.reward_values),
-        "optimum": record.optimum,
-        "incumbent_reward": said.get("incumbent_reward"),
-        "final_reward": float(record.reward_values[-1]),
-        "threshold": amounts(record.threshold).tolist() if record.constraint_names else record.threshold,
-        "incumbent_utility": said.get("incumbent_utility"),
-        "smallest_utility": float(record.utility_values.min()),
-        "regret": float(record.regret()[-1]),
-        "violation": float(np.sum(record.violation()[-1])),
-        "violating_episodes": int(record.violating().sum()),
-        "incumbent_episodes": int(record.incumbent_acted().sum()),
-        "incumbent_deployments": int(record.safe_deployments()[-1]),
-        "mixed_episodes": int(record.mixed().sum()),
-        "plans": int(record.plan_ids[-1]) + 1,
-        "episodes_per_second": len(record.reward_values) / float(said["seconds"]),
-    } | {name: said[name] for name in ("level", "alarms") if name in said}
+    from episafe.reports.metrics import run_facts
+
+    facts = run_facts(record)
     if folder is not None:
         facts["folder"] = str(folder)
     table = Table(show_header=False)
@@ -675,4 +589,4 @@ def _show(record: Record, as_json: bool, folder: Path | None = None) -> None:
         f"  episafe audit {folder}                  verify it",
         f"  episafe resume {folder} --episodes N    go on",
     )
-    _print(facts, as_json, [table], list(map(escape, steps)) if folder else [], soft_wrap=True)
+    show(facts, as_json, [table], list(map(escape, steps)) if folder else [], soft_wrap=True)

@@ -4,7 +4,6 @@ The base owns which plan is in force, when to plan again, the last resort, and h
 """
 
 import inspect
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -13,23 +12,21 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from episafe.agents import plan_arrays
-from episafe.agents.changes import Begun, Change, changed_constants, changed_limits
+from episafe.agents import agent_state, changes, plan_arrays
+from episafe.agents.changes import Begun, Change
 from episafe.certify.base import INCUMBENT, require_free_name
 from episafe.certify.ledger import Ledger
 from episafe.certify.ordered_reports import OrderedReports
 from episafe.errors import InvalidEpisode
 from episafe.kernels.mixing import admits_all
-from episafe.learning.policy_arrays import PolicyArrays, restored_policies
+from episafe.learning.policy_arrays import PolicyArrays
 from episafe.learning.regression import AnyRegression
 from episafe.learning.replanning import Every, Replanning
 from episafe.problems.policy import Component, MixturePolicy, Policy
-from episafe.storage.atomic_files import read_arrays, write_arrays
-from episafe.storage.json_values import as_text, from_text
-from episafe.storage.state_reader import Saved, State, under
-from episafe.types import HELD, Amount, Array, Level, Plan, amounts, every_constraint, shown
+from episafe.storage.atomic_files import write_arrays
+from episafe.storage.state_reader import Saved, State
+from episafe.types import HELD, Amount, Array, Level, Plan, every_constraint, shown
 
-VERSION = 3  # of the names and meanings of the entries of a state
 STORABLE = "give it the methods _learned_state and _restore_learned (see agents/dope.py)"
 TASKS = {"mdp": "an es.Task or es.SampledTask", "bandit": "an es.bandits.BanditTask", "rollout": "a RolloutTask"}
 Problem = Literal["mdp", "bandit", "rollout"]
@@ -99,6 +96,8 @@ class Agent(ABC):
         if self._plan is None or self._is_stale(k):
             self.round = k
             self._put_in_force(self._attempt())
+        if self.certificate is not None:
+            self._issue(self._plan)
         return self._plan
 
     @property
@@ -226,14 +225,7 @@ class Agent(ABC):
 
     def as_change(self, threshold: Any = None, slack: Any = None, constants: Any = None) -> Change:
         """A change of what is given, checked; nothing is changed yet."""
-        own = self._own_constants()
-        others = {} if constants is None or own is None else changed_constants(own, constants)
-        self._require_changeable(constants)
-        limits = changed_limits(self.task, self._proved_of_incumbent(), threshold, slack)
-        if all(map(_is_of, self.task.constraints, *limits)) and not others:
-            raise ValueError("nothing would change: give another threshold, slack or constants")
-        self.task.with_limits(*limits)
-        return Change(*limits, others)
+        return changes.checked(self, threshold, slack, constants)
 
     def change(self, change: Change) -> list[str]:
         """Go on with another threshold, slack or constants; what does not survive that, in words.
@@ -241,29 +233,7 @@ class Agent(ABC):
         Every bound survives, and so does every sequence, with its δ_j. What no longer reaches the threshold is on trial
         again, and is not promoted any more.
         """
-        b, before = self.task.limits, self.bounds()
-        limits = changed_limits(self.task, self._proved_of_incumbent(), change.thresholds, change.slacks)
-        self._begun = self._begun or Begun(
-            self.task, self._own_constants(), self.fingerprint(), self.fingerprint_but_incumbent(), self._identity()
-        )
-        self.task = self.task.with_limits(*limits)
-        own = self._own_constants()
-        self._rebuild(self.task, own.replace(**change.constants) if own is not None and change.constants else own)
-        self._change_limit()
-        self.changes = [*self.changes, change]
-        proved = {name: bound for name, bound in before.items() if name != INCUMBENT and admits_all(bound, b)}
-        lost = [name for name, bound in proved.items() if not admits_all(bound, self.task.limits)]
-        below = f"is below {shown(self.task.limits)}"
-        dropped = [f"{name} acts alone no more: its bound {shown(before[name])} {below}" for name in lost]
-        if self.promoted in lost:
-            dropped.append(f"{self.promoted} is promoted no more")
-            self._promote(INCUMBENT)
-        self._plan_anew()
-        return dropped
-
-    def _proved_of_incumbent(self) -> Array:
-        """What the incumbent is known to have of each constraint at least: b, or what its own episodes have proved."""
-        return np.maximum(amounts(self.task.limits), amounts(self.bounds().get(INCUMBENT, self.task.limits)))
+        return changes.made(self, change)
 
     def _plan_anew(self) -> None:
         """Deploy the plan in force no more, whatever the replanning rule and the certificate say."""
@@ -277,7 +247,9 @@ class Agent(ABC):
             deployment: its number.
             component: which policy of a mixture acts; None where the session tossed no coin, and the report will say.
         """
-        if self.learns_in_order:
+        if self.certificate is not None:
+            self._charge(plan, deployment, component)
+        elif self.learns_in_order:
             self._reports.expect(deployment)
 
     def abandon(self, deployment: int) -> None:
@@ -322,12 +294,15 @@ class Agent(ABC):
         observed, signals = self.task.read_report(*report)
         if plan_id is not None and (self._plan is None or plan_id not in range(self._plan.id + 1)):
             raise InvalidEpisode(f"plan_id {plan_id!r} was not issued by this agent")
-        take_in = self._weigh(tuple(report), observed, plan_id)
+        take_in = self._weigh(tuple(report), observed, plan_id) if self.certificate is not None else None
+        if take_in is None:
+            self._require_steps(observed)
         if observed is not None:  # totals alone teach no planner
             self._observe(*observed)
             if signals is not None:
                 self._observe_signals(observed, signals)
-        take_in()
+        if take_in is not None:
+            take_in()
         self._learned = True
 
     def check(self, *report: Any) -> None:
@@ -337,7 +312,7 @@ class Agent(ABC):
     def check_length(self, num_episodes: int) -> None:
         """Refuse to learn from so many episodes more, where its guarantee does not hold for them."""
         if self.learner is not None:
-            self.learner.check_length(self.num_learned + num_episodes)
+            self.learner.check_length(num_episodes)
 
     def succeed(self, plan_id: int) -> None:
         """Plan at once, as the successor of an agent whose last plan had this number: numbers are not used twice."""
@@ -363,11 +338,7 @@ class Agent(ABC):
     def incumbent_plan(self, reason: str, round: int | None = None) -> Any:
         """What is deployed when nothing else may be, as a plan that is not put in force, number −1: the incumbent, or
         what was promoted."""
-        if promoted := self._promoted_plan(reason, HELD):
-            return promoted
-        policy = self.task.incumbent_policy(self._as_round(round))
-        nothing = every_constraint(np.nan, self.task.num_constraints)
-        return self.task.as_plan(policy, "safe", np.nan, nothing, self.level_ahead, reason, HELD)
+        return self._instead(self._as_round(round), reason, number=HELD)
 
     @property
     def plan_in_force(self) -> Any:
@@ -454,106 +425,14 @@ class Agent(ABC):
 
         An agent that was built alike, for the same task, goes on from it bit for bit: see `restore`.
         """
-        policies = PolicyArrays(self.task, self._own_policy(), self.candidates)
-        learned = self._learned_state(policies)
-        plans = plan_arrays.stored(self.recent_plans(), policies)
-        settings = plan_arrays.as_json(self._identity())
-        said = {"version": VERSION, "fingerprint": self.fingerprint(), "settings": settings}
-        then = {"information_then": self.information_then, "learned": self._learned, "round": self.round}
-        own = {"num_runs": self.num_runs, "logs": np.array(self.logs, dtype=np.str_), **self._awaited_state()}
-        own |= self._life_state() | ({"outdated": True} if self._outdated else {})
-        return under("agent", {**said, **then, **own}) | learned | plans | policies.state()
+        return agent_state.stored(self)
 
     def restore(self, state: Mapping[str, Any] | str | Path) -> None:
         """Go on, bit for bit, from what `state` gave or `save` wrote; it must have been built alike, for the same task.
 
         What does not fit is a DamagedFile or, if it is of another agent, a ValueError; the agent is then unchanged.
         """
-        saved = Saved(state if isinstance(state, Mapping) else read_arrays(Path(state))[0])
-        self._require_own(saved.under("agent"), "the state" if isinstance(state, Mapping) else str(state))
-        before = vars(self).copy()
-        try:
-            self._restore(saved)
-        except BaseException:
-            vars(self).clear()
-            vars(self).update(before)  # nothing was changed in place
-            raise
-
-    def _restore(self, saved: Saved) -> None:
-        agent = saved.under("agent")
-        promoted = self._restore_life(agent)
-        regression = self._restore_learned(saved)
-        policies = restored_policies(saved, self.task, regression, self._own_policy(), self.candidates)
-        self._restore_plans(saved, policies, plan_arrays.restored(saved, policies, self.task))
-        shape = (0,) if self._plan is None else self._information().shape
-        self.information_then = agent.numbers("information_then", shape)
-        self._learned, self.round = bool(agent.flags("learned", ())), agent.whole("round")
-        self._outdated = agent.has("outdated") and bool(agent.flags("outdated", ()))
-        self.num_runs, self.logs = agent.whole("num_runs"), agent.texts("logs", (None,)).tolist()
-        self._restore_awaited(agent)
-        if promoted not in (INCUMBENT, *self.bounds()):
-            agent.refuse("life", f"has {promoted!r} promoted, which is not on trial")
-        self._promote(promoted)
-        saved.end()
-
-    def _life_state(self) -> State:
-        """What was promoted and changed; nothing where nothing was."""
-        if self.promoted == INCUMBENT and not self.changes:
-            return {}
-        said = {"promoted": self.promoted, "changes": [change.as_json() for change in self.changes]}
-        return {"life": np.array(json.dumps(said))}
-
-    def _restore_life(self, saved: Saved) -> str:
-        """Begin anew as it was built, make the changes of a state, and return what is promoted in it."""
-        promoted, changes = INCUMBENT, list[Change]()
-        if saved.has("life"):
-            try:
-                said = json.loads(saved.text("life"))
-                promoted, changes = str(said["promoted"]), [Change.read(one) for one in said["changes"]]
-                self._require_changeable(None)
-            except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
-                saved.refuse("life", f"cannot be read ({error})")
-        if self._begun is not None:
-            self.task = self._begun.task
-            self._rebuild(self.task, self._begun.constants)
-        self.promoted, self.changes = INCUMBENT, []
-        self._begin_trials()
-        for change in changes:
-            self.change(change)
-        return promoted
-
-    def _awaited_state(self) -> State:
-        """Numbers, plans and reports of the deployments that are awaited; "" where there is no report yet."""
-        waiting = self._reports.waiting
-        plans = [HELD if one is None or one[2] is None else one[2] for one in waiting.values()]
-        texts = ["" if one is None else as_text(self.task.report_values(*one[1])) for one in waiting.values()]
-        return {
-            "awaited": np.array(list(waiting), dtype=np.int64),
-            "awaited_plans": np.array(plans, dtype=np.int64),
-            "awaited_reports": np.array(texts, dtype=np.str_),
-            **({"awaited_ended": np.array(True)} if self._reports.ended else {}),
-        }
-
-    def _restore_awaited(self, saved: Saved) -> None:
-        numbers = saved.wholes("awaited", (None,), 0, 2**62).tolist()
-        plans = saved.wholes("awaited_plans", (len(numbers),), HELD, 2**62).tolist()
-        texts = saved.texts("awaited_reports", (len(numbers),)).tolist()
-        self._reports = OrderedReports()
-        for number, plan, text in zip(numbers, plans, texts, strict=True):
-            held = (number, self.task.report_from(from_text(text)), None if plan == HELD else plan) if text else None
-            self._reports.waiting[number] = held
-        self._reports.ended = saved.has("awaited_ended") and bool(saved.flags("awaited_ended", ()))
-
-    def _require_own(self, saved: Saved, place: str) -> None:
-        version = saved.whole("version", 1)
-        if version != VERSION:
-            remedy = "update it" if version > VERSION else "learn what it knew again"
-            saved.refuse("version", f"is {version}, and this episafe knows {VERSION}: {remedy}")
-        said, ours = saved.text("settings"), self._identity()
-        if saved.text("fingerprint") == self.fingerprint():
-            return
-        names = ", ".join(plan_arrays.differing(said, ours)) or "what the task tells"
-        raise ValueError(f"{place} is of another agent: {names} differ; build it as it was")
+        agent_state.restore(self, state)
 
     def _as_round(self, round: int | None) -> int:
         """The round to plan for; 0 where every round is like the others."""
@@ -571,8 +450,7 @@ class Agent(ABC):
 
     def _put_in_force(self, plan: Any) -> None:
         number = self._first_id if self._plan is None else self._plan.id + 1
-        bound = every_constraint(plan.utility_bound, self.task.num_constraints)
-        self._plan = replace(plan, id=number, utility_bound=bound)
+        self._plan = replace(plan, id=number, utility_bound=self._of_each(plan.utility_bound))
         self.information_then, self._learned, self._outdated = self._information().copy(), False, False
 
     def _attempt(self) -> Any:
@@ -583,23 +461,25 @@ class Agent(ABC):
                 raise
             return self._incumbent(f"planning failed: {type(error).__name__}: {error}", failed=True)
 
-    def _promoted_plan(self, reason: str, number: int = 0, failed: bool = False) -> Plan | None:
-        """What was promoted, on its bound, while that reaches the threshold; else None, and the incumbent acts."""
-        if self.promoted == INCUMBENT:
-            return None
-        bound = self.bounds().get(self.promoted)
-        if bound is None or not admits_all(bound, self.task.limits):
-            return None
-        policy = MixturePolicy([self.policy_named(self.promoted)], [1.0], [self.promoted])
-        return Plan(policy, "search", np.nan, bound, self.level_ahead, reason, number, failed)
-
     def _incumbent(self, reason: str, utility_bound: Amount = np.nan, failed: bool = False) -> Plan:
-        """The incumbent, or what was promoted."""
-        if promoted := self._promoted_plan(reason, failed=failed):
-            return promoted
-        facts = ("safe", np.nan, utility_bound, self.level_ahead, reason, 0, failed)
-        made: Plan = self.task.as_plan(self.task.incumbent_policy(self.round), *facts)
+        """The incumbent, or what was promoted, as a plan to be put in force."""
+        return self._instead(self.round, reason, utility_bound, failed=failed)
+
+    def _instead(
+        self, round: int, reason: str, utility_bound: Amount = np.nan, number: int = 0, failed: bool = False
+    ) -> Plan:
+        """What acts when nothing else may: what was promoted, while its bound reaches the threshold; the incumbent."""
+        proved = None if self.promoted == INCUMBENT else self.bounds().get(self.promoted)
+        if proved is not None and admits_all(proved, self.task.limits):
+            policy = MixturePolicy([self.policy_named(self.promoted)], [1.0], [self.promoted])
+            return Plan(policy, "search", np.nan, proved, self.level_ahead, reason, number, failed)
+        facts = ("safe", np.nan, self._of_each(utility_bound), self.level_ahead, reason, number, failed)
+        made: Plan = self.task.incumbent_plan(round, *facts)
         return made
+
+    def _of_each(self, bound: Amount) -> Amount:
+        """A bound as plans have it: one for each constraint, where there are several."""
+        return bound if self.task.num_constraints == 1 else every_constraint(bound, self.task.num_constraints)
 
     @abstractmethod
     def _propose(self) -> Any:
@@ -622,16 +502,28 @@ class Agent(ABC):
     def _weigh(
         self, report: tuple[Any, ...], observed: tuple[Any, ...] | None, plan_id: int | None
     ) -> Callable[[], None]:
-        """What a report says of the policy that was deployed, for agents that certify by that; may refuse it.
+        """What a report says of the policy that was deployed, for agents with a certificate; may refuse it.
 
         Nothing is changed before what this returns is called, once the report is observed.
         """
+        self._require_steps(observed)
+        return lambda: None
+
+    def _require_steps(self, observed: tuple[Any, ...] | None) -> None:
+        """Refuse an episode that teaches and certifies nothing."""
         if observed is None and self._deployment is None:  # a session has counted it, and may show it to monitors
             raise InvalidEpisode(
                 "the episode has its totals alone, and they certify nothing here: report states and actions, or use a "
                 "certifier that learns from totals, such as es.certify.Observation, and say which plan was deployed"
             )
-        return lambda: None
+
+    def _issue(self, plan: Any) -> None:
+        """Tell the certificate of a plan that is handed out, where it must know."""
+        return
+
+    def _charge(self, plan: Any, deployment: int, component: int | None) -> None:
+        """Tell the certificate of a deployment, of which nothing is known yet."""
+        return
 
     def _check_candidate(self, policy: Any) -> None:
         """Refuse a policy that cannot be put on trial."""
@@ -662,10 +554,6 @@ class Agent(ABC):
     def _rebuild(self, task: Any, constants: Any) -> None:
         """Go on with this task and these constants; nothing may be changed in place."""
         return
-
-    def _change_limit(self) -> None:
-        """Tell the certificate of the limit of the task."""
-        self.certificate.change(self.task)
 
     def _begin_trial(self, candidate: Policy) -> None:
         """Put a candidate on trial, which was checked."""
@@ -720,7 +608,3 @@ class Agent(ABC):
     def _restore_plans(self, saved: Saved, policies: list[Policy], plans: list[Any]) -> None:
         """Replace the plans, and what else refers to the stored `policies`; nothing may be changed in place."""
         self._plan = plans[-1] if plans else None
-
-
-def _is_of(constraint: Any, threshold: float, slack: float | None) -> bool:
-    return bool((constraint.threshold, constraint.slack) == (threshold, slack))

@@ -11,10 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from episafe.certify.base import INCUMBENT
 from episafe.checks import as_number, as_slack
 from episafe.errors import Infeasible
+from episafe.kernels.mixing import admits_all
 from episafe.learning.constants import DERIVED, Constants
 from episafe.problems.task import Constraint
+from episafe.types import amounts, shown
 
 Limits = tuple[tuple[float, ...], tuple[float | None, ...]]
 
@@ -55,15 +58,51 @@ class Begun(NamedTuple):
     identity: dict[str, Any]
 
 
-def changed_limits(task: Any, proved: Any, threshold: Any, slack: Any) -> Limits:
+def checked(agent: Any, threshold: Any, slack: Any, constants: Any) -> Change:
+    """A change of an agent that can be made; nothing is changed yet."""
+    task, own = agent.task, agent._own_constants()
+    others = {} if constants is None or own is None else _changed_constants(own, constants)
+    agent._require_changeable(constants)
+    limits = _changed_limits(agent, threshold, slack)
+    now = [(one.threshold, one.slack) for one in task.constraints]
+    if list(zip(*limits, strict=True)) == now and not others:
+        raise ValueError("nothing would change: give another threshold, slack or constants")
+    task.with_limits(*limits)
+    return Change(*limits, others)
+
+
+def made(agent: Any, change: Change) -> list[str]:
+    """Make a change, and say what does not survive it."""
+    b, before, own = agent.task.limits, agent.bounds(), agent._own_constants()
+    limits = _changed_limits(agent, change.thresholds, change.slacks)
+    agent._begun = agent._begun or Begun(
+        agent.task, own, agent.fingerprint(), agent.fingerprint_but_incumbent(), agent._identity()
+    )
+    agent.task = agent.task.with_limits(*limits)
+    agent._rebuild(agent.task, own.replace(**change.constants) if own is not None and change.constants else own)
+    agent.certificate.change(agent.task)
+    agent.changes = [*agent.changes, change]
+    proved = {name: bound for name, bound in before.items() if name != INCUMBENT and admits_all(bound, b)}
+    lost = [name for name, bound in proved.items() if not admits_all(bound, agent.task.limits)]
+    below = f"is below {shown(agent.task.limits)}"
+    dropped = [f"{name} acts alone no more: its bound {shown(before[name])} {below}" for name in lost]
+    if agent.promoted in lost:
+        dropped.append(f"{agent.promoted} is promoted no more")
+        agent._promote(INCUMBENT)
+    agent._plan_anew()
+    return dropped
+
+
+def _changed_limits(agent: Any, threshold: Any, slack: Any) -> Limits:
     """Thresholds and slacks that hold from now on; refused if the incumbent is not known to be above a threshold.
 
     Args:
-        task: as it was.
-        proved: what the incumbent is known to have of each constraint at least, where no slack is.
+        agent: with the task as it was.
         threshold, slack: new ones, a number or one for each constraint; None for what stays.
     """
-    m = task.num_constraints
+    task, m = agent.task, agent.task.num_constraints
+    # of the incumbent of each constraint where no slack is known: b, or what its own episodes have proved
+    proved = np.maximum(amounts(task.limits), amounts(agent.bounds().get(INCUMBENT, task.limits)))
     limits = [
         _changed(one, float(known), b, xi)
         for one, known, b, xi in zip(task.constraints, proved, _each(threshold, m), _each(slack, m), strict=True)
@@ -103,7 +142,7 @@ def _changed(one: Constraint, proved: float, threshold: Any, slack: Any) -> tupl
     return b, rest if b + rest <= known else math.nextafter(rest, 0.0)
 
 
-def changed_constants(was: Constants, now: Any) -> dict[str, float]:
+def _changed_constants(was: Constants, now: Any) -> dict[str, float]:
     """The constants that are others than before, by name."""
     if not isinstance(now, Constants):
         raise TypeError(f"constants must be es.Constants, got {now!r}: agent.constants.replace(C_r=…) makes some")

@@ -61,7 +61,6 @@ class Ghosh2024(Agent):
         return Plan(policy, SOURCES[decision.source], decision.lam, decision.utility_bound, self.level)
 
     def _propose(self) -> Plan:
-        self.planner.reach(self.num_learned + 1)
         return self.as_plan(self.planner.decide())
 
     def settings(self) -> dict[str, str | int | float]:

@@ -155,15 +155,12 @@ class OPSE(Agent):
         ours = fingerprint([], self.task.numbers([self.task.safe_policy])), self.procedure
         return "calibrated" if told is not None and (told.task, told.procedure) == ours else "heuristic"
 
-    def plan(self, round: int | None = None) -> Plan:
-        """The plan for the next episode: the last one, unless it is time for a new one. Deterministic."""
-        plan: Plan = super().plan(round)
-        if self.certificate is not None and plan.id not in self._issued:
+    def _issue(self, plan: Plan) -> None:
+        if plan.id not in self._issued:
             self._issued[plan.id] = plan
             self._issued.pop(plan.id - PLANS_REMEMBERED, None)
             if hasattr(self.certificate, "issued"):
                 self.certificate.issued(plan.id)
-        return plan
 
     def consider_candidate(self) -> bool:
         """Propose a policy to the certificate if it is time to; whether that was so."""
@@ -177,11 +174,9 @@ class OPSE(Agent):
         return True
 
     def _propose(self) -> Plan:
-        learned = self.planner.num_learned
-        if learned < self.num_safe_episodes:
+        if self.num_safe_episodes and self.num_learned < self.num_safe_episodes:
             return self._incumbent(f"one of the first {self.num_safe_episodes} episodes")
         if self.certificate is None:
-            self.planner.reach(learned + 1)
             return self.as_plan(self.planner.decide())
         self.consider_candidate()
         return self.as_certified(self.certificate.deployment())
@@ -246,16 +241,15 @@ class OPSE(Agent):
     def _rebuild(self, task: Any, constants: Constants) -> None:
         self.constants, self.learner = constants, self.planner.changed(task, constants)
 
-    def expect(self, plan: Plan, deployment: int, component: int | None = None) -> None:
-        """Tell the certificate of a deployment, of which nothing is known yet: by shares all may have acted."""
-        super().expect(plan, deployment, component)
+    def _charge(self, plan: Plan, deployment: int, component: int | None) -> None:
+        """By shares all may have acted."""
         if plan.id in self._issued and hasattr(self.certificate, "expect"):
             self.certificate.expect(plan.policy, deployment, plan.id)
 
     def _weigh(
         self, report: tuple[Any, ...], observed: tuple[Any, ...] | None, plan_id: int | None
     ) -> Callable[[], None]:
-        if self.certificate is None or plan_id not in self._issued:
+        if plan_id not in self._issued:
             return self._weigh_log(report, observed, plan_id)
         (episode,), (states, actions) = report, observed or (None, None)
         reports = episode.utilities is not None or episode.total_utility is not None

@@ -99,8 +99,8 @@ class Rollout(Agent):
         """How many episodes of its plans were reported."""
         return int(self.race.seen[:, -1, 0].sum())
 
-    def expect(self, plan: Plan, deployment: int, component: int | None = None) -> None:
-        """Charge who was drawn for a deployment until it is reported; all that may act, where nobody was drawn yet."""
+    def _charge(self, plan: Plan, deployment: int, component: int | None) -> None:
+        """Charge who was drawn until it is reported; all that may act, where nobody was drawn yet."""
         if plan.id == HELD:
             return
         rows = self._deployed[deployment] = tuple(self.race.ledger.rows_of(plan.policy))

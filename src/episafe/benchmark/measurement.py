@@ -14,7 +14,7 @@ from episafe.benchmark import results, scaling
 from episafe.benchmark.comparison import Comparison, comparison
 from episafe.benchmark.problem_sets import PROBLEM_SETS, VERSION
 from episafe.experiments import progress
-from episafe.experiments.comparisons import RECORDS, claim, run_batches
+from episafe.experiments.comparisons import RECORDS, Place, claim, run_batches
 from episafe.experiments.job import AnyJob
 from episafe.reports import benchmark_page
 from episafe.reports.metrics import Interval
@@ -42,7 +42,7 @@ def benchmark(
         FRONTIER: compared.frontier_jobs(),
         SCALING: scaling.jobs(*size),
     }
-    failures = run_batches("episafe benchmark", compared.size(), batches, folder, workers, on, console)
+    failures = run_batches("episafe benchmark", compared.size(), batches, Place(folder, workers, on, console))
     exponents = scaling.exponents(*size, folder / SCALING)
     found = _written(compared, exponents, folder, console)
     if latex:

@@ -8,7 +8,7 @@ the check, whatever proposed it. The verdict says which of both was done.
 import json
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ from episafe.storage.toml_settings import said_versions, versions
 from episafe.types import SOURCES, Amount, amount, amounts
 
 DOUBTS_SHOWN = 10
+Progress = Callable[[float], None] | None
 
 
 @dataclass
@@ -111,7 +112,7 @@ class Audit:
         return {**asdict(self), "lines": len(self.lines), "plans": self.num_plans, "whole": self.is_whole}
 
 
-def audit(folder: str | Path, agent: Any = None, head: str | None = None) -> Audit:
+def audit(folder: str | Path, agent: Any = None, head: str | None = None, on_progress: Progress = None) -> Audit:
     """Verify a journal, hold every deployed plan against its check, and recompute the certificates from what was
     recorded. Of a journal of format 1 the chain of its trail is verified, and nothing else.
 
@@ -120,6 +121,7 @@ def audit(folder: str | Path, agent: Any = None, head: str | None = None) -> Aud
         agent: a new one, built as the first was; needed only where the journal cannot build it: tasks by functions,
             agents of your own.
         head: the hash of the last line as it was kept elsewhere; it must still be in the trail.
+        on_progress: called now and then with the share of the journal whose certificates were made again.
     """
     if agent is not None and agent.is_used:
         raise ValueError("the agent has planned or learned already: hand over a new one, built as it was")
@@ -145,8 +147,16 @@ def audit(folder: str | Path, agent: Any = None, head: str | None = None) -> Aud
         result.settings = agent.settings()
         known = _guarded(result, lambda: _known_incumbent(told, frames, agent))
         if known is not None:
-            _guarded(result, lambda: _recompute(folder, told, frames, agent, known, result))
+            _guarded(result, lambda: _recompute(folder, told, frames, agent, known, result, on_progress))
     return result
+
+
+def _followed(frames: list[Frame], on_progress: Progress) -> Iterable[Frame]:
+    """The frames, one after another; it is told how far in the log that is."""
+    for frame in frames:
+        yield frame
+        if on_progress is not None:
+            on_progress(frame.offset / frames[-1].offset if frames[-1].offset else 1.0)
 
 
 def _guarded(result: Audit, step: Callable[[], Any]) -> Any:
@@ -301,13 +311,19 @@ def _sight(frame: Frame, incumbent: WatchedIncumbent, task: Any) -> None:
 
 
 def _recompute(
-    folder: Path, told: dict[str, Any], frames: list[Frame], agent: Any, fingerprint: str, result: Audit
+    folder: Path,
+    told: dict[str, Any],
+    frames: list[Frame],
+    agent: Any,
+    fingerprint: str,
+    result: Audit,
+    on_progress: Progress,
 ) -> None:
     """Every plan made again; where another version wrote some of them and this one makes others, their bounds."""
     others = any(said != versions() for said in (result.versions, *result.later_versions))
     blank = agent.state() if others and agent.rechecks else {}
     try:
-        _make_again(folder, told, frames, agent, fingerprint, result)
+        _make_again(folder, told, frames, agent, fingerprint, result, on_progress)
     except DamagedFile as error:
         if not others:
             raise
@@ -318,7 +334,13 @@ def _recompute(
 
 
 def _make_again(
-    folder: Path, told: dict[str, Any], frames: list[Frame], agent: Any, fingerprint: str, result: Audit
+    folder: Path,
+    told: dict[str, Any],
+    frames: list[Frame],
+    agent: Any,
+    fingerprint: str,
+    result: Audit,
+    on_progress: Progress,
 ) -> None:
     """The plans since the incumbent was last replaced; of those before, somebody else would be the agent."""
     result.recomputed = 0
@@ -338,7 +360,7 @@ def _make_again(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # who built the agent was warned
             lines = learned_before(replay, frames[:before], place)
-            _compare(result, lines + replay.take(frames[before:]))
+            _compare(result, lines + replay.take(_followed(frames[before:], on_progress)))
     finally:
         result.recomputed = replay.compared
 

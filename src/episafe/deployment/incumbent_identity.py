@@ -26,7 +26,7 @@ class Incumbent:
 
     Args:
         task: what knows it now.
-        head: of the journal; empty where none is kept.
+        head: of the journal.
 
     Attributes:
         fingerprint: of the agent that it was part of when it was last accepted.
@@ -34,10 +34,8 @@ class Incumbent:
         replaced: why there was another one before, in order.
     """
 
-    def __init__(self, task: Any, head: Mapping[str, Any] | None = None) -> None:
-        said = head or {}
-        self._task, self._is_kept = task, head is not None
-        self.fingerprint, self.version = said.get("fingerprint", ""), said.get("incumbent", "")
+    def __init__(self, task: Any, head: Mapping[str, Any]) -> None:
+        self._task, self.fingerprint, self.version = task, head.get("fingerprint", ""), head.get("incumbent", "")
         self.replaced: list[str] = []
         self._begin()
 
@@ -47,7 +45,7 @@ class Incumbent:
 
     def noted(self, report: tuple[Any, ...]) -> dict[str, list[float | None]]:
         """What a frame says of it beside a report."""
-        said = [] if self.version or not self._is_kept else self.sighted(report)
+        said = [] if self.version else self.sighted(report)
         return {"incumbent": said} if said else {}
 
     def sighted(self, report: tuple[Any, ...]) -> list[float | None]:

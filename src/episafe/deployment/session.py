@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -28,7 +29,6 @@ from episafe.monitors import Alarm, halt_reason
 from episafe.monitors.statements import STATEMENTS, Watched
 from episafe.problems.policy import Component
 from episafe.storage.json_values import as_text, from_text
-from episafe.storage.state_reader import State
 from episafe.types import HELD, amounts
 
 AGAIN = "mend the cause, open the folder again and report this again"
@@ -67,7 +67,8 @@ class Session:
             raise ValueError(f'sync must be "each" or "plans", got {sync!r}')
         self.agent, self.monitors, self._journal, self._sync = agent, monitors, journal, sync
         head = None if journal is None else journal.head
-        self.book, self.incumbent = Book(head["fingerprint"] if head else ""), Incumbent(agent.task, head)
+        self.book = Book(head["fingerprint"] if head else "")
+        self.incumbent: Any = Incumbent(agent.task, head) if head else None  # what a journal knows of it
         self._newest: Any = None  # the agent's last plan that was deployed here
         self.first_plan = HELD  # that the agent had in force when it was opened: after a repair nobody deployed it yet
         self.last_plan: Any = None
@@ -110,8 +111,16 @@ class Session:
         """What a checkpoint holds; nothing where the agent cannot be stored, and is replayed from the beginning."""
         if not self.agent.is_stored:
             return {}
-        watching = {} if self.monitors is None else {"monitors": WatchedAgent(self.agent, self.monitors)}
+        watching: dict[str, Any] = {}
+        if self.monitors is not None:
+            watching["monitors"] = SimpleNamespace(state=self.monitors.state, restore=self._restore_monitors)
         return {"agent": self.agent, "book": self.book, "incumbent": self.incumbent, **watching}
+
+    def _restore_monitors(self, state: Mapping[str, Any]) -> None:
+        """They hold utilities against the limit that the agent, which was restored before, has come to."""
+        if self.agent.changes:
+            self.monitors.keep_to(self.agent.task)
+        self.monitors.restore(state)
 
     def decide(self, round: int | None = None) -> Any:
         """The agent's plan, or the incumbent where it may not decide."""
@@ -154,7 +163,9 @@ class Session:
 
     @property
     def _contradicted(self) -> dict[Watched, str]:
-        """Why what the agent certified, or a part of it, holds no more; "" if it does. Other agents need not say."""
+        """Why what a certificate has proved, or a part of it, holds no more; "" if it does."""
+        if getattr(self.agent, "certificate", None) is None:
+            return {}
         return {"range": getattr(self.agent, "void", ""), "replay": getattr(self.agent, "refuted", "")}
 
     def plan(self, round: int | None = None) -> Any:
@@ -209,17 +220,19 @@ class Session:
             NotKept: the disk refused it; report it again when the folder was opened anew.
         """
         self._require_own_process()
-        with self._telling(), self._lock:
-            if self.broken:
-                raise NotKept(f"{self.broken}: {AGAIN}")
-            name = None if episode_id is None else str(episode_id)
-            if name is not None and name in self.book.names:
-                raise InvalidEpisode(f"episode {name!r} was reported before: nothing was changed")
-            if name is not None and deployment is None and plan_id is None:
-                deployment = self.book.called.get(name)
-            plan_id, deployment, report, named = self._matched(plan_id, deployment, report)
-            name = self._name_of(deployment, name)
-            number = self._learn(report, plan_id, deployment, name, named)
+        name = None if episode_id is None else str(episode_id)
+        try:
+            with self._lock:
+                if self.broken:
+                    raise NotKept(f"{self.broken}: {AGAIN}")
+                plan_id = None if plan_id is None else as_index("plan_id", plan_id, least=HELD)
+                deployment = None if deployment is None else as_index("deployment", deployment)
+                plan_id, deployment, name, named = self.book.match(self.agent, plan_id, deployment, name)
+                if named and deployment is not None:
+                    report = self.task.with_component(report, self.book.waiting[deployment].component)
+                number = self._learn(report, plan_id, deployment, name, named)
+        finally:
+            self._tell_alarms()
         if self._sync == "each" and not self._is_kept(number):
             raise NotKept(f"{self.broken}: {AGAIN}")
         self._notices.report(Reported(deployment, plan_id, report, name))
@@ -227,15 +240,17 @@ class Session:
     def abandon(self, deployment: int) -> None:
         """Say that a deployment will never be reported; a report of it is refused from now on."""
         self._require_own_process()
-        with self._telling(), self._lock:
-            deployment = as_index("deployment", deployment)
-            self._require_waiting(deployment)
-            with self._writing("a deployment was abandoned"):
+        deployment = as_index("deployment", deployment)
+        try:
+            with self._lock, self._writing("a deployment was abandoned"):
+                self.book.require_waiting(deployment)
                 self._keep_candidates()
                 number = self._write(Kind.ABANDON, {"deployment": deployment, "time": now()})
                 self.book.abandon(deployment)
                 self.agent.abandon(deployment)
                 self._heed([] if self.monitors is None else self.monitors.abandon(deployment))
+        finally:
+            self._tell_alarms()
         if not self._is_kept(number):
             raise NotKept(f"{self.broken}: {AGAIN}")
         tell("abandon", deployment=deployment)
@@ -461,7 +476,7 @@ class Session:
     def acting(self, deployment: int) -> Any:
         """What acts in a deployment that waits for its report; None where its plan cannot be had any more."""
         with self._lock:
-            waiting = self._require_waiting(as_index("deployment", deployment))
+            waiting = self.book.require_waiting(as_index("deployment", deployment))
             plan = self._plan_of(deployment, waiting)
             return None if plan is None else self.task.component(plan, waiting.component or 0)
 
@@ -492,12 +507,15 @@ class Session:
         round = None if round is None else as_index("round", round)
         if rng is not None and not hasattr(rng, "random"):
             raise TypeError(f"deploy needs a numpy Generator for the coin, got {rng!r}")
-        with self._telling(), self._lock:
-            if name in self.book.names:
-                raise InvalidEpisode(f"episode {name!r} was reported before: nothing was deployed")
-            made, written = self._under_way(name), None
-            if made is None:
-                made, written = self._make(round, rng, name)
+        try:
+            with self._lock:
+                if name in self.book.names:
+                    raise InvalidEpisode(f"episode {name!r} was reported before: nothing was deployed")
+                made, written = self._under_way(name), None
+                if made is None:
+                    made, written = self._make(round, rng, name)
+        finally:
+            self._tell_alarms()
         if made.id != HELD and not self._is_kept(written):
             made = self._unkept(round)
         self.last_plan = made.plan
@@ -559,54 +577,6 @@ class Session:
             journal.checkpoint(self.parts)
         return number, written
 
-    def _matched(
-        self, plan_id: Any, deployment: int | None, report: tuple[Any, ...]
-    ) -> tuple[int | None, int | None, tuple[Any, ...], bool]:
-        """Plan and deployment that a report is of, the report with the component that acted, and whether it is sure
-        which deployment that is."""
-        plan_id = None if plan_id is None else as_index("plan_id", plan_id, least=HELD)
-        if deployment is None:
-            deployment, alone = self._deployment_of(plan_id)
-            if deployment is None or not alone:
-                return plan_id, deployment, report, False
-        else:
-            deployment = as_index("deployment", deployment)
-        waiting = self._require_waiting(deployment)
-        if plan_id not in (None, waiting.plan):
-            raise InvalidEpisode(f"deployment {deployment} is of plan {waiting.plan}, not of plan {plan_id}")
-        return waiting.plan, deployment, self.agent.task.with_component(report, waiting.component), True
-
-    def _deployment_of(self, plan_id: int | None) -> tuple[int | None, bool]:
-        """The deployment that a report of a plan stands for, None if there is none; and whether no other waits.
-
-        By its plan alone a report is believed to be the only one of its deployment. The first one too many shows that
-        they are not, and then those that are proved by deployments count no more that do not name theirs.
-        """
-        if plan_id is not None and plan_id > self.book.newest:
-            raise InvalidEpisode(f"plan_id {plan_id} was not issued: {self.book.newest} is the last plan")
-        found = self.book.deployment_of(plan_id)
-        if plan_id is not None and found is None and self.agent.learns_in_order:
-            raise InvalidEpisode(f"plan {plan_id} has no deployment without a report: it would count twice")
-        alone = self.book.is_alone(found)
-        if found is not None and not alone and self.agent.needs_names:
-            raise InvalidEpisode(
-                f"several deployments of plan {plan_id} wait for their reports: say which one this is, by "
-                "learn(…, deployment=plan.deployment)"
-            )
-        return (None, False) if self.book.repeats and self.agent.counts_deployments else (found, alone)
-
-    def _name_of(self, deployment: int | None, name: str | None) -> str | None:
-        """What an episode is called: as its report says, else as its deployment does."""
-        called = "" if deployment is None else self.book.waiting[deployment].name
-        if called and name not in (None, called):
-            raise InvalidEpisode(f"deployment {deployment} is of episode {called!r}, not of {name!r}")
-        return called or name
-
-    def _require_waiting(self, deployment: int) -> Waiting:
-        if deployment not in self.book.waiting:
-            raise InvalidEpisode(f"deployment {deployment!r} was never made, or was reported or abandoned before")
-        return self.book.waiting[deployment]
-
     def _learn(
         self, report: tuple[Any, ...], plan_id: int | None, deployment: int | None, name: str | None, named: bool
     ) -> int:
@@ -625,7 +595,8 @@ class Session:
                 self._break(f"learning failed: {type(error).__name__}: {error}")
                 raise
             notes = {"plan": plan_id, "deployment": deployment, "named": named, "id": name, "time": now()}
-            number = self._write(Kind.REPORT, notes | {"values": text} | self.incumbent.noted(report))
+            seen = {} if self.incumbent is None else self.incumbent.noted(report)
+            number = self._write(Kind.REPORT, notes | {"values": text} | seen)
             if plan_id is not None and deployment is None and self.agent.counts_deployments and not self.book.repeats:
                 self._note_fault(f"a report of plan {plan_id} is one too many: {BY_NAME}")
             self.book.report(deployment, name, plan_id, text)
@@ -647,15 +618,11 @@ class Session:
         if halts:
             self._write_event(Kind.HALT, asked)
 
-    @contextmanager
-    def _telling(self) -> Iterator[None]:
-        """Where monitors may raise alarms: who asked for it is told when all is done, also if it ends in an error."""
-        try:
-            yield
-        finally:
-            told, self._untold = self._untold, []
-            for alarm in told:
-                self._notices.alarm(alarm)
+    def _tell_alarms(self) -> None:
+        """Tell who asked for it of alarms, when all is done, also if it ended in an error."""
+        told, self._untold = self._untold, []
+        for alarm in told:
+            self._notices.alarm(alarm)
 
     @contextmanager
     def _writing(self, what: str) -> Iterator[None]:
@@ -719,26 +686,3 @@ class Session:
 def plain(value: Any) -> Any:
     """An amount as plain values."""
     return np.asarray(value).tolist() if value is not None else None
-
-
-class WatchedAgent:
-    """The monitors as a part of a checkpoint: they hold utilities against the limit that the agent has come to.
-
-    Args:
-        agent: restored before.
-        monitors: of it.
-    """
-
-    def __init__(self, agent: Any, monitors: Any) -> None:
-        self._agent, self._monitors = agent, monitors
-
-    def state(self) -> State:
-        """That of the monitors."""
-        found: State = self._monitors.state()
-        return found
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` gave."""
-        if self._agent.changes:
-            self._monitors.keep_to(self._agent.task)
-        self._monitors.restore(state)

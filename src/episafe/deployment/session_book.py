@@ -12,7 +12,7 @@ import numpy as np
 
 from episafe.deployment.episode_tapes import num_episodes
 from episafe.deployment.frame_kinds import KINDS, Kind
-from episafe.errors import DamagedFile
+from episafe.errors import DamagedFile, InvalidEpisode
 from episafe.storage.audit_trail import Deployed
 from episafe.storage.frames import Frame
 from episafe.storage.state_reader import State
@@ -151,20 +151,67 @@ class Book:
         self.newest = max(self.newest, plan)
         return number
 
-    def deployment_of(self, plan: int | None) -> int | None:
-        """The oldest deployment of a plan that waits for a report; None if there is none."""
-        if plan is None:
-            return None
-        of_plan = [number for number, waiting in self.waiting.items() if waiting.plan == plan]
-        is_tossed = {number: self.waiting[number].component is not None for number in of_plan}
-        return min(of_plan, key=is_tossed.__getitem__, default=None)  # those with a coin are reported by their ids
+    def match(
+        self, agent: Any, plan_id: int | None, deployment: int | None, name: str | None
+    ) -> tuple[int | None, int | None, str | None, bool]:
+        """Plan and deployment that a report is of, what its episode is called, and whether it is sure which deployment
+        that is; an InvalidEpisode where these do not fit what waits.
 
-    def is_alone(self, deployment: int | None) -> bool:
-        """Whether no other deployment of its plan waits, so that a report of the plan can only be of this one."""
+        Args:
+            agent: that shall learn it: what it proves may need to know the deployment.
+            plan_id: of the plan, where the report says it.
+            deployment: where the report says it.
+            name: of the episode, where the report says it.
+        """
+        if name is not None and name in self.names:
+            raise InvalidEpisode(f"episode {name!r} was reported before: nothing was changed")
+        if name is not None and deployment is None and plan_id is None:
+            deployment = self.called.get(name)
         if deployment is None:
-            return False
-        plan = self.waiting[deployment].plan
-        return sum(waiting.plan == plan for waiting in self.waiting.values()) == 1
+            deployment, alone = self._deployment_of(agent, plan_id)
+            if deployment is None or not alone:
+                return plan_id, deployment, self._name_of(deployment, name), False
+        waiting = self.require_waiting(deployment)
+        if plan_id not in (None, waiting.plan):
+            raise InvalidEpisode(f"deployment {deployment} is of plan {waiting.plan}, not of plan {plan_id}")
+        return waiting.plan, deployment, self._name_of(deployment, name), True
+
+    def _deployment_of(self, agent: Any, plan_id: int | None) -> tuple[int | None, bool]:
+        """The deployment that a report of a plan stands for, None if there is none; and whether no other waits.
+
+        By its plan alone a report is believed to be the only one of its deployment. The first one too many shows that
+        they are not, and then those that are proved by deployments count no more that do not name theirs.
+        """
+        if plan_id is None:
+            return None, False
+        if plan_id > self.newest:
+            raise InvalidEpisode(f"plan_id {plan_id} was not issued: {self.newest} is the last plan")
+        of_plan = [number for number, waiting in self.waiting.items() if waiting.plan == plan_id]
+        if not of_plan and agent.learns_in_order:
+            raise InvalidEpisode(f"plan {plan_id} has no deployment without a report: it would count twice")
+        if len(of_plan) > 1 and agent.needs_names:
+            raise InvalidEpisode(
+                f"several deployments of plan {plan_id} wait for their reports: say which one this is, by "
+                "learn(…, deployment=plan.deployment)"
+            )
+        if not of_plan or (self.repeats and agent.counts_deployments):
+            return None, False
+        tossed = {number: self.waiting[number].component is not None for number in of_plan}
+        oldest = min(of_plan, key=tossed.__getitem__)  # those with a coin are reported by their ids
+        return oldest, len(of_plan) == 1
+
+    def _name_of(self, deployment: int | None, name: str | None) -> str | None:
+        """What an episode is called: as its report says, else as its deployment does."""
+        called = "" if deployment is None else self.waiting[deployment].name
+        if called and name not in (None, called):
+            raise InvalidEpisode(f"deployment {deployment} is of episode {called!r}, not of {name!r}")
+        return called or name
+
+    def require_waiting(self, deployment: int) -> Waiting:
+        """A deployment without a report; an InvalidEpisode if it is none."""
+        if deployment not in self.waiting:
+            raise InvalidEpisode(f"deployment {deployment!r} was never made, or was reported or abandoned before")
+        return self.waiting[deployment]
 
     def report(self, deployment: int | None, name: str | None, plan: int | None, values: str) -> None:
         """One report, which the agent has learned from; `values` says all of it."""

@@ -11,8 +11,18 @@ from episafe.problems.cmdp import LinearCMDP
 from episafe.types import Array
 
 
-def baseline(P: Array, reward: Array, utility: Array, initial_state: int, threshold: float, slack: float) -> Array:
-    """The policy (H, S, A) of largest V^r(s₁) with V^u(s₁) ≥ b + slack."""
+def baseline(P: Array, reward: Array, utility: Array, initial_state: int, threshold: Any, slack: Any) -> Array:
+    """The policy (H, S, A) of largest V^r(s₁) with V^u(s₁) ≥ b + slack.
+
+    With several constraints it keeps each; utility is then (m, H, S, A), threshold and slack (m,).
+    """
+    if np.ndim(threshold):
+        slacks = [as_scale("slack", one, positive=True) for one in slack]
+        try:
+            wanted = np.array(threshold) + np.array(slacks)
+            return exact_answers.optimum_of_several(P, reward, utility, wanted, initial_state).policy
+        except Infeasible as error:
+            raise Infeasible(f"no policy has slacks {slacks}: {error}; lower them, or the thresholds") from error
     wanted = threshold + as_scale("slack", slack, positive=True)
     largest = float(exact_answers.utility_greedy(P, utility)[1][initial_state])
     if wanted > largest:
@@ -21,17 +31,6 @@ def baseline(P: Array, reward: Array, utility: Array, initial_state: int, thresh
             "lower the slack, or the threshold"
         )
     return exact_answers.optimum(P, reward, utility, wanted, initial_state)[1]
-
-
-def baseline_of_several(
-    P: Array, reward: Array, utilities: Array, initial_state: int, thresholds: Array, slacks: Array
-) -> Array:
-    """The policy (H, S, A) of largest V^r(s₁) with V^{u_c}(s₁) ≥ b_c + slack_c for every c; utilities (m, H, S, A)."""
-    wanted = thresholds + np.array([as_scale("slack", slack, positive=True) for slack in slacks.tolist()])
-    try:
-        return exact_answers.optimum_of_several(P, reward, utilities, wanted, initial_state).policy
-    except Infeasible as error:
-        raise Infeasible(f"no policy has slacks {slacks.tolist()}: {error}; lower them, or the thresholds") from error
 
 
 def stationary(
@@ -57,12 +56,9 @@ def stationary(
         np.ascontiguousarray(np.broadcast_to(signal, P.shape[:3]))
         for signal in (reward, *(utility if several else [utility]))
     )
-    if several:
-        limits = np.array(threshold), np.array(slack)
-        safe_policy = baseline_of_several(P, reward, np.stack(utilities), initial_state, *limits)
-    else:
-        safe_policy = baseline(P, reward, utilities[0], initial_state, threshold, slack)
+    told: Any = utilities if several else utilities[0]
+    safe_policy = baseline(P, reward, np.asarray(told), initial_state, threshold, slack)
     return LinearCMDP(
-        P, reward, utilities if several else utilities[0], initial_state=initial_state, threshold=threshold,
+        P, reward, told, initial_state=initial_state, threshold=threshold,
         safe_policy=safe_policy, time_homogeneous=time_homogeneous, names=names,
     )  # fmt: skip

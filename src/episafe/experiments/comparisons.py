@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.markup import escape
@@ -21,41 +22,52 @@ from episafe.storage.toml_settings import to_toml
 
 PLAN = "experiment.toml"
 LARGEST_PLAN = 1 << 20  # bytes
+Batches = Mapping[str, Sequence[AnyJob]]
 RECORDS, SLACK = "records", "slack"  # folders of the comparison, and of the runs with other slacks
 
 
-def reproduce(quick: bool, folder: Path, workers: int | None, on: str, console: Console) -> dict[str, str]:
+class Place(NamedTuple):
+    """Where an experiment is run: the folder of its records and report, how many processes at most, on this machine
+    ("local") or a cluster, and who is told how it goes."""
+
+    folder: Path
+    workers: int | None
+    on: str
+    console: Console
+
+
+def reproduce(quick: bool, place: Place) -> dict[str, str]:
     """Run what is missing of the paper's experiments, write the report; returns the failed jobs with their reasons."""
     experiment = paper_experiment(quick)
-    claim(folder, asdict(experiment))
+    claim(place.folder, asdict(experiment))
     size = (
         f"{', '.join(experiment.agents)} on {', '.join(experiment.environments)} "
         f"({' and '.join(experiment.variants)}), {experiment.num_seeds} seeds of {experiment.num_episodes} episodes"
     )
-    return perform("episafe paper", size, {RECORDS: experiment.jobs()}, folder, workers, on, console)
+    return perform("episafe paper", size, {RECORDS: experiment.jobs()}, place)
 
 
-def compare(quick: bool, folder: Path, workers: int | None, on: str, console: Console) -> dict[str, str]:
+def compare(quick: bool, place: Place) -> dict[str, str]:
     """Run what is missing of the bandit experiments, write the report; returns the failed jobs with their reasons."""
     experiment = bandit_experiment(quick)
-    claim(folder, asdict(experiment))
+    claim(place.folder, asdict(experiment))
     size = (
         f"{', '.join(experiment.agents)} on {', '.join(experiment.environments)}, "
         f"{experiment.num_seeds} seeds of {experiment.num_rounds:,} rounds; slacks "
         f"{', '.join(f'{slack:g}' for slack in experiment.slacks)}"
     )
     batches = {RECORDS: experiment.jobs(), SLACK: experiment.slack_jobs()}
-    return perform("episafe bandit", size, batches, folder, workers, on, console)
+    return perform("episafe bandit", size, batches, place)
 
 
-def sweep(file: Path, folder: Path, workers: int | None, on: str, console: Console) -> dict[str, str]:
+def sweep(file: Path, place: Place) -> dict[str, str]:
     """Run what is missing of a sweep, write the report; returns the failed jobs with their reasons.
 
     A sweep may be changed and run again into the same folder: what is there stays, and only what is new is run.
     """
     asked = read_sweep(file)
     batches = {RECORDS: asked.jobs()}
-    return perform(f"episafe sweep: {asked.title}", asked.size(), batches, folder, workers, on, console)
+    return perform(f"episafe sweep: {asked.title}", asked.size(), batches, place)
 
 
 def claim(folder: Path, experiment: Mapping[str, object]) -> None:
@@ -67,37 +79,19 @@ def claim(folder: Path, experiment: Mapping[str, object]) -> None:
     write_text(written, plan)
 
 
-def perform(
-    title: str,
-    size: str,
-    batches: Mapping[str, Sequence[AnyJob]],
-    folder: Path,
-    workers: int | None,
-    on: str,
-    console: Console,
-) -> dict[str, str]:
-    """Run what is missing of some jobs, by the folder of their records in `folder`, and write the report into it.
-
-    Returns the failed jobs with their reasons.
-    """
-    failures = run_batches(title, size, batches, folder, workers, on, console)
+def perform(title: str, size: str, batches: Batches, place: Place) -> dict[str, str]:
+    """`run_batches`, and write the report into their folder."""
+    failures = run_batches(title, size, batches, place)
     if len(failures) < sum(map(len, batches.values())):
-        with progress.working("drawing and writing the report", console):
-            said = _reported(folder)
-        console.print(escape(said), highlight=False, soft_wrap=True)
+        with progress.working("drawing and writing the report", place.console):
+            said = _reported(place.folder)
+        place.console.print(escape(said), highlight=False, soft_wrap=True)
     return failures
 
 
-def run_batches(
-    title: str,
-    size: str,
-    batches: Mapping[str, Sequence[AnyJob]],
-    folder: Path,
-    workers: int | None,
-    on: str,
-    console: Console,
-) -> dict[str, str]:
+def run_batches(title: str, size: str, batches: Batches, place: Place) -> dict[str, str]:
     """Run what is missing of some jobs, by the folder of their records; returns the failed jobs with their reasons."""
+    folder, workers, on, console = place
     jobs = [job for batch in batches.values() for job in batch]
     console.print(f"{len(jobs)} runs: {size}", highlight=False)
     console.print("the first run on a machine compiles for about half a minute before anything moves", highlight=False)

@@ -20,7 +20,7 @@ from episafe.problems.features import describe_states
 from episafe.problems.policy import Policy
 from episafe.problems.sampled_problem import FunctionPolicy, SampledTask, Signal, is_sealed, key
 from episafe.problems.task import Constraint
-from episafe.types import Move
+from episafe.types import Episode, Move
 
 if TYPE_CHECKING:
     from episafe.gym.vector import VectorGymCMDP
@@ -250,6 +250,16 @@ class LiveCMDP(ABC):
     @abstractmethod
     def play(self, policies: Sequence[Policy], rng: np.random.Generator) -> Iterator[Played]:
         """One episode of each policy, as many at a time as the environment plays; actions are drawn with `rng`."""
+
+    def episodes(self, policies: Sequence[Policy], rng: np.random.Generator) -> Iterator[Episode]:
+        """The same, with rewards and utilities as the task tells them, else as they were seen."""
+        task, tells = self.task, {"reward": self.task.reward_at, "utility": self.task.utility_at}
+        for states, actions, signals, trace in self.play(policies, rng):
+            seen = np.array(signals)
+            columns = {"reward": seen[:, 0], "utility": seen[:, 1] if task.num_constraints == 1 else seen[:, 1:]}
+            for name in (name for name in columns if name not in task.unknown):
+                columns[name][:] = [tells[name](h, states[h])[action] for h, action in enumerate(actions)]
+            yield Episode(states, actions, columns["reward"], columns["utility"], trace=trace)
 
     def draw(self, probabilities: Any, uniform: float) -> int:
         """The first action whose running sum exceeds uniform·total, so never one of probability 0."""

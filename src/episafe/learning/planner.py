@@ -152,8 +152,9 @@ class SoftmaxPlanner:
         self.regression.observe(states, actions)
 
     def check_length(self, num_episodes: int) -> None:
-        """Refuse as many episodes as the constants are not for."""
-        self._constants.refuse_outside_scope(self._task, num_episodes)
+        """Refuse so many episodes more, where the constants are not for them."""
+        if self._constants.scope is not None:
+            self._constants.refuse_outside_scope(self._task, self.num_learned + num_episodes)
 
     def observe_signals(self, states: Any, actions: IntArray, seen: Array) -> None:
         """Add the rewards and utilities `seen` (H, 2) of the episode observed last, where they are not known."""
@@ -171,7 +172,8 @@ class SoftmaxPlanner:
         return {"constants": self._constants, "search": self._how}
 
     def decide(self) -> Decision:
-        """Which λ to deploy, from all that was observed."""
+        """Which λ to deploy in the next episode, from all that was observed."""
+        self.reach(self.num_learned + 1)
         known, points = self.regression, self._how.points
         known.prepare(self.scales)
         if points and known.model.is_dense:

@@ -119,7 +119,7 @@ class TransitionCounts:
         self.num_learned += 1
 
     def check_length(self, num_episodes: int) -> None:
-        """Any number of episodes is counted."""
+        """Any number of episodes more is counted."""
 
     def state(self) -> State:
         """The counts as named arrays."""

@@ -151,6 +151,10 @@ class BanditTask(ConstrainedTask):
         incumbent = self.incumbent(round)
         return over_arms(self.arms(round), incumbent) if self.is_finite else Mixture(incumbent[None, :], np.ones(1))
 
+    def incumbent_plan(self, round: int, *facts: Any) -> BanditPlan:
+        """A plan of the incumbent of a round, by the facts that `BanditPlan` has after the policy."""
+        return self.as_plan(self.incumbent_policy(round), *facts)
+
     def as_plan(self, policy: Mixture, *facts: Any) -> BanditPlan:
         """A plan of a policy, by the facts that `BanditPlan` has after it."""
         return BanditPlan(policy.atoms, policy.probabilities, *facts)

@@ -102,9 +102,9 @@ class EpisodicTask(ConstrainedTask):
     def __repr__(self) -> str:
         return short_repr(self, task_facts(self))
 
-    def incumbent_policy(self, round: int) -> Policy:
-        """The incumbent."""
-        return self.safe_policy
+    def incumbent_plan(self, round: int, *facts: Any) -> Plan:
+        """A plan of the incumbent, by the facts that `Plan` has after the policy."""
+        return Plan(self.safe_policy, *facts)
 
     def as_plan(self, policy: Policy, *facts: Any) -> Plan:
         """A plan of a policy, by the facts that `Plan` has after it."""

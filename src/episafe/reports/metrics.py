@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from episafe.reports.run_notes import common_settings, notes, seeds
 from episafe.runs.record import Record
 from episafe.stats import t_interval
 from episafe.storage.toml_settings import Scalar
-from episafe.types import Array, IntArray
+from episafe.types import Array, IntArray, amounts
 
 GRID = 400  # points of a curve; more cannot be seen
 ENOUGH = 5  # runs that a band is drawn of; fewer are drawn one by one
@@ -195,3 +196,28 @@ def _violation(run: Record) -> Array:
 def _violates(runs: Sequence[Record]) -> bool:
     """Whether some run violates; one that does not has no regret below zero, up to rounding."""
     return any(bool(run.violating().any()) for run in runs)
+
+
+def run_facts(record: Record) -> dict[str, Any]:
+    """What one run reached, as plain values by their names."""
+    said = record.settings
+    return {
+        "environment": said.get("env", ""),
+        "agent": said.get("agent", ""),
+        "seed": said.get("seed", said.get("run_seed")),
+        "episodes": len(record.reward_values),
+        "optimum": record.optimum,
+        "incumbent_reward": said.get("incumbent_reward"),
+        "final_reward": float(record.reward_values[-1]),
+        "threshold": amounts(record.threshold).tolist() if record.constraint_names else record.threshold,
+        "incumbent_utility": said.get("incumbent_utility"),
+        "smallest_utility": float(record.utility_values.min()),
+        "regret": float(record.regret()[-1]),
+        "violation": float(np.sum(record.violation()[-1])),
+        "violating_episodes": int(record.violating().sum()),
+        "incumbent_episodes": int(record.incumbent_acted().sum()),
+        "incumbent_deployments": int(record.safe_deployments()[-1]),
+        "mixed_episodes": int(record.mixed().sum()),
+        "plans": int(record.plan_ids[-1]) + 1,
+        "episodes_per_second": len(record.reward_values) / float(said["seconds"]),
+    } | {name: said[name] for name in ("level", "alarms", "planning_failed") if name in said}

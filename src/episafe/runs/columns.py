@@ -46,6 +46,7 @@ class Columns:
         optima: (K,) the optimum of each episode, where it changes, else None.
         names: the numbers of the policies that acted, by their names.
         halts: the episodes after which monitors halted the agent, and why.
+        failed: in how many episodes the incumbent acted because planning had failed, and the first reason.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Columns:
         self.optima = np.full(K, np.nan) if changing else None
         self.names: dict[str, int] = {}
         self.halts: dict[int, str] = {}
+        self.failed = (0, "")
 
     @property
     def figures(self) -> dict[str, Array | None]:
@@ -83,6 +85,10 @@ class Columns:
         """The columns that only some runs have, by name."""
         columns = {"totals": self.totals, "optima": self.optima}
         return {name: column for name, column in columns.items() if column is not None}
+
+    def fail(self, num_episodes: int, reason: str) -> None:
+        """Note that planning had failed before so many episodes."""
+        self.failed = (self.failed[0] + num_episodes, self.failed[1] or reason)
 
     def note(self, at: Any, plan: Any, values: tuple[float, Any], drawn: tuple[int | None, Any]) -> None:
         """The facts of an episode, or of several `at` once, that are known before: the plan, its values, who acts."""

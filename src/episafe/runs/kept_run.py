@@ -190,6 +190,7 @@ class KeptRun:
             fill(simulation.columns, frame.arrays, start, frame.notes["names"])
             self._written = start + length_of(frame.arrays)
             simulation.seconds = frame.notes["seconds"]
+            simulation.columns.failed = tuple(frame.notes.get("failed", simulation.columns.failed))
         if self._batches:
             world.bring_back(
                 report(None) for frame in self._batches for _, report in recorded_episodes(frame.arrays, task)
@@ -226,6 +227,8 @@ class KeptRun:
             "names": list(columns.names),
             "trail": [trail.count, trail.head],
         }
+        if columns.failed[0]:
+            notes["failed"] = columns.failed
         if sampled := sampled_reports(arrays, simulation.agent.task):
             notes["incumbent"] = [simulation.session.incumbent.sighted(report) for report in sampled]
         journal.append(Kind.BATCH, notes, arrays, lines)

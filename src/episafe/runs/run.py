@@ -1,6 +1,7 @@
 """`es.run`: the loop over a world and a session, and the record of it."""
 
 import time
+import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,7 @@ class Simulation:
     ) -> None:
         K, self.seed = as_whole("num_episodes", num_episodes, 1), as_whole("seed", seed, 0)
         traced = getattr(agent, "uses_traces", False)
-        self.world = world_of(problem, as_whole("first_round", first_round, 0), traced)
+        self.world = world_of(problem, first_round, traced)
         self.world.check(agent, K)
         if hasattr(agent, "check_length"):  # whoever plans and learns, and has a task and settings, may run
             agent.check_length(K)
@@ -106,7 +107,14 @@ class Simulation:
                 shown = number // BATCH
                 on_progress(number)
         self.seconds += time.perf_counter() - start
+        if self.columns.failed[0]:
+            warnings.warn(f"the incumbent acted in {self._failed()}", RuntimeWarning, stacklevel=3)
         return self.record()
+
+    def _failed(self) -> str:
+        """How often and why the incumbent acted because planning had failed."""
+        count, reason = self.columns.failed
+        return f"{count} of {self.columns.num_episodes} {self.world.unit}, because {reason}"
 
     def _claims(self) -> dict[str, str | int | float]:
         """What the agent says of itself; the level is that of all its plans."""
@@ -118,7 +126,9 @@ class Simulation:
         """The columns as a record."""
         world, columns, facts = self.world, self.columns, self.columns.facts
         watching = {} if self.session.monitors is None else self.session.monitors.settings()
-        length = {f"num_{world.unit}": columns.num_episodes, "run_seed": self.seed}
+        length: dict[str, Any] = {f"num_{world.unit}": columns.num_episodes, "run_seed": self.seed}
+        if columns.failed[0]:
+            length["planning_failed"] = self._failed()
         settings = {**world.problem.origin, **self._claims(), **length, **watching, **world.settings()}
         optima, task = columns.optima, world.problem.task
         return Record(

@@ -11,15 +11,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from episafe.checks import as_whole
 from episafe.deployment.episode_tapes import ListedTape, RoundTape, Tape, TextTape
 from episafe.kernels.bandit_decision import REASONS
 from episafe.kernels.bandit_rounds import BLOCK, expected, luck, observe
 from episafe.kernels.bandit_rounds import World as Parameters
 from episafe.kernels.simulation import draw, follow, follow_chance, running_sums
+from episafe.problems.cmdp import require_equal_steps
 from episafe.problems.policy import TablePolicy
 from episafe.problems.sampled_problem import key
 from episafe.runs.assumptions import require_same_problem, require_true_of_bandit, require_true_of_kernel
-from episafe.runs.live_episodes import play_some
 from episafe.types import HELD, Amount, Array, Episode, IntArray, amount, amounts
 
 KEPT = 8  # running sums of so many policies: a mixture has few
@@ -90,7 +91,8 @@ class World:
 
     def check(self, agent: Any, num_episodes: int) -> None:
         """Refuse an agent for another problem, or told what is false of this one."""
-        require_same_problem(self.problem, agent)
+        if agent.task is not self.problem.task:
+            require_same_problem(self.problem, agent)
 
     def begin(self, seed: int, num_runs: int) -> None:
         """Start the streams of a run; of an agent that has had runs before, others than theirs."""
@@ -142,7 +144,7 @@ class ListedWorld(World):
     def __init__(self, problem: Any) -> None:
         super().__init__(problem)
         H = problem.task.horizon
-        self.kernel = running_sums(problem.P)
+        self._listed, self.kernel = problem, running_sums(problem.P)
         self._running: dict[int, tuple[Any, Array]] = {}
         self._states, self._actions = np.empty(H + 1, dtype=np.int64), np.empty(H, dtype=np.int64)
         self._uniform = np.empty((2, H))
@@ -150,7 +152,10 @@ class ListedWorld(World):
     def check(self, agent: Any, num_episodes: int) -> None:
         """Refuse an agent for another problem, or told what the kernel shows to be false."""
         super().check(agent, num_episodes)
-        require_true_of_kernel(self.problem, agent)
+        if agent.task.time_homogeneous:
+            require_equal_steps(self._listed.P)
+        if getattr(agent, "level", "") == "theorem":
+            require_true_of_kernel(self._listed, agent)
 
     def values(self, plan: Any) -> tuple[float, Any]:
         """Exact V^r and V^u of a plan."""
@@ -227,11 +232,6 @@ class UntoldWorld(ListedWorld):
         super().__init__(problem.listed)
         self.problem = problem
 
-    def check(self, agent: Any, num_episodes: int) -> None:
-        """Refuse an agent for another problem, or told what the kernel shows to be false."""
-        require_same_problem(self.problem, agent)
-        require_true_of_kernel(self.problem.listed, agent)
-
     def play(self, k: int, drawn: Sequence[Drawn]) -> Iterator[Played]:
         """One episode of each policy, with its rewards and utilities."""
         told, steps = self.problem.listed.task, np.arange(self.problem.task.horizon)
@@ -280,7 +280,7 @@ class GymWorld(World):
 
     def play(self, k: int, drawn: Sequence[Drawn]) -> Iterator[Played]:
         """One episode of each policy, side by side where the environment has several."""
-        episodes = play_some(self.problem, [policy for _, policy in drawn], self.luck.choices)
+        episodes = self.problem.episodes([policy for _, policy in drawn], self.luck.choices)
         for (component, _), episode in zip(drawn, episodes, strict=True):
             total = episode.rewards.sum(), episode.utilities.sum(axis=0)
             yield Played((episode if component is None else replace(episode, component=component),), total)
@@ -314,7 +314,7 @@ class BanditWorld(World):
 
     def __init__(self, problem: Any, first_round: int = 0) -> None:
         super().__init__(problem)
-        self.first_round, self.changes = first_round, problem.task.changes
+        self.first_round, self.changes = as_whole("first_round", first_round, 0), problem.task.changes
         theta = np.vstack([problem.theta_r, problem.theta_u])
         self.parameters = Parameters(theta, problem.task.noise, problem.clicks)
         self.reasons = np.zeros(HALTED + 1, dtype=np.int64)  # how often each was given

@@ -141,7 +141,7 @@ def ground_of(problem: Any) -> Ground:
 
 def incumbent_of(task: Any, round: int = 0) -> Any:
     """The incumbent as a first plan, of a round where it changes with them."""
-    return task.as_plan(task.incumbent_policy(round), "safe", np.nan, np.nan, "heuristic", "the battery asks for it")
+    return task.incumbent_plan(round, "safe", np.nan, np.nan, "heuristic", "the battery asks for it")
 
 
 def learn_by(ground: Ground, agent: Any, num_episodes: int) -> Iterator[Any]:

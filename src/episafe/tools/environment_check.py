@@ -14,7 +14,6 @@ from episafe.gym.autoreset import sub_environments
 from episafe.gym.signal_limits import raw_total
 from episafe.logs.logged_episode import steps_of
 from episafe.runs.forecast import forecast
-from episafe.runs.live_episodes import play_some
 from episafe.stats import mean_interval
 from episafe.tools.named_object import errors_inside, named
 from episafe.types import Array, Episode
@@ -55,10 +54,17 @@ def load(name: str) -> LiveCMDP:
     return found
 
 
-def check(problem: LiveCMDP, num_episodes: int = 200, seed: int = 0, confirmed: Collection[str] = ()) -> list[Finding]:
+def check(
+    problem: LiveCMDP,
+    num_episodes: int = 200,
+    seed: int = 0,
+    confirmed: Collection[str] = (),
+    on_progress: Callable[[int], None] | None = None,
+) -> list[Finding]:
     """Gymnasium's own checker, then episodes of the incumbent: ranges, ends, repeats, features, its utility.
 
     `confirmed` names what the user knows to be meant: "early-end", that to end early is as safe as it looks.
+    `on_progress` is called with the number of episodes played.
     """
     for name in confirmed:
         if name not in CONFIRM:
@@ -68,7 +74,11 @@ def check(problem: LiveCMDP, num_episodes: int = 200, seed: int = 0, confirmed: 
     rng = np.random.default_rng(seed)
     try:
         with errors_inside("the environment"):
-            episodes = list(play_some(problem, [problem.task.safe_policy] * num_episodes, rng))
+            episodes: list[Episode] = []
+            for episode in problem.episodes([problem.task.safe_policy] * num_episodes, rng):
+                episodes.append(episode)
+                if on_progress is not None:
+                    on_progress(len(episodes))
     except ValueError as error:
         return [*findings, Finding("episodes", "error", str(error))]
     findings.append(Finding("episodes", "ok", f"{num_episodes} of the incumbent, {steps_of(problem.task)} steps each"))

@@ -55,7 +55,7 @@ class RegressionLearner:
         absorb_all(self.model, actions, np.column_stack([rewards, utilities]))
 
     def check_length(self, num_rounds: int) -> None:
-        """Any number: a radius for fewer rounds is only said to be of level theorem for those."""
+        """Any number more: a radius for fewer rounds is only said to be of level theorem for those."""
 
     def decide(self, round: int) -> BanditPlan:
         """What the rule says of a round, as a plan."""

@@ -65,12 +65,14 @@ class MixtureLoop:
         while k < stop:
             if regression.is_full():
                 regression.enlarge()
-            failed = not self._consider()
+            failure = self._consider()
             self._enter()
-            ahead = 1 if failed else min(episodes_to_refactoring(regression.num_episodes),
+            ahead = 1 if failure else min(episodes_to_refactoring(regression.num_episodes),
                         certificate.episodes_to_look or 1)  # fmt: skip
             pause = min(stop, k + ahead)
-            done = self._play(columns, k, pause, certificate.num_episodes, failed)
+            done = self._play(columns, k, pause, certificate.num_episodes, failure != "")
+            if failure:
+                columns.fail(done - k, failure)
             facts.plan_ids[k:done] = self._first_id + self._done + np.arange(done - k)
             self._name(columns, k, done)
             self._done += done - k
@@ -99,13 +101,13 @@ class MixtureLoop:
             numbers[row] = columns.number(self._certificate.ledger.names[row])
         acting[:] = np.where(alone, BY_SOURCE, numbers[acting])
 
-    def _consider(self) -> bool:
-        """Whether proposing, if it was time to, went well; if not, the incumbent acts and it is tried again."""
+    def _consider(self) -> str:
+        """Why proposing, if it was time to, failed, so that the incumbent acts and it is tried again; "" if not."""
         try:
             self._agent.consider_candidate()
-        except Exception:
-            return False
-        return True
+        except Exception as error:
+            return f"planning failed: {type(error).__name__}: {error}"
+        return ""
 
     def finish(self) -> None:
         """Hand the last plan back to the agent."""

@@ -1,0 +1,105 @@
+"""How the command line speaks: consoles, output for people and for programs, exit codes, and the help of flags."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+from typer.core import TyperCommand, TyperGroup
+
+from episafe.errors import DamagedFile, InvalidProblem
+from episafe.plain_text import printable
+
+FAILED, USAGE, UNSAFE, DAMAGED, INTERRUPTED, PIPE_CLOSED = 1, 2, 3, 4, 130, 141
+CODES = {InvalidProblem: UNSAFE, DamagedFile: DAMAGED, FileNotFoundError: USAGE, OSError: FAILED}  # the first that fits
+
+
+class Terminal(Console):
+    """A console that obeys no control character of what it is given: names, reasons and errors come from anywhere."""
+
+    def on_broken_pipe(self) -> None:
+        """Nobody reads on, as behind `| head`: leave quietly, by the code of a process that the pipe has ended."""
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(PIPE_CLOSED)
+
+    def say(self, *lines: str) -> None:
+        """Lines as they are, however long."""
+        for line in lines:
+            self.print(escape(line), highlight=False, soft_wrap=True)
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        """Text with its markup, every control character shown."""
+        return super().render_str(printable(text), **how)
+
+
+console, errors = Terminal(), Terminal(stderr=True)
+
+
+@contextmanager
+def exit_codes(stopped: str = "stopped; nothing was kept") -> Iterator[None]:
+    """Turn what went wrong into one line and the exit code that says which kind it was; Ctrl-C into what to do next."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        errors.say(stopped)
+        raise typer.Exit(INTERRUPTED) from None
+    except (ValueError, TypeError, OSError) as error:
+        missing = error.filename if isinstance(error, FileNotFoundError) else None
+        said = f"there is no file {missing}" if missing else str(error)
+        errors.print(f"[red]error:[/red] {escape(said)}", highlight=False, soft_wrap=True)
+        raise typer.Exit(next((code for kind, code in CODES.items() if isinstance(error, kind)), USAGE)) from error
+
+
+def echo(text: str) -> None:
+    """Text for a program, as it is."""
+    try:
+        typer.echo(text)
+    except BrokenPipeError:
+        console.on_broken_pipe()
+
+
+def on_terminal() -> bool:
+    """Whether somebody is there to answer a question."""
+    return sys.stdin.isatty()
+
+
+def show(found: Any, as_json: bool, tables: Sequence[Table] = (), lines: Sequence[Any] = (), **how: Any) -> None:
+    """What was found, for a program or for people."""
+    if as_json:
+        echo(json.dumps(found, indent=2))
+        return
+    for table in tables:
+        console.print(table)
+    for line in lines:
+        console.print(line, highlight=False, **how)
+
+
+def _bare(params: list[Any]) -> list[Any]:
+    """Options whose flags show no value in the help: they take none."""
+    for one in params:
+        if getattr(one, "is_flag", False):
+            one.metavar = ""
+    return params
+
+
+class Command(TyperCommand):
+    """A command with bare flags."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its options, the help among them."""
+        return _bare(super().get_params(ctx))
+
+
+class Commands(TyperGroup):
+    """All commands, with bare flags."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Their options, the help among them."""
+        return _bare(super().get_params(ctx))
