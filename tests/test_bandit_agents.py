@@ -10,9 +10,8 @@ import episafe as es
 from episafe.kernels.bandit_decision import REASONS
 from episafe.kernels.bandit_regression import radius_now
 from episafe.learning.bandit_radius import radius
-from episafe.runs.fast import accelerated
 from episafe.runs.fast.bandit_loop import _spans
-from episafe.runs.loop import loop, plain_loop
+from episafe.runs.loop import accelerated, loop, plain_loop
 from episafe.runs.run import Simulation
 
 ENVS = ["finite", "ball", "ellipsoid", "contexts"]

@@ -233,18 +233,14 @@ def test_a_report_that_comes_after_all_corrects_the_wealth_exactly():
 def test_the_line_hands_out_reports_in_their_order_and_gives_up_the_oldest():
     line = ReportLine()
     for k in range(5):
-        line.expect(k % 2 == 0)
-    line.put(2, Turn(True, False, 0.2))
-    line.put(0, Turn(True, False, 0.0))
-    assert [turn.utility for turn in line.due()] == [0.0] and (line.first, len(line)) == (1, 4)
-    line.put(1, Turn(False))
-    assert [turn.incumbent for turn in line.due()] == [False, True]
-    for _ in range(LONGEST):
-        line.expect(True)
-    given_up = list(line.due())
+        assert line.expect(k % 2 == 0) == []
+    assert line.put(2, Turn(True, False, 0.2)) == []
+    assert [turn.utility for turn in line.put(0, Turn(True, False, 0.0))] == [0.0]
+    assert (line.first, len(line)) == (1, 4)
+    assert [turn.incumbent for turn in line.put(1, Turn(False))] == [False, True]
+    given_up = [turn for _ in range(LONGEST) for turn in line.expect(True)]
     assert len(given_up) == 2 and all(turn.waits for turn in given_up) and len(line) == LONGEST
-    line.put(3, Turn(True, False, 1.0))  # too late
-    assert list(line.due()) == []
+    assert line.put(3, Turn(True, False, 1.0)) == [] and len(line) == LONGEST  # too late
 
 
 # Sessions

@@ -16,7 +16,7 @@ from episafe.errors import DamagedFile, InvalidEpisode
 from episafe.storage.audit_trail import Deployed
 from episafe.storage.frames import Frame
 from episafe.storage.state_reader import State
-from episafe.types import Array, amount, amounts, every_constraint
+from episafe.types import Array, amounts, every_constraint
 
 UNDER_WAY = 20  # deployments that may wait for their reports before anybody is warned
 FEW_LOST = 0.01  # of all deployments
@@ -277,7 +277,7 @@ class Book:
     def deployed(self, notes: Mapping[str, Any]) -> Deployed:
         """What the trail says of a plan that is deployed next."""
         besides = {name: notes[name] for name in ("time", "reason", "weights", "names") if name in notes}
-        figures = (notes["plan"], self.started, notes["source"], notes["lam"], amount(notes["bounds"]))
+        figures = (notes["plan"], self.started, notes["source"], notes["lam"], notes["bounds"])
         return Deployed(*figures, self.reported, notes["log_dets"], self.learned_hash, besides)
 
     def counts(self) -> dict[str, int]:

@@ -112,14 +112,14 @@ class Watch:
         facts = self._facts(plan, component)
         waits = facts.coin is not None and component is None
         place = expect(self._seen.purse, self._promise, facts.who, facts.bound, int(waits), self._oldest)
-        self._line.expect(bool(facts.who & INCUMBENT), self._lack(facts, math.nan))
+        due = self._line.expect(bool(facts.who & INCUMBENT), self._lack(facts, math.nan))
         if facts.coin is not None and component is not None:
             self._toss(facts.coin, component, place)
             facts = facts._replace(coin=None)
         self._waiting[deployment] = facts._replace(place=place)
         if len(self._waiting) > MOST_WAITING:
             del self._waiting[next(iter(self._waiting))]
-        self._follow(list(self._line.due()))
+        self._follow(due)
         return self._news()
 
     def report(self, deployment: int, *report: Any) -> list[Alarm]:
@@ -187,8 +187,8 @@ class Watch:
             self._take_in(Batch(*(np.array([number]) for number in numbers)))
         utility = math.nan if not charged & INCUMBENT else outcome.utility if who & INCUMBENT else NOT_ITS
         lack = self._lack(facts, outcome.utility)
-        self._line.put(facts.place, Turn(bool(facts.who & INCUMBENT), False, utility, outcome.features, lack))
-        self._follow(list(self._line.due()))
+        turn = Turn(bool(facts.who & INCUMBENT), False, utility, outcome.features, lack)
+        self._follow(self._line.put(facts.place, turn))
         return self._news(outcome.outside)
 
     def _lack(self, facts: Facts, utility: float) -> float:

@@ -6,7 +6,7 @@ given up: it counts as missing for ever.
 
 import math
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,24 +44,28 @@ class ReportLine:
     def __len__(self) -> int:
         return len(self._line)
 
-    def expect(self, incumbent: bool, lack: float = math.nan) -> None:
-        """One more deployment, at the end; `lack` is the best that may come of it."""
+    def expect(self, incumbent: bool, lack: float = math.nan) -> list[Turn]:
+        """One more deployment, at the end, `lack` is the best that may come of it; those whose turn has come."""
         self._line.append(Turn(incumbent, waits=True, lack=lack))
+        return self._due()
 
-    def put(self, place: int, turn: Turn) -> None:
-        """What came of a deployment, or that nothing will; nothing is changed if its turn is over."""
+    def put(self, place: int, turn: Turn) -> list[Turn]:
+        """What came of a deployment, or that nothing will, unless its turn is over; those whose turn has come."""
         if place >= self.first:
             self._line[place - self.first] = turn
+        return self._due()
 
     def pass_by(self, count: int) -> None:
         """So many deployments whose turn came at once; the line must be empty."""
         self.first += count
 
-    def due(self) -> Iterator[Turn]:
-        """Those whose turn has come, one after another, taken out of the line."""
+    def _due(self) -> list[Turn]:
+        """Those whose turn has come, taken out of the line."""
+        found = []
         while self._line and (not self._line[0].waits or len(self._line) > LONGEST):
-            self.first += 1
-            yield self._line.popleft()
+            found.append(self._line.popleft())
+        self.first += len(found)
+        return found
 
     def state(self) -> dict[str, np.ndarray[Any, Any]]:
         """All of it as named arrays."""

@@ -144,8 +144,8 @@ class LinearCMDP:
 
         V^u is a number, or an array (m,) where there are several constraints.
         """
-        values = self._values(policy)
-        return float(values[0]), amount(values[1:].copy())
+        reward, *utilities = self._values(policy).tolist()
+        return reward, utilities[0] if len(utilities) == 1 else np.array(utilities)
 
     def _values(self, policy: Any) -> Array:
         """V^r, and V^u of each constraint, (1 + m,)."""

@@ -2,17 +2,45 @@
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
+from episafe.agents.bandits.oplb import OPLB
+from episafe.agents.bandits.oplbsp import OPLBSP
+from episafe.agents.bandits.rule_agents import OFUL, ROFUL, Incumbent, SafeLUCB
+from episafe.agents.fixed import Fixed
+from episafe.agents.ghosh2024 import Ghosh2024
+from episafe.agents.opse import OPSE
 from episafe.deployment.episode_tapes import BATCH, Tape
 from episafe.deployment.session import Session
 from episafe.deployment.session_book import log_dets
 from episafe.monitors import halt_reason
 from episafe.runs.columns import Columns
-from episafe.runs.fast import Advancing, accelerated
-from episafe.runs.worlds import World
+from episafe.runs.fast import bandit_loop, fixed_loop, hindsight_loop, mixture_loop, softmax_loop
+from episafe.runs.worlds import BanditWorld, ListedWorld, TracedWorld, World
 
 FIRST_AHEAD, LONG = 500, 1.0  # episodes that a compiled loop begins with, and seconds that it shall not be away
+
+
+class Advancing(Protocol):
+    """A compiled loop under way."""
+
+    def advance(self, columns: Columns, start: int, stop: int) -> None:
+        """Play episodes `start` to `stop`, filling their rows."""
+        ...
+
+    def finish(self) -> None:
+        """Hand the plan in force, and all that was learned, back to the agent."""
+        ...
+
+
+# found by exact type: a subclass that overrides anything runs in the plain loop
+LOOPS: dict[tuple[type, type], tuple[Any, ...]] = {
+    (ListedWorld, OPSE): (softmax_loop.begin, mixture_loop.begin),
+    (ListedWorld, Ghosh2024): (softmax_loop.begin,),
+    (ListedWorld, Fixed): (fixed_loop.begin,),
+    (TracedWorld, OPSE): (hindsight_loop.begin,),
+    **{(BanditWorld, agent): (bandit_loop.begin,) for agent in (OPLBSP, OPLB, SafeLUCB, ROFUL, OFUL, Incumbent)},
+}
 
 
 def loop(world: World, session: Session, columns: Columns, first: int = 0, tape: Tape | None = None) -> Iterator[int]:
@@ -31,6 +59,18 @@ def loop(world: World, session: Session, columns: Columns, first: int = 0, tape:
     if made is None:
         return plain_loop(world, session, columns, first, tape)
     return fast_loop(made, columns, first, tape is not None)
+
+
+def accelerated(world: World, agent: Any, columns: Columns, first: int, tape: Tape | None) -> Advancing | None:
+    """The compiled loop for exactly this world and this agent as it is set up; None if there is none."""
+    trace = None if tape is None else tape.trace
+    if tape is not None and trace is None:  # one that loops cannot write to
+        return None
+    for begin in LOOPS.get((type(world), type(agent)), ()):
+        made: Advancing | None = begin(world, agent, columns, first, trace)
+        if made is not None:
+            return made
+    return None
 
 
 def plain_loop(

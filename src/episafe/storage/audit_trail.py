@@ -17,8 +17,8 @@ import numpy as np
 
 from episafe.errors import DamagedFile
 from episafe.storage.regular_files import open_regular, refuse_irregular
-from episafe.storage.watched_file import Watch, read_from_disk
-from episafe.types import Amount, amount, amounts
+from episafe.storage.watched_file import HeldFile, read_from_disk
+from episafe.types import Amount, Array, amounts
 
 TRAIL = "audit.jsonl"
 END = '"}\n'  # of every line, after its hash
@@ -31,7 +31,7 @@ class Deployed(NamedTuple):
 
     Attributes:
         plan, episode: number of the plan, and of the first episode it was deployed for.
-        source, lam, bound: as in the plan.
+        source, lam, bounds: as in the plan, one bound for each constraint.
         learned: episodes that were learned from before it was made.
         log_dets: ln det Λ_h − d ln ρ then; for agents that count, Σ ln(n ∨ 1) of each step.
         state: SHA-256 of the agent's fingerprint and all it had learned from, which decide its state.
@@ -42,7 +42,7 @@ class Deployed(NamedTuple):
     episode: int
     source: str
     lam: float
-    bound: Amount
+    bounds: Sequence[float]
     learned: int
     log_dets: Sequence[float]
     state: str
@@ -64,7 +64,7 @@ class Trail:
 
     def restate(self, threshold: Amount, settings: Mapping[str, Any]) -> None:
         """Say this threshold and these settings of the agent from the next line on."""
-        self._threshold = amount(amounts(threshold))
+        self._thresholds = amounts(threshold)
         numbers = {k: v for k, v in settings.items() if k not in NOT_CONSTANTS and isinstance(v, int | float)}
         constants = ",".join(f'"{name}":{_number(float(value))}' for name, value in numbers.items())
         delta = settings.get("delta")
@@ -76,10 +76,11 @@ class Trail:
     def line(self, deployed: Deployed) -> str:
         """The next line: a plan that was deployed."""
         besides = "".join(f',"{name}":{json.dumps(value)}' for name, value in deployed.besides.items())
+        margins = np.subtract(deployed.bounds, self._thresholds)
         text = (
             f'{{"line":{self.count},"plan":{deployed.plan},"episode":{deployed.episode},"source":"{deployed.source}",'
-            f'"lam":{_number(deployed.lam)},"bound":{_shown(deployed.bound)},"threshold":{_shown(self._threshold)},'
-            f'"margin":{_shown(deployed.bound - self._threshold)},{self._said},"learned":{deployed.learned},'
+            f'"lam":{_number(deployed.lam)},"bound":{_shown(deployed.bounds)},"threshold":{_shown(self._thresholds)},'
+            f'"margin":{_shown(margins)},{self._said},"learned":{deployed.learned},'
             f'"log_dets":[{",".join(map(_number, deployed.log_dets))}]{besides},"state":"{deployed.state}"'
         )
         return self._chained(text)
@@ -95,9 +96,9 @@ class Trail:
         return f'{text},"hash":"{self.head}"}}'
 
 
-def _shown(value: Amount) -> str:
-    """A number, or a list of several."""
-    return f"[{','.join(map(_number, value.tolist()))}]" if isinstance(value, np.ndarray) else _number(value)
+def _shown(values: Sequence[float] | Array) -> str:
+    """The one number, or a list of several."""
+    return _number(values[0]) if len(values) == 1 else f"[{','.join(map(_number, values))}]"
 
 
 def read_trail(path: Path, start: int, head: str) -> tuple[list[str], str]:
@@ -175,7 +176,7 @@ def hash_of(line: str) -> str:
     return line.rpartition(',"hash":"')[2][:-2]
 
 
-class TrailFile:
+class TrailFile(HeldFile):
     """Lines on disk, appended to after the frames that they say the same as; `begin` before anything else.
 
     Args:
@@ -186,12 +187,11 @@ class TrailFile:
         self._at = (0, 0)  # bytes and lines: one value, so that an interruption cannot change half
         refuse_irregular(path)
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+            super().__init__(path, os.O_RDWR | os.O_APPEND)
         except FileNotFoundError:
             raise DamagedFile(
                 f"{path} is missing: restore it from a copy, or `episafe repair` the folder; nothing was changed"
             ) from None
-        self._watch = Watch(path, self._file)
         read_from_disk(self._file)
 
     def begin(self, size: int, count: int) -> None:
@@ -201,17 +201,13 @@ class TrailFile:
 
     @property
     def size(self) -> int:
-        """Bytes of it."""
+        """Bytes of it, as it should have them."""
         return self._at[0]
 
     @property
     def count(self) -> int:
         """Lines of it."""
         return self._at[1]
-
-    def look(self) -> None:
-        """It is still the file that was opened, and as long as it should be."""
-        self._watch.look(self.size)
 
     def append(self, lines: Sequence[str]) -> None:
         """Add lines, all or none."""
@@ -230,12 +226,6 @@ class TrailFile:
     def sync(self) -> None:
         """Return when they are on the disk."""
         os.fsync(self._file)
-
-    def close(self) -> None:
-        """Give the file back."""
-        file, self._file = self._file, -1
-        if file >= 0:
-            os.close(file)
 
 
 def _number(value: float) -> str:

@@ -38,19 +38,25 @@ class Watch:
 
 
 class HeldFile:
-    """A file that nobody may change while it is held.
+    """A file that nobody else may change while it is held.
 
     Args:
         path: the file.
+        mode: as `os.open` takes it.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self._watch, self._size = Watch(path, self._file), os.fstat(self._file).st_size
+    def __init__(self, path: Path, mode: int = os.O_RDONLY) -> None:
+        self._file = os.open(path, mode | os.O_CLOEXEC)
+        self._watch, self._begun = Watch(path, self._file), os.fstat(self._file).st_size
+
+    @property
+    def size(self) -> int:
+        """Bytes of it, as it should have them: as many as when it was opened."""
+        return self._begun
 
     def look(self) -> None:
-        """It is still the file that was opened, and as long as it was."""
-        self._watch.look(self._size)
+        """It is still the file that was opened, and as long as it should be."""
+        self._watch.look(self.size)
 
     def close(self) -> None:
         """Give the file back."""

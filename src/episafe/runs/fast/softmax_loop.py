@@ -30,7 +30,7 @@ def begin(world: Any, agent: Any, columns: Columns, first: int, trace: Trace | N
         and type(agent.search) in (Bisection, WarmStart)
         and getattr(agent, "certificate", None) is None
         and not agent.task.time_homogeneous
-        and agent.num_learned >= getattr(agent, "num_safe_episodes", 0)
+        and agent.learner.num_learned >= getattr(agent, "num_safe_episodes", 0)
         and (agent.constants.scope is None or not agent.constants.scope.epoch)
     )
     return SoftmaxLoop(world, agent, trace) if known else None
