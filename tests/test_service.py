@@ -19,7 +19,7 @@ import uvicorn
 import episafe as es
 from episafe.errors import InvalidEpisode
 from episafe.service.app import Service
-from episafe.service.desk import Desk, Malformed
+from episafe.service.handlers import Handlers, Malformed
 from episafe.service.openapi import OPERATIONS, description
 from episafe.service.request_limits import Bucket, Limits, read_json
 from episafe.service.server import serve
@@ -44,7 +44,7 @@ PATIENT = Limits(seconds=60.0)  # a busy machine compiles for longer than a clie
 @contextmanager
 def answering(session, token="", limits=PATIENT):
     """The address of a service on this session, for as long as it answers."""
-    service = Service(Desk(session), token, limits)
+    service = Service(Handlers(session), token, limits)
     server = uvicorn.Server(uvicorn.Config(service.app, port=0, log_level="error", lifespan="on"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -92,20 +92,20 @@ def test_an_episode_from_plan_to_report(tmp_path):
 
 def test_a_plan_of_several_constraints_has_a_bound_of_each():
     agent = es.Rollout([0.5, 0.5], [0.2, 0.2], candidates={"v2": "v2"}, incumbent="v1", utility_max=1.0)
-    assert len(Desk(es.open(None, agent)).plan({})["utility_bound"]) == 2
+    assert len(Handlers(es.open(None, agent)).plan({})["utility_bound"]) == 2
 
 
 def test_a_name_finds_its_deployment_after_a_restart(tmp_path):
     with es.open(tmp_path / "shop", rollout()) as session:
-        first = Desk(session).plan({"episode_id": "a"})
+        first = Handlers(session).plan({"episode_id": "a"})
     with es.open(tmp_path / "shop", rollout()) as session:
-        desk = Desk(session)
-        assert desk.plan({"episode_id": "a"}) == first
+        handlers = Handlers(session)
+        assert handlers.plan({"episode_id": "a"}) == first
         totals = {"total_utility": 0.5, "total_reward": 0.0}
-        assert desk.learn({"episode_id": "a", "episode": totals}) == {"learned": True, "again": False}
+        assert handlers.learn({"episode_id": "a", "episode": totals}) == {"learned": True, "again": False}
         assert session.status().num_missing == 0
     with es.open(tmp_path / "shop", rollout()) as session:
-        assert Desk(session).learn({"episode_id": "a", "episode": totals}) == {"learned": True, "again": True}
+        assert Handlers(session).learn({"episode_id": "a", "episode": totals}) == {"learned": True, "again": True}
         assert session.status().reported == 1
 
 
@@ -128,14 +128,14 @@ def test_a_report_of_another_episode_than_its_deployment_is_refused():
 
 def test_an_action_that_fails_is_the_incumbents_and_its_deployment_counts_at_its_worst():
     session = es.open(None, learner())
-    desk = Desk(session)
-    made = desk.plan({"episode_id": "a"})
+    handlers = Handlers(session)
+    made = handlers.plan({"episode_id": "a"})
     session.acting = lambda _: Broken()
-    said = desk.act({"deployment": made["deployment"], "step": 0, "state": 0})
+    said = handlers.act({"deployment": made["deployment"], "step": 0, "state": 0})
     assert said["deployment"] is None and "no answer from the model" in said["reason"]
     assert session.status().abandoned == 1
     del session.acting
-    said = desk.act({"deployment": made["deployment"], "step": 1, "state": 0})  # the rest of the episode too
+    said = handlers.act({"deployment": made["deployment"], "step": 1, "state": 0})  # the rest of the episode too
     assert said["deployment"] is None and "abandoned before" in said["reason"]
 
 
@@ -220,7 +220,7 @@ def test_what_is_no_request_is_refused(body, says):
 def test_what_a_request_lacks_is_said(name, body, says):
     session = es.open(None, learner())
     with pytest.raises(Malformed, match=says):
-        getattr(Desk(session), name)(body)
+        getattr(Handlers(session), name)(body)
     assert session.status().started == 0 == session.status().reported
 
 
@@ -268,10 +268,10 @@ def test_a_halt_is_kept_and_has_no_way_back_over_http(tmp_path):
 
 def test_a_disk_that_keeps_nothing_is_answered_by_the_incumbent_and_503(tmp_path):
     session = es.open(tmp_path / "shop", rollout())
-    desk = Desk(session)
-    made = desk.plan({"episode_id": "a"})
+    handlers = Handlers(session)
+    made = handlers.plan({"episode_id": "a"})
     session._break("no room on the disk")
-    assert desk.plan({"episode_id": "b"})["deployment"] is None
+    assert handlers.plan({"episode_id": "b"})["deployment"] is None
     with answering(session) as address:
         body = {"deployment": made["deployment"], "episode": {"total_utility": 0.5, "total_reward": 0.0}}
         status, said = fetch(f"{address}/learn", json.dumps(body).encode())
@@ -281,16 +281,16 @@ def test_a_disk_that_keeps_nothing_is_answered_by_the_incumbent_and_503(tmp_path
 def test_bandits_are_served_their_action():
     bandit = es.bandits.make("finite")
     session = es.open(None, es.bandits.OPLBSP(bandit.task, radius="determinant"))
-    desk = Desk(session)
-    made = desk.plan({"episode_id": "a"})
+    handlers = Handlers(session)
+    made = handlers.plan({"episode_id": "a"})
     said = {"episode_id": "a", "action": made["action"], "reward": 0.5, "utility": 0.5}
-    assert desk.learn(said) == {"learned": True, "again": False}
+    assert handlers.learn(said) == {"learned": True, "again": False}
 
 
 def test_what_can_be_asked_is_described():
     said = description()
     assert set(said["paths"]) == {f"/{name}" for name in OPERATIONS}
-    assert all(hasattr(Desk, name) for name in OPERATIONS)
+    assert all(hasattr(Handlers, name) for name in OPERATIONS)
     with answering(es.open(None, rollout())) as address, urllib.request.urlopen(address) as page:
         text = page.read().decode()
     assert (
@@ -342,7 +342,7 @@ def test_the_systemd_unit_is_one(tmp_path):
 
 def test_metrics_say_bounds_and_thresholds(tmp_path):
     session = es.open(tmp_path / "shop", rollout())
-    Desk(session).plan({"episode_id": "a"})
+    Handlers(session).plan({"episode_id": "a"})
     with answering(session) as address, urllib.request.urlopen(f"{address}/metrics", timeout=10) as answer:
         text = answer.read().decode()
     assert "episafe_deployments_total 1.0" in text and 'episafe_threshold{constraint="utility"} 0.5' in text

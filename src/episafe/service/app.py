@@ -1,4 +1,4 @@
-"""The desk behind HTTP: who may ask, how much at once, and what is answered when something goes wrong."""
+"""The handlers behind HTTP: who may ask, how much at once, and what is answered when something goes wrong."""
 
 import asyncio
 import hmac
@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from episafe.errors import InvalidEpisode, NotKept
 from episafe.service.admission import Refused, require_localhost
-from episafe.service.desk import Answer, Desk, Malformed, Values
+from episafe.service.handlers import Answer, Handlers, Malformed, Values
 from episafe.service.openapi import OPERATIONS, description, page
 from episafe.service.request_limits import BORNE, Bucket, Limits, read_json
 
@@ -31,17 +31,17 @@ Ask = Callable[[Values], Answer]
 
 
 class Service:
-    """An ASGI application on a desk.
+    """An ASGI application on handlers.
 
     Args:
-        desk: what answers.
+        handlers: what answers.
         token: what every request must show, as `Authorization: Bearer TOKEN`; "" on the loopback, where only this
             machine asks.
         limits: what is borne.
     """
 
-    def __init__(self, desk: Desk, token: str = "", limits: Limits = BORNE) -> None:
-        self.desk, self._token, self.limits = desk, token.encode(), limits
+    def __init__(self, handlers: Handlers, token: str = "", limits: Limits = BORNE) -> None:
+        self.handlers, self._token, self.limits = handlers, token.encode(), limits
         self._bucket, self._under_way = Bucket(limits.per_second), 0
         self._threads = ThreadPoolExecutor(min(limits.at_once, 32), thread_name_prefix="episafe")
         routes = [Route(f"/{name}", self._endpoint(name), methods=[how.method]) for name, how in OPERATIONS.items()]
@@ -56,10 +56,10 @@ class Service:
     async def _lifespan(self, _: Starlette) -> Any:
         yield
         self._threads.shutdown(wait=True)
-        self.desk.session.close()
+        self.handlers.session.close()
 
     def _endpoint(self, name: str) -> Callable[[Request], Awaitable[Response]]:
-        ask: Ask = getattr(self.desk, name)
+        ask: Ask = getattr(self.handlers, name)
         fallback = {"plan": self._plan_anyway, "act": self._act_anyway}.get(name)
 
         async def answer(request: Request) -> Response:
@@ -80,7 +80,7 @@ class Service:
         return answer
 
     async def _ask(self, ask: Ask, asked: Values, fallback: Any) -> Answer:
-        """What the desk says, in a thread, since it waits for the disk; the incumbent where that takes too long."""
+        """What the handlers say, in a thread, since it waits for the disk; the incumbent where that takes too long."""
         self._under_way += 1
         made: Future[Answer] = self._threads.submit(ask, asked)
         waiting = asyncio.wrap_future(made)
@@ -98,11 +98,11 @@ class Service:
     def _give_up(self, made: Future[Answer]) -> None:
         """A plan that came too late was answered by the incumbent: it must not count for whoever was drawn."""
         if made.exception() is None:
-            self.desk.give_up(made.result().get("deployment"))
+            self.handlers.give_up(made.result().get("deployment"))
 
     async def _plan_anyway(self, asked: Values, reason: str) -> Answer:
         log.warning("incumbent: %s", reason)
-        return self.desk.refuse(reason)
+        return self.handlers.refuse(reason)
 
     async def _act_anyway(self, asked: Values, reason: str) -> Answer:
         """The incumbent's action for one that came too late, or was too much; its deployment is given up."""
@@ -112,8 +112,8 @@ class Service:
 
     def _incumbent_acts(self, asked: Values) -> Answer:
         deployment = asked.get("deployment")
-        self.desk.give_up(deployment if isinstance(deployment, int) else None)
-        return self.desk.act({**asked, "deployment": None})
+        self.handlers.give_up(deployment if isinstance(deployment, int) else None)
+        return self.handlers.act({**asked, "deployment": None})
 
     def _open(self, made: Callable[[], Response]) -> Callable[[Request], Awaitable[Response]]:
         """A page that only those may read who may ask."""
@@ -132,8 +132,8 @@ class Service:
         with suppress(ModuleNotFoundError):
             from episafe import metrics
 
-            return PlainTextResponse(metrics.text(self.desk.session))
-        status = self.desk.session.status()
+            return PlainTextResponse(metrics.text(self.handlers.session))
+        status = self.handlers.session.status()
         lines = {
             "episafe_deployments_total": status.started,
             "episafe_reports_total": status.reported,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from episafe.checks import as_number
-from episafe.service.desk import Malformed
+from episafe.service.handlers import Malformed
 
 TEXT, BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL), re.compile(rb"[\[\]{}]")
 

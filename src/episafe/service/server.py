@@ -42,14 +42,14 @@ def serve(
         import uvicorn
 
         from episafe.service.app import Service
-        from episafe.service.desk import Desk
+        from episafe.service.handlers import Handlers
     except ModuleNotFoundError as error:
         raise ValueError(f"{EXTRA} ({error})") from error
     token = _token(host, token_file)
     built = agent if hasattr(agent, "incumbent_plan") and not isinstance(agent, type) else agent()
     session = open_session(folder, built, sync=sync, false_alarm=false_alarm)
     try:
-        service = Service(Desk(session), token, limits)
+        service = Service(Handlers(session), token, limits)
         uvicorn.run(service.app, host=host, port=port, log_level="warning", access_log=False, server_header=False)
     finally:
         session.close()

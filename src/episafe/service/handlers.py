@@ -1,4 +1,4 @@
-"""The desk of a service: requests and answers as plain JSON values, on one session. It knows nothing of HTTP.
+"""The handlers of a service: requests and answers as plain JSON values, on one session. It knows nothing of HTTP.
 
 Whatever goes wrong with a plan or an action, the answer is the incumbent, with the reason. A deployment that was
 answered so is abandoned: what the incumbent does in it must not count for whoever was drawn.
@@ -26,7 +26,7 @@ class Malformed(ValueError):
     """A request that says too little, too much, or something of the wrong kind."""
 
 
-class Desk:
+class Handlers:
     """Answers for one session. Safe to call from several threads."""
 
     def __init__(self, session: Session) -> None:
