@@ -153,20 +153,13 @@ class Agent(ABC):
 
     def policy_named(self, name: str) -> Policy:
         """The incumbent, a candidate or, where a certificate has policies on trial, one of these, by its name."""
-        if name == INCUMBENT:
-            incumbent: Policy = self.task.safe_policy
-            return incumbent
+        known = {**self.candidates, INCUMBENT: self.task.safe_policy}
         ledger = self._ledger()
-        if name in self.candidates or ledger is None:
-            return self._candidate(name)
-        return ledger.policy(name)
-
-    def _candidate(self, name: str) -> Policy:
-        if name not in self.candidates:
+        if name not in known and ledger is None:
             raise ValueError(
                 f"{self.label} knows no policy {name!r}: there are {', '.join([INCUMBENT, *self.candidates])}"
             )
-        return self.candidates[name]
+        return known[name] if name in known or ledger is None else ledger.policy(name)
 
     def _ledger(self) -> Ledger | None:
         """What holds the policies on trial, where there are some."""
