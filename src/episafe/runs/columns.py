@@ -96,6 +96,8 @@ class Columns:
         facts.values[at, 0], facts.values[at, 1:] = values
         facts.bounds[at, 0], facts.bounds[at, 1:] = plan.lam, plan.utility_bound
         facts.sources[at], facts.plan_ids[at] = SOURCES.index(plan.source), plan.id
+        if getattr(plan, "failed", False):
+            self.fail(np.size(at), plan.reason)
         if component is not None:
             self.widen(len(plan.policy.weights))
             assert self.coins is not None

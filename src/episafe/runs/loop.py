@@ -86,8 +86,6 @@ def plain_loop(
         plan = session.decide(world.round(start) if world.changes else None)
         if plan is not current:
             current, values = plan, world.values(plan)
-        if getattr(plan, "failed", False):
-            columns.fail(len(batch), plan.reason)
         drawn = [world.draw(plan) for _ in batch]
         for k, one in zip(batch, drawn, strict=True):
             columns.note(k, plan, values, one)
