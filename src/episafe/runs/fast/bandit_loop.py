@@ -35,7 +35,7 @@ class BanditLoop:
 
     def __init__(self, world: Any, agent: Any, first_round: int, trace: RoundTrace | None) -> None:
         task = world.problem.task
-        self._world, self._agent = world, agent
+        self._world, self._agent, self._failure = world, agent, ""
         self._trace = blank_rounds(0, task.num_constraints) if trace is None else trace
         self._num_arms = len(task.incumbent(first_round)) if task.is_finite else 0
         learner, inside = agent.learner, task.is_finite and type(agent) is not OPLB
@@ -58,6 +58,7 @@ class BanditLoop:
     def advance(self, columns: Columns, start: int, stop: int) -> None:
         """Play rounds `start` to `stop`, filling their rows and counting reasons."""
         world, task = self._world, self._world.problem.task
+        failed = int(world.reasons[len(REASONS)])
         for span in _spans(world.first_round, start, stop):
             arms, safe = self._arms, self._safe
             if columns.optima is not None:
@@ -71,8 +72,11 @@ class BanditLoop:
                 if done < span.length:
                     self.finish()
                     self._deployed = self._deploy(self._agent.plan(), 0)
+        if failed < world.reasons[len(REASONS)]:
+            columns.fail(int(world.reasons[len(REASONS)]) - failed, self._failure)
 
     def _deploy(self, plan: Any, num_arms: int) -> Deployed:
+        self._failure = plan.reason if plan.failed else self._failure
         size = max(num_arms, len(plan.probabilities))
         atoms, weights, running = np.zeros((size, self._agent.task.dim)), np.zeros(size), np.zeros(size)
         atoms[: len(plan.atoms)], weights[: len(plan.atoms)] = plan.atoms, plan.probabilities
