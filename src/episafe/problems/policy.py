@@ -170,12 +170,17 @@ class MixturePolicy(Policy):
 
     def draw(self, rng: np.random.Generator) -> tuple[int, Component]:
         """Toss the coin: the index of a component and that policy, under its name."""
-        index = int(self.toss(rng, 1)[0])
+        index = int(self._fallen(rng.random()))
         return index, self.component(index)
 
     def toss(self, rng: np.random.Generator, number: int) -> IntArray:
-        """Which component acts in each of so many episodes: the first whose running sum of weights is above a coin."""
-        found = np.searchsorted(np.cumsum(self.weights), rng.random(number), side="right")
+        """Which component acts in each of so many episodes, as `draw` would say one after another."""
+        fallen: IntArray = self._fallen(rng.random(number))
+        return fallen
+
+    def _fallen(self, coins: Any) -> Any:
+        """The first component whose running sum of weights is above the coin."""
+        found = np.searchsorted(np.cumsum(self.weights), coins, side="right")
         return np.minimum(found, len(self.components) - 1)
 
     def component(self, index: int) -> Component:
