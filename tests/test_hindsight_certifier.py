@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import episafe as es
+from episafe.errors import InvalidEpisode
+from episafe.logs.log_writer import write_log
 from episafe.problems.rules import listed
 from episafe.runs.loop import loop, plain_loop
 from episafe.runs.run import Simulation
@@ -450,3 +452,28 @@ def test_chance_that_answers_to_what_is_done_is_seen_by_the_monitors(bench):
             break
     assert session.agent.refuted == ""
     assert "below the bounds that they were deployed on" in session.stopped or "below the threshold" in session.stopped
+
+
+def test_a_report_of_no_deployment_is_no_logged_trace():
+    """Halted from the beginning, each deployment abandoned, and only some then reported: those are no log."""
+    cmdp, rng = es.make("inventory"), np.random.default_rng(0)
+    session = es.open(None, es.OPSE(cmdp.task))
+    session.halt("not yet")
+    plan = session.plan()
+    session.abandon(plan.deployment)
+    episode = cmdp.task.replay(cmdp.task.safe_policy, cmdp.draw_trace(rng), rng)
+    with pytest.raises(InvalidEpisode, match="would count twice"):
+        session.learn(episode, plan_id=plan.id)
+    assert session.agent.certificate.num_logged == 0
+
+
+def test_a_log_with_other_traces_is_another_log(tmp_path):
+    """Of the same states and actions, where nothing else is told; one was not seen in the second."""
+    cmdp, rng = es.make("inventory"), np.random.default_rng(0)
+    session = es.open(None, es.OPSE(cmdp.task))
+    made = cmdp.task.replay(cmdp.task.safe_policy, cmdp.draw_trace(rng), rng)
+    seen = replace(made, rewards=None, utilities=None)
+    gap = replace(seen, trace=(seen.trace[0], (None, *seen.trace[1][1:])))
+    for episode, new in ((seen, 1), (gap, 1), (seen, 0)):
+        write_log(tmp_path / "log.csv", [("", episode)], cmdp.task)
+        assert es.learn_log(session, tmp_path / "log.csv") == new

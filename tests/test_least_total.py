@@ -330,3 +330,18 @@ def test_what_is_late_costs_what_it_costs_where_the_least_total_is_zero():
                 session.learn(totals(least + 0.9), deployment=deployed.id)
         proved.append(agent.bounds()["v2"] - least)
     assert proved[0] > 0.2 and proved == pytest.approx([proved[0]] * 3)
+
+
+def test_what_is_rounding_is_so_for_the_range_of_the_totals():
+    """A mean of 0.4 units where 0.5 are promised: losses of a whole unit are no rounding, however small the unit."""
+    unit = 1e-9
+    session = es.open(None, es.Rollout(0.5 * unit, 0.4 * unit, {"v2": "v2"}, "v1"))
+    rng = np.random.default_rng(0)
+    while not session.stopped and session.book.started < 300:
+        made = session.deploy(rng)
+        total = 0.9 * unit if made.policy.name == "incumbent" else unit if rng.random() < 0.7 else -unit
+        session.learn(es.Episode.of_totals(total), deployment=made.id)
+    assert session.agent.void and session.agent.bounds() == {"incumbent": 0.9 * unit}
+    fine = es.open(None, es.Rollout(0.5, 0.4, {"v2": "v2"}, "v1"))
+    fine.learn(es.Episode.of_totals(-1e-12), deployment=fine.deploy(rng).id)
+    assert not fine.agent.void

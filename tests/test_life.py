@@ -8,6 +8,7 @@ import pytest
 
 import episafe as es
 from episafe.certify.ledger import Ledger
+from episafe.errors import NotKept
 from episafe.kernels.wealth import log_wealth
 from episafe.problems.policy import Component
 from episafe.storage.audit_trail import TRAIL
@@ -368,3 +369,22 @@ def test_asked_again_by_its_name_nothing_acts_that_was_stopped_since():
     made = next(one for k in range(50, 99) if (one := session.deploy(rng, episode_id=k)).policy.name == "v2")
     session.withdraw("v2", "recalled")
     assert session.deploy(rng, episode_id=made.id).policy.name == "incumbent"
+
+
+def test_a_withdrawal_is_obeyed_also_where_the_disk_does_not_keep_it(tmp_path):
+    session = promoted_session(tmp_path / "f", false_alarm=0)
+    (tmp_path / "f" / "journal.log").rename(tmp_path / "gone")
+    with pytest.raises(NotKept):
+        session.withdraw("v2", "it is dangerous")
+    assert session.deploy(np.random.default_rng(0)).plan.source == "safe"
+
+
+def test_a_changed_session_is_opened_with_another_false_alarm(tmp_path, monkeypatch):
+    monkeypatch.setattr("episafe.deployment.session.CHECKPOINT_EVERY", 0.0)
+    with es.open(tmp_path, agent=rollout("v2"), false_alarm=0.01) as session:
+        live(session, 3)
+        session.change("less will do", threshold=0.4)
+        live(session, 3, seed=1)
+    with es.open(tmp_path, agent=rollout("v2"), false_alarm=0.02) as session:
+        assert session.status().reported == 6 and session.task.threshold == 0.4
+        assert "everything is learned again" in session.status().faults[0]

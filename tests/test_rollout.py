@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import episafe as es
+from episafe.errors import InvalidEpisode
 from episafe.kernels.wealth import BETS
 from episafe.testing.assertions import require_same_arrays
 
@@ -441,3 +442,35 @@ def test_a_journal_keeps_candidates_beside_a_planner(tmp_path):
     found = observing(task)
     found.add_candidate("mine", mine)
     assert es.audit(tmp_path, agent=found).is_whole
+
+
+def test_a_number_that_no_float_holds_is_refused_and_breaks_nothing():
+    session, rng = in_memory(rollout("v2")), np.random.default_rng(0)
+    made = session.deploy(rng)
+    for total in (es.Episode.of_totals(10**400), es.Episode.of_totals(0.5, -(10**400))):
+        with pytest.raises(InvalidEpisode, match="finite number"):
+            session.learn(total, deployment=made.id)
+    session.learn(es.Episode.of_totals(0.5), deployment=made.id)
+    assert not session.stopped
+
+
+@pytest.mark.parametrize("m", [1, 2])
+def test_a_total_above_the_most_halts(m):
+    agent = es.Rollout(0.5, 0.3, {"v2": "v2"}, "v1", utility_max=1.0)
+    agent = agent if m == 1 else es.Rollout([0.5, 0.5], [0.3, 0.3], {"v2": "v2"}, "v1", utility_max=1.0)
+    session, rng = es.open(None, agent), np.random.default_rng(0)
+    with pytest.raises(InvalidEpisode, match="at most 1"):
+        session.learn(es.Episode.of_totals(7.0 if m == 1 else [0.5, 7.0]), deployment=session.deploy(rng).id)
+    assert "outside [0, 1" in session.stopped
+
+
+def test_utilities_may_all_be_negative():
+    session = es.open(None, es.Rollout(-2, 0.5, {"v2": "v2"}, "v1", utility_max=-1.0, least_total=-3.0))
+    for total in (-1.0, -3.0):
+        session.learn(es.Episode.of_totals(total), deployment=session.deploy(np.random.default_rng(0)).id)
+    assert not session.stopped
+
+
+def test_a_name_that_a_checkpoint_cannot_hold_is_refused():
+    with pytest.raises(ValueError, match="needs a name"):
+        rollout("v2\0")

@@ -166,6 +166,53 @@ def test_overload_and_lateness_are_answered_by_the_incumbent():
         assert session.status().abandoned == 1  # nobody acted on what came too late
 
 
+def test_a_plan_asked_again_under_overload_gives_up_what_was_drawn_before():
+    session = es.open(None, rollout())
+    with answering(session, limits=Limits(at_once=1, seconds=60)) as address:
+        first = fetch(f"{address}/plan", b'{"episode_id": 17}')[1]
+        free, deploy = threading.Event(), session.deploy
+        session.deploy = lambda *asked: (free.wait(5), deploy(*asked))[1]
+        slow = threading.Thread(target=fetch, args=(f"{address}/plan", b"{}"))
+        slow.start()
+        while "overloaded" not in fetch(f"{address}/plan", b'{"episode_id": 17}')[1]["reason"]:
+            time.sleep(0.01)
+        deadline = time.monotonic() + 5
+        while first["deployment"] in session.book.waiting and time.monotonic() < deadline:
+            time.sleep(0.01)
+        free.set()
+        slow.join()
+    assert session.status().abandoned == 1  # the incumbent acts in it, so that its report would be of nobody drawn
+
+
+def test_a_name_used_twice_is_not_taken_for_a_report_made_twice():
+    handlers = Handlers(es.open(None, rollout()))
+    totals = {"total_utility": 0.5, "total_reward": 0.0}
+    first, second = (handlers.plan({})["deployment"] for _ in range(2))
+    said = {"deployment": first, "episode_id": "a", "episode": totals}
+    assert handlers.learn(said) == {"learned": True, "again": False}
+    assert handlers.learn(said) == {"learned": True, "again": True}
+    with pytest.raises(InvalidEpisode, match="reported before"):
+        handlers.learn({"deployment": second, "episode_id": "a", "episode": totals})
+    assert second in handlers.session.book.waiting
+
+
+def test_after_a_halt_the_incumbent_acts_in_episodes_under_way_too():
+    session = es.open(None, learner())
+    handlers, rng = Handlers(session), np.random.default_rng(0)
+    while (made := session.deploy(rng)).policy is session.task.safe_policy:
+        session.learn(cmdp_episode(session, made, rng), deployment=made.id)
+    assert handlers.act({"deployment": made.id, "step": 0, "state": 0})["deployment"] == made.id
+    session.halt("stop it")
+    answer = handlers.act({"deployment": made.id, "step": 1, "state": 0})
+    assert answer["deployment"] is None and answer["reason"] and session.status().abandoned == 1
+
+
+def cmdp_episode(session, made, rng):
+    """An episode that stays where it is."""
+    task = session.task
+    return es.Episode([0] * (task.horizon + 1), [made.policy.act(h, 0, rng) for h in range(task.horizon)])
+
+
 def test_what_fails_after_its_answer_was_given_is_no_noise(caplog):
     session, failed = es.open(None, rollout()), threading.Event()
 

@@ -3,6 +3,7 @@
 import inspect
 import math
 import operator
+import sys
 from typing import Any
 
 import numpy as np
@@ -182,7 +183,9 @@ def as_scale(name: str, value: Any, *, positive: bool = False) -> float:
 
 
 def is_number(value: Any) -> bool:
-    """Whether `value` is a real number; True and False are none."""
+    """Whether `value` is a real number that a float can hold; True and False are none."""
+    if isinstance(value, int) and abs(value) > sys.float_info.max:
+        return False
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 

@@ -119,7 +119,7 @@ class CountedCertificate(Certificate, Protocol):
 
 def require_free_name(name: Any, policy: Any, known: Mapping[str, Policy]) -> None:
     """A candidate has a name of its own, and is none of the `known` policies."""
-    if not isinstance(name, str) or not name.strip():
+    if not isinstance(name, str) or not name.strip() or "\0" in name:
         raise ValueError(f"a candidate needs a name, got {name!r}: give a word by which records shall call it")
     if name in known or name.startswith(PROPOSAL):
         raise ValueError(f"the name {name!r} is taken: give the candidate another; one that changed is a new candidate")

@@ -99,6 +99,7 @@ class Ledger:
         self._first_logs = None if bet_weights is None else np.log(len(BETS) * bet_weights)
         self.delta, self.threshold, self._longest_tail = delta, threshold, longest_tail
         self.least_total = least_total
+        self._rounding = TOLERANCE * ((threshold if known is None else known) - least_total)
         means = grid_of_means(threshold, known, largest, least_total, fineness)
         self.trials = blank_trials(means, num_rows, least_total)
         self.policies: list[Policy | None] = [incumbent] + [None] * (num_rows - 1)
@@ -306,7 +307,7 @@ class Ledger:
         that only prefixes with all or none of its deployments prove anything. A policy that is a component twice has
         the sum of its shares: one episode is one factor.
         """
-        if utility < self.least_total - TOLERANCE * max(abs(self.threshold), 1.0):
+        if utility < self.least_total - self._rounding:
             self._become_void(utility)
         utility = max(utility, self.least_total)  # up to rounding, or nothing is proved any more
         for i in dict.fromkeys(rows):

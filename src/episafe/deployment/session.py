@@ -118,7 +118,7 @@ class Session:
 
     def _restore_monitors(self, state: Mapping[str, Any]) -> None:
         """They hold utilities against the limit that the agent, which was restored before, has come to."""
-        if self.agent.changes:
+        if self.agent.task is not self.monitors.task:  # changed, or begun anew after a checkpoint of no use
             self.monitors.keep_to(self.agent.task)
         self.monitors.restore(state)
 
@@ -378,8 +378,8 @@ class Session:
             with self._writing("a withdrawal was written"):
                 self._keep_candidates()
                 tell("withdraw", name=name, reason=reason)
+                self.agent.withdraw(name)  # obeyed at once, whatever becomes of the disk
                 self._write(Kind.WITHDRAW, {"name": name, "reason": reason, "time": now()})
-                self.agent.withdraw(name)
                 self._settle_change()
 
     def change(self, reason: str, threshold: Any = None, slack: Any = None, constants: Any = None) -> list[str]:
@@ -474,10 +474,11 @@ class Session:
         self.close()
 
     def acting(self, deployment: int) -> Any:
-        """What acts in a deployment that waits for its report; None where its plan cannot be had any more."""
+        """What acts in a deployment that waits for its report; None where its plan cannot be had any more, and where
+        exploration was stopped since."""
         with self._lock:
             waiting = self.book.require_waiting(as_index("deployment", deployment))
-            plan = self._plan_of(deployment, waiting)
+            plan = self._plan_of(deployment, waiting) if waiting.plan == HELD or not self.stopped else None
             return None if plan is None else self.task.component(plan, waiting.component or 0)
 
     def _plan_of(self, deployment: int, waiting: Waiting) -> Any:

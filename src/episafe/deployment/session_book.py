@@ -16,7 +16,7 @@ from episafe.errors import DamagedFile, InvalidEpisode
 from episafe.storage.audit_trail import Deployed
 from episafe.storage.frames import Frame
 from episafe.storage.state_reader import State
-from episafe.types import Array, amounts, every_constraint
+from episafe.types import HELD, Array, amounts, every_constraint
 
 UNDER_WAY = 20  # deployments that may wait for their reports before anybody is warned
 FEW_LOST = 0.01  # of all deployments
@@ -187,7 +187,8 @@ class Book:
         if plan_id > self.newest:
             raise InvalidEpisode(f"plan_id {plan_id} was not issued: {self.newest} is the last plan")
         of_plan = [number for number, waiting in self.waiting.items() if waiting.plan == plan_id]
-        if not of_plan and agent.learns_in_order:
+        logged = agent.uses_traces and plan_id == HELD  # it would be taken for a log
+        if not of_plan and (agent.learns_in_order or logged):
             raise InvalidEpisode(f"plan {plan_id} has no deployment without a report: it would count twice")
         if len(of_plan) > 1 and agent.needs_names:
             raise InvalidEpisode(

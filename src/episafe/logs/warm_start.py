@@ -62,4 +62,6 @@ def _digest(episodes: list[Episode]) -> str:
     for episode in episodes:
         for values in (episode.states, episode.actions, episode.rewards, episode.utilities):
             digest.update(repr(None if values is None else [np.asarray(value).tolist() for value in values]).encode())
+        if episode.trace is not None:
+            digest.update(repr(episode.trace).encode())
     return digest.hexdigest()

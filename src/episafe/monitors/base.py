@@ -94,6 +94,8 @@ class Watch:
         alarms: all that were raised, oldest first; each monitor raises one.
     """
 
+    _floor = 0.0  # what utilities are at least, where they may be negative; intervals of means are of what is above it
+
     def __init__(self, delta: float, promise: Promise, features: tuple[int, int] | None) -> None:
         self.delta, self._promise, self._seen = as_probability("delta", delta), promise, nothing_seen()
         self._residual = None if features is None else ResidualMonitor(*features, self._share("residual"))
@@ -231,7 +233,8 @@ class Watch:
 
     def _follow_incumbent(self, utilities: Array) -> None:
         if self._promise.steady and len(utilities):
-            follow(self._seen, self._promise, utilities, math.log(2 * len(BETS) / self._share("drift")))
+            above = self._promise._replace(ceiling=self._promise.ceiling - self._floor)
+            follow(self._seen, above, utilities - self._floor, math.log(2 * len(BETS) / self._share("drift")))
 
     def _follow_spells(self, lacks: Array) -> None:
         if len(lacks):
@@ -274,7 +277,7 @@ class Watch:
                 "world is not what it was when they were certified, or episodes are not independent"
             )
         if what == "drift":
-            ends = self._seen.drift.ends
+            ends = self._seen.drift.ends + self._floor
             return (
                 f"the incumbent's utility has changed: once it was above {ends[:, 0].max():.4g}, once below "
                 f"{ends[:, 1].min():.4g}, by {at} of its episodes"
@@ -295,7 +298,7 @@ class Watch:
         """All figures as plain values: what was watched, what came out, the alarms."""
         purse, drift, raised = self._seen.purse, self._seen.drift, self._raised()
         found: dict[Any, dict[str, Any]] = {what: self._claim_status(claim) for what, claim in CLAIMS.items()}
-        found["incumbent"] |= {"interval": drift.ends[0].tolist()}
+        found["incumbent"] |= {"interval": (drift.ends[0] + self._floor).tolist()}
         reported, missing = int(drift.sums[0]), int(drift.sums[3])
         found["drift"] = {"episodes": reported, "missing": missing, "intervals": int(drift.counts[0])}
         found["spell"] = {"episodes": int(self._spell.counts[0])}

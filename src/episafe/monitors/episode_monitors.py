@@ -67,7 +67,7 @@ class Monitors(Watch):
         promise = Promise(task.threshold, task.threshold + (task.slack or 0.0), float(task.horizon))
         watches_features = not task.one_hot and task.dim <= MOST_FEATURES
         super().__init__(delta, promise, (task.horizon, task.dim) if watches_features else None)
-        self.task = task
+        self.task, self._floor = task, min(task.least_total, 0.0)
         if task.is_listed:
             rng = np.random.default_rng(0)  # fixed: which states share a box or a cell must not depend on data
             self._box_of = rng.integers(NUM_BOXES, size=task.num_states)
@@ -123,6 +123,8 @@ class Monitors(Watch):
         given = {name: getattr(episode, name) for name in SIGNALS.values() if getattr(episode, name) is not None}
         try:
             inside = {name: np.clip(np.asarray(seen), 0, 1) for name, seen in given.items()}
+            if episode.total_utility is not None:
+                inside["total_utility"] = min(max(episode.total_utility, self.task.least_total), self.task.horizon)
             self.task.check_report(replace(episode, **inside))
             outside = self._outside(episode, self._utility(episode))
         except (InvalidEpisode, TypeError, ValueError):
@@ -183,4 +185,5 @@ class Monitors(Watch):
 
 def _within(values: Array, most: float, least: float = 0.0) -> bool:
     """Whether all lie in [least, most], up to rounding."""
-    return bool((values >= least - TOLERANCE * most).all() and (values <= (1 + TOLERANCE) * most).all())
+    rounding = TOLERANCE * (most - least)
+    return bool((values >= least - rounding).all() and (values <= most + rounding).all())

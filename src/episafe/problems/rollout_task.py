@@ -46,7 +46,7 @@ class RolloutTask(EpisodicTask):
                     f"threshold{one.of} must be > {one.least_total:.12g}, got {b:.12g}: every episode has that "
                     "utility, so that all are safe"
                 )
-            if most is not None and b + slack > most + TOLERANCE:
+            if most is not None and b + slack > most + TOLERANCE * abs(most):
                 raise Infeasible(f"threshold {b:.12g} + slack {slack:.12g}{one.of} exceeds utility_max {most:.12g}")
         self.__dict__.update(constraint=constraints if len(constraints) > 1 else constraints[0], utility_max=most)
         self.__dict__["safe_policy"] = Component(self.incumbent, "incumbent")
@@ -86,7 +86,7 @@ class RolloutTask(EpisodicTask):
                     "time-out or a failure counts for whoever was drawn, as utility 0"
                 )
         for one, total in zip(self.constraints, amounts(episode.total_utility).tolist(), strict=True):
-            if not total <= self.horizon * (1 + TOLERANCE):
+            if not total <= self.horizon + TOLERANCE * abs(self.horizon):
                 raise InvalidEpisode(
                     f"total_utility{one.of} must be at most {self.horizon:.12g}, got {total!r}: state a larger "
                     "utility_max, or rescale utilities and threshold"

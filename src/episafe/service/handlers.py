@@ -99,7 +99,8 @@ class Handlers:
         try:
             self.session.learn(*report, deployment=deployment, episode_id=name)
         except InvalidEpisode:
-            if name is None or not self.session.was_reported(name):
+            waits = deployment in self.session.book.waiting  # a name that another episode had before
+            if name is None or waits or not self.session.was_reported(name):
                 raise
             return {"learned": True, "again": True}
         return {"learned": True, "again": False}
@@ -135,6 +136,11 @@ class Handlers:
         """What `plan` answers where nothing may be deployed but the incumbent; nothing is written down."""
         return {"deployment": None, "plan": HELD, "acting": "incumbent", "component": 0, "source": "safe",
                 "level": self.session.agent.level, "reason": reason, "utility_bound": None}  # fmt: skip
+
+    def give_up_named(self, asked: Values) -> None:
+        """Abandon the deployment that was made by this `episode_id`, if it is still under way."""
+        name = asked.get("episode_id")
+        self.give_up(None if name is None else self.session.book.called.get(str(name)))
 
     def give_up(self, deployment: int | None) -> None:
         """Abandon a deployment that was answered otherwise; one that is gone already is left."""
