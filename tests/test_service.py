@@ -213,6 +213,33 @@ def cmdp_episode(session, made, rng):
     return es.Episode([0] * (task.horizon + 1), [made.policy.act(h, 0, rng) for h in range(task.horizon)])
 
 
+def test_a_report_by_name_counts_for_nobody_where_the_incumbent_was_the_answer():
+    """A plan that came too late leaves a deployment by that name for a moment, in which somebody else was drawn."""
+    session, slow = es.open(None, rollout()), threading.Event()
+    deploy, abandon = session.deploy, session.abandon
+    session.deploy = lambda *asked: (slow.wait(5), deploy(*asked))[1]
+    session.abandon = lambda deployment: (time.sleep(0.3), abandon(deployment))  # the moment
+    report = b'{"episode_id": "late", "episode": {"total_utility": 1, "total_reward": 1}}'
+    with answering(session, limits=Limits(seconds=0.05)) as address:
+        assert fetch(f"{address}/plan", b'{"episode_id": "late"}')[1]["deployment"] is None
+        slow.set()
+        while not session.status().started:
+            time.sleep(0.001)
+        status, answer = fetch(f"{address}/learn", report)
+        assert status == 409 and "report nothing" in answer["error"] and session.status().reported == 0
+        deadline = time.monotonic() + 5
+        while session.status().abandoned == 0 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    handlers = Handlers(es.open(None, rollout()))
+    handlers.note_answer({"episode_id": "late"}, handlers.refuse("overloaded"))
+    asked = {"episode_id": "late"}
+    handlers.note_answer(asked, handlers.plan(asked))  # asked again, it is an episode like any other
+    assert handlers.learn(json.loads(report)) == {"learned": True, "again": False}
+    for number in range(10_001):
+        handlers.note_answer({"episode_id": number}, {"deployment": None})
+    assert len(handlers._unanswered) == 10_000
+
+
 def test_what_fails_after_its_answer_was_given_is_no_noise(caplog):
     session, failed = es.open(None, rollout()), threading.Event()
 

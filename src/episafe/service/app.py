@@ -69,8 +69,12 @@ class Service:
                 if self._under_way >= self.limits.at_once or not self._bucket.take():
                     if fallback is None:
                         raise Refused(503, "too many requests at once: ask again in a second")
-                    return JSONResponse(await fallback(asked, "the service is overloaded"))
-                return JSONResponse(await self._ask(ask, asked, fallback))
+                    said = await fallback(asked, "the service is overloaded")
+                else:
+                    said = await self._ask(ask, asked, fallback)
+                if name == "plan":
+                    self.handlers.note_answer(asked, said)
+                return JSONResponse(said)
             except Refused as error:
                 headers = {"retry-after": "1"} if error.status == 503 else {}
                 return JSONResponse({"error": str(error)}, error.status, headers)

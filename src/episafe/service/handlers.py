@@ -17,6 +17,7 @@ from episafe.deployment.session import Session
 from episafe.errors import InvalidEpisode, NotKept
 from episafe.types import HELD, Episode
 
+UNANSWERED = 10_000  # names that are remembered, the last ones
 PARTS = tuple(part.name for part in fields(Episode))  # what a report may say
 Values = Mapping[str, Any]
 Answer = dict[str, Any]
@@ -34,6 +35,7 @@ class Handlers:
         coins, actions = np.random.SeedSequence().spawn(2)
         self._coins, self._actions = np.random.default_rng(coins), np.random.default_rng(actions)
         self._acting = threading.Lock()
+        self._unanswered: dict[str, None] = {}  # names of episodes in which the incumbent acts, for nobody's account
 
     def plan(self, asked: Values) -> Answer:
         """One more deployment; the same again for the same `episode_id`.
@@ -92,6 +94,8 @@ class Handlers:
         only(asked, "deployment", "episode_id", *(("action", "reward", "utility") if is_bandit else ("episode",)))
         name, report = name_in(asked), (_observation(asked) if is_bandit else (_episode(asked),))
         deployment = None if asked.get("deployment") is None else whole(asked, "deployment")
+        if name in self._unanswered:
+            raise InvalidEpisode(f"the incumbent acts in episode {name!r}, and nothing of it is kept: report nothing")
         if deployment is None and name is None:
             raise Malformed(
                 "learn needs a deployment or an episode_id: without one a repeated report would count twice"
@@ -131,6 +135,20 @@ class Handlers:
         """That it answers, and whether the agent decides or only the incumbent acts."""
         only(asked)
         return {"alive": True, "stopped": self.session.stopped}
+
+    def note_answer(self, asked: Values, answer: Answer) -> None:
+        """Before it leaves: an episode is reported by its name only if the last answer to `plan` named a deployment.
+
+        Of a plan that came too late there is a deployment by that name for a moment, and the incumbent acts in it.
+        """
+        name = name_in(asked)
+        if name is None:
+            return
+        self._unanswered.pop(name, None)
+        if answer["deployment"] is None:
+            self._unanswered[name] = None
+            if len(self._unanswered) > UNANSWERED:
+                del self._unanswered[next(iter(self._unanswered))]
 
     def refuse(self, reason: str) -> Answer:
         """What `plan` answers where nothing may be deployed but the incumbent; nothing is written down."""
