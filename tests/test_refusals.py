@@ -88,6 +88,8 @@ def test_an_estimate_of_a_function_is_told_how_to_make_a_policy():
         TypeError, match=r"got function: make one of a function .* problem\.task\.as_policy\(function\)"
     ):
         es.estimate(problem, lambda h, s: [1.0, 0.0], 10)
+    with pytest.raises(TypeError, match=r"plays a live environment.*LinearCMDP.*problem.evaluate"):
+        es.estimate(es.make("streaming"), es.make("streaming").task.safe_policy, 10)
     assert es.estimate(problem, problem.task.as_policy(lambda h, s: [1.0, 0.0]), 10).reward == 0
 
 

@@ -34,6 +34,12 @@ def estimate(problem: GymCMDP, policy: Policy, num_episodes: int = 1_000, seed: 
         num_episodes: how many episodes, at least 2.
         seed: of these episodes; take one that no run has used.
     """
+    if not hasattr(problem, "seed"):
+        raise TypeError(
+            f"es.estimate plays a live environment, as es.from_gymnasium makes it, got {type(problem).__name__}: where "
+            "states are listed ask problem.evaluate(policy); else es.run(problem, es.Fixed(problem.task, policy)) has "
+            "the totals of its episodes"
+        )
     if num_episodes < 2:
         raise ValueError(f"num_episodes must be at least 2 for an interval, got {num_episodes}")
     if not hasattr(policy, "draw") and not hasattr(policy, "probabilities"):
