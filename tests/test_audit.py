@@ -36,6 +36,13 @@ def test_a_trail_written_anew_with_its_journal_is_caught_by_a_head_kept_elsewher
     assert "kept elsewhere" in es.audit(tmp_path / "b", head=head).damage[0]
 
 
+def test_it_says_how_much_of_the_journal_is_done(tmp_path):
+    make(tmp_path, 0)
+    shares = []
+    assert es.audit(tmp_path, on_progress=shares.append).is_whole
+    assert shares == sorted(shares) and 0 <= shares[0] < shares[-1] == 1.0
+
+
 def test_a_changed_episode_or_setting_is_found(tmp_path):
     """The certificates no longer come out, or the files no longer belong together."""
     make(tmp_path, 0)
