@@ -21,7 +21,7 @@ from episafe.problems.cmdp import require_equal_steps
 from episafe.problems.policy import TablePolicy
 from episafe.problems.sampled_problem import key
 from episafe.runs.assumptions import require_same_problem, require_true_of_bandit, require_true_of_kernel
-from episafe.types import HELD, Amount, Array, Episode, IntArray, amount, amounts
+from episafe.types import HELD, Amount, Array, Episode, IntArray, amount
 
 KEPT = 8  # running sums of so many policies: a mixture has few
 Drawn = tuple[int | None, Any]  # which component of a mixture acts, None if the plan is none, and what acts
@@ -170,9 +170,10 @@ class ListedWorld(World):
         """What the incumbent earns and keeps, to compare with."""
         task = self.problem.task
         reward, utility = self.problem.evaluate(task.safe_policy)
-        numbers = range(1, task.num_constraints + 1)
-        names = [f"incumbent_utility_{c}" for c in numbers] if len(numbers) > 1 else ["incumbent_utility"]
-        return {"incumbent_reward": float(reward), **dict(zip(names, amounts(utility).tolist(), strict=True))}
+        if task.num_constraints == 1:
+            return {"incumbent_reward": reward, "incumbent_utility": utility}
+        numbered = enumerate(utility.tolist(), 1)
+        return {"incumbent_reward": reward, **{f"incumbent_utility_{c}": one for c, one in numbered}}
 
     def play(self, k: int, drawn: Sequence[Drawn]) -> Iterator[Played]:
         """One episode of each policy; the arrays of the last one are written to again."""
