@@ -89,5 +89,4 @@ def _bets(x: Array, delta: float) -> Array:
     means = (0.5 + np.cumsum(x)) / (counts + 1)
     variances = (0.25 + np.cumsum((x - means) ** 2)) / (counts + 1)
     before = np.concatenate([[0.25], variances[:-1]])
-    bets: Array = np.sqrt(2 * np.log(1 / delta) / (n * before))
-    return bets
+    return np.sqrt(2 * np.log(1 / delta) / (n * before))

@@ -163,13 +163,11 @@ class Agent(ABC):
 
     def _ledger(self) -> Ledger | None:
         """What holds the policies on trial, where there are some."""
-        found: Ledger | None = getattr(self.certificate, "ledger", None)
-        return found
+        return getattr(self.certificate, "ledger", None)
 
     def bounds(self) -> dict[str, Any]:
         """What is proved of each policy on trial, by its name; nothing where only whole plans are proved."""
-        found: dict[str, Any] = self.certificate.bounds() if hasattr(self.certificate, "bounds") else {}
-        return found
+        return self.certificate.bounds() if hasattr(self.certificate, "bounds") else {}
 
     def require_promotable(self, name: str) -> None:
         """Refuse what cannot act when nothing else may: only the incumbent, and what is proved, can."""
@@ -467,8 +465,7 @@ class Agent(ABC):
             policy = MixturePolicy([self.policy_named(self.promoted)], [1.0], [self.promoted])
             return Plan(policy, "search", np.nan, proved, self.level_ahead, reason, number, failed)
         facts = ("safe", np.nan, self._of_each(utility_bound), self.level_ahead, reason, number, failed)
-        made: Plan = self.task.incumbent_plan(round, *facts)
-        return made
+        return self.task.incumbent_plan(round, *facts)
 
     def _of_each(self, bound: Amount) -> Amount:
         """A bound as plans have it: one for each constraint, where there are several."""
@@ -489,8 +486,7 @@ class Agent(ABC):
 
     def _information(self) -> Array:
         """How much is known, for the replanning rule."""
-        found: Array = self._own_learner().information
-        return found
+        return self._own_learner().information
 
     def _weigh(
         self, report: tuple[Any, ...], observed: tuple[Any, ...] | None, plan_id: int | None
@@ -582,8 +578,7 @@ class Agent(ABC):
 
     def _learner_state(self, policies: PolicyArrays) -> State:
         """That of the learner: `_learned_state` of agents that have learned nothing beside it."""
-        found: State = self._own_learner().state()
-        return found
+        return self._own_learner().state()
 
     def _restore_learner(self, saved: Saved) -> AnyRegression | None:
         """`_restore_learned` of the same agents."""

@@ -56,8 +56,7 @@ class OptPessPrimalDual(Agent):
         lam = known.lam / (self._slack * H * math.sqrt(k))
 
         def greedy(h: int, Q: Array) -> Array:
-            rows: Array = np.eye(A)[np.argmax(Q[0] + lam * Q[1], axis=1)]
-            return rows
+            return np.eye(A)[np.argmax(Q[0] + lam * Q[1], axis=1)]
 
         signals, limits = np.stack([task.reward, task.utility]) + bonus, np.full(H, float(H))
         _, policy, V = clipped_pass(known.kernel(), signals, limits, greedy)

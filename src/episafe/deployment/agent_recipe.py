@@ -81,8 +81,7 @@ def rebuilt(text: str, arrays: Mapping[str, NDArray[Any]], own: Any) -> Agent:
             task = _task(arrays, own)
             told = {} if task is own else task.as_arrays()
             policies = {name: TablePolicy(table) for name, table in arrays.items() if name not in told}
-            made: Agent = kind(task, **policies, **{name: _read(value) for name, value in said.items()})
-            return made
+            return kind(task, **policies, **{name: _read(value) for name, value in said.items()})
     except UNREADABLE as error:
         raise DamagedFile(f"the journal does not say how to build its agent ({error}): hand it over") from error
 

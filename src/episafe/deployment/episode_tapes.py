@@ -42,8 +42,7 @@ class ListedTape:
 
     def known(self, k: int, count: int) -> Array:
         """What was known in episode k; agents may have fewer than one number a step."""
-        found: Array = self.trace.log_dets[k % ROOM, :count]
-        return found
+        return self.trace.log_dets[k % ROOM, :count]
 
     @staticmethod
     def read(arrays: Arrays, task: Any) -> Iterator[ReportOf]:
@@ -112,8 +111,7 @@ class RoundTape:
 
     def known(self, k: int, count: int) -> Array:
         """What was known in round k."""
-        found: Array = self.trace.known[k % ROOM]
-        return found
+        return self.trace.known[k % ROOM]
 
     @staticmethod
     def read(arrays: Arrays, task: Any) -> Iterator[ReportOf]:
@@ -147,15 +145,13 @@ def episode_bytes(arrays: Arrays) -> list[bytes] | NDArray[np.uint8]:
     columns = [arrays[name] for name in ("rows", "components", "atoms", "signals") if name in arrays]
     m = num_episodes(arrays)
     parts = [np.ascontiguousarray(column).view(np.uint8).reshape(m, -1) for column in columns]
-    joined: NDArray[np.uint8] = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
-    return joined
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
 def _whole_numbers(rows: NDArray[np.uint8], first: int, count: int, size: int) -> IntArray:
     """`count` whole numbers of `size` bytes from each row, from its byte `first` on: (m, count)."""
     parts = rows[:, first : first + count * size].reshape(len(rows), count, size).astype(np.int64)
-    found: IntArray = (parts << (8 * np.arange(size))).sum(axis=2)
-    return found
+    return (parts << (8 * np.arange(size))).sum(axis=2)
 
 
 def _texts(arrays: Arrays) -> list[bytes]:

@@ -82,8 +82,7 @@ def read_head(folder: Path, formats: tuple[int, ...] = (FORMAT,)) -> dict[str, A
 
 def agent_settings(head: Mapping[str, Any]) -> dict[str, Any]:
     """What the agent said of itself when the journal was begun."""
-    said: dict[str, Any] = json.loads(head.get("agent_settings", "{}"))
-    return said
+    return json.loads(head.get("agent_settings", "{}"))
 
 
 def check_file(folder: Path, name: str, head: Mapping[str, Any]) -> Path:

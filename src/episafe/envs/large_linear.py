@@ -32,15 +32,13 @@ def _features(num_actions: int, dim: int, state: int) -> Array:
 
 
 def _means(features: Callable[[int], Array], theta: Array, h: int, state: int) -> Array:
-    means: Array = features(state) @ theta[h]
-    return means
+    return features(state) @ theta[h]
 
 
 def _largest(means: Callable[[int, int], Array], h: int, state: int) -> Array:
     """The policy that takes the action of largest mean, (A,)."""
     found = means(h, state)
-    row: Array = np.eye(len(found))[np.argmax(found)]
-    return row
+    return np.eye(len(found))[np.argmax(found)]
 
 
 def _sample(

@@ -46,8 +46,7 @@ def build_agent(
     if constants is None and AGENTS[name].reads_constants:
         constants = default_constants(cmdp, name)
     replan = replan or (Every() if constants is None else constants.replan)
-    made: Agent = build.make(cmdp, options, constants=constants, replan=replan, num_episodes=num_episodes)
-    return made
+    return build.make(cmdp, options, constants=constants, replan=replan, num_episodes=num_episodes)
 
 
 def chosen_agent(
@@ -85,8 +84,7 @@ def build_bandit_agent(name: str, bandit: LinearBandit, num_rounds: int, delta: 
         raise ValueError(f"no agent of bandits {name!r}; there are {', '.join(BANDIT_AGENTS)}")
     build = BANDIT_AGENTS[name].bandit
     assert build is not None
-    made: Agent = build.make(bandit, num_rounds=num_rounds, delta=delta, replan=replan)
-    return made
+    return build.make(bandit, num_rounds=num_rounds, delta=delta, replan=replan)
 
 
 def certified(agent: str, certifier: str) -> str:

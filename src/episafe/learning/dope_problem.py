@@ -49,8 +49,7 @@ def optimistic_pessimistic_of_several(
 
     def utilities_of(parts: Pairs) -> Array:
         each = [share * signal_values(signals[1:], box, pair, initial_state) for share, pair in parts]
-        mixed: Array = np.add.reduce(each)
-        return mixed
+        return np.add.reduce(each)
 
     names = [f"constraint {c}" for c in range(len(thresholds))]
     found = best_mixture_of_several(best, thresholds, names)
@@ -68,8 +67,7 @@ def signal_values(signals: Array, box: Box, pair: Greedy, initial_state: int) ->
     """V of each signal (n, H, S, A) under a pair (π, P')."""
     steps, states = np.indices(signals.shape[1:3])
     reached = extended_occupancy(box.lower, box.upper, *pair, initial_state)
-    values: Array = (signals[:, steps, states, pair[0]] * reached).sum(axis=(1, 2))
-    return values
+    return (signals[:, steps, states, pair[0]] * reached).sum(axis=(1, 2))
 
 
 def markov_table(box: Box, parts: Pairs, initial_state: int) -> Array:

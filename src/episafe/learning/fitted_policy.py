@@ -42,8 +42,7 @@ class FittedFeatures:
         told = task.reward_at(h, state), task.utility_at(h, state)
         if self._signals is not None and self._signals.estimates(state):
             told = self._signals.estimate(self.kept["theta"][h], self.kept["gram_inv"][h], phi, told)
-        pi: Array = softmax_actions.act(h, phi, *told, self._gram_inv, self._weights, self.scales, self._lam)
-        return pi
+        return softmax_actions.act(h, phi, *told, self._gram_inv, self._weights, self.scales, self._lam)
 
     def table(self) -> Array:
         """π^λ (H, S, A) at every state of a finite task."""
@@ -104,8 +103,7 @@ class FittedSlots:
 
     def _act(self, h: int, *values: Array) -> Array:
         rows, steps_left = map(np.ascontiguousarray, values), len(self._sizes) - 1 - h
-        pi: Array = softmax_actions.act_on(*rows, self.scales, self._lam, steps_left)
-        return pi
+        return softmax_actions.act_on(*rows, self.scales, self._lam, steps_left)
 
     def table(self) -> Array:
         """π^λ (H, S, A) at every state of a finite task."""

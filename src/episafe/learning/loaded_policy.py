@@ -152,8 +152,7 @@ class RowsPolicy(Policy):
         if self._signals is not None and self._signals.estimates(state):
             told = self._signals.clipped(np.zeros((2, A)), np.full(A, beta), told)
         values = (*map(np.ascontiguousarray, told), np.full(A, bonus), np.zeros((3, A)))
-        pi: Array = softmax_actions.act_on(*values, self._scales, self._lam, len(self._rows) - 1 - h)
-        return pi
+        return softmax_actions.act_on(*values, self._scales, self._lam, len(self._rows) - 1 - h)
 
     def table(self) -> Array:
         """Not to be had: the states are not listed."""

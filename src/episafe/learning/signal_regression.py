@@ -79,8 +79,7 @@ class Signals:
 
     def theta(self, gram_inv: Array) -> Array:
         """θ̂ (H, 2, d) as of now; gram_inv (H, d, d)."""
-        found: Array = np.einsum("hkm,hgm->hgk", gram_inv, self.sums)
-        return found
+        return np.einsum("hkm,hgm->hgk", gram_inv, self.sums)
 
     def estimate(self, theta: Array, gram_inv: Array, phi: Array, known: Pair) -> Pair:
         """r̄_h and u̲_h at one state with features φ (A, d): theta (2, d), gram_inv (d, d)."""

@@ -94,20 +94,17 @@ class TransitionCounts:
     @property
     def visits(self) -> Array:
         """n_h(s, a), shape (H, S, A)."""
-        found: Array = self.times.sum(axis=-1)
-        return found
+        return self.times.sum(axis=-1)
 
     @property
     def information(self) -> Array:
         """ln(n_h(s, a) ∨ 1), shape (H, S, A)."""
-        log_counts: Array = np.log(np.maximum(self.visits, 1))
-        return log_counts
+        return np.log(np.maximum(self.visits, 1))
 
     def kernel(self) -> Array:
         """P̂_h(s'|s,a) = n_h(s,a,s')/n_h(s,a), shape (H, S, A, S); uniform where nothing was seen."""
         visits = self.visits[..., None]
-        P_hat: Array = np.where(visits > 0, self.times / np.maximum(visits, 1), 1 / self._task.num_states)
-        return P_hat
+        return np.where(visits > 0, self.times / np.maximum(visits, 1), 1 / self._task.num_states)
 
     def box(self, radius: Radius) -> Box:
         """P̂ ± γ, and Σ_{s'} γ."""

@@ -114,8 +114,7 @@ class Monitors(Watch):
     def _lacks(self, utilities: Array) -> Array:
         """What episodes lack to the threshold, as `_lack` says of one."""
         b, H = self._promise.threshold, self._promise.ceiling
-        lacks: Array = (b - utilities) / max(H - b, LEAST_ROOM * H)
-        return lacks
+        return (b - utilities) / max(H - b, LEAST_ROOM * H)
 
     def refused(self, *report: Any) -> list[Alarm]:
         """The alarm of an episode that would fit, if its rewards and utilities were in their range."""

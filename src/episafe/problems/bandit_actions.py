@@ -121,7 +121,7 @@ def as_actions(value: Any, dim: int) -> Actions:
         made: ConvexSet = value.of_dim(dim)
         return made
     if callable(value):
-        return value  # type: ignore[no-any-return]  # what it returns is checked round by round
+        return value  # what it returns is checked round by round
     return as_arms("actions", value, dim)
 
 

@@ -268,7 +268,7 @@ class BanditTask(ConstrainedTask):
         if callable(given):
             for name in ("actions", "safe_policy"):
                 require_takes(name, getattr(self, name), f"{name}(round)", 0)
-            return given  # type: ignore[no-any-return]
+            return given
         if isinstance(self.actions, np.ndarray):
             return without_negatives(as_distributions("safe_policy", given, (len(self.actions),)))
         point = as_finite("safe_policy", given, (self.dim,))

@@ -41,20 +41,17 @@ class ConstrainedTask:
     @cached_property
     def threshold(self) -> float:
         """b; a policy is safe if its expected total utility is at least b. An error where there are several."""
-        b: float = self.only("threshold")
-        return b
+        return self.only("threshold")
 
     @cached_property
     def slack(self) -> float | None:
         """ξ; None where it is not known. An error where there are several constraints."""
-        xi: float | None = self.only("slack")
-        return xi
+        return self.only("slack")
 
     @cached_property
     def least_total(self) -> float:
         """What the total utility of every episode is at least. An error where there are several constraints."""
-        least: float = self.only("least_total")
-        return least
+        return self.only("least_total")
 
     @cached_property
     def limits(self) -> Amount:

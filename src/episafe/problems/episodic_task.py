@@ -156,8 +156,7 @@ class EpisodicTask(ConstrainedTask):
 
     def draw(self, plan: Plan, rng: np.random.Generator) -> tuple[int, Any]:
         """Toss the coin of a plan: which component acts, and what it is."""
-        drawn: tuple[int, Any] = plan.policy.draw(rng)
-        return drawn
+        return plan.policy.draw(rng)
 
     def component(self, plan: Plan, index: int) -> Any:
         """What acts where the coin of a plan fell so."""
@@ -364,8 +363,7 @@ class EpisodicTask(ConstrainedTask):
 def move_of_constraint(move: Move, c: int) -> Move:
     """A move of several constraints as if constraint c were the only one."""
     if hasattr(move, "of_constraint"):
-        found: Move = move.of_constraint(c)
-        return found
+        return move.of_constraint(c)
 
     def cut(h: int, state: Any, action: int, w: Any) -> tuple[Any, float, float]:
         following, reward, utility = move(h, state, action, w)

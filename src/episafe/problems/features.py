@@ -72,8 +72,7 @@ class Box:
     def unit(self, observation: Any) -> Array:
         """The observation in [0, 1]^n, the nearest edge where it lies beyond."""
         x = as_finite("observation", np.ravel(observation), (self.num_axes,))
-        unit: Array = np.clip((x - self.low) / (self.high - self.low), 0.0, 1.0)
-        return unit
+        return np.clip((x - self.low) / (self.high - self.low), 0.0, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,8 +155,7 @@ class Fourier(Box):
 
     def __call__(self, observation: Any) -> Array:
         """ψ (dim,)."""
-        psi: Array = np.cos(np.pi * _exponents(self.order, self.num_axes) @ self.unit(observation)) / self.norm
-        return psi
+        return np.cos(np.pi * _exponents(self.order, self.num_axes) @ self.unit(observation)) / self.norm
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,8 +172,7 @@ class Polynomial(Box):
     def __call__(self, observation: Any) -> Array:
         """ψ (dim,)."""
         powers = self.unit(observation) ** _exponents(self.degree, self.num_axes)
-        psi: Array = powers.prod(axis=1) / self.norm
-        return psi
+        return powers.prod(axis=1) / self.norm
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,8 +198,7 @@ class RBF(Box):
         centres = _exponents(self.centres - 1, self.num_axes) / max(self.centres - 1, 1)
         exponent = -((self.unit(observation) - centres) ** 2).sum(axis=1) / (2 * self.width**2)
         weight = np.exp(exponent - exponent.max())
-        psi: Array = weight / weight.sum()
-        return psi
+        return weight / weight.sum()
 
 
 def describe_states(features: Any, first: Any, num_actions: int, space: Any, outside: Sequence[Hashable]) -> Described:

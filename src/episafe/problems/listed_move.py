@@ -169,4 +169,4 @@ def chance_key(w: Any) -> Hashable:
         hash(w)
     except TypeError:
         return as_text(w)
-    return w  # type: ignore[no-any-return]
+    return w

@@ -93,8 +93,7 @@ class Component(Policy):
     @property
     def policy(self) -> Policy:
         """The policy itself."""
-        found: Policy = self._policy
-        return found
+        return self._policy
 
     def probabilities(self, h: int, state: Any) -> Array:
         """π_h(·|state), shape (A,)."""
@@ -128,8 +127,7 @@ class TablePolicy(Policy):
         H, S, _ = self._table.shape
         in_range("step", h, H)
         in_range("state", state, S)
-        row: Array = self._table[h, state]
-        return row
+        return self._table[h, state]
 
     def table(self) -> Array:
         """The table itself (H, S, A), read-only."""
@@ -175,8 +173,7 @@ class MixturePolicy(Policy):
 
     def toss(self, rng: np.random.Generator, number: int) -> IntArray:
         """Which component acts in each of so many episodes, as `draw` would say one after another."""
-        fallen: IntArray = self._fallen(rng.random(number))
-        return fallen
+        return self._fallen(rng.random(number))
 
     def _fallen(self, coins: Any) -> Any:
         """The first component whose running sum of weights is above the coin."""
@@ -210,8 +207,7 @@ def table_as_json(table: Array) -> dict[str, Any]:
 
 def as_policy(policy: Any) -> Policy:
     """The policy itself or, where it is somebody else's that has probabilities alone, what makes it one of ours."""
-    found: Policy = policy if hasattr(policy, "draw") else Component(policy)
-    return found
+    return policy if hasattr(policy, "draw") else Component(policy)
 
 
 def draw_index(probabilities: Any, rng: np.random.Generator) -> int:

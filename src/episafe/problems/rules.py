@@ -156,8 +156,7 @@ def _features(rules: Rules, index: dict[State, int]) -> Array | None:
     )
     if len(names) == pairs.size:
         return None
-    phi: Array = np.eye(len(names))[pairs]
-    return phi
+    return np.eye(len(names))[pairs]
 
 
 def mostly(usual: int, other: int, num_actions: int, variation: float) -> Array:

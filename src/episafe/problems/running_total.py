@@ -53,8 +53,7 @@ class CostUnits:
     def following(self) -> IntArray:
         """The level after a step, (H, S, L, A, W)."""
         here = np.arange(self.levels)[:, None, None]
-        after: IntArray = np.minimum(here + self.costs[:, :, None], self.most + 1)
-        return after
+        return np.minimum(here + self.costs[:, :, None], self.most + 1)
 
 
 def in_units(costs: Array, at_most: float) -> CostUnits:

@@ -202,8 +202,7 @@ class SampledTask(EpisodicTask):
 
     def as_policy(self, given: Any) -> Policy:
         """A policy, or a function (h, state) ↦ π (A,) as one."""
-        found: Policy = given if hasattr(given, "probabilities") else FunctionPolicy(given, self.num_actions)
-        return found
+        return given if hasattr(given, "probabilities") else FunctionPolicy(given, self.num_actions)
 
     def weighted(self, weights: Array) -> "SampledTask":
         """The same task with one constraint, on the weighted sum of all utilities; `weights` (m,) sum to 1."""
@@ -266,8 +265,7 @@ def require_task(user: str, task: Any) -> None:
 
 def known_slack(task: AnyTask) -> float:
     """ξ, or an error for what cannot do without it."""
-    slack: float = amount(known_slacks(task)) if task.num_constraints == 1 else task.only("slack")
-    return slack
+    return amount(known_slacks(task)) if task.num_constraints == 1 else task.only("slack")
 
 
 def known_slacks(task: AnyTask) -> Array:
@@ -407,4 +405,4 @@ def key(state: Any) -> Hashable:
         raise InvalidProblem(
             f"state {state!r} is neither hashable nor a numpy array: use a tuple or an array"
         ) from None
-    return state  # type: ignore[no-any-return]
+    return state

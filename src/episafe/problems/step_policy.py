@@ -19,8 +19,7 @@ class StepPolicy(Policy):
     def probabilities(self, h: int, state: Any) -> Array:
         """π_h, shape (A,)."""
         in_range("step", h, len(self.rows))
-        row: Array = self.rows[h]
-        return row
+        return self.rows[h]
 
     def act(self, h: int, state: Any, rng: np.random.Generator) -> int:
         """An action drawn from π_h; without a draw where only one is possible."""

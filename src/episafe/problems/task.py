@@ -167,8 +167,7 @@ class Task(EpisodicTask):
     @property
     def utility(self) -> Array:
         """u (H, S, A)."""
-        u: Array = self.only("utility")
-        return u
+        return self.only("utility")
 
     @property
     def utilities(self) -> Array:
@@ -191,21 +190,17 @@ class Task(EpisodicTask):
 
     def features(self, state: int) -> Array:
         """φ(state, ·), shape (A, d)."""
-        block: Array
-        block = np.eye(self.num_actions, self.dim, state * self.num_actions) if self.phi is None else self.phi[state]
-        return block
+        return np.eye(self.num_actions, self.dim, state * self.num_actions) if self.phi is None else self.phi[state]
 
     def reward_at(self, h: int, state: int) -> Array:
         """r_h(state, ·), shape (A,)."""
-        row: Array = self.reward[h, state]
-        return row
+        return self.reward[h, state]
 
     def utility_at(self, h: int, state: int) -> Array:
         """u_h(state, ·), shape (A,), or (A, m) where there are several constraints."""
         if len(self.constraints) > 1:
             return np.stack([one.utility[h, state] for one in self.constraints], axis=-1)
-        row: Array = self.constraints[0].utility[h, state]
-        return row
+        return self.constraints[0].utility[h, state]
 
     def as_policy(self, given: Any) -> Policy:
         """A policy or a table (H, S, A), checked, as a table."""

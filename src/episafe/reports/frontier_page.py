@@ -73,8 +73,7 @@ def _picture(points: Sequence[Point], env: str, quantity: str) -> Picture:
 def _warp(y: Array, unit: float) -> Array:
     """sign(y) log₁₀(1 + |y|/unit)."""
     values = np.asarray(y, dtype=np.float64)
-    found: Array = np.sign(values) * np.log10(1 + np.abs(values) / unit)
-    return found
+    return np.sign(values) * np.log10(1 + np.abs(values) / unit)
 
 
 def to_html(points: Sequence[Point], winners: Sequence[Point]) -> str:

@@ -189,8 +189,7 @@ def _incumbent_episodes(run: Record) -> IntArray:
 
 def _violation(run: Record) -> Array:
     """The hard violation so far; with several constraints their sum."""
-    found: Array = run.violation().reshape(len(run.sources), -1).sum(axis=1)
-    return found
+    return run.violation().reshape(len(run.sources), -1).sum(axis=1)
 
 
 def _violates(runs: Sequence[Record]) -> bool:

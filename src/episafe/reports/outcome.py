@@ -40,8 +40,7 @@ class Outcome:
 
     def shares(self, rewards: Array, run: int) -> Array:
         """Rewards as a share of the way from incumbent (0) to optimum (1); over the incumbent's where none is known."""
-        found: Array = (rewards - self.incumbents[run][0]) / self.span(run)
-        return found
+        return (rewards - self.incumbents[run][0]) / self.span(run)
 
     def by_constraint(self) -> list["Outcome"]:
         """The same as if each constraint were the only one."""

@@ -114,8 +114,7 @@ class Record:
 
     def violations(self) -> Array:
         """max{b − V^u(π⁽ᵏ⁾), 0} of each episode, (K,); (K, m) of several constraints."""
-        short: Array = np.maximum(self.threshold - self.utility_values, 0.0)
-        return short
+        return np.maximum(self.threshold - self.utility_values, 0.0)
 
     def violating(self) -> NDArray[np.bool_]:
         """Which episodes violate a constraint beyond rounding, (K,); an error where exact values are not known."""
@@ -131,8 +130,7 @@ class Record:
 
     def cancelling_violation(self) -> Array:
         """max{Σ_{i≤k} (b − V^u(π⁽ⁱ⁾)), 0}: safe episodes pay for unsafe ones, (K,); (K, m) of several constraints."""
-        short: Array = np.maximum(np.cumsum(self.threshold - self.utility_values, axis=0), 0.0)
-        return short
+        return np.maximum(np.cumsum(self.threshold - self.utility_values, axis=0), 0.0)
 
     def safe_deployments(self) -> IntArray:
         """How often the incumbent was deployed up to each episode, (K,)."""
@@ -149,8 +147,7 @@ class Record:
 
     def mixed(self) -> NDArray[np.bool_]:
         """Whether a mixture was deployed, of which a coin drew who acted, in each episode, (K,)."""
-        found: NDArray[np.bool_] = self.weights.max(axis=1) < 1.0
-        return found
+        return self.weights.max(axis=1) < 1.0
 
     def plot(self, learned: Any = None, incumbent: Any = None) -> Any:
         """What came of it, why it was allowed, who acted: a matplotlib figure, which a notebook shows.

@@ -104,7 +104,7 @@ class World:
 
     def draw(self, plan: Any) -> Drawn:
         """Toss the coin of a plan."""
-        return self.luck.toss(plan.policy)  # type: ignore[no-any-return]
+        return self.luck.toss(plan.policy)
 
     def values(self, plan: Any) -> tuple[float, Any]:
         """Exact V^r and V^u of a plan, (m,) of several constraints; NaN where they are not known."""
@@ -120,8 +120,7 @@ class World:
 
     def streams(self) -> dict[str, Any]:
         """Where the luck is."""
-        states: dict[str, Any] = self.luck.states()
-        return states
+        return self.luck.states()
 
     def set_streams(self, states: dict[str, Any]) -> None:
         """Put it back."""
@@ -159,8 +158,7 @@ class ListedWorld(World):
 
     def values(self, plan: Any) -> tuple[float, Any]:
         """Exact V^r and V^u of a plan."""
-        exact: tuple[float, Any] = self.problem.evaluate(plan.policy)
-        return exact
+        return self.problem.evaluate(plan.policy)
 
     def optimum(self, k: int = 0) -> float:
         """The exact constrained optimum."""

@@ -80,8 +80,7 @@ class EpisodeGround:
             return es.play(self.problem, policy, rng)
         task, problem = self.task, self.problem
         if getattr(problem, "chance", None) is not None or getattr(problem, "law", None) is not None:
-            episode: es.Episode = task.replay(policy, problem.draw_trace(rng), rng)
-            return episode
+            return task.replay(policy, problem.draw_trace(rng), rng)
         states, actions = [task.initial_state], []
         for h in range(task.horizon):
             row = policy.probabilities(h, states[-1])

@@ -97,8 +97,7 @@ class HindsightLoop:
         for h in range(made.actions.shape[1]):
             chances *= tables[:, h, made.states[:, h], made.actions[:, h]]
             chances /= chances.max(axis=0)
-        shares: Array = chances / np.cumsum(chances, axis=0)[-1]
-        return shares
+        return chances / np.cumsum(chances, axis=0)[-1]
 
 
 def _credit(ledger: Any, rows: IntArray, shares: Array, totals: Array) -> None:
