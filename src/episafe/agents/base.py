@@ -148,7 +148,7 @@ class Agent(ABC):
 
     def begin_candidate(self, name: str) -> None:
         """Put a candidate on trial that the agent was given; the next plan knows of it, also where it is replayed."""
-        self._begin_trial(self.candidates[name])
+        self.certificate.add(self.candidates[name])
         self._plan_anew()
 
     def policy_named(self, name: str) -> Policy:
@@ -211,7 +211,7 @@ class Agent(ABC):
         self.require_withdrawable(name)
         if self.promoted == name:
             self._promote(INCUMBENT)
-        self._withdraw(name)
+        self.certificate.withdraw(name)
         self._plan_anew()
 
     def as_change(self, threshold: Any = None, slack: Any = None, constants: Any = None) -> Change:
@@ -525,10 +525,6 @@ class Agent(ABC):
         """Begin as if no candidate had been put on trial."""
         return
 
-    def _withdraw(self, name: str) -> None:
-        """End the trial of a policy, which is on trial."""
-        self.certificate.withdraw(name)
-
     def _require_changeable(self, constants: Any) -> None:
         """Refuse a change where what was proved would not survive it."""
         raise ValueError(
@@ -543,10 +539,6 @@ class Agent(ABC):
     def _rebuild(self, task: Any, constants: Any) -> None:
         """Go on with this task and these constants; nothing may be changed in place."""
         return
-
-    def _begin_trial(self, candidate: Policy) -> None:
-        """Put a candidate on trial, which was checked."""
-        self.certificate.add(candidate)
 
     def _due(self) -> bool:
         """Whether to plan again, now that something was learned."""
