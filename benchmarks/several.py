@@ -2,6 +2,7 @@
 
     python benchmarks/several.py regret          # Observation and Box, two constraints: 100 problems, 10,000 episodes
     python benchmarks/several.py regret 5000 3   # from this seed on, so many; with a name, that certifier alone
+    python benchmarks/several.py coverage 200    # runs with a wrong bound in any constraint; controls that must fail
     python benchmarks/several.py speed           # seconds of a compiled run by the number of constraints
     python benchmarks/several.py optimum         # the exact optimum against an independent linear program; its time
     python benchmarks/several.py bandits         # OPLB-SP, arms, one to three constraints: 100 problems, 100,000 rounds
@@ -17,9 +18,12 @@ import scipy.optimize
 import scipy.sparse
 
 import episafe as es
+from episafe.certify.observation import ObservationCertificate
+from episafe.stats import rate_interval
 
 EPISODES, DELTA = 10_000, 0.05
 REPEATS = 3  # of a run whose time is taken: the shortest counts, as others may use the processor
+ROUNDING = 1e-9
 CERTIFIERS = {"Observation": es.certify.Observation, "Box": es.certify.Box}
 
 
@@ -79,6 +83,49 @@ def _careless(seed):
     record = es.run(alone, agent, 2_000, seed)
     last = judge.evaluate(agent.plan().policy)[1]
     return [len(record.sources) * (last[1] < judge.task.limits[1])]
+
+
+def coverage(num_runs=200):
+    """Runs of two constraints in which any bound of either was ever above the truth; δ = 0.05 allows one in twenty."""
+    print("| certifier | runs | with a wrong bound | 95 % | control | with a wrong bound |\n|---|---|---|---|---|---|")
+    for name, (certifier, num_episodes, control, spoil) in COVERAGE.items():
+        honest, spoilt = (
+            sum(has_wrong_bound(certifier, num_episodes, 20_000 + seed, how) for seed in range(num_runs))
+            for how in (lambda agent: None, spoil)
+        )
+        low, high = rate_interval(honest, num_runs)
+        print(f"| {name} | {num_runs} | {honest} | {low:.3f} to {high:.3f} | {control} | {spoilt} |", flush=True)
+
+
+def has_wrong_bound(certifier, num_episodes, seed, spoil):
+    """Whether a bound of what was deployed, or is on trial, was above its utility in some constraint."""
+    cmdp = both(seed)
+    agent = es.OPSE(cmdp.task, es.Constants.proposing(), certifier=certifier)
+    spoil(agent)
+    record = es.run(cmdp, agent, num_episodes, seed)
+    wrong = (record.utility_bounds > record.utility_values + ROUNDING).any()
+    agent.plan()  # certified by all that was seen
+    for name, bound in agent.bounds().items():
+        policy = agent.certificate.certified if name == "certified" else agent.policy_named(name)
+        wrong = wrong or np.any(bound > cmdp.evaluate(policy)[1] + ROUNDING)
+    return bool(wrong)
+
+
+def all_of_delta(agent):
+    """Let each of the first candidates have δ_j ≥ 1 in each constraint: δ_j = 20/(j(j+1))."""
+    agent.certificate = ObservationCertificate(agent.task, 20.0 * agent.task.num_constraints)
+
+
+def no_share(agent):
+    """Let each of many bounds have δ' = 1 for itself."""
+    agent.certificate._log_term = lambda: 0.0
+
+
+COVERAGE = {
+    "Observation": (es.certify.Observation(DELTA), 400, "δ_j ≥ 1 for the first four", all_of_delta),
+    "Box": (es.certify.Box(DELTA), 200, "δ' = 1 for each entry of the kernel", no_share),
+    "FreshData": (es.certify.FreshData(DELTA), 1_250, "δ' = 1 for each pair", no_share),
+}
 
 
 def speed(first=5000, count=5):
@@ -204,6 +251,5 @@ def _independent(P, signals, limits):
 
 
 if __name__ == "__main__":
-    {"regret": regret, "speed": speed, "optimum": optimum, "bandits": bandits}[sys.argv[1]](
-        *(int(word) if word.isdigit() else word for word in sys.argv[2:])
-    )
+    asked = {"regret": regret, "coverage": coverage, "speed": speed, "optimum": optimum, "bandits": bandits}
+    asked[sys.argv[1]](*(int(word) if word.isdigit() else word for word in sys.argv[2:]))

@@ -1,6 +1,8 @@
 """Limits on bad episodes: the running total in the state, exactly, and what certificates make of it."""
 
+import importlib
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -178,6 +180,27 @@ def test_every_deployed_mixture_keeps_it(kiosk):
     record = es.run(kiosk, agent, 300)
     assert record.violating().sum() == 0 and record.utility_values.min() >= 0.75
     assert "search" in record.sources
+
+
+# ---- bounds of chances cover, and controls must fail; `benchmarks/chance.py coverage` has hundreds of runs
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "benchmarks"))
+    return importlib.import_module("chance")
+
+
+def test_a_chance_is_bounded_by_traces_that_did_not_choose_the_policy(bench):
+    omens = bench.kiosk(30)
+    assert sum(bench.chosen_after(omens, seed, 30, after=False) for seed in range(6)) == 0
+    assert sum(bench.chosen_after(omens, seed, 30, after=True) for seed in range(6)) >= 4
+
+
+def test_a_chance_is_bounded_where_episodes_are_independent(bench):
+    cmdp = bench.kiosk()
+    assert sum(bench.live(cmdp, cmdp.task, seed, 60) for seed in range(3)) == 0
+    assert sum(bench.live(cmdp, cmdp.task, seed, 60, regime=0.98) for seed in range(4)) >= 2
 
 
 def test_an_incumbent_that_breaks_it_too_often_is_refused():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import episafe as es
+from episafe.problems.policy import MixturePolicy
 
 H, S, A = 2, 3, 2
 
@@ -194,3 +195,18 @@ def test_features_that_are_almost_one_hot_are_taken_as_given():
     wide = np.concatenate([phi, np.zeros((5, 3, 1))], axis=2)
     for features in (shared, 0.5 * phi, phi - 1e-12 * phi, wide):
         np.testing.assert_array_equal(given(cmdp, features).task.phi, features)
+
+
+def test_a_component_of_many_mixtures_is_evaluated_once(monkeypatch):
+    cmdp = es.make("tabular", 0)
+    calls, own = [], cmdp._table_values
+    monkeypatch.setattr(cmdp, "_table_values", lambda table: calls.append(1) or own(table))
+    one = es.TablePolicy(np.full(cmdp.task.reward.shape, 1 / cmdp.task.num_actions))
+    incumbent, alone = cmdp.task.safe_policy, np.array(cmdp.evaluate(one))
+    for weight in (0.2, 0.5, 0.7):
+        found = cmdp.evaluate(MixturePolicy([one, incumbent], np.array([weight, 1 - weight])))
+        np.testing.assert_allclose(found, weight * alone + (1 - weight) * np.array(cmdp.evaluate(incumbent)))
+    assert len(calls) <= 3  # alone, as a component, and the incumbent
+    other = es.TablePolicy(np.eye(cmdp.task.num_actions)[np.zeros(cmdp.task.reward.shape[:2], dtype=int)])
+    mixed = cmdp.evaluate(MixturePolicy([other, incumbent], np.array([0.5, 0.5])))
+    np.testing.assert_allclose(mixed, (np.array(cmdp.evaluate(other)) + cmdp.evaluate(incumbent)) / 2)

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 import episafe as es
+from episafe.kernels.policy_values import policy_values
 from episafe.learning import empirical_model as models
 from episafe.learning.empirical_model import empirical_model
 from episafe.learning.hindsight_planner import propose
 from episafe.learning.listed_traces import ListedTraces
 from episafe.learning.planner import Aim
+from episafe.problems.model_answers import optimum
 from episafe.problems.rules import listed
 from episafe.storage.state_reader import Saved
 from test_exogenous import Mood, all_traces, on_trace
@@ -227,3 +229,70 @@ def test_a_damaged_state_is_refused(name, wrong):
     state[entry] = state[entry][:, ::-1] if wrong is None else np.frombuffer(wrong, np.uint8)
     with pytest.raises(es.DamagedFile, match="of the state"):
         ListedTraces.restored(Saved(state), cmdp.task)
+
+
+# ---- many states
+
+
+def test_sparse_steps_have_the_same_optimum(monkeypatch):
+    cmdp, rng = es.make("inventory", 3), np.random.default_rng(0)
+    model = empirical_model(seen(cmdp, [cmdp.draw_trace(rng) for _ in range(30)]))
+    assert model.steps() is model.P
+    monkeypatch.setattr(models, "MANY_STATES", 2)
+    steps = model.steps()
+    assert isinstance(steps, list) and steps[0].nnz < model.P[0].size / 5
+    given = (model.P, model.reward, model.utilities[0], 12.6, cmdp.task.initial_state)
+    dense, sparse = optimum(*given), optimum(*given, steps)
+    assert sparse.value == pytest.approx(dense.value, abs=1e-10) and sparse.lam == pytest.approx(dense.lam, rel=1e-6)
+    found = policy_values(*given[:3], sparse.table, cmdp.task.initial_state)
+    assert found == pytest.approx((dense.value, 12.6), abs=1e-9)
+
+
+def test_with_many_states_all_traces_of_a_step_count_in_each(monkeypatch):
+    cmdp, rng = es.make("battery", 3), np.random.default_rng(0)
+    traces = seen(cmdp, [cmdp.draw_trace(rng) for _ in range(20)])
+    before = models._weights(traces)[1]
+    monkeypatch.setattr(models, "MANY_STATES", 2)
+    values, weights = models._weights(traces)
+    added = weights - before
+    rows = added[:, before.any(axis=(0, 2))]
+    np.testing.assert_allclose(rows.sum(axis=2), models.STEP)
+    np.testing.assert_allclose(rows, np.broadcast_to(rows[:, :1], rows.shape))  # whatever the state
+    assert not added[:, ~before.any(axis=(0, 2))].any()
+    pairs, _ = traces.reached()
+    counts = traces.seen_by_step()
+    assert counts.sum() == 20 * cmdp.task.horizon
+    c = int(np.argmax(counts))
+    h, i = pairs[c][0], values.index(pairs[c][1])
+    assert rows[h, 0, i] == rows[h, 0].max()
+
+
+@dataclass(frozen=True)
+class Fickle(Fair):
+    """In a bad mood nobody buys: chance depends on the state."""
+
+    def chances(self, h, state):
+        return [((0, 1), (0.5, 0.5)), ((0, 1), (0.5, 0.5)) if state[1] else ((0,), (1.0,))]
+
+
+def test_a_move_that_chance_cannot_ask_for_is_no_fault():
+    cmdp, rng = listed(Fickle(), threshold=0.5), np.random.default_rng(0)
+    traces = seen(cmdp, [cmdp.draw_trace(rng) for _ in range(20)])
+    pairs, _ = traces.reached()
+    everywhere = np.arange(cmdp.task.num_states)
+    found = np.array([traces.moves(c, everywhere)[0] for c in range(len(pairs))])
+    assert (found < 0).any() and not traces.fault
+    again = np.array([traces.moves(c, everywhere)[0] for c in range(len(pairs))])
+    np.testing.assert_array_equal(again, found)
+
+
+def test_all_actions_at_once_move_as_one_by_one():
+    cmdp, rng = es.make("shop", 0), np.random.default_rng(0)
+    move = cmdp.task.move
+    for h, w in enumerate(cmdp.draw_trace(rng)[1]):
+        for state in range(cmdp.task.num_states):
+            following, signals = move.of_all_actions(h, state, w)
+            for action in range(cmdp.task.num_actions):
+                one = move(h, state, action, w)
+                assert (following[action], *signals[action]) == (one[0], one[1], *one[2])
+    assert move.of_all_actions(0, 0, "rain") is None

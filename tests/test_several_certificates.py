@@ -7,6 +7,7 @@ from scipy.optimize import linprog
 import episafe as es
 import oracles
 from conftest import constants
+from episafe.certify.observation import ObservationCertificate
 from episafe.deployment.explanation import explain
 from episafe.kernels.extended_value_iteration import Box
 from episafe.kernels.mixing import admits_all
@@ -315,3 +316,47 @@ def test_dope_with_the_same_constraint_twice_solves_the_problem_of_one():
     most = sum(share * signal_values(reward[None], box, pair, task.initial_state)[0] for share, pair in parts)
     assert most == pytest.approx(one[0], abs=1e-7) and (bound >= task.threshold).all()
     assert lams.sum() == pytest.approx(one[3], abs=1e-4)
+
+
+# ---- coverage, and controls that must fail; `benchmarks/several.py coverage` has hundreds of runs
+
+
+def wrong_runs(certifier, num_episodes, spoil=lambda agent: None, num_runs=8):
+    """Runs of two constraints in which a bound of what was deployed or certified was above the truth in either."""
+    wrong = 0
+    for seed in range(num_runs):
+        cmdp = es.make("tabular", 900 + seed, num_constraints=2)
+        agent = es.OPSE(cmdp.task, es.Constants.proposing(), certifier=certifier)
+        spoil(agent)
+        record = es.run(cmdp, agent, num_episodes, seed)
+        agent.plan()
+        found = [(record.utility_bounds > record.utility_values + 1e-9).any()]
+        for name, bound in agent.bounds().items():
+            policy = agent.certificate.certified if name == "certified" else agent.policy_named(name)
+            found.append((bound > cmdp.evaluate(policy)[1] + 1e-9).any())
+        wrong += any(found)
+    return wrong
+
+
+def all_of_delta(agent):
+    """Each of the first candidates has δ_j ≥ 1 in each constraint."""
+    agent.certificate = ObservationCertificate(agent.task, 40.0)
+
+
+def no_share(agent):
+    """Each of many bounds has δ' = 1 for itself."""
+    agent.certificate._log_term = lambda: 0.0
+
+
+@pytest.mark.parametrize(
+    ("certifier", "num_episodes", "spoil"),
+    [
+        (es.certify.Observation(0.05), 300, all_of_delta),
+        (es.certify.Box(0.05), 100, no_share),
+        (es.certify.FreshData(0.05), 510, no_share),
+    ],
+    ids=["observation", "box", "fresh data"],
+)
+def test_every_bound_of_two_constraints_covers_and_careless_ones_do_not(certifier, num_episodes, spoil):
+    assert wrong_runs(certifier, num_episodes) == 0
+    assert wrong_runs(certifier, num_episodes, spoil) >= 2

@@ -18,6 +18,7 @@ from episafe.learning.planner import Aim, Proposal
 from episafe.learning.sampled_traces import SampledTraces
 from episafe.learning.traces import Traces
 from episafe.problems.model_answers import optimum
+from episafe.problems.occupancies import Steps
 from episafe.problems.policy import TablePolicy
 from episafe.problems.sampled_problem import AnyTask
 from episafe.problems.several_answers import optimum_of_several
@@ -42,9 +43,10 @@ def proposals(traces: ListedTraces, aims: Sequence[Amount]) -> Iterator[tuple[Pr
     Where there are several constraints, and no policy reaches all that is aimed at, there is none.
     """
     model = empirical_model(traces)
+    steps = model.steps()
     for aim in aims:
         with suppress(Infeasible):
-            yield _aimed(traces, model, amounts(aim))
+            yield _aimed(traces, model, steps, amounts(aim))
 
 
 class Replays(NamedTuple):
@@ -64,10 +66,10 @@ def replays_of(task: AnyTask) -> Replays:
     return Replays(ListedTraces, proposals) if task.is_listed else Replays(SampledTraces, step_proposals.proposals)
 
 
-def _aimed(traces: ListedTraces, model: EmpiricalModel, wanted: Array) -> tuple[Proposal, Array]:
+def _aimed(traces: ListedTraces, model: EmpiricalModel, steps: Steps, wanted: Array) -> tuple[Proposal, Array]:
     task, threshold, first = traces.task, wanted, max(len(traces) - MOST_TRACES, 0)
     for _ in range(ROUNDS):
-        found, lam = _optimum(model, threshold, task.initial_state)
+        found, lam = _optimum(model, steps, threshold, task.initial_state)
         policy = TablePolicy(np.where(model.known[..., None], found, task.safe_policy.table()))
         totals = traces.totals(policy, first)
         reward, *utilities = totals.mean(axis=0)
@@ -77,11 +79,11 @@ def _aimed(traces: ListedTraces, model: EmpiricalModel, wanted: Array) -> tuple[
     return Proposal(policy, math.nan if math.isinf(lam) else lam, float(reward)), totals
 
 
-def _optimum(model: EmpiricalModel, thresholds: Array, start: int) -> tuple[Array, float]:
+def _optimum(model: EmpiricalModel, steps: Steps, thresholds: Array, start: int) -> tuple[Array, float]:
     """The constrained optimum of a model, a table (H, S, A), and the sum of its multipliers."""
     P, reward, utilities, _ = model
     if len(thresholds) == 1:
-        _, table, lam = optimum(P, reward, utilities[0], float(thresholds[0]), start)
+        _, table, lam = optimum(P, reward, utilities[0], float(thresholds[0]), start, steps)
         return table, lam
     found = optimum_of_several(P, reward, utilities, thresholds, start)
     return found.policy, float(found.multipliers.sum())

@@ -115,11 +115,18 @@ class ListedTraces(Traces):
         return c
 
     def moves(self, c: int, states: IntArray) -> tuple[IntArray, Array]:
-        """Next states (k, A), rewards and utilities (k, A, 1 + m) of a step and chance, from `states` (k,)."""
-        for s in states[self._tables.next_states[c, states, 0] == UNKNOWN].tolist():
+        """Next states (k, A), rewards and utilities (k, A, 1 + m) of a step and chance, from `states` (k,).
+
+        Where no trace led it is no fault if a move cannot be made: a trace that leads there asks again.
+        """
+        (next_states, signals), fault = self._tables, self.fault
+        asked = states[next_states[c, states, 0] == UNKNOWN]
+        for s in asked.tolist():
             self._ask(c, s)
-        next_states, signals = self._tables
-        return next_states[c, states], signals[c, states]
+        found = next_states[c, states], signals[c, states]
+        if self.fault != fault:
+            next_states[c, asked], self.fault = UNKNOWN, fault
+        return found
 
     def reached(self) -> tuple[list[tuple[int, Any]], IntArray]:
         """The pairs (h, w) by their numbers, and how many of the traces with c lead to state s by some actions, (C, S).
@@ -128,6 +135,11 @@ class ListedTraces(Traces):
         brings in each of them.
         """
         return self._pairs, self._counts[: len(self._pairs)]
+
+    def seen_by_step(self) -> IntArray:
+        """How many traces have each of these pairs, (C,)."""
+        chances = self._chances[: self._size]
+        return np.bincount(chances[chances >= 0], minlength=len(self._pairs))
 
     def state(self) -> State:
         """The traces as named arrays; moves are asked for again."""
@@ -165,6 +177,11 @@ class ListedTraces(Traces):
     def _ask(self, c: int, state: int) -> None:
         """Ask `move` where a step, a chance and a state lead by each action."""
         (h, w), (next_states, signals) = self._pairs[c], self._tables
+        listed = getattr(self.task.move, "of_all_actions", None)
+        at_once = None if listed is None else listed(h, state, w)
+        if at_once is not None:
+            next_states[c, state], signals[c, state] = at_once
+            return
         for action in range(self.task.num_actions):
             moved = self.moved(h, state, action, w)
             next_states[c, state, action] = NOWHERE

@@ -31,6 +31,7 @@ EXOGENOUS = (*ARRAYS, "law")  # and, of an exogenous one, these
 NUMBERS = {"initial_state": int, "time_homogeneous": bool, "norm_bound": float}
 AMOUNTS = ("threshold", "slack", "least_total")  # and those that are one number, or one a constraint
 OPTIONAL = {"phi", "time_homogeneous", "norm_bound", "constraint_names", "least_total", "state_names"}
+MOST_PARTS = 8  # components whose values are kept
 
 
 class LinearCMDP:
@@ -106,6 +107,7 @@ class LinearCMDP:
             table = exact_answers.utility_greedy(self.P, np.add.reduce([one.utility for one in constraints]))[0]
         self.origin: dict[str, str | int | float] = dict(origin or {})
         self.state_names = _as_state_names(state_names, S)
+        self._parts: list[tuple[Array, Array]] = []  # tables of components evaluated last, and their values
         told = tuple(
             replace(one, slack=_told_slack(one, self._policy_values(reward, one.utility, table, initial_state)[1]))
             for one in constraints
@@ -134,6 +136,7 @@ class LinearCMDP:
     def of_constraint(self, c: int) -> "LinearCMDP":
         """The same problem and incumbent as if constraint c were the only one."""
         twin = copy(self)
+        twin._parts = []
         for known in ("_incumbent_values", "_optimum"):  # of all constraints
             twin.__dict__.pop(known, None)
         twin.task = self.task.of_constraint(c)
@@ -154,9 +157,20 @@ class LinearCMDP:
         components = getattr(policy, "components", (policy,))
         if components[0] is not policy:
             weighted = zip(policy.weights, components, strict=True)
-            mixed: Array = np.add.reduce([weight * self._values(component) for weight, component in weighted])
+            mixed: Array = np.add.reduce([weight * self._part_values(component) for weight, component in weighted])
             return mixed
         return self._table_values(as_table("policy", policy, self.task.reward.shape))
+
+    def _part_values(self, policy: Any) -> Array:
+        """Those of a component, which many mixtures have: kept with its table, where that cannot change."""
+        table = policy.table() if hasattr(policy, "table") else None
+        for known, values in self._parts:
+            if known is table:
+                return values
+        values = self._values(policy)
+        if table is not None and not table.flags.writeable:
+            self._parts = [(table, values), *self._parts[: MOST_PARTS - 1]]
+        return values
 
     @cached_property
     def _incumbent_values(self) -> Array:

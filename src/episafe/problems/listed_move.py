@@ -68,6 +68,14 @@ class ListedMove:
             raise InvalidEpisode(f"chance cannot bring {w!r} at step {h} in state {state}: correct the trace")
         return following, float(self.rewards[at]), amount(np.atleast_1d(self.utilities[at]))
 
+    def of_all_actions(self, h: int, state: int, w: Any) -> tuple[IntArray, Array] | None:
+        """The same for every action: next states (A,), rewards and utilities (A, 1 + m); None where w cannot come."""
+        i = self._number.get(chance_key(w), NOWHERE)
+        at = self.row(h), state
+        if i < 0 or (self.next_states[at][:, i] == NOWHERE).any():
+            return None
+        return self.next_states[at][:, i], np.column_stack([self.rewards[at][:, i], self.utilities[at][:, i]])
+
     def row(self, h: int) -> int:
         """Which row of the arrays step h has."""
         return h if len(self.next_states) > 1 else 0

@@ -10,7 +10,7 @@ import numpy as np
 from episafe.kernels.mixing import admits, nudged_until
 from episafe.kernels.policy_values import policy_values
 from episafe.problems.dual_search import Parts, Point, best_mixture
-from episafe.problems.occupancies import occupancy
+from episafe.problems.occupancies import Steps, occupancy
 from episafe.types import Array, IntArray
 
 
@@ -22,11 +22,11 @@ class Optimum(NamedTuple):
     lam: float
 
 
-def greedy_actions(P: Array, rewards: Array, weights: Array) -> tuple[IntArray, Array]:
+def greedy_actions(P: Steps, rewards: Array, weights: Array) -> tuple[IntArray, Array]:
     """Maximiser (H, S) of the weighted value Σ_g weights[g] V^g, and V^g of each g at step 0, shape (S, G).
 
     Args:
-        P: (H, S, A, S).
+        P: (H, S, A, S), or H sparse matrices (S·A, S).
         rewards: (H, S, A, G), one function g a column.
         weights: (G,).
     """
@@ -40,36 +40,46 @@ def greedy_actions(P: Array, rewards: Array, weights: Array) -> tuple[IntArray, 
     return actions, V_next
 
 
-def utility_greedy(P: Array, utility: Array) -> tuple[Array, Array]:
+def utility_greedy(P: Steps, utility: Array) -> tuple[Array, Array]:
     """The policy (H, S, A) of largest utility from every state, and its value at step 0, shape (S,)."""
     actions, V = greedy_actions(P, utility[..., None], np.ones(1))
     return np.eye(utility.shape[2])[actions], V[:, 0]
 
 
-def optimum(P: Array, reward: Array, utility: Array, threshold: float, initial_state: int) -> Optimum:
+def optimum(
+    P: Array, reward: Array, utility: Array, threshold: float, initial_state: int, steps: Steps | None = None
+) -> Optimum:
     """max V^r(s₁) s.t. V^u(s₁) ≥ b by the one-dimensional dual, with a policy (H, S, A) that attains it.
 
-    If no policy reaches the threshold it is the one of largest utility, with multiplier ∞.
+    If no policy reaches the threshold it is the one of largest utility, with multiplier ∞. `steps` is P as H sparse
+    matrices (S·A, S), where that is faster.
     """
+    steps = P if steps is None else steps
     rewards = np.stack([reward, utility], axis=-1)
 
     def best(reward_weight: float, utility_weight: float) -> Point[IntArray]:
-        actions, V = greedy_actions(P, rewards, np.array([reward_weight, utility_weight]))
+        actions, V = greedy_actions(steps, rewards, np.array([reward_weight, utility_weight]))
         return float(V[initial_state, 0]), float(V[initial_state, 1]), actions
 
     value, _, parts, lam = best_mixture(best, threshold)
-    return Optimum(value, _markov_mixture(P, reward, utility, threshold, initial_state, parts), lam)
+    return Optimum(value, _markov_mixture(P, steps, reward, utility, threshold, initial_state, parts), lam)
 
 
 def _markov_mixture(
-    P: Array, reward: Array, utility: Array, threshold: float, initial_state: int, parts: Parts[IntArray]
+    P: Array,
+    steps: Steps,
+    reward: Array,
+    utility: Array,
+    threshold: float,
+    initial_state: int,
+    parts: Parts[IntArray],
 ) -> Array:
     """Markov policy whose occupancy is the mixture's, moved towards the safest one until V^u ≥ b holds in float64."""
     (share_below, below), (share_above, above) = (
         (share, np.eye(utility.shape[2])[actions]) for share, actions in parts
     )
-    safest = utility_greedy(P, utility)[0]
-    w_below, w_above, w_safest = (occupancy(P, policy, initial_state) for policy in (below, above, safest))
+    safest = utility_greedy(steps, utility)[0]
+    w_below, w_above, w_safest = (occupancy(steps, policy, initial_state) for policy in (below, above, safest))
     mass = share_below * w_below + share_above * w_above
 
     def towards_safest(share: float) -> Array:

@@ -1,11 +1,15 @@
 """Occupancies w_h(s, a): where a policy is under a kernel, and the Markov policy that is where several are."""
 
+from typing import Any
+
 import numpy as np
 
 from episafe.types import Array
 
+Steps = Any  # a kernel by its steps: an array (H, S, A, S), or H sparse matrices (S·A, S)
 
-def occupancy(P: Array, policy: Array, initial_state: int) -> Array:
+
+def occupancy(P: Steps, policy: Array, initial_state: int) -> Array:
     """w_h(s, a) = ℙ(s_h = s, a_h = a), shape (H, S, A)."""
     H, S, A = policy.shape
     state_mass = np.zeros(S)

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from episafe.tools.named_object import errors_inside, named
 from episafe.types import Array, Episode
 
 DELTA = 0.01  # of the interval for the incumbent's utility
+OF_AGENT = 0.05  # δ of es.OPSE(task), of which the forecast is
 FAR = 5.0  # standard errors beyond which two means are said to differ; a rule of thumb
 MUCH = 2.0  # times as many trials are worth a word of advice
 FEW = 0.05  # share of trials below which learning is slow; a rule of thumb
@@ -87,7 +89,7 @@ def check(
     looks: list[Callable[[LiveCMDP, list[Episode]], Finding]] = [_start, _features, _repeats]
     looks += [_steps_alike] if problem.task.time_homogeneous else []
     findings += [look(*several[0]) for look in looks[:3]]
-    for look in (_incumbent, _trials, _forecast):
+    for look in (_incumbent, _trials, partial(_forecast, delta=OF_AGENT / len(several))):
         findings += _named(problem, [look(one, own) for one, own in several])
     findings += [look(*several[0]) for look in looks[3:]]
     if problem.is_vector:
@@ -267,11 +269,11 @@ def _trials(problem: LiveCMDP, episodes: list[Episode]) -> Finding:
     return Finding("trials", "ok", f"{found}; {advice}" if advice else found)
 
 
-def _forecast(problem: LiveCMDP, episodes: list[Episode]) -> Finding:
+def _forecast(problem: LiveCMDP, episodes: list[Episode], delta: float) -> Finding:
     """About how long it takes, from the incumbent's episodes; a guide."""
     totals = np.array([np.sum(episode.utilities) for episode in episodes])
     try:
-        found = forecast(problem.task, totals)
+        found = forecast(problem.task, totals, delta)
     except ValueError as error:
         return Finding("forecast", "ok", f"none: {error}")
     return Finding("forecast", "ok", f"with es.OPSE(task) {found}")
