@@ -75,14 +75,22 @@ def test_what_fails_to_plan_falls_back_to_what_was_promoted(monkeypatch):
     assert plan.failed and plan.policy.names == ("v2",) and "division" in plan.reason
 
 
+def test_what_is_promoted_already_may_be_promoted_again_and_nothing_is_written(tmp_path):
+    with es.open(tmp_path, agent=rollout("v2"), false_alarm=0) as session:
+        session.plan()
+        before = (tmp_path / "journal.log").read_bytes(), session.head
+        session.promote("incumbent", "again")
+        assert ((tmp_path / "journal.log").read_bytes(), session.head) == before
+        assert session.status().promoted == "incumbent"
+        session.halt("enough")
+
+
 def test_only_what_is_proved_is_promoted():
     session = es.open(None, agent=rollout("v2"), false_alarm=0)
     with pytest.raises(ValueError, match=r"'v2' is proved to have 0, below the threshold 0\.5: only what is certified"):
         session.promote("v2", "in a hurry")
     with pytest.raises(ValueError, match="no policy 'v9' is on trial: there are incumbent, v2"):
         session.promote("v9", "?")
-    with pytest.raises(ValueError, match="'incumbent' is promoted already"):
-        session.promote("incumbent", "again")
     with pytest.raises(ValueError, match="reason"):
         session.promote("v2", " ")
     task = es.make("tabular").task

@@ -3,6 +3,7 @@
 import gc
 import json
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ import uvicorn
 import episafe as es
 from episafe.errors import InvalidEpisode
 from episafe.service.app import Service
+from episafe.service.dashboard import watch
 from episafe.service.handlers import Handlers, Malformed
 from episafe.service.openapi import OPERATIONS, description
 from episafe.service.request_limits import Bucket, Limits, read_json
@@ -327,6 +329,16 @@ def test_other_addresses_ask_for_a_token(tmp_path, monkeypatch):
     (tmp_path / "token").write_text("short")
     with pytest.raises(ValueError, match="at least 16"):
         serve(tmp_path / "shop", rollout, token_file=tmp_path / "token")
+    assert not (tmp_path / "shop").exists()
+
+
+def test_a_port_in_use_is_said_before_anything_is_begun(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match=f"port {port} of 127.0.0.1 is in use: choose another, --port"):
+            serve(tmp_path / "shop", rollout, port=port)
+        with pytest.raises(OSError, match="is in use"):
+            watch(tmp_path / "shop", port=port)
     assert not (tmp_path / "shop").exists()
 
 

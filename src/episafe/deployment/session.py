@@ -354,13 +354,14 @@ class Session:
         disk fails. After an alarm of the monitors the incumbent acts again: what is proved may not hold. No δ is spent.
 
         Args:
-            name: of a policy on trial whose bound reaches the threshold (`agent.bounds()`); "incumbent" to go back.
+            name: of a policy on trial whose bound reaches the threshold (`agent.bounds()`); "incumbent" to go back. Of
+                what is promoted already nothing is changed, and nothing written.
             reason: who promotes it and why; it is kept.
         """
         reason = as_reason(reason)
         with self._changing("promote it"):
             if name == self.agent.promoted:
-                raise ValueError(f"{name!r} is promoted already: nothing was changed")
+                return  # asked once more, as after a crash
             self.agent.require_promotable(name)
             with self._writing("a promotion was written"):
                 self._promote(name, reason)

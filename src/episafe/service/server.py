@@ -41,11 +41,13 @@ def serve(
     try:
         import uvicorn
 
+        from episafe.service.admission import require_free
         from episafe.service.app import Service
         from episafe.service.handlers import Handlers
     except ModuleNotFoundError as error:
         raise ValueError(f"{EXTRA} ({error})") from error
     token = _token(host, token_file)
+    require_free(host, port)
     built = agent if hasattr(agent, "incumbent_plan") and not isinstance(agent, type) else agent()
     session = open_session(folder, built, sync=sync, false_alarm=false_alarm)
     try:
