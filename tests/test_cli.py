@@ -41,7 +41,7 @@ def test_list_names_every_environment_and_agent():
     shown = json.loads(invoke("list", "--json").stdout)
     assert shown["environments"]["tabular"]["num_states"] == 5
     assert set(shown["agents"]) == set(AGENTS)
-    assert set(shown["certifiers"]) == {"model", "observation", "hindsight", "fresh-data", "box"}
+    assert set(shown["certifiers"]) == {"model", "observation", "roomier", "hindsight", "fresh-data", "box"}
     assert set(shown["bandit_agents"]) == set(BANDIT_AGENTS)
     assert shown["bandit_environments"]["finite"]["num_arms"] == 50
     plain = invoke("list")

@@ -99,6 +99,10 @@ CERTIFIERS = {
         "episafe.certify:Observation",
         "observed utilities of mixtures; assumes episodes without drift and the slack of the incumbent, no model",
     ),
+    "roomier": (
+        "episafe.certify:Roomier",
+        "observation for an incumbent of small slack: looks first for a roomier policy that pays for trials",
+    ),
     "hindsight": (
         "episafe.certify:Hindsight",
         "every trace replayed under every policy; assumes exogenous chance that is seen, alike and independent",
@@ -222,6 +226,17 @@ REGISTRY: dict[str, Entry] = {
         "rare deviations, whose utility is bounded below from data that they were fixed before.",
         proved="zero",
         mdp=Build("episafe.agents.opse:OPSE", arguments=lambda _: {"certifier": make_certifier("fresh-data")}),
+        only_proposes=True,
+    ),
+    "opse-roomier": Entry(
+        "the same for an incumbent of small slack: first looks for a roomier policy that pays for trials",
+        "OPSE, certified by observation, roomier first",
+        "#CC79A7",
+        "dash",
+        story="is OPSE certified by observed utilities; where the incumbent has hardly any slack its first proposals "
+        "aim at the largest utility, and one that is proved pays for the trials after it.",
+        proved="zero",
+        mdp=Build("episafe.agents.opse:OPSE", arguments=lambda _: {"certifier": make_certifier("roomier")}),
         only_proposes=True,
     ),
     "opse-box": Entry(

@@ -11,6 +11,7 @@ import numpy as np
 
 from episafe.certify.base import INCUMBENT
 from episafe.certify.observation import ObservationCertificate
+from episafe.certify.roomier import RoomierCertificate
 from episafe.kernels.episode_trace import Trace, no_trace
 from episafe.kernels.mixture_loop import OnTrial, play
 from episafe.kernels.several_loop import SeveralOnTrial, play_several
@@ -22,9 +23,9 @@ from episafe.types import SAFE, Array, amounts
 
 
 def begin(world: Any, agent: Any, columns: Columns, first: int, trace: Trace | None) -> "MixtureLoop | None":
-    """The loop, if the certificate is just that of `Observation`, steps share no data, no total voids it, it
-    awaits no reports, and nothing was promoted."""
-    if type(agent.certificate) is not ObservationCertificate:
+    """The loop, if the certificate is just that of `Observation` or `Roomier`, steps share no data, no total voids it,
+    it awaits no reports, and nothing was promoted."""
+    if type(agent.certificate) not in (ObservationCertificate, RoomierCertificate):
         return None
     pairs = zip(agent.task.constraints, world.problem.task.constraints, strict=True)
     holds = all(told.least_total <= true.least_total for told, true in pairs) and not agent.void
