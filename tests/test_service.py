@@ -19,6 +19,7 @@ import uvicorn
 
 import episafe as es
 from episafe.errors import InvalidEpisode
+from episafe.service import server
 from episafe.service.app import Service
 from episafe.service.dashboard import watch
 from episafe.service.handlers import Handlers, Malformed
@@ -330,6 +331,21 @@ def test_other_addresses_ask_for_a_token(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="at least 16"):
         serve(tmp_path / "shop", rollout, token_file=tmp_path / "token")
     assert not (tmp_path / "shop").exists()
+
+
+def test_a_service_has_planned_before_anybody_waits(tmp_path, monkeypatch):
+    opened, asked = [], []
+
+    def run(app, **_):
+        session = opened[-1]
+        asked.append((session.agent.plan_in_force.id, session.status().started))
+        asked.append(Handlers(session).plan({"episode_id": len(opened)})["deployment"])
+
+    monkeypatch.setattr(server, "open_session", lambda *at, **how: opened.append(es.open(*at, **how)) or opened[-1])
+    monkeypatch.setattr(uvicorn, "run", run)
+    for _ in range(2):
+        serve(tmp_path / "shop", rollout)
+    assert asked == [(0, 0), 0, (0, 1), 1] and es.audit(tmp_path / "shop", agent=rollout()).is_whole
 
 
 def test_a_port_in_use_is_said_before_anything_is_begun(tmp_path):

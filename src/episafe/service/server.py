@@ -2,6 +2,7 @@
 
 import ipaddress
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,9 @@ def serve(
     built = agent if hasattr(agent, "incumbent_plan") and not isinstance(agent, type) else agent()
     session = open_session(folder, built, sync=sync, false_alarm=false_alarm)
     try:
+        if not session.task.changes:
+            with suppress(Exception):  # whatever it is, the first deployment says it
+                session.decide()  # compiled and planned before anybody waits for it
         service = Service(Handlers(session), token, limits)
         uvicorn.run(service.app, host=host, port=port, log_level="warning", access_log=False, server_header=False)
     finally:
