@@ -7,7 +7,9 @@ import pytest
 
 import episafe as es
 from episafe.kernels.simulation import draw, running_sums, simulate
-from episafe.reports.record_groups import first
+from episafe.reports.record_groups import first, shared_keys
+from episafe.reports.run_notes import notes
+from episafe.reports.run_page import Run, to_html
 from episafe.runs.loop import loop, plain_loop
 from episafe.runs.run import Simulation
 from episafe.storage.atomic_files import write_bytes
@@ -307,3 +309,5 @@ def test_planning_that_fails_deploys_the_incumbent_and_says_so_aloud(compiled, m
         record = es.run(cmdp, agent, 5)
     assert record.settings["planning_failed"] == said
     assert set(record.sources) == {"safe"}
+    assert notes([record, record])[0] == f"planning failed in 2 of 2 runs; the incumbent acted in {said}"
+    assert "planning failed" in to_html("run", [Run("run", record)]) and "planning_failed" not in shared_keys([record])

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
@@ -93,6 +94,7 @@ def begin(
     ] = False,
 ) -> None:
     """Show what goes wrong beyond the errors below, as Python does, and obey no control character in it."""
+    warnings.showwarning = lambda message, *_, **__: errors.say(f"warning: {message}")
     sys.excepthook = lambda *raised: print(printable("".join(format_exception(*raised))), end="", file=sys.stderr)
 
 

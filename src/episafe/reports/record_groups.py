@@ -24,6 +24,7 @@ OF_ONE_RUN = (  # settings that may differ between runs of a group
     "num_rounds",
     "reasons",
     "alarms",
+    "planning_failed",
 )
 VERSION = "_version"
 

@@ -19,6 +19,9 @@ def notes(runs: Sequence[Record]) -> tuple[str, ...]:
     alarms = [str(run.settings["alarms"]) for run in runs if run.settings.get("alarms", "none") != "none"]
     if alarms:
         found.append(f"monitors raised an alarm in {len(alarms)} of {len(runs)} runs, the first: {alarms[0]}")
+    failed = [str(run.settings["planning_failed"]) for run in runs if "planning_failed" in run.settings]
+    if failed:
+        found.append(f"planning failed in {len(failed)} of {len(runs)} runs; the incumbent acted in {failed[0]}")
     seeded = [run.settings for run in runs if {"seed", "run_seed"} <= run.settings.keys()]
     repeated = len(seeded) - len({(said["seed"], said["run_seed"]) for said in seeded})
     if repeated:

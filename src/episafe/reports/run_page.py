@@ -32,7 +32,7 @@ MOST_RISE = 5  # times the incumbent's reward that a rise is told as a share of 
 SAFE_MEANS = "What must be kept is the expected utility of what is deployed, whatever a single episode brings."
 SHOWN = (
     "env", "variant", "options", "agent", "level", "statement", "delta", "constants", "replan", "seed", "run_seed",
-    "alarms",
+    "alarms", "planning_failed",
 )  # fmt: skip
 
 
