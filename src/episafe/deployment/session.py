@@ -585,7 +585,7 @@ class Session:
         """Learn a report and write it down; the number of its frame."""
         text = as_text(self.agent.task.report_values(*report))
         credited = None if deployment is None else plan_id  # beyond the deployments of a plan nothing is proved
-        with self._writing("a report was written"):
+        try:
             self._keep_candidates()
             try:
                 alarms = self.observe(None, self.agent.task.report_from(from_text(text)), credited, deployment, named)
@@ -603,6 +603,9 @@ class Session:
                 self._note_fault(f"a report of plan {plan_id} is one too many: {BY_NAME}")
             self.book.report(deployment, name, plan_id, text)
             self._heed(alarms)
+        except BaseException as error:
+            self._interrupted("a report was written", error)
+            raise
         return number
 
     def _heed(self, alarms: list[Alarm]) -> None:
@@ -631,14 +634,17 @@ class Session:
         """Where memory and disk change together: if they may differ afterwards, only the incumbent acts."""
         try:
             yield
-        except InvalidEpisode:
-            raise  # and nothing was changed
-        except OSError as error:
+        except BaseException as error:
+            self._interrupted(what, error)
+            raise
+
+    def _interrupted(self, what: str, error: BaseException) -> None:
+        """Memory and disk may differ now, unless it is a report that was refused: then nothing was changed."""
+        if isinstance(error, OSError):
             self._break(f"the journal cannot be written: {error}")
             raise NotKept(f"{self.broken}: {AGAIN}") from error
-        except BaseException as error:
+        if not isinstance(error, InvalidEpisode):
             self._break(f"interrupted while {what}: {type(error).__name__}: {error}")
-            raise
 
     def _require_own_process(self) -> None:
         """Before any lock is waited for: after a fork nobody gives it back here."""
