@@ -36,6 +36,11 @@ def best(f, g, thresholds):
     return -solved.fun
 
 
+def norm_of(model, policy):
+    """β_π = E_π‖a‖_{Λ⁻¹}."""
+    return policy.probabilities @ np.sqrt(np.einsum("ni,ij,nj->n", policy.atoms, model.gram_inv, policy.atoms))
+
+
 def fed(agent, bandit, count, seed):
     """Random arms and what is seen of them."""
     rng, m = np.random.default_rng(seed), bandit.task.num_constraints
@@ -229,3 +234,31 @@ def test_an_agent_told_of_more_slack_in_any_constraint_is_refused():
 
 def test_the_battery_of_agents_holds_for_several_constraints():
     check_bandit_agent(lambda task: B.OPLBSP(task, 1_000, radius=0.2), {"two": drawn(5, 2)})
+
+
+@pytest.mark.parametrize("m", [2, 3])
+def test_the_lemmas_of_feasibility_and_optimism_hold_in_all_constraints_at_once(m):
+    """As docs/bandits.md has them: on the event, once the trigger has passed, with ξ the least slack."""
+    passed = 0
+    for seed in range(20):
+        bandit = drawn(seed, m)
+        agent = B.OPLBSP(
+            bandit.task, radius="determinant", optimism=1 + 4 / min(o.slack for o in bandit.task.constraints)
+        )
+        fed(agent, bandit, 20_000, seed)
+        model, safe, best_policy = agent.learner.model, bandit.safe_policy(), bandit.optimal_policy()
+        C, theta = radius_now(agent.learner.radius, model.log_det[0], model.seen[0]), model.gram_inv @ model.sums.T
+        errors = theta.T - np.vstack([bandit.theta_r, bandit.theta_u])
+        assert np.sqrt(np.einsum("gi,ij,gj->g", errors, model.gram, errors)).max() <= C
+        xi, room = min(one.slack for one in bandit.task.constraints), 2 * C * norm_of(model, safe)
+        if room > xi:
+            continue
+        passed += 1
+        alpha = (xi - room) / (xi - room + 2 * C * norm_of(model, best_policy))
+        mean = (1 - alpha) * safe.mean() + alpha * best_policy.mean()
+        mixed_beta = (1 - alpha) * norm_of(model, safe) + alpha * norm_of(model, best_policy)
+        assert (theta[:, 1:].T @ mean - C * mixed_beta >= bandit.task.limits - 1e-12).all()
+        plan = agent.plan()
+        optimistic = theta[:, 0] @ plan.policy.mean() + agent.optimism * C * norm_of(model, plan.policy)
+        assert plan.source == "search" and optimistic >= bandit.optimal_value() - 1e-9
+    assert passed >= 5

@@ -52,9 +52,10 @@ def absorb(model, actions, row, signals, seen):  # type: ignore[no-untyped-def]
         for j in range(d):
             image[i] += model.gram_inv[i, j] * actions[row, j]
         square += image[i] * actions[row, i]
-    for i in range(d):
-        for g in range(width):
+    for g in range(width):
+        for i in range(d):
             model.sums[g, i] += signals[seen, g] * actions[row, i]
+    for i in range(d):
         for j in range(d):
             model.gram[i, j] += actions[row, i] * actions[row, j]
             model.gram_inv[i, j] -= image[i] * image[j] / (1.0 + square)
