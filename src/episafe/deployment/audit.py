@@ -145,9 +145,7 @@ def audit(folder: str | Path, agent: Any = None, head: str | None = None, on_pro
         _guarded(result, lambda: _compare_marks(frames, told["genesis"], result))
     else:
         result.settings = agent.settings()
-        known = _guarded(result, lambda: _known_incumbent(told, frames, agent))
-        if known is not None:
-            _guarded(result, lambda: _recompute(folder, told, frames, agent, known, result, on_progress))
+        _guarded(result, lambda: _recompute(folder, told, frames, agent, result, on_progress))
     return result
 
 
@@ -311,15 +309,10 @@ def _sight(frame: Frame, incumbent: WatchedIncumbent, task: Any) -> None:
 
 
 def _recompute(
-    folder: Path,
-    told: dict[str, Any],
-    frames: list[Frame],
-    agent: Any,
-    fingerprint: str,
-    result: Audit,
-    on_progress: Progress,
+    folder: Path, told: dict[str, Any], frames: list[Frame], agent: Any, result: Audit, on_progress: Progress
 ) -> None:
     """Every plan made again; where another version wrote some of them and this one makes others, their bounds."""
+    fingerprint = _known_incumbent(told, frames, agent)
     others = any(said != versions() for said in (result.versions, *result.later_versions))
     blank = agent.state() if others and agent.rechecks else {}
     try:
