@@ -184,7 +184,6 @@ class TrailFile(HeldFile):
     """
 
     def __init__(self, path: Path) -> None:
-        self._at = (0, 0)  # bytes and lines: one value, so that an interruption cannot change half
         refuse_irregular(path)
         try:
             super().__init__(path, os.O_RDWR | os.O_APPEND)
@@ -198,11 +197,6 @@ class TrailFile(HeldFile):
         """Go on after so many bytes, which are so many whole lines; the rest is cut off."""
         os.ftruncate(self._file, size)
         self._at = (size, count)
-
-    @property
-    def size(self) -> int:
-        """Bytes of it, as it should have them."""
-        return self._at[0]
 
     @property
     def count(self) -> int:

@@ -47,16 +47,17 @@ class HeldFile:
 
     def __init__(self, path: Path, mode: int = os.O_RDONLY) -> None:
         self._file = os.open(path, mode | os.O_CLOEXEC)
-        self._watch, self._begun = Watch(path, self._file), os.fstat(self._file).st_size
+        # bytes, and lines where they are counted: one value, so that an interruption cannot change half
+        self._watch, self._at = Watch(path, self._file), (os.fstat(self._file).st_size, 0)
 
     @property
     def size(self) -> int:
-        """Bytes of it, as it should have them: as many as when it was opened."""
-        return self._begun
+        """Bytes of it, as it should have them."""
+        return self._at[0]
 
     def look(self) -> None:
         """It is still the file that was opened, and as long as it should be."""
-        self._watch.look(self.size)
+        self._watch.look(self._at[0])
 
     def close(self) -> None:
         """Give the file back."""
