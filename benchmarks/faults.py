@@ -41,6 +41,7 @@ import killed_lives
 import lives
 import session_faults
 import tampering
+import threaded_lives
 import unreadable
 from episafe.agents import opse
 from episafe.deployment import batch_frames, opening, session, session_book
@@ -696,6 +697,17 @@ def random_lives(count: int) -> Outcome:
     return Outcome(count, count - len(wrong), "; ".join([note, *wrong[:2]]))
 
 
+def threads(count: int) -> Outcome:
+    """One session that several threads use, killed in between: nothing acknowledged is lost, nothing false proved."""
+    wrong, made = [], 0
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in range(count):
+            found, deployments = threaded_lives.lived(Path(folder) / str(seed), 70_000 + seed)
+            wrong, made = wrong + found[:1], made + deployments
+    note = f"{made} deployments by three threads, while a fourth halts, resumes, promotes, changes, withdraws and adds"
+    return Outcome(count, count - len(wrong), "; ".join([note, *wrong[:2]]))
+
+
 def untossed_coins(count: int) -> Outcome:
     """Components that are not drawn by the weights: the alarm must come."""
     ways = [toss for toss in monitors.COINS if toss != "true"]
@@ -742,6 +754,7 @@ ROWS: list[tuple[str, Callable[[int], Outcome], int]] = [
     ("reports selected by what they say: monitors", selected_reports, 200),
     ("reports selected by what they say: certificates", selected_evidence, 200),
     ("random lives of sessions", random_lives, 90),
+    ("threads on one session, killed", threads, 60),
     ("coin that is not tossed", untossed_coins, 60),
     ("misspecified features", misspecified_features, 20),
 ]

@@ -464,7 +464,11 @@ def test_a_report_of_no_deployment_is_no_logged_trace():
     episode = cmdp.task.replay(cmdp.task.safe_policy, cmdp.draw_trace(rng), rng)
     with pytest.raises(InvalidEpisode, match="would count twice"):
         session.learn(episode, plan_id=plan.id)
+    session.abandon(session.deploy(rng, episode_id="a week").id)
+    with pytest.raises(InvalidEpisode, match="abandoned before"):
+        session.learn(episode, episode_id="a week")
     assert session.agent.certificate.num_logged == 0
+    session.learn(episode, deployment=session.deploy(rng, episode_id="a week").id)  # one more by that name
 
 
 def test_a_log_with_other_traces_is_another_log(tmp_path):

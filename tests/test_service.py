@@ -173,12 +173,12 @@ def test_a_plan_asked_again_under_overload_gives_up_what_was_drawn_before():
     session = es.open(None, rollout())
     with answering(session, limits=Limits(at_once=1, seconds=60)) as address:
         first = fetch(f"{address}/plan", b'{"episode_id": 17}')[1]
-        free, deploy = threading.Event(), session.deploy
-        session.deploy = lambda *asked: (free.wait(5), deploy(*asked))[1]
+        busy, free, deploy = threading.Event(), threading.Event(), session.deploy
+        session.deploy = lambda *asked: (busy.set(), free.wait(9), deploy(*asked))[2]
         slow = threading.Thread(target=fetch, args=(f"{address}/plan", b"{}"))
         slow.start()
-        while "overloaded" not in fetch(f"{address}/plan", b'{"episode_id": 17}')[1]["reason"]:
-            time.sleep(0.01)
+        assert busy.wait(9)
+        assert "overloaded" in fetch(f"{address}/plan", b'{"episode_id": 17}')[1]["reason"]
         deadline = time.monotonic() + 5
         while first["deployment"] in session.book.waiting and time.monotonic() < deadline:
             time.sleep(0.01)

@@ -492,7 +492,7 @@ class Session:
     def _under_way(self, name: str) -> Deployment | None:
         """The deployment of this name once more; None where there is none, or none that can be acted on."""
         number = self.book.called.get(name)
-        if number is None or self.broken:
+        if number not in self.book.waiting or self.broken:
             return None
         waiting = self.book.waiting[number]
         plan, component = self._plan_of(number, waiting), waiting.component or 0

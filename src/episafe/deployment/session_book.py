@@ -113,7 +113,8 @@ class Book:
         learned_hash: SHA-256 over the agent's fingerprint and all it has learned from, in their order.
         started, reported, unannounced, abandoned: see `Status`.
         waiting: deployments without a report, by their ids, oldest first.
-        called: deployments without a report, by the names that their callers gave the episodes.
+        called: deployments without a report, by the names that their callers gave the episodes; abandoned ones too,
+            until there is another by that name.
         names: of the episodes that were reported, where they were given one.
         candidates: the names of the policies that somebody put on trial, in that order.
         repeats: reports of a plan beyond its deployments.
@@ -224,15 +225,12 @@ class Book:
         if deployment is None:
             self.unannounced += 1
         else:
-            self._forget(deployment)
+            self.called.pop(self.waiting.pop(deployment).name, None)
 
     def abandon(self, deployment: int) -> None:
-        """A deployment that will never be reported."""
-        self._forget(deployment)
+        """A deployment that will never be reported, neither by its number nor by the name of its episode."""
+        del self.waiting[deployment]
         self.abandoned += 1
-
-    def _forget(self, deployment: int) -> None:
-        self.called.pop(self.waiting.pop(deployment).name, None)
 
     def begin_anew(self) -> None:
         """A person has changed what acts by default: the next plan is written down whatever it is."""

@@ -20,7 +20,7 @@ def learn_log(agent: Any, source: Any) -> int:
 
     The log is read in full before anything is learned, so that a damaged one changes nothing. With a theorem's
     constants, K must count these episodes too. An agent refuses a log that it has learned; a journal leaves out the
-    episodes that it has, so that a program may be started again.
+    episodes that it has, so that a program may be started again. Logs must not overlap: nobody sees that.
 
     Args:
         agent: who learns; or the journal of one, what `es.open` returns.
