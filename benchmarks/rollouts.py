@@ -45,29 +45,42 @@ def shape(mean: float, spread: float) -> tuple[float, float]:
     return mean * total, (1 - mean) * total
 
 
-def play(setting: Setting, means: Mapping[str, float], seed: int, late: int = 0) -> tuple[int, str, bool]:
+def play(
+    setting: Setting, means: Mapping[str, float], seed: int, late: int = 0, in_session: bool = False
+) -> tuple[int, str, bool]:
     """Episodes until somebody stands alone, who it is, and whether any deployed mixture was below b.
 
-    Reports come `late` deployments late.
+    Reports come `late` deployments late. In time, an agent alone does as one in a session does, and episodes of the
+    incumbent, whose utility is known and which has no reward, leave the plan as it is: so it is not told of them.
     """
     known = setting.incumbent - setting.threshold
     agent = es.Rollout(setting.threshold, known, {name: (name,) for name in means}, "now", utility_max=1.0)
-    session, rng, below = es.open(None, agent=agent, false_alarm=0), np.random.default_rng(seed), False
-    values, due = {"incumbent": setting.incumbent, **means}, list[tuple[float, int]]()
+    rng, below, due = np.random.default_rng(seed), False, list[tuple[float, int]]()
+    session = es.open(None, agent=agent, false_alarm=0) if late or in_session else None
+    values = {"incumbent": setting.incumbent, **means}
     for k in range(LONGEST):
-        deployed = session.deploy(rng)
-        policy = deployed.plan.policy
-        if deployed.plan.source == "search":
+        if session is None:
+            plan = agent.plan()
+            component, acting = plan.policy.draw(rng)
+        else:
+            deployed = session.deploy(rng)
+            plan, acting = deployed.plan, deployed.policy
+        if plan.source == "search":
+            policy = plan.policy
             mixed = sum(weight * values[name] for weight, name in zip(policy.weights, policy.names, strict=True))
             below |= bool(mixed < setting.threshold - 1e-9)
             if len(policy.names) == 1:
                 return k, policy.names[0], below
-        name = deployed.policy.name
+        name = acting.name
         utility = setting.incumbent if name == "incumbent" else rng.beta(*shape(means[name], setting.spread))
+        if session is None:
+            if name != "incumbent":
+                agent.learn(totals(utility, component=component), plan_id=plan.id)
+            continue
         due.append((utility, deployed.id))
         if len(due) > late:
             total, number = due.pop(0)
-            session.learn(es.Episode.of_totals(total), deployment=number)
+            session.learn(totals(total), deployment=number)
     return LONGEST, "", below
 
 

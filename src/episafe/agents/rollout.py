@@ -153,6 +153,11 @@ class Rollout(Agent):
     def _information(self) -> Array:
         return np.zeros(0)
 
+    def _begin_trial(self, candidate: Policy) -> None:
+        super()._begin_trial(candidate)
+        if not self._planned:
+            self.race.ledger.share_delta()
+
     def _check_candidate(self, policy: Any) -> None:
         """Anything may be tried."""
 

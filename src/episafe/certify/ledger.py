@@ -20,7 +20,6 @@ from episafe.kernels.wealth import (
     credit,
     credit_rows,
     grown,
-    log_wealth,
     multiply,
     raise_bound,
     raise_by_prefixes,
@@ -154,15 +153,16 @@ class Ledger:
         lower[0] = max(lower[0, 0], self.threshold)
         return lower
 
-    def trial_weights(self, i: int, may_pay: NDArray[np.bool_]) -> Array:
-        """Weights (n,) that give row i, whose bound is below b, the most that the check allows, and the rest to the
-        row of the largest bound among those that may pay.
+    def trial_weights(self, rows: Sequence[int], may_pay: NDArray[np.bool_]) -> Array:
+        """Weights (k, n) that give each of these rows, whose bounds are below b, the most that the check allows, and
+        the rest to the row of the largest bound among those that may pay.
         """
-        weights, lower = np.zeros(len(may_pay)), self.trials.lower
-        payer = int(np.argmax(np.where(may_pay, lower, -np.inf)))
+        weights, lower = np.zeros((len(rows), len(may_pay))), self.trials.lower.tolist()
+        payer = int(np.argmax(np.where(may_pay, self.trials.lower, -np.inf)))
         pays = lower[payer] > self.threshold
-        share = float(payers_share(lower[i], lower[payer], self.threshold)) if pays else 1.0
-        weights[payer], weights[i] = share, 1.0 - share
+        for k, i in enumerate(rows):
+            share = float(payers_share(lower[i], lower[payer], self.threshold)) if pays else 1.0
+            weights[k, payer], weights[k, i] = share, 1.0 - share
         return weights
 
     def rewards(self, i: int) -> tuple[float, float]:
@@ -193,6 +193,16 @@ class Ledger:
         self._begin_row(i, guess)
         self.policies[i], self.names[i] = policy, name
         return i
+
+    def share_delta(self) -> None:
+        """Let the n candidates that there are have δ_j = (δ/2)(1/(j(j+1)) + 1/(n + 1)): half by their order, and half
+        alike. That is what they had together. Nothing where something was deployed already, or a candidate is gone.
+        """
+        trials, rows = self.trials, np.flatnonzero(self.trials.log_term)
+        untouched = not (any(self._tails) or trials.num_factors.any() or trials.logs.any() or trials.absent.any())
+        if untouched and len(rows) == self.num_candidates == int(self.in_use[rows].sum()):
+            j, n = np.arange(1, len(rows) + 1), len(rows)
+            trials.log_term[rows] = np.log(2 * len(BETS) / self.delta / (1 / (j * (j + 1)) + 1 / (n + 1)))
 
     def _begin_row(self, i: int, guess: float) -> None:
         self.num_candidates += 1
@@ -349,10 +359,12 @@ class Ledger:
         """Whether deployments count that are not reported, so that reports have a place among them."""
         return any(map(bool, self._tails))
 
-    def evidence_left(self, i: int) -> float:
-        """How much ln M(b) of row i has still to grow until it reaches ln(1/δ_j), without what is pending."""
-        b = int(np.searchsorted(self.trials.means, self.threshold))
-        return float(self.trials.log_term[i] - log_wealth(self.trials, i, b))
+    def evidence_left(self, rows: Sequence[int]) -> Array:
+        """How much ln M(b) of each row has still to grow until it reaches ln(1/δ_j), without what is pending."""
+        trials, b = self.trials, int(np.searchsorted(self.trials.means, self.threshold))
+        wealth = np.exp(trials.logs[rows, b] + trials.absent[rows, None] * LOG_WORST) * trials.products[rows, b]
+        left: Array = trials.log_term[rows] - np.log(wealth.sum(axis=1))
+        return left
 
     def _has_sequence(self, i: int) -> bool:
         """Whether row i is proved by what is reported: all but an incumbent whose bound is known."""

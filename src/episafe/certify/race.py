@@ -24,8 +24,9 @@ from episafe.types import Amount, Array, amount, amounts
 # These decide how soon something is proved, and never the guarantee.
 LEVEL = 0.05  # at which a candidate is dropped
 SHORTEST_TRIAL = 10  # episodes of its own before that
-FIRST_LOOK = 2  # episodes of its own before candidates are compared
-OPTIMISM = 0.7  # standard errors by which a candidate is taken to be better than its mean
+PRIOR = 4.0  # episodes at b, and at the reward of who acts, that a candidate is taken to have had before its first
+POOLED = 20.0  # episodes of its own that the spread of all candidates counts for in that of each
+AHEAD = 1000  # episodes for which a gain is taken to last, at least; else as many as there were
 LEAST_LEFT = 0.1  # of ln(1/δ_j): how much evidence is taken to be missing at least
 LONGEST_TAIL = 2000  # deployments of one policy after one of its that is not reported
 HEADROOM = 4.0  # times b: how far a bound can rise where utilities have no largest value
@@ -99,15 +100,29 @@ class Race:
             return Deployment(self.task.safe_policy, "safe", math.nan, math.nan, self.ledger.void)
         acting = self._acting()
         racing = [i for i in range(1, len(self.dropped)) if self._is_racing(i, acting)]
-        weights = {i: self.ledger.trial_weights(i, ~self.dropped) for i in racing}
-        if racing:
-            tried = max(racing, key=lambda i: self._nearness(i, float(weights[i][i])))
-            if weights[tried][tried] > 0:
-                return self._mixture(tried, weights[tried])
+        weights = self._trial(racing, acting) if racing else None
+        if weights is not None:
+            return weights
         if acting:
             return self._mixture(acting, np.eye(len(self.dropped))[acting])
         why = "the incumbent is not proved to be above the threshold yet" if racing else "no candidate is on trial"
         return Deployment(self.task.safe_policy, "safe", math.nan, math.nan, why)
+
+    def _trial(self, racing: list[int], acting: int) -> Deployment | None:
+        """The trial that is worth most, paid for by whoever pays for the largest weight, or by who acts; None where
+        who acts alone is worth more.
+        """
+        values, rewards = self._values(racing, acting), self.seen[:, REWARD, 1]
+        only_acting = np.arange(len(rewards)) == acting
+        most, found = rewards[acting] if acting else -math.inf, None
+        for may_pay in (~self.dropped, only_acting) if acting else (~self.dropped,):
+            weights = self.ledger.trial_weights(racing, may_pay)
+            own = weights[np.arange(len(racing)), racing]
+            worth = np.where(own > 0, weights @ rewards + own * (values - rewards[racing]), -math.inf)
+            best = int(np.argmax(worth))
+            if worth[best] > most:
+                most, found = worth[best], (racing[best], weights[best])
+        return None if found is None else self._mixture(*found)
 
     def _mixture(self, first: int, weights: Array) -> Deployment:
         """The mixture of these weights (n,): one row first, the incumbent last."""
@@ -153,23 +168,37 @@ class Race:
         """Whether candidate i is to be tried: not decided, and not passed by one that earns as much."""
         if self.dropped[i] or self.certified[i]:
             return False
-        return not self.passed[i] or self._upper(i, REWARD) > self._mean(acting, REWARD)
+        return not self.passed[i] or (self._rewards_differ() and self._upper(i, REWARD) > self._mean(acting, REWARD))
 
-    def _nearness(self, i: int, weight: float) -> float:
-        """How soon candidate i may be certified, as 1/episodes: p (u − b)² / (evidence left), u its mean and a bit, of
-        the constraint in which that is least.
+    def _rewards_differ(self) -> bool:
+        """Whether rewards tell anything: all that were seen so far may be the same."""
+        n, mean, deviations = self.seen[:, REWARD].T
+        return bool(deviations.any() or np.ptp(mean[n > 0]) > 0)
 
-        Evidence grows by about (V − b)²/2σ² with each of its own episodes, of which there is a share p.
+    def _values(self, racing: list[int], acting: int) -> Array:
+        """What an episode of each of these rows is worth: its reward, and the gain that it brings nearer.
+
+        That is E(R − R_acting)₊ in all episodes ahead, times the part of its proof that an episode of its own makes;
+        where rewards tell nothing, that part alone.
         """
-        if self.seen[i, REWARD, 0] < FIRST_LOOK:
-            return math.inf
-        ledgers = self.ledger.each
-        return min(self._nearness_in(c, i, weight, one) for c, one in enumerate(ledgers))
+        now, ahead = self._mean(acting, REWARD), max(self.seen[:, REWARD, 0].sum(), AHEAD)
+        shift, error = (one[racing] for one in beliefs(self.seen[:, REWARD], now))
+        gain = error * normal_parts(shift, error)[0] if error.any() else 1.0
+        part = np.min([self._part_of_proof(c, racing, one) for c, one in enumerate(self.ledger.each)], axis=0)
+        worth: Array = now + shift + gain * ahead * part
+        return worth
 
-    def _nearness_in(self, c: int, i: int, weight: float, ledger: Ledger) -> float:
-        n, mean, deviations = self.seen[i, c].tolist()
-        above: float = mean + OPTIMISM * math.sqrt(deviations / (n - 1) / n) - ledger.threshold
-        return weight * above * above / max(ledger.evidence_left(i), LEAST_LEFT) if above > 0 else above
+    def _part_of_proof(self, c: int, racing: list[int], ledger: Ledger) -> Array:
+        """Which part of the evidence left for constraint c an episode of each row is taken to bring.
+
+        The best bet λ ≤ 1 makes ln(1 + λ(X − b)/(b − x₀)) grow by about (V − b)²/2σ², and by no more than its mean.
+        """
+        shift, error = (one[racing] for one in beliefs(self.seen[:, c], ledger.threshold))
+        first, second = normal_parts(shift, error)
+        quadratic = second / (self.seen[racing, c, 0] + PRIOR) / 2
+        linear = error * first / (ledger.threshold - ledger.least_total)
+        part: Array = np.minimum(quadratic, linear) / np.maximum(ledger.evidence_left(racing), LEAST_LEFT)
+        return part
 
     def _mean(self, i: int, signal: int) -> float:
         return float(self.seen[i, signal, 1])
@@ -202,3 +231,23 @@ def see(seen: Array, values: Array) -> None:
     before = values - seen[:, 1]
     seen[:, 1] += before / seen[:, 0]
     seen[:, 2] += before * (values - seen[:, 1])
+
+
+def beliefs(seen: Array, at: float) -> tuple[Array, Array]:
+    """How far the mean of each row of (n, mean, Σ(x − mean)²) is taken to be above `at`, and the error of that.
+
+    Normal, as after so many more values at `at`, with a spread that is in part that of all rows.
+    """
+    n, mean, deviations = seen.T
+    about = deviations + n * PRIOR / (n + PRIOR) * (mean - at) ** 2
+    everyones = about.sum() / max(n.sum(), 1.0)
+    error = np.sqrt((about + POOLED * everyones) / (n + POOLED) / (n + PRIOR))
+    return n * (mean - at) / (n + PRIOR), error
+
+
+def normal_parts(shift: Array, error: Array) -> tuple[Array, Array]:
+    """E(z + N)₊ and E(z + N)₊² for z = shift/error, N standard normal: zΦ + φ and (z² + 1)Φ + zφ."""
+    z = np.divide(shift, error, out=np.zeros_like(shift), where=error > 0)
+    Phi = np.array([math.erfc(-one / math.sqrt(2)) / 2 for one in z.tolist()])
+    phi = np.exp(-z * z / 2) / math.sqrt(2 * math.pi)
+    return z * Phi + phi, (z * z + 1) * Phi + z * phi

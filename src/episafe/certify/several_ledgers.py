@@ -80,12 +80,14 @@ class SeveralLedgers:
         lower[0] = np.maximum(lower[0], self.thresholds)
         return lower
 
-    def trial_weights(self, i: int, may_pay: NDArray[np.bool_]) -> Array:
-        """Weights (n,) that give row i the most that every check allows, and the rest to those that may pay."""
-        wanted, may_act = np.zeros(len(may_pay)), may_pay & self.in_use
-        wanted[i], may_act[i] = 1.0, True
-        weights: Array = best_weights(wanted, self.assured, self.thresholds, may_act.astype(np.int64))
-        return weights
+    def trial_weights(self, rows: Sequence[int], may_pay: NDArray[np.bool_]) -> Array:
+        """Weights (k, n) that give each of these rows the most that every check allows, and the rest to those that may
+        pay."""
+        assured, wanted = self.assured, np.eye(len(may_pay))
+        may_act = may_pay & self.in_use | wanted.astype(bool)
+        return np.array(
+            [best_weights(wanted[i], assured, self.thresholds, may_act[i].astype(np.int64)) for i in rows]
+        )
 
     @property
     def in_use(self) -> NDArray[np.bool_]:
@@ -127,6 +129,11 @@ class SeveralLedgers:
         rows = {one.add(policy, name, guess) for one in self.each}
         return rows.pop()
 
+    def share_delta(self) -> None:
+        """Let the candidates share δ, before anything is deployed."""
+        for one in self.each:
+            one.share_delta()
+
     def _row(self) -> int:
         """A free row, or that of the policy of least score − Σ_c (b_c − L_c)₊, never the incumbent's or one pinned."""
         free = self.each[0].free_row()
@@ -166,10 +173,6 @@ class SeveralLedgers:
     def forecast(self, i: int) -> float:
         """About how many more episodes it takes until every bound of row i reaches its threshold."""
         return max(one.forecast(i) for one in self.each)
-
-    def evidence_left(self, i: int) -> float:
-        """How much has still to be seen of row i, where most is."""
-        return max(one.evidence_left(i) for one in self.each)
 
     def bounds(self) -> dict[str, Array]:
         """What is proved of each policy on trial, (m,), by its name."""
