@@ -28,7 +28,7 @@ LOOKS = 6  # times in a trial at which it may end
 ENOUGH = 20  # episodes of its own after which a policy that loses its bets is given up
 PATIENCE, LONG = 1.0, 1000  # a policy that will be proved in as many episodes as there were, or in so many, goes on
 EARLY = 2  # proposals that are made in any case: the first knows nothing
-FIRST_MARGIN = 1 / 3  # of the slack: how far above b the first proposal aims
+FIRST_MARGIN = 0.2  # of the slack: how far above b the first proposal aims
 BOLD, SOBER, CURIOUS = range(3)
 KINDS = (BOLD, SOBER, CURIOUS, BOLD)  # of proposals, in turn
 SOBERNESS = 0.1  # of the reward's bonus: what seems best, where a bold one goes to see
@@ -145,7 +145,7 @@ class ObservationCertificate:
         return found
 
     def aim(self) -> Aim:
-        """b + (ξ/3)(1 + k/60)^{-1/2}: a margin that shrinks as a confidence bound does."""
+        """b + (ξ/5)(1 + k/60)^{-1/2}: a margin that shrinks as a confidence bound does."""
         margin = amount(FIRST_MARGIN * known_slacks(self.task) / math.sqrt(1 + self.num_episodes / SHORTEST_TRIAL))
         kind = self._kind(self.ledger.num_candidates)
         return Aim(

@@ -1,7 +1,7 @@
 """Before a start: about how many episodes it takes until something is gained, why, and what would shorten it.
 
-A forecast and no promise. It follows the confidence sequence of one candidate in the mean. The candidate aims at a
-third of the slack above b, as the planner does, and its totals spread as the incumbent's do.
+A forecast and no promise. It follows the confidence sequence of one candidate in the mean. The candidate is
+a third of the slack above b, and its totals spread as the incumbent's do.
 """
 
 import math
@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from episafe.certify.observation import FIRST_MARGIN, SHORTEST_TRIAL
+from episafe.certify.observation import SHORTEST_TRIAL
 from episafe.checks import TOLERANCE, as_probability
 from episafe.errors import InvalidProblem
 from episafe.kernels.wealth import BETS, LARGEST
@@ -20,7 +20,8 @@ from episafe.types import Array
 
 Evidence = Literal["coin", "hindsight"]
 FIRST, HALF = 0.1, 0.5  # of the way from the incumbent to the optimum
-QUALITY = 1 - FIRST_MARGIN  # of the way that a candidate goes at least which aims so far above b: rewards are concave
+MARGIN = 1 / 3  # of the slack: how far above b the candidate is
+QUALITY = 1 - MARGIN  # of the way that a candidate goes at least which aims so far above b: rewards are concave
 PROPOSED = {"coin": SHORTEST_TRIAL, "hindsight": 10}  # episodes until something is proposed that knows the problem
 MOST = 10_000_000  # episodes; more is never
 STEPS = 400  # numbers of the candidate's own episodes that are looked at, in even ratios
@@ -174,7 +175,7 @@ def _weights(at: Situation) -> tuple[Array, Array]:
 
     L is the largest mean m at which the mean over bets λ of exp(n E ln(1 + λ(X/m − 1))) is 2/δ, as δ_1 = δ/2.
     """
-    candidate = at.threshold + FIRST_MARGIN * (at.known - at.threshold) - at.least
+    candidate = at.threshold + MARGIN * (at.known - at.threshold) - at.least
     spread = np.maximum(at.totals - at.least, 0.0)
     X = spread * candidate / max(float(spread.mean()), 1e-12)  # as the incumbent's, with another mean
     means = (at.threshold - at.least) * (np.arange(POINTS) + 1) / POINTS
