@@ -52,7 +52,7 @@ class Release:
         return [float(i == component) for i in range(len(plan.policy.components))]
 
     def ledgers(self, agent):
-        return {"coin": (agent.race.ledger, EVENLY)}
+        return {"coin": (agent.certificate.ledger, EVENLY)}
 
     def judged(self, agent, episode):
         return {}

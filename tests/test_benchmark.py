@@ -17,7 +17,7 @@ from episafe.experiments import worker_pool
 from episafe.experiments.agent_choice import chosen_agent
 from episafe.experiments.executors import Here, executor_on
 from episafe.experiments.worker_pool import run_jobs
-from episafe.problems.untold import UntoldCMDP
+from episafe.problems.unknown_signals import UnknownSignals
 from episafe.reports import benchmark_page
 from test_sweep import Cluster, facts
 
@@ -94,7 +94,7 @@ def test_the_hash_sees_every_part_of_a_problem_and_not_its_last_bits():
 
 def test_whoever_is_told_no_signal_learns_it_and_is_judged_by_exact_values():
     listed = es.make("tabular", 3)
-    untold = UntoldCMDP(listed)
+    untold = UnknownSignals(listed)
     table = es.TablePolicy(np.full(listed.task.reward.shape, 1 / 3))
     assert untold.evaluate(table) == listed.evaluate(table)
     mixture = es.MixturePolicy([table, listed.task.safe_policy], [0.25, 0.75])
@@ -112,7 +112,7 @@ def test_a_run_without_told_signals_is_resumed_bit_for_bit(tmp_path):
     def agent():
         return es.OPSE(untold.task, es.Constants.tuned(untold.task))
 
-    untold = UntoldCMDP(es.make("streaming", 3))
+    untold = UnknownSignals(es.make("streaming", 3))
     whole = es.run(untold, agent(), 80)
     es.run(untold, (again := agent()), 40)
     np.testing.assert_array_equal(whole.reward_values[:40], es.run(untold, agent(), 40).reward_values)

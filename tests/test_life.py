@@ -70,7 +70,7 @@ def test_the_old_incumbent_pays_for_later_trials():
 def test_what_fails_to_plan_falls_back_to_what_was_promoted(monkeypatch):
     session = promoted_session(false_alarm=0)
     live(session, 1)
-    monkeypatch.setattr(session.agent.race, "deployment", lambda: 1 / 0)
+    monkeypatch.setattr(session.agent.certificate, "deployment", lambda: 1 / 0)
     plan = session.plan()
     assert plan.failed and plan.policy.names == ("v2",) and "division" in plan.reason
 
@@ -136,7 +136,7 @@ def test_a_withdrawn_candidate_is_deployed_and_proved_no_more_and_its_delta_stay
     session.learn(totals(1.0), deployment=waiting.id)  # of before: it proves nothing any more
     assert session.deploy(rng).policy.name == "incumbent"
     session.add_candidate("v3", ["v3"])
-    assert session.agent.race.ledger.num_candidates == 2
+    assert session.agent.certificate.ledger.num_candidates == 2
     assert live(session, 200).count("v3") > 100 and session.agent.bounds().keys() == {"incumbent", "v3"}
     for name, says in [("incumbent", "pays for all trials"), ("v2", "no policy 'v2' is on trial: there are")]:
         with pytest.raises(ValueError, match=says):

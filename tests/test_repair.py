@@ -256,13 +256,13 @@ def test_of_a_rollout_all_trials_end_and_no_share_of_delta_is_spent_twice(tmp_pa
         for name in ("v3", "v4"):
             session.add_candidate(name, [name])
         tried(session, rng, 20)
-        assert session.agent.race.ledger.num_candidates == spent
+        assert session.agent.certificate.ledger.num_candidates == spent
     for lap in range(2):  # the second time what the first repair wrote is lost
         flip(tmp_path, frames_of(tmp_path)[25].offset + 30)
         found = es.repair(tmp_path)
         assert lap or [change for change in found.changes if "v3" in change or "v4" in change]
         with es.open(tmp_path, agent=rollout("v2", slack=slack)) as session:
-            ledger = session.agent.race.ledger
+            ledger = session.agent.certificate.ledger
             assert list(session.agent.bounds()) == ["incumbent"] and session.deploy(rng).policy.name == "incumbent"
             session.resume_exploring("looked at")
             session.add_candidate(f"w{lap}", ["w"])

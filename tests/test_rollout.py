@@ -55,7 +55,7 @@ def test_a_bound_is_the_exact_wealth_of_the_candidates_own_deployments(lost):
     """What is not reported counts as 0 for the candidate that was drawn, and not at all for the others."""
     agent = rollout("v2", "v3", delta=0.2)
     seen = live(in_memory(agent), np.random.default_rng(0), 400, lambda name, rng: rng.beta(9, 1) * 0.5, lost)
-    means = agent.race.ledger.trials.means
+    means = agent.certificate.ledger.trials.means
     for name, share in (("v2", 5 / 12), ("v3", 3 / 12)):
         assert agent.bounds()[name] == oracle(seen[name], means, 0.2 * share) > (0.1 if lost else 0.2)
     assert agent.bounds()["incumbent"] == B + SLACK
@@ -63,7 +63,7 @@ def test_a_bound_is_the_exact_wealth_of_the_candidates_own_deployments(lost):
 
 def test_only_who_was_drawn_is_charged_and_all_where_nobody_was():
     agent, rng = rollout("v2"), np.random.default_rng(0)
-    session, ledger = in_memory(agent), agent.race.ledger
+    session, ledger = in_memory(agent), agent.certificate.ledger
     drawn = [session.deploy(rng).policy.name for _ in range(20)]
     assert len(ledger._tails[1]) == drawn.count("v2") < 20
     plan = session.plan()  # the caller tosses the coin
@@ -152,7 +152,7 @@ def test_the_first_weight_is_all_that_the_slack_pays_for():
 
 def shares(agent):
     """δ_j/δ of the candidates, and of an incumbent that has a sequence."""
-    terms = agent.race.ledger.trials.log_term
+    terms = agent.certificate.ledger.trials.log_term
     return len(BETS) / np.exp(terms[terms > 0]) / agent.delta
 
 
@@ -171,20 +171,20 @@ def test_who_comes_after_the_first_plan_takes_nothing_from_the_others():
 
 
 def test_delta_is_not_shared_anew_once_something_was_deployed_or_a_candidate_is_gone():
-    ledger = rollout("v2", "v3").race.ledger
+    ledger = rollout("v2", "v3").certificate.ledger
     before = ledger.trials.log_term.copy()
     ledger.expect(0, [1])
     ledger.add(es.TablePolicy(np.ones((1, 1, 1))), "v4", 0.0)
     ledger.share_delta()
     np.testing.assert_array_equal(ledger.trials.log_term[:3], before)
-    ledger = rollout("v2", "v3").race.ledger
+    ledger = rollout("v2", "v3").certificate.ledger
     ledger.withdraw("v2")
     ledger.add(es.TablePolicy(np.ones((1, 1, 1))), "v4", 0.0)
     ledger.share_delta()
     np.testing.assert_allclose(len(BETS) / np.exp(ledger.trials.log_term[3]) / 0.05, 1 / 12)
 
 
-# ---- the race
+# ---- who is tried, and who acts
 
 
 def alone(agent, rng, utility, reward=lambda name, rng: 0.0, num=3000):
@@ -267,8 +267,14 @@ def test_who_promises_the_larger_gain_is_proved_first(monkeypatch):
     monkeypatch.setitem(MEANS, "poor", 0.9)
     for seed in range(4):
         agent, pay = rollout("good", "poor"), {"incumbent": 0.0, "poor": 0.1, "good": 1.0}
-        earn(in_memory(agent), np.random.default_rng(seed), pay, 200, lambda agent=agent: agent.race.certified.any())
-        assert agent.race.certified.tolist() == [False, True, False]
+        earn(
+            in_memory(agent),
+            np.random.default_rng(seed),
+            pay,
+            200,
+            lambda agent=agent: agent.certificate.certified.any(),
+        )
+        assert agent.certificate.certified.tolist() == [False, True, False]
 
 
 def test_who_acts_pays_for_the_trial_of_a_better_one(monkeypatch):
@@ -289,7 +295,7 @@ def test_a_candidate_that_earns_less_than_the_incumbent_is_dropped():
         name = deployed.policy.name
         pay = 0.0 if name == "good" else 1.0
         session.learn(totals(beta(name, rng), pay + rng.normal(0, 0.3)), deployment=deployed.id)
-    assert agent.race.dropped[1] and agent.plan().source == "safe"
+    assert agent.certificate.dropped[1] and agent.plan().source == "safe"
     assert agent.plan().reason == "no candidate is on trial"
 
 
@@ -299,7 +305,7 @@ def test_a_candidate_below_the_threshold_is_dropped_and_one_above_it_hardly_ever
         for name in dropped:
             agent, rng = rollout(name), np.random.default_rng(seed)
             live(in_memory(agent), rng, 150, beta)
-            dropped[name] += int(agent.race.dropped[1])
+            dropped[name] += int(agent.certificate.dropped[1])
     assert dropped == {"bad": 12, "good": 0}
 
 
@@ -308,7 +314,7 @@ def test_a_candidate_below_the_threshold_is_dropped_and_one_above_it_hardly_ever
 
 def test_without_a_slack_the_incumbent_acts_alone_until_it_is_proved_above_the_threshold():
     agent, rng = rollout("good", slack=None), np.random.default_rng(0)
-    session, ledger = in_memory(agent), agent.race.ledger
+    session, ledger = in_memory(agent), agent.certificate.ledger
     first = session.deploy(rng)
     assert first.plan.source == "safe" and "not proved" in first.plan.reason and agent.bounds()["incumbent"] == 0
     np.testing.assert_allclose(ledger.trials.log_term[:2], np.log(len(BETS) * np.array([12 / 5, 12 / 3]) / 0.05))

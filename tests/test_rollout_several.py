@@ -38,7 +38,7 @@ def test_a_bound_is_the_exact_wealth_of_each_constraint_at_its_part_of_delta():
         seen.setdefault(deployed.policy.name, []).append(utilities)
         session.learn(totals(utilities), deployment=deployed.id)
     for share, name in ((5 / 12, "good"), (3 / 12, "slow")):
-        for c, ledger in enumerate(agent.race.ledger.each):
+        for c, ledger in enumerate(agent.certificate.ledger.each):
             utilities = np.array(seen[name])[:, c]
             assert agent.bounds()[name][c] == oracle(utilities, ledger.trials.means, 0.1 * share) > 0
     np.testing.assert_allclose(agent.bounds()["incumbent"], B + SLACK)
@@ -73,7 +73,7 @@ def test_where_one_slack_is_not_known_the_incumbent_is_proved_there_first():
     for _ in range(400):
         deployed = session.deploy(rng)
         session.learn(totals(both(deployed.policy.name, rng)), deployment=deployed.id)
-    assert agent.bounds()["incumbent"][1] > 0.6 and agent.race.seen[1, 0, 0] > 10
+    assert agent.bounds()["incumbent"][1] > 0.6 and agent.certificate.seen[1, 0, 0] > 10
 
 
 def lived(folder, num_parts):

@@ -8,7 +8,7 @@ import numpy as np
 
 from episafe.agents.base import Agent
 from episafe.certify.base import AT_LEAST
-from episafe.certify.race import Race
+from episafe.certify.candidate_trials import CandidateTrials
 from episafe.checks import as_index, as_probability
 from episafe.errors import InvalidEpisode
 from episafe.kernels.mixing import admits_all
@@ -32,15 +32,16 @@ class Rollout(Agent):
     the coin, a candidate on trial may itself be below b. `settings()["statement"]` says what that assumes. Where the
     slack is not known the incumbent has a sequence of its own, and acts alone until it is proved to be above b.
 
-    Among several candidates the one that seems nearest to its proof is tried next, at the largest weight that the
-    check allows; of those that are certified the one of the highest mean reward acts, the newest where rewards tell
-    nothing. Worse ones are dropped (`certify/race.py`), by tests that touch no guarantee.
+    Among several candidates the one whose trial is worth most is tried next, by its reward and the gain that it brings
+    nearer, at the largest weight that the check allows; of those that are certified the one of the highest mean reward
+    acts, the newest where rewards tell nothing. Worse ones are dropped (`certify/candidate_trials.py`), by tests that
+    touch no guarantee.
 
     Args:
         threshold: b, above least_total.
         slack: ξ > 0, where the incumbent is known to have b + ξ; None where it is only known to have b.
-        candidates: policies by name, the likeliest first: candidate j has δ_j = δ/(j(j+1)). More come by
-            `add_candidate`.
+        candidates: policies by name, the likeliest first: candidate j of n has δ_j = (δ/2)(1/(j(j+1)) + 1/(n + 1)).
+            More come by `add_candidate`: after the first plan they have δ/(j(j+1)).
         incumbent: what acts today.
         delta: the probability with which some deployed mixture may be below b.
         utility_max: the most that an episode's utility can be, if there is such a number: more is refused, and the
@@ -86,29 +87,29 @@ class Rollout(Agent):
 
     def bounds(self) -> dict[str, Amount]:
         """What is proved of each policy, by its name; (m,) where there are several constraints."""
-        found: dict[str, Amount] = self.race.ledger.bounds()
+        found: dict[str, Amount] = self.certificate.ledger.bounds()
         return found
 
     @property
     def void(self) -> str:
         """Why nothing is proved any more: an episode had less than the least total."""
-        return str(self.race.ledger.void)
+        return str(self.certificate.ledger.void)
 
     @property
     def num_learned(self) -> int:
         """How many episodes of its plans were reported."""
-        return int(self.race.seen[:, -1, 0].sum())
+        return int(self.certificate.seen[:, -1, 0].sum())
 
     def _charge(self, plan: Plan, deployment: int, component: int | None) -> None:
         """Charge who was drawn until it is reported; all that may act, where nobody was drawn yet."""
         if plan.id == HELD:
             return
-        rows = self._deployed[deployment] = tuple(self.race.ledger.rows_of(plan.policy))
-        self.race.ledger.expect(deployment, rows if component is None else rows[component : component + 1])
+        rows = self._deployed[deployment] = tuple(self.certificate.ledger.rows_of(plan.policy))
+        self.certificate.ledger.expect(deployment, rows if component is None else rows[component : component + 1])
 
     def lose(self, num_plans: int, reason: str, num_candidates: int = 0) -> None:
         """Go on from the incumbent after plans that are lost: nobody knows what came of them, so all trials end."""
-        self.race.lose(num_candidates)
+        self.certificate.lose(num_candidates)
         super().lose(num_plans, reason)
 
     def abandon(self, deployment: int) -> None:
@@ -129,12 +130,12 @@ class Rollout(Agent):
         return partial(self._credit, deployment, rows, component, utility, reward)
 
     def _credit(self, deployment: int | None, rows: Rows, component: int, utility: Amount, reward: float) -> None:
-        self.race.credit(deployment, rows, component, utility, reward)
+        self.certificate.credit(deployment, rows, component, utility, reward)
         if deployment is not None:
             del self._deployed[deployment]
 
     def _propose(self) -> Plan:
-        found = self.race.deployment()
+        found = self.certificate.deployment()
         if found.source == "safe":
             return self._incumbent(found.reason)
         if not admits_all(found.utility_bound, self.task.limits):
@@ -143,7 +144,7 @@ class Rollout(Agent):
 
     def _put_in_force(self, plan: Plan) -> None:
         super()._put_in_force(plan)
-        self._planned[self._plan.id] = tuple(self.race.ledger.rows_of(plan.policy))
+        self._planned[self._plan.id] = tuple(self.certificate.ledger.rows_of(plan.policy))
         self._planned.pop(self._plan.id - PLANS_REMEMBERED, None)
 
     def _due(self) -> bool:
@@ -153,16 +154,17 @@ class Rollout(Agent):
     def _information(self) -> Array:
         return np.zeros(0)
 
-    def _begin_trial(self, candidate: Policy) -> None:
-        super()._begin_trial(candidate)
+    def begin_candidate(self, name: str) -> None:
+        """Put a candidate on trial that the agent was given; those before the first plan share δ."""
+        super().begin_candidate(name)
         if not self._planned:
-            self.race.ledger.share_delta()
+            self.certificate.ledger.share_delta()
 
     def _check_candidate(self, policy: Any) -> None:
         """Anything may be tried."""
 
     def _begin_trials(self) -> None:
-        self.race = self.certificate = Race(self.task, self.delta)
+        self.certificate = CandidateTrials(self.task, self.delta)
         self._planned: dict[int | None, Rows] = {}  # recent plans
         self._deployed: dict[int, Rows] = {}  # deployments without a report
 
@@ -172,19 +174,19 @@ class Rollout(Agent):
 
     def _learned_state(self, policies: PolicyArrays) -> State:
         rows = {name: self._as_array(getattr(self, f"_{name}")) for name in ("planned", "deployed")}
-        return under("race", self.race.state(policies)) | under("rows", rows)
+        return under("race", self.certificate.state(policies)) | under("rows", rows)
 
     def _restore_learned(self, saved: Saved) -> None:
         return None  # its policies are not there yet
 
     def _restore_plans(self, saved: Saved, policies: list[Policy], plans: list[Any]) -> None:
         super()._restore_plans(saved, policies, plans)
-        self.race.restore(saved.under("race"), policies)
+        self.certificate.restore(saved.under("race"), policies)
         self._planned, self._deployed = (self._restored(saved.under("rows"), name) for name in ("planned", "deployed"))
 
     def _restored(self, saved: Saved, name: str) -> dict[Any, Rows]:
         found = saved.wholes(name, (None, self._most_rows + 1), -1, 2**62)
-        if (found[:, :2] < 0).any() or (found[:, 1:] >= len(self.race.ledger.policies)).any():
+        if (found[:, :2] < 0).any() or (found[:, 1:] >= len(self.certificate.ledger.policies)).any():
             saved.refuse(name, "has rows that are not there")
         return {number: tuple(row for row in rows if row >= 0) for number, *rows in found.tolist()}
 

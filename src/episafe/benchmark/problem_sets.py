@@ -19,7 +19,7 @@ from episafe.checks import as_whole
 from episafe.envs import make
 from episafe.errors import DamagedFile
 from episafe.problems.cmdp import LinearCMDP
-from episafe.problems.untold import UntoldCMDP
+from episafe.problems.unknown_signals import UnknownSignals
 from episafe.types import amounts
 
 VERSION = "episafe-bench-1"
@@ -79,7 +79,7 @@ class ProblemSet:
         ends = {name: rng.uniform(*between) for name, between in self.drawn.items()}
         return {**self.options, **{name: round(float(value), DIGITS) for name, value in ends.items()}}
 
-    def problem(self, seed: int) -> LinearCMDP | UntoldCMDP:
+    def problem(self, seed: int) -> LinearCMDP | UnknownSignals:
         """The problem of a seed of this set; an error if it is not, bit for float32 bit, what was frozen."""
         known, made = self.frozen(seed), self._made(seed)
         if problem_hash(made) != known.hash:
@@ -88,7 +88,7 @@ class ProblemSet:
                 f"{known.hash}. Install the version of episafe that a result is of, or compare with nothing frozen"
             )
         made.origin |= {"problem_set": f"{VERSION}/{self.name}"}
-        return UntoldCMDP(made) if self.kind == "learned signals" else made
+        return UnknownSignals(made) if self.kind == "learned signals" else made
 
     def frozen(self, seed: int) -> Frozen:
         """What is known of the problem of a seed without drawing it."""

@@ -85,9 +85,7 @@ class SeveralLedgers:
         pay."""
         assured, wanted = self.assured, np.eye(len(may_pay))
         may_act = may_pay & self.in_use | wanted.astype(bool)
-        return np.array(
-            [best_weights(wanted[i], assured, self.thresholds, may_act[i].astype(np.int64)) for i in rows]
-        )
+        return np.array([best_weights(wanted[i], assured, self.thresholds, may_act[i].astype(np.int64)) for i in rows])
 
     @property
     def in_use(self) -> NDArray[np.bool_]:

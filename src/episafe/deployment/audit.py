@@ -6,7 +6,6 @@ the check, whatever proposed it. The verdict says which of both was done.
 """
 
 import json
-import math
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
@@ -37,11 +36,11 @@ from episafe.problems.cmdp import LinearCMDP
 from episafe.runs.columns import COINS, Columns
 from episafe.runs.record import EPISODES, Record, is_complete
 from episafe.storage import checkpoint
-from episafe.storage.audit_trail import TRAIL, Trail, broken_at, hash_of, read_trail
+from episafe.storage.audit_trail import TRAIL, Trail, broken_at, hash_of, read_trail, stated_threshold
 from episafe.storage.frames import Frame, Reader
 from episafe.storage.json_values import from_text
 from episafe.storage.toml_settings import said_versions, versions
-from episafe.types import SOURCES, Amount, amount, amounts
+from episafe.types import SOURCES
 
 DOUBTS_SHOWN = 10
 Progress = Callable[[float], None] | None
@@ -267,19 +266,10 @@ def _go_through(folder: Path, told: dict[str, Any], agent: Any, result: Audit) -
 
 def _walk(kind: type[Recorded], folder: Path, told: dict[str, Any], result: Audit, agent: Any, **known: Any) -> Any:
     """A history that is to be gone through as it was recorded."""
-    threshold = _threshold(result.lines)
+    threshold = stated_threshold(result.lines)
     trail = Trail(threshold, agent_settings(told), told["genesis"])
     place = {"kind": told["kind"], "path": folder / LOG, "num_parallel": told.get("num_parallel", 1)}
     return kind(agent, Book(told["fingerprint"]), trail, threshold=threshold, **known, **place)
-
-
-def _threshold(lines: list[str]) -> Amount:
-    """b, as the trail says it, or one a constraint; NaN where it does not."""
-    try:
-        said = (json.loads(line) for line in lines if '"threshold":' in line)
-        return amount(amounts(next((line["threshold"] for line in said), math.nan)))
-    except (LookupError, TypeError, ValueError, RecursionError):
-        return math.nan
 
 
 def _known_incumbent(told: dict[str, Any], frames: list[Frame], agent: Any) -> str:
@@ -361,7 +351,7 @@ def _make_again(
 def _recheck(folder: Path, told: dict[str, Any], frames: list[Frame], agent: Any, result: Audit) -> None:
     """The bounds of what was deployed, computed anew from what was reported."""
     walk = _walk(Rechecked, folder, told, result, agent, certified=agent.certified)
-    if not np.array_equal(agent.task.limits, _threshold(result.lines)):
+    if not np.array_equal(agent.task.limits, stated_threshold(result.lines)):
         raise DamagedFile(f"the agent has the threshold {agent.task.limits}, and {TRAIL} another: build it as it was")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

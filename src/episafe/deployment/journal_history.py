@@ -1,6 +1,5 @@
 """What a journal tells of a run, without building its agent: its record so far, its halts, and its episodes."""
 
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from episafe.problems.task import Task
 from episafe.runs.columns import Columns
 from episafe.runs.record import Record, is_complete
 from episafe.storage.atomic_files import read_arrays
-from episafe.storage.audit_trail import TRAIL
+from episafe.storage.audit_trail import TRAIL, stated_threshold
 from episafe.storage.frames import Frame, read
 from episafe.types import SOURCES, Amount, Array, Episode, amount, amounts
 
@@ -147,5 +146,4 @@ def settings_of(head: dict[str, Any]) -> dict[str, Any]:
 def threshold_of(folder: Path) -> Amount:
     """b, as the trail says it, or one a constraint; NaN before its first line."""
     with (folder / TRAIL).open() as file:
-        said = (json.loads(line) for line in file if '"threshold":' in line)
-        return amount(amounts(next((line["threshold"] for line in said), math.nan)))
+        return stated_threshold(file)

@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -18,7 +18,7 @@ import numpy as np
 from episafe.errors import DamagedFile
 from episafe.storage.regular_files import open_regular, refuse_irregular
 from episafe.storage.watched_file import HeldFile, read_from_disk
-from episafe.types import Amount, Array, amounts
+from episafe.types import Amount, Array, amount, amounts
 
 TRAIL = "audit.jsonl"
 END = '"}\n'  # of every line, after its hash
@@ -120,6 +120,15 @@ def read_trail(path: Path, start: int, head: str) -> tuple[list[str], str]:
         if start:
             raise _cut(path, start) from None
         return [], ""
+
+
+def stated_threshold(lines: Iterable[str]) -> Amount:
+    """b, as the lines of a trail say it first, or one a constraint; NaN where they do not."""
+    try:
+        said = (json.loads(line) for line in lines if '"threshold":' in line)
+        return amount(amounts(next((line["threshold"] for line in said), math.nan)))
+    except (LookupError, TypeError, ValueError, RecursionError):
+        return math.nan
 
 
 def _check_before(path: Path, file: IO[bytes], start: int, head: str) -> None:

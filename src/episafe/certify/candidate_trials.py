@@ -33,13 +33,14 @@ HEADROOM = 4.0  # times b: how far a bound can rise where utilities have no larg
 REWARD = -1  # of what is seen of a policy; utility c is at c
 
 
-class Race:
+class CandidateTrials:
     """The candidates of a rollout, one a row of the ledger, and what came of each: how many episodes, and totals.
 
-    While nobody is certified all are tried, one at a time, mixed with whoever pays for the largest weight: the one that
-    seems nearest to its proof. When one is certified, the others are passed: they go on only if their rewards may be
-    better. One that is added later is tried before anybody acts alone. A candidate is dropped if its utility is below b
-    or its reward below that of who acts, by a plain test at level 0.05: dropping touches no guarantee.
+    While nobody is certified all are tried, one at a time, mixed with whoever pays for the largest weight: the one
+    whose trial is worth most. When one is certified, the others are passed: they go on only if their rewards may be
+    better, and who acts may pay for them. One that is added later is tried before anybody acts alone. A candidate is
+    dropped if its utility is below b or its reward below that of who acts, by a plain test at level 0.05: dropping
+    touches no guarantee.
 
     Where there are m constraints a candidate has a sequence for each, at δ_j/m, and is certified once all its bounds
     are; the one that is farthest from its proof decides how near the candidate is.
@@ -216,7 +217,7 @@ class Race:
         return {**self.ledger.state(policies), **own}
 
     def restore(self, saved: Saved, policies: Sequence[Policy]) -> None:
-        """Fill a new race with what `state` said."""
+        """Fill new trials with what `state` said."""
         self.ledger.restore(saved, policies)
         n = len(self.ledger.policies)
         self.seen = saved.numbers("seen", (n, *self.seen.shape[1:]))

@@ -11,7 +11,7 @@ from episafe.problems.task import Constraint
 from episafe.types import Array
 
 
-class UntoldCMDP:
+class UnknownSignals:
     """The same problem, its values as exact as before, with a task that tells no signal.
 
     Args:
@@ -19,8 +19,8 @@ class UntoldCMDP:
 
     Example:
         >>> import episafe as es
-        >>> from episafe.problems.untold import UntoldCMDP
-        >>> UntoldCMDP(es.make("tabular")).task.unknown
+        >>> from episafe.problems.unknown_signals import UnknownSignals
+        >>> UnknownSignals(es.make("tabular")).task.unknown
         ('reward', 'utility')
     """
 
