@@ -295,7 +295,7 @@ def certified(session, cmdp):
 
 
 def test_a_promoted_proposal_stays_on_trial_and_the_folder_is_recomputed(tmp_path):
-    cmdp = es.make("tabular", seed=3)
+    cmdp = es.make("tabular", seed=7)
     session = es.open(tmp_path, agent=observing(cmdp.task))
     name = certified(session, cmdp)
     session.promote(name, "nightly")
