@@ -1,6 +1,6 @@
 """A limit on bad episodes: "in at most 10 % of fortnights may more than 4 sales be lost", mean demand 2.
 
-    python benchmarks/chance.py                  # 100 seeds of 300 episodes with Hindsight
+    python benchmarks/chance.py                  # 100 seeds of 300 episodes with Hindsight, δ = 5 %
     python benchmarks/chance.py observation 10   # by this certifier, so many seeds
     python benchmarks/chance.py hindsight 100 1  # with δ = 1 %
     python benchmarks/chance.py levels           # how often each level breaks the limit; optimum and incumbent
