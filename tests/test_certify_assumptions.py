@@ -137,5 +137,6 @@ def test_where_proposing_fails_the_incumbent_acts(monkeypatch):
         raise FloatingPointError
 
     monkeypatch.setattr(agent, "consider_candidate", fail)
-    record = es.run(cmdp, agent, 30)
+    with pytest.warns(RuntimeWarning, match="30 of 30 episodes, because planning failed"):
+        record = es.run(cmdp, agent, 30)
     assert np.all(record.sources == "safe") and record.violation()[-1] == 0

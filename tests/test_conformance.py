@@ -25,6 +25,7 @@ AGENTS = {
     "opse": lambda task: es.OPSE(task, constants()),
     "opse-doubling": lambda task: es.OPSE(task, constants(), es.Doubling(0.5)),
     "opse-observation": lambda task: es.OPSE(task, es.Constants.proposing(), certifier=es.certify.Observation()),
+    "opse-roomier": lambda task: es.OPSE(task, es.Constants.proposing(), certifier=es.certify.Roomier()),
     "opse-fresh-data": lambda task: es.OPSE(task, es.Constants.proposing(), certifier=es.certify.FreshData()),
     "opse-released": lambda task: es.OPSE(task, constants(), variant="released"),
     "opse-box": lambda task: es.OPSE(task, es.Constants.proposing(), certifier=es.certify.Box()),
