@@ -36,7 +36,7 @@ def acts_of(seed):
 
 
 def perform(session, act, number, rng):
-    """One act; ValueError where it is refused, as a second promotion of the same name after a kill."""
+    """One act; ValueError where it is refused, or where nothing is left to do, as a second promotion after a kill."""
     what, _, which = act.partition(" ")
     reason = f"act {number}"
     if what == "play":
@@ -52,6 +52,8 @@ def perform(session, act, number, rng):
     elif what == "change":
         session.change(reason, threshold=float(rng.uniform(0.45, 0.55)))
     elif what in ("promote", "rollback"):
+        if session.agent.promoted == (which or "incumbent"):
+            raise ValueError("promoted already: nothing is to be written")
         session.promote(which or "incumbent", reason)
     elif what == "withdraw":
         session.withdraw(which, reason)
