@@ -11,6 +11,7 @@ writer  a session of 5,000 episodes with `sync="each"`, alone and while a dashbo
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -140,7 +141,8 @@ def notice(num_episodes: int, rounds: int) -> bool:
 
 
 def watch(folder: Path) -> None:
-    """Follow a folder as soon as it is there, twice a second."""
+    """Follow a folder as soon as it is there, twice a second; the dashboard ends with this process."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     while not (folder / "journal.toml").exists():
         time.sleep(0.02)
     with followed(folder):
