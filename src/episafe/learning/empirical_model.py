@@ -6,7 +6,6 @@ Nothing is read off the task's mean reward and utility: under the law of chance 
 from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
 from episafe.learning.listed_traces import ListedTraces
@@ -14,9 +13,7 @@ from episafe.problems.listed_move import chance_key
 from episafe.problems.occupancies import Steps
 from episafe.types import Array
 
-PRIOR = (
-    2.0  # traces that all steps together stand for at each one; chosen on seeds 100 to 103 of the three real problems
-)
+PRIOR = 2.0  # traces that all steps together stand for at each one; chosen on seeds 100 to 103 of the real problems
 MANY_STATES = 128  # from here on few traces lead to each, and few states can come next from one
 STEP = 8.0  # with many states, traces that all of a step stand for; chosen on seeds 3000 to 3009 of a chance of 330
 
@@ -36,6 +33,8 @@ class EmpiricalModel(NamedTuple):
         _, S, A, _ = self.P.shape
         if S < MANY_STATES:
             return self.P
+        import scipy.sparse  # here, because it takes a tenth of the time of all imports
+
         return [scipy.sparse.csr_array(step.reshape(S * A, S)) for step in self.P]
 
 
