@@ -14,13 +14,12 @@ import math
 import sys
 
 import numpy as np
-from hindsight import Kiosk, chosen_after, live
+from hindsight import Kiosk, chosen_after, count_wrong, live
 
 import episafe as es
 from episafe.certify.hindsight import BET_WEIGHTS, FIRST, GROWTH, REPLAYED
 from episafe.envs.inventory import Inventory
 from episafe.kernels.wealth import BETS
-from episafe.stats import rate_interval
 
 EPISODES, DELTA = 300, 0.05
 MARKS = np.array([50, 100, 150, 200, 300]) - 1
@@ -84,10 +83,7 @@ def coverage(num_runs=500):
         "control: by those that chose it": lambda s: chosen_after(omens, s, 30, after=True),
         "control: chance persists, 0.98": lambda s: live(cmdp, cmdp.task, s, 100, regime=0.98),
     }
-    for words, is_bad in settings.items():
-        wrong = sum(is_bad(seed) for seed in range(num_runs))
-        low, high = rate_interval(wrong, num_runs)
-        print(f"{words:40s} {wrong} of {num_runs}, {low:.4f} to {high:.4f}", flush=True)
+    count_wrong(settings, num_runs)
 
 
 def sequence(num_runs=20_000):

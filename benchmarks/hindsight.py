@@ -159,6 +159,14 @@ def too_hopeful(cmdp):
     return replace(cmdp.task, move=move)
 
 
+def count_wrong(settings, num_runs: int) -> None:
+    """One row a setting: how many runs are bad, and the 95 % interval of their rate."""
+    for words, is_bad in settings.items():
+        wrong = sum(is_bad(seed) for seed in range(num_runs))
+        low, high = rate_interval(wrong, num_runs)
+        print(f"{words:40s} {wrong} of {num_runs}, {low:.4f} to {high:.4f}", flush=True)
+
+
 def coverage(num_runs: int = 1000) -> None:
     """Runs in which any bound was ever wrong; δ = 0.05 allows 50 of 1,000. The controls must have far more."""
     cmdp, omens = kiosk(), kiosk(60)
@@ -169,10 +177,7 @@ def coverage(num_runs: int = 1000) -> None:
         "control: chance persists, 0.98": lambda s: live(cmdp, cmdp.task, s, 60, regime=0.98),
         "control: move is wrong off the path": lambda s: live(cmdp, too_hopeful(cmdp), s, 60),
     }
-    for words, is_bad in settings.items():
-        wrong = sum(is_bad(seed) for seed in range(num_runs))
-        low, high = rate_interval(wrong, num_runs)
-        print(f"{words:40s} {wrong} of {num_runs}, {low:.4f} to {high:.4f}", flush=True)
+    count_wrong(settings, num_runs)
 
 
 def speed() -> None:

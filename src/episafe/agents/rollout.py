@@ -87,8 +87,7 @@ class Rollout(Agent):
 
     def bounds(self) -> dict[str, Amount]:
         """What is proved of each policy, by its name; (m,) where there are several constraints."""
-        found: dict[str, Amount] = self.certificate.ledger.bounds()
-        return found
+        return self.certificate.ledger.bounds()
 
     @property
     def void(self) -> str:
