@@ -8,20 +8,15 @@ from episafe import certify
 from episafe.agents.ablated_opse import AblatedOPSE
 from episafe.agents.base import Agent
 from episafe.agents.dope import DOPE
-from episafe.agents.epsmix import EpsMix
+from episafe.agents.efroni2020 import OptCMDP, OptCMDPBonus, OptDual, OptPrimalDual
 from episafe.agents.fixed import Fixed
 from episafe.agents.ghosh2022 import Ghosh2022
 from episafe.agents.ghosh2024 import Ghosh2024
+from episafe.agents.li2023 import EpsMix, StepMix
+from episafe.agents.liu2021 import OptPessLP, OptPessPrimalDual
 from episafe.agents.lsvi_ucb import LSVIUCB
 from episafe.agents.opse import OPSE
-from episafe.agents.optcmdp import OptCMDP
-from episafe.agents.optcmdp_bonus import OptCMDPBonus
-from episafe.agents.optdual import OptDual
-from episafe.agents.optpess_lp import OptPessLP
-from episafe.agents.optpess_primaldual import OptPessPrimalDual
-from episafe.agents.optprimaldual import OptPrimalDual
 from episafe.agents.rollout import Rollout
-from episafe.agents.stepmix import StepMix
 from episafe.agents.triple_q import TripleQ
 from episafe.deployment.audit import audit
 from episafe.deployment.episode_export import export_episodes

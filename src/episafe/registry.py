@@ -294,7 +294,7 @@ REGISTRY: dict[str, Entry] = {
         story="(after Liu et al. 2021) deploys the incumbent until its own utility is known well enough, then the best "
         "policy on the estimated kernel, optimistic in the reward and pessimistic in the utility.",
         proved="zero",
-        mdp=Build("episafe.agents.optpess_lp:OptPessLP", COUNTED, lambda _: {"bonus": 0.003}, options=TERMS),
+        mdp=Build("episafe.agents.liu2021:OptPessLP", COUNTED, lambda _: {"bonus": 0.003}, options=TERMS),
     ),
     "optcmdp": Entry(
         "after Efroni et al. 2020: the best policy and the best kernel of a box; violates while it learns",
@@ -303,7 +303,7 @@ REGISTRY: dict[str, Entry] = {
         "every episode is safe.",
         proved="hard",
         falls_back=False,
-        mdp=Build("episafe.agents.optcmdp:OptCMDP", COUNTED, lambda _: {"bonus": 0.01}, options=TERMS),
+        mdp=Build("episafe.agents.efroni2020:OptCMDP", COUNTED, lambda _: {"bonus": 0.01}, options=TERMS),
     ),
     "optcmdp-bonus": Entry(
         "the same by a bonus on the estimated kernel, whose problem is S times smaller",
@@ -312,7 +312,7 @@ REGISTRY: dict[str, Entry] = {
         "promise that every episode is safe.",
         proved="hard",
         falls_back=False,
-        mdp=Build("episafe.agents.optcmdp_bonus:OptCMDPBonus", COUNTED, lambda _: {"bonus": 0.003}, options=TERMS),
+        mdp=Build("episafe.agents.efroni2020:OptCMDPBonus", COUNTED, lambda _: {"bonus": 0.003}, options=TERMS),
     ),
     "optdual": Entry(
         "after Efroni et al. 2020: extended value iteration for a multiplier stepped once an episode; violates",
@@ -321,7 +321,7 @@ REGISTRY: dict[str, Entry] = {
         "violations of some episodes are made good in others, by its theorem.",
         proved="soft",
         falls_back=False,
-        mdp=Build("episafe.agents.optdual:OptDual", COUNTED, lambda _: {"bonus": 0.01}, options=TERMS),
+        mdp=Build("episafe.agents.efroni2020:OptDual", COUNTED, lambda _: {"bonus": 0.01}, options=TERMS),
     ),
     "optprimaldual": Entry(
         "after Efroni et al. 2020: steps of the policy and of the multiplier, one each an episode; violates",
@@ -330,7 +330,7 @@ REGISTRY: dict[str, Entry] = {
         "planning; violations of some episodes are made good in others, by its theorem.",
         proved="soft",
         falls_back=False,
-        mdp=Build("episafe.agents.optprimaldual:OptPrimalDual", COUNTED, lambda _: {"bonus": 0.001}, options=TERMS),
+        mdp=Build("episafe.agents.efroni2020:OptPrimalDual", COUNTED, lambda _: {"bonus": 0.001}, options=TERMS),
     ),
     "optpess-primaldual": Entry(
         "after Liu et al. 2021: optimistic value iteration, a multiplier that asks for more than b; violates at first",
@@ -339,9 +339,7 @@ REGISTRY: dict[str, Entry] = {
         "threshold, ever less so; violations of some episodes are made good in others, by its theorem.",
         proved="soft",
         falls_back=False,
-        mdp=Build(
-            "episafe.agents.optpess_primaldual:OptPessPrimalDual", COUNTED, lambda _: {"bonus": 0.001}, options=TERMS
-        ),
+        mdp=Build("episafe.agents.liu2021:OptPessPrimalDual", COUNTED, lambda _: {"bonus": 0.001}, options=TERMS),
     ),
     "lsvi-ucb": Entry(
         "LSVI-UCB (Jin et al. 2020): knows of no constraint, violates; what reward alone would earn",
@@ -365,7 +363,7 @@ REGISTRY: dict[str, Entry] = {
         story="(after Li et al. 2023) tosses a coin between a candidate and the incumbent before the episode, as often "
         "for the candidate as a lower bound of its utility allows. What a candidate does by itself is not bounded.",
         proved="zero",
-        mdp=Build("episafe.agents.epsmix:EpsMix", ("replan",), lambda _: {"bonus": 0.003}, options=TERMS),
+        mdp=Build("episafe.agents.li2023:EpsMix", ("replan",), lambda _: {"bonus": 0.003}, options=TERMS),
     ),
     "stepmix": Entry(
         "after Li et al. 2023: the incumbent for the first steps, a candidate after them; a Markov policy",
@@ -373,7 +371,7 @@ REGISTRY: dict[str, Entry] = {
         story="(after Li et al. 2023) deploys Markov policies that follow the incumbent for the first steps and a "
         "candidate after them, as soon as a lower bound of the utility allows.",
         proved="zero",
-        mdp=Build("episafe.agents.stepmix:StepMix", ("replan",), lambda _: {"bonus": 0.003}, options=TERMS),
+        mdp=Build("episafe.agents.li2023:StepMix", ("replan",), lambda _: {"bonus": 0.003}, options=TERMS),
     ),
     "triple-q": Entry(
         "Triple-Q (Wei et al. 2022): Q-learning and a queue of what is owed, no model; violates",

@@ -1,14 +1,85 @@
-"""OPSE without one of its parts: the compensation, the entropy, the randomness of its policies, or the incumbent."""
+"""OPSE without one of its parts, to measure what that part is for: compensation, entropy, randomness, incumbent."""
 
-from typing import ClassVar
+import math
+import warnings
+from typing import ClassVar, Literal, get_args
+
+import numpy as np
 
 from episafe.agents.base import Agent
-from episafe.learning.ablated_planners import Part, planner_without
+from episafe.kernels.mixing import admits
 from episafe.learning.constants import Constants
-from episafe.learning.planner import SoftmaxPlanner
+from episafe.learning.planner import Decision, SoftmaxPlanner
+from episafe.learning.released_planner import ReleasedPlanner
 from episafe.learning.replanning import Replanning
 from episafe.problems.sampled_problem import AnyTask
-from episafe.types import SAFE, SOURCES, Plan
+from episafe.types import SAFE, SEARCH, SOURCES, ZERO, Array, Plan
+
+Part = Literal["compensation", "entropy", "randomness", "incumbent"]
+GREEDY = 1e-10  # κ of policies that are deterministic, but where two actions are worth the same to some 1e-9
+
+
+class UnguardedPlanner(SoftmaxPlanner):
+    """Deploys λ_max where even that does not pass: there is no incumbent to fall back on."""
+
+    def use(self, constants: Constants) -> None:
+        """Plan with these scales and search limits from now on."""
+        super().use(constants)
+        self.search = self.search._replace(fallback=False)
+
+
+class PlainSoftmaxPlanner(ReleasedPlanner):
+    """By the rules of the text, but V̄ʳ = Σ π Q̄ʳ: policies are softmax, and no entropy is counted. On tables.
+
+    Args:
+        task: with listed states.
+        constants: hand-set ones, without curve or spread.
+        pessimistic: True.
+    """
+
+    entropy = (0.0, 1.0)
+    value_after = 0.0
+
+    @property
+    def steps_limited(self) -> Array:
+        """How many steps are left after each, (H,)."""
+        return np.arange(self._listed.horizon - 1, -1, -1.0)
+
+    def decide(self) -> Decision:
+        """Which λ to deploy: as Algorithm 2 does."""
+        tables, b, lower, upper = self._tables(), self.search.threshold, 0.0, self.search.lam_max
+        bound = self._evaluate(tables, upper)
+        if not admits(bound, b):
+            return Decision(SAFE, math.nan, bound)
+        bound = self._evaluate(tables, 0.0)
+        if admits(bound, b):
+            return Decision(ZERO, 0.0, bound)
+        for _ in range(self.search.num_halvings):
+            middle = (lower + upper) / 2
+            passes = admits(self._evaluate(tables, middle), b)
+            lower, upper = (lower, middle) if passes else (middle, upper)
+        return Decision(SEARCH, upper, self._evaluate(tables, upper))
+
+
+def planner_without(part: Part, task: AnyTask, constants: Constants) -> SoftmaxPlanner:
+    """OPSE’s planner without one part:
+
+    compensation: C_† = B_† = 0, no Q̄†;
+    entropy: V̄ʳ = Σ π Q̄ʳ;
+    randomness: κ = 10⁻¹⁰;
+    incumbent: λ_max where nothing passes.
+    """
+    if part == "entropy":
+        return PlainSoftmaxPlanner(task, constants, pessimistic=True)
+    if part == "incumbent":
+        return UnguardedPlanner(task, constants, pessimistic=True)
+    if part == "compensation":
+        return SoftmaxPlanner(task, constants.replace(C_dagger=0.0, B_dagger=0.0), pessimistic=True)
+    if part == "randomness":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the bracket of λ must stay wide: at its kinks two actions are alike again
+            return SoftmaxPlanner(task, constants.replace(kappa=GREEDY), pessimistic=True)
+    raise ValueError(f"without must be one of {', '.join(get_args(Part))}, got {part!r}")
 
 
 class AblatedOPSE(Agent):
@@ -19,7 +90,7 @@ class AblatedOPSE(Agent):
         constants: as for `OPSE`; without entropy hand-set ones, such as `Constants.paper`, and listed states.
         replan: when to plan again; None for the rule that goes with the constants.
         without: "compensation", "entropy" (plain softmax), "randomness" (deterministic policies) or "incumbent"; see
-            `learning.ablated_planners.planner_without`.
+            `planner_without`.
     """
 
     name: ClassVar[str] = "ablated-opse"
