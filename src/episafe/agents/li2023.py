@@ -1,6 +1,6 @@
 """The agents of Li et al. 2023, for a constraint on the utility: incumbent and candidate mixed by coin or by steps."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -15,15 +15,23 @@ from episafe.problems.policy import MixturePolicy, TablePolicy
 from episafe.problems.task import Task
 from episafe.types import Array, Plan
 
-Choice = Callable[[int, Array, Array], Array]  # (h, Q̃ʳ (S, A), Q̲ᵘ (S, A)) ↦ π_h (S, A)
+Choice = Callable[[int, Array, Array], Array]  # (h, Q̃ʳ (n, S, A), Q̲ᵘ (n, S, A)) ↦ π_h (n, S, A)
 
 
 class Bounded(NamedTuple):
-    """Ṽʳ(s₁) and V̲ᵘ(s₁) of a policy, its table (H, S, A), and the share of a safer one that it is mixed with."""
+    """What is known of a policy.
+
+    Attributes:
+        reward, utility: Ṽʳ(s₁) and V̲ᵘ(s₁).
+        policy: its table (H, S, A).
+        values: Ṽ and V̲ of both signals, step by step (H+1, 2, 2, S).
+        share: of a safer one that it is mixed with.
+    """
 
     reward: float
     utility: float
     policy: Array
+    values: Array
     share: float = 0.0
 
 
@@ -51,35 +59,56 @@ class MixingBounds:
         self._spread, self._bias = (first + grown) / n, H**2 * (first + S * grown) / n
         self._unseen = visits == 0
 
-    def of(self, choose: Choice) -> Bounded:
-        """The policy that is chosen step by step, the last one first, with its bounds."""
-        _, H, S, A = self._signals.shape
-        upper, lower, policy = np.zeros((2, S)), np.zeros((2, S)), np.empty((H, S, A))
-        for h in reversed(range(H)):
-            high, low = self._step(h, upper, lower)
-            policy[h] = choose(h, high[0], low[1])
-            upper, lower = ((policy[h] * Q).sum(axis=-1) for Q in (high, low))
-        return Bounded(float(upper[0, self._start]), float(lower[1, self._start]), policy)
-
     def of_table(self, table: Array) -> Bounded:
         """A policy (H, S, A) with its bounds."""
-        return self.of(lambda h, *_: table[h])
+        return self._chosen(1, lambda h, *_: table[h])[0]
 
-    def of_greedy(self, lam: float) -> Bounded:
-        """The policy that is greedy for Q̃ʳ + λQ̲ᵘ, with its bounds."""
-        actions = np.eye(self._signals.shape[3])
-        return self.of(lambda h, high, low: actions[np.argmax(high + lam * low, axis=1)])
+    def of_greedy(self, lams: Sequence[float]) -> list[Bounded]:
+        """The policies that are greedy for Q̃ʳ + λQ̲ᵘ, one for each λ, with their bounds."""
+        actions, each = np.eye(self._signals.shape[3]), np.array(lams)[:, None, None]
+        return self._chosen(len(lams), lambda h, high, low: actions[np.argmax(high + each * low, axis=-1)])
 
-    def _step(self, h: int, upper: Array, lower: Array) -> tuple[Array, Array]:
-        """Q̃ and Q̲ (2, S, A) at step h, from Ṽ and V̲ (2, S) after it."""
+    def of_steps(self, first: Array, then: Bounded) -> list[Bounded]:
+        """The policies that are table `first` (H, S, A) for 1, 2, …, H−1 steps and `then` after them."""
+        H = len(first)
+        values = then.values[:0]
+        for h in reversed(range(H - 1)):
+            values = _averaged(first[h], self._step(h, np.concatenate([then.values[h + 1 : h + 2], values])))
+        tables = (np.concatenate([first[:j], then.policy[j:]]) for j in range(1, H))
+        return [self._bounded(table, one[None]) for table, one in zip(tables, values, strict=True)]
+
+    def _chosen(self, count: int, choose: Choice) -> list[Bounded]:
+        """Policies that are chosen step by step, the last one first."""
         _, H, S, A = self._signals.shape
-        moments = np.concatenate([upper, lower, upper**2]) @ self._kernel[h].T
-        mean, mean_low, square = moments.reshape(3, 2, S, A)
+        values, policies = np.zeros((count, H + 1, 2, 2, S)), np.empty((count, H, S, A))
+        for h in reversed(range(H)):
+            Q = self._step(h, values[:, h + 1])
+            policies[:, h] = choose(h, Q[:, 0, 0], Q[:, 1, 1])
+            values[:, h] = _averaged(policies[:, h, None, None], Q)
+        return [self._bounded(*one) for one in zip(policies, values, strict=True)]
+
+    def _bounded(self, policy: Array, values: Array) -> Bounded:
+        start = values[0, :, :, self._start]
+        return Bounded(float(start[0, 0]), float(start[1, 1]), policy, values)
+
+    def _step(self, h: int, after: Array) -> Array:
+        """Q̃ and Q̲ (n, 2, 2, S, A) at step h, of both signals, from Ṽ and V̲ (n, 2, 2, S) after it."""
+        _, H, S, A = self._signals.shape
+        upper = after[:, 0]
+        moments = np.concatenate([upper, after[:, 1], upper**2], axis=1) @ self._kernel[h].T
+        mean, mean_low, square = np.moveaxis(moments.reshape(-1, 3, 2, S, A), 1, 0)
         spread = 3 * np.sqrt(np.maximum(square - mean**2, 0) * self._spread[h])
         gap, g, m = (mean - mean_low) / H, self._signals[:, h], self._bonus
         high = np.minimum(H, g + mean + m * (spread + 14 * self._bias[h] + gap))
         low = np.maximum(0, g + mean_low - m * (spread + 22 * self._bias[h] + 2 * gap))
-        return np.where(self._unseen[h], float(H), high), np.where(self._unseen[h], 0.0, low)
+        unseen = self._unseen[h]
+        return np.stack([np.where(unseen, float(H), high), np.where(unseen, 0.0, low)], axis=1)
+
+
+def _averaged(policy: Array, Q: Array) -> Array:
+    """Σ_a π(a|s)·Q(s, a)."""
+    averaged: Array = (policy * Q).sum(axis=-1)
+    return averaged
 
 
 def as_told(task: Task, incumbent: Bounded) -> Bounded:
@@ -95,7 +124,7 @@ def with_safer(bolder: Bounded, safer: Bounded, threshold: float) -> Bounded:
         share = share_reaching(bolder.utility, safer.utility, threshold)
         share = float(nudged(bolder.utility, safer.utility, share, threshold))
     reward, utility = (float(mixed(getattr(bolder, g), getattr(safer, g), share)) for g in ("reward", "utility"))
-    return Bounded(reward, utility, bolder.policy, share)
+    return bolder._replace(reward=reward, utility=utility, share=share)
 
 
 def largest(found: Mapping[float, Bounded]) -> tuple[float, Bounded]:
@@ -139,7 +168,8 @@ class EpsMix(Agent):
         task, counts = self.task, self.learner
         problem = MixingBounds(task, counts, counts.confidence.delta / 4)
         safe = as_told(task, problem.of_table(task.safe_policy.table()))
-        lam, coin = largest({lam: with_safer(problem.of_greedy(lam), safe, task.threshold) for lam in MULTIPLIERS})
+        candidates = zip(MULTIPLIERS, problem.of_greedy(MULTIPLIERS), strict=True)
+        lam, coin = largest({lam: with_safer(one, safe, task.threshold) for lam, one in candidates})
         if coin.share == 1:
             return self._incumbent("no mixture with a candidate passes")
         candidate = TablePolicy(coin.policy)
@@ -184,9 +214,8 @@ class StepMix(Agent):
         task, counts = self.task, self.learner
         problem = MixingBounds(task, counts, counts.confidence.delta / (3 * (task.horizon + 1)))
         safe = as_told(task, problem.of_table(task.safe_policy.table()))
-        lam, best = largest(
-            {lam: _stepped(problem, problem.of_greedy(lam), safe, task.threshold) for lam in MULTIPLIERS}
-        )
+        candidates = zip(MULTIPLIERS, problem.of_greedy(MULTIPLIERS), strict=True)
+        lam, best = largest({lam: _stepped(problem, one, safe, task.threshold) for lam, one in candidates})
         if best.policy is safe.policy:
             return self._incumbent("no policy that steps over to a candidate passes")
         return Plan(TablePolicy(best.policy), "search", lam, best.utility, self.level)
@@ -194,14 +223,11 @@ class StepMix(Agent):
 
 def _stepped(problem: MixingBounds, candidate: Bounded, safe: Bounded, threshold: float) -> Bounded:
     """The mixture of π^{j−1} and π^j at the smallest j that passes; π^H is the incumbent, which does."""
-    before = now = candidate
-    j = 0
-    while not admits(now.utility, threshold):
-        j += 1
-        table = np.concatenate([safe.policy[:j], candidate.policy[j:]])
-        before, now = now, safe if j == len(table) else problem.of_table(table)
-    if j == 0:
+    if admits(candidate.utility, threshold):
         return candidate
+    steps = [candidate, *problem.of_steps(safe.policy, candidate), safe]
+    j = next(j for j, one in enumerate(steps) if admits(one.utility, threshold))
+    before, now = steps[j - 1 : j + 1]
     both = with_safer(before, now, threshold)
     if now is safe and both.share == 1:
         return safe
