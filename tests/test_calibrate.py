@@ -165,8 +165,8 @@ def test_what_cannot_be_shown_is_refused():
 
 
 def test_the_command_takes_a_constructor_and_says_its_level(monkeypatch):
-    monkeypatch.setitem(sys.modules, "mine", sys.modules[__name__])
-    monkeypatch.setattr("episafe.cli.pool_on", lambda on, workers: nullcontext(Here()))  # which knows of "mine"
+    monkeypatch.setitem(sys.modules, "mine", sys.modules[__name__])  # which the pool below knows
+    monkeypatch.setattr("episafe.experiments.executors.pool_on", lambda on, workers: nullcontext(Here()))
     words = ["calibrate", "mine:certain", "--problems", "59", "--episodes", "50", "--json"]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output

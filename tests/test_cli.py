@@ -351,7 +351,7 @@ def test_an_interrupted_run_says_how_to_go_on(tmp_path, monkeypatch):
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("episafe.cli.run_agent", stop)
+    monkeypatch.setattr("episafe.runs.run.run", stop)
     done = invoke("run", "--env", "streaming", "--out", tmp_path / "mine")
     assert done.exit_code == 130 and f"go on with `episafe resume {tmp_path / 'mine'}`" in " ".join(done.output.split())
     assert "nothing is kept without --out" in invoke("run", "--env", "streaming").output

@@ -1,4 +1,4 @@
-"""The command line: one function a command."""
+"""The command line: one function a command. Each imports what it needs, since a compiler takes long to import."""
 
 import json
 import sys
@@ -8,30 +8,16 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from traceback import format_exception
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from episafe import envs
-from episafe.deployment.folder import holds_journal, read_head
-from episafe.envs import bandits
+import episafe
 from episafe.experiments import progress
-from episafe.experiments.agent_choice import asked_for, build_agent, choose, parse_changes, recommended, split_changes
-from episafe.experiments.comparisons import RECORDS, Place, compare, reproduce
-from episafe.experiments.comparisons import sweep as run_sweep
-from episafe.experiments.executors import executor_on, pool_on
-from episafe.experiments.job import Job
-from episafe.experiments.worker_pool import make_records
-from episafe.learning.replanning import parse_replan
-from episafe.monitors import Monitors
 from episafe.plain_text import printable
 from episafe.registry import AGENTS, BANDIT_AGENTS, CERTIFIERS
-from episafe.runs.kept_run import resume as resume_run
-from episafe.runs.record import SETTINGS, Record
-from episafe.runs.run import run as run_agent
-from episafe.storage.toml_settings import versions
 from episafe.terminal import (
     DAMAGED,
     FAILED,
@@ -45,8 +31,12 @@ from episafe.terminal import (
     on_terminal,
     show,
 )
-from episafe.tools import environment_check as own_problem
 from episafe.tools.named_object import errors_inside, named
+
+if TYPE_CHECKING:
+    from episafe.experiments.comparisons import Place
+    from episafe.experiments.job import Job
+    from episafe.runs.record import Record
 
 SHOWN = 10  # failed runs that are told one by one
 BEGIN, OWN, VERIFY, COMPARE = "Begin", "Your own system", "Go on and verify", "Compare and measure"  # parts of the help
@@ -68,9 +58,7 @@ def command(part: str, example: str, name: str | None = None) -> Callable[[Calla
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program.")]
-Env = Annotated[
-    str, typer.Option(help="Environment; see `episafe list`.", autocompletion=lambda: list(envs.ENVIRONMENTS))
-]
+Env = Annotated[str, typer.Option(help="Environment; see `episafe list`.", autocompletion=lambda: _environments())]
 Episodes = Annotated[int, typer.Option(min=1, help="Number of episodes.")]
 EpisodesEach = Annotated[int, typer.Option(min=1, help="Episodes of each run.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for records, figures and the report.")]
@@ -79,10 +67,16 @@ On = Annotated[str, typer.Option(help="local, or dask:ADDRESS of a scheduler on 
 Failures = dict[str, str]
 
 
+def _environments() -> list[str]:
+    from episafe.envs import ENVIRONMENTS
+
+    return list(ENVIRONMENTS)
+
+
 def say_version(asked: bool) -> None:
     """Print the version and leave."""
     if asked:
-        typer.echo(f"episafe {versions()['episafe_version']}")
+        typer.echo(f"episafe {episafe.__version__}")
         raise typer.Exit
 
 
@@ -101,6 +95,9 @@ def begin(
 @command(BEGIN, "`episafe list --json`", "list")
 def list_(as_json: AsJson = False) -> None:
     """Show the environments with their options, the agents and the certifiers; the same of bandits."""
+    from episafe import envs
+    from episafe.envs import bandits
+
     found: dict[str, dict[str, Any]] = {
         "environments": {name: envs.options_of(name) for name in envs.ENVIRONMENTS},
         "agents": {name: entry.summary for name, entry in AGENTS.items()},
@@ -159,6 +156,21 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run one agent on one problem and print what it reached."""
+    from episafe import envs
+    from episafe.deployment.folder import holds_journal
+    from episafe.experiments.agent_choice import (
+        asked_for,
+        build_agent,
+        choose,
+        parse_changes,
+        recommended,
+        split_changes,
+    )
+    from episafe.learning.replanning import parse_replan
+    from episafe.monitors import Monitors
+    from episafe.runs.record import SETTINGS
+    from episafe.runs.run import run as run_agent
+
     kept = f"stopped; go on with `episafe resume {out}`" if out else "stopped; nothing is kept without --out FOLDER"
     with exit_codes(kept):
         agent = asked_for(agent, certifier, which, replan)
@@ -189,6 +201,9 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Go on with a run that was stopped, or make a finished one longer: the record is that of a run never stopped."""
+    from episafe.deployment.folder import read_head
+    from episafe.runs.kept_run import resume as resume_run
+
     with exit_codes(f"stopped; go on with the same command: `episafe resume {folder}`"):
         wanted = episodes or int(read_head(folder).get("num_episodes", 1))
         with progress.bar(f"resuming {folder}", wanted, errors) as advance:
@@ -271,6 +286,8 @@ def check(
 
     Fails until every error is mended and everything that only you can know is confirmed.
     """
+    from episafe.tools import environment_check as own_problem
+
     with exit_codes(), progress.bar(f"playing {episodes} episodes of {name}", episodes, errors) as advance:
         findings = own_problem.check(own_problem.load(name), episodes, seed, confirm or (), advance)
     colours = {"ok": "green", "warning": "yellow", "error": "red", "confirm": "magenta"}
@@ -295,6 +312,8 @@ def paper(
 
     Stopped with Ctrl-C, the same command finishes what is missing and repeats nothing.
     """
+    from episafe.experiments.comparisons import reproduce
+
     _experiment(partial(reproduce, quick), out or _place("paper-results", quick), workers, on, as_json)
 
 
@@ -303,9 +322,11 @@ def _place(name: str, quick: bool) -> Path:
 
 
 def _experiment(
-    run_all: Callable[[Place], Failures], folder: Path, workers: int | None, on: str, as_json: bool
+    run_all: "Callable[[Place], Failures]", folder: Path, workers: int | None, on: str, as_json: bool
 ) -> None:
     """Run an experiment; interrupted it says how to go on, and failed jobs are named."""
+    from episafe.experiments.comparisons import Place
+
     with exit_codes("stopped; run the same command again to finish what is missing"):
         failures = run_all(Place(folder, workers, on, errors if as_json else console))
     if as_json:
@@ -335,6 +356,8 @@ def bandit(
 
     Stopped with Ctrl-C, the same command finishes what is missing and repeats nothing.
     """
+    from episafe.experiments.comparisons import compare
+
     _experiment(partial(compare, quick), out or _place("bandit-results", quick), workers, on, as_json)
 
 
@@ -350,6 +373,8 @@ def sweep(
 
     Finished runs are never repeated: stopped, killed, or with more in the file, the same command makes what is missing.
     """
+    from episafe.experiments.comparisons import sweep as run_sweep
+
     _experiment(partial(run_sweep, file), out or Path(file.stem), workers, on, as_json)
 
 
@@ -366,7 +391,7 @@ def benchmark(
 
     Stopped, killed, or with workers lost, the same command finishes what is missing and repeats nothing.
     """
-    from episafe.benchmark import measurement  # drawing libraries take a second to import
+    from episafe.benchmark import measurement
 
     folder, shown = out or _place("benchmark-results", not full), errors if as_json else console
     with exit_codes("stopped; run the same command again to finish what is missing"):
@@ -386,7 +411,7 @@ def report(
 
     The folder is that of a run, of a live session, or one with several of them.
     """
-    from episafe.reports.report import write_report  # drawing libraries take a second to import
+    from episafe.reports.report import write_report
 
     with exit_codes():
         if not folder.is_dir():
@@ -423,6 +448,7 @@ def preflight(
     as_json: AsJson = False,
 ) -> None:
     """Say what to expect before a run: when something is gained, and constants, incumbent episodes, regret bounds."""
+    from episafe import envs
     from episafe.problems.cmdp import LinearCMDP
     from episafe.tools import preflight as before
 
@@ -448,6 +474,8 @@ def calibrate(
     as_json: AsJson = False,
 ) -> None:
     """Find the smallest constants that a family of problems bears, and say with what confidence."""
+    from episafe.experiments.agent_choice import parse_changes
+    from episafe.experiments.executors import pool_on
     from episafe.tools import calibration as calibrating
 
     most = problems * len(calibrating.GRID)
@@ -485,9 +513,13 @@ def frontier(
 
     The best setting of each agent without a violation is run again on fresh problems: only that says what it is worth.
     """
+    from episafe import envs
+    from episafe.experiments.comparisons import RECORDS
+    from episafe.experiments.executors import executor_on
+    from episafe.experiments.worker_pool import make_records
     from episafe.tools import frontier as tracing
 
-    def perform(jobs: Sequence[Job]) -> Path:
+    def perform(jobs: "Sequence[Job]") -> Path:
         with progress.counting("episafe frontier", jobs, errors) as on_done:
             make_records(jobs, out / RECORDS, workers, on_done, executor)
         return out / RECORDS
@@ -556,6 +588,7 @@ def dashboard(
 
     It only reads, and the writer does not notice. With --json it prints what the page says, once, and leaves.
     """
+    from episafe.deployment.folder import read_head
     from episafe.deployment.follower import Follower
     from episafe.reports.dashboard_page import figures
 
@@ -574,7 +607,7 @@ def dashboard(
         watch(folder, port, every)
 
 
-def _show_run(record: Record, as_json: bool, folder: Path | None = None) -> None:
+def _show_run(record: "Record", as_json: bool, folder: Path | None = None) -> None:
     """What a run reached; where it is kept, also what to do with it."""
     from episafe.reports.metrics import run_facts
 

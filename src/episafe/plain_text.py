@@ -6,8 +6,6 @@ spreadsheet or a renderer would obey.
 
 import unicodedata
 
-import numpy as np
-
 KEPT = "\n\t"  # the control characters that only move text
 REORDERING = {*"\u200e\u200f\u061c", *map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x206A))}  # of Unicode
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # how a cell begins that a spreadsheet computes
@@ -45,6 +43,8 @@ def csv_cell(value: object) -> str:
 
 def decimal(value: float) -> str:
     """A number as no power of ten: the fewest digits that read back to the same bits."""
+    import numpy as np  # here, because a terminal needs nothing of it
+
     return np.format_float_positional(value, trim="0") if np.isfinite(value) else repr(float(value))
 
 

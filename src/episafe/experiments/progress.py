@@ -3,13 +3,16 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from episafe.experiments.job import AnyJob
 from episafe.plain_text import one_line
+
+if TYPE_CHECKING:
+    from episafe.experiments.job import AnyJob  # who only shows a bar needs no agent
 
 LINE_EVERY = 5.0  # seconds between plain lines
 MEANINGFUL = 0.1  # share, done since the first part was, from which on an estimate of the time left is shown
@@ -31,12 +34,12 @@ def bar(title: str, total: float, console: Console) -> Iterator[Callable[[float]
 
 
 @contextmanager
-def counting(title: str, jobs: Sequence[AnyJob], console: Console) -> Iterator[Callable[[AnyJob], None]]:
+def counting(title: str, jobs: "Sequence[AnyJob]", console: Console) -> "Iterator[Callable[[AnyJob], None]]":
     """A function to call with each job that is done; costs are what is counted."""
     done = 0.0
     with bar(title, sum(job.cost for job in jobs), console) as advance:
 
-        def on_done(job: AnyJob) -> None:
+        def on_done(job: "AnyJob") -> None:
             nonlocal done
             done += job.cost
             advance(done)
