@@ -291,6 +291,24 @@ def test_a_log_with_traces_is_written_and_read(tmp_path, suffix):
     assert agent.plan().policy.components[0].name == "proposal-1"
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_log_of_several_constraints_has_a_utility_for_each_and_an_unseen_trace_is_empty(tmp_path, suffix):
+    """One report without a trace does not cost the others theirs; from the file it counts at its worst."""
+    cmdp, rng = es.make("shop"), np.random.default_rng(0)
+    with es.open(tmp_path / "shop", agent=es.OPSE(cmdp.task)) as session:
+        for k in range(12):
+            episode = cmdp.task.replay(cmdp.task.safe_policy, cmdp.draw_trace(rng), rng)
+            session.learn(replace(episode, trace=None) if k == 3 else episode)
+        assert session.export_episodes(tmp_path / f"log{suffix}") == 12
+        reported = es.export_episodes(tmp_path / "shop", tmp_path / "again.csv", task=cmdp.task)
+    head = (tmp_path / "again.csv").read_text().splitlines()[0].split(",")
+    assert reported == 12 and {f"utility_{name}" for name in cmdp.task.constraint_names} < set(head)
+    agent = es.OPSE(cmdp.task)
+    assert es.learn_log(agent, tmp_path / f"log{suffix}") == 12
+    totals = agent.certificate.traces.totals(cmdp.task.safe_policy)
+    assert len(totals) == 12 and not totals[3].any() and totals[2].all() and totals[11].all()
+
+
 def test_a_log_that_its_replay_contradicts_is_refused():
     cmdp, rng = es.make("inventory", 2), np.random.default_rng(0)
     agent = agent_of(cmdp.task)

@@ -31,7 +31,7 @@ def write_log(path: Path, episodes: Sequence[Named], task: Any) -> int:
     kept = [named for named in episodes if not has_steps or named[1].states is not None]
     if not kept:
         raise ValueError("there is no episode to export: report some first; those with totals alone teach no planner")
-    rows = list(_rows(kept) if has_steps else _totals(kept, task))
+    rows = list((_rows if has_steps else _totals)(kept, task))
     names = list(dict.fromkeys(name for row in rows for name in row))
     data = (_parquet if path.suffix == ".parquet" else _csv)(names, rows)
     if has_steps:
@@ -41,10 +41,11 @@ def write_log(path: Path, episodes: Sequence[Named], task: Any) -> int:
     return len(kept)
 
 
-def _rows(episodes: Sequence[Named]) -> Iterator[Cells]:
+def _rows(episodes: Sequence[Named], task: Any) -> Iterator[Cells]:
     """One row a step of the environment: no dummy first step, and none after an early end."""
-    signals = [name for name in ("reward", "utility") if all(_signal(one, name) is not None for _, one in episodes)]
-    traced = all(_is_plain(one.trace) for _, one in episodes)
+    columns = {"reward": ["reward"], "utility": _names("utility", task)}
+    signals = [name for name in columns if all(_signal(one, name) is not None for _, one in episodes)]
+    traced = all(one.trace is None or _is_plain(one.trace) for _, one in episodes)
     for number, (label, episode) in enumerate(episodes):
         before = int(episode.states[0] is START)
         for h in range(before, len(episode.actions)):
@@ -54,14 +55,18 @@ def _rows(episodes: Sequence[Named]) -> Iterator[Cells]:
             row = {"episode": number, "episode_id": label, "step": h - before, **_cells("state", state)}
             row |= {"action": int(episode.actions[h]), "terminated": int(after is ENDED)}
             row |= {f"next_{name}": None for name in _cells("state", state)} | _cells("next_state", after)
-            row |= {name: float(_signal(episode, name)[h]) for name in signals}
-            yield row | (_chance_cells(episode.trace[1][h - before]) if traced else {})
+            for name in signals:
+                row |= dict(zip(columns[name], amounts(_signal(episode, name)[h]).tolist(), strict=True))
+            yield row | (_chance_cells(episode.trace[1][h - before]) if traced and episode.trace is not None else {})
+
+
+def _names(name: str, task: Any) -> list[str]:
+    """The columns of a utility: one for each constraint, by its name where there are several."""
+    return [f"{name}_{one}" for one in task.constraint_names] if task.num_constraints > 1 else [name]
 
 
 def _is_plain(trace: Any) -> bool:
     """Whether columns can hold what chance brought: numbers and words, or several of these."""
-    if trace is None:
-        return False
     values = [value for w in trace[1] for value in (w if isinstance(w, tuple | list) else [w])]
     return all(value is None or isinstance(value, int | float | str | np.number) for value in values)
 
@@ -89,9 +94,8 @@ def _cells(name: str, state: Any) -> Cells:
 
 
 def _totals(episodes: Sequence[Named], task: Any) -> Iterator[Cells]:
-    """One row an episode; a column for the utility of each constraint, by its name where there are several."""
-    several = [f"total_utility_{name}" for name in task.constraint_names]
-    names = several if len(several) > 1 else ["total_utility"]
+    """One row an episode."""
+    names = _names("total_utility", task)
     for number, (label, episode) in enumerate(episodes):
         row = {"episode": number, "episode_id": label, "component": episode.component}
         row |= dict(zip(names, amounts(episode.total_utility).tolist(), strict=True))
