@@ -51,6 +51,27 @@ def test_a_function_answers_with_an_action_or_with_probabilities():
         adapters.function(3, 2)
 
 
+@pytest.mark.parametrize("certifier", [None, es.certify.Observation(), es.certify.Box()])
+def test_a_model_is_tried_where_states_are_listed_by_what_it_answers_in_each(certifier):
+    """Also an object with probabilities alone; on trial is the table of its answers."""
+    problem = es.make("shop" if certifier is None else "inventory")
+    task, agent = problem.task, es.OPSE(problem.task, certifier=certifier)
+    asked = adapters.function(lambda s: problem.state_names[s][0] % task.num_actions, task.num_actions)
+    duck = SimpleNamespace(probabilities=lambda h, s: np.eye(task.num_actions)[h % 2])
+    agent.add_candidate("model", asked)
+    agent.add_candidate("duck", duck)
+    table = agent.policy_named("model").table()
+    assert all(table[3, s, name[0] % task.num_actions] == 1 for s, name in enumerate(problem.state_names))
+    assert agent.policy_named("duck").table()[1, :, 1].all()
+    assert not es.run(problem, agent, 5, seed=1).violating().any()
+    with pytest.raises(es.InvalidProblem, match="sums to|probabilities"):
+        agent.add_candidate("wrong", SimpleNamespace(probabilities=lambda h, s: np.ones(task.num_actions)))
+
+
+def test_the_adapters_are_there_by_the_usual_name():
+    assert es.adapters is adapters and "adapters" in es.__all__
+
+
 def test_stable_baselines3_by_its_interface():
     np.testing.assert_array_equal(adapters.stable_baselines3(Model(), 3).probabilities(0, 0), [0, 1, 0])
     found = adapters.stable_baselines3(Model(), 3, deterministic=False).probabilities(0, 1)

@@ -31,6 +31,7 @@ class AdaptedPolicy(Policy):
 
     answer: Answer
     num_actions: int
+    has_table = False
 
     def __post_init__(self) -> None:
         as_count("num_actions", self.num_actions)

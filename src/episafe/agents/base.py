@@ -136,9 +136,9 @@ class Agent(ABC):
         session, call `session.add_candidate`. A journal knows candidates by their names alone: an agent that goes on
         with it is given all of them again, under the same names, before it is opened.
         """
-        self._check_candidate(policy)
-        require_free_name(name, policy, {**self.candidates, INCUMBENT: self.task.safe_policy})
-        self.candidates = {**self.candidates, name: Component(policy, name)}
+        tried = self._as_candidate(policy)
+        require_free_name(name, tried, {**self.candidates, INCUMBENT: self.task.safe_policy})
+        self.candidates = {**self.candidates, name: Component(tried, name)}
         self.begin_candidate(name)
 
     def hold_candidates(self) -> None:
@@ -514,8 +514,8 @@ class Agent(ABC):
         """Tell the certificate of a deployment, of which nothing is known yet."""
         return
 
-    def _check_candidate(self, policy: Any) -> None:
-        """Refuse a policy that cannot be put on trial."""
+    def _as_candidate(self, policy: Any) -> Any:
+        """A policy as it is put on trial; one that cannot be is refused."""
         raise TypeError(
             f"{self.label} tries no policies of others: use es.OPSE(…, certifier=es.certify.Observation()), or "
             "es.Rollout, which needs no model"

@@ -216,15 +216,15 @@ class OPSE(Agent):
             self.certificate.lose(num_candidates + max(num_plans - known, 0))
         super().lose(num_plans, reason)
 
-    def _check_candidate(self, policy: Any) -> None:
+    def _as_candidate(self, policy: Any) -> Any:
         if not hasattr(self.certificate, "add"):
-            super()._check_candidate(policy)
+            return super()._as_candidate(policy)
         if not hasattr(policy, "probabilities"):
             raise TypeError(
-                f"a candidate needs probabilities here, got {policy!r}: give an es.TablePolicy or an object with "
-                "probabilities(h, state); es.Rollout tries whatever acts"
+                f"a candidate needs probabilities here, got {policy!r}: give an es.TablePolicy, an object with "
+                "probabilities(h, state) or a model by episafe.adapters; es.Rollout tries whatever acts"
             )
-        self.task.as_policy(policy)
+        return self.task.as_candidate(policy)
 
     def _begin_trials(self) -> None:
         self.certificate = self.certifier.begin(self.task)

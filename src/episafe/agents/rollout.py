@@ -159,8 +159,9 @@ class Rollout(Agent):
         if not self._planned:
             self.certificate.ledger.share_delta()
 
-    def _check_candidate(self, policy: Any) -> None:
+    def _as_candidate(self, policy: Any) -> Any:
         """Anything may be tried."""
+        return policy
 
     def _begin_trials(self) -> None:
         self.certificate = CandidateTrials(self.task, self.delta)

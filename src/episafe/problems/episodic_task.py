@@ -62,6 +62,9 @@ class EpisodicTask(ConstrainedTask):
         def as_policy(self, given: Any) -> Policy:
             """A policy."""
 
+        def as_candidate(self, given: Any) -> Any:
+            """A policy as it is put on trial."""
+
         def reward_at(self, h: int, state: Any) -> Array:
             """r_h(state, ·), shape (A,)."""
 

@@ -19,10 +19,12 @@ class Policy(Protocol):
 
     Attributes:
         name: what records call it; "" where nobody named it.
+        has_table: whether it lists states itself; one that does not is asked in each.
         certificate: what its file says is proved of it; empty for a policy that was not loaded.
     """
 
     name: str = ""
+    has_table: bool = True
     certificate: Mapping[str, Any] = MappingProxyType({})
 
     @abstractmethod
@@ -218,9 +220,18 @@ def draw_index(probabilities: Any, rng: np.random.Generator) -> int:
 
 def as_table(name: str, policy: Any, shape: tuple[int, ...]) -> Array:
     """The table (H, S, A) of a policy, or an array as one, checked."""
+    policy = over_states(policy, shape)
     if callable(policy) and not hasattr(policy, "table"):
         raise InvalidProblem(f"{name} is a function, and the states are listed: give a table {shape} of probabilities")
     return as_distributions(name, policy.table() if hasattr(policy, "table") else policy, shape)
+
+
+def over_states(policy: Any, shape: tuple[int, ...]) -> Any:
+    """A policy without a table as the table (H, S, A) of what it answers in each of the states 0..S−1; others as given."""
+    if not hasattr(policy, "probabilities") or getattr(policy, "has_table", hasattr(policy, "table")):
+        return policy
+    horizon, num_states, _ = shape
+    return TablePolicy([[policy.probabilities(h, s) for s in range(num_states)] for h in range(horizon)])
 
 
 def uniform_table(horizon: int, num_states: int, num_actions: int) -> Array:

@@ -42,6 +42,7 @@ class FunctionPolicy(Policy):
     num_actions: int
     _last: dict[int, tuple[Any, Array]] = field(default_factory=dict, init=False, repr=False)
     _rows: dict[bytes, Array] = field(default_factory=dict, init=False, repr=False)
+    has_table = False
 
     def __post_init__(self) -> None:
         require_takes("a policy", self.function, "policy(h, state)", 0, None)
@@ -203,6 +204,10 @@ class SampledTask(EpisodicTask):
     def as_policy(self, given: Any) -> Policy:
         """A policy, or a function (h, state) ↦ π (A,) as one."""
         return given if hasattr(given, "probabilities") else FunctionPolicy(given, self.num_actions)
+
+    def as_candidate(self, given: Any) -> Any:
+        """A policy as it is put on trial: as it is."""
+        return given
 
     def weighted(self, weights: Array) -> "SampledTask":
         """The same task with one constraint, on the weighted sum of all utilities; `weights` (m,) sum to 1."""

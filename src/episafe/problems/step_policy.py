@@ -12,6 +12,8 @@ from episafe.types import Array
 class StepPolicy(Policy):
     """Probabilities of the actions at each step, (H, A), whatever the state: a plan for the weekdays, say."""
 
+    has_table = False
+
     def __init__(self, rows: Any) -> None:
         self.rows = as_distributions("policy", rows, (None, None))
         self._sure = [int(row.argmax()) if row.max() == 1.0 else None for row in self.rows]

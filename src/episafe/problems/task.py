@@ -24,7 +24,7 @@ from episafe.checks import (
 from episafe.errors import Infeasible, InvalidProblem
 from episafe.problems.episodic_task import EpisodicTask, Signal
 from episafe.problems.listed_move import ListedMove
-from episafe.problems.policy import Policy, TablePolicy, as_policy, as_table
+from episafe.problems.policy import Policy, TablePolicy, as_policy, as_table, over_states
 from episafe.types import Array, IntArray, Move, amount
 
 
@@ -152,7 +152,7 @@ class Task(EpisodicTask):
                 raise Infeasible(
                     f"threshold {one.threshold:.12g} + slack {one.slack or 0:.12g}{one.of} exceeds the horizon {H}"
                 )
-        given = self.safe_policy
+        given = over_states(self.safe_policy, (H, S, A))
         table = as_table("safe_policy", given, (H, S, A))
         self.__dict__.update(
             safe_policy=as_policy(given) if hasattr(given, "table") else TablePolicy(table),
@@ -205,6 +205,12 @@ class Task(EpisodicTask):
     def as_policy(self, given: Any) -> Policy:
         """A policy or a table (H, S, A), checked, as a table."""
         return TablePolicy(as_table("policy", given, self.reward.shape))
+
+    def as_candidate(self, given: Any) -> Any:
+        """A policy as it is put on trial, checked: itself, or the table of what it answers in every state."""
+        found = over_states(given, self.reward.shape)
+        as_table("policy", found, self.reward.shape)
+        return found
 
     def as_arrays(self) -> dict[str, NDArray[Any]] | None:
         """The task as named arrays, from which `from_arrays` makes it again; None where its move is a function."""
