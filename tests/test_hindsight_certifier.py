@@ -309,6 +309,18 @@ def test_a_log_of_several_constraints_has_a_utility_for_each_and_an_unseen_trace
     assert len(totals) == 12 and not totals[3].any() and totals[2].all() and totals[11].all()
 
 
+def test_a_session_says_that_reports_come_without_traces():
+    cmdp, rng = es.make("inventory", 2), np.random.default_rng(0)
+    with es.open(None, agent=es.OPSE(cmdp.task)) as session:
+        for k in range(30):
+            made = session.deploy(rng)
+            episode = cmdp.task.replay(made.policy, cmdp.draw_trace(rng), rng)
+            session.learn(episode if k == 3 else replace(episode, trace=None), deployment=made.id)
+            assert "trace=(start, " in session.status().warning  # from the first one on
+        assert session.status().untraced == 29
+        assert "29 of 30 reports do not say what chance brought" in session.status().warning
+
+
 def test_a_log_that_its_replay_contradicts_is_refused():
     cmdp, rng = es.make("inventory", 2), np.random.default_rng(0)
     agent = agent_of(cmdp.task)

@@ -130,6 +130,11 @@ class HindsightCertificate:
         """Why nothing is proved any more; "" if all is well."""
         return str(self.observed.void or self.replayed.void)
 
+    @property
+    def untraced(self) -> int:
+        """How many deployed episodes came without a trace, at least: those of logs make up for some."""
+        return 0 if self.refuted else max(self.num_episodes - len(self.traces), 0)
+
     def is_due(self) -> bool:
         """Whether what is deployed may change."""
         return bool(self.refuted or self.void or not self.episodes_to_choice)

@@ -449,7 +449,8 @@ class Session:
         with self._lock:
             book, seen = self.book, {} if self.monitors is None else self.monitors.status()
             return Status(book.started, book.reported, book.missing, book.oldest, book.abandoned, book.unannounced,
-                          list(book.faults), self.stopped, seen, self.agent.promoted)  # fmt: skip
+                          list(book.faults), self.stopped, seen, self.agent.promoted,
+                          getattr(getattr(self.agent, "certificate", None), "untraced", 0))  # fmt: skip
 
     def close(self) -> None:
         """Close in good order; `es.open` goes on later."""

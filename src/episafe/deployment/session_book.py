@@ -38,6 +38,7 @@ class Status:
         stopped: why only the incumbent is deployed; "" while the agent decides.
         monitors: what the monitors have seen, as plain values; empty without them.
         promoted: the name of what acts when nothing else may.
+        untraced: reports that do not say what chance brought, where what is proved rests on that; at least so many.
     """
 
     started: int
@@ -50,6 +51,7 @@ class Status:
     stopped: str
     monitors: dict[str, Any]
     promoted: str = "incumbent"
+    untraced: int = 0
 
     @property
     def num_missing(self) -> int:
@@ -58,12 +60,22 @@ class Status:
 
     @property
     def warning(self) -> str:
-        """What missing reports will cost, before it hurts; "" while there are few.
+        """What missing reports and traces will cost, before it hurts; "" while there are few.
 
         A deployment without a report counts at its worst: with 2 % of them lost for ever a proof takes 2 to 6 times as
         many episodes, and with 5 % it may never end.
         """
-        return missing_warning(self.started, self.num_missing, self.abandoned, self.oldest_missing)
+        said = missing_warning(self.started, self.num_missing, self.abandoned, self.oldest_missing)
+        if self.untraced > FEW_LOST * max(self.reported, UNDER_WAY):
+            said = f"{said}; {self._untraced}" if said else self._untraced
+        return said
+
+    @property
+    def _untraced(self) -> str:
+        return (
+            f"{self.untraced} of {self.reported} reports do not say what chance brought: each counts at its worst; "
+            "report es.Episode(…, trace=(start, (w_1, …, w_H))), or use es.certify.Observation(), which needs none"
+        )
 
 
 def missing_warning(started: int, num_missing: int, abandoned: int, oldest: str) -> str:
