@@ -64,12 +64,12 @@ def test_a_model_is_tried_where_states_are_listed_by_what_it_answers_in_each(cer
     assert all(table[3, s, name[0] % task.num_actions] == 1 for s, name in enumerate(problem.state_names))
     assert agent.policy_named("duck").table()[1, :, 1].all()
     assert not es.run(problem, agent, 5, seed=1).violating().any()
-    with pytest.raises(es.InvalidProblem, match="sums to|probabilities"):
+    with pytest.raises(es.InvalidProblem, match="sums to"):
         agent.add_candidate("wrong", SimpleNamespace(probabilities=lambda h, s: np.ones(task.num_actions)))
 
 
 def test_the_adapters_are_there_by_the_usual_name():
-    assert es.adapters is adapters and "adapters" in es.__all__
+    assert es.adapters is adapters
 
 
 def test_stable_baselines3_by_its_interface():

@@ -227,7 +227,7 @@ def as_table(name: str, policy: Any, shape: tuple[int, ...]) -> Array:
 
 
 def over_states(policy: Any, shape: tuple[int, ...]) -> Any:
-    """A policy without a table as the table (H, S, A) of what it answers in each of the states 0..S−1; others as given."""
+    """A policy without a table as that of its answers in each of the states 0..S−1, (H, S, A); others as given."""
     if not hasattr(policy, "probabilities") or getattr(policy, "has_table", hasattr(policy, "table")):
         return policy
     horizon, num_states, _ = shape
