@@ -428,6 +428,59 @@ def test_a_negative_utility_halts_and_its_deployment_stays_pending(tmp_path):
         assert "outside [0, 1]" in session.status().stopped
 
 
+@pytest.mark.parametrize("false_alarm", [0.01, 0])
+def test_a_negative_total_halts_whether_anybody_watches_or_not(false_alarm):
+    """What is refused counts as 0. Who goes on exploring proves a utility that no policy has; by its total alone, too,
+    where the task tells no signals."""
+    session = es.open(None, es.OPSE(unknown_signals(), certifier=es.certify.Observation()), false_alarm=false_alarm)
+    made = session.deploy(np.random.default_rng(0))
+    with pytest.raises(es.InvalidEpisode, match="sum to 0 or more"):
+        session.learn(es.Episode.of_totals(-1.0, component=made.component), deployment=made.id)
+    assert "outside [0, 1], and was refused" in session.stopped
+
+
+def unknown_signals():
+    """A task of one step that tells neither rewards nor utilities."""
+    problem = es.SampledCMDP(
+        features=lambda state: np.eye(2), reward=None, utility=None, sample=lambda h, state, action, rng: 0,
+        horizon=1, num_actions=2, initial_state=0, threshold=0.5, slack=0.4, safe_policy=lambda h, state: np.eye(2)[0],
+    )  # fmt: skip
+    return problem.task
+
+
+def test_a_total_alone_is_watched_where_the_task_tells_no_signals():
+    """It broke the session: there are no steps whose range could be looked at."""
+    session = es.open(None, es.OPSE(unknown_signals(), certifier=es.certify.Observation()))
+    session.halt("so that the incumbent acts alone")
+    session.learn(es.Episode.of_totals(0.9, 0.1), deployment=session.deploy(np.random.default_rng(0)).id)
+    assert (session.broken, session.status().reported) == ("", 1)
+
+
+def test_a_range_that_is_broken_while_a_person_has_halted_ends_what_was_promoted():
+    rng, agent = np.random.default_rng(0), es.Rollout(0.5, 0.2, {"v2": "v2"}, "v1", utility_max=1.0)
+    session = es.open(None, agent)
+    while agent.bounds()["v2"] < 0.5:
+        session.learn(es.Episode.of_totals(1.0), deployment=session.deploy(rng).id)
+    session.promote("v2", "proved")
+    session.halt("a person looks at it")
+    deployed = session.deploy(rng)
+    assert deployed.policy.name == "v2"
+    for total in (1.5, 10**400):  # the second is no number that a float holds: it broke the session
+        with pytest.raises(es.InvalidEpisode):
+            session.learn(es.Episode.of_totals(total), deployment=deployed.id)
+    assert session.deploy(rng).policy.name == "incumbent" and not session.broken
+
+
+@pytest.mark.parametrize("total", [[0, [1], 0], (None, (0.5, 0.5)), {}, 10**400])
+def test_a_total_that_is_no_number_is_refused_and_breaks_nothing(total):
+    for task in (TASK, unknown_signals()):
+        session = es.open(None, es.OPSE(task, es.Constants.proposing(), certifier=es.certify.Observation()))
+        made = session.deploy(np.random.default_rng(0))
+        with pytest.raises(es.InvalidEpisode):
+            session.learn(es.Episode([0, 0], [0], [0.5], [0.5], total_utility=total), deployment=made.id)
+        assert session.status().stopped == ""
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -345,3 +345,36 @@ def test_what_is_rounding_is_so_for_the_range_of_the_totals():
     fine = es.open(None, es.Rollout(0.5, 0.4, {"v2": "v2"}, "v1"))
     fine.learn(es.Episode.of_totals(-1e-12), deployment=fine.deploy(rng).id)
     assert not fine.agent.void
+
+
+class Acts:
+    """Always the same, whatever the state."""
+
+    def __init__(self, action):
+        self.row = np.eye(2)[action]
+
+    def probabilities(self, h, state):
+        return self.row
+
+
+def exogenous():
+    """Action 1 gives nothing, where every episode is said to have 1 at least."""
+    return es.SampledCMDP(
+        features=lambda state: np.eye(2), reward=None, utility=None, sample=None, horizon=2, num_actions=2,
+        initial_state=0, threshold=1.5, slack=0.4, least_total=1.0, safe_policy=lambda h, state: np.eye(2)[0],
+        move=lambda h, state, action, w: (0, 0.1, 0.95 * (action == 0)), chance=lambda h, past, rng: 0,
+    )  # fmt: skip
+
+
+def test_what_a_replay_has_voided_is_not_explored_by_what_was_observed():
+    """A replay shows less than the least total where nobody went: what was observed rests on it as well."""
+    task, rng = exogenous().task, np.random.default_rng(0)
+    session = es.open(None, es.OPSE(task, certifier=es.certify.Hindsight(0.05)))
+    session.add_candidate("nothing", Acts(1))
+    while not session.stopped:
+        deployed = session.deploy(rng)
+        if deployed.policy.name == "incumbent":
+            session.learn(task.replay(deployed.policy, (None, (0, 0)), rng), deployment=deployed.id)
+    session.resume_exploring("a person")
+    assert "would have had a total utility of 0" in session.agent.void
+    assert {session.deploy(rng).plan.source for _ in range(5)} == {"safe"}

@@ -225,7 +225,9 @@ class HindsightCertificate:
 
     def deployment(self) -> Deployment:
         """The best mixture whose bound reaches the threshold; the incumbent alone, once nothing is proved any more."""
-        if self.refuted or self.void:
+        if self.void:  # also by replays alone: what is observed rests on the same least total
+            return Deployment(self.task.safe_policy, "safe", math.nan, math.nan, self.void)
+        if self.refuted:
             return self.observed.deployment()
         step = 1 if self.num_episodes < EVERY_EPISODE else self.num_episodes // 64
         self.next_choice = self.num_episodes + step
@@ -359,7 +361,11 @@ class HindsightCertificate:
             self.observed.withdraw(name)
 
     def lose(self, num_candidates: int) -> None:
-        """End all trials: deployments are lost, and with them up to so many candidates, whose δ_j stay spent."""
+        """End all trials: deployments are lost, and with them up to so many candidates, whose δ_j stay spent.
+
+        Of a first plan that is lost there may be two: one by the log, and one by all traces.
+        """
+        num_candidates += int(self.newest_plan < 0)
         self.replayed.lose(num_candidates)
         self.observed.lose(num_candidates)
 

@@ -25,7 +25,7 @@ from episafe.deployment.journal import Entry, Journal, Part
 from episafe.deployment.notices import NOBODY, Notices, Reported, tell
 from episafe.deployment.session_book import Book, Deployment, Status, Waiting, figures, now, proved
 from episafe.errors import InvalidEpisode, NotKept
-from episafe.monitors import Alarm, halt_reason
+from episafe.monitors import Alarm, halt_reason, monitors_for
 from episafe.monitors.statements import STATEMENTS, Watched
 from episafe.problems.policy import Component
 from episafe.storage.json_values import as_text, from_text
@@ -35,6 +35,7 @@ AGAIN = "mend the cause, open the folder again and report this again"
 BY_NAME = "from now on only reports that name their deployment count, learn(…, deployment=plan.deployment)"
 FORKED = "the session was opened before this process was forked"
 CHECKPOINT_EVERY = 30.0  # seconds
+ANY_LEVEL = 0.01  # of monitors that are asked for ranges alone, which cannot be wrong
 Sync = Literal["each", "plans"]
 
 
@@ -591,7 +592,7 @@ class Session:
             try:
                 alarms = self.observe(None, self.agent.task.report_from(from_text(text)), credited, deployment, named)
             except InvalidEpisode:
-                self._heed([] if self.monitors is None or self.book.halted else self.monitors.refused(*report))
+                self._heed(self._out_of_range(report))
                 raise
             except BaseException as error:  # the agent may be half changed: it must not decide any more
                 self._note_fault(f"learning failed: {type(error).__name__}: {error}")
@@ -608,6 +609,14 @@ class Session:
             self._interrupted("a report was written", error)
             raise
         return number
+
+    def _out_of_range(self, report: tuple[Any, ...]) -> list[Alarm]:
+        """The alarm of a report that was refused for its range alone: every certificate rests on that, whether anybody
+        watches or not. Where only the incumbent acts already, nobody need be told again."""
+        certifies = getattr(self.agent, "certificate", None) is not None
+        watch = self.monitors or (monitors_for(self.task, ANY_LEVEL) if certifies else None)
+        stopped = self.book.halted and self.agent.promoted == INCUMBENT
+        return [] if stopped or watch is None else watch.refused(*report)
 
     def _heed(self, alarms: list[Alarm]) -> None:
         """Write down what the monitors say, and halt if they ask for it."""

@@ -126,7 +126,7 @@ class Monitors(Watch):
                 inside["total_utility"] = min(max(episode.total_utility, self.task.least_total), self.task.horizon)
             self.task.check_report(replace(episode, **inside))
             outside = self._outside(episode, self._utility(episode))
-        except (InvalidEpisode, TypeError, ValueError):
+        except (InvalidEpisode, TypeError, ValueError, OverflowError):
             return []
         return [self._range_alarm(f"{outside}, and was refused")] if outside else []
 
@@ -150,6 +150,8 @@ class Monitors(Watch):
     def _outside(self, episode: Episode, utility: float) -> str:
         """What is outside its range, in words: the total utility, or a step of what the task does not tell."""
         for name in (plural for signal, plural in SIGNALS.items() if signal in self.task.unknown):
+            if getattr(episode, name) is None:
+                continue  # of totals alone there are no steps
             seen = np.asarray(getattr(episode, name))
             if not _within(seen, 1.0):
                 return f"{name} from {seen.min():.4g} to {seen.max():.4g} a step, outside [0, 1]"

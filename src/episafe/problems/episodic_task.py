@@ -329,7 +329,7 @@ class EpisodicTask(ConstrainedTask):
         for name, plural in SIGNALS.items():
             total, steps = getattr(episode, f"total_{name}"), getattr(episode, plural)
             m = self._width(name) or 1
-            if total is not None and not (np.size(total) == m and all(map(is_number, np.ravel(total)))):
+            if total is not None and not _are_numbers(total, m):
                 wanted = "a number" if m == 1 else f"{m} numbers, one a constraint"
                 raise InvalidEpisode(f"total_{name} must be {wanted}, got {total!r}: give the sum over the episode")
             if total is not None and not np.isfinite(total).all():
@@ -361,6 +361,15 @@ class EpisodicTask(ConstrainedTask):
         if low < -TOLERANCE or high > 1 + TOLERANCE:
             raise InvalidEpisode(f"rewards and utilities must lie in [0, 1], got {low:.6g} to {high:.6g}")
         return seen
+
+
+def _are_numbers(total: Any, count: int) -> bool:
+    """Whether these are so many numbers, nested or not."""
+    try:
+        numbers = np.ravel(total)
+    except ValueError:  # lists of unlike lengths
+        return False
+    return len(numbers) == count and all(map(is_number, numbers))
 
 
 def move_of_constraint(move: Move, c: int) -> Move:
