@@ -1,9 +1,9 @@
 """What each rule of the paper's released code changes: violation and regret with one of them in place of the text's.
 
-    python benchmarks/released_rules.py [PROBLEMS] [EPISODES] [ENVIRONMENT …]
+    python benchmarks/released_rules.py [PROBLEMS] [EPISODES] [ENVIRONMENT …] [AGENT …]
 
-By default 10 problems, 10,000 episodes, streaming and tabular: twenty minutes of one core. Differences are paired by
-problem, with 95 % intervals (normal).
+By default 10 problems, 10,000 episodes, streaming and tabular, ghosh and opse: twenty minutes of one core. Differences
+are paired by problem, with 95 % intervals (normal).
 """
 
 import sys
@@ -72,8 +72,9 @@ def figures(env: str, name: str, rule: str, seed: int, num_episodes: int) -> tup
 def main() -> None:
     given = sys.argv[1:]
     num_problems, num_episodes = (int(given[i]) if len(given) > i else default for i, default in ((0, 10), (1, 10_000)))
-    for env in given[2:] or ("streaming", "tabular"):
-        for name in AGENTS:
+    envs, names = ([one for one in given[2:] if (one in AGENTS) == is_agent] for is_agent in (False, True))
+    for env in envs or ("streaming", "tabular"):
+        for name in names or AGENTS:
             text = None
             for rule in ("text", *RULES, "released"):
                 found = np.array([figures(env, name, rule, seed, num_episodes) for seed in range(num_problems)])

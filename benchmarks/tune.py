@@ -21,7 +21,7 @@ from episafe.runs.record import Record
 
 LADDER = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 EPISODES = 10_000
-SECONDS = 30.0  # of the processor, for the problems of one step of the ladder
+SECONDS = 10.0  # of the processor, for the problems of one step of the ladder
 
 
 def chosen(agent, one, folder):

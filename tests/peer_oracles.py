@@ -115,6 +115,25 @@ def optpess_lp(
     return gain, 1 - cost, best_value(found, -limit)
 
 
+# ---- Bura et al. 2022
+
+
+def dope_authors(task: Any, counts: np.ndarray, K: int, delta: float, m: float) -> float | None:
+    """The value of the optimistic-pessimistic problem; None where the incumbent is deployed."""
+    H, S, A = task.reward.shape
+    if counts[0].sum() < m**2 * S**2 * A * H**3 / task.slack**2:
+        return None
+    L = math.log(2 * S * A * H * K / delta)
+    n = np.maximum(counts.sum(axis=3, keepdims=True), 1)
+    p = counts / n
+    radius = m * np.minimum(1, np.sqrt(4 * p * (1 - p) * L / n) + 14 * L / (3 * n))
+    gain = task.reward + H**2 / task.slack * radius.sum(axis=3)
+    safety = task.utility - H * radius.sum(axis=3)
+    return best_value(
+        points(box_rows(empirical(counts), radius, counts), gain, safety, task.initial_state), task.threshold
+    )
+
+
 # ---- Efroni et al. 2020
 
 

@@ -13,10 +13,11 @@ PARTS = ("compensation", "entropy", "randomness", "incumbent")
 SAID = constants(C_u=0.1, C_dagger=0.1, B_dagger=0.3, num_halvings=12, kappa=1.0)
 
 
+@pytest.mark.parametrize("seeds", [range(60), pytest.param(range(200), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("part", PARTS)
-def test_plans_equal_those_of_a_slow_version_without_the_part(part):
+def test_plans_equal_those_of_a_slow_version_without_the_part(part, seeds):
     sources, others = set(), 0
-    for seed in range(60):
+    for seed in seeds:
         (task, episodes, _), counts = drawn(seed), counted(seed)
         plan = learned(es.AblatedOPSE(task, SAID, without=part), episodes).plan()
         whole = learned(es.OPSE(task, SAID), episodes).plan()

@@ -69,6 +69,26 @@ def test_optpess_lp_is_the_linear_program_on_the_estimated_kernel():
     assert min(sources.count("safe"), sources.count("search")) > 20
 
 
+def test_dope_with_its_authors_constants_is_the_extended_linear_program():
+    sources = []
+    for task, episodes, bonus, counts in problems():
+        bonus /= 5
+        agent = learned(es.DOPE.authors(task, K, DELTA, bonus), episodes)
+        plan, box = agent.plan(), agent.learner.box(agent.radius)
+        value = slow.dope_authors(task, counts, K, DELTA, bonus)
+        assert (plan.source == "safe") == (value is None)
+        sources.append(plan.source)
+        if value is not None:
+            gain, safety = (
+                task.reward + agent.constants.C_r * box.bonus,
+                task.utility - agent.constants.C_u * box.bonus,
+            )
+            found = optimistic_pessimistic(gain, safety, box, task.threshold, task.initial_state)
+            assert found[0] == pytest.approx(value, abs=1e-8)
+            assert (plan.utility_bound, plan.lam) == (found[1], found[3])
+    assert min(sources.count("safe"), sources.count("search")) > 20
+
+
 def test_optcmdp_is_the_extended_linear_program():
     for task, episodes, bonus, counts in problems():
         plan = learned(es.OptCMDP(task, K, DELTA, bonus), episodes).plan()

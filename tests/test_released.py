@@ -34,6 +34,14 @@ def test_ghosh_equals_the_transcription_of_the_released_code(seed, d, draw_cmdp)
     assert_same_plan(learned(es.Ghosh2024(task, chosen, variant="released"), episodes).plan(), naive)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("d", [None, 4])
+def test_both_equal_the_released_code_on_two_hundred_problems(d, draw_cmdp):
+    for seed in range(1000, 1200):
+        test_opse_equals_the_transcription_of_the_released_code(seed, d, draw_cmdp)
+        test_ghosh_equals_the_transcription_of_the_released_code(seed, d, draw_cmdp)
+
+
 def test_the_settings_above_reach_the_incumbent_and_the_search(draw_cmdp):
     sources = []
     for seed in range(30):

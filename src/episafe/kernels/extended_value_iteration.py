@@ -35,14 +35,16 @@ def confidence_box(counts, deviation, bias, cap):  # type: ignore[no-untyped-def
         for s in range(S):
             for a in range(A):
                 n = counts[h, s, a].sum()
+                unseen = min(cap, bias / max(n, 1))  # the radius of what was never next
                 for t in range(S):
-                    p_hat = counts[h, s, a, t] / max(n, 1)
-                    radius = deviation * np.sqrt(p_hat * (1 - p_hat) / max(n, 1)) + bias / max(n, 1)
-                    radius = min(cap, radius)
+                    radius = unseen
+                    if counts[h, s, a, t] > 0:
+                        p_hat = counts[h, s, a, t] / n
+                        radius = min(cap, deviation * np.sqrt(p_hat * (1 - p_hat) / n) + bias / n)
+                        lower[h, s, a, t], upper[h, s, a, t] = max(0.0, p_hat - radius), min(1.0, p_hat + radius)
+                    elif n > 0:
+                        upper[h, s, a, t] = min(1.0, radius)
                     bonus[h, s, a] += radius
-                    if n > 0:
-                        lower[h, s, a, t] = max(0.0, p_hat - radius)
-                        upper[h, s, a, t] = min(1.0, p_hat + radius)
     return lower, upper, bonus
 
 

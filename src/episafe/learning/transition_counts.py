@@ -76,6 +76,9 @@ class TransitionCounts:
     Args:
         task: what the learner is told; its states are listed.
         confidence: what an agent's radii are made of, where records should say it.
+
+    Attributes:
+        times, visits: n_h(s, a, s'), shape (H, S, A, S), and n_h(s, a), shape (H, S, A).
     """
 
     def __init__(self, task: Task, confidence: Confidence | None = None) -> None:
@@ -83,6 +86,7 @@ class TransitionCounts:
             raise TypeError("it counts every (s, a, s'): it needs a task with listed states, as of LinearCMDP")
         self._task, self._confidence = task, confidence
         self.times: Array = np.zeros((*task.reward.shape, task.num_states))
+        self.visits: Array = np.zeros(task.reward.shape)
         self.num_learned = 0
 
     @property
@@ -92,19 +96,15 @@ class TransitionCounts:
         return self._confidence
 
     @property
-    def visits(self) -> Array:
-        """n_h(s, a), shape (H, S, A)."""
-        return self.times.sum(axis=-1)
-
-    @property
     def information(self) -> Array:
         """ln(n_h(s, a) ∨ 1), shape (H, S, A)."""
         return np.log(np.maximum(self.visits, 1))
 
     def kernel(self) -> Array:
         """P̂_h(s'|s,a) = n_h(s,a,s')/n_h(s,a), shape (H, S, A, S); uniform where nothing was seen."""
-        visits = self.visits[..., None]
-        return np.where(visits > 0, self.times / np.maximum(visits, 1), 1 / self._task.num_states)
+        P_hat = self.times / np.maximum(self.visits, 1)[..., None]
+        P_hat[self.visits == 0] = 1 / self._task.num_states
+        return P_hat
 
     def box(self, radius: Radius) -> Box:
         """P̂ ± γ, and Σ_{s'} γ."""
@@ -112,7 +112,9 @@ class TransitionCounts:
 
     def observe(self, states: Any, actions: IntArray) -> None:
         """Count one episode."""
-        self.times[np.arange(self._task.horizon), states[:-1], actions, states[1:]] += 1
+        at = np.arange(self._task.horizon), states[:-1], actions
+        self.times[*at, states[1:]] += 1
+        self.visits[at] += 1
         self.num_learned += 1
 
     def check_length(self, num_episodes: int) -> None:
@@ -126,6 +128,7 @@ class TransitionCounts:
         """Counts like these that were stored; these are not changed."""
         saved, made = saved.under("counts"), copy.copy(self)
         made.times = saved.numbers("times", self.times.shape, least=0)
+        made.visits = made.times.sum(axis=-1)
         made.num_learned = saved.whole("num_episodes")
         return made
 
