@@ -44,14 +44,15 @@ import tampering
 import threaded_lives
 import unreadable
 from episafe.agents import opse
-from episafe.deployment import batch_frames, opening, session, session_book
-from episafe.deployment.folder import read_head
+from episafe.deployment import batch_frames, session, session_book, session_start
+from episafe.deployment.journal_folder import read_head
 from episafe.experiments.agent_choice import build_agent, build_bandit_agent
 from episafe.learning.planner import SoftmaxPlanner
 from episafe.registry import AGENTS, BANDIT_AGENTS
 from episafe.runs import kept_run
 from episafe.storage import checkpoint
-from episafe.storage.frames import HEAD, read
+from episafe.storage.frames import read
+from episafe.storage.journal_files import HEAD
 from stored import by_tuples
 
 ALL_FRAMES = 2_000  # more than there are changes of one journal
@@ -107,7 +108,7 @@ def _problem(name: str) -> es.LinearCMDP:
 
 
 def _bandit(name: str):
-    from episafe.learning.replanning import Every
+    from episafe.learning.planner import Every
 
     bandit, rounds = es.bandits.make("finite", seed=0), 20_000
     return bandit, build_bandit_agent(name, bandit, rounds, 0.05, Every()), rounds
@@ -583,7 +584,7 @@ def upgrades(count: int) -> Outcome:
         way = ways[i % len(ways)]
         build, make = _observing if way == "proposals" else _eager, (_older_live, _older_run)[i // len(ways) % 2]
         with tempfile.TemporaryDirectory() as good, tempfile.TemporaryDirectory() as bad:
-            with mock.patch.object(opening, "versions", lambda: OTHERS):
+            with mock.patch.object(session_start, "versions", lambda: OTHERS):
                 make(good, build, i)
                 with (
                     mock.patch.object(session, "figures", _forging),

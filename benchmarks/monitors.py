@@ -25,8 +25,8 @@ from episafe.kernels.spell_wealth import follow_spells, new_spell
 from episafe.monitors.statements import STATEMENTS
 from episafe.problems import exact_answers
 from episafe.problems.policy import TablePolicy
-from episafe.runs.columns import Columns
-from episafe.runs.loop import plain_loop
+from episafe.runs.record import Columns
+from episafe.runs.run import plain_loop
 from episafe.runs.worlds import ListedWorld
 
 FIRST_SEED = 20_000

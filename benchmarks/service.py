@@ -25,8 +25,8 @@ from pathlib import Path
 import numpy as np
 
 import episafe as es
-from episafe.deployment.folder import LOG, read_head
 from episafe.deployment.frame_kinds import Kind
+from episafe.deployment.journal_folder import LOG, read_head
 from episafe.service.server import serve
 from episafe.storage.frames import read as read_frames
 

@@ -8,8 +8,9 @@ from itertools import combinations
 import numpy as np
 
 import episafe as es
-from episafe.deployment.folder import read_head
-from episafe.storage.frames import MAGIC, encode, read
+from episafe.deployment.journal_folder import read_head
+from episafe.storage.frames import read
+from episafe.storage.journal_files import MAGIC, encode
 from test_monitors import half_as_useful, told
 
 CHAIN = es.make("streaming", seed=3)

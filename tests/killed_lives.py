@@ -10,10 +10,11 @@ import numpy as np
 
 import episafe as es
 import tampering
-from episafe.deployment.folder import LOG, read_head
 from episafe.deployment.frame_kinds import EVENTS, Kind
+from episafe.deployment.journal_folder import LOG, read_head
 from episafe.storage.audit_trail import TRAIL
-from episafe.storage.frames import MAGIC, encode, read
+from episafe.storage.frames import read
+from episafe.storage.journal_files import MAGIC, encode
 
 FORK = multiprocessing.get_context("fork")  # a new interpreter would take longer than a life
 UTILITY = {"incumbent": 0.95, "v2": 0.9, "v3": 0.85, "v4": 0.3}

@@ -11,8 +11,7 @@ from episafe.kernels.bandit_decision import REASONS
 from episafe.kernels.bandit_regression import radius_now
 from episafe.learning.bandit_radius import radius
 from episafe.runs.fast.bandit_loop import _spans
-from episafe.runs.loop import accelerated, loop, plain_loop
-from episafe.runs.run import Simulation
+from episafe.runs.run import Simulation, accelerated, loop, plain_loop
 
 ENVS = ["finite", "ball", "ellipsoid", "contexts"]
 K = 20_000

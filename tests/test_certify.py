@@ -10,8 +10,7 @@ from episafe.certify.base import Deployment
 from episafe.certify.fresh_data import num_bounds, pessimistic_utility
 from episafe.kernels.mixture_choice import choose
 from episafe.kernels.wealth import BETS, blank_trials
-from episafe.runs.loop import loop, plain_loop
-from episafe.runs.run import Simulation
+from episafe.runs.run import Simulation, loop, plain_loop
 
 NAMES = ("tabular", "streaming", "linear")
 DELTA = 0.05

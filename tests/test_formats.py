@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 import episafe as es
 from episafe.agents import opse
 from episafe.cli import app
-from episafe.deployment import opening
 from episafe.deployment import session as session_module
+from episafe.deployment import session_start
 from episafe.learning.planner import SoftmaxPlanner
 from episafe.reports import audit_page
 from episafe.runs import kept_run
@@ -28,7 +28,7 @@ OTHERS = {"episafe_version": "0.0.9", "numpy_version": "1.0", "numba_version": "
 @pytest.fixture
 def by_others(monkeypatch):
     """What is begun is begun by other versions."""
-    monkeypatch.setattr(opening, "versions", lambda: OTHERS)
+    monkeypatch.setattr(session_start, "versions", lambda: OTHERS)
     return monkeypatch
 
 

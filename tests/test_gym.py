@@ -12,7 +12,7 @@ import pytest
 import episafe as es
 from broken import BROKEN, BROKEN_VECTORS, GOOD, UTILITY, H, Walk, psi, returning
 from conftest import constants
-from episafe.gym.spaces import quick_test
+from episafe.gym.step_reader import quick_test
 from episafe.problems.episodic_task import ENDED, START
 
 

@@ -13,8 +13,7 @@ import episafe as es
 from episafe.errors import InvalidEpisode
 from episafe.logs.log_writer import write_log
 from episafe.problems.rules import listed
-from episafe.runs.loop import loop, plain_loop
-from episafe.runs.run import Simulation
+from episafe.runs.run import Simulation, loop, plain_loop
 from episafe.testing import check_certifier
 from test_hindsight import Fair
 

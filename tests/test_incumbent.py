@@ -126,7 +126,7 @@ def test_a_crash_while_it_is_replaced_leaves_a_folder_that_opens(tmp_path, monke
     monkeypatch.setattr(session_module, "CHECKPOINT_EVERY", 0.0)
     kept(tmp_path, observing)
     with monkeypatch.context() as patched:
-        patched.setattr("episafe.deployment.opening._replace_incumbent", interrupt)
+        patched.setattr("episafe.deployment.session_start._replace_incumbent", interrupt)
         with pytest.raises(KeyboardInterrupt):
             es.open(tmp_path, agent=observing(world(at_b)), new_incumbent="Ada")
     es.open(tmp_path, agent=observing(world())).close()

@@ -14,17 +14,17 @@ import pytest
 import episafe as es
 import gym_problems
 from episafe.deployment import session
-from episafe.deployment.folder import beginning, read_head
 from episafe.deployment.frame_kinds import Kind
 from episafe.deployment.journal import Journal
+from episafe.deployment.journal_folder import beginning, read_head
 from episafe.errors import DamagedFile
 from episafe.experiments.agent_choice import build_agent
 from episafe.problems.episodic_task import ENDED
 from episafe.registry import AGENTS
 from episafe.reports import audit_page
 from episafe.runs import kept_run
-from episafe.storage.frames import CHECK, HEADER, MAGIC, MARKER, encode, link, read
-from episafe.storage.journal_file import Log
+from episafe.storage.frames import Reader, read
+from episafe.storage.journal_files import CHECK, HEADER, MAGIC, MARKER, Log, encode, link
 from episafe.storage.json_values import as_text, from_text
 from episafe.types import HELD
 
@@ -622,13 +622,20 @@ def test_values_come_back_as_they_were():
         as_text(object())
 
 
+def _end(path, genesis):
+    """Where a log goes on, and the bytes of an unfinished frame there."""
+    reader = Reader(path, genesis)
+    list(reader)
+    return reader.position, reader.torn
+
+
 def test_frames_hold_numbers_only(tmp_path):
     path, genesis = tmp_path / "log", "00" * 32
     path.write_bytes(MAGIC + encode(0, Kind.BEGIN, bytes(32), {}, None)[0])
-    log = Log(path, genesis)
-    log.begin()
+    log = Log(path)
+    log.begin(*_end(path, genesis))
     log.cut()
-    log.append(Kind.BATCH, {"a": 1}, {"x": np.arange(3.0)})
+    log.append_all([(Kind.BATCH, {"a": 1}, {"x": np.arange(3.0)})])
     log.close()
     _, frame = read(path, genesis)
     assert frame.notes == {"a": 1} and frame.arrays["x"].tolist() == [0.0, 1.0, 2.0]

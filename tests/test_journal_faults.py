@@ -12,11 +12,10 @@ import pytest
 import episafe as es
 import frame_faults
 import session_faults
-from episafe.deployment.folder import read_head
+from episafe.deployment.journal_folder import read_head
 from episafe.runs import kept_run
-from episafe.storage import journal_file
-from episafe.storage.frames import MAGIC, encode
-from episafe.storage.journal_file import Log
+from episafe.storage import journal_files
+from episafe.storage.journal_files import MAGIC, Log, encode
 from frame_faults import CHAIN, frames_of, played, tuned
 from test_journal import observing, same_record
 
@@ -146,7 +145,7 @@ def test_a_log_cut_at_a_frame_while_it_is_open_is_refused_afterwards(tmp_path):
 
 
 def test_two_writers_on_a_file_system_without_locks_are_seen(tmp_path, monkeypatch):
-    monkeypatch.setattr(journal_file, "lock", lambda *_: None)
+    monkeypatch.setattr(journal_files, "lock", lambda *_: None)
     rng = np.random.default_rng(0)
     first, second = used(tmp_path), es.open(tmp_path, agent=tuned())
     made = first.deploy(rng)
@@ -175,12 +174,12 @@ def test_a_file_system_that_has_no_locks_is_named(tmp_path, monkeypatch):
 def test_a_failed_fsync_is_never_believed_later(tmp_path, monkeypatch):
     path, calls = tmp_path / "log", []
     path.write_bytes(MAGIC + encode(0, 1, bytes(32), {}, None)[0])
-    log = Log(path, "00" * 32)
-    log.begin()
+    log = Log(path)
+    log.begin((1, path.stat().st_size, "00" * 32), 0)
     log.cut()
-    kept = log.append(4, {})
+    kept = log.append_all([(4, {}, None)])
     log.sync(kept)
-    lost = log.append(4, {})
+    lost = log.append_all([(4, {}, None)])
 
     def fail(file):
         calls.append(file)
@@ -193,7 +192,7 @@ def test_a_failed_fsync_is_never_believed_later(tmp_path, monkeypatch):
             log.sync(lost)
     log.sync(kept)
     with pytest.raises(OSError, match="could not be brought to the disk"):
-        log.append(4, {})
+        log.append_all([(4, {}, None)])
     assert len(calls) == 1  # nobody asks again
     log.close()
 

@@ -12,7 +12,8 @@ from episafe.kernels.claim_wealth import NUM_BLOCKS, OF_THRESHOLD
 from episafe.kernels.confidence_sequence import BETS
 from episafe.kernels.residual_losses import EPOCH
 from episafe.kernels.utility_tests import CHECKED, Batch, Promise, expect, nothing_seen, take_in
-from episafe.monitors.report_line import LONGEST, ReportLine, Turn
+from episafe.monitors.base import LONGEST, ReportLine
+from episafe.monitors.monitor_state import Turn
 from episafe.monitors.residual_test import FIRST_EPOCH, ResidualMonitor
 from episafe.monitors.statements import STATEMENTS
 from episafe.problems.policy import TablePolicy
@@ -330,7 +331,7 @@ def test_memory_is_bounded_however_many_reports_are_lost(monkeypatch):
     for k in range(2000):
         monitors.expect(k, ALONE, 0)
     status = monitors.status()
-    assert (status["waiting"], status["incumbent"]["pending"], len(monitors._line)) == (300, 2000, LONGEST)
+    assert (status["waiting"], status["incumbent"]["pending"], len(monitors.line)) == (300, 2000, LONGEST)
     assert monitors.report(5, outcome(True)) == [] and monitors.status()["incumbent"]["episodes"] == 0
     monitors.report(1999, outcome(True))
     assert monitors.status()["incumbent"] | {"episodes": 1, "pending": 1999} == monitors.status()["incumbent"]

@@ -146,7 +146,7 @@ def test_the_wealth_of_a_claim_is_the_product_over_episodes():
         monitors.watch(es.Plan(policy, "search", utility_bound=bound), es.Episode([0, 0, 0], row))
     g = (bounds - (2 - actions.sum(axis=1))) / (2 - bounds)
     expected = math.log(np.mean([np.prod(1 + bet * g) for bet in BETS]))
-    found = best_prefix(monitors._seen.purse, OF_BOUND, 0, -math.inf)
+    found = best_prefix(monitors.seen.purse, OF_BOUND, 0, -math.inf)
     assert found == pytest.approx(expected, abs=1e-9)
 
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import episafe as es
-from episafe.runs.loop import accelerated, loop, plain_loop
-from episafe.runs.run import Simulation
+from episafe.runs.run import Simulation, accelerated, loop, plain_loop
 
 
 def half_hearted(seed, share=0.04, **options):

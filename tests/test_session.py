@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import episafe as es
-from episafe.deployment import opening
+from episafe.deployment import open_session
 from episafe.deployment import session as session_module
 from episafe.deployment.frame_kinds import Kind
-from episafe.deployment.opening import catch_up
+from episafe.deployment.session_start import catch_up
 from episafe.storage.frames import read
 from test_journal import CHAIN, observing, same_record, tuned
 from test_monitors import half_as_useful, told
@@ -170,10 +170,12 @@ def test_opening_costs_what_came_since_the_checkpoint(tmp_path, monkeypatch):
 
 def test_opening_after_a_kill_keeps_what_was_lived_through_again(tmp_path, monkeypatch):
     """A process that is killed before its first checkpoint, again and again, would take longer each time."""
-    monkeypatch.setattr(opening, "CHECKPOINT_AFTER", 30)
+    monkeypatch.setattr(open_session, "CHECKPOINT_AFTER", 30)
     rng = np.random.default_rng(0)
     seen = []
-    monkeypatch.setattr(opening, "catch_up", lambda *known, **more: seen.append(catch_up(*known, **more)) or seen[-1])
+    monkeypatch.setattr(
+        open_session, "catch_up", lambda *known, **more: seen.append(catch_up(*known, **more)) or seen[-1]
+    )
     for life in range(3):
         session = es.open(tmp_path, agent=tuned())
         assert session.status().reported == 20 * life
@@ -262,7 +264,7 @@ def forced(monkeypatch, kind, after):
 
     def forcing(self, facts, outcome):
         found = settle(self, facts, outcome)
-        if int(self._seen.counts[0]) == after:
+        if int(self.seen.counts[0]) == after:
             self.alarms.append(es.Alarm("bound", "forced", after))
             found = [*found, self.alarms[-1]]
         return found

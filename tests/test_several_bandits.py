@@ -7,8 +7,7 @@ import scipy.optimize
 import episafe as es
 from episafe.kernels.bandit_regression import radius_now
 from episafe.reports.report import write_report
-from episafe.runs.loop import accelerated, loop, plain_loop
-from episafe.runs.run import Simulation
+from episafe.runs.run import Simulation, accelerated, loop, plain_loop
 from episafe.testing import check_bandit_agent
 
 B = es.bandits

@@ -21,8 +21,7 @@ from episafe.learning.dope_problem import (
     signal_values,
 )
 from episafe.learning.several_planner import hopeful_policy, model_tables
-from episafe.runs.loop import plain_loop
-from episafe.runs.run import Simulation
+from episafe.runs.run import Simulation, plain_loop
 
 
 def observing(task, delta=0.05):

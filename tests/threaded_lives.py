@@ -16,8 +16,8 @@ import time
 import numpy as np
 
 import episafe as es
-from episafe.deployment.folder import LOG, read_head
 from episafe.deployment.frame_kinds import Kind
+from episafe.deployment.journal_folder import LOG, read_head
 from episafe.errors import Infeasible, InvalidEpisode, NotKept
 from episafe.storage.frames import read
 from killed_lives import FORK

@@ -157,7 +157,7 @@ def run(
 ) -> None:
     """Run one agent on one problem and print what it reached."""
     from episafe import envs
-    from episafe.deployment.folder import holds_journal
+    from episafe.deployment.journal_folder import holds_journal
     from episafe.experiments.agent_choice import (
         asked_for,
         build_agent,
@@ -166,7 +166,7 @@ def run(
         recommended,
         split_changes,
     )
-    from episafe.learning.replanning import parse_replan
+    from episafe.learning.planner import parse_replan
     from episafe.monitors import Monitors
     from episafe.runs.record import SETTINGS
     from episafe.runs.run import run as run_agent
@@ -201,7 +201,7 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Go on with a run that was stopped, or make a finished one longer: the record is that of a run never stopped."""
-    from episafe.deployment.folder import read_head
+    from episafe.deployment.journal_folder import read_head
     from episafe.runs.kept_run import resume as resume_run
 
     with exit_codes(f"stopped; go on with the same command: `episafe resume {folder}`"):
@@ -588,8 +588,8 @@ def dashboard(
 
     It only reads, and the writer does not notice. With --json it prints what the page says, once, and leaves.
     """
-    from episafe.deployment.folder import read_head
     from episafe.deployment.follower import Follower
+    from episafe.deployment.journal_folder import read_head
     from episafe.reports.dashboard_page import figures
 
     with exit_codes("stopped; the journal goes on"):

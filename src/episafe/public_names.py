@@ -16,7 +16,7 @@ from episafe.agents.rollout import Rollout
 from episafe.agents.triple_q import TripleQ
 from episafe.deployment.audit import audit
 from episafe.deployment.episode_export import export_episodes
-from episafe.deployment.opening import open  # es.open, never imported by itself
+from episafe.deployment.open_session import open  # es.open, never imported by itself
 from episafe.deployment.repair import repair
 from episafe.deployment.session_book import Deployment
 from episafe.envs import make
@@ -26,7 +26,7 @@ from episafe.gym.vector import VectorGymCMDP
 from episafe.learning.constants import Constants
 from episafe.learning.loaded_policy import load_policy
 from episafe.learning.multiplier_search import Bisection, Sections, WarmStart
-from episafe.learning.replanning import Doubling, Every
+from episafe.learning.planner import Doubling, Every
 from episafe.learning.transition_counts import Radius
 from episafe.logs.warm_start import learn_log
 from episafe.monitors import Alarm, Monitors
@@ -39,11 +39,10 @@ from episafe.problems.task import Constraint, Task
 from episafe.runs.data_frames import load_records, results
 from episafe.runs.forecast import Forecast, forecast
 from episafe.runs.kept_run import resume
-from episafe.runs.live_episodes import play, play_batch
+from episafe.runs.live_episodes import estimate, play, play_batch
 from episafe.runs.measured_slack import measure_slack
 from episafe.runs.record import Record
 from episafe.runs.run import run
-from episafe.runs.value_estimate import estimate
 from episafe.types import Episode, Plan
 
 __all__ = [

@@ -20,6 +20,19 @@ from episafe.types import HELD
 VERSION = 3  # of the names and meanings of the entries
 
 
+def fingerprint(agent: Any, but_incumbent: bool = False) -> str:
+    """SHA-256 over the settings and what the task tells of an agent, as it was built; with its incumbent or without."""
+    if agent._begun is not None:
+        return agent._begun.fingerprint_but_incumbent if but_incumbent else agent._begun.fingerprint
+    own, said = agent._own_policy(), agent._identity()
+    policies = [] if own is None else [own]
+    if but_incumbent:
+        said = {name: one for name, one in said.items() if name != "safe_policy"}
+    else:
+        policies.insert(0, agent.task.safe_policy)
+    return plan_arrays.fingerprint([type(agent).__name__, said], agent.task.numbers(policies))
+
+
 def stored(agent: Any) -> State:
     """All of an agent: who it is, what it was told and has learned, its plans and their policies."""
     policies = PolicyArrays(agent.task, agent._own_policy(), agent.candidates)

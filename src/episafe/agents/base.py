@@ -12,20 +12,19 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from episafe.agents import agent_state, changes, plan_arrays
+from episafe.agents import agent_state, changes
 from episafe.agents.changes import Begun, Change
 from episafe.certify.base import INCUMBENT, require_free_name
-from episafe.certify.ledger import Ledger
 from episafe.certify.ordered_reports import OrderedReports
 from episafe.errors import InvalidEpisode
 from episafe.kernels.mixing import admits_all
+from episafe.learning.planner import Every, Replanning
 from episafe.learning.policy_arrays import PolicyArrays
 from episafe.learning.regression import AnyRegression
-from episafe.learning.replanning import Every, Replanning
 from episafe.problems.policy import Component, MixturePolicy, Policy
 from episafe.storage.atomic_files import write_arrays
 from episafe.storage.state_reader import Saved, State
-from episafe.types import HELD, Amount, Array, Level, Plan, every_constraint, shown
+from episafe.types import HELD, Amount, Array, Level, Plan, every_constraint
 
 STORABLE = "give it the methods _learned_state and _restore_learned (see agents/dope.py)"
 TASKS = {"mdp": "an es.Task or es.SampledTask", "bandit": "an es.bandits.BanditTask", "rollout": "a RolloutTask"}
@@ -153,17 +152,7 @@ class Agent(ABC):
 
     def policy_named(self, name: str) -> Policy:
         """The incumbent, a candidate or, where a certificate has policies on trial, one of these, by its name."""
-        known = {**self.candidates, INCUMBENT: self.task.safe_policy}
-        ledger = self._ledger()
-        if name not in known and ledger is None:
-            raise ValueError(
-                f"{self.label} knows no policy {name!r}: there are {', '.join([INCUMBENT, *self.candidates])}"
-            )
-        return known[name] if name in known or ledger is None else ledger.policy(name)
-
-    def _ledger(self) -> Ledger | None:
-        """What holds the policies on trial, where there are some."""
-        return getattr(self.certificate, "ledger", None)
+        return changes.policy_named(self, name)
 
     def bounds(self) -> dict[str, Any]:
         """What is proved of each policy on trial, by its name; nothing where only whole plans are proved."""
@@ -171,21 +160,7 @@ class Agent(ABC):
 
     def require_promotable(self, name: str) -> None:
         """Refuse what cannot act when nothing else may: only the incumbent, and what is proved, can."""
-        if self._ledger() is None:
-            raise ValueError(
-                f"{self.label} has no policies on trial that could be promoted: use es.Rollout, or es.OPSE with "
-                "es.certify.Observation()"
-            )
-        if self.void and name != INCUMBENT:
-            raise ValueError(f"{name!r} cannot be promoted: {self.void}")
-        bounds = self.bounds()
-        if name not in bounds:
-            raise ValueError(f"no policy {name!r} is on trial: there are {', '.join(bounds)}")
-        if name != INCUMBENT and not admits_all(bounds[name], self.task.limits):
-            raise ValueError(
-                f"{name!r} is proved to have {shown(bounds[name])}, below the threshold {shown(self.task.limits)}: "
-                "only what is certified can be promoted"
-            )
+        changes.require_promotable(self, name)
 
     def promote(self, name: str) -> None:
         """Let a certified policy act when nothing else may, or the incumbent again. No δ is spent or refunded."""
@@ -194,17 +169,13 @@ class Agent(ABC):
         self._plan_anew()
 
     def _promote(self, name: str) -> None:
-        ledger = self._ledger()
-        if ledger is not None:
-            ledger.pin(name)
+        if hasattr(self.certificate, "ledger"):
+            self.certificate.ledger.pin(name)
         self.promoted = name
 
     def require_withdrawable(self, name: str) -> None:
         """Refuse what is not on trial."""
-        if name == INCUMBENT:
-            raise ValueError("the incumbent pays for all trials and cannot be withdrawn: open with new_incumbent=…")
-        if name not in self.bounds() or self._ledger() is None:
-            raise ValueError(f"no policy {name!r} is on trial: there are {', '.join(self.bounds()) or 'none'}")
+        changes.require_withdrawable(self, name)
 
     def withdraw(self, name: str) -> None:
         """End the trial of a policy: what was proved of it counts no more, and its δ_j stays spent."""
@@ -395,17 +366,11 @@ class Agent(ABC):
     def fingerprint(self) -> str:
         """SHA-256 over the settings and what the task tells, as it was built; of functions, what they say of the
         initial state."""
-        if self._begun is not None:
-            return self._begun.fingerprint
-        said = [type(self).__name__, self._identity()]
-        return plan_arrays.fingerprint(said, self.task.numbers([self.task.safe_policy, *self._own_policies()]))
+        return agent_state.fingerprint(self)
 
     def fingerprint_but_incumbent(self) -> str:
         """The same without the incumbent: what stays the same where a person has replaced that, and nothing else."""
-        if self._begun is not None:
-            return self._begun.fingerprint_but_incumbent
-        said = [type(self).__name__, {name: one for name, one in self._identity().items() if name != "safe_policy"}]
-        return plan_arrays.fingerprint(said, self.task.numbers(self._own_policies()))
+        return agent_state.fingerprint(self, but_incumbent=True)
 
     def save(self, path: str | Path) -> None:
         """Write the `state` to one .npz file, atomically, without pickle."""
@@ -551,10 +516,6 @@ class Agent(ABC):
         if self._begun is not None:
             return self._begun.identity
         return {**self.settings(), **self.task.identity()}
-
-    def _own_policies(self) -> list[Policy]:
-        own = self._own_policy()
-        return [] if own is None else [own]
 
     def _own_policy(self) -> Policy | None:
         """A policy that the agent was built with, beside the incumbent."""

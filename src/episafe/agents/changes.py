@@ -1,4 +1,4 @@
-"""Changes of an agent in use: other thresholds, slacks or constants, by the rule that what was proved stays proved.
+"""Changes of an agent in use: promotions, other thresholds, slacks or constants. What was proved stays proved.
 
 A bound L on V(π) does not depend on b, so it survives any change of b, also one that depends on data. The incumbent
 keeps v = b + ξ of before; a person who knows better states another slack.
@@ -16,6 +16,7 @@ from episafe.checks import as_number, as_slack
 from episafe.errors import Infeasible
 from episafe.kernels.mixing import admits_all
 from episafe.learning.constants import DERIVED, Constants
+from episafe.problems.policy import Policy
 from episafe.problems.task import Constraint
 from episafe.types import amounts, shown
 
@@ -56,6 +57,46 @@ class Begun(NamedTuple):
     fingerprint: str
     fingerprint_but_incumbent: str
     identity: dict[str, Any]
+
+
+def policy_named(agent: Any, name: str) -> Policy:
+    """The incumbent, a candidate or, where a certificate has policies on trial, one of these."""
+    known = {**agent.candidates, INCUMBENT: agent.task.safe_policy}
+    if name in known:
+        return known[name]
+    if not hasattr(agent.certificate, "ledger"):
+        raise ValueError(
+            f"{agent.label} knows no policy {name!r}: there are {', '.join([INCUMBENT, *agent.candidates])}"
+        )
+    return agent.certificate.ledger.policy(name)
+
+
+def require_promotable(agent: Any, name: str) -> None:
+    """Refuse what cannot act when nothing else may: only the incumbent, and what is proved, can."""
+    if not hasattr(agent.certificate, "ledger"):
+        raise ValueError(
+            f"{agent.label} has no policies on trial that could be promoted: use es.Rollout, or es.OPSE with "
+            "es.certify.Observation()"
+        )
+    if agent.void and name != INCUMBENT:
+        raise ValueError(f"{name!r} cannot be promoted: {agent.void}")
+    bounds = agent.bounds()
+    if name not in bounds:
+        raise ValueError(f"no policy {name!r} is on trial: there are {', '.join(bounds)}")
+    if name != INCUMBENT and not admits_all(bounds[name], agent.task.limits):
+        raise ValueError(
+            f"{name!r} is proved to have {shown(bounds[name])}, below the threshold {shown(agent.task.limits)}: "
+            "only what is certified can be promoted"
+        )
+
+
+def require_withdrawable(agent: Any, name: str) -> None:
+    """Refuse what is not on trial."""
+    if name == INCUMBENT:
+        raise ValueError("the incumbent pays for all trials and cannot be withdrawn: open with new_incumbent=…")
+    bounds = agent.bounds()
+    if name not in bounds or not hasattr(agent.certificate, "ledger"):
+        raise ValueError(f"no policy {name!r} is on trial: there are {', '.join(bounds) or 'none'}")
 
 
 def checked(agent: Any, threshold: Any, slack: Any, constants: Any) -> Change:

@@ -8,8 +8,8 @@ import numpy as np
 from episafe.agents.base import Agent
 from episafe.kernels.mixing import admits
 from episafe.kernels.policy_values import policy_values
+from episafe.learning.planner import Every, Replanning
 from episafe.learning.primal_dual import DualCounts, clipped_pass
-from episafe.learning.replanning import Every, Replanning
 from episafe.learning.transition_counts import Confidence, TransitionCounts
 from episafe.problems.model_answers import optimum
 from episafe.problems.policy import TablePolicy

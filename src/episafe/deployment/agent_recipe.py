@@ -14,7 +14,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from episafe.agents.base import Agent
-from episafe.deployment.folder import TOLD, agent_settings, check_file, file_hash
+from episafe.deployment.journal_folder import TOLD, agent_settings, check_file, file_hash
 from episafe.errors import DamagedFile
 from episafe.learning.constants import DERIVED, Constants
 from episafe.problems.bandit_task import BanditTask

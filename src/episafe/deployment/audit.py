@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from episafe.deployment.agent_recipe import agent_of, is_certified
-from episafe.deployment.batch_frames import fill, sampled_reports
-from episafe.deployment.folder import AUDITED, FORMAT, LOG, PROBLEM, agent_settings, check_file, read_head
+from episafe.deployment.batch_frames import sampled_reports, unfinished_record
 from episafe.deployment.frame_kinds import Kind, change_of, marks
-from episafe.deployment.incumbent_identity import WatchedIncumbent
+from episafe.deployment.incumbent_identity import Incumbent
 from episafe.deployment.journal import check_begin
+from episafe.deployment.journal_folder import AUDITED, FORMAT, LOG, agent_settings, read_head, stored_problem
 from episafe.deployment.recorded_plans import (
     CHECKED,
     Rechecked,
@@ -32,15 +32,12 @@ from episafe.deployment.replay import UNREADABLE, Replay, require_candidates
 from episafe.deployment.session_book import Book
 from episafe.errors import DamagedFile
 from episafe.kernels.mixing import admits_all
-from episafe.problems.cmdp import LinearCMDP
-from episafe.runs.columns import COINS, Columns
-from episafe.runs.record import EPISODES, Record, is_complete
+from episafe.runs.record import COLUMNS, EPISODES, OPTIONAL, Record, is_complete
 from episafe.storage import checkpoint
 from episafe.storage.audit_trail import TRAIL, Trail, broken_at, hash_of, read_trail, stated_threshold
 from episafe.storage.frames import Frame, Reader
 from episafe.storage.json_values import from_text
 from episafe.storage.toml_settings import said_versions, versions
-from episafe.types import SOURCES
 
 DOUBTS_SHOWN = 10
 Progress = Callable[[float], None] | None
@@ -224,8 +221,8 @@ def _checkpointed_frames(folder: Path, genesis: str) -> int:
 
 def _agent(folder: Path, told: dict[str, Any]) -> Any:
     """The agent, if the journal can build it."""
-    own = LinearCMDP.load(check_file(folder, PROBLEM, told)).task if "problem_sha256" in told else None
-    return agent_of(folder, told, own) if "recipe" in told else None
+    problem = stored_problem(folder, told)
+    return agent_of(folder, told, problem and problem.task) if "recipe" in told else None
 
 
 def _check_lines(certified: bool | None, result: Audit) -> None:
@@ -275,27 +272,29 @@ def _walk(kind: type[Recorded], folder: Path, told: dict[str, Any], result: Audi
 def _known_incumbent(told: dict[str, Any], frames: list[Frame], agent: Any) -> str:
     """The fingerprint of the agent with the incumbent that the folder ends with, if the agent has that one: it does
     what it did wherever it was seen."""
-    incumbent = WatchedIncumbent(agent.task, told)
+    incumbent, differs = Incumbent(agent.task, told), ""
     for frame in frames:
         try:
-            _sight(frame, incumbent, agent.task)
+            if frame.kind == Kind.CHANGE and frame.notes["what"] == "incumbent":
+                incumbent.replace(frame.notes)
+                differs = ""
+            for report, said in _sightings(frame, agent.task):
+                differs = differs or incumbent.otherwise(report, said)
         except UNREADABLE as error:
             raise DamagedFile(f"{LOG}: frame {frame.number} says nothing of the incumbent ({error!r})") from error
-    if incumbent.differs:
-        raise DamagedFile(f"the incumbent of the agent is not the one that was recorded: {incumbent.differs}")
+    if differs:
+        raise DamagedFile(f"the incumbent of the agent is not the one that was recorded: {differs}")
     return str(incumbent.fingerprint)
 
 
-def _sight(frame: Frame, incumbent: WatchedIncumbent, task: Any) -> None:
-    """Hold what a frame says of the incumbent against what it does now."""
+def _sightings(frame: Frame, task: Any) -> Iterable[tuple[tuple[Any, ...], list[float | None]]]:
+    """Reports of a frame, and what it says that the incumbent would have done in them."""
     notes = frame.notes
-    if frame.kind == Kind.CHANGE and notes["what"] == "incumbent":
-        incumbent.replace(notes)
-    elif frame.kind == Kind.REPORT and "incumbent" in notes:
-        incumbent.see(task.report_from(from_text(notes["values"])), notes["incumbent"])
-    elif frame.kind == Kind.BATCH and "incumbent" in notes:
-        for report, said in zip(sampled_reports(frame.arrays, task), notes["incumbent"], strict=True):
-            incumbent.see(report, said)
+    if frame.kind == Kind.REPORT and "incumbent" in notes:
+        return [(task.report_from(from_text(notes["values"])), notes["incumbent"])]
+    if frame.kind == Kind.BATCH and "incumbent" in notes:
+        return zip(sampled_reports(frame.arrays, task), notes["incumbent"], strict=True)
+    return ()
 
 
 def _recompute(
@@ -396,19 +395,10 @@ def _compare_record(folder: Path, frames: list[Frame], result: Audit) -> None:
     K = len(record.plan_ids)
     if K > result.episodes:
         raise DamagedFile(f"{EPISODES} has {K} episodes, and {LOG} has {result.episodes}: it was cut short")
-    first = played[0].arrays
-    kinds = {"totals": "totals" in first, "changing": "optima" in first, "mixes": False}
-    columns = Columns(result.episodes, **kinds, num_constraints=first["bounds"].shape[1] - 1)
-    for frame in played:
-        fill(columns, frame.arrays, frame.notes["episode"], frame.notes["names"])
-    facts, stored = columns.facts, record.columns()
-    expected = {
-        "plan_ids": facts.plan_ids, "sources": np.array(SOURCES)[facts.sources], **columns.figures,
-        **dict.fromkeys(COINS), **columns.coin_figures, "optima": columns.optima,
-    }  # fmt: skip
-    for name, column in expected.items():
-        found = getattr(record, name) if name in stored else None
-        same = found is None if column is None else _same_column(found, column[:K])
+    made = unfinished_record(played, record.optimum, record.threshold, {})
+    for name in (*COLUMNS, *OPTIONAL):
+        found, said = (getattr(one, name) if name in one.columns() else None for one in (record, made))
+        same = found is None if said is None else _same_column(found, said[:K])
         if not same:
             raise DamagedFile(f"{EPISODES}: {name} are not what {LOG} says: delete the record, and resume the run")
 

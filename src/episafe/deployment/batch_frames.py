@@ -7,22 +7,12 @@ from typing import Any
 import numpy as np
 
 from episafe.deployment.episode_tapes import TAPES, Arrays, ReportOf, Tape, episode_bytes, num_episodes, tape_of
+from episafe.deployment.live_columns import constraint_names
 from episafe.deployment.session_book import Book
-from episafe.runs.columns import Columns
+from episafe.runs.record import Columns, Record
 from episafe.storage.audit_trail import Trail
-from episafe.types import HELD, SOURCES
-
-__all__ = [
-    "batch_arrays",
-    "fill",
-    "is_batch",
-    "num_episodes",
-    "padded",
-    "planned",
-    "recorded_episodes",
-    "sampled_reports",
-    "trail_lines",
-]
+from episafe.storage.frames import Frame
+from episafe.types import HELD, SOURCES, Amount
 
 NOTES = {"episode", "round", "streams", "seconds", "halts", "names", "trail"}
 ARRAYS = {"begins", "plans", "sources", "bounds", "values", "log_dets"}
@@ -80,6 +70,16 @@ def fill(columns: Columns, arrays: Arrays, start: int, names: Sequence[str]) -> 
         column[start:stop] = arrays[name]
 
 
+def unfinished_record(batches: list[Frame], optimum: float, threshold: Amount, settings: dict[str, Any]) -> Record:
+    """The record that the batches of a simulation make up, as far as it came."""
+    first, length = batches[0].arrays, sum(num_episodes(frame.arrays) for frame in batches)
+    kinds = {"totals": "totals" in first, "changing": "optima" in first, "mixes": False}
+    columns = Columns(length, **kinds, num_constraints=first["bounds"].shape[1] - 1)
+    for frame in batches:
+        fill(columns, frame.arrays, frame.notes["episode"], frame.notes["names"])
+    return columns.record(optimum, threshold, settings, constraint_names(threshold))
+
+
 def is_batch(notes: Mapping[str, Any], arrays: Arrays) -> bool:
     """Whether a frame has all that a batch needs."""
     return NOTES <= notes.keys() and ARRAYS <= arrays.keys() and any(kind in arrays for kind in TAPES)
@@ -113,7 +113,7 @@ def trail_lines(arrays: Arrays, start: int, book: Book, halts: Mapping[int, str]
         if position in halted:
             yield trail.event("halt", {"reason": halted[position], "time": ""})
         if position in begins:
-            yield trail.line(book.deployed(planned(arrays, begins[position])))
+            yield book.line(trail, planned(arrays, begins[position]))
 
 
 def sampled_reports(arrays: Arrays, task: Any) -> list[tuple[Any, ...]]:

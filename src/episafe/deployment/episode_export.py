@@ -6,11 +6,10 @@ from typing import Any
 
 from episafe.deployment.agent_recipe import agent_of
 from episafe.deployment.batch_frames import recorded_episodes
-from episafe.deployment.folder import LOG, PROBLEM, check_file, read_head
 from episafe.deployment.frame_kinds import Kind
+from episafe.deployment.journal_folder import LOG, read_head, stored_problem
 from episafe.errors import DamagedFile
 from episafe.logs.log_writer import Named, write_log
-from episafe.problems.cmdp import LinearCMDP
 from episafe.storage.frames import UNREADABLE, Frame, Reader
 from episafe.storage.json_values import from_text
 
@@ -41,8 +40,9 @@ def export_episodes(folder: str | Path, path: str | Path, task: Any = None) -> i
 
 def _task(folder: Path, head: dict[str, Any]) -> Any:
     """The task that the folder holds."""
-    if "problem_sha256" in head:
-        return LinearCMDP.load(check_file(folder, PROBLEM, head)).task
+    problem = stored_problem(folder, head)
+    if problem is not None:
+        return problem.task
     if "recipe" not in head:
         raise ValueError(
             f"{folder} does not hold its task, which is given by functions: hand it over as task=agent.task"

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from episafe.deployment.folder import LOG, read_head
 from episafe.deployment.frame_kinds import Kind
+from episafe.deployment.journal_folder import LOG, read_head
 from episafe.errors import DamagedFile
 from episafe.storage.audit_trail import TRAIL, read_trail
 from episafe.storage.frames import Frame, read

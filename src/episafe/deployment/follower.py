@@ -15,14 +15,15 @@ from typing import NamedTuple
 import numpy as np
 
 from episafe.deployment.explanation import Row
-from episafe.deployment.folder import LOG, read_head
 from episafe.deployment.frame_kinds import Kind, change_of
+from episafe.deployment.journal_folder import LOG, read_head
 from episafe.deployment.journal_history import new_threshold, settings_of, threshold_of, told_task
 from episafe.deployment.live_columns import LiveColumns
 from episafe.deployment.run_columns import RunColumns
 from episafe.errors import DamagedFile
 from episafe.runs.record import Record
-from episafe.storage.frames import Frame, Position, Reader
+from episafe.storage.frames import Frame, Reader
+from episafe.storage.journal_files import Position
 from episafe.types import Amount, amounts
 
 EVENTS_SHOWN = 50

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 from episafe.storage.audit_trail import Trail
 from episafe.storage.frames import Frame
@@ -60,16 +60,9 @@ def change_of(kind: int, notes: Mapping[str, Any]) -> str:
     return ""
 
 
-class Mark(NamedTuple):
-    """What a frame says of the trail: how many lines it must have, and the hash of the last of them."""
-
-    frame: int
-    lines: int
-    head: str
-
-
-def marks(frames: Iterable[Frame], genesis: str) -> Iterator[Mark]:
-    """What the frames of a log say of the trail beside it. Nobody need build the agent for that."""
+def marks(frames: Iterable[Frame], genesis: str) -> Iterator[tuple[int, int, str]]:
+    """What the frames of a log say of the trail beside it: the number of the frame, how many lines there must be, and
+    the hash of the last of them. Nobody need build the agent for that."""
     trail = Trail(0.0, {}, genesis)
     for frame in frames:
         if frame.kind == Kind.PLAN:
@@ -80,4 +73,4 @@ def marks(frames: Iterable[Frame], genesis: str) -> Iterator[Mark]:
             trail.event(EVENTS[Kind(frame.kind)], frame.notes)
         else:
             continue
-        yield Mark(frame.number, trail.count, trail.head)
+        yield frame.number, trail.count, trail.head

@@ -79,6 +79,12 @@ class Incumbent:
         self.replaced.append(notes["reason"])
         self._begin()
 
+    def otherwise(self, report: tuple[Any, ...], said: list[float | None]) -> str:
+        """The first place where it does not do now what a frame says of it; "" if there is none."""
+        sightings = zip(self._task.places(*report), said, strict=True)
+        found = (self._differs(place, float(was)) for place, was in sightings if was is not None)
+        return next((one for one in found if one), "")
+
     def differing(self, fingerprint: str, version: str) -> str:
         """How the one that the task has differs from the one that is known here; "" if it does not."""
         if version != self.version:
@@ -122,24 +128,3 @@ class Incumbent:
             ) from error
         self.fingerprint, self.version, self.replaced = fingerprint, version, replaced
         self._count, self._stride, self._sample = count, stride, rows
-
-
-class WatchedIncumbent(Incumbent):
-    """The same for an audit: every sighting is asked for again.
-
-    Attributes:
-        differs: the first that is not as it was recorded, since it was last replaced; "" if there is none.
-    """
-
-    differs = ""
-
-    def _see(self, places: list[Any], said: list[float | None]) -> None:
-        """Compare them."""
-        for place, was in zip(places, said, strict=True):
-            if was is not None and not self.differs:
-                self.differs = self._differs(place, float(was))
-
-    def replace(self, notes: Mapping[str, Any]) -> None:
-        """A person has put another one in its place."""
-        super().replace(notes)
-        self.differs = ""

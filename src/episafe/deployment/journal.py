@@ -11,29 +11,20 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from episafe.deployment.folder import HEAD, LOG, PROBLEM, TOLD, read_head
 from episafe.deployment.frame_kinds import EVENTS, Kind
+from episafe.deployment.journal_folder import HEAD, LOG, PROBLEM, TOLD, read_head
 from episafe.errors import DamagedFile
 from episafe.storage import checkpoint
 from episafe.storage.atomic_files import remove_unfinished
-from episafe.storage.audit_trail import TRAIL, Trail, TrailFile, broken_at, read_trail
-from episafe.storage.frames import Arrays, CutShort, Frame, Position
-from episafe.storage.journal_file import Log
+from episafe.storage.audit_trail import TRAIL, Trail, broken_at, read_trail
+from episafe.storage.frames import Frame, Reader
+from episafe.storage.journal_files import Arrays, CutShort, Gone, HeldFile, Log, Position, TrailFile
 from episafe.storage.state_reader import State
-from episafe.storage.watched_file import Gone, HeldFile
 from episafe.types import Amount
 
 REMEDY = "restore it from a copy, or `episafe repair` the folder"
-
-
-class Pending(NamedTuple):
-    """A line of the trail whose frame may not be on the disk yet: number of the frame, its own number, its text."""
-
-    frame: int
-    number: int
-    text: str
 
 
 class Entry(NamedTuple):
@@ -43,18 +34,6 @@ class Entry(NamedTuple):
     notes: Mapping[str, Any]
     arrays: Arrays | None = None
     lines: Sequence[str] = ()
-
-
-class Part(Protocol):
-    """What a checkpoint holds the state of."""
-
-    def state(self) -> State:
-        """All of it as named arrays."""
-        ...
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` gave; a refusal changes nothing."""
-        ...
 
 
 class Journal:
@@ -71,35 +50,38 @@ class Journal:
         self.genesis: str = self.head["genesis"]
         self.trail = Trail(threshold, settings, self.genesis)
         self.noted: list[str] = []  # what was wrong when it was opened
-        self._pending: list[Pending] = []
+        # lines whose frames may not be on the disk yet: number of the frame, own number, text
+        self._pending: list[tuple[int, int, str]] = []
         self._lines = threading.Lock()
         self._known = (0, self.genesis)  # bytes of the trail when the checkpoint was made, and its last hash
         self._checkpointed = time.monotonic()
         with ExitStack() as held:
-            self.log = held.enter_context(closing(Log(folder / LOG, self.genesis)))
+            self.log = held.enter_context(closing(Log(folder / LOG)))
             self._head = held.enter_context(closing(HeldFile(folder / HEAD)))
             self._file = held.enter_context(closing(TrailFile(folder / TRAIL)))
             held.pop_all()
 
-    def begin(self, parts: Mapping[str, Part]) -> list[Frame]:
-        """Restore `parts` from the newest whole checkpoint, and return the frames that came after it."""
+    def begin(self, parts: Mapping[str, Any]) -> list[Frame]:
+        """`restore` each of `parts` from the newest whole checkpoint; the frames that came after it."""
         for name in (HEAD, LOG, TRAIL, PROBLEM, TOLD, *checkpoint.NAMES):
             remove_unfinished(self.folder / name)
         notes = self._restore(parts)
-        since = _position(notes) if notes else None
-        frames, cut = self.log.begin(since)
+        reader = Reader(self.log.path, self.genesis, _position(notes) if notes else None)
+        frames = list(reader)
+        self.log.begin(reader.position, reader.torn)
         if notes:
             self.trail.count, self.trail.head = notes["lines"], notes["line"]
             self._known = (notes["trail_bytes"], notes["line"])
         else:
             check_begin(frames, self.genesis, self.log.path)
-        if cut:
+        if reader.torn:
             self.noted.append(
-                f"cut off {cut} bytes of a last frame that is not whole: its write never ended, or it was spoilt"
+                f"cut off {reader.torn} bytes of a last frame that is not whole: its write never ended, or it was "
+                "spoilt"
             )
         return frames
 
-    def _restore(self, parts: Mapping[str, Part]) -> dict[str, Any]:
+    def _restore(self, parts: Mapping[str, Any]) -> dict[str, Any]:
         """Where the checkpoint was made; empty where none is used."""
         try:
             with warnings.catch_warnings(record=True) as caught:
@@ -184,7 +166,7 @@ class Journal:
         placed = [(last + 1 - len(said) + n, line) for n, lines in enumerate(said) for line in lines]
         first = self.trail.count - len(placed)
         with self._lines:
-            self._pending += [Pending(frame, first + n, line) for n, (frame, line) in enumerate(placed)]
+            self._pending += [(frame, first + n, line) for n, (frame, line) in enumerate(placed)]
         return last
 
     def sync(self, number: int | None = None) -> None:
@@ -196,10 +178,10 @@ class Journal:
             self._bear_witness(error)
             raise
         with self._lines:
-            due = [line.text for line in self._pending if line.frame <= last and line.number >= self._file.count]
+            due = [text for frame, n, text in self._pending if frame <= last and n >= self._file.at[1]]
             if due:
                 self._file.append(due)
-            self._pending = [line for line in self._pending if line.frame > last]
+            self._pending = [line for line in self._pending if line[0] > last]
 
     def sync_trail(self) -> None:
         """Return when the trail is on the disk too: both witnesses then know."""
@@ -211,7 +193,7 @@ class Journal:
         with self._lines, suppress(OSError):
             known = {"reason": str(error), "frames": self.log.position[0]}
             gone = self.trail.event(EVENTS[Kind.FAULT], known)
-            self._file.append([*(line.text for line in self._pending), *lines, gone])
+            self._file.append([*(text for _, _, text in self._pending), *lines, gone])
             self._file.sync()
 
     @property
@@ -219,8 +201,8 @@ class Journal:
         """Seconds since the last checkpoint."""
         return time.monotonic() - self._checkpointed
 
-    def checkpoint(self, parts: Mapping[str, Part]) -> None:
-        """Keep the state of `parts`, if there are any; nobody may append meanwhile.
+    def checkpoint(self, parts: Mapping[str, Any]) -> None:
+        """Keep the `part.state()` of `parts`, if there are any; nobody may append meanwhile.
 
         What cannot be stored, or finds no room, is learned again instead: that costs time and loses nothing.
         """
@@ -230,7 +212,7 @@ class Journal:
         self.sync_trail()
         frames, size, last = self.log.position
         notes = {"genesis": self.genesis, "frames": frames, "bytes": size, "last": last, "lines": self.trail.count,
-                 "line": self.trail.head, "trail_bytes": self._file.size}  # fmt: skip
+                 "line": self.trail.head, "trail_bytes": self._file.at[0]}  # fmt: skip
         with suppress(OSError, ValueError, TypeError, NotImplementedError):
             state = {f"{name}.{key}": value for name, part in parts.items() for key, value in part.state().items()}
             checkpoint.write(self.folder, state, notes)

@@ -4,22 +4,22 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
-
-from episafe.deployment.batch_frames import fill, num_episodes, recorded_episodes
-from episafe.deployment.folder import LOG, PROBLEM, TOLD, agent_settings, check_file, read_head
+from episafe.deployment.batch_frames import recorded_episodes, unfinished_record
 from episafe.deployment.frame_kinds import Kind
-from episafe.deployment.live_columns import LiveColumns, constraint_names
-from episafe.problems.cmdp import LinearCMDP
+from episafe.deployment.journal_folder import LOG, TOLD, agent_settings, check_file, read_head, stored_problem
+from episafe.deployment.live_columns import LiveColumns
 from episafe.problems.task import Task
-from episafe.runs.columns import Columns
 from episafe.runs.record import Record, is_complete
 from episafe.storage.atomic_files import read_arrays
 from episafe.storage.audit_trail import TRAIL, stated_threshold
 from episafe.storage.frames import Frame, read
-from episafe.types import SOURCES, Amount, Array, Episode, amount, amounts
+from episafe.types import Amount, Array, Episode, amount, amounts
+
+# stands in for a task of which nothing is known, where reports are text
+AS_TEXT = SimpleNamespace(report_from=lambda values: (Episode(*values),))
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ def read_history(folder: Path) -> History:
 def _run(folder: Path, head: dict[str, Any], frames: list[Frame]) -> History:
     """Of a simulation: the record that it ended with, or the one that its batches make up."""
     batches = [frame for frame in frames if frame.kind == Kind.BATCH]
-    problem = LinearCMDP.load(check_file(folder, PROBLEM, head)) if "problem_sha256" in head else None
+    problem = stored_problem(folder, head)
     task = told_task(folder, head) if problem is None else problem.task
     record = Record.load(folder) if is_complete(folder) else _unfinished(folder, head, batches, problem)
     halts = [(int(k), str(reason)) for frame in batches for k, reason in frame.notes["halts"]]
@@ -60,17 +60,8 @@ def _run(folder: Path, head: dict[str, Any], frames: list[Frame]) -> History:
 def _paths(frame: Frame, task: Any) -> Iterator[tuple[Any, Any] | None]:
     """States and actions of the episodes of a batch; of rounds of a bandit there are none."""
     if "texts" in frame.arrays or (task is not None and "rows" in frame.arrays):
-        for _, report in recorded_episodes(frame.arrays, task or AsText):
+        for _, report in recorded_episodes(frame.arrays, task or AS_TEXT):
             yield _path(report(None)[0])
-
-
-class AsText:
-    """Stands in for a task of which nothing is known, where reports are text."""
-
-    @staticmethod
-    def report_from(values: list[Any]) -> tuple[Episode]:
-        """The episode that was written."""
-        return (Episode(*values),)
 
 
 def _path(episode: Episode) -> tuple[Any, Any] | None:
@@ -83,28 +74,6 @@ def _unfinished(folder: Path, head: dict[str, Any], batches: list[Frame], proble
         raise ValueError(f"{folder} has no episode yet: go on with `episafe resume {folder}`")
     optimum = math.nan if problem is None else float(problem.optimal_value())
     return unfinished_record(batches, optimum, threshold_of(folder), settings_of(head))
-
-
-def unfinished_record(batches: list[Frame], optimum: float, threshold: Amount, settings: dict[str, Any]) -> Record:
-    """The record that the batches of a simulation make up."""
-    first, length = batches[0].arrays, sum(num_episodes(frame.arrays) for frame in batches)
-    kinds = {"totals": "totals" in first, "changing": "optima" in first, "mixes": False}
-    columns = Columns(length, **kinds, num_constraints=first["bounds"].shape[1] - 1)
-    for frame in batches:
-        fill(columns, frame.arrays, frame.notes["episode"], frame.notes["names"])
-    facts = columns.facts
-    return Record(
-        **columns.figures,  # type: ignore[arg-type]
-        sources=np.array(SOURCES)[facts.sources],
-        plan_ids=facts.plan_ids,
-        optimum=optimum,
-        threshold=threshold,
-        settings=settings,
-        optima=columns.optima,
-        **columns.coin_figures,
-        acting_names=tuple(columns.names),
-        constraint_names=constraint_names(threshold),
-    )
 
 
 def _live(folder: Path, head: dict[str, Any], frames: list[Frame]) -> History:

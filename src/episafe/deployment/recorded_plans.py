@@ -13,8 +13,8 @@ import numpy as np
 from episafe.agents.changes import Change
 from episafe.certify.base import INCUMBENT
 from episafe.checks import TOLERANCE
-from episafe.deployment.batch_frames import num_episodes, planned
-from episafe.deployment.episode_tapes import ReportOf
+from episafe.deployment.batch_frames import planned
+from episafe.deployment.episode_tapes import ReportOf, num_episodes
 from episafe.deployment.frame_kinds import Kind
 from episafe.deployment.replay import Replay
 from episafe.errors import DamagedFile
@@ -49,26 +49,10 @@ class Unbuilt:
         """The values themselves."""
         return tuple(values)
 
-    def expect(self, plan: Any, deployment: int, component: int | None = None) -> None:
-        """Nothing is expected."""
+    def hear(self, *_: Any, **__: Any) -> None:
+        """Nothing is learned, whatever it is told."""
 
-    def abandon(self, deployment: int) -> None:
-        """Nothing is given up."""
-
-    def lose(self, num_plans: int, reason: str, num_candidates: int = 0) -> None:
-        """Nothing is lost."""
-
-    def begin_candidate(self, name: str) -> None:
-        """Nothing is tried."""
-
-    def promote(self, name: str) -> None:
-        """Nothing is promoted."""
-
-    def withdraw(self, name: str) -> None:
-        """Nothing is withdrawn."""
-
-    def hear(self, deployment: int | None, *report: Any, plan_id: int | None = None, named: bool = True) -> None:
-        """Nothing is learned."""
+    expect = abandon = lose = begin_candidate = promote = withdraw = hear
 
 
 class Recorded(Replay):

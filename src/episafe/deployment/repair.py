@@ -6,26 +6,29 @@ and deployments that it names were given, and are not given again; a halt in it 
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from episafe.deployment.folder import LOG, read_head
-from episafe.deployment.frame_kinds import EVENTS, Kind, marks
+from episafe.deployment.frame_kinds import EVENTS, Kind, change_of, marks
 from episafe.deployment.journal import check_begin
+from episafe.deployment.journal_folder import LOG, read_head
 from episafe.deployment.session_book import Book, now
-from episafe.deployment.witnesses import Witnesses
 from episafe.errors import DamagedFile
 from episafe.storage import checkpoint
 from episafe.storage.atomic_files import atomic, read_arrays, write_text
 from episafe.storage.audit_trail import TRAIL, Trail, broken_at, hash_of
-from episafe.storage.frames import UNREADABLE, Frame, Reader, as_hash, encode, remains
-from episafe.storage.journal_file import Log
+from episafe.storage.frames import UNREADABLE, Frame, Reader, remains
+from episafe.storage.journal_files import Log, as_hash, encode
 
 DROPPED, PAGE = "dropped-{}", "repair.json"  # folders with what repairs dropped, and what they say of it
 SHOWN = 10  # names of reports
+MOST = 2**40  # plans or deployments: what says that there were more is damaged
+MADE = {"plan": "plans", "plans": "plans", "id": "deployments", "deployment": "deployments", "episode": "deployments",
+        "deployments": "deployments", "frames": "frames"}  # fmt: skip
+COUNTS = ("plans", "deployments", "frames")  # of all that were made; the others are the number of one
 
 
 @dataclass
@@ -90,7 +93,7 @@ def repair(folder: str | Path) -> Repair:
     """
     folder = Path(folder)
     head = read_head(folder)
-    log = Log(folder / LOG, head["genesis"])  # nobody else may write it
+    log = Log(folder / LOG)  # nobody else may write it
     try:
         salvage = Salvage(folder, head)
         if salvage.found.damage:
@@ -212,9 +215,9 @@ class Salvage:
 
     def _next_frame(self, rest: bytes) -> tuple[Kind, dict[str, Any]]:
         """What the log goes on with: numbers that were given and are lost, or only why somebody must look."""
-        found, kept, lost, read = self.found, Witnesses(), Witnesses(), remains(rest)
+        found, kept, lost, (frames, num_unread) = self.found, Witnesses(), Witnesses(), remains(rest)
         kept.hear_frames(self._frames)
-        lost.hear_frames(read.frames)
+        lost.hear_frames(frames)
         lost.hear_lines(self._lines[self._num_proved :])
         for path in self._ahead:
             lost.hear_checkpoint(path)
@@ -226,7 +229,7 @@ class Salvage:
             return Kind.FAULT, {"reason": reason}
         found.then = "only the incumbent acts, until somebody calls session.resume_exploring(reason)"
         if self._is_short:
-            found.unread = max(read.num_unread, lost.frames - len(self._frames) - len(read.frames))
+            found.unread = max(num_unread, lost.frames - len(self._frames) - len(frames))
         plans, deployments = (max(one, other) + found.unread for one, other in zip(lost.made, kept.made, strict=True))
         found.plans, found.deployments = plans - kept.plans, deployments - kept.deployments
         if not (self._is_short or found.plans or found.deployments):
@@ -260,3 +263,84 @@ class Salvage:
 def _may_begin(line: str, text: str) -> bool:
     """Whether a text may be the beginning of what begins with `line`."""
     return line.startswith(text) or text.startswith(line)
+
+
+class Witnesses:
+    """What frames, lines and checkpoints say was ever made, whether or not it can be proved that they are right.
+
+    Attributes:
+        plans, deployments, frames: how many were made, at least.
+        names: of reports, "" for those without one.
+        halts: their reasons.
+        changes: what people promoted, withdrew and changed.
+        added: the names of the policies that somebody put on trial.
+        candidates: how many were put on trial or lost, at least: by the frames, or by the lines, which say the same.
+    """
+
+    def __init__(self) -> None:
+        self.plans = self.deployments = self.frames = 0
+        self.names: list[str] = []
+        self.halts: list[str] = []
+        self.changes: list[str] = []
+        self.added: set[str] = set()
+        self.candidates = 0
+
+    @property
+    def made(self) -> tuple[int, int]:
+        """Plans and deployments."""
+        return self.plans, self.deployments
+
+    def hear_frames(self, frames: Iterable[Frame]) -> None:
+        """Frames that can be read."""
+        spent = 0
+        for frame in frames:
+            notes = dict(frame.notes)
+            self.changes += filter(None, [change_of(frame.kind, notes)])
+            if frame.kind == Kind.REPORT:
+                self.names.append(str(notes.get("id") or ""))
+            if frame.kind != Kind.DEPLOY:
+                notes.pop("id", None)
+            spent += self._hear(notes, EVENTS[Kind(frame.kind)] if frame.kind in EVENTS else "")
+        self.candidates = max(self.candidates, spent)
+
+    def hear_lines(self, lines: Iterable[str]) -> None:
+        """Lines of a trail; a halt is heard even where the rest of its line cannot be read."""
+        spent = 0
+        for line in lines:
+            try:
+                said = json.loads(line)
+                spent += self._hear(said, said.get("event", ""))
+            except (ValueError, TypeError, AttributeError, RecursionError):
+                if '"event":"halt"' in line:
+                    self.halts.append("of which only a part of the line is left")
+        self.candidates = max(self.candidates, spent)
+
+    def hear_checkpoint(self, path: Path) -> None:
+        """What a checkpoint knew, if it can be read."""
+        book = Book("")
+        try:
+            book.restore({"book": read_arrays(path)[0]["book.book"]})
+        except (FileNotFoundError, DamagedFile, KeyError):
+            return
+        self._hear({"plan": book.newest, "deployments": book.started}, "")
+        self.added |= set(book.candidates)
+        if book.halted:
+            self.halts.append(book.halted)
+
+    def _hear(self, said: Mapping[str, Any], event: str) -> int:
+        """What a frame or line says; how many candidates it put on trial, or has lost with the incumbent's sequence."""
+        for name in said.keys() & MADE.keys():
+            if (number := _count(said[name])) is not None:
+                made = number if name in COUNTS else number + 1
+                setattr(self, MADE[name], max(getattr(self, MADE[name]), made))
+        if event in ("halt", "lost"):
+            self.halts.append(str(said.get("reason", "")))
+        if event == EVENTS[Kind.CANDIDATE]:
+            self.added.add(str(said.get("name")))
+            return 1
+        return 1 + (_count(said.get("candidates")) or 0) if event == EVENTS[Kind.LOST] else 0
+
+
+def _count(said: Any) -> int | None:
+    """A number of things that there can have been; None for anything else."""
+    return said if type(said) is int and 0 <= said < MOST else None

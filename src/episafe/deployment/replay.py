@@ -4,15 +4,15 @@ Opening, resuming and auditing a folder are this, and nothing else.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from episafe.agents.changes import Change
 from episafe.certify.base import INCUMBENT
-from episafe.deployment.batch_frames import num_episodes, padded, recorded_episodes, sampled_reports, trail_lines
-from episafe.deployment.episode_tapes import ReportOf
+from episafe.deployment.batch_frames import padded, recorded_episodes, sampled_reports, trail_lines
+from episafe.deployment.episode_tapes import ReportOf, num_episodes
 from episafe.deployment.frame_kinds import EVENTS, KINDS, Kind
 from episafe.deployment.incumbent_identity import Incumbent
 from episafe.deployment.session_book import Book, figures, remember
@@ -99,7 +99,7 @@ class Replay:
             self.plans[HELD] = agent.incumbent_plan("")
         self.compared, self.alarm, self.distrusted = 0, "", ""
         self._path, self._kind, self._num_parallel = path, kind, num_parallel
-        self._steps = {
+        self._steps: dict[Kind, Callable[[Frame], Sequence[str] | None]] = {  # the lines that they stand for
             Kind.BEGIN: self._begin, Kind.CLOSE: self._close, Kind.AIM: self._aim, Kind.PLAN: self._plan,
             Kind.DEPLOY: self._deploy, Kind.REPORT: self._report, Kind.ABANDON: self._abandon, Kind.BATCH: self._batch,
             Kind.FAULT: self._fault, Kind.HALT: self._halt, Kind.RESUME: self._resume, Kind.CHANGE: self._change,
@@ -115,7 +115,7 @@ class Replay:
         try:
             if frame.kind not in KINDS[self._kind]:
                 raise ValueError(f"a journal of kind {self._kind!r} has no frame of kind {frame.kind}")
-            lines = self._steps[Kind(frame.kind)](frame)
+            lines = self._steps[Kind(frame.kind)](frame) or ()
             return [self.trail.event(EVENTS[Kind(frame.kind)], frame.notes)] if frame.kind in EVENTS else lines
         except DamagedFile:
             raise
@@ -125,29 +125,24 @@ class Replay:
                 "restore the folder from a copy, or `episafe repair` it"
             ) from error
 
-    def _begin(self, frame: Frame) -> Sequence[str]:
+    def _begin(self, frame: Frame) -> None:
         if frame.number > 0:
             raise ValueError("a journal begins once")
-        return ()
 
-    def _close(self, frame: Frame) -> Sequence[str]:
+    def _close(self, frame: Frame) -> None:
         if not self.book.closing().items() <= frame.notes.items():
             raise ValueError("it was closed over other reports than stand before it")
-        return ()
 
-    def _aim(self, frame: Frame) -> Sequence[str]:
+    def _aim(self, frame: Frame) -> None:
         if type(frame.notes["num_episodes"]) is not int:
             raise ValueError("it asks for no number of episodes")
-        return ()
 
-    def _fault(self, frame: Frame) -> Sequence[str]:
+    def _fault(self, frame: Frame) -> None:
         self.book.faults.append(frame.notes["reason"])
-        return ()
 
-    def _halt(self, frame: Frame) -> Sequence[str]:
+    def _halt(self, frame: Frame) -> None:
         self._require_place(frame)
         self.book.halted, self.alarm = frame.notes["reason"], ""
-        return ()
 
     def _require_place(self, frame: Frame) -> None:
         """A halt and its end say how much was deployed and reported before them; those of earlier versions do not."""
@@ -155,34 +150,29 @@ class Replay:
         if any(frame.notes.get(name, count) != count for name, count in counts.items()):
             raise ValueError(f"it was written after other deployments and reports than {counts}")
 
-    def _resume(self, frame: Frame) -> Sequence[str]:
+    def _resume(self, frame: Frame) -> None:
         self._require_place(frame)
         if not self.book.halted:
             raise ValueError("it resumes what was not halted")
         self.book.halted = self.alarm = ""
-        return ()
 
-    def _lost(self, frame: Frame) -> Sequence[str]:
+    def _lost(self, frame: Frame) -> None:
         notes = frame.notes
         self.book.lose(notes)
         self.agent.lose(notes["plans"], notes["reason"], notes.get("candidates", 0))  # of format 2 from then on
         self.alarm = ""
-        return ()
 
-    def _change(self, frame: Frame) -> Sequence[str]:
+    def _change(self, frame: Frame) -> None:
         what, notes = frame.notes["what"], frame.notes
         if what == "versions":
             self.book.versions = said_versions(notes)
-            return ()
-        if what == "settings":
+        elif what == "settings":
             self._change_settings(notes)
             self.book.begin_anew()
-            return ()
-        if what != "incumbent":
+        elif what != "incumbent":
             raise ValueError(f"it changes {what!r}, of which nothing is known here")
-        if self.incumbent is not None:
+        elif self.incumbent is not None:
             self.incumbent.replace(notes)
-        return ()
 
     def _change_settings(self, notes: Mapping[str, Any]) -> None:
         """A change by a person: it must follow from what was proved, and drop what it dropped."""
@@ -194,36 +184,33 @@ class Replay:
         if self.monitors is not None:
             self.monitors.change(agent.task)
 
-    def _promote(self, frame: Frame) -> Sequence[str]:
+    def _promote(self, frame: Frame) -> None:
         name = frame.notes["name"]
         self._check_promotion(name, frame.notes["bounds"])
         self.agent.promote(name)
         self.book.begin_anew()
         self.distrusted = ""
-        return ()
 
     def _check_promotion(self, name: str, bounds: list[float]) -> None:
         made = [] if name == INCUMBENT else amounts(self.agent.bounds()[name]).tolist()
         if made != bounds:
             raise Differs(f"{name!r} was promoted on the bound {bounds}, and has {made} by the recorded episodes")
 
-    def _withdraw(self, frame: Frame) -> Sequence[str]:
+    def _withdraw(self, frame: Frame) -> None:
         self.agent.withdraw(frame.notes["name"])
         self.book.begin_anew()
-        return ()
 
-    def _candidate(self, frame: Frame) -> Sequence[str]:
+    def _candidate(self, frame: Frame) -> None:
         name = frame.notes["name"]
         if name in self.book.candidates:
             raise ValueError(f"the candidate {name!r} was on trial already")
         self.agent.begin_candidate(name)
         self.book.candidates.append(name)
-        return ()
 
     def _plan(self, frame: Frame) -> Sequence[str]:
         notes, book = frame.notes, self.book
         self._make(book.started, notes, notes["round"])
-        line = self.trail.line(book.deployed(notes))
+        line = book.line(self.trail, notes)
         if self.trail.head != notes["trail"]:
             raise DamagedFile(f"{self._path}: the plan of deployment {book.started} does not follow from what was "
                               "recorded before it: restore the folder from a copy")  # fmt: skip
@@ -265,7 +252,7 @@ class Replay:
             agent.restore(before)
         return agent.fall_back(reason, round)
 
-    def _deploy(self, frame: Frame) -> Sequence[str]:
+    def _deploy(self, frame: Frame) -> None:
         notes, book = frame.notes, self.book
         if book.in_force is None or notes["plan"] != book.in_force[0]:
             raise ValueError(f"plan {notes['plan']} was deployed and not in force")
@@ -275,15 +262,13 @@ class Replay:
         plan = self.plans.get(notes["plan"]) or self.agent.incumbent_plan(book.in_force[1])
         self.agent.expect(plan, number, notes["component"])
         self._heed([] if self.monitors is None else self.monitors.expect(number, plan, notes["component"]))
-        return ()
 
-    def _abandon(self, frame: Frame) -> Sequence[str]:
+    def _abandon(self, frame: Frame) -> None:
         self.book.abandon(frame.notes["deployment"])
         self.agent.abandon(frame.notes["deployment"])
         self._heed([] if self.monitors is None else self.monitors.abandon(frame.notes["deployment"]))
-        return ()
 
-    def _report(self, frame: Frame) -> Sequence[str]:
+    def _report(self, frame: Frame) -> None:
         notes, book = frame.notes, self.book
         plan_id, text = notes["plan"], notes["values"]
         if notes["id"] in book.names:
@@ -296,7 +281,6 @@ class Replay:
         if self.monitors is not None and deployment is not None:
             self._heed(self.monitors.report(deployment, *report) if named else self.monitors.abandon(deployment))
         book.report(deployment, notes["id"], plan_id, text)
-        return ()
 
     def learn(
         self, report: tuple[Any, ...], plan_id: int | None, deployment: int | None = None, named: bool = True

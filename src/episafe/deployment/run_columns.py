@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from episafe.deployment.batch_frames import num_episodes
+from episafe.deployment.batch_frames import unfinished_record
+from episafe.deployment.episode_tapes import num_episodes
 from episafe.deployment.explanation import Row, explained
-from episafe.deployment.folder import PROBLEM, check_file
 from episafe.deployment.frame_kinds import Kind
-from episafe.deployment.journal_history import unfinished_record
+from episafe.deployment.journal_folder import PROBLEM, check_file
 from episafe.deployment.live_columns import LATEST
 from episafe.problems.cmdp import LinearCMDP
 from episafe.runs.record import Record

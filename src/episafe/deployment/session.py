@@ -2,45 +2,44 @@
 
 With a journal every plan is on the disk before it is acted on, and every episode before it is acknowledged. Reports
 come late, out of order, from many threads, or never; those that never come are counted and shown, because what is
-missing may not be missing by chance, and then biases what is certified.
+missing may not be missing by chance, and then biases what is certified. What people ask of a session and decide is in
+open_session.py.
 """
 
+import logging
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 from episafe.certify.base import INCUMBENT
 from episafe.checks import as_index, as_reason
-from episafe.deployment.episode_export import export_episodes
 from episafe.deployment.frame_kinds import Kind
 from episafe.deployment.incumbent_identity import Incumbent
-from episafe.deployment.journal import Entry, Journal, Part
-from episafe.deployment.notices import NOBODY, Notices, Reported, tell
-from episafe.deployment.session_book import Book, Deployment, Status, Waiting, figures, now, proved
+from episafe.deployment.journal import Entry, Journal
+from episafe.deployment.notices import LOGGER, NOBODY, Notices, Reported, tell
+from episafe.deployment.session_book import Book, Deployment, Waiting, figures, now, proved
 from episafe.errors import InvalidEpisode, NotKept
 from episafe.monitors import Alarm, halt_reason, monitors_for
 from episafe.monitors.statements import STATEMENTS, Watched
-from episafe.problems.policy import Component
 from episafe.storage.json_values import as_text, from_text
 from episafe.types import HELD, amounts
 
-AGAIN = "mend the cause, open the folder again and report this again"
 BY_NAME = "from now on only reports that name their deployment count, learn(…, deployment=plan.deployment)"
 FORKED = "the session was opened before this process was forked"
 CHECKPOINT_EVERY = 30.0  # seconds
 ANY_LEVEL = 0.01  # of monitors that are asked for ranges alone, which cannot be wrong
 Sync = Literal["each", "plans"]
+Done = TypeVar("Done")
 
 
 class Session:
-    """An agent in use; made by `es.open`. Safe to call from several threads.
+    """An agent in use. Safe to call from several threads.
 
     If the disk refuses to keep something, or the agent breaks, only the incumbent is deployed from then on, with the
     reason in the plan; nothing that was acknowledged is lost, and opening the folder again goes on from there.
@@ -70,10 +69,12 @@ class Session:
         head = None if journal is None else journal.head
         self.book = Book(head["fingerprint"] if head else "")
         self.incumbent: Any = Incumbent(agent.task, head) if head else None  # what a journal knows of it
+        self._is_table = getattr(agent.task, "is_listed", False)  # the incumbent: its fingerprint says all of it
         self._newest: Any = None  # the agent's last plan that was deployed here
         self.first_plan = HELD  # that the agent had in force when it was opened: after a repair nobody deployed it yet
         self.last_plan: Any = None
-        self._notices, self._untold = notices, list[Alarm]()  # alarms that nobody was told of yet
+        self._notices, self._has_listeners = notices, notices != NOBODY
+        self._untold: list[Alarm] = []  # alarms that nobody was told of yet
         if monitors is not None:  # who may have watched an earlier run
             self.book.halted = halt_reason(monitors.alarms)
         self.broken = ""  # why nothing can be kept any more
@@ -86,29 +87,12 @@ class Session:
         return self.agent.task
 
     @property
-    def head(self) -> str:
-        """The hash of the last line of the audit trail: keep it elsewhere, and an audit can compare."""
-        return "" if self._journal is None else self._journal.trail.head
-
-    @property
-    def reported_ids(self) -> frozenset[str]:
-        """The names of the episodes that were reported, where they were given one."""
-        with self._lock:
-            return frozenset(self.book.names)
-
-    def was_reported(self, name: str) -> bool:
-        """Whether an episode of this name was reported, and is on the disk."""
-        with self._lock:
-            known = name in self.book.names
-        return known and self._is_kept(None)
-
-    @property
     def stopped(self) -> str:
         """Why only the incumbent is deployed; "" while the agent decides."""
         return self.broken or (f"halted: {self.book.halted}" if self.book.halted else "")
 
     @property
-    def parts(self) -> dict[str, Part]:
+    def parts(self) -> dict[str, Any]:
         """What a checkpoint holds; nothing where the agent cannot be stored, and is replayed from the beginning."""
         if not self.agent.is_stored:
             return {}
@@ -125,12 +109,8 @@ class Session:
 
     def decide(self, round: int | None = None) -> Any:
         """The agent's plan, or the incumbent where it may not decide."""
-        if self.stopped:
-            return self._held(round)
-        return self.agent.plan() if round is None else self.agent.plan(round)
-
-    def _held(self, round: int | None) -> Any:
-        """The incumbent; the same plan again where nothing has changed."""
+        if not self.stopped:
+            return self.agent.plan() if round is None else self.agent.plan(round)
         if self._incumbent is None or self._incumbent.reason != self.stopped or round is not None:
             self._incumbent = self.agent.incumbent_plan(self.stopped, round)
         return self._incumbent
@@ -196,303 +176,24 @@ class Session:
         """
         return self._deploy(round, rng, "" if episode_id is None else str(episode_id))
 
-    def learn(
-        self,
-        *report: Any,
-        plan_id: int | None = None,
-        deployment: int | None = None,
-        episode_id: str | int | None = None,
-    ) -> None:
-        """Take in one episode; when this returns, it is on the disk.
-
-        Args:
-            report: what was seen: an `es.Episode`; of a bandit action, reward and utility.
-            plan_id: the plan that was deployed, however long ago; None for an episode from elsewhere.
-            deployment: the id of the deployment, in place of its plan: once, however late. A report by its plan alone
-                is believed to be the only one of its deployment: after the first that is one too many, those that do
-                not name their deployment prove nothing any more. Where several deployments of a plan are under way,
-                only a report by its id counts for the monitors.
-            episode_id: a name of yours. The same one twice is refused, so that a report may be repeated after a crash.
-                A deployment that was made by this name need not be named otherwise.
-
-        Raises:
-            InvalidEpisode: it does not fit, or was reported before; nothing is learned. If it is its rewards or
-                utilities that are outside their range, the monitors halt the session.
-            NotKept: the disk refused it; report it again when the folder was opened anew.
-        """
-        self._require_own_process()
-        name = None if episode_id is None else str(episode_id)
-        try:
-            with self._lock:
-                if self.broken:
-                    raise NotKept(f"{self.broken}: {AGAIN}")
-                plan_id = None if plan_id is None else as_index("plan_id", plan_id, least=HELD)
-                deployment = None if deployment is None else as_index("deployment", deployment)
-                plan_id, deployment, name, named = self.book.match(self.agent, plan_id, deployment, name)
-                if named and deployment is not None:
-                    report = self.task.with_component(report, self.book.waiting[deployment].component)
-                number = self._learn(report, plan_id, deployment, name, named)
-        finally:
-            self._tell_alarms()
-        if self._sync == "each" and not self._is_kept(number):
-            raise NotKept(f"{self.broken}: {AGAIN}")
-        self._notices.report(Reported(deployment, plan_id, report, name))
-
-    def abandon(self, deployment: int) -> None:
-        """Say that a deployment will never be reported; a report of it is refused from now on."""
-        self._require_own_process()
-        deployment = as_index("deployment", deployment)
-        try:
-            with self._lock, self._writing("a deployment was abandoned"):
-                self.book.require_waiting(deployment)
-                self._keep_candidates()
-                number = self._write(Kind.ABANDON, {"deployment": deployment, "time": now()})
-                self.book.abandon(deployment)
-                self.agent.abandon(deployment)
-                self._heed([] if self.monitors is None else self.monitors.abandon(deployment))
-        finally:
-            self._tell_alarms()
-        if not self._is_kept(number):
-            raise NotKept(f"{self.broken}: {AGAIN}")
-        tell("abandon", deployment=deployment)
-
-    def add_candidate(self, name: str, policy: Any) -> None:
-        """`agent.add_candidate`, while other threads deploy and learn; it is on the disk when this returns."""
-        self._require_own_process()
-        with self._lock:
-            if self.broken:
-                raise NotKept(f"{self.broken}: mend the cause, open the folder again and add it again")
-            self.agent.add_candidate(name, policy)
-            with self._writing("a candidate was added"):
-                number = self._keep_candidates()
-        if not self._is_kept(number):
-            raise NotKept(f"{self.broken}: mend the cause, open the folder again and add it again")
-
-    def begin_candidates(self) -> None:
-        """Put those on trial that the agent was given and the journal does not know."""
-        for name in self.agent.candidates:
-            if name not in self.book.candidates:
-                self.agent.begin_candidate(name)
-        self._keep_candidates()
-
-    def _keep_candidates(self) -> int:
-        """Write down who was put on trial since the last frame, as what comes next may depend on it; the last frame."""
-        number = 0
-        for name in self.agent.candidates:
-            if name not in self.book.candidates:
-                number = self._write(Kind.CANDIDATE, {"name": name, "time": now()})
-                tell("candidate", name=name)
-                self.book.candidates.append(name)
-        return number
-
-    def save_policy(self, name: str, path: str | Path) -> None:
-        """Write a policy on trial, or the incumbent, as JSON, with what is proved of it here beside it.
-
-        Args:
-            name: as `agent.bounds()` has it.
-            path: of the file; docs/policies.md has the schema.
-        """
-        with self._lock:
-            agent, bounds = self.agent, self.agent.bounds()
-            policy = agent.policy_named(name)
-            settings = agent.settings()
-            said = {
-                "name": name,
-                "bound": plain(bounds.get(name)),
-                "threshold": plain(agent.task.limits),
-                "time": now(),
-            }
-            said |= {key: settings[key] for key in ("level", "delta", "statement") if key in settings}
-            said |= {"reports": self.book.reported, "head": self.head}
-        Component(policy.policy, name).save(path, said)
-
-    def export_episodes(self, path: str | Path) -> int:
-        """`es.export_episodes` of this session's folder; how many there are."""
-        self._require_own_process()
-        if self._journal is None:
-            raise ValueError("a session in memory keeps no episodes: open one with a folder")
-        return export_episodes(self._journal.folder, path, self.agent.task)
-
-    def check(self, *report: Any) -> None:
-        """Refuse a report that does not fit the task, and learn nothing."""
-        self.agent.check(*report)
-
-    def halt(self, reason: str) -> None:
-        """Deploy the incumbent from now on. Learning goes on. Opening the folder again does not undo it.
-
-        Raises:
-            NotKept: this session is halted, and the disk does not know: halt it again when the folder was opened anew.
-        """
-        reason = as_reason(reason)
-        self._require_own_process()
-        with self._lock:
-            if self.broken:
-                self.book.halted = reason
-                raise NotKept(f"{self.broken}: this session is halted; halt it again when the folder was opened anew")
-            with self._writing("a halt was written"):
-                self.book.halted = reason  # obeyed at once, whatever becomes of the disk
-                self._write_event(Kind.HALT, reason)
-
-    def resume_exploring(self, reason: str) -> None:
-        """Let the agent decide again after a halt. Nothing in episafe calls this: it is for a person who knows why.
-
-        Args:
-            reason: who lets it go on and why; it is kept.
-        """
-        reason = as_reason(reason)
-        self._require_own_process()
-        with self._lock:
-            if self.broken or not self.book.halted:
-                raise ValueError(f"nothing to resume from: {self.broken or 'the agent explores'}")
-            with self._writing("the end of a halt was written"):
-                self._write_event(Kind.RESUME, reason)
-                self.book.halted = ""
-
-    def promote(self, name: str, reason: str) -> None:
-        """Let a certified policy act when nothing else may; the incumbent goes on paying for trials.
-
-        It acts where the agent has no better plan, while the session is halted by a person, and where planning or the
-        disk fails. After an alarm of the monitors the incumbent acts again: what is proved may not hold. No δ is spent.
-
-        Args:
-            name: of a policy on trial whose bound reaches the threshold (`agent.bounds()`); "incumbent" to go back. Of
-                what is promoted already nothing is changed, and nothing written.
-            reason: who promotes it and why; it is kept.
-        """
-        reason = as_reason(reason)
-        with self._changing("promote it"):
-            if name == self.agent.promoted:
-                return  # asked once more, as after a crash
-            self.agent.require_promotable(name)
-            with self._writing("a promotion was written"):
-                self._promote(name, reason)
-
-    def withdraw(self, name: str, reason: str) -> None:
-        """End the trial of a policy: it is deployed no more, what was proved of it is gone, and its δ stays spent.
-
-        Args:
-            name: of a policy on trial; if it is promoted, the incumbent is again what acts when nothing else may.
-            reason: who withdraws it and why; it is kept.
-        """
-        reason = as_reason(reason)
-        with self._changing("withdraw it"):
-            self.agent.require_withdrawable(name)
-            with self._writing("a withdrawal was written"):
-                self._keep_candidates()
-                tell("withdraw", name=name, reason=reason)
-                self.agent.withdraw(name)  # obeyed at once, whatever becomes of the disk
-                self._write(Kind.WITHDRAW, {"name": name, "reason": reason, "time": now()})
-                self._settle_change()
-
-    def change(self, reason: str, threshold: Any = None, slack: Any = None, constants: Any = None) -> list[str]:
-        """Go on with another threshold, slack or constants; what does not survive it, in words.
-
-        Bounds survive, for they do not depend on the threshold; without a new slack the incumbent keeps b + ξ of
-        before. A folder is opened again with the agent as it was begun: the journal holds the changes.
-
-        Args:
-            reason: who changes it and why; it is kept.
-            threshold: b, below what the incumbent is known to have; one for each of several constraints.
-            slack: ξ, what the incumbent is known to have above the threshold: a statement of yours, like the first one.
-            constants: of the planner, `agent.constants.replace(…)`; they touch no guarantee here.
-        """
-        reason = as_reason(reason)
-        with self._changing("change it"):
-            change = self.agent.as_change(threshold, slack, constants)
-            with self._writing("a change was written"):
-                self._keep_candidates()
-                dropped: list[str] = self.agent.change(change)
-                said = {"what": "settings", "reason": reason, **change.as_json(), "dropped": dropped}
-                tell("change", **{name: said[name] for name in said if name != "what"})
-                self._write(Kind.CHANGE, said | {"settings": self.agent.settings(), "time": now()})
-                if self._journal is not None:
-                    self._journal.trail.restate(self.agent.task.limits, self.agent.settings())
-                if self.monitors is not None:
-                    self.monitors.change(self.agent.task)
-                self._settle_change()
-        return dropped
-
-    @contextmanager
-    def _changing(self, again: str) -> Iterator[None]:
-        """Where a person changes what is deployed: one at a time, and only while it can be kept."""
-        self._require_own_process()
-        with self._lock:
-            if self.broken:
-                raise NotKept(f"{self.broken}: mend the cause, open the folder again and {again} again")
-            yield
-            if self.broken:
-                raise NotKept(f"{self.broken}: mend the cause, open the folder again and {again} again")
-
-    def _promote(self, name: str, reason: str) -> None:
-        bounds = [] if name == INCUMBENT else amounts(self.agent.bounds()[name]).tolist()
-        if name == INCUMBENT:
-            self.agent.promote(name)  # obeyed at once, whatever becomes of the disk
-        self._keep_candidates()
-        tell("promote", name=name, reason=reason)
-        self._write(Kind.PROMOTE, {"name": name, "reason": reason, "bounds": bounds, "time": now()})
-        self.agent.promote(name)
-        self._settle_change()
-
-    def _settle_change(self) -> None:
-        """The next deployment writes its plan anew; on the disk when this returns, in both witnesses."""
-        self.book.begin_anew()
-        self._incumbent = None
-        if self._journal is not None:
-            self._journal.sync_trail()
-
-    def distrust(self, reason: str) -> None:
-        """After an alarm only what a person has vouched for acts: the incumbent, whatever was promoted."""
-        if self.agent.promoted != INCUMBENT:
-            self._promote(INCUMBENT, f"alarm of the monitors: {reason}")
-
-    def status(self) -> Status:
-        """Deployments, reports, and what is missing."""
-        with self._lock:
-            book, seen = self.book, {} if self.monitors is None else self.monitors.status()
-            return Status(book.started, book.reported, book.missing, book.oldest, book.abandoned, book.unannounced,
-                          list(book.faults), self.stopped, seen, self.agent.promoted,
-                          getattr(getattr(self.agent, "certificate", None), "untraced", 0))  # fmt: skip
-
-    def close(self) -> None:
-        """Close in good order; `es.open` goes on later."""
+    def _deploy(self, round: int | None, rng: np.random.Generator | None, name: str = "") -> Deployment:
         if os.getpid() != self._process:
-            return  # the files are the other process's
-        with self._lock:
-            broken, self.broken = self.broken, self.broken or "the journal is closed"
-            if self._journal is None:
-                return
-            try:
-                if not broken:
-                    if self._journal.age > 1.0:
-                        self._journal.checkpoint(self.parts)
-                    self._journal.append(Kind.CLOSE, {"time": now(), **self.book.closing()})
-                    self._journal.close()
-            finally:
-                self._journal.release()
+            return self._unkept(round, FORKED)
+        round = None if round is None else as_index("round", round)
+        if rng is not None and not hasattr(rng, "random"):
+            raise TypeError(f"deploy needs a numpy Generator for the coin, got {rng!r}")
+        made, written = self._in_turn(lambda: self._under_way(name) or self._make(round, rng, name))
+        if made.id != HELD and not self._is_kept(written):
+            made = self._unkept(round)
+        self.last_plan = made.plan
+        if self._is_heard():
+            self._notices.plan(made)
+        return made
 
-    def __enter__(self) -> "Session":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def acting(self, deployment: int) -> Any:
-        """What acts in a deployment that waits for its report; None where its plan cannot be had any more, and where
-        exploration was stopped since."""
-        with self._lock:
-            waiting = self.book.require_waiting(as_index("deployment", deployment))
-            plan = self._plan_of(deployment, waiting) if waiting.plan == HELD or not self.stopped else None
-            return None if plan is None else self.task.component(plan, waiting.component or 0)
-
-    def _plan_of(self, deployment: int, waiting: Waiting) -> Any:
-        """The plan of a deployment; None where it cannot be had any more."""
-        if waiting.plan == HELD:
-            return self.agent.incumbent_plan(self.stopped) if deployment >= self.book.changed_at else None
-        kept = (plan for plan in (self._newest, *self.agent.recent_plans()) if plan is not None)
-        return next((plan for plan in kept if plan.id == waiting.plan), None)
-
-    def _under_way(self, name: str) -> Deployment | None:
+    def _under_way(self, name: str) -> tuple[Deployment, None] | None:
         """The deployment of this name once more; None where there is none, or none that can be acted on."""
+        if name in self.book.names:
+            raise InvalidEpisode(f"episode {name!r} was reported before: nothing was deployed")
         number = self.book.called.get(name)
         if number not in self.book.waiting or self.broken:
             return None
@@ -503,28 +204,15 @@ class Session:
             with suppress(NotKept):  # then the incumbent acts
                 self.abandon(number)
             return None
-        return Deployment(number, replace(plan, deployment=number), component, self.task.component(plan, component))
+        acting = self.task.component(plan, component)
+        return Deployment(number, replace(plan, deployment=number), component, acting), None
 
-    def _deploy(self, round: int | None, rng: np.random.Generator | None, name: str = "") -> Deployment:
-        if os.getpid() != self._process:
-            return self._unkept(round, FORKED)
-        round = None if round is None else as_index("round", round)
-        if rng is not None and not hasattr(rng, "random"):
-            raise TypeError(f"deploy needs a numpy Generator for the coin, got {rng!r}")
-        try:
-            with self._lock:
-                if name in self.book.names:
-                    raise InvalidEpisode(f"episode {name!r} was reported before: nothing was deployed")
-                made, written = self._under_way(name), None
-                if made is None:
-                    made, written = self._make(round, rng, name)
-        finally:
-            self._tell_alarms()
-        if made.id != HELD and not self._is_kept(written):
-            made = self._unkept(round)
-        self.last_plan = made.plan
-        self._notices.plan(made)
-        return made
+    def _plan_of(self, deployment: int, waiting: Waiting) -> Any:
+        """The plan of a deployment; None where it cannot be had any more."""
+        if waiting.plan == HELD:
+            return self.agent.incumbent_plan(self.stopped) if deployment >= self.book.changed_at else None
+        kept = (plan for plan in (self._newest, *self.agent.recent_plans()) if plan is not None)
+        return next((plan for plan in kept if plan.id == waiting.plan), None)
 
     def _make(self, round: int | None, rng: np.random.Generator | None, name: str) -> tuple[Deployment, int]:
         """One more deployment, written down, and the number of its frame."""
@@ -561,7 +249,7 @@ class Session:
         return Deployment(HELD, plan, 0, plan.policy)
 
     def _write_deployment(self, plan: Any, round: int | None, component: int | None, name: str) -> tuple[int, int]:
-        """Write a deployment down; its id, and the number of its frame."""
+        """Write a deployment down, and tell agent and monitors of it; its id, and the number of its frame."""
         book, journal, when = self.book, self._journal, now()
         self._keep_candidates()
         coin = {"id": book.started, "plan": plan.id, "component": component, "time": when}
@@ -569,7 +257,7 @@ class Session:
         if journal is not None and ((plan.id, plan.reason) != book.in_force or round is not None):
             notes = {**figures(self.agent, plan), "time": when, "round": round, "failed": plan.failed}
             notes |= {"proved": proved(self.agent, plan)} if notes["names"] else {}
-            line = journal.trail.line(book.deployed(notes))
+            line = book.line(journal.trail, notes)
             entries.insert(0, Entry(Kind.PLAN, {**notes, "trail": journal.trail.head}, lines=(line,)))
         written = 0 if journal is None else journal.append_all(entries)
         book.in_force = (plan.id, plan.reason)
@@ -581,33 +269,74 @@ class Session:
             journal.checkpoint(self.parts)
         return number, written
 
-    def _learn(
-        self, report: tuple[Any, ...], plan_id: int | None, deployment: int | None, name: str | None, named: bool
-    ) -> int:
-        """Learn a report and write it down; the number of its frame."""
-        text = as_text(self.agent.task.report_values(*report))
+    def learn(
+        self,
+        *report: Any,
+        plan_id: int | None = None,
+        deployment: int | None = None,
+        episode_id: str | int | None = None,
+    ) -> None:
+        """Take in one episode; when this returns, it is on the disk.
+
+        Args:
+            report: what was seen: an `es.Episode`; of a bandit action, reward and utility.
+            plan_id: the plan that was deployed, however long ago; None for an episode from elsewhere.
+            deployment: the id of the deployment, in place of its plan: once, however late. A report by its plan alone
+                is believed to be the only one of its deployment: after the first that is one too many, those that do
+                not name their deployment prove nothing any more. Where several deployments of a plan are under way,
+                only a report by its id counts for the monitors.
+            episode_id: a name of yours. The same one twice is refused, so that a report may be repeated after a crash.
+                A deployment that was made by this name need not be named otherwise.
+
+        Raises:
+            InvalidEpisode: it does not fit, or was reported before; nothing is learned. If it is its rewards or
+                utilities that are outside their range, the monitors halt the session.
+            NotKept: the disk refused it; report it again when the folder was opened anew.
+        """
+        self._require_own_process()
+        name = None if episode_id is None else str(episode_id)
+        number, reported = self._in_turn(lambda: self._take_in(report, plan_id, deployment, name))
+        if self._sync == "each":
+            self._wait_for_disk(number)
+        if self._is_heard():
+            self._notices.report(reported)
+
+    def _take_in(
+        self, report: tuple[Any, ...], plan_id: int | None, deployment: int | None, name: str | None
+    ) -> tuple[int, Reported]:
+        """Find out what a report is of, and learn it; the number of its frame, and all that is known of it."""
+        self._require_kept()
+        plan_id = None if plan_id is None else as_index("plan_id", plan_id, least=HELD)
+        deployment = None if deployment is None else as_index("deployment", deployment)
+        plan_id, deployment, name, named = self.book.match(self.agent, plan_id, deployment, name)
+        if named and deployment is not None:
+            report = self.task.with_component(report, self.book.waiting[deployment].component)
+        reported, text = Reported(deployment, plan_id, report, name), as_text(self.task.report_values(*report))
+        with self._writing("a report was written"):
+            return self._learn(reported, text, named), reported
+
+    def _learn(self, reported: Reported, text: str, named: bool) -> int:
+        """Learn a report, which `text` says all of, and write it down; the number of its frame."""
+        deployment, plan_id, report, name = reported
         credited = None if deployment is None else plan_id  # beyond the deployments of a plan nothing is proved
+        self._keep_candidates()
         try:
-            self._keep_candidates()
-            try:
-                alarms = self.observe(None, self.agent.task.report_from(from_text(text)), credited, deployment, named)
-            except InvalidEpisode:
-                self._heed(self._out_of_range(report))
-                raise
-            except BaseException as error:  # the agent may be half changed: it must not decide any more
-                self._note_fault(f"learning failed: {type(error).__name__}: {error}")
-                self._break(f"learning failed: {type(error).__name__}: {error}")
-                raise
-            notes = {"plan": plan_id, "deployment": deployment, "named": named, "id": name, "time": now()}
-            seen = {} if self.incumbent is None else self.incumbent.noted(report)
-            number = self._write(Kind.REPORT, notes | {"values": text} | seen)
-            if plan_id is not None and deployment is None and self.agent.counts_deployments and not self.book.repeats:
-                self._note_fault(f"a report of plan {plan_id} is one too many: {BY_NAME}")
-            self.book.report(deployment, name, plan_id, text)
-            self._heed(alarms)
-        except BaseException as error:
-            self._interrupted("a report was written", error)
+            alarms = self.observe(None, self.task.report_from(from_text(text)), credited, deployment, named)
+        except InvalidEpisode:
+            self._heed(self._out_of_range(report))
             raise
+        except BaseException as error:  # the agent may be half changed: it must not decide any more
+            self._note_fault(f"learning failed: {type(error).__name__}: {error}")
+            self._break(f"learning failed: {type(error).__name__}: {error}")
+            raise
+        notes = {"plan": plan_id, "deployment": deployment, "named": named, "id": name, "time": now(), "values": text}
+        if self.incumbent is not None and not self._is_table:
+            notes |= self.incumbent.noted(report)
+        number = self._write(Kind.REPORT, notes)
+        if plan_id is not None and deployment is None and self.agent.counts_deployments and not self.book.repeats:
+            self._note_fault(f"a report of plan {plan_id} is one too many: {BY_NAME}")
+        self.book.report(deployment, name, plan_id, text)
+        self._heed(alarms)
         return number
 
     def _out_of_range(self, report: tuple[Any, ...]) -> list[Alarm]:
@@ -617,6 +346,49 @@ class Session:
         watch = self.monitors or (monitors_for(self.task, ANY_LEVEL) if certifies else None)
         stopped = self.book.halted and self.agent.promoted == INCUMBENT
         return [] if stopped or watch is None else watch.refused(*report)
+
+    def abandon(self, deployment: int) -> None:
+        """Say that a deployment will never be reported; a report of it is refused from now on."""
+        self._require_own_process()
+        deployment = as_index("deployment", deployment)
+        self._wait_for_disk(self._in_turn(lambda: self._abandon(deployment)))
+        tell("abandon", deployment=deployment)
+
+    def _abandon(self, deployment: int) -> int:
+        with self._writing("a deployment was abandoned"):
+            self.book.require_waiting(deployment)
+            self._keep_candidates()
+            number = self._write(Kind.ABANDON, {"deployment": deployment, "time": now()})
+            self.book.abandon(deployment)
+            self.agent.abandon(deployment)
+            self._heed([] if self.monitors is None else self.monitors.abandon(deployment))
+        return number
+
+    def _keep_candidates(self) -> int:
+        """Write down who was put on trial since the last frame, as what comes next may depend on it; the last frame."""
+        number = 0
+        for name in self.agent.candidates:
+            if name not in self.book.candidates:
+                number = self._write(Kind.CANDIDATE, {"name": name, "time": now()})
+                tell("candidate", name=name)
+                self.book.candidates.append(name)
+        return number
+
+    def halt(self, reason: str) -> None:
+        """Deploy the incumbent from now on. Learning goes on. Opening the folder again does not undo it.
+
+        Raises:
+            NotKept: this session is halted, and the disk does not know: halt it again when the folder was opened anew.
+        """
+        reason = as_reason(reason)
+        self._require_own_process()
+        with self._lock:
+            if self.broken:
+                self.book.halted = reason
+                raise NotKept(f"{self.broken}: this session is halted; halt it again when the folder was opened anew")
+            with self._writing("a halt was written"):
+                self.book.halted = reason  # obeyed at once, whatever becomes of the disk
+                self._write_event(Kind.HALT, reason)
 
     def _heed(self, alarms: list[Alarm]) -> None:
         """Write down what the monitors say, and halt if they ask for it."""
@@ -633,33 +405,70 @@ class Session:
         if halts:
             self._write_event(Kind.HALT, asked)
 
-    def _tell_alarms(self) -> None:
-        """Tell who asked for it of alarms, when all is done, also if it ended in an error."""
-        told, self._untold = self._untold, []
-        for alarm in told:
-            self._notices.alarm(alarm)
+    def distrust(self, reason: str) -> None:
+        """After an alarm only what a person has vouched for acts: the incumbent, whatever was promoted."""
+        if self.agent.promoted != INCUMBENT:
+            self._promote(INCUMBENT, f"alarm of the monitors: {reason}")
+
+    def _promote(self, name: str, reason: str) -> None:
+        bounds = [] if name == INCUMBENT else amounts(self.agent.bounds()[name]).tolist()
+        if name == INCUMBENT:
+            self.agent.promote(name)  # obeyed at once, whatever becomes of the disk
+        self._keep_candidates()
+        tell("promote", name=name, reason=reason)
+        self._write(Kind.PROMOTE, {"name": name, "reason": reason, "bounds": bounds, "time": now()})
+        self.agent.promote(name)
+        self._settle_change()
+
+    def _settle_change(self) -> None:
+        """The next deployment writes its plan anew; on the disk when this returns, in both witnesses."""
+        self.book.begin_anew()
+        self._incumbent = None
+        if self._journal is not None:
+            self._journal.sync_trail()
+
+    def _in_turn(self, act: Callable[[], Done]) -> Done:
+        """Act while nobody else does. Who asked for alarms is told of them when all is done, also if it ended in an
+        error."""
+        try:
+            with self._lock:
+                return act()
+        finally:
+            told, self._untold = self._untold, []
+            for alarm in told:
+                self._notices.alarm(alarm)
 
     @contextmanager
     def _writing(self, what: str) -> Iterator[None]:
-        """Where memory and disk change together: if they may differ afterwards, only the incumbent acts."""
+        """Where memory and disk change together: if they may differ afterwards, only the incumbent acts. They do not
+        where it is a report that was refused: then nothing was changed."""
         try:
             yield
+        except OSError as error:
+            self._break(f"the journal cannot be written: {error}")
+            raise self._not_kept("report this") from error
+        except InvalidEpisode:
+            raise
         except BaseException as error:
-            self._interrupted(what, error)
+            self._break(f"interrupted while {what}: {type(error).__name__}: {error}")
             raise
 
-    def _interrupted(self, what: str, error: BaseException) -> None:
-        """Memory and disk may differ now, unless it is a report that was refused: then nothing was changed."""
-        if isinstance(error, OSError):
-            self._break(f"the journal cannot be written: {error}")
-            raise NotKept(f"{self.broken}: {AGAIN}") from error
-        if not isinstance(error, InvalidEpisode):
-            self._break(f"interrupted while {what}: {type(error).__name__}: {error}")
+    def _is_heard(self) -> bool:
+        """Whether anybody wants to know of plans and reports."""
+        return self._has_listeners or LOGGER.isEnabledFor(logging.DEBUG)
 
     def _require_own_process(self) -> None:
         """Before any lock is waited for: after a fork nobody gives it back here."""
         if os.getpid() != self._process:
             raise NotKept(f"{FORKED}: open it in one process, after that")
+
+    def _require_kept(self, again: str = "report this") -> None:
+        """Refuse what nobody would remember."""
+        if self.broken:
+            raise self._not_kept(again)
+
+    def _not_kept(self, again: str) -> NotKept:
+        return NotKept(f"{self.broken}: mend the cause, open the folder again and {again} again")
 
     def _write_event(self, kind: Kind, reason: str) -> None:
         """A halt, or its end: in the log and in the trail, and on the disk when this returns."""
@@ -669,7 +478,12 @@ class Session:
             self._journal.sync_trail()
 
     def _write(self, kind: Kind, notes: Mapping[str, Any]) -> int:
-        return 0 if self._journal is None else self._journal.append(kind, notes)
+        return 0 if self._journal is None else self._journal.append_all([Entry(kind, notes)])
+
+    def _wait_for_disk(self, number: int, again: str = "report this") -> None:
+        """Return when a frame is on the disk."""
+        if not self._is_kept(number):
+            raise self._not_kept(again)
 
     def _is_kept(self, number: int | None) -> bool:
         """Wait until a frame, or all of them, is on the disk, together with other threads; whether it is."""
@@ -699,8 +513,3 @@ class Session:
             self.book.faults.append(reason)
         if self._journal is not None:
             self._journal.release()
-
-
-def plain(value: Any) -> Any:
-    """An amount as plain values."""
-    return np.asarray(value).tolist() if value is not None else None

@@ -13,10 +13,10 @@ import numpy as np
 from episafe.deployment.episode_tapes import num_episodes
 from episafe.deployment.frame_kinds import KINDS, Kind
 from episafe.errors import DamagedFile, InvalidEpisode
-from episafe.storage.audit_trail import Deployed
+from episafe.storage.audit_trail import Trail
 from episafe.storage.frames import Frame
 from episafe.storage.state_reader import State
-from episafe.types import HELD, Array, amounts, every_constraint
+from episafe.types import HELD, Array, every_constraint
 
 UNDER_WAY = 20  # deployments that may wait for their reports before anybody is warned
 FEW_LOST = 0.01  # of all deployments
@@ -285,11 +285,9 @@ class Book:
         made.update(data)
         self.learned_hash = made.hexdigest()
 
-    def deployed(self, notes: Mapping[str, Any]) -> Deployed:
-        """What the trail says of a plan that is deployed next."""
-        besides = {name: notes[name] for name in ("time", "reason", "weights", "names") if name in notes}
-        figures = (notes["plan"], self.started, notes["source"], notes["lam"], notes["bounds"])
-        return Deployed(*figures, self.reported, notes["log_dets"], self.learned_hash, besides)
+    def line(self, trail: Trail, notes: Mapping[str, Any]) -> str:
+        """The line of the trail for a plan that is deployed next."""
+        return trail.line(notes, self.started, self.reported, self.learned_hash)
 
     def counts(self) -> dict[str, int]:
         """How many deployments and reports a frame comes after, so that its line of the trail says where it belongs."""
@@ -352,7 +350,7 @@ def figures(agent: Any, plan: Any) -> dict[str, Any]:
         "plan": plan.id,
         "source": plan.source,
         "lam": float(plan.lam),
-        "bounds": amounts(plan.utility_bound).tolist(),
+        "bounds": np.array(plan.utility_bound, dtype=np.float64, ndmin=1).tolist(),
         "reason": plan.reason,
         "log_dets": log_dets(agent).tolist(),
         "weights": np.asarray(policy.weights).tolist() if mixed else [],

@@ -13,8 +13,7 @@ from episafe.checks import as_count, as_flag, require_takes
 from episafe.errors import InvalidProblem
 from episafe.gym.autoreset import sub_environments
 from episafe.gym.signal_limits import ONE_NAME, Limit, check_time_limit, read_limits, scale_end, scale_limit
-from episafe.gym.spaces import Actions, refuse_unreadable
-from episafe.gym.step_reader import Range, Reading, read_info, read_reset, read_step
+from episafe.gym.step_reader import Actions, Range, Reading, read_info, read_reset, read_step, refuse_unreadable
 from episafe.problems.episodic_task import ENDED, START
 from episafe.problems.features import describe_states
 from episafe.problems.policy import Policy
@@ -110,7 +109,8 @@ def from_gymnasium(
     shared = as_flag("time_homogeneous", time_homogeneous)
     kind = VectorGymCMDP if hasattr(env, "num_envs") else GymCMDP
     told, random = (reward, _functions(utility, limits)), as_flag("random_start", random_start)
-    return kind(env, features, H, safe_policy, limits, random, told, shared, move, norm_bound)
+    known: dict[str, Any] = {"time_homogeneous": shared, "move": move, "norm_bound": norm_bound}
+    return kind(env, features, H, safe_policy, limits, random, told, **known)
 
 
 def _functions(utility: Any, limits: Mapping[str, Limit]) -> tuple[Signal | None, ...]:
@@ -145,9 +145,8 @@ class LiveCMDP(ABC):
         limits: Mapping[str, Limit],
         random_start: bool,
         told: tuple[Signal | None, tuple[Signal | None, ...]],
-        time_homogeneous: bool,
         move: Move | None = None,
-        norm_bound: float | None = None,
+        **more: Any,
     ) -> None:
         self.env, self._H, self._random_start = env, horizon, random_start
         action_space, observation_space = self._spaces()
@@ -169,12 +168,7 @@ class LiveCMDP(ABC):
             dim=dim,
             initial_state=START if random_start else self._first,
             constraint=[
-                Constraint(
-                    _later(function, steps_before),
-                    *scale_limit(limit, horizon)[:2],
-                    name,
-                    scale_limit(limit, horizon)[2],
-                )
+                _constraint(name, limit, _later(function, steps_before), horizon)
                 for (name, limit), function in zip(limits.items(), told[1], strict=True)
             ],
             safe_policy=FunctionPolicy(_inside(safe_policy, steps_before, A), A),
@@ -182,10 +176,9 @@ class LiveCMDP(ABC):
             reward_function=_later(told[0], steps_before),
             outside=dict(zip(outside, (scale_end(scales), (0.0,) * len(scales)), strict=False)),
             cell_function=cell,
-            time_homogeneous=time_homogeneous,
             reading=self._reading,
             move=None if move is None else _reading_states(move, self._reading),
-            norm_bound=norm_bound,  # type: ignore[arg-type]
+            **more,  # what else is told of it
         )
         self.ended, self.after_the_end = ENDED, self.task.outside[ENDED]
         self.task.described(steps_before, self._first)
@@ -413,6 +406,12 @@ def _reading_states(move: Move, reading: Reading) -> Move:
         return ENDED if following is ENDED else reading.state(following, "of move"), reward, utility
 
     return moved
+
+
+def _constraint(name: str, limit: Limit, utility: Signal | None, horizon: int) -> Constraint:
+    """A limit of the environment as one on utilities in [0, 1]."""
+    threshold, slack, least_total = scale_limit(limit, horizon)
+    return Constraint(utility, threshold, slack, name, least_total)
 
 
 def _later(function: Signal | None, steps_before: int) -> Signal | None:

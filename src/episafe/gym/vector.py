@@ -27,11 +27,11 @@ class VectorGymCMDP(LiveCMDP):
 
     is_vector = True
 
-    def __init__(self, env: Any, *settings: Any) -> None:
+    def __init__(self, env: Any, *settings: Any, **more: Any) -> None:
         self.num_envs = int(env.num_envs)
         self._mode = read_mode(env)
         self._idle_rng = np.random.default_rng(0)
-        super().__init__(env, *settings)
+        super().__init__(env, *settings, **more)
         self.origin["num_envs"] = self.num_envs
 
     def seed(self, seed: int) -> None:

@@ -39,7 +39,7 @@ class Regression(ABC):
     def __init__(self, task: AnyTask, ridge: float) -> None:
         H, A, n = task.horizon, task.num_actions, FIRST_SLOTS
         self.task = task
-        self.ridge, self.shared = ridge, task.time_homogeneous
+        self.ridge, self.shared, self.one_hot = ridge, task.time_homogeneous, task.one_hot
         self.support = Support(np.zeros(H, dtype=np.int64), np.zeros((H, A, n)), np.zeros((H, A, n)))
         self.phi: Array = np.zeros((H, A, 0 if task.one_hot else task.dim, n))
         self.model = (
@@ -90,19 +90,20 @@ class Regression(ABC):
 
     def refactor(self) -> None:
         """Compute Λ⁻¹ and ln det Λ afresh from Λ, so that rounding cannot build up."""
-        model = self.model
-        if model.is_dense:
+        model: Any = self.model  # of counts where features are one-hot
+        if not self.one_hot:
             learned = slice(1 if self.shared else None)
             model.gram_inv[learned] = np.linalg.inv(model.gram[learned])
             model.log_det[:] = np.linalg.slogdet(model.gram[learned])[1] - model.gram.shape[1] * np.log(self.ridge)
 
     def is_full(self) -> bool:
         """Whether one more episode might not fit: `model_update.is_full`, where to hand a model over costs more."""
-        size, model = self.support.size.tolist(), self.model
+        size: list[int] = self.support.size.tolist()
+        model: Any = self.model  # of counts where features are one-hot
         ahead = len(size) + 1 if self.shared else 1  # where steps share it all, an episode adds up to H+1 states
         if max(size) + ahead > self.phi.shape[3]:
             return True
-        return not model.is_dense and max(model.num_transitions.tolist()) + ahead > model.times.shape[1]
+        return bool(self.one_hot and max(model.num_transitions.tolist()) + ahead > model.times.shape[1])
 
     def enlarge(self) -> None:
         """Double the room for slots and for transitions."""

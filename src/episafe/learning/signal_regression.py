@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from episafe.kernels.model_arrays import Model, Support, Work, widened
+from episafe.kernels.model_arrays import Support, Work, widened
 from episafe.problems.sampled_problem import SampledTask
 from episafe.types import Array, IntArray
 
@@ -53,9 +53,9 @@ class Signals:
         else:
             self.sums[np.arange(len(slots)), :, actions, slots] += seen
 
-    def fill(self, model: Model, support: Support, work: Work) -> None:
+    def fill(self, model: Any, support: Support, work: Work) -> None:
         """Write r̄ and u̲ at all slots into `support`, from the bonuses in `work`."""
-        if not model.is_dense:
+        if self.sums.ndim == 4:
             self._fill_counted(support, work.bonus)
             return
         for h, n in enumerate(support.size):

@@ -5,8 +5,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from episafe.monitors import round_monitors
-from episafe.monitors.base import Alarm, Watch
+from episafe.monitors.base import Watch
 from episafe.monitors.episode_monitors import Monitors
+from episafe.monitors.monitor_state import Alarm
 
 __all__ = ["Alarm", "Monitors", "halt_reason", "monitors_for"]
 

@@ -12,7 +12,8 @@ from episafe.checks import TOLERANCE
 from episafe.errors import InvalidEpisode
 from episafe.kernels.claim_wealth import LEAST_ROOM
 from episafe.kernels.utility_tests import CHECKED, INCUMBENT, NOW, Batch, Promise
-from episafe.monitors.base import Alarm, Coin, Facts, Outcome, Watch
+from episafe.monitors.base import Watch
+from episafe.monitors.monitor_state import Alarm, Coin, Facts, Outcome
 from episafe.monitors.residual_test import MOST_FEATURES, NUM_BOXES, NUM_CELLS, ResidualData
 from episafe.monitors.several_monitors import SeveralMonitors
 from episafe.problems.episodic_task import SIGNALS
@@ -98,22 +99,22 @@ class Monitors(Watch):
             incumbent: in which the incumbent acted, as a component of a mixture too, (n,).
             checked: in which the plan had the source "zero" or "search", (n,).
         """
-        assert self.task.is_listed and len(self._line) == 0
+        assert self.task.is_listed and len(self.line) == 0
         n, steps = len(states), np.arange(self.task.horizon)
         utilities = self.task.utility[steps, states[:, :-1], actions].sum(axis=1)
         who = INCUMBENT * incumbent.astype(np.int64) + CHECKED * checked.astype(np.int64)
         nothing = np.zeros(n, dtype=np.int64)
         self._take_in(Batch(utilities, bounds, who, np.zeros(n), np.full(n, NOW), nothing))
-        self._line.pass_by(n)
+        self.line.pass_by(n)
         self._follow_incumbent(utilities[incumbent])
         self._follow_spells(np.where(checked, self._lacks(utilities), np.nan))
-        if self._residual is not None:
-            self._residual.watch(*self._listed_features(states, actions))
+        if self.residual is not None:
+            self.residual.watch(*self._listed_features(states, actions))
         return self._news()
 
     def _lacks(self, utilities: Array) -> Array:
         """What episodes lack to the threshold, as `_lack` says of one."""
-        b, H = self._promise.threshold, self._promise.ceiling
+        b, H = self.promise.threshold, self.promise.ceiling
         return (b - utilities) / max(H - b, LEAST_ROOM * H)
 
     def refused(self, *report: Any) -> list[Alarm]:
@@ -131,11 +132,11 @@ class Monitors(Watch):
         return [self._range_alarm(f"{outside}, and was refused")] if outside else []
 
     def _facts(self, plan: Plan, component: int | None) -> Facts:
-        components = plan.policy.components
+        components = plan.policy.components if hasattr(plan.policy, "names") else (plan.policy,)
         safe = tuple(policy is self.task.safe_policy for policy in components)
         mixed, coin = len(components) > 1, None
         if mixed:
-            coin = Coin(tuple(np.asarray(plan.policy.weights).tolist()), safe, int(self._last_coin[0]))
+            coin = Coin(tuple(np.asarray(plan.policy.weights).tolist()), safe, int(self.last_coin[0]))
         acts = safe[component] if mixed and component is not None else any(safe)
         who = INCUMBENT * acts + CHECKED * (plan.source in CHECKED_SOURCES)
         return Facts(who, plan.utility_bound, coin=coin)
@@ -173,7 +174,7 @@ class Monitors(Watch):
     def _features(self, episode: Episode) -> ResidualData | None:
         """Of one episode; where states are not listed, cells and boxes are by a hash of what they look like."""
         task, states = self.task, episode.states
-        if self._residual is None or states is None:
+        if self.residual is None or states is None:
             return None
         actions = np.asarray(episode.actions, dtype=np.int64)
         if task.is_listed:

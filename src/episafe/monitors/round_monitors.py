@@ -7,7 +7,8 @@ import numpy as np
 
 from episafe.errors import InvalidEpisode
 from episafe.kernels.utility_tests import CHECKED, INCUMBENT, Promise
-from episafe.monitors.base import Alarm, Facts, Outcome, Watch
+from episafe.monitors.base import Watch
+from episafe.monitors.monitor_state import Alarm, Facts, Outcome
 from episafe.monitors.several_monitors import SeveralMonitors
 from episafe.problems.bandit_policy import BanditPlan, Mixture
 from episafe.problems.bandit_task import BanditTask, require_bandit_task

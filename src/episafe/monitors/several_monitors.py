@@ -8,7 +8,8 @@ import numpy as np
 
 from episafe.checks import as_probability
 from episafe.errors import DamagedFile
-from episafe.monitors.base import Alarm, Watch
+from episafe.monitors.base import Watch
+from episafe.monitors.monitor_state import Alarm
 from episafe.types import amounts
 
 

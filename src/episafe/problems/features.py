@@ -15,7 +15,7 @@ import numpy as np
 
 from episafe.checks import as_count, as_finite
 from episafe.errors import InvalidProblem
-from episafe.gym.spaces import num_values
+from episafe.gym.step_reader import num_values
 from episafe.types import Array
 
 # φ, None if it is one-hot; d; and what one-hot features tell apart

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from episafe.deployment.folder import holds_journal, read_head
+from episafe.deployment.journal_folder import holds_journal, read_head
 from episafe.deployment.journal_history import read_history
 from episafe.reports import bandit_metrics, run_page
 from episafe.reports.metrics import Curves, Summary, curves, summarise

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from episafe.checks import as_whole
-from episafe.deployment.folder import holds_journal, read_head
+from episafe.deployment.journal_folder import holds_journal, read_head
 from episafe.runs.kept_run import begin, resume
 from episafe.runs.record import Record
 from episafe.runs.run import Simulation

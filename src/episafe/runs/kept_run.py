@@ -20,23 +20,20 @@ from episafe.deployment.batch_frames import (
 )
 from episafe.deployment.episode_tapes import BATCH
 from episafe.deployment.episode_tapes import num_episodes as length_of
-from episafe.deployment.folder import (
-    LOG,
-    PROBLEM,
-    check_file,
-    read_head,
-)
 from episafe.deployment.frame_kinds import Kind
 from episafe.deployment.incumbent_identity import Incumbent
 from episafe.deployment.journal import Journal
-from episafe.deployment.opening import begin_journal, catch_up, require_same_agent, require_unused
+from episafe.deployment.journal_folder import (
+    LOG,
+    read_head,
+    stored_problem,
+)
 from episafe.deployment.session_book import log_dets
+from episafe.deployment.session_start import begin_journal, catch_up, require_same_agent, require_unused
 from episafe.errors import DamagedFile
 from episafe.monitors import monitors_for
-from episafe.problems.cmdp import LinearCMDP
-from episafe.runs.loop import loop
 from episafe.runs.record import Record
-from episafe.runs.run import Progress, Simulation
+from episafe.runs.run import Progress, Simulation, loop
 from episafe.storage.frames import Frame, read
 
 SYNC_EVERY, CHECKPOINT_EVERY = 1.0, 5.0  # seconds
@@ -93,7 +90,9 @@ def resume(
     head = read_head(folder)
     if head["kind"] != "run":
         raise ValueError(f"{folder} is a journal of kind {head['kind']!r}: only simulated runs are resumed here")
-    cmdp = problem_of(folder, head) if cmdp is None else cmdp
+    cmdp = stored_problem(folder, head) if cmdp is None else cmdp
+    if cmdp is None:
+        raise ValueError(f"{folder}: the journal does not hold the problem: hand it over as cmdp=")
     agent = agent_of(folder, head, cmdp.task) if agent is None else agent
     require_unused(agent)
     require_same_agent(folder, head, agent)
@@ -111,13 +110,6 @@ def resume(
         journal.release()
         raise
     return KeptRun(simulation, journal, batches).play(on_progress, aim)
-
-
-def problem_of(folder: Path, head: Mapping[str, Any]) -> LinearCMDP:
-    """The problem of a journal."""
-    if "problem_sha256" not in head:
-        raise ValueError(f"{folder}: the journal does not hold the problem: hand it over as cmdp=")
-    return LinearCMDP.load(check_file(folder, PROBLEM, head))
 
 
 def batches_of(folder: Path, head: Mapping[str, Any]) -> tuple[list[Frame], int]:

@@ -1,12 +1,14 @@
-"""Episodes of a live environment."""
+"""Episodes of a live environment, and what a policy is worth by fresh ones, where exact values cannot be had."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from episafe.errors import InvalidProblem
-from episafe.gym.adapter import LiveCMDP
-from episafe.problems.policy import Policy
+from episafe.gym.adapter import GymCMDP, LiveCMDP
+from episafe.problems.policy import Policy, as_policy
+from episafe.stats import Z_99, normal_interval
 from episafe.types import Episode
 
 
@@ -27,3 +29,52 @@ def play_batch(problem: LiveCMDP, policies: Sequence[Policy], rng: np.random.Gen
     if not 1 <= len(policies) <= problem.num_envs:
         raise InvalidProblem(f"{len(policies)} episodes at a time: give 1 to {problem.num_envs}, one a sub-environment")
     return list(problem.episodes(policies, rng))
+
+
+class Estimate(NamedTuple):
+    """Means of total reward and utility over fresh episodes, each with the half-width of its 99 % interval (normal)."""
+
+    reward: float
+    reward_half_width: float
+    utility: float
+    utility_half_width: float
+
+    def __str__(self) -> str:
+        return (
+            f"reward {self.reward:.2f} ± {self.reward_half_width:.2f}, "
+            f"utility {self.utility:.2f} ± {self.utility_half_width:.2f} (99 %)"
+        )
+
+
+def estimate(problem: GymCMDP, policy: Policy, num_episodes: int = 1_000, seed: int = 0) -> Estimate:
+    """Play `policy`, a mixture too, in episodes of its own; the learner sees nothing of them.
+
+    Args:
+        problem: a live environment; its next `reset` is seeded anew.
+        policy: what to judge, e.g. `agent.plan().policy` or `problem.task.safe_policy`.
+        num_episodes: how many episodes, at least 2.
+        seed: of these episodes; take one that no run has used.
+    """
+    if not hasattr(problem, "seed"):
+        raise TypeError(
+            f"es.estimate plays a live environment, as es.from_gymnasium makes it, got {type(problem).__name__}: where "
+            "states are listed ask problem.evaluate(policy); else es.run(problem, es.Fixed(problem.task, policy)) has "
+            "the totals of its episodes"
+        )
+    if num_episodes < 2:
+        raise ValueError(f"num_episodes must be at least 2 for an interval, got {num_episodes}")
+    if not hasattr(policy, "draw") and not hasattr(policy, "probabilities"):
+        raise TypeError(
+            f"policy must be an es.Policy such as agent.plan().policy, got {type(policy).__name__}: make one of a "
+            "function (h, state) ↦ probabilities with problem.task.as_policy(function)"
+        )
+    environment, choices = np.random.SeedSequence(seed).spawn(2)
+    rng = np.random.default_rng(choices)
+    problem.seed(int(np.random.default_rng(environment).integers(2**31)))
+    totals = np.empty((num_episodes, 2))
+    for k in range(num_episodes):
+        acting = as_policy(policy).draw(rng)[1]
+        episode = play(problem, acting, rng)
+        totals[k] = episode.rewards.sum(), episode.utilities.sum()
+    (reward, utility), error = normal_interval(totals, Z_99)
+    return Estimate(float(reward), float(error[0]), float(utility), float(error[1]))

@@ -1,23 +1,32 @@
-"""`es.run`: the loop over a world and a session, and the record of it."""
+"""`es.run`: the one loop over a world and a session, plan, deploy, observe, learn; and the record of it.
 
+A compiled loop may stand in for it, with the same bits.
+"""
+
+import math
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from episafe.agents.bandits.oplb import OPLB
+from episafe.agents.bandits.oplbsp import OPLBSP
+from episafe.agents.bandits.rule_agents import OFUL, ROFUL, Incumbent, SafeLUCB
+from episafe.agents.fixed import Fixed
+from episafe.agents.ghosh2024 import Ghosh2024
+from episafe.agents.opse import OPSE
 from episafe.checks import as_whole
-from episafe.deployment.episode_tapes import BATCH
+from episafe.deployment.episode_tapes import BATCH, Tape
 from episafe.deployment.session import Session
-from episafe.runs.columns import Columns
-from episafe.runs.loop import loop
-from episafe.runs.record import Record
-from episafe.runs.worlds import world_of
+from episafe.deployment.session_book import log_dets
+from episafe.monitors import halt_reason
+from episafe.runs.fast import bandit_loop, fixed_loop, hindsight_loop, mixture_loop, softmax_loop
+from episafe.runs.record import Columns, Record
+from episafe.runs.worlds import BanditWorld, ListedWorld, TracedWorld, World, world_of
 from episafe.storage.toml_settings import versions
-from episafe.types import SOURCES
 
+FIRST_AHEAD, LONG = 500, 1.0  # episodes that a compiled loop begins with, and seconds that it shall not be away
 Progress = Callable[[int], None] | None
 
 
@@ -58,6 +67,99 @@ def run(
     from episafe.runs.kept_run import begin  # it plays simulations
 
     return begin(simulation, folder, on_progress)
+
+
+# found by exact type: a subclass that overrides anything runs in the plain loop
+LOOPS: dict[tuple[type, type], tuple[Any, ...]] = {
+    (ListedWorld, OPSE): (softmax_loop.begin, mixture_loop.begin),
+    (ListedWorld, Ghosh2024): (softmax_loop.begin,),
+    (ListedWorld, Fixed): (fixed_loop.begin,),
+    (TracedWorld, OPSE): (hindsight_loop.begin,),
+    **{(BanditWorld, agent): (bandit_loop.begin,) for agent in (OPLBSP, OPLB, SafeLUCB, ROFUL, OFUL, Incumbent)},
+}
+
+
+def loop(world: World, session: Session, columns: Columns, first: int = 0, tape: Tape | None = None) -> Iterator[int]:
+    """Play episodes `first` and on; yields the number done, now and then.
+
+    Args:
+        world: what plays.
+        session: what decides and learns.
+        columns: what is filled.
+        first: the first episode that is not there yet.
+        tape: what the episodes are kept on, if they are.
+    """
+    made = None
+    if session.monitors is None and not session.stopped and first < columns.num_episodes:
+        made = accelerated(world, session.agent, columns, first, tape)
+    if made is None:
+        return plain_loop(world, session, columns, first, tape)
+    return fast_loop(made, columns, first, tape is not None)
+
+
+def accelerated(world: World, agent: Any, columns: Columns, first: int, tape: Tape | None) -> Any:
+    """The compiled loop for exactly this world and this agent as it is set up; None if there is none."""
+    trace = None if tape is None else tape.trace
+    if tape is not None and trace is None:  # one that loops cannot write to
+        return None
+    for begin in LOOPS.get((type(world), type(agent)), ()):
+        made = begin(world, agent, columns, first, trace)
+        if made is not None:
+            return made
+    return None
+
+
+def plain_loop(
+    world: World, session: Session, columns: Columns, first: int = 0, tape: Tape | None = None
+) -> Iterator[int]:
+    """The loop for any world and any agent; yields after every plan."""
+    K, n, current = columns.num_episodes, world.num_parallel, None
+    values: tuple[float, Any] = (0.0, 0.0)
+    for start in range(first, K, n):
+        batch = range(start, min(start + n, K))
+        if columns.optima is not None:
+            columns.optima[start] = world.optimum(start)
+        plan = session.decide(world.round(start) if world.changes else None)
+        if plan is not current:
+            current, values = plan, world.values(plan)
+        drawn = [world.draw(plan) for _ in batch]
+        for k, one in zip(batch, drawn, strict=True):
+            columns.note(k, plan, values, one)
+        for k, played in zip(batch, world.play(start, drawn), strict=True):
+            if columns.totals is not None and played.total is not None:
+                columns.totals[k, 0], columns.totals[k, 1:] = played.total
+            alarms = session.observe(plan, played.report, plan.id)
+            if tape is not None:
+                tape.note(k, played.report, log_dets(session.agent), played.atom)
+            if alarms and (asked := halt_reason(alarms)) and not session.stopped:
+                session.halt(asked)
+                columns.halts[k] = asked
+        yield batch[-1] + 1
+
+
+def fast_loop(made: Any, columns: Columns, first: int, settled: bool) -> Iterator[int]:
+    """A compiled loop, which is away for about a second at most.
+
+    Args:
+        made: the compiled loop: `advance(columns, start, stop)` plays these episodes and fills their rows; `finish()`
+            hands the plan in force, and all that was learned, back to the agent.
+        columns: what is filled.
+        first: the first episode that is not there yet.
+        settled: whether the agent must have all that was learned, and the plan in force, whenever this yields.
+    """
+    done, ahead = first, FIRST_AHEAD
+    try:
+        while done < columns.num_episodes:
+            begun, stop = time.perf_counter(), min(done + ahead, columns.num_episodes)
+            made.advance(columns, done, stop)
+            done = stop
+            if settled:
+                made.finish()
+            yield done
+            took = time.perf_counter() - begun
+            ahead = min(2 * ahead, BATCH) if took < LONG / 4 else max(ahead // 2, 1) if took > LONG else ahead
+    finally:
+        made.finish()  # also when the run is interrupted: what was learned stays learned
 
 
 class Simulation:
@@ -124,22 +226,12 @@ class Simulation:
 
     def record(self) -> Record:
         """The columns as a record."""
-        world, columns, facts = self.world, self.columns, self.columns.facts
+        world, columns, task = self.world, self.columns, self.world.problem.task
         watching = {} if self.session.monitors is None else self.session.monitors.settings()
         length: dict[str, Any] = {f"num_{world.unit}": columns.num_episodes, "run_seed": self.seed}
         if columns.failed[0]:
             length["planning_failed"] = self._failed()
         settings = {**world.problem.origin, **self._claims(), **length, **watching, **world.settings()}
-        optima, task = columns.optima, world.problem.task
-        return Record(
-            **{name: None if column is None else column.copy() for name, column in columns.figures.items()},  # type: ignore[arg-type]
-            sources=np.array(SOURCES)[facts.sources],
-            plan_ids=facts.plan_ids,
-            optimum=world.optimum(0) if optima is None else float(optima.mean()),
-            threshold=task.limits,
-            settings={**settings, **versions(), "seconds": self.seconds},
-            optima=optima,
-            **columns.coin_figures,
-            acting_names=tuple(columns.names),
-            constraint_names=task.constraint_names if task.num_constraints > 1 else (),
-        )
+        optimum = world.optimum(0) if columns.optima is None else math.nan
+        names = task.constraint_names if task.num_constraints > 1 else ()
+        return columns.record(optimum, task.limits, {**settings, **versions(), "seconds": self.seconds}, names)

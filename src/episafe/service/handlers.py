@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from episafe.deployment.session import Session
+from episafe.deployment.open_session import OpenSession
 from episafe.errors import InvalidEpisode, NotKept
 from episafe.types import HELD, Episode
 
@@ -30,7 +30,7 @@ class Malformed(ValueError):
 class Handlers:
     """Answers for one session. Safe to call from several threads."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: OpenSession) -> None:
         self.session = session
         coins, actions = np.random.SeedSequence().spawn(2)
         self._coins, self._actions = np.random.default_rng(coins), np.random.default_rng(actions)

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from episafe.deployment.opening import open as open_session
+from episafe.deployment.open_session import open as open_session
 from episafe.deployment.session import Sync
 from episafe.errors import InvalidProblem
 from episafe.service.request_limits import BORNE, Limits

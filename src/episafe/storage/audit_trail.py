@@ -7,46 +7,21 @@ are compared as text, so that nothing in them can be changed unseen, not even a 
 import hashlib
 import json
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import numpy as np
 
 from episafe.errors import DamagedFile
-from episafe.storage.regular_files import open_regular, refuse_irregular
-from episafe.storage.watched_file import HeldFile, read_from_disk
+from episafe.storage.regular_files import open_regular
 from episafe.types import Amount, Array, amount, amounts
 
 TRAIL = "audit.jsonl"
 END = '"}\n'  # of every line, after its hash
 LARGEST_LINE = 1 << 24  # bytes
+BESIDES = ("time", "reason", "weights", "names")  # of a plan, where its frame says them
 NOT_CONSTANTS = ("agent", "level", "delta", "statement", "replan", "search")
-
-
-class Deployed(NamedTuple):
-    """What a line says of one plan.
-
-    Attributes:
-        plan, episode: number of the plan, and of the first episode it was deployed for.
-        source, lam, bounds: as in the plan, one bound for each constraint.
-        learned: episodes that were learned from before it was made.
-        log_dets: ln det Λ_h − d ln ρ then; for agents that count, Σ ln(n ∨ 1) of each step.
-        state: SHA-256 of the agent's fingerprint and all it had learned from, which decide its state.
-        besides: time, reason or weights of a mixture, where there are some.
-    """
-
-    plan: int
-    episode: int
-    source: str
-    lam: float
-    bounds: Sequence[float]
-    learned: int
-    log_dets: Sequence[float]
-    state: str
-    besides: Mapping[str, Any] = {}
 
 
 class Trail:
@@ -73,15 +48,23 @@ class Trail:
             f'"delta":{_number(float(delta)) if isinstance(delta, int | float) else "null"},"constants":{{{constants}}}'
         )
 
-    def line(self, deployed: Deployed) -> str:
-        """The next line: a plan that was deployed."""
-        besides = "".join(f',"{name}":{json.dumps(value)}' for name, value in deployed.besides.items())
-        margins = np.subtract(deployed.bounds, self._thresholds)
+    def line(self, notes: Mapping[str, Any], episode: int, learned: int, state: str) -> str:
+        """The next line: a plan that was deployed.
+
+        Args:
+            notes: what its frame says: number, source, λ, one bound for each constraint, and ln det Λ_h − d ln ρ then,
+                for agents that count Σ ln(n ∨ 1) of each step; time, reason, weights and names, where there are some.
+            episode: the first that it was deployed for.
+            learned: episodes that were learned from before it was made.
+            state: SHA-256 of the agent's fingerprint and all it had learned from, which decide its state.
+        """
+        besides = "".join(f',"{name}":{json.dumps(notes[name])}' for name in BESIDES if name in notes)
+        margins = np.subtract(notes["bounds"], self._thresholds)
         text = (
-            f'{{"line":{self.count},"plan":{deployed.plan},"episode":{deployed.episode},"source":"{deployed.source}",'
-            f'"lam":{_number(deployed.lam)},"bound":{_shown(deployed.bounds)},"threshold":{_shown(self._thresholds)},'
-            f'"margin":{_shown(margins)},{self._said},"learned":{deployed.learned},'
-            f'"log_dets":[{",".join(map(_number, deployed.log_dets))}]{besides},"state":"{deployed.state}"'
+            f'{{"line":{self.count},"plan":{notes["plan"]},"episode":{episode},"source":"{notes["source"]}",'
+            f'"lam":{_number(notes["lam"])},"bound":{_shown(notes["bounds"])},"threshold":{_shown(self._thresholds)},'
+            f'"margin":{_shown(margins)},{self._said},"learned":{learned},'
+            f'"log_dets":[{",".join(map(_number, notes["log_dets"]))}]{besides},"state":"{state}"'
         )
         return self._chained(text)
 
@@ -183,52 +166,6 @@ def _follows(line: str, previous: str) -> bool:
 def hash_of(line: str) -> str:
     """The hash that a line says of itself."""
     return line.rpartition(',"hash":"')[2][:-2]
-
-
-class TrailFile(HeldFile):
-    """Lines on disk, appended to after the frames that they say the same as; `begin` before anything else.
-
-    Args:
-        path: the file.
-    """
-
-    def __init__(self, path: Path) -> None:
-        refuse_irregular(path)
-        try:
-            super().__init__(path, os.O_RDWR | os.O_APPEND)
-        except FileNotFoundError:
-            raise DamagedFile(
-                f"{path} is missing: restore it from a copy, or `episafe repair` the folder; nothing was changed"
-            ) from None
-        read_from_disk(self._file)
-
-    def begin(self, size: int, count: int) -> None:
-        """Go on after so many bytes, which are so many whole lines; the rest is cut off."""
-        os.ftruncate(self._file, size)
-        self._at = (size, count)
-
-    @property
-    def count(self) -> int:
-        """Lines of it."""
-        return self._at[1]
-
-    def append(self, lines: Sequence[str]) -> None:
-        """Add lines, all or none."""
-        self.look()
-        data = "".join(f"{line}\n" for line in lines).encode()
-        view, (size, count) = memoryview(data), self._at
-        try:
-            while view:
-                view = view[os.write(self._file, view) :]
-            self._at = (size + len(data), count + len(lines))
-        except BaseException:  # whole or not at all
-            with suppress(OSError):
-                os.ftruncate(self._file, self.size)
-            raise
-
-    def sync(self) -> None:
-        """Return when they are on the disk."""
-        os.fsync(self._file)
 
 
 def _number(value: float) -> str:

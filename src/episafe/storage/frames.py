@@ -1,14 +1,4 @@
-"""Frames of the journal, format 2: numbered, each with the hash of the one before in its own. Nothing in them is run.
-
-    file:    MAGIC, then frames without a gap
-    frame:   header (24): marker (3), kind (1), length of the payload (4), number (8), CRC32 of payload and hash (4),
-             CRC32 of the 20 bytes before (4);  payload;  hash (32)
-    payload: length of the text (4), text: JSON of [notes, [[name, type, shape], …]], then the arrays' bytes in order
-    hash:    SHA-256 of: hash of the frame before (32), of frame 0 the genesis, number (8), kind (1), payload
-
-All numbers are little-endian. The header has a CRC of its own: a flipped bit in a length would otherwise make the rest
-of the file look like an unfinished write. The other CRC tells a frame that was not written as it should have been from
-one that was, and is not the next one of this chain: moved, put in, left out, or of another journal.
+"""Frames of the journal, read back; `journal_files.py` has their format. Nothing in them is run.
 
 A tail that can be a write that never ended is no damage: fewer bytes than the last frame says, or a last frame whose
 CRC is wrong with nothing but zeros, or nothing at all, behind it, since a file system may grow a file before it fills
@@ -17,13 +7,12 @@ that is closed ends with a frame that says nothing else, and whoever knows of a 
 Everything else is damage, and refused with its place.
 """
 
-import hashlib
 import json
 import math
 import os
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -32,35 +21,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from episafe.errors import DamagedFile
+from episafe.storage.journal_files import (
+    CHECK,
+    HASH,
+    HEAD,
+    HEADER,
+    LARGEST,
+    LENGTH,
+    MAGIC,
+    MARKER,
+    TYPES,
+    CutShort,
+    Position,
+    as_hash,
+    link,
+)
 from episafe.storage.regular_files import open_regular
 
-MAGIC = b"episafe journal 2\n"
-MARKER = b"eF2"
-HEADER = struct.Struct("<3sBIQI")
-CHECK = struct.Struct("<I")
-CHECKED_HEADER = struct.Struct("<3sBIQII")  # both
-HEAD, HASH = HEADER.size + CHECK.size, 32
+CHECKED_HEADER = struct.Struct("<3sBIQII")
 CHUNK = 1 << 20
-LARGEST = 1 << 28  # bytes of a payload, so that a reader knows beforehand what it may have to hold
-LENGTH = struct.Struct("<I")
 SMALLEST = HEAD + LENGTH.size + len(b"[{},[]]") + HASH  # bytes of a frame
-PLACE = struct.Struct("<QB")
-TYPES = frozenset(["|b1", "|i1", "|u1", "<i2", "<u2", "<f2", "<i4", "<u4", "<f4", "<i8", "<u8", "<f8"])
 read_json = json.JSONDecoder().raw_decode  # what json.loads does, without looking for other encodings
 UNREADABLE = (ValueError, TypeError, KeyError, RecursionError, OverflowError, struct.error)
-
-Arrays = Mapping[str, NDArray[Any]]
-Position = tuple[int, int, str]
-
-
-class CutShort(DamagedFile):
-    """A log that is shorter than it was known to be."""
-
-    def __init__(self, path: Path, number: int, end: int) -> None:
-        super().__init__(
-            f"{path} has {path.stat().st_size} bytes, and had {end} when its frame {number - 1} was known to be kept: "
-            "it was cut short, or the checkpoint that knows is of a copy. Restore it, or `episafe repair` the folder"
-        )
 
 
 class Frame(NamedTuple):
@@ -72,32 +54,6 @@ class Frame(NamedTuple):
     arrays: dict[str, NDArray[Any]]
     offset: int
     hash: str
-
-
-def encode(
-    number: int, kind: int, previous: bytes, notes: Mapping[str, Any], arrays: Arrays | None
-) -> tuple[bytes, bytes]:
-    """A whole frame as bytes, and its hash."""
-    payload = _payload(notes, arrays or {})
-    own = link(previous, number, kind, payload)
-    header = HEADER.pack(MARKER, kind, len(payload), number, zlib.crc32(own, zlib.crc32(payload)))
-    return b"".join([header, CHECK.pack(zlib.crc32(header)), payload, own]), own
-
-
-def _payload(notes: Mapping[str, Any], arrays: Arrays) -> bytes:
-    listed = []
-    for name, array in arrays.items():
-        array = np.asarray(array)
-        plain = np.asarray(array, array.dtype.newbyteorder("<"), order="C")
-        if plain.dtype.str not in TYPES:
-            raise TypeError(f"array {name} has type {array.dtype}: a journal keeps plain numbers only")
-        listed.append((name, plain))
-    shapes = [[name, array.dtype.str, list(array.shape)] for name, array in listed]
-    text = json.dumps([notes, shapes], separators=(",", ":")).encode()
-    payload = b"".join([LENGTH.pack(len(text)), text, *(array.tobytes() for _, array in listed)])
-    if len(payload) > LARGEST:
-        raise ValueError(f"a frame of {len(payload)} bytes is more than the {LARGEST} that a journal takes at once")
-    return payload
 
 
 def decode(payload: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -122,21 +78,6 @@ def decode(payload: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     if position != len(payload):
         raise ValueError("bytes are left over")
     return notes, arrays
-
-
-def link(previous: bytes, number: int, kind: int, payload: bytes) -> bytes:
-    """The hash of a frame."""
-    made = hashlib.sha256(previous + PLACE.pack(number, kind))
-    made.update(payload)
-    return made.digest()
-
-
-def as_hash(text: str) -> bytes:
-    """A SHA-256 as bytes."""
-    found = bytes.fromhex(text)
-    if len(found) != 32:
-        raise ValueError(f"{text!r} is no SHA-256")
-    return found
 
 
 class Reader:
@@ -227,20 +168,12 @@ def read(path: Path, genesis: str, since: Position | None = None) -> Iterator[Fr
     return iter(Reader(path, genesis, since))
 
 
-class Remains(NamedTuple):
-    """What can be read of the end of a damaged file, though nobody can prove that it is what was written.
+def remains(data: bytes) -> tuple[list[Frame], int]:
+    """What can be read of the end of a file, from where it is damaged, though nobody can prove that it was written.
 
-    Attributes:
-        frames: those that are whole by themselves.
-        num_unread: at most so many others were behind the last of these.
+    Returns:
+        The frames that are whole by themselves, and how many others there were at most behind the last of these.
     """
-
-    frames: list[Frame]
-    num_unread: int
-
-
-def remains(data: bytes) -> Remains:
-    """The frames in `data`, the end of a file from where it is damaged."""
     frames: list[Frame] = []
     place, end, num_unread = data.find(MARKER), 0, 0
     while place >= 0:
@@ -255,7 +188,7 @@ def remains(data: bytes) -> Remains:
                     num_unread = 0
             end = place + HEAD + length + HASH
         place = data.find(MARKER, max(place + 1, end))
-    return Remains(frames, num_unread + _at_most(len(data) - end))
+    return frames, num_unread + _at_most(len(data) - end)
 
 
 def _at_most(num_bytes: int) -> int:

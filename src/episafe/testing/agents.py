@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 import episafe as es
-from episafe.deployment.session import Session
+from episafe.deployment.open_session import OpenSession
 from episafe.testing import persistence_checks
 from episafe.testing.assertions import (
     require,
@@ -176,7 +176,7 @@ def check_halted_sessions_deploy_the_incumbent(make_agent: MakeAgent, problem: A
     ground, agent = ground_of(problem), make_agent(problem.task)
     list(learn_by(ground, agent, 5))
     last = agent.plan()
-    session = Session(agent)
+    session = OpenSession(agent)
     session.halt("a sensor broke")
     for k in range(5):
         plan = session.decide(k if agent.task.changes else None)

@@ -16,10 +16,10 @@ from episafe.errors import InvalidProblem
 from episafe.kernels.bandit_decision import REASONS, room
 from episafe.kernels.bandit_loop import Deployed, RoundTrace, Span, blank_rounds, play
 from episafe.kernels.bandit_rounds import BLOCK, expected, optima
-from episafe.learning.replanning import Doubling, Every
+from episafe.learning.planner import Doubling, Every
 from episafe.problems.bandit_actions import as_arms
 from episafe.problems.bandit_policy import without_negatives
-from episafe.runs.columns import Columns
+from episafe.runs.record import Columns
 from episafe.types import SOURCES, Array, amounts, every_constraint
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from episafe.runs.columns import Columns
+from episafe.runs.record import Columns
 
 
 def begin(world: Any, agent: Any, columns: Columns, first: int, trace: Any) -> "FixedLoop | None":

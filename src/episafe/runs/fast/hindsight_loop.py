@@ -11,7 +11,7 @@ from episafe.certify.base import INCUMBENT
 from episafe.certify.hindsight import HindsightCertificate
 from episafe.certify.ledger import NOT_ON_TRIAL
 from episafe.kernels.wealth import credit_all
-from episafe.runs.columns import Columns
+from episafe.runs.record import Columns
 from episafe.runs.worlds import Traced
 from episafe.types import Array, IntArray
 

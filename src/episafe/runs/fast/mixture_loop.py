@@ -18,7 +18,8 @@ from episafe.kernels.several_loop import SeveralOnTrial, play_several
 from episafe.kernels.simulation import World as KnownWorld
 from episafe.kernels.simulation import running_sums
 from episafe.learning.regression import episodes_to_refactoring
-from episafe.runs.columns import BY_SOURCE, Columns
+from episafe.runs.columns import BY_SOURCE
+from episafe.runs.record import Columns
 from episafe.types import SAFE, Array, amounts
 
 

@@ -11,11 +11,10 @@ from episafe.kernels.simulation import World as KnownWorld
 from episafe.kernels.simulation import running_sums
 from episafe.kernels.softmax_loop import Deployed, play
 from episafe.learning.multiplier_search import Bisection, WarmStart
-from episafe.learning.planner import Decision, SoftmaxPlanner
+from episafe.learning.planner import Decision, Doubling, Every, SoftmaxPlanner
 from episafe.learning.regression import episodes_to_refactoring
-from episafe.learning.replanning import Doubling, Every
 from episafe.problems.policy import TablePolicy
-from episafe.runs.columns import Columns
+from episafe.runs.record import Columns
 from episafe.types import SOURCES
 
 NO_TRACE = no_trace()

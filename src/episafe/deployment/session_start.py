@@ -1,108 +1,29 @@
-"""`es.open`: an agent in a session, kept in a folder or not; and how a session catches up with its journal."""
+"""How a session starts: a journal is begun, or the session catches up with the one that is there."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from episafe.checks import as_reason
 from episafe.deployment.agent_recipe import recipe, write_recipe
-from episafe.deployment.folder import (
+from episafe.deployment.frame_kinds import Kind
+from episafe.deployment.journal import Journal
+from episafe.deployment.journal_folder import (
     PROBLEM,
     agent_settings,
     beginning,
     file_hash,
-    holds_journal,
-    read_head,
     write_head,
 )
-from episafe.deployment.frame_kinds import Kind
-from episafe.deployment.journal import Journal
-from episafe.deployment.notices import Notices, Reported
 from episafe.deployment.recorded_plans import learned_before, since_incumbent
 from episafe.deployment.replay import Replay, require_candidates
-from episafe.deployment.session import Session, Sync
-from episafe.deployment.session_book import Deployment, now
+from episafe.deployment.session import Session
+from episafe.deployment.session_book import now
 from episafe.errors import DamagedFile
-from episafe.monitors import Alarm, monitors_for
-from episafe.storage import checkpoint
 from episafe.storage.frames import Frame
 from episafe.storage.toml_settings import other_versions, said_versions, versions
 from episafe.types import HELD
 
 CHECKPOINT_AFTER = 1000  # frames that were lived through again
-
-
-def open(
-    folder: str | Path | None,
-    agent: Any,
-    *,
-    sync: Sync = "each",
-    false_alarm: float = 0.01,
-    incumbent_version: str = "",
-    new_incumbent: str = "",
-    on_alarm: Callable[[Alarm], Any] | None = None,
-    on_plan: Callable[[Deployment], Any] | None = None,
-    on_report: Callable[[Reported], Any] | None = None,
-) -> Session:
-    """Keep the plans and episodes of an agent in `folder`, or go on with those that are there.
-
-    Args:
-        folder: of the journal; made if there is none. One process may have it open. None for a session in memory.
-        agent: new, built as it was when the journal was begun: what the folder holds is learned again first. Any
-            agent, of bandits too.
-        sync: "each": plans and reports are on the disk when `plan` and `learn` return. "plans": reports survive the
-            process at once, and a loss of power from the next plan on.
-        false_alarm: the probability that the monitors, `es.Monitors` or those of bandits, ever raise a false alarm; 0
-            for no monitors. After an alarm that halts only the incumbent is deployed, until a person calls
-            `resume_exploring(reason)`.
-        incumbent_version: what you call the incumbent, e.g. a tag of its release. Folders know an incumbent given by a
-            function by what it does at the states of the reports; with a version they ask for nothing else.
-        new_incumbent: who has replaced the incumbent and why; it is kept. Only once, when a folder is opened with
-            another incumbent than before, which is refused without it. What is certified begins anew then.
-        on_alarm, on_plan, on_report: functions that are told of every alarm, deployment and report of this session,
-            once it is kept; what they raise is logged and nothing else (docs/production.md).
-
-    Example:
-        >>> import episafe as es
-        >>> cmdp = es.make("streaming")
-        >>> agent = es.OPSE(cmdp.task, es.Constants.tuned(cmdp.task))
-        >>> rng = np.random.default_rng(0)  # doctest: +SKIP
-        >>> with es.open("shop", agent=agent) as session:  # doctest: +SKIP
-        ...     deployed = session.deploy(rng)
-        ...     session.learn(es.Episode(states, actions), deployment=deployed.id, episode_id="order 1")
-        ...     print(session.status().num_missing)
-    """
-    require_agent(agent)
-    require_unused(agent)
-    notices = Notices(on_alarm, on_plan, on_report)
-    monitors = monitors_for(agent.task, false_alarm) if false_alarm else None
-    version, reason = str(incumbent_version), as_reason(new_incumbent) if new_incumbent else ""
-    if folder is None:
-        return Session(agent, monitors, None, sync, notices)
-    folder = Path(folder)
-    if not holds_journal(folder):
-        begin_journal(folder, agent, {"kind": "live", "created": now(), "incumbent": version})
-    head = read_head(folder)
-    require_kind(folder, head, "live")
-    if head.get("fingerprint_but_incumbent") != agent.fingerprint_but_incumbent():
-        require_same_agent(folder, head, agent)
-    journal = None
-    try:
-        journal = Journal(folder, agent.settings(), agent.task.limits)
-        if reason:
-            checkpoint.remove(folder)  # of an agent that this one succeeds
-        session = Session(agent, monitors, journal, sync, notices)
-        agent.hold_candidates()
-        frames = catch_up(session, journal, version=version, new_incumbent=reason)
-        session.begin_candidates()
-        if len(frames) >= CHECKPOINT_AFTER:  # who is killed again and again never gets to the next one
-            journal.checkpoint(session.parts)
-        return session
-    except BaseException:
-        if journal is not None:
-            journal.release()
-        raise
 
 
 def catch_up(

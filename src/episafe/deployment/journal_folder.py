@@ -15,7 +15,7 @@ from episafe.errors import DamagedFile
 from episafe.storage import sealed_npz
 from episafe.storage.atomic_files import lock, write_text
 from episafe.storage.audit_trail import TRAIL
-from episafe.storage.frames import HASH, MAGIC, as_hash, encode
+from episafe.storage.journal_files import HASH, MAGIC, as_hash, encode
 from episafe.storage.regular_files import open_regular, read_regular
 from episafe.storage.toml_settings import to_toml
 
@@ -92,6 +92,15 @@ def check_file(folder: Path, name: str, head: Mapping[str, Any]) -> Path:
     if not sealed_npz.is_archive(path) or file_hash(path) != known:  # what is none may be long
         raise DamagedFile(f"{path} is not the file that this journal was begun with: restore it from a copy")
     return path
+
+
+def stored_problem(folder: Path, head: Mapping[str, Any]) -> Any:
+    """The problem of a journal, a LinearCMDP; None where it holds none."""
+    if "problem_sha256" not in head:
+        return None
+    from episafe.problems.cmdp import LinearCMDP  # and the compiler, for which who reads a head need not wait
+
+    return LinearCMDP.load(check_file(folder, PROBLEM, head))
 
 
 def file_hash(path: Path) -> str:
