@@ -20,6 +20,7 @@ import episafe as es
 from episafe.learning.hindsight_planner import propose
 from episafe.learning.listed_traces import ListedTraces
 from episafe.learning.planner import Aim
+from episafe.reports.pictures import BLUE, GREY, RED, SKY
 
 HOURS, UNIT, UNITS, START, POWER = 24, 0.5, 12, 6, 1.5  # kWh of a unit, units in the battery, and at midnight; kW
 LIMIT = 1.2  # kW that the grid should give at most
@@ -130,28 +131,42 @@ def by_month(values):
 
 
 def draw(rows, safe, path):
-    """What is saved a day and how many hours are kept, month by month."""
+    """What is saved a day and how many hours are kept, month by month; colours as in all pictures of the docs."""
     from matplotlib.figure import Figure
 
-    drawn = Figure(figsize=(11.5, 4.2), layout="constrained")
+    drawn = Figure(figsize=(11.5, 4.6), layout="constrained")
     left, right = drawn.subplots(1, 2)
-    for name, (found, colour, style) in rows.items():
+    for name, found in rows.items():
         saved = by_month(euros(safe[:, 0]) - euros(found[:, 0]))
-        left.plot(NAMES, saved, style, color=colour, label=name, markersize=4)
-        right.plot(NAMES, by_month(found[:, 1]), style, color=colour, label=name, markersize=4)
-    right.plot(NAMES, by_month(safe[:, 1]), ":", color="#666666", label="incumbent")
-    right.axhline(B, color="#b3261e", linewidth=1)
-    right.text(5.5, B - 0.08, "threshold", color="#b3261e", ha="center", va="top", fontsize=9)
-    left.set_title("Saved a day, euros (the incumbent saves 0)", fontsize=10.5)
-    right.set_title("Hours a day within the limit of the grid", fontsize=10.5)
+        for axes, values in ((left, saved), (right, by_month(found[:, 1]))):
+            axes.plot(NAMES, values, LOOKS[name][1], color=LOOKS[name][0], linewidth=LOOKS[name][2], markersize=5)
+    left.axhline(0.0, color=GREY, linestyle="--", linewidth=1.5, zorder=1)
+    right.plot(NAMES, by_month(safe[:, 1]), "--", color=GREY, linewidth=1.5, zorder=1)
+    right.axhline(B, color=RED, linestyle="--", linewidth=1.5, zorder=1)
+    low, high = right.get_ylim()
+    right.axhspan(low, B, color=RED, alpha=0.12, linewidth=0)
+    right.set_ylim(low, high)
+    right.text(5.5, B - 0.1, "below the threshold of 21.5 hours", color=RED, ha="center", va="top", fontsize=10)
+    left.set_title("Saved a day, against the incumbent", fontsize=10.5)
+    right.set_title("Hours a day within the limit of the grid, mean of the month", fontsize=10.5)
+    left.set_ylabel("euros")
+    right.set_ylabel("hours of 24")
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, fontsize=9)
+        axes.grid(alpha=0.25)
+    lines = [*left.get_lines()[: len(rows)], right.get_lines()[len(rows)]]
+    names = [LOOKS[name][3] for name in rows]
+    drawn.legend(lines, [*names, "incumbent"], loc="outside lower center", ncols=5, frameon=False, fontsize=9.5)
     drawn.savefig(path, dpi=130)
 
 
-COLOURS = {"from January": "#1f6fb4", "from April": "#d9822b", "shuffled": "#8a8a8a", "by season": "#2e8b57"}
-STYLES = {"from January": "o-", "from April": "s-", "shuffled": "^--", "by season": "D-"}
+# colour, marker and dash, width, and the name: blue is what is recommended, light blue the other ways to learn
+LOOKS = {
+    "from January": (SKY, "o-", 1.3, "one session, from January"),
+    "from April": (SKY, "s--", 1.3, "one session, from April"),
+    "shuffled": (SKY, "^:", 1.3, "one session, days shuffled"),
+    "by season": (BLUE, "D-", 2.4, "a session a season"),
+}
 
 
 def main():
@@ -163,7 +178,7 @@ def main():
     print(f"best of the year at b = {B}: {euros(best[:, 0]).mean():.2f} euros")
     print("incumbent's hours by month:", by_month(safe[:, 1]).round(2), flush=True)
     for name, orders, found, said in studied(year, told):
-        rows[name] = found, COLOURS[name], STYLES[name]
+        rows[name] = found
         saved = euros(safe[:, 0]) - euros(found[:, 0])
         first = saved[orders[0][:30]].mean()
         months = by_month(found[:, 1])

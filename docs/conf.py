@@ -95,7 +95,9 @@ def _listed(module: str, names: list[str]) -> str:
 
 def as_rst(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
     """Docstrings are plain English with Markdown's backticks; what else reStructuredText would obey is escaped."""
-    lines[:] = ["".join(map(_plain, re.split(r"(`[^`]+`)", line))) for line in lines]
+    letter = r"^(\s*(?:[\w, ]+: )?)(\w\.)(?=\s|$)"  # "threshold: b." is no list that begins with b
+    said = [re.sub(letter, r"\1\\\2", line) for line in lines]
+    lines[:] = ["".join(map(_plain, re.split(r"(`[^`]+`)", line))) for line in said]
 
 
 def _plain(part: str) -> str:

@@ -46,6 +46,17 @@ def test_too_few_observed_totals_are_refused(tmp_path):
         draw_outcomes([Outcome("x", [short], [(1.0, 1.0)], None, "kept")], 4, tmp_path / "x.png")
 
 
+def test_an_interval_of_a_share_ends_at_its_most(tmp_path, monkeypatch):
+    """Nothing above 100 % is drawn: utilities between 0 and the horizon cannot be there."""
+    drawn = []
+    monkeypatch.setattr("matplotlib.axes.Axes.fill_between", lambda self, x, low, high, **how: drawn.append(high))
+    totals = np.tile([4.0, 4.0, 4.0, 0.0], 24)
+    row = Outcome("x", [record(96, totals=(totals, totals))], [(0.5, 3.5)], None, "kept")
+    draw_outcomes([row], 4, tmp_path / "x.png")
+    rewards, utilities = drawn
+    assert utilities.max() == 100 and (100 * rewards / 4).max() > 100
+
+
 @pytest.mark.parametrize(("name", "num_episodes"), [("inventory", 2_500), ("battery", 2_500)])
 def test_half_of_the_gain_is_reached_and_no_deployed_policy_is_unsafe(name, num_episodes):
     """Problems 5 to 9, which no setting was chosen on; a run may fail with probability 0.05 by what is proved."""

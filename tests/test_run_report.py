@@ -12,13 +12,15 @@ import episafe as es
 from episafe.deployment.journal_history import read_history
 from episafe.reports import frontier_page
 from episafe.reports.audit_page import as_html
-from episafe.reports.pictures import Dots
+from episafe.reports.pictures import Box, Dots, Scale
+from episafe.reports.record_groups import Group
 from episafe.reports.report import write_report
 from episafe.reports.run_page import gained, kept, who_acted
 from episafe.reports.run_pictures import (
     blocks,
     bound_picture,
     by_constraint,
+    change_pictures,
     incumbent_values,
     observed_change,
     pictures,
@@ -211,7 +213,7 @@ def test_every_constraint_has_its_picture_and_its_fact():
     ]  # fmt: skip
     assert [level.y for level in utility_picture(by_constraint(made)[1], []).levels] == [3.0, 2.4]
     late, lost = map(kept, by_constraint(made))
-    assert (late["css"], lost["css"]) == ("safe", "unsafe") and lost["said"].startswith("lost. Smallest")
+    assert (late["css"], lost["css"]) == ("safe", "unsafe") and lost["headline"].startswith("✗ lost: ")
 
 
 def test_a_run_with_several_constraints_is_kept_and_reported(tmp_path):
@@ -235,3 +237,32 @@ def test_only_states_of_which_something_is_known_are_rows_of_a_map():
 
 def test_a_plot_is_shown_by_a_notebook_that_did_not_import_pyplot():
     assert record(env="x").plot()._repr_png_().startswith(b"\x89PNG")
+
+
+def test_a_bandit_is_named_by_the_radius_that_it_had():
+    bandit = es.bandits.make("finite", seed=0)
+    for radius, said in (("paper", ("oplbsp", "")), ("determinant", ("oplbsp-determinant", "")),
+                         ("anytime", ("oplbsp", "radius=anytime"))):  # fmt: skip
+        made = es.run(bandit, es.bandits.OPLBSP(bandit.task, num_rounds=20, radius=radius), 20, 0)
+        group = Group.said_by(made.settings)
+        assert (group.agent, group.changes) == said
+
+
+def test_an_audit_names_candidates_and_is_green_only_where_certificates_were_made_again(tmp_path):
+    agent, rng = es.Rollout(0.5, 0.2, {"v2": "v2"}, "v1", utility_max=1.0), np.random.default_rng(0)
+    with es.open(tmp_path / "shop", agent) as session:
+        for _ in range(250):
+            session.learn(es.Episode.of_totals(0.9), deployment=session.deploy(rng).id)
+        session.halt("a person said so")
+        session.deploy(rng)
+    found = es.audit(tmp_path / "shop")
+    page = as_html(found.as_dict(), found.lines)
+    assert found.recomputed is None and 'class="findings "' in page
+    assert "a candidate comes on trial: v2" in page and "a learned policy: v2" in page
+    assert '<td class="number">-1</td>' not in page
+
+
+def test_a_map_tells_no_difference_from_nothing_known():
+    cells = change_pictures(np.array([[[0.5, -0.5], [0.0, 0.0], [np.nan, np.nan]]]), ["0", "1", "2"])[0].marks[0]
+    box = Box(Scale("", 0, 1, ()), Scale("", 0, 3, ()), 0, 0, 1, 1)
+    assert cells.svg(box).count('class="cell"') == 2

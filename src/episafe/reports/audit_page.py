@@ -203,14 +203,16 @@ def _ends(rows: Rows, most: int) -> Rows:
 
 
 def _row(line: dict[str, Any]) -> list[str]:
-    what = SOURCES.get(line["source"], str(line["source"]))
+    what, names = SOURCES.get(line["source"], str(line["source"])), line.get("names") or []
     weights = line.get("weights") or [1]
     if weights[0] < 1:
-        what += f", in a mixture with weights {_weights(weights, line.get('names') or [])}"
+        what += f", in a mixture with weights {_weights(weights, names)}"
+    elif names and line["source"] != "safe":
+        what += f": {names[0]}"
     bounds = [_written(line[name], form) for name, form in BOUNDS.items()]
     said = [_when(line), str(line.get("reason") or "–")]
-    episode = f"{line['episode'] + 1:,}"
-    return [episode, said[0], f"{line['plan']:,}", what, "1", *bounds, f"{line['learned']:,}", said[1]]
+    numbers = f"{line['episode'] + 1:,}", f"{line['plan']:,}" if line["plan"] >= 0 else "–"  # halted: of no plan
+    return [numbers[0], said[0], numbers[1], what, "1", *bounds, f"{line['learned']:,}", said[1]]
 
 
 def _weights(weights: Sequence[float], names: Sequence[str]) -> str:
@@ -241,6 +243,7 @@ def _written(value: Any, form: str) -> str:
 
 def _event(line: dict[str, Any]) -> list[str]:
     what = EVENTS.get(line["event"], str(line["event"]))
+    what += f": {line['name']}" if line.get("name") else ""
     return ["–", _when(line), "–", what, "–", "–", "–", "–", str(line.get("reason") or "–")]
 
 
@@ -252,7 +255,8 @@ def _level(found: dict[str, Any], deployed: list[dict[str, Any]]) -> list[str]:
         said.append("That is what the trail says of itself: no certificate was recomputed here.")
     if settings.get("delta"):
         said.append(f"Probability that some deployed policy is unsafe all the same: at most {settings['delta']}.")
-    return [*said, f"{settings['statement']}."] if settings.get("statement") else said
+    statement = str(settings.get("statement") or "")
+    return [*said, f"{statement[0].upper()}{statement[1:]}."] if statement else said
 
 
 def _reports(found: dict[str, Any]) -> list[str]:
@@ -298,11 +302,18 @@ def as_html(found: dict[str, Any], lines: list[str]) -> str:
         "audit.html",
         title=f"Audit of {found['folder']}",
         safe_means=SAFE_MEANS,
-        unsafe=bool(found["damage"] or found["doubts"]),
+        verdict=_colour(found),
         sections=[_section_as_values(section) for section in sections(found, lines, MOST_SHOWN)],
         pictures=_pictures([json.loads(line) for line in lines] if not found["damage"] else []),
-        words=WORDS,
+        words=WORDS[1:],  # a time does not wrap
     )
+
+
+def _colour(found: dict[str, Any]) -> str:
+    """Of the verdict: none where no certificate was made again, so that nothing is known to be right or wrong."""
+    if found["damage"] or found["doubts"]:
+        return "unsafe"
+    return "" if found["recomputed"] is None else "safe"
 
 
 def _pictures(read: list[dict[str, Any]]) -> list[Picture]:
@@ -323,7 +334,7 @@ def _pictures(read: list[dict[str, Any]]) -> list[Picture]:
     drawn, caption = list[Picture](), MIXED if mixed.any() else ""
     for c, threshold in enumerate(thresholds.tolist()):
         if np.isfinite(bounds[:, c]).any():
-            of = f": constraint {c + 1}" if len(thresholds) > 1 else ""
+            of = f": constraint {c}" if len(thresholds) > 1 else ""
             drawn.append(bounds_picture(starts + 1.0, bounds[:, c], allowed, threshold, across, caption, of))
     return [*drawn, stacked_picture("What was deployed", "% of episodes", by_episode, across)]
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from episafe.registry import REGISTRY
+from episafe.reports.findings import plural
 from episafe.reports.labels import name
 from episafe.reports.metrics import Interval
 from episafe.reports.page_frame import render
@@ -17,9 +18,10 @@ Row = Mapping[str, Any]
 Sets = Mapping[str, tuple[str, str]]  # kind and environment of each set
 LeftOut = Mapping[tuple[str, str], str]
 ALIKE = 6  # digits to which two means are the same
+ABREAST = 5  # sets side by side: what fits a screen and a sheet of paper
 TITLE = "The episafe benchmark"
-BLUES = ("#0072B2", "#D55E00", "#000000", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8B4513")
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+COLOURS = ("#56B4E9", "#E69F00", "#8B4513", "#000000", "#CC79A7", "#0072B2")  # of agents that have none
+DASHES = ("dash", "dot", "dashdot", "solid", "longdash", "longdashdot")
 KINDS = {
     "known signals": "Reward and utility are told, transitions are learned, one constraint.",
     "exogenous": "Real problems whose chance does not depend on what is done.",
@@ -94,7 +96,7 @@ def to_latex(rows: Sequence[Row]) -> str:
 
 def _warnings(rows: Sequence[Row]) -> list[str]:
     few = min((row["problems"] for row in rows), default=0)
-    said = [f"As few as {few} problems a set: intervals are wide, and no violation on them proves little."]
+    said = [f"As few as {plural(few, 'problem')} a set: intervals are wide, and no violation on them proves little."]
     broken = [row for row in rows if row["violating"] and REGISTRY[row["agent"]].proved == "zero"]
     where = ", ".join(f"{name(row['agent'])} on {row['set']}" for row in broken)
     return (said if few < 10 else []) + (
@@ -139,17 +141,21 @@ def _matrices(rows: Sequence[Row], sets: Sets, left_out: LeftOut) -> list[dict[s
     for kind, said in KINDS.items():
         names = [one for one, (of, _) in sets.items() if of == kind and any(row["set"] == one for row in rows)]
         agents = [agent for agent in REGISTRY if any(row["agent"] == agent and row["set"] in names for row in rows)]
-        lines = [
-            {
-                "agent": name(agent),
-                "proved": PROVED[REGISTRY[agent].proved],
-                "cells": [_cell(rows, agent, one, left_out) for one in names],
-            }
-            for agent in agents
-        ]
+        parts = [_matrix(rows, agents, names[at : at + ABREAST], left_out) for at in range(0, len(names), ABREAST)]
         if names:
-            found.append({"title": kind[:1].upper() + kind[1:], "said": said, "sets": names, "rows": lines})
+            found.append({"title": kind[:1].upper() + kind[1:], "said": said, "parts": parts})
     return found
+
+
+def _matrix(rows: Sequence[Row], agents: Sequence[str], sets: Sequence[str], left_out: LeftOut) -> dict[str, Any]:
+    """Agents by sets, as many as stand side by side; without agents that took no part in these."""
+    cells = {agent: [_cell(rows, agent, one, left_out) for one in sets] for agent in agents}
+    lines = [
+        {"agent": name(agent), "proved": PROVED[REGISTRY[agent].proved], "cells": theirs}
+        for agent, theirs in cells.items()
+        if any(cell["lines"] for cell in theirs)
+    ]
+    return {"sets": sets, "rows": lines}
 
 
 def _cell(rows: Sequence[Row], agent: str, one: str, left_out: LeftOut) -> dict[str, Any]:
@@ -167,9 +173,11 @@ def _cell(rows: Sequence[Row], agent: str, one: str, left_out: LeftOut) -> dict[
 
 
 def _looks(labels: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """A colour and a dash for each label: no two alike."""
-    pairs = [(colour, dash) for dash in DASHES for colour in BLUES]
-    return dict(zip(labels, pairs, strict=False))
+    """A colour and a dash for each agent or label, no two alike: those of the registry, as in all pictures, first."""
+    own = {said: (entry.colour, entry.dash) for agent, entry in REGISTRY.items() for said in (agent, entry.label)}
+    known = {label: own[label] for label in labels if label in own and own[label][0]}
+    rest = ((colour, dash) for dash in DASHES for colour in COLOURS if (colour, dash) not in known.values())
+    return {label: known[label] if label in known else next(rest) for label in labels}
 
 
 def _frontier(points: Sequence[Row]) -> list[Picture]:

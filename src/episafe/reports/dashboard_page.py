@@ -6,11 +6,12 @@ from typing import Any
 from episafe.deployment.explanation import Row
 from episafe.deployment.follower import Follower
 from episafe.deployment.session_book import missing_warning
+from episafe.reports.audit_page import SAFE_MEANS
 from episafe.reports.explanation_page import check_picture
 from episafe.reports.findings import plural
 from episafe.reports.labels import name
 from episafe.reports.page_frame import render
-from episafe.reports.run_page import SAFE_MEANS, gained, kept, who_acted
+from episafe.reports.run_page import gained, kept, who_acted
 from episafe.reports.run_pictures import by_constraint, pictures
 from episafe.reports.tables import number
 from episafe.runs.record import Record

@@ -6,7 +6,7 @@ import numpy as np
 
 from episafe.deployment.explanation import Explanation
 from episafe.reports.page_frame import render
-from episafe.reports.pictures import BLUE, GREEN, GREY, RED, Band, Level, Mark, Picture, Scale
+from episafe.reports.pictures import BLUE, GREY, RED, Band, Level, Mark, Picture, Scale
 
 WIDTH, HEIGHT = 480, 230
 AREA = "Each policy is as wide as its probability and as high as its proved utility: the area is the lower bound."
@@ -18,7 +18,7 @@ def check_picture(why: Explanation) -> Picture | None:
         return None
     known = all(math.isfinite(part.proved) for part in why.parts) and not why.is_incumbent
     marks = _areas(why) if known else []
-    colour = GREY if why.is_incumbent else GREEN
+    colour = GREY if why.is_incumbent else BLUE
     levels = [
         Level(why.threshold, RED, "threshold"),
         Level(why.bound, colour, "refused" if why.is_incumbent else "bound"),

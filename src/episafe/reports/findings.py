@@ -6,7 +6,6 @@ from episafe.reports.labels import in_rounds, label, name, place_title, replanni
 from episafe.reports.metrics import Summary
 from episafe.reports.panels import size
 from episafe.reports.tables import number, plus_minus
-from episafe.runs.record import ROUNDING
 from episafe.stats import rate_interval
 
 ENOUGH_RUNS = 10
@@ -32,8 +31,7 @@ READING = {
     "Violation": "The hard one: the sum over episodes of max{b − V, 0}, where V is the exact utility of the deployed "
     "policy and b the threshold; a safe episode never makes up for an unsafe one. The table also lists the "
     "cancelling one, max{Σ(b − V), 0}, where it does. Of several constraints it is the sum. An episode counts as "
-    "violating if b − V is above "
-    f"{ROUNDING:g}, which only sets rounding aside.",
+    "violating if b − V is above 10⁻⁹, which only sets rounding aside.",
     "Incumbent acted": "Episodes in which the policy that the agent was given as safe acted: alone, or drawn "
     "by the coin of a mixture of which it is a component. An agent of whose episodes all are the incumbent’s is safe, "
     "and has not explored yet.",

@@ -104,7 +104,7 @@ def _draw_utilities(axes: Axes, outcome: Outcome, horizon: int) -> None:
     scale = 100 / horizon
     for record in outcome.records:
         values, half_width = _shown(record, 1)
-        _line(axes, record, scale * values, scale * half_width)
+        _line(axes, record, scale * values, scale * half_width, most=100.0)
     b = scale * outcome.records[0].threshold
     _level(axes, scale * float(np.mean([u for _, u in outcome.incumbents])), GREY, "incumbent")
     _level(axes, b, RED, "threshold")
@@ -114,18 +114,20 @@ def _draw_utilities(axes: Axes, outcome: Outcome, horizon: int) -> None:
     axes.axhspan(low, b, color=RED, alpha=0.12, linewidth=0)
     axes.text(0.5, 0.02, "unsafe", color=RED, transform=axes.transAxes, ha="center", va="bottom", fontsize=10)
     name = str(outcome.kept)
-    what = "every deployed policy" if outcome.records[0].is_exact else "means, 95 % intervals"
+    means = f"means of {len(outcome.records[0].sources) // NUM_BLOCKS} episodes, 95 % intervals"
+    what = "every deployed policy" if outcome.records[0].is_exact else means
     axes.set_title(f"{name[0].upper()}{name[1:]}: {what}", fontsize=10.5)
     axes.set_ylabel("%")
     _finish(axes)
 
 
-def _line(axes: Axes, record: Record, values: Array, half_width: Array) -> None:
-    """One run: a line where values are exact, else block means with their intervals."""
+def _line(axes: Axes, record: Record, values: Array, half_width: Array, most: float = np.inf) -> None:
+    """One run: a line where values are exact, else block means with their intervals; no value is above `most`."""
     ends = np.arange(1, len(values) + 1) * (1 if record.is_exact else len(record.sources) // NUM_BLOCKS)
     axes.plot(ends, values, color=BLUE, linewidth=1.4, alpha=0.8)
     if not record.is_exact:
-        axes.fill_between(ends, values - half_width, values + half_width, color=BLUE, alpha=0.12, linewidth=0)
+        high = np.minimum(values + half_width, most)
+        axes.fill_between(ends, values - half_width, high, color=BLUE, alpha=0.12, linewidth=0)
 
 
 def _level(axes: Axes, y: float, colour: str, name: str) -> None:

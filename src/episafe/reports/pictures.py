@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes  # which take a while to import, and a page does without
 
 BLUE, GREEN, RED, GREY = "#0072B2", "#009E73", "#D55E00", "#6B6B6B"  # learned, optimum, threshold, incumbent
+FRAME = "#C6CAD1"
+SKY = "#56B4E9"  # learned too, where there are two ways
 WIDTH, HEIGHT = 440, 280  # of an SVG, in its own units; text is 12 of them high
 CHARACTER = 6.7  # units, about the width of one
 DASHES = {"solid": "", "dash": "7 4", "dashdot": "8 3 2 3", "dot": "2 3", "longdash": "12 4", "longdashdot": "12 3 2 3"}
@@ -289,7 +291,7 @@ class Ticks:
 
 @dataclass(frozen=True)
 class Note:
-    """A few words at a point."""
+    """A few words below a point."""
 
     x: float
     y: float
@@ -301,7 +303,7 @@ class Note:
         """Words beside the point, on the side where there is room."""
         x, y = float(box.across(np.array(self.x))), float(box.down(np.array(self.y)))
         left = x + CHARACTER * len(self.words) + 8 > box.right
-        words = TEXT.format("halo", x - 7 if left else x + 7, y - 7, "end" if left else "start", "", self.words)
+        words = TEXT.format("halo", x - 7 if left else x + 7, y + 16, "end" if left else "start", "", self.words)
         return DOT.format("hollow", x, y, 5, ink(self.colour)) + words
 
     def swatch(self) -> Markup:
@@ -314,14 +316,14 @@ class Note:
         left = (self.x - low) / (high - low) > 0.6
         axes.plot([self.x], [self.y], "o", markerfacecolor="none", markeredgecolor=self.colour, markersize=8, zorder=5)
         axes.annotate(
-            self.words, (self.x, self.y), xytext=(-7 if left else 7, 7), textcoords="offset points", fontsize=9,
-            ha="right" if left else "left", zorder=5,
+            self.words, (self.x, self.y), xytext=(-7 if left else 7, -7), textcoords="offset points", fontsize=9,
+            ha="right" if left else "left", va="top", zorder=5,
         )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """A map of numbers from −1 to 1: blue above zero, grey below, empty where nothing is known.
+    """A map of numbers from −1 to 1: blue above zero, grey below, a frame alone at zero, empty where nothing is known.
 
     Attributes:
         values: (rows, columns); row i is drawn from i to i + 1, column j likewise.
@@ -334,7 +336,7 @@ class Cells:
 
     def svg(self, box: Box) -> Markup:
         """Rectangles."""
-        cell = Markup('<path class="area" d="M{:.1f} {:.1f}H{:.1f}V{:.1f}H{:.1f}Z" style="{}" fill-opacity="{:.2f}">'
+        cell = Markup('<path class="cell" d="M{:.1f} {:.1f}H{:.1f}V{:.1f}H{:.1f}Z" style="{}" fill-opacity="{:.2f}">'
                       "<title>{}</title></path>")  # fmt: skip
         drawn = []
         for i, j in zip(*np.nonzero(np.isfinite(self.values)), strict=True):
@@ -355,7 +357,8 @@ class Cells:
 
         colours = LinearSegmentedColormap.from_list("change", [GREY, "white", BLUE])
         rows, columns = self.values.shape
-        axes.pcolormesh(np.arange(columns + 1), np.arange(rows + 1), self.values, cmap=colours, vmin=-1, vmax=1)
+        axes.pcolormesh(np.arange(columns + 1), np.arange(rows + 1), self.values, cmap=colours, vmin=-1, vmax=1,
+                        edgecolors=FRAME, linewidth=0.4)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)

@@ -46,7 +46,12 @@ class Group:
         """The group that the settings of a record name; a user's problem is "problem", an unnamed agent "agent"."""
         said = {key: str(settings.get(key, "")) for key in cls.__dataclass_fields__}
         variant = said["variant"] if said["env"] in VARIED else ""
-        return cls(**{**said, "variant": variant, "env": said["env"] or "problem", "agent": said["agent"] or "agent"})
+        agent, radius = said["agent"] or "agent", str(settings.get("radius", "paper"))
+        if agent == "oplbsp" and radius == "determinant":
+            agent = "oplbsp-determinant"  # whoever built it without a label
+        elif agent == "oplbsp" and radius != "paper":
+            said["changes"] = ", ".join(filter(None, [said["changes"], f"radius={radius}"]))
+        return cls(**{**said, "variant": variant, "env": said["env"] or "problem", "agent": agent})
 
     @property
     def place(self) -> tuple[str, str]:

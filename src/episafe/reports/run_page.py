@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from episafe.reports.audit_page import LEVELS
+from episafe.reports.audit_page import LEVELS, SAFE_MEANS
 from episafe.reports.findings import plural, share
 from episafe.reports.labels import name
 from episafe.reports.page_frame import render
@@ -29,7 +29,6 @@ from episafe.types import Array
 
 MOST_RUNS = 12  # on one page
 MOST_RISE = 5  # times the incumbent's reward that a rise is told as a share of it: beyond, the share says nothing
-SAFE_MEANS = "What must be kept is the expected utility of what is deployed, whatever a single episode brings."
 SHOWN = (
     "env", "variant", "options", "agent", "level", "statement", "delta", "constants", "replan", "seed", "run_seed",
     "alarms", "planning_failed",
@@ -112,21 +111,21 @@ def gained(record: Record) -> dict[str, str]:
 
 def kept(record: Record) -> dict[str, str]:
     """Whether the threshold was kept: by exact values, or by what was observed."""
-    b, of = number(record.threshold), f"{record.settings['constraint']}. " if "constraint" in record.settings else ""
+    b, of = number(record.threshold), f"{record.settings['constraint']}: " if "constraint" in record.settings else ""
     said_level = str(record.settings.get("level", ""))
     level = f" Level {said_level}, {LEVELS[said_level]}." if said_level in LEVELS else ""
     if record.is_exact:
         count, K = int(record.violating().sum()), len(record.sources)
         smallest = number(float(record.utility_values.min()))
-        said = f"{of}Smallest expected utility {smallest}, required {b}.{level}"
+        said = f"Smallest expected utility {smallest}, required {b}.{level}"
         mark, css = ("✗", "unsafe") if count else ("✓", "safe")
-        return _fact(f"{mark} {count:,} of {K:,} {unit(record)}s below the threshold", said, css)
+        return _fact(f"{mark} {of}{count:,} of {K:,} {unit(record)}s below the threshold", said, css)
     end = at_end(totals(record, 1))
     if not len(end):
-        return _fact("Utility: not reported", f"{of}Required {b}.{level}")
-    said = f"{of}Observed in the last tenth of the {unit(record)}s; required {b} in expectation.{level}"
+        return _fact(f"{of}utility not reported", f"Required {b}.{level}")
+    said = f"Observed in the last tenth of the {unit(record)}s; required {b} in expectation.{level}"
     unsafe = "unsafe" if float(end.mean()) + _error(end) < record.threshold else ""
-    return _fact(f"Utility {_with_error(record, end)}", said, unsafe)
+    return _fact(f"{of}utility {_with_error(record, end)}", said, unsafe)
 
 
 def who_acted(record: Record) -> dict[str, str]:
@@ -139,7 +138,7 @@ def who_acted(record: Record) -> dict[str, str]:
 
 
 def _fact(headline: str, said: str, css: str = "") -> dict[str, str]:
-    return {"headline": headline, "said": said, "css": css}
+    return {"headline": headline[:1].upper() + headline[1:], "said": said, "css": css}
 
 
 def _error(values: Array) -> float:

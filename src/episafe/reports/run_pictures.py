@@ -44,7 +44,7 @@ MIXED = (
 )
 MORE_OR_LESS = (
     "Blue: learned policies take the action more often than the incumbent; grey: the incumbent does. Full colour: "
-    f"always against never; empty: seen fewer than {SEEN} times."
+    f"always against never; a frame alone: no difference; no frame: seen fewer than {SEEN} times."
 )
 
 
@@ -223,12 +223,13 @@ def bounds_picture(
     high, low = max(float(bounds.max()), b + 0.05 * abs(b)), min(float(np.quantile(bounds, 0.02)), b)
     low = max(low, b - 4 * max(high - b, 1e-3))
     room = 0.08 * (high - low) or 0.1
+    foot = max(room, 0.2 * (high - b))  # where the words on the first one stand
     first = np.flatnonzero(allowed)[:1]
     if len(first):
         marks.append(Note(x[first[0]], bounds[first[0]], f"first allowed: {across.title} {x[first[0]]:,.0f}", BLUE))
     if float(bounds.min()) < low - room:
         caption = f"Bounds further below are drawn at the edge. {caption}".strip()
-    y = Scale.linear("lower bound on utility", low - room, high + 2 * room)
+    y = Scale.linear("lower bound on utility", min(low - room, b - foot), high + 2 * room)
     levels = [Level(b, RED, "threshold")]
     return Picture(
         f"Lower bound of each plan{of}", across, y, marks, caption=caption, width=WIDTH, height=HEIGHT, levels=levels
