@@ -14,7 +14,7 @@ import numpy as np
 import episafe as es
 from episafe.envs.gymnasium import RulesEnv
 from episafe.envs.inventory import Inventory
-from episafe.problems.step_policy import StepPolicy
+from episafe.problems.policy import StepPolicy
 
 AT, FRESH = (100, 300, 1000), 1000
 SHOP = Inventory(mean_demand=6.0, max_demand=15, levels=(24, 28, 32, 36, 40), lead_time=3, variation=0.2)

@@ -6,9 +6,9 @@ import pytest
 import episafe as es
 from episafe.envs.gymnasium import RulesEnv
 from episafe.envs.inventory import Inventory
-from episafe.learning.sampled_traces import SampledTraces
 from episafe.learning.step_proposals import proposals
-from episafe.problems.step_policy import StepPolicy
+from episafe.learning.traces import SampledTraces
+from episafe.problems.policy import StepPolicy
 from episafe.testing.assertions import require_same_arrays
 
 

@@ -5,7 +5,7 @@ import pytest
 
 import episafe as es
 import oracles
-from episafe.problems import several_answers
+from episafe.problems import model_answers
 from episafe.problems.exact_answers import greedy_actions, optimum, optimum_of_several, policy_values, utility_greedy
 
 
@@ -141,7 +141,7 @@ def test_five_hundred_states_and_three_constraints_take_few_backward_inductions(
     rng, made = np.random.default_rng(0), []
     P, (reward, *utilities) = rng.dirichlet(np.full(500, 0.1), (4, 500, 3)), rng.random((4, 4, 500, 3))
     thresholds = np.array([0.75 * utility_greedy(P, u)[1][0] for u in utilities])
-    monkeypatch.setattr(several_answers, "greedy_actions", lambda *told: made.append(1) or greedy_actions(*told))
+    monkeypatch.setattr(model_answers, "greedy_actions", lambda *told: made.append(1) or greedy_actions(*told))
     found = optimum_of_several(P, reward, np.array(utilities), thresholds, 0)
     assert len(made) < 80
     assert np.all(utilities_of(P, reward, utilities, found.policy) >= thresholds)

@@ -17,8 +17,7 @@ from episafe.learning.multiplier_search import Bisection, LamSearch
 from episafe.learning.planner import Decision, Every, Replanning, SoftmaxPlanner, propose
 from episafe.learning.policy_arrays import PolicyArrays
 from episafe.learning.released_planner import planner_of, variant_label
-from episafe.learning.several_planner import SeveralPlanner
-from episafe.learning.weighted_planner import WeightedPlanner
+from episafe.learning.several_planner import SeveralPlanner, WeightedPlanner
 from episafe.problems.policy import MixturePolicy, Policy, as_policy
 from episafe.problems.sampled_problem import AnyTask, known_slacks
 from episafe.storage.state_reader import Saved, State, under

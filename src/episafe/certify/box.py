@@ -22,7 +22,7 @@ from episafe.learning.box_problem import BoxProblem
 from episafe.learning.planner import Aim, Proposal
 from episafe.learning.policy_arrays import PolicyArrays
 from episafe.problems.dual_search import Parts
-from episafe.problems.occupancies import markov_policy, occupancy
+from episafe.problems.model_answers import markov_policy, occupancy
 from episafe.problems.policy import MixturePolicy, Policy, TablePolicy
 from episafe.problems.sampled_problem import AnyTask, known_slacks
 from episafe.problems.task import Task

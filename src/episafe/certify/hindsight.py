@@ -111,8 +111,8 @@ class HindsightCertificate:
     needs_names: ClassVar[bool] = False
 
     def __init__(self, task: AnyTask, delta: float) -> None:
-        self.task, self._replays = task, replays_of(task)
-        self.traces = self._replays.traces(task)
+        self.task, (self._kind, self._proposals) = task, replays_of(task)
+        self.traces = self._kind(task)
         self.replayed = cast(Any, ledger_of(task, REPLAYED * delta, NUM_ROWS, BET_WEIGHTS))
         self.observed = ObservationCertificate(task, (1 - REPLAYED) * delta)
         self.refuted = ""
@@ -192,7 +192,7 @@ class HindsightCertificate:
                 lower[i] = forecast(ledger.each, traces.totals(ledger.policies[i], recent), ahead, i)
         most, found = value_of_best(scores[:n], lower[:n], thresholds, in_use[:n]), None
         aims = [self.task.limits + share * amount(known_slacks(self.task)) for share in AIMS]
-        for proposal, totals in self._replays.proposals(traces, aims):
+        for proposal, totals in self._proposals(traces, aims):
             scores[n], lower[n] = proposal.reward, forecast_of_new(ledger.each, totals, ahead, BET_WEIGHTS)
             value = value_of_best(scores, lower, thresholds, in_use)
             if value > most:
@@ -388,7 +388,7 @@ class HindsightCertificate:
         """Fill a new certificate with what `state` said."""
         self.replayed.restore(saved.under("replayed"), policies)
         self.observed.restore(saved.under("observed"), policies)
-        self.traces = self._replays.traces.restored(saved, self.task)
+        self.traces = self._kind.restored(saved, self.task)
         self.num_episodes, self.newest_plan = saved.whole("num_episodes"), saved.whole("newest_plan", -1)
         self.next_proposal, self.next_choice = saved.whole("next_proposal"), saved.whole("next_choice")
         self.num_logged = saved.whole("num_logged", 0, len(self.traces) + 1)

@@ -10,14 +10,10 @@ from episafe.envs.battery import battery
 from episafe.envs.cloud import cloud
 from episafe.envs.grids import box, cliff, rover
 from episafe.envs.inventory import inventory
-from episafe.envs.jobs import jobs
-from episafe.envs.media import media
+from episafe.envs.literature import jobs, media, queue, ring, riverswim
 from episafe.envs.options import defaults_of, said_options
 from episafe.envs.paper_environments import linear, streaming, tabular
-from episafe.envs.queue import queue
 from episafe.envs.random_tables import dirichlet, stepmix
-from episafe.envs.ring import ring
-from episafe.envs.riverswim import riverswim
 from episafe.envs.shop import shop
 from episafe.problems.cmdp import LinearCMDP
 from episafe.types import Variant

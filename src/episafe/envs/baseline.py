@@ -16,21 +16,14 @@ def baseline(P: Array, reward: Array, utility: Array, initial_state: int, thresh
 
     With several constraints it keeps each; utility is then (m, H, S, A), threshold and slack (m,).
     """
-    if np.ndim(threshold):
-        slacks = [as_scale("slack", one, positive=True) for one in slack]
-        try:
-            wanted = np.array(threshold) + np.array(slacks)
-            return exact_answers.optimum_of_several(P, reward, utility, wanted, initial_state).policy
-        except Infeasible as error:
-            raise Infeasible(f"no policy has slacks {slacks}: {error}; lower them, or the thresholds") from error
-    wanted = threshold + as_scale("slack", slack, positive=True)
-    largest = float(exact_answers.utility_greedy(P, utility)[1][initial_state])
-    if wanted > largest:
-        raise Infeasible(
-            f"no policy has slack {slack:.12g}: the threshold is {threshold:.12g}, the largest utility {largest:.12g}; "
-            "lower the slack, or the threshold"
-        )
-    return exact_answers.optimum(P, reward, utility, wanted, initial_state)[1]
+    slacks = [as_scale("slack", one, positive=True) for one in np.atleast_1d(slack).tolist()]
+    thresholds, utilities = np.atleast_1d(threshold), utility if np.ndim(threshold) else utility[None]
+    try:
+        wanted = thresholds + np.array(slacks)
+        return exact_answers.optimum_of_several(P, reward, utilities, wanted, initial_state).policy
+    except Infeasible as error:
+        told = [f"{xi:.12g} above the threshold {b:.12g}" for xi, b in zip(slacks, thresholds, strict=True)]
+        raise Infeasible(f"no policy has slack {' and '.join(told)}: {error}, or the slack") from error
 
 
 def stationary(
@@ -41,14 +34,13 @@ def stationary(
     horizon: int,
     threshold: Any,
     slack: Any,
-    names: tuple[str, ...] = (),
     initial_state: int = 0,
-    time_homogeneous: bool,
+    **told: Any,
 ) -> LinearCMDP:
-    """A problem of one kernel (S, A, S) for all steps, with a baseline for an incumbent.
+    """A problem of one kernel (S, A, S) for all steps, with a baseline for an incumbent; `told` is what else it has.
 
-    Reward and utility are (S, A), or (H, S, A) where they change. `time_homogeneous` is whether the learner is told.
-    With several constraints utilities, thresholds, slacks and `names` are lists.
+    Reward and utility are (S, A), or (H, S, A) where they change; lists of several constraints, as thresholds and
+    slacks are.
     """
     P = np.tile(kernel, (horizon, 1, 1, 1))
     several = np.ndim(threshold) > 0
@@ -56,9 +48,6 @@ def stationary(
         np.ascontiguousarray(np.broadcast_to(signal, P.shape[:3]))
         for signal in (reward, *(utility if several else [utility]))
     )
-    told: Any = utilities if several else utilities[0]
-    safe_policy = baseline(P, reward, np.asarray(told), initial_state, threshold, slack)
-    return LinearCMDP(
-        P, reward, told, initial_state=initial_state, threshold=threshold,
-        safe_policy=safe_policy, time_homogeneous=time_homogeneous, names=names,
-    )  # fmt: skip
+    each: Any = utilities if several else utilities[0]
+    incumbent = baseline(P, reward, np.asarray(each), initial_state, threshold, slack)
+    return LinearCMDP(P, reward, each, None, initial_state, threshold, incumbent, **told)

@@ -8,7 +8,7 @@ from episafe.kernels.extended_value_iteration import Box, Greedy, extended_greed
 from episafe.kernels.mixing import admits_all, nudged_until
 from episafe.problems.cutting_planes import best_mixture_of_several
 from episafe.problems.dual_search import Mixture, Point, best_mixture
-from episafe.problems.occupancies import markov_policy
+from episafe.problems.model_answers import markov_policy
 from episafe.types import Array
 
 Pairs = Sequence[tuple[float, Greedy]]  # of a policy and a kernel, each with its share

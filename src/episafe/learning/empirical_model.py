@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from episafe.learning.listed_traces import ListedTraces
 from episafe.problems.listed_move import chance_key
-from episafe.problems.occupancies import Steps
+from episafe.problems.model_answers import Steps
 from episafe.types import Array
 
 PRIOR = 2.0  # traces that all steps together stand for at each one; chosen on seeds 100 to 103 of the real problems

@@ -6,7 +6,7 @@ Heuristic throughout: what is proposed is certified by others, on traces that ca
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -15,17 +15,16 @@ from episafe.learning import step_proposals
 from episafe.learning.empirical_model import EmpiricalModel, empirical_model
 from episafe.learning.listed_traces import ListedTraces
 from episafe.learning.planner import Aim, Proposal
-from episafe.learning.sampled_traces import SampledTraces
-from episafe.learning.traces import Traces
-from episafe.problems.model_answers import optimum
-from episafe.problems.occupancies import Steps
+from episafe.learning.traces import SampledTraces, Traces
+from episafe.problems.model_answers import Steps, optimum, optimum_of_several
 from episafe.problems.policy import TablePolicy
 from episafe.problems.sampled_problem import AnyTask
-from episafe.problems.several_answers import optimum_of_several
 from episafe.types import Amount, Array, amounts
 
 ROUNDS = 3  # of correcting the aim by what replays say
 MOST_TRACES = 2048  # that are replayed for that, the last ones
+
+Proposed = Iterator[tuple[Proposal, Array]]  # and the totals (n, 1 + m) of its replays
 
 
 def propose(traces: ListedTraces, aim: Aim) -> Proposal:
@@ -37,7 +36,7 @@ def propose(traces: ListedTraces, aim: Aim) -> Proposal:
     return next(proposals(traces, [aim.utility]))[0]
 
 
-def proposals(traces: ListedTraces, aims: Sequence[Amount]) -> Iterator[tuple[Proposal, Array]]:
+def proposals(traces: ListedTraces, aims: Sequence[Amount]) -> Proposed:
     """For each aim the same, on one model, with the totals (n, 1 + m) of its replays on the last so many traces.
 
     Where there are several constraints, and no policy reaches all that is aimed at, there is none.
@@ -49,21 +48,9 @@ def proposals(traces: ListedTraces, aims: Sequence[Amount]) -> Iterator[tuple[Pr
             yield _aimed(traces, model, steps, amounts(aim))
 
 
-class Replays(NamedTuple):
-    """How problems of one kind are replayed, and planned from that.
-
-    Attributes:
-        traces: what holds traces.
-        proposals: (traces, aims) ↦ for each aim a proposal and its totals.
-    """
-
-    traces: type[Traces]
-    proposals: Callable[[Any, Sequence[Amount]], Iterator[tuple[Proposal, Array]]]
-
-
-def replays_of(task: AnyTask) -> Replays:
-    """How traces of this task are replayed."""
-    return Replays(ListedTraces, proposals) if task.is_listed else Replays(SampledTraces, step_proposals.proposals)
+def replays_of(task: AnyTask) -> tuple[type[Traces], Callable[[Any, Sequence[Amount]], Proposed]]:
+    """What holds traces of this task, and (traces, aims) ↦ for each aim a proposal and its totals."""
+    return (ListedTraces, proposals) if task.is_listed else (SampledTraces, step_proposals.proposals)
 
 
 def _aimed(traces: ListedTraces, model: EmpiricalModel, steps: Steps, wanted: Array) -> tuple[Proposal, Array]:

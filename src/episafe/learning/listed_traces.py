@@ -11,11 +11,10 @@ import numpy as np
 
 from episafe.checks import TOLERANCE
 from episafe.kernels.trace_replay import NOWHERE, UNKNOWN, MoveTables, expected_totals, follows, reach, totals_of_all
-from episafe.learning.traces import Traces
+from episafe.learning.traces import UNREADABLE, Traces, read_texts, text_bytes
 from episafe.problems.listed_move import chance_key
 from episafe.problems.policy import Policy
 from episafe.problems.task import Task
-from episafe.storage.json_values import as_text, from_text
 from episafe.storage.state_reader import Saved, State, under
 from episafe.types import Array, IntArray, amounts
 
@@ -143,27 +142,23 @@ class ListedTraces(Traces):
 
     def state(self) -> State:
         """The traces as named arrays; moves are asked for again."""
-        pairs = np.frombuffer(as_text([list(pair) for pair in self._pairs]).encode(), np.uint8)
-        return under("traces", {"pairs": pairs, "chances": self._chances[: self._size]})
+        return under("traces", {"pairs": text_bytes(self._pairs), "chances": self._chances[: self._size]})
 
     @classmethod
     def restored(cls, saved: Saved, task: Task) -> "ListedTraces":
         """What `state` gave."""
         made, saved = cls(task), saved.under("traces")
+        pairs = read_texts(saved, "pairs")
         try:
-            pairs = from_text(saved.octets("pairs").decode())
             numbers = [made.number(h, w) for h, w in pairs]
             fits = numbers == list(range(len(pairs))) and all(h in range(task.horizon) for h, _ in pairs)
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except UNREADABLE as error:
             saved.refuse("pairs", f"cannot be read ({error})")
         chances = saved.wholes("chances", (None, task.horizon), -1, len(pairs))
         steps = np.array([h for h, _ in pairs] + [0])[chances]
         if not fits or ((chances >= 0) & (steps != np.arange(task.horizon))).any():
             saved.refuse("chances", "does not fit its pairs")
-        made._chances, made._size = np.concatenate([chances, chances[:0]]), len(chances)
-        if made._size < FIRST_ROOM:
-            made._chances = np.concatenate([chances, np.empty((FIRST_ROOM - made._size, task.horizon), dtype=np.int64)])
-        made._reach(chances)
+        made._append(chances)
         return made
 
     def _reach(self, chances: IntArray) -> None:

@@ -14,10 +14,9 @@ from episafe.learning.fitted_policy import FittedFeatures, facts_as_json
 from episafe.learning.planner import SoftmaxPolicy
 from episafe.learning.signal_regression import Signals
 from episafe.problems.episodic_task import Outside
-from episafe.problems.policy import MixturePolicy, Policy, TablePolicy, in_range
+from episafe.problems.policy import MixturePolicy, Policy, StepPolicy, TablePolicy, in_range
 from episafe.problems.policy_file import Field, read_policy
 from episafe.problems.sampled_problem import key
-from episafe.problems.step_policy import StepPolicy
 from episafe.storage.json_values import as_text, from_text
 from episafe.types import Array
 

@@ -11,9 +11,8 @@ from episafe.kernels.model_arrays import Scales
 from episafe.learning.planner import SoftmaxPolicy
 from episafe.learning.regression import AnyRegression, fitted
 from episafe.problems.bandit_policy import Mixture
-from episafe.problems.policy import Policy, TablePolicy
+from episafe.problems.policy import Policy, StepPolicy, TablePolicy
 from episafe.problems.sampled_problem import AnyTask
-from episafe.problems.step_policy import StepPolicy
 from episafe.storage.state_reader import Saved, State, under
 from episafe.types import Array
 

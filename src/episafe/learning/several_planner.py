@@ -1,8 +1,11 @@
-"""The planner of a task with several constraints and listed states: m multipliers, and proposals to a certifier.
+"""Planners of a task with several constraints: m multipliers where states are listed, else one for a weighted sum.
 
 Whatever finds the multipliers, what is deployed passes the check of every constraint: safety survives any search. What
 is lost is the regret proof of the paper, which needs the λ that bisection finds: with m > 1 multipliers some λ passes
 all checks at small regret, and nobody knows how to find it in polynomial time (docs/several-constraints.md).
+
+The weighted sum only proposes, and is heuristic: a policy whose sum is large may still miss one of the utilities. The
+certifier checks each, and what it does not prove is deployed in mixtures alone, or not at all.
 """
 
 import math
@@ -20,15 +23,15 @@ from episafe.learning.constants import Constants
 from episafe.learning.multiplier_search import Bisection, LamSearch
 from episafe.learning.planner import Aim, Decision, Proposal, SoftmaxPlanner
 from episafe.learning.regression import AnyRegression, regression_for
-from episafe.problems.model_answers import greedy_actions
-from episafe.problems.occupancies import markov_policy, occupancy
+from episafe.problems.model_answers import greedy_actions, markov_policy, occupancy
 from episafe.problems.policy import Policy, TablePolicy
 from episafe.problems.sampled_problem import AnyTask
-from episafe.types import SAFE, SEARCH, ZERO, Array, amounts
+from episafe.types import SAFE, SEARCH, ZERO, Array, IntArray, amounts
 
 PASSES = 200  # of the descent on the multipliers
 HALVINGS = 20  # of the multipliers that were found, towards 0
 ROUNDS = 40  # of cutting planes, for a proposal
+ROOM = 0.5  # of the slack: how far above b a weighted sum aims at least, as it says little of its parts
 PENALTY, ENOUGH = 1e3, 1e-9  # per unit of utility that is missed; of reward
 
 
@@ -140,10 +143,42 @@ class SeveralPlanner(SoftmaxPlanner):
         return model_tables(self.regression)
 
 
+class WeightedPlanner(SoftmaxPlanner):
+    """The planner of the task with utility Σ_c v_c u_c, v_c ∝ 1/ξ_c, so that every constraint has the same slack in it.
+
+    Args:
+        task: what the learner is told, with several constraints.
+        constants, pessimistic, search: as of the planner of one constraint.
+    """
+
+    def __init__(
+        self, task: AnyTask, constants: Constants, *, pessimistic: bool, search: LamSearch = Bisection()
+    ) -> None:
+        assert not task.is_listed
+        slacks = np.array([one.slack or 1.0 for one in task.constraints])
+        self.weights: Array = (1 / slacks) / (1 / slacks).sum()
+        super().__init__(task.weighted(self.weights), constants, pessimistic=pessimistic, search=search)
+
+    def changed(self, task: AnyTask, constants: Constants) -> "SoftmaxPlanner":
+        """The same, with the weights that the regression was made with."""
+        assert not task.is_listed
+        return super().changed(task.weighted(self.weights), constants)
+
+    def observe_signals(self, states: Any, actions: IntArray, seen: Array) -> None:
+        """Add the reward, and the weighted sum of the utilities `seen` (H, 1 + m)."""
+        super().observe_signals(states, actions, np.column_stack([seen[:, 0], seen[:, 1:] @ self.weights]))
+
+    def propose(self, aim: Aim) -> Proposal:
+        """The policy of largest hoped-for reward whose weighted utility reaches the aims', or half of the slack."""
+        wanted = float(self.weights @ amounts(aim.utility))
+        least = self._task.threshold + ROOM * (self._task.slack or 0.0)
+        return super().propose(aim._replace(utility=max(wanted, least)))
+
+
 def hopeful_policy(P: Array, reward: Array, utilities: Array, aims: Array, start: int) -> tuple[Array, float]:
     """About max V^r(s₁) s.t. V_c(s₁) ≥ aim_c for all c, by cutting planes; a table (H, S, A), and Σλ.
 
-    `several_answers.optimum_of_several` is the exact one. Here what misses the aim is paid for by a fictitious policy
+    `model_answers.optimum_of_several` is the exact one. Here what misses the aim is paid for by a fictitious policy
     that reaches it and has a reward of −PENALTY, so that there always is an answer.
     """
     signals, m = np.stack([reward, *utilities], axis=-1), len(aims)

@@ -8,24 +8,18 @@ beginning, beside the planner's own.
 import math
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import NamedTuple
 
 import numpy as np
 
 from episafe.learning.planner import Proposal
-from episafe.learning.sampled_traces import SampledTraces
-from episafe.problems.step_policy import StepPolicy
+from episafe.learning.traces import SampledTraces
+from episafe.problems.policy import StepPolicy
 from episafe.types import Amount, Array, IntArray, amounts
 
 MOST_TRACES = 40  # the newest ones, that changes of single steps are judged by
 HALVINGS, LAMS = 12, (1e-3, 1e3)  # of the multiplier, and where it is looked for
 
-
-class Plan(NamedTuple):
-    """An action for each step, (H,), and what replays say of it: (n, 1 + m)."""
-
-    actions: IntArray
-    totals: Array
+Replayed = tuple[IntArray, Array]  # an action for each step, (H,), and what replays say of it: (n, 1 + m)
 
 
 def proposals(traces: SampledTraces, aims: Sequence[Amount]) -> Iterator[tuple[Proposal, Array]]:
@@ -40,41 +34,39 @@ def proposals(traces: SampledTraces, aims: Sequence[Amount]) -> Iterator[tuple[P
     for aim in map(amounts, aims):
         best = max(range(A), key=lambda a: _worth(constant[a], aim))
         if best not in changes:
-            changes[best] = _changes(traces, constant[best].actions)
-        plan = max(
-            (constant[best], *_changed(traces, constant[best], changes[best], aim)), key=lambda p: _worth(p, aim)
-        )
-        reward = float(plan.totals[:, 0].mean())
-        yield Proposal(StepPolicy(np.eye(A)[plan.actions]), math.nan, reward), plan.totals
+            changes[best] = _changes(traces, constant[best][0])
+        changed = _changed(traces, constant[best], changes[best], aim)
+        actions, totals = max((constant[best], *changed), key=lambda one: _worth(one, aim))
+        yield Proposal(StepPolicy(np.eye(A)[actions]), math.nan, float(totals[:, 0].mean())), totals
 
 
-def _worth(plan: Plan, aim: Array) -> tuple[float, float]:
+def _worth(replayed: Replayed, aim: Array) -> tuple[float, float]:
     """How far it falls short of the aim, and among equals its reward."""
-    reward, *utilities = plan.totals.mean(axis=0)
+    reward, *utilities = replayed[1].mean(axis=0)
     return float(np.minimum(utilities - aim, 0.0).sum()), float(reward)
 
 
-def _replayed(traces: SampledTraces, actions: IntArray, first: int = 0) -> Plan:
-    return Plan(actions, traces.totals(StepPolicy(np.eye(traces.task.num_actions)[actions]), first))
+def _replayed(traces: SampledTraces, actions: IntArray, first: int = 0) -> Replayed:
+    return actions, traces.totals(StepPolicy(np.eye(traces.task.num_actions)[actions]), first)
 
 
 def _changes(traces: SampledTraces, actions: IntArray) -> Array:
     """What another action at one step adds to mean reward and utilities, (H, A, 1 + m), on the newest traces."""
     H, A = len(actions), traces.task.num_actions
     first = max(len(traces) - MOST_TRACES, 0)
-    mean = _replayed(traces, actions, first).totals.mean(axis=0)
+    mean = _replayed(traces, actions, first)[1].mean(axis=0)
     found = np.zeros((H, A, len(mean)))
     for h, a in product(range(H), range(A)):
         if a != actions[h]:
             other = np.where(np.arange(H) == h, a, actions)
-            found[h, a] = _replayed(traces, other, first).totals.mean(axis=0) - mean
+            found[h, a] = _replayed(traces, other, first)[1].mean(axis=0) - mean
     return found
 
 
-def _changed(traces: SampledTraces, plan: Plan, changes: Array, aim: Array) -> Iterator[Plan]:
+def _changed(traces: SampledTraces, replayed: Replayed, changes: Array, aim: Array) -> Iterator[Replayed]:
     """Plans with the changes of largest Δr + λΣΔu at each step, for λ that bring the utilities near the aim."""
     (lower, upper), seen = LAMS, set()
-    utilities = plan.totals[:, 1:].mean(axis=0)
+    utilities = replayed[1][:, 1:].mean(axis=0)
     for _ in range(HALVINGS):
         lam = math.sqrt(lower * upper)
         actions = (changes[..., 0] + lam * changes[..., 1:].sum(axis=2)).argmax(axis=1)

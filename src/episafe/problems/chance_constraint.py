@@ -5,7 +5,6 @@ of a chance: the utility of an episode is 1 if its total cost is at most C, else
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from episafe.checks import as_number, as_probability
@@ -15,25 +14,7 @@ from episafe.problems.rules import tables
 from episafe.problems.running_total import Tables, costs_of, in_units, with_running_total
 from episafe.problems.task import Constraint
 
-
-@dataclass(frozen=True)
-class ChanceLimit:
-    """What `chance` is asked for, checked: total cost ≤ `at_most` with at least this `probability`."""
-
-    at_most: float
-    probability: float
-    name: str
-
-    def __post_init__(self) -> None:
-        at_most, probability = (
-            as_number("total_cost_at_most", self.at_most),
-            as_probability("probability", self.probability),
-        )
-        if at_most < 0:
-            raise InvalidProblem(f"total_cost_at_most must be 0 or more, got {at_most:g}: costs are not negative")
-        if not isinstance(self.name, str) or not self.name:
-            raise InvalidProblem(f"name must be a word that people read, got {self.name!r}: give a string")
-        self.__dict__.update(at_most=at_most, probability=probability)
+Limit = tuple[float, float, str]  # total cost ≤ the first with at least this probability, and what people call it
 
 
 def chance(
@@ -74,7 +55,7 @@ def chance(
         >>> few_lost.task.num_states, few_lost.task.threshold
         (330, 0.9)
     """
-    limit = ChanceLimit(total_cost_at_most, probability, name)
+    limit = _checked(total_cost_at_most, probability, name)
     if hasattr(problem, "P"):
         return _with_limit(_tables_of(problem), cost, limit, problem.task.constraints if keep else (), problem.origin)
     if hasattr(problem, "chances"):
@@ -89,11 +70,21 @@ def chance(
     if hasattr(problem, "action_space"):
         from episafe.gym.chance_wrapper import ChanceWrapper  # needs Gymnasium
 
-        return ChanceWrapper(problem, cost, (limit.at_most, limit.probability, limit.name), keep)
+        return ChanceWrapper(problem, cost, limit, keep)
     raise InvalidProblem(
         f"chance takes an es.LinearCMDP, Rules or a Gymnasium environment, got {type(problem).__name__}: where there "
         "is a live environment wrap that, es.from_gymnasium(es.chance(env, …), cost_limit=…)"
     )
+
+
+def _checked(at_most: Any, probability: Any, name: Any) -> Limit:
+    """What `chance` is asked for."""
+    at_most, probability = as_number("total_cost_at_most", at_most), as_probability("probability", probability)
+    if at_most < 0:
+        raise InvalidProblem(f"total_cost_at_most must be 0 or more, got {at_most:g}: costs are not negative")
+    if not isinstance(name, str) or not name:
+        raise InvalidProblem(f"name must be a word that people read, got {name!r}: give a string")
+    return at_most, probability, name
 
 
 def _tables_of(problem: LinearCMDP) -> dict[str, Any]:
@@ -106,18 +97,19 @@ def _tables_of(problem: LinearCMDP) -> dict[str, Any]:
 
 
 def _with_limit(
-    given: Tables, cost: Any, limit: ChanceLimit, kept: Sequence[Constraint], origin: Mapping[str, str | int | float]
+    given: Tables, cost: Any, limit: Limit, kept: Sequence[Constraint], origin: Mapping[str, str | int | float]
 ) -> LinearCMDP:
     """The listed problem with the running total in its state, under the limits that are kept and this one."""
-    units = in_units(costs_of(given, cost), limit.at_most)
-    said = f"{limit.name}: total cost at most {limit.at_most:g} with probability {limit.probability:g}"
+    at_most, probability, name = limit
+    units = in_units(costs_of(given, cost), at_most)
+    said = f"{name}: total cost at most {at_most:g} with probability {probability:g}"
     over = {"total_overstated_by": units.overstated} if units.overstated else {}
     sizes = {"S": units.levels * given["reward"].shape[1]} if "S" in origin else {}
     return LinearCMDP(
         **with_running_total(given, units, bool(kept)),
-        threshold=[*(one.threshold for one in kept), limit.probability],
+        threshold=[*(one.threshold for one in kept), probability],
         slack=[*(one.slack for one in kept), None],
         least_total=[*(one.least_total for one in kept), 0.0],
-        names=[*(one.name or "utility" for one in kept), limit.name],
+        names=[*(one.name or "utility" for one in kept), name],
         origin={**origin, **sizes, "chance": said, **over},
     )

@@ -14,7 +14,7 @@ from episafe.checks import TOLERANCE, as_distributions, as_norm_bound, as_number
 from episafe.errors import DamagedFile, Infeasible, InvalidProblem
 from episafe.problems import exact_answers
 from episafe.problems.listed_move import ARRAYS, NOWHERE, ExogenousLaw, ListedMove
-from episafe.problems.occupancies import occupancy
+from episafe.problems.model_answers import occupancy
 from episafe.problems.policy import TablePolicy, as_table
 from episafe.problems.short_repr import short_repr, task_facts
 from episafe.problems.task import Constraint, Task, as_constraints, constraints_of

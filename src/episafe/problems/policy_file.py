@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from episafe.checks import as_finite
 from episafe.errors import DamagedFile, InvalidProblem
@@ -17,16 +17,7 @@ LARGEST = 1 << 28  # bytes
 REMEDY = "save the policy again, or give its own file"
 
 
-class Saved(Protocol):
-    """What can be written: every policy of ours."""
-
-    name: str
-
-    def as_json(self) -> dict[str, Any]:
-        """All of it as plain values, by a `kind`."""
-
-
-def write_policy(path: Path, policy: Saved, certificate: Mapping[str, Any] | None = None) -> None:
+def write_policy(path: Path, policy: Any, certificate: Mapping[str, Any] | None = None) -> None:
     """Write a policy, atomically; numbers come back to the last bit."""
     said = {MARK: VERSION, "name": policy.name, "certificate": dict(certificate or {}), **policy.as_json()}
     try:

@@ -11,7 +11,7 @@ from episafe.learning import theorem_bounds, theory_constants
 from episafe.learning.constants import Constants
 from episafe.learning.theory_constants import Sizes, theorem
 from episafe.problems.cmdp import LinearCMDP
-from episafe.problems.occupancies import occupancy
+from episafe.problems.model_answers import occupancy
 from episafe.problems.sampled_problem import known_slack
 from episafe.problems.task import Task
 from episafe.runs.forecast import forecast
