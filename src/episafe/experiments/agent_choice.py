@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from typing import Any, NamedTuple
+from typing import Any
 
 from episafe.agents.base import Agent
 from episafe.agents.dope import DOPE
@@ -62,11 +62,11 @@ def chosen_agent(
 
     All its bonuses are multiplied: for DOPE its box, on scales that are as they were; `bonus` where that is an option.
     """
-    build, given = AGENTS[name].mdp, split_changes("", name, dict(changes))
+    build, (changed, options, _) = AGENTS[name].mdp, split_changes("", name, dict(changes))
     assert build is not None
-    constants, options = None, given.agent
+    constants = None
     if AGENTS[name].reads_constants:
-        constants = choose(which, cmdp, name, num_episodes, **given.constants)
+        constants = choose(which, cmdp, name, num_episodes, **changed)
     if multiplier != 1 and name == "dope" and constants is not None:
         return DOPE(cmdp.task, constants, replan or constants.replan, radius=Radius(multiplier, multiplier))
     if multiplier != 1 and constants is not None:
@@ -153,16 +153,10 @@ def parse_changes(changes: Iterable[str]) -> dict[str, Any]:
     return found
 
 
-class Changes(NamedTuple):
-    """Changes by name: of the constants, of options of the agent, and of options of the environment."""
-
-    constants: dict[str, Any]
-    agent: dict[str, Any]
-    env: dict[str, Any]
-
-
-def split_changes(env: str, agent: str, changes: dict[str, Any]) -> Changes:
-    """Whose each change is."""
+def split_changes(
+    env: str, agent: str, changes: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Changes by whose they are: of the constants, of options of the agent, and of options of the environment."""
     build = AGENTS[agent].mdp
     assert build is not None
     ours, constants = set(build.options), {each.name for each in fields(Constants) if each.init}
@@ -172,4 +166,7 @@ def split_changes(env: str, agent: str, changes: dict[str, Any]) -> Changes:
             names += f"; of {agent} {', '.join(build.options)}" if ours else ""
             raise ValueError(f"--set: no {name!r}; there are {names}")
     rest = changes.keys() - constants - ours
-    return Changes(*({k: v for k, v in changes.items() if k in names} for names in (constants, ours, rest)))
+    of_constants, of_agent, of_env = (
+        {k: v for k, v in changes.items() if k in names} for names in (constants, ours, rest)
+    )
+    return of_constants, of_agent, of_env

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 from episafe import bandits
 from episafe.envs import ENVIRONMENTS, make
@@ -18,31 +18,6 @@ from episafe.tools.named_object import errors_inside, named
 
 Settings = tuple[tuple[str, Any], ...]  # names and values, in order
 DIGEST = 8  # letters of a hash that tell settings apart in the name of a folder
-
-
-class AnyJob(Protocol):
-    """What a pool runs. A job is sent by pickle, to processes of ours or to a cluster that is trusted."""
-
-    @property
-    def name(self) -> str:
-        """Folder name of the record."""
-
-    @property
-    def identity(self) -> str:
-        """All that was asked for, in one string; it is kept in the record."""
-
-    @property
-    def cost(self) -> float:
-        """Relative time."""
-
-    def short(self) -> "AnyJob":
-        """A job of seconds that compiles what this one needs."""
-
-    def compiled_as(self) -> tuple[str, str]:
-        """What is compiled: a group, in which jobs share kernels, and which of it."""
-
-    def record(self) -> Record:
-        """Run the job."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +144,9 @@ class BanditJob:
         bandit = bandits.make(self.env, self.seed, slack=self.slack, noise=self.noise)
         agent = build_bandit_agent(self.agent, bandit, self.num_rounds, self.delta, parse_replan(self.replan))
         return bandits.run(bandit, agent, self.num_rounds, self.seed).noting(job=self.identity)
+
+
+AnyJob = Job | BanditJob  # what a pool runs; sent by pickle, to processes of ours or to a cluster that is trusted
 
 
 def folder_name(env: str, agent: str, seed: int, told: Mapping[str, Any]) -> str:

@@ -20,13 +20,7 @@ OF_AGENT = {"constants": "published", "replan": "", "multiplier": 1.0}  # what a
 RANGE = ".."
 MOST_JOBS = 1_000_000
 
-
-@dataclass(frozen=True)
-class Setting:
-    """An environment or an agent with one value of everything."""
-
-    name: str
-    values: Settings
+Setting = tuple[str, Settings]  # an environment or an agent by name, with one value of everything
 
 
 @dataclass(frozen=True)
@@ -45,18 +39,19 @@ class Sweep:
 
     def size(self) -> str:
         """What there is, in words."""
-        names = [", ".join(dict.fromkeys(s.name for s in settings)) for settings in (self.agents, self.environments)]
+        names = [", ".join(dict(settings)) for settings in (self.agents, self.environments)]
         counts = f"{len(self.agents)} settings of agents, {len(self.environments)} of environments"
         return f"{names[0]} on {names[1]} ({counts}), {len(self.seeds)} seeds of {self.num_episodes} episodes"
 
     def _job(self, seed: int, env: Setting, agent: Setting) -> Job:
-        said, options = dict(agent.values), dict(env.values)
+        (agent_name, changes), (env_name, values) = agent, env
+        said, options = dict(changes), dict(values)
         own = {name: said.pop(name, usual) for name, usual in OF_AGENT.items()}
         variant = options.pop("variant", "released")
-        told = {"episodes": self.num_episodes, "env": env.values, "agent": agent.values}
-        name = folder_name(env.name, agent.name, seed, told)
+        told = {"episodes": self.num_episodes, "env": values, "agent": changes}
+        name = folder_name(env_name, agent_name, seed, told)
         return Job(
-            name, env.name, agent.name, seed, self.num_episodes, variant, changes=tuple(said.items()),
+            name, env_name, agent_name, seed, self.num_episodes, variant, changes=tuple(said.items()),
             options=tuple(options.items()), cost=float(self.num_episodes), **own,
         )  # fmt: skip
 
@@ -110,10 +105,10 @@ def _agent(path: Path, table: dict[str, Any]) -> dict[str, Any]:
     """The table of an agent, checked in the same way."""
     name, changes = table["name"], {k: v for k, v in table.items() if k not in ("name", *OF_AGENT)}
     if name in AGENTS:
-        given = split_changes("", name, changes)
-        if given.constants and not AGENTS[name].reads_constants:
-            raise ValueError(f"{path}: {name} reads no constants: leave out {', '.join(given.constants)}")
-        if unknown := given.env:
+        constants, _, unknown = split_changes("", name, changes)
+        if constants and not AGENTS[name].reads_constants:
+            raise ValueError(f"{path}: {name} reads no constants: leave out {', '.join(constants)}")
+        if unknown:
             raise ValueError(
                 f"{path}: {name} has no {', '.join(unknown)}; change a constant, e.g. C_u, or {', '.join(OF_AGENT)}"
             )
@@ -128,7 +123,7 @@ def _combinations(table: Mapping[str, Any]) -> Iterator[Setting]:
     values = [table[name] if isinstance(table[name], list) else [table[name]] for name in names]
     for combination in product(*values):
         plain = (tuple(value) if isinstance(value, list) else value for value in combination)
-        yield Setting(table["name"], tuple(zip(names, plain, strict=True)))
+        yield table["name"], tuple(zip(names, plain, strict=True))
 
 
 def _whole_numbers(path: Path, seeds: Any) -> Iterator[int]:

@@ -1,24 +1,13 @@
 """The backward recursion of the paper's released code, on tables of all states (see learning/released_planner.py)."""
 
-from typing import NamedTuple
-
 import numpy as np
 
 from episafe.kernels.compilation import kernel
 from episafe.types import Array
 
-
-class Tables(NamedTuple):
-    """What a plan is made from, at every state and action.
-
-    `P_hat` (H, S, A, S), 0 after the last step. Of r, †, u, (H, S, A, 3): what is `known`, (r, B†β, u), and what is
-    `added` to P̂V before it is clipped, (C_r β, C_† β, −C_u β). `limits` (H, 3) are those of the clips.
-    """
-
-    P_hat: Array
-    known: Array
-    added: Array
-    limits: Array
+# What a plan is made from, at every state and action: P̂ (H, S, A, S), 0 after the last step; of r, †, u, (H, S, A, 3),
+# what is known, (r, B†β, u), and what is added to P̂V before it is clipped, (C_r β, C_† β, −C_u β); the limits (H, 3).
+Tables = tuple[Array, Array, Array, Array]
 
 
 @kernel

@@ -52,15 +52,15 @@ def optimistic_pessimistic_of_several(
         return np.add.reduce(each)
 
     names = [f"constraint {c}" for c in range(len(thresholds))]
-    found = best_mixture_of_several(best, thresholds, names)
-    kept, safest = utilities_of(found.parts), utilities_of(found.safest)
+    parts, multipliers, safest_parts, _ = best_mixture_of_several(best, thresholds, names)
+    kept, safest = utilities_of(parts), utilities_of(safest_parts)
 
     def towards_safest(share: float) -> Array:
         return (1 - share) * kept + share * safest
 
     share = nudged_until(lambda share: share >= 1.0 or admits_all(towards_safest(share), thresholds), 0.0)
-    parts = [((1 - share) * w, pair) for w, pair in found.parts] + [(share * w, pair) for w, pair in found.safest]
-    return towards_safest(share), parts, found.multipliers
+    moved = [((1 - share) * w, pair) for w, pair in parts] + [(share * w, pair) for w, pair in safest_parts]
+    return towards_safest(share), moved, multipliers
 
 
 def signal_values(signals: Array, box: Box, pair: Greedy, initial_state: int) -> Array:

@@ -5,6 +5,7 @@ counts:    size (H,) slots, bonus (H, A, n), P̂V = Q (H, 3, A, n), reward and u
            lists its states
 """
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,9 +26,12 @@ Kept = dict[str, Any]  # arrays by the names above
 
 
 class FittedFeatures:
-    """π^λ from β = ‖φ‖_{Λ⁻¹} and P̂V = φᵀw; room for d up to a multiple of eight."""
+    """π^λ from β = ‖φ‖_{Λ⁻¹} and P̂V = φᵀw; room for d up to a multiple of eight.
 
-    def __init__(self, regression: "AnyRegression", scales: Scales, lam: float, kept: Kept) -> None:
+    Of the regression the task, what is `known` of it and its signals are read.
+    """
+
+    def __init__(self, regression: Any, scales: Scales, lam: float, kept: Kept) -> None:
         self._task, self._known, self._signals = regression.task, regression.known, regression.signals
         self.scales, self._lam = scales, lam
         H, _, d = kept["weights"].shape
@@ -71,6 +75,12 @@ class FittedSlots:
         self._rows: list[dict[int, Array]] = [{} for _ in self._sizes]  # π at the slots that were met, at UNSEEN ones
         self._tells_nothing = len(regression.task.unknown) == 2  # of a state: those never seen are then all alike
 
+    @cached_property
+    def _elsewhere(self) -> tuple[float, float]:
+        """β and its bonus at states never seen."""
+        ridge = self._regression.ridge
+        return ridge**-0.5, float(softmax_actions.unseen_bonus(ridge, self.scales))
+
     def probabilities(self, h: int, state: Any) -> Array:
         """π^λ_h(·|state), shape (A,), read-only."""
         slot, rows = self._regression.slot(h, state), self._rows[h]
@@ -91,19 +101,12 @@ class FittedSlots:
             told = task.reward_at(h, state), task.utility_at(h, state)
         else:
             told = kept["reward"][h, :, slot], kept["utility"][h, :, slot]
-        return self._act(h, *told, kept["bonus"][h, :, slot], kept["Q"][h, :, :, slot])
+        rows = map(np.ascontiguousarray, (*told, kept["bonus"][h, :, slot], kept["Q"][h, :, :, slot]))
+        return softmax_actions.act_on(*rows, self.scales, self._lam, len(self._sizes) - 1 - h)
 
     def _unseen(self, h: int, state: Any) -> Array:
-        known, A = self._regression, self._regression.task.num_actions
-        told = known.task.reward_at(h, state), known.task.utility_at(h, state)
-        if known.signals is not None and known.signals.estimates(state):
-            told = known.signals.clipped(np.zeros((2, A)), np.full(A, known.ridge**-0.5), told)
-        bonus = np.full(A, softmax_actions.unseen_bonus(known.ridge, self.scales))
-        return self._act(h, *told, bonus, np.zeros((3, A)))
-
-    def _act(self, h: int, *values: Array) -> Array:
-        rows, steps_left = map(np.ascontiguousarray, values), len(self._sizes) - 1 - h
-        return softmax_actions.act_on(*rows, self.scales, self._lam, steps_left)
+        known = self._regression
+        return act_unseen(known.task, known.signals, self._elsewhere, self.scales, self._lam, (h, state))
 
     def table(self) -> Array:
         """π^λ (H, S, A) at every state of a finite task."""
@@ -111,8 +114,8 @@ class FittedSlots:
         if not known.is_listed:
             raise ValueError(NO_TABLE)
         table, slots = np.empty(known.task.reward.shape), (known.state_of, kept["size"])
-        unseen = softmax_actions.unseen_bonus(known.ridge, self.scales)
-        softmax_actions.count_table(known.known, slots, kept["bonus"], kept["Q"], unseen, self.scales, self._lam, table)
+        told = known.known, slots, kept["bonus"], kept["Q"], self._elsewhere[1]
+        softmax_actions.count_table(*told, self.scales, self._lam, table)
         return table
 
     def as_json(self) -> dict[str, Any]:
@@ -123,8 +126,19 @@ class FittedSlots:
             for h, names in enumerate(known.names())  # type: ignore[union-attr]
         ]
         facts = facts_as_json(known.task, known.signals, self.scales, self._lam)
-        elsewhere = {"beta": known.ridge**-0.5, "bonus": softmax_actions.unseen_bonus(known.ridge, self.scales)}
-        return {"kind": "rows", **facts, **elsewhere, "rows": rows}
+        return {"kind": "rows", **facts, **dict(zip(("beta", "bonus"), self._elsewhere, strict=True)), "rows": rows}
+
+
+def act_unseen(
+    task: Any, signals: Any, elsewhere: tuple[float, float], scales: Scales, lam: float, place: tuple[int, Any]
+) -> Array:
+    """π^λ at a step and a state that was never met: β and its bonus are those of `elsewhere`, and P̂V = 0."""
+    (beta, bonus), (h, state), A = elsewhere, place, task.num_actions
+    told = task.reward_at(h, state), task.utility_at(h, state)
+    if signals is not None and signals.estimates(state):
+        told = signals.clipped(np.zeros((2, A)), np.full(A, beta), told)
+    values = (*map(np.ascontiguousarray, told), np.full(A, bonus), np.zeros((3, A)))
+    return softmax_actions.act_on(*values, scales, lam, task.horizon - 1 - h)
 
 
 def facts_as_json(task: Any, signals: Any, scales: Scales, lam: float) -> dict[str, Any]:

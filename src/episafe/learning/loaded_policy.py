@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import numpy as np
 
 from episafe.checks import as_distributions
 from episafe.errors import InvalidProblem
-from episafe.kernels import softmax_actions
 from episafe.kernels.model_arrays import Scales
-from episafe.learning.fitted_policy import FittedFeatures, facts_as_json
+from episafe.learning.fitted_policy import FittedFeatures, act_unseen, facts_as_json
 from episafe.learning.planner import SoftmaxPolicy
 from episafe.learning.signal_regression import Signals
 from episafe.problems.episodic_task import Outside
@@ -83,8 +83,8 @@ def _softmax(said: Field, features: Any) -> Policy:
     shapes: dict[str, tuple[int, ...]] = {"gram_inv": (H, d, d), "weights": (H, 3, d)}
     kept = {name: said.numbers(name, shape) for name, shape in shapes.items()}
     kept["theta"] = said.numbers("theta", (steps, 2, d)) if steps else np.zeros((0, 2, d))
-    lam, known = said.number("lam", 0), Standing(task, _signals(said, task))
-    return SoftmaxPolicy(task, FittedFeatures(known, _scales(said), lam, kept), lam)  # type: ignore[arg-type]
+    lam, known = said.number("lam", 0), SimpleNamespace(task=task, signals=_signals(said, task), known=None)
+    return SoftmaxPolicy(task, FittedFeatures(known, _scales(said), lam, kept), lam)
 
 
 def _dim(said: Field) -> int:
@@ -115,14 +115,6 @@ def _rows(said: Field, features: Any) -> Policy:
 READERS = {"table": _table, "steps": _steps, "mixture": _mixture, "softmax": _softmax, "rows": _rows}
 
 
-class Standing(NamedTuple):
-    """In the place of a regression: the task, its signals, and nothing that was learned."""
-
-    task: Any
-    signals: Signals | None
-    known: None = None
-
-
 class RowsPolicy(Policy):
     """π^λ by its rows at the states that were met when it was made, and by what the task tells elsewhere."""
 
@@ -142,16 +134,9 @@ class RowsPolicy(Policy):
         """π_h(·|state), shape (A,)."""
         in_range("step", h, len(self._rows))
         found = self._rows[h].get(self._task.key(state))
-        return self._unseen(h, state) if found is None else found
-
-    def _unseen(self, h: int, state: Any) -> Array:
-        """At a state never met: β as of no visits, and P̂V = 0."""
-        (beta, bonus), A = self._elsewhere, self._task.num_actions
-        told = self._task.reward_at(h, state), self._task.utility_at(h, state)
-        if self._signals is not None and self._signals.estimates(state):
-            told = self._signals.clipped(np.zeros((2, A)), np.full(A, beta), told)
-        values = (*map(np.ascontiguousarray, told), np.full(A, bonus), np.zeros((3, A)))
-        return softmax_actions.act_on(*values, self._scales, self._lam, len(self._rows) - 1 - h)
+        if found is not None:
+            return found
+        return act_unseen(self._task, self._signals, self._elsewhere, self._scales, self._lam, (h, state))
 
     def table(self) -> Array:
         """Not to be had: the states are not listed."""

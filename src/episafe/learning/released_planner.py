@@ -94,7 +94,7 @@ class ReleasedPlanner(SoftmaxPlanner):
         added = bonus[..., None] * np.array([C_r, C_dagger, C_u])
         added[-1, ..., 0] += last * self.value_after
         limits = self.steps_limited[:, None] * np.array([1 + scale * np.log(A), B_dagger, 1.0])
-        return Tables(P_hat, np.stack([task.reward, B_dagger * bonus, task.utility], axis=-1), added, limits)
+        return P_hat, np.stack([task.reward, B_dagger * bonus, task.utility], axis=-1), added, limits
 
     def _evaluate(self, tables: Tables, lam: float) -> float:
         """V̲ᵘ(s₁) of π^λ, which is left in `_table`."""

@@ -6,7 +6,7 @@ proves the mixture best or finds a point beyond it. With one constraint `dual_se
 """
 
 from collections.abc import Callable, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -25,23 +25,9 @@ Best = Callable[[Array], tuple[Array, Solution]]  # weights (1 + m,) ↦ values 
 Parts = list[tuple[float, Solution]]  # solutions, each with its share
 
 
-class Mixture(NamedTuple, Generic[Solution]):
-    """The best mixture under all constraints.
-
-    Attributes:
-        parts: at most m + 1.
-        multipliers: λ (m,).
-        safest: another mixture, which has room in all constraints: at least half of the largest there is.
-        thresholds: those kept (m,); where the largest room is below the tolerance, lower than b by up to twice that.
-    """
-
-    parts: Parts[Solution]
-    multipliers: Array
-    safest: Parts[Solution]
-    thresholds: Array
-
-
-def best_mixture_of_several(best: Best[Solution], thresholds: Array, names: Sequence[str]) -> Mixture[Solution]:
+def best_mixture_of_several(
+    best: Best[Solution], thresholds: Array, names: Sequence[str]
+) -> tuple[Parts[Solution], Array, Parts[Solution], Array]:
     """The mixture of attainable points that maximises r subject to u_i ≥ b_i for all i.
 
         max_w Σ_j w_j r_j  s.t.  Σ_j w_j u_ij ≥ b_i   =   min_{λ ≥ 0} max_j r_j + Σ_i λ_i(u_ij − b_i)
@@ -50,6 +36,11 @@ def best_mixture_of_several(best: Best[Solution], thresholds: Array, names: Sequ
         best: the attainable point of largest weighted value, reward first, and what attains it.
         thresholds: b (m,).
         names: what an error calls the constraints.
+
+    Returns:
+        Its parts, at most m + 1; λ (m,); another mixture, the safest, which has at least half of the largest room there
+        is in all constraints; and the thresholds that are kept (m,), lower than b by up to twice the tolerance where
+        that room is below it.
     """
     found = Points(best, 1 + len(thresholds))
     require_reachable(found.utilities.max(axis=1), thresholds, names)
@@ -65,7 +56,7 @@ def best_mixture_of_several(best: Best[Solution], thresholds: Array, names: Sequ
     for _ in range(MAX_ROUNDS):
         reward, weights, multipliers = found.most_reward(reachable)
         if found.extend(np.append(1.0, multipliers), reward + float(multipliers @ reachable)) == 0:
-            return Mixture(found.parts(weights), multipliers, found.parts(safest), reachable)
+            return found.parts(weights), multipliers, found.parts(safest), reachable
     raise RuntimeError(f"the cutting planes did not end in {MAX_ROUNDS} rounds; thresholds {thresholds.tolist()}")
 
 

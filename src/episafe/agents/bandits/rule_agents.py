@@ -32,6 +32,11 @@ def _begin(
     self.level = self.learner.level
 
 
+def decided(self: Any) -> BanditPlan:
+    """What its learner decides for the round: `_propose` of agents that differ in their `Rule` alone."""
+    return self.learner.decide(self.round)
+
+
 class SafeLUCB(Agent):
     """Safe-LUCB of Amani, Alizadeh and Thrampoulidis 2019, in our setting: T' = K^(2/3) seed rounds, then
 
@@ -47,23 +52,15 @@ class SafeLUCB(Agent):
     name, certified, problem = "safe-lucb", True, "bandit"
     learner: RegressionLearner
     _learned_state, _restore_learned = Agent._learner_state, Agent._restore_learner
-
-    __init__ = _begin
+    __init__, _propose = _begin, decided
 
     def _rule(self, num_rounds: int | None) -> Rule:
         self.task.require_one(self.name)
-        K, b, B, (xi,) = (
-            as_rounds(num_rounds),
-            self.task.threshold,
-            self.task.norm_bound,
-            self.task.told_slacks(self.name),
-        )
+        K, (xi,) = as_rounds(num_rounds), self.task.told_slacks(self.name)
+        b, B = self.task.threshold, self.task.norm_bound
         share = min(1.0, xi / (b + xi + B)) if b + xi + B > 0 else 1.0
         kept = float(nudged(-B, b + xi, 1.0 - share, b))
         return Rule(self.task.thresholds, B, xi, optimism=1.0, num_seeds=math.ceil(K ** (2 / 3)), seed_kept=kept)
-
-    def _propose(self) -> BanditPlan:
-        return self.learner.decide(self.round)
 
 
 class ROFUL(Agent):
@@ -80,16 +77,12 @@ class ROFUL(Agent):
     name, certified, problem = "roful", True, "bandit"
     learner: RegressionLearner
     _learned_state, _restore_learned = Agent._learner_state, Agent._restore_learner
-
-    __init__ = _begin
+    __init__, _propose = _begin, decided
 
     def _rule(self, num_rounds: int | None) -> Rule:
         self.task.require_one(self.name)
         (xi,), B = self.task.told_slacks(self.name), self.task.norm_bound
         return Rule(self.task.thresholds, B, xi, optimism=1.0, pessimism=-1.0, shrink=True)
-
-    def _propose(self) -> BanditPlan:
-        return self.learner.decide(self.round)
 
 
 class OFUL(Agent):
@@ -101,14 +94,10 @@ class OFUL(Agent):
     name, certified, problem = "oful", False, "bandit"
     learner: RegressionLearner
     _learned_state, _restore_learned = Agent._learner_state, Agent._restore_learner
-
-    __init__ = _begin
+    __init__, _propose = _begin, decided
 
     def _rule(self, num_rounds: int | None) -> Rule:
         return Rule(self.task.thresholds, math.nan, math.inf, optimism=1.0, constrained=False)
-
-    def _propose(self) -> BanditPlan:
-        return self.learner.decide(self.round)
 
 
 class Incumbent(Agent):
@@ -117,13 +106,11 @@ class Incumbent(Agent):
     name, certified, problem = "incumbent", True, "bandit"
     learner: RegressionLearner
     _learned_state, _restore_learned = Agent._learner_state, Agent._restore_learner
+    _propose = decided
 
     def __init__(self, task: BanditTask) -> None:
         super().__init__(task, Doubling(math.inf))
         self.learner = RegressionLearner(task, Rule(task.thresholds, math.nan, -math.inf), None, 0.05, 0.0)
-
-    def _propose(self) -> BanditPlan:
-        return self.learner.decide(self.round)
 
     def settings(self) -> dict[str, str | int | float]:
         """Its name; without a check there is no level."""
