@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from episafe.kernels import arm_hull, ellipsoid
+from episafe.kernels import arm_mixtures, ellipsoid
 from episafe.kernels.mixing import mixed, nudged
 from episafe.kernels.trust_region import maximise
 
@@ -26,7 +26,7 @@ def test_the_hull_equals_a_linear_program_with_at_most_two_atoms(seed):
         if trial % 3 == 0:
             f, g = f.round(1), g.round(1)  # ties and points on one line
         threshold = rng.normal() * 1.5
-        found, value = arm_hull.solve(f, g, threshold), linear_program(f, g, threshold)
+        found, value = arm_mixtures.solve(f, g, threshold), linear_program(f, g, threshold)
         if value is None:
             assert found is None
             infeasible += 1
@@ -39,15 +39,15 @@ def test_the_hull_equals_a_linear_program_with_at_most_two_atoms(seed):
 
 
 def test_the_hull_on_points_of_one_value():
-    np.testing.assert_array_equal(arm_hull.solve([1.0, 1.0, 1.0], [0.0, 0.5, 0.25], 0.5), [0, 1, 0])
-    np.testing.assert_array_equal(arm_hull.solve([3.0, 2.0, 1.0], [0.5, 0.5, 0.5], 0.5), [1, 0, 0])
-    assert arm_hull.solve([1.0], [0.0], 1e-300) is None
+    np.testing.assert_array_equal(arm_mixtures.solve([1.0, 1.0, 1.0], [0.0, 0.5, 0.25], 0.5), [0, 1, 0])
+    np.testing.assert_array_equal(arm_mixtures.solve([3.0, 2.0, 1.0], [0.5, 0.5, 0.5], 0.5), [1, 0, 0])
+    assert arm_mixtures.solve([1.0], [0.0], 1e-300) is None
 
 
 def test_the_hull_takes_a_hundred_thousand_arms_on_a_circle():
     """All of them are vertices, the worst case for a hull; the answer is the point of the circle over b."""
     angle = np.linspace(0, np.pi / 2, 100_001)
-    found = arm_hull.solve(np.cos(angle), np.sin(angle), 0.6)
+    found = arm_mixtures.solve(np.cos(angle), np.sin(angle), 0.6)
     assert found @ np.cos(angle) == pytest.approx(0.8, abs=1e-9)
 
 
@@ -85,7 +85,7 @@ def test_ellipsoids_close_the_duality_gap_and_beat_sampled_mixtures(kind):
         inside *= (rng.uniform(size=(2_000, 1)) ** rng.integers(0, 2)) / np.linalg.norm(inside, axis=1, keepdims=True)
         points = np.concatenate([inside @ root.T, np.zeros((1, len(root)))])
         f, g = scores(points, theta, scales, gram_inv)
-        best = arm_hull.solve(f, g, threshold)  # the best of all mixtures of two samples
+        best = arm_mixtures.solve(f, g, threshold)  # the best of all mixtures of two samples
         if not found.feasible:
             assert best is None or g.max() < threshold + 1e-9
             continue

@@ -11,7 +11,7 @@ import pytest
 import episafe as es
 import oracles
 from episafe.kernels import (
-    arm_hull,
+    arm_mixtures,
     backward_pass,
     bandit_decision,
     bandit_regression,
@@ -203,7 +203,7 @@ def _best_pair(f, g, threshold):
 
 def envelope():
     f, g = _rng().random((2, 9))
-    low, high, share, lam = arm_hull.envelope(f, g, 0.8, np.empty(9, dtype=np.int64))
+    low, high, share, lam = arm_mixtures.envelope(f, g, 0.8, np.empty(9, dtype=np.int64))
     assert mixing.mixed(g[low], g[high], share) == pytest.approx(0.8) and lam > 0
     assert mixing.mixed(f[low], f[high], share) == pytest.approx(_best_pair(f, g, 0.8))
 
@@ -269,7 +269,7 @@ def policy_values():
 
 
 CALLS = {
-    "arm_hull.envelope": envelope,
+    "arm_mixtures.envelope": envelope,
     "backward_pass.feature_bonus": feature_bonus,
     "backward_pass.regress": regress,
     "backward_pass.softmax_step": softmax_step,

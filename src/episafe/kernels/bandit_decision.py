@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from episafe.kernels.arm_hull import INFEASIBLE, envelope
-from episafe.kernels.arm_program import best_over_arms, over_policy
+from episafe.kernels.arm_mixtures import INFEASIBLE, best_over_arms, envelope, over_policy
 from episafe.kernels.bandit_regression import estimates, mean, norm, radius_now
 from episafe.kernels.compilation import kernel
 from episafe.kernels.mixing import admits, mixed, nudged

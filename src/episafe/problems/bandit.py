@@ -7,8 +7,8 @@ import numpy as np
 
 from episafe.checks import TOLERANCE, as_finite, as_number
 from episafe.errors import Infeasible, InvalidProblem
-from episafe.kernels import arm_hull, ellipsoid
-from episafe.kernels.arm_program import best_over_arms
+from episafe.kernels import arm_mixtures, ellipsoid
+from episafe.kernels.arm_mixtures import best_over_arms
 from episafe.problems.bandit_actions import as_actions
 from episafe.problems.bandit_policy import Mixture, as_mixture, over_arms
 from episafe.problems.bandit_task import BanditTask
@@ -100,7 +100,7 @@ class LinearBandit:
         threshold = self.task.threshold
         if self.task.is_finite:
             arms = self.task.arms(round)
-            probabilities = arm_hull.solve(arms @ self.theta_r, arms @ self.theta_u, threshold)
+            probabilities = arm_mixtures.solve(arms @ self.theta_r, arms @ self.theta_u, threshold)
             if probabilities is None:
                 raise Infeasible(f"no arm of round {round} has utility >= {threshold}: lower the threshold")
             return over_arms(arms, probabilities)

@@ -88,23 +88,14 @@ class LinearCMDP:
     ) -> None:
         if threshold is None:
             raise InvalidProblem("threshold is missing: give the expected total utility b that is to be kept")
-        shape = np.shape(P) if not isinstance(P, str) else ()
-        if shape and (len(shape) != 4 or shape[1] != shape[3] or min(shape) == 0):
-            raise InvalidProblem(f"P must have shape (H, S, A, S) with no axis empty, got {shape}")
-        self.P = as_distributions("P", P, (None, None, None, None))
+        self.P = _as_kernel(P)
         H, S, A, _ = self.P.shape
         reward, initial_state = as_unit_range("reward", reward, (H, S, A)), as_state("initial_state", initial_state, S)
         constraints = [
             replace(one, utility=as_unit_range(f"utility{one.of}", one.utility, (H, S, A)))
             for one in as_constraints(constraints_of(utility, threshold, slack, names, least_total), slacks=False)
         ]
-        for one in constraints:
-            table, most = exact_answers.utility_greedy(self.P, one.utility)
-            _require_reachable(one, float(most[initial_state]))
-        if safe_policy is not None:
-            table = as_table("safe_policy", safe_policy, (H, S, A))
-        elif len(constraints) > 1:
-            table = exact_answers.utility_greedy(self.P, np.add.reduce([one.utility for one in constraints]))[0]
+        table = self._safe_table(safe_policy, constraints, initial_state)
         self.origin: dict[str, str | int | float] = dict(origin or {})
         self.state_names = _as_state_names(state_names, S)
         self._parts: list[tuple[Array, Array]] = []  # tables of components evaluated last, and their values
@@ -117,10 +108,7 @@ class LinearCMDP:
         self.task = replace(self.task, norm_bound=norm)
         if self.task.time_homogeneous:
             require_equal_steps(self.P)
-        if (move is None) != (law is None):
-            raise InvalidProblem("move and law belong together: give both, or neither")
-        if move is not None:
-            _require_one_utility_each(move, len(told))
+        _require_one_utility_each(move, law, len(told))
         for c, one in enumerate(told):
             if one.least_total:
                 _require_least_total(self.task.of_constraint(c), one, self.P)
@@ -129,6 +117,17 @@ class LinearCMDP:
             self.law = ExogenousLaw(move, law, initial_state, H)
             utilities = np.stack([one.utility for one in told], axis=-1)
             self.law.require_means(self.P, reward, utilities if len(told) > 1 else told[0].utility)
+
+    def _safe_table(self, given: Any, constraints: Sequence[Constraint], initial_state: int) -> Array:
+        """The incumbent (H, S, A): the given one, else the policy of largest utility, or largest sum of several."""
+        for one in constraints:
+            table, most = exact_answers.utility_greedy(self.P, one.utility)
+            _require_reachable(one, float(most[initial_state]))
+        if given is not None:
+            return as_table("safe_policy", given, self.P.shape[:3])
+        if len(constraints) == 1:
+            return table
+        return exact_answers.utility_greedy(self.P, np.add.reduce([one.utility for one in constraints]))[0]
 
     def __repr__(self) -> str:
         return short_repr(self, self.origin | task_facts(self.task))
@@ -260,6 +259,14 @@ class LinearCMDP:
             raise DamagedFile(f"{path} is not a saved problem: {error}") from error
 
 
+def _as_kernel(given: Any) -> Array:
+    """P (H, S, A, S), checked."""
+    shape = np.shape(given) if not isinstance(given, str) else ()
+    if shape and (len(shape) != 4 or shape[1] != shape[3] or min(shape) == 0):
+        raise InvalidProblem(f"P must have shape (H, S, A, S) with no axis empty, got {shape}")
+    return as_distributions("P", given, (None, None, None, None))
+
+
 def _as_state_names(given: Sequence[Hashable] | None, num_states: int) -> tuple[Hashable, ...] | None:
     """A name for each state; None where they have numbers alone."""
     if given is None:
@@ -299,9 +306,11 @@ def _require_least_total(task: Task, one: Constraint, P: Array) -> None:
         )
 
 
-def _require_one_utility_each(move: ListedMove, num_constraints: int) -> None:
-    """An error where the moves have other utilities than there are constraints."""
-    if move.num_constraints != num_constraints:
+def _require_one_utility_each(move: ListedMove | None, law: Any, num_constraints: int) -> None:
+    """An error where the moves have other utilities than there are constraints, or no law."""
+    if (move is None) != (law is None):
+        raise InvalidProblem("move and law belong together: give both, or neither")
+    if move is not None and move.num_constraints != num_constraints:
         raise InvalidProblem(
             f"move has {move.num_constraints} utilities, and there are {num_constraints} constraints: give its "
             "utilities as (n, S, A, W, m), one a constraint, or leave move and law out, and have no traces"

@@ -14,8 +14,8 @@ import numpy as np
 from episafe.checks import as_whole
 from episafe.deployment.episode_tapes import ListedTape, RoundTape, Tape, TextTape
 from episafe.kernels.bandit_decision import REASONS
-from episafe.kernels.bandit_rounds import BLOCK, expected, luck, observe
-from episafe.kernels.bandit_rounds import World as Parameters
+from episafe.kernels.bandit_loop import BLOCK, expected, luck, observe
+from episafe.kernels.bandit_loop import World as Parameters
 from episafe.kernels.simulation import draw, follow, follow_chance, running_sums
 from episafe.problems.cmdp import require_equal_steps
 from episafe.problems.policy import TablePolicy

@@ -8,7 +8,7 @@ from episafe.agents.bandits.regression_learner import NO_RULE, RegressionLearner
 from episafe.agents.base import Agent
 from episafe.checks import TOLERANCE, as_number
 from episafe.errors import InvalidProblem
-from episafe.kernels.arm_hull import INFEASIBLE, envelope
+from episafe.kernels.arm_mixtures import INFEASIBLE, envelope
 from episafe.kernels.bandit_decision import BEYOND, NO_POLICY, REASONS
 from episafe.kernels.bandit_regression import Regression, estimates, radius_now
 from episafe.kernels.mixing import mixed, nudged

@@ -14,8 +14,7 @@ from episafe.agents.bandits.oplb import OPLB
 from episafe.checks import TOLERANCE, as_distributions
 from episafe.errors import InvalidProblem
 from episafe.kernels.bandit_decision import REASONS, room
-from episafe.kernels.bandit_loop import Deployed, RoundTrace, Span, blank_rounds, play
-from episafe.kernels.bandit_rounds import BLOCK, expected, optima
+from episafe.kernels.bandit_loop import BLOCK, Deployed, RoundTrace, Span, blank_rounds, expected, optima, play
 from episafe.learning.planner import Doubling, Every
 from episafe.problems.bandit_actions import as_arms
 from episafe.problems.bandit_policy import without_negatives
