@@ -1,7 +1,7 @@
 """What primal-dual agents share: a multiplier that is stepped once a plan, and clipped values on a kernel."""
 
-import copy
 from collections.abc import Callable
+from typing import Self
 
 import numpy as np
 
@@ -28,10 +28,9 @@ class DualCounts(TransitionCounts):
         """Counts and multiplier as named arrays."""
         return super().state() | under("dual", {"lam": np.float64(self.lam)})
 
-    def restored(self, saved: Saved) -> "DualCounts":
+    def restored(self, saved: Saved) -> Self:
         """Those that were stored; these are not changed."""
-        made = copy.copy(super().restored(saved))
-        assert isinstance(made, DualCounts)
+        made = super().restored(saved)
         made.lam = float(saved.under("dual").numbers("lam", (), least=0))
         return made
 

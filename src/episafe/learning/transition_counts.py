@@ -3,7 +3,7 @@
 import copy
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -124,7 +124,7 @@ class TransitionCounts:
         """The counts as named arrays."""
         return under("counts", {"times": self.times, "num_episodes": self.num_learned})
 
-    def restored(self, saved: Saved) -> "TransitionCounts":
+    def restored(self, saved: Saved) -> Self:
         """Counts like these that were stored; these are not changed."""
         saved, made = saved.under("counts"), copy.copy(self)
         made.times = saved.numbers("times", self.times.shape, least=0)

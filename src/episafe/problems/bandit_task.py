@@ -279,7 +279,7 @@ class BanditTask(ConstrainedTask):
 
 def require_bandit_task(task: Any) -> None:
     """An error that says what to pass in place of what is no task of a bandit."""
-    if not isinstance(task, BanditTask):
+    if getattr(task, "kind", "") != BanditTask.kind:
         hint = ": pass its .task" if hasattr(task, "task") else ""
         raise TypeError(f"give a BanditTask, got {type(task).__name__}{hint}")
 

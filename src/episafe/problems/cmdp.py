@@ -292,10 +292,10 @@ def require_equal_steps(P: Array) -> None:
 
 def _require_least_total(task: Task, one: Constraint, P: Array) -> None:
     """An error where some path has a smaller total utility than a constraint says, with the least one."""
-    least, move = np.zeros(task.num_states), task.move
+    least, move = np.zeros(task.num_states), task.move  # type: Array, Any
     for h in reversed(range(task.horizon)):
         ahead = np.where(P[h] > 0, least, np.inf).min(axis=2) + one.utility[h]
-        if isinstance(move, ListedMove):  # whose utilities depend on chance
+        if move is not None:  # its utilities depend on chance
             row, comes = move.row(h), move.next_states[move.row(h)]
             ahead = np.where(comes == NOWHERE, np.inf, least[comes] + move.utilities[row]).min(axis=2)
         least = ahead.min(axis=1)

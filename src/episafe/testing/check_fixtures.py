@@ -135,7 +135,7 @@ Ground = EpisodeGround | BanditGround
 
 def ground_of(problem: Any) -> Ground:
     """The ground for a problem of any kind."""
-    return BanditGround(problem) if isinstance(problem, es.bandits.LinearBandit) else EpisodeGround(problem)
+    return BanditGround(problem) if problem.task.kind == "bandit" else EpisodeGround(problem)
 
 
 def incumbent_of(task: Any, round: int = 0) -> Any:
