@@ -8,9 +8,8 @@ import pytest
 
 import episafe as es
 from episafe.kernels.policy_values import policy_values
-from episafe.learning import empirical_model as models
-from episafe.learning.empirical_model import empirical_model
-from episafe.learning.hindsight_planner import propose
+from episafe.learning import hindsight_planner as models
+from episafe.learning.hindsight_planner import empirical_model, propose
 from episafe.learning.listed_traces import ListedTraces
 from episafe.learning.planner import Aim
 from episafe.problems.model_answers import optimum

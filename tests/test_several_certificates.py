@@ -13,7 +13,7 @@ from episafe.kernels.extended_value_iteration import Box
 from episafe.kernels.mixing import admits_all
 from episafe.kernels.mixture_weights import best_weights, mixture_bound
 from episafe.kernels.model_arrays import Scales
-from episafe.kernels.several_pass import several_pass
+from episafe.kernels.table_passes import several_pass
 from episafe.learning.dope_problem import (
     markov_table,
     optimistic_pessimistic,

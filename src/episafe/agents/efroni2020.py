@@ -11,8 +11,7 @@ from episafe.kernels.policy_values import policy_values
 from episafe.learning.dope_problem import markov_table, optimistic_pessimistic
 from episafe.learning.planner import Every, Replanning
 from episafe.learning.policy_arrays import PolicyArrays
-from episafe.learning.primal_dual import DualCounts, clipped_pass
-from episafe.learning.transition_counts import Confidence, Radius, TransitionCounts
+from episafe.learning.transition_counts import Confidence, DualCounts, Radius, TransitionCounts, clipped_pass
 from episafe.problems.model_answers import optimum
 from episafe.problems.policy import TablePolicy, uniform_table
 from episafe.problems.sampled_problem import known_slack

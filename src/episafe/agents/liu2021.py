@@ -9,8 +9,7 @@ from episafe.agents.base import Agent
 from episafe.kernels.mixing import admits
 from episafe.kernels.policy_values import policy_values
 from episafe.learning.planner import Every, Replanning
-from episafe.learning.primal_dual import DualCounts, clipped_pass
-from episafe.learning.transition_counts import Confidence, TransitionCounts
+from episafe.learning.transition_counts import Confidence, DualCounts, TransitionCounts, clipped_pass
 from episafe.problems.model_answers import optimum
 from episafe.problems.policy import TablePolicy
 from episafe.problems.sampled_problem import known_slack

@@ -15,7 +15,7 @@ import numpy as np
 
 from episafe.kernels.mixing import admits
 from episafe.kernels.model_arrays import Scales
-from episafe.kernels.released_pass import Tables, evaluate
+from episafe.kernels.table_passes import Tables, released_pass
 from episafe.learning.constants import Constants
 from episafe.learning.multiplier_search import Bisection, LamSearch
 from episafe.learning.planner import Decision, SoftmaxPlanner
@@ -99,7 +99,7 @@ class ReleasedPlanner(SoftmaxPlanner):
     def _evaluate(self, tables: Tables, lam: float) -> float:
         """V̲ᵘ(s₁) of π^λ, which is left in `_table`."""
         self._table = np.empty(self._listed.reward.shape)
-        V = evaluate(tables, lam, self.scales.kappa, self.entropy, self._table)
+        V = released_pass(tables, lam, self.scales.kappa, self.entropy, self._table)
         return float(V[self._listed.initial_state, 2])
 
 

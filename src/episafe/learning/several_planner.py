@@ -18,7 +18,7 @@ from episafe.kernels.mixing import admits_all
 from episafe.kernels.mixture_weights import solved_program
 from episafe.kernels.model_arrays import Scales, Search
 from episafe.kernels.policy_values import policy_values
-from episafe.kernels.several_pass import several_pass
+from episafe.kernels.table_passes import several_pass
 from episafe.learning.constants import Constants
 from episafe.learning.multiplier_search import Bisection, LamSearch
 from episafe.learning.planner import Aim, Decision, Proposal, SoftmaxPlanner

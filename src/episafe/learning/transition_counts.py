@@ -1,7 +1,9 @@
-"""What tabular agents learn: how often each (h, s, a) led to each s', and the radii that are made of it."""
+"""What tabular agents learn: how often each (h, s, a) led to each s', the radii that are made of it, and a multiplier
+that some of them step once a plan."""
 
 import copy
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -12,6 +14,8 @@ from episafe.kernels.extended_value_iteration import Box, confidence_box
 from episafe.problems.task import Task
 from episafe.storage.state_reader import Saved, State, under
 from episafe.types import Array, IntArray
+
+Choice = Callable[[int, Array], Array]  # (h, Q (2, S, A)) ↦ π_h (S, A)
 
 
 @dataclass(frozen=True)
@@ -145,3 +149,47 @@ class TransitionCounts:
 def _num_triples(task: Task) -> int:
     """S·A·H."""
     return task.num_states * task.num_actions * task.horizon
+
+
+class DualCounts(TransitionCounts):
+    """The counts and the multiplier λ ≥ 0, 0 at first."""
+
+    def __init__(self, task: Task, confidence: Confidence) -> None:
+        super().__init__(task, confidence)
+        self.lam = 0.0
+
+    def step(self, size: float, shortfall: float) -> None:
+        """λ ← [λ + size·shortfall]₊."""
+        self.lam = max(0.0, self.lam + size * shortfall)
+
+    def state(self) -> State:
+        """Counts and multiplier as named arrays."""
+        return super().state() | under("dual", {"lam": np.float64(self.lam)})
+
+    def restored(self, saved: Saved) -> Self:
+        """Those that were stored; these are not changed."""
+        made = super().restored(saved)
+        made.lam = float(saved.under("dual").numbers("lam", (), least=0))
+        return made
+
+
+def clipped_pass(P: Array, signals: Array, limits: Array, choose: Choice) -> tuple[Array, Array, Array]:
+    """Q^g_h = min{g + PV^g_{h+1}, limits_h}, V^g_h = Σ_a π(a|s) Q^g_h, for both signals g and a π chosen by Q.
+
+    Args:
+        P: (H, S, A, S).
+        signals: reward and utility (2, H, S, A).
+        limits: (H,).
+        choose: π_h by what is known at step h.
+
+    Returns:
+        Q (2, H, S, A), π (H, S, A) and V at step 0, (2, S).
+    """
+    _, H, S, A = signals.shape
+    V, Q, policy = np.zeros((2, S)), np.empty(signals.shape), np.empty((H, S, A))
+    for h in reversed(range(H)):
+        later = (P[h].reshape(S * A, S) @ V.T).T.reshape(2, S, A)
+        Q[:, h] = np.minimum(signals[:, h] + later, limits[h])
+        policy[h] = choose(h, Q[:, h])
+        V = (policy[h] * Q[:, h]).sum(axis=-1)
+    return Q, policy, V

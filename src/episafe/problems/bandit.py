@@ -12,7 +12,7 @@ from episafe.kernels.arm_mixtures import best_over_arms
 from episafe.problems.bandit_actions import as_actions
 from episafe.problems.bandit_policy import Mixture, as_mixture, over_arms
 from episafe.problems.bandit_task import BanditTask
-from episafe.types import Amount, amount, amounts
+from episafe.types import Amount, Array, amount, amounts
 
 
 class LinearBandit:
@@ -60,12 +60,8 @@ class LinearBandit:
         dim, bound, several = len(self.theta_r), as_number("norm_bound", norm_bound), np.shape(threshold)
         theta_u = as_finite("theta_u", theta_u, (*several, dim))
         self.theta_u = theta_u[0] if several == (1,) else theta_u
-        for name, theta in (("theta_r", self.theta_r), *(("theta_u", one) for one in np.atleast_2d(theta_u))):
-            if np.linalg.norm(theta) > bound + TOLERANCE:
-                raise InvalidProblem(
-                    f"{name} has norm {np.linalg.norm(theta):.12g} > norm_bound {bound:g}: raise norm_bound, "
-                    "or the confidence bound does not hold"
-                )
+        _require_norm("theta_r", self.theta_r[None], bound)
+        _require_norm("theta_u", np.atleast_2d(theta_u), bound)
         actions = as_actions(actions, dim)
         if slack is None and callable(actions):
             raise InvalidProblem("slack must be given where the arms change: it must hold in every round")
@@ -139,6 +135,16 @@ class LinearBandit:
             raise InvalidProblem(
                 f"{name}[{arm}] has mean reward {rates[arm]:.12g}, outside [0, 1], and a click is 0 or 1: change "
                 "theta_r or the arm, or pass clicks=False"
+            )
+
+
+def _require_norm(name: str, thetas: Array, bound: float) -> None:
+    """Refuse parameters (n, d) of a norm above the bound."""
+    for theta in thetas:
+        if np.linalg.norm(theta) > bound + TOLERANCE:
+            raise InvalidProblem(
+                f"{name} has norm {np.linalg.norm(theta):.12g} > norm_bound {bound:g}: raise norm_bound, "
+                "or the confidence bound does not hold"
             )
 
 

@@ -15,8 +15,18 @@ from episafe.testing.assertions import (
     require_same_plans,
     require_same_records,
 )
-from episafe.testing.check_fixtures import NUM_EPISODES, Ground, MakeAgent, ground_of, incumbent_of, learn_by
-from episafe.testing.check_runner import Check, checks_of, run_all, selected
+from episafe.testing.check_fixtures import (
+    NUM_EPISODES,
+    Check,
+    Ground,
+    MakeAgent,
+    checks_of,
+    ground_of,
+    incumbent_of,
+    learn_by,
+    run_all,
+    selected,
+)
 from episafe.testing.problems import small_bandits, small_problems
 
 

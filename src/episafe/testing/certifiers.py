@@ -11,8 +11,7 @@ import numpy as np
 import episafe as es
 from episafe.testing import persistence_checks
 from episafe.testing.assertions import require, require_same_records
-from episafe.testing.check_fixtures import EpisodeGround, MakeAgent, learn_by
-from episafe.testing.check_runner import Check, checks_of, run_all, selected
+from episafe.testing.check_fixtures import Check, EpisodeGround, MakeAgent, checks_of, learn_by, run_all, selected
 from episafe.testing.problems import exogenous, linear, one_hot
 
 MakeCertifier = Callable[[], Any]

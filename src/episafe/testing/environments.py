@@ -10,8 +10,7 @@ import numpy as np
 import episafe as es
 from episafe.stats import mean_interval
 from episafe.testing.assertions import require, require_no_path, require_same_arrays, require_same_records
-from episafe.testing.check_fixtures import EpisodeGround, incumbent_of
-from episafe.testing.check_runner import Check, checks_of, run_all, selected
+from episafe.testing.check_fixtures import Check, EpisodeGround, checks_of, incumbent_of, run_all, selected
 from episafe.types import Array, amounts, shown
 
 TOLERANCE = 1e-9
