@@ -131,6 +131,17 @@ def test_agents_that_are_left_out_of_a_kind_cannot_do_what_it_asks(name, able):
             assert has_nothing_to_say(agent, problem), agent
 
 
+def test_an_agent_for_small_slack_or_exogenous_chance_is_run_there_alone():
+    where = {
+        name: [one.name for one in PROBLEM_SETS.values() if name in agents_for(one)] for name in settings()["only"]
+    }
+    assert where == settings()["only"]
+    assert {PROBLEM_SETS[name].kind for name in where["opse-hindsight"]} == {"exogenous"}
+    for name in where["opse-roomier"]:
+        task = problem_set(name).problem(problem_set(name).seeds[0]).task
+        assert task.slack / (task.threshold + task.slack) < 0.05
+
+
 def has_nothing_to_say(agent, problem):
     """Whether an agent refuses a problem, or deploys nothing but the incumbent because it cannot plan."""
     try:

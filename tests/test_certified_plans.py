@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.optimize import brentq
+from scipy.optimize import brentq, minimize_scalar
 from scipy.special import betaln
 
 import episafe as es
@@ -191,19 +191,16 @@ def test_the_box_proves_the_least_utility_of_a_plan(seeds):
 def fresh_bound(values, log_term):
     """The largest m against which some bet λ has Σ(λz − ψ(λ)z²) ≥ ln(1/δ'), z = X/m − 1; 0 if there is none."""
     found, (each, times) = [0.0], np.unique(values, return_counts=True)
-    grid = np.linspace(0, max(values, default=0.0), 2000)[1:]
-    for bet in FRESH_BETS if grid.any() else ():
+    for bet in FRESH_BETS if each.any() else ():
 
-        def gained(m, bet=bet):
-            z = each / np.reshape(m, (-1, 1)) - 1
-            return ((bet * z + (math.log1p(-bet) + bet) * z**2) * times).sum(axis=1) - log_term
+        def missing(inverse, bet=bet):  # convex in 1/m, and more than 0 at the largest X
+            z = each * inverse - 1
+            return log_term - ((bet * z + (math.log1p(-bet) + bet) * z**2) * times).sum()
 
-        refuted = np.flatnonzero(gained(grid) >= 0)
-        if len(refuted):
-            i = refuted[-1]
-            found.append(
-                grid[i] if i + 1 == len(grid) else brentq(lambda m: gained(m)[0], *grid[i : i + 2], xtol=1e-14)
-            )
+        first = 1 / each.max()
+        least = minimize_scalar(missing, bounds=(first, 1e4 * first), method="bounded", options={"xatol": 1e-9})
+        if least.fun <= 0:
+            found.append(1 / brentq(missing, first, least.x, xtol=1e-15, rtol=1e-14))
     return max(found)
 
 

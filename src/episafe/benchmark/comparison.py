@@ -55,9 +55,9 @@ def agents_for(one: ProblemSet) -> list[str]:
     """The agents that a set is for, in the order of the registry: all but those that cannot do what it asks."""
     said = settings()
     able = {"learned signals": said["learned"], "two constraints": said["several"]}.get(one.kind)
-    named = [name for name in AGENTS if name not in said["left_out"]]
-    if one.kind != "exogenous":
-        named = [name for name in named if name not in said["exogenous"]]
+    named = [
+        name for name in AGENTS if name not in said["left_out"] and one.name in said["only"].get(name, PROBLEM_SETS)
+    ]
     return [name for name in named if able is None or name in able]
 
 
