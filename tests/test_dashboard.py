@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 import episafe as es
 from episafe.cli import app
+from episafe.deployment.explanation import explain
 from episafe.deployment.follower import Follower
 from episafe.deployment.journal_history import read_history
 from episafe.reports import dashboard_page
@@ -155,7 +156,24 @@ def test_a_simulation_and_several_constraints_are_followed(tmp_path):
     follower = Follower(tmp_path)
     follower.read_on()
     page = dashboard_page.page(follower, 2.0)
-    assert page.count("Lower bound of each plan") >= 2 and "constraint 2" in page
+    assert page.count("Lower bound of each plan") >= 2 and "constraint 2" not in page
+    assert all(name in page for name in cmdp.task.constraint_names)  # "constraint 0", as the task counts
+
+
+def test_constraints_are_called_what_the_task_calls_them(tmp_path):
+    folder, rng = tmp_path / "shop", np.random.default_rng(0)
+    agent = es.Rollout([0.5, 0.6], [0.4, 0.2], {"v2": ["v2"]}, ["v1"], 0.05, 1.0, names=("speed", "safety"))
+    with es.open(folder, agent) as session:
+        for _ in range(40):
+            session.learn(es.Episode.of_totals(rng.beta(9, 1, 2), 1.0), deployment=session.deploy(rng).id)
+    follower = Follower(folder)
+    follower.read_on()
+    assert follower.record.constraint_names == read_history(folder).record.constraint_names == ("speed", "safety")
+    why = " ".join(follower.latest()[0].why.sentences)
+    assert "in safety, which has the least room of 2 constraints" in why and why.startswith("Plan")
+    assert "in safety" in " ".join(explain(folder).sentences)
+    page = dashboard_page.page(follower, 2.0)
+    assert "speed" in page and "safety" in page and "constraint 0" not in page
 
 
 def test_usage(tmp_path):
@@ -171,8 +189,22 @@ def test_the_first_page_is_soon_there(session, tmp_path, monkeypatch):
     for path in ("/", "/inside"):
         assert ask(made, path).status_code == 200
     assert asked == [AT_FIRST, AT_MOST] and AT_FIRST < AT_MOST
-    script = "import sys, episafe.cli, episafe.service.dashboard; sys.exit('matplotlib.figure' in sys.modules)"
-    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_no_compiler_and_no_drawing_library_is_waited_for(session, tmp_path):
+    play(session, 3)
+    script = f"""
+import sys
+from pathlib import Path
+import episafe.cli, uvicorn
+from episafe.reports import dashboard_page
+from episafe.service.dashboard import Dashboard
+made = Dashboard(Path({str(tmp_path / "shop")!r}))
+made._follower.read_on()
+assert "3 deployments" in dashboard_page.page(made._follower, 2.0)
+sys.exit(", ".join(name for name in ("numba", "scipy", "matplotlib", "pandas") if name in sys.modules))
+"""
+    assert not subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stderr.strip()
 
 
 class Growing(Dashboard):

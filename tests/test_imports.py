@@ -3,7 +3,10 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+
+from episafe.reports.pictures import round_numbers
 
 HEAVY = ("numba", "scipy", "matplotlib", "pandas", "gymnasium")
 
@@ -24,3 +27,18 @@ def test_public_names_are_there_when_asked_for():
     program += "from episafe import *\nassert make is es.make and es.certify.Observation\n"
     program += "try:\n    es.nothing\nexcept AttributeError as error:\n    assert 'nothing' in str(error)"
     assert "numba" in imported(program)
+
+
+def test_axes_have_the_round_numbers_of_the_drawing_library():
+    from matplotlib.ticker import MaxNLocator
+
+    rng = np.random.default_rng(0)
+    for low, high, most in zip(
+        rng.normal(size=200), 10 ** rng.uniform(-2, 5, 200), rng.integers(4, 7, 200), strict=True
+    ):
+        high, slack = low + high, 1e-9 * high
+        due = [
+            x for x in MaxNLocator(most, steps=[1, 2, 5, 10]).tick_values(low, high) if low - slack <= x <= high + slack
+        ]
+        np.testing.assert_allclose(round_numbers(low, high, int(most)), due, rtol=1e-12, atol=1e-12)
+    assert round_numbers(2.0, 2.0, 5) == [2.0] and round_numbers(0.0, np.inf, 5) == round_numbers(np.nan, 1.0, 5) == []

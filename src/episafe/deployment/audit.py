@@ -395,7 +395,7 @@ def _compare_record(folder: Path, frames: list[Frame], result: Audit) -> None:
     K = len(record.plan_ids)
     if K > result.episodes:
         raise DamagedFile(f"{EPISODES} has {K} episodes, and {LOG} has {result.episodes}: it was cut short")
-    made = unfinished_record(played, record.optimum, record.threshold, {})
+    made = unfinished_record(played, {}, record.optimum, record.threshold)
     for name in (*COLUMNS, *OPTIONAL):
         found, said = (getattr(one, name) if name in one.columns() else None for one in (record, made))
         same = found is None if said is None else _same_column(found, said[:K])

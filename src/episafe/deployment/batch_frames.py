@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from episafe.deployment.episode_tapes import TAPES, Arrays, ReportOf, Tape, episode_bytes, num_episodes, tape_of
-from episafe.deployment.live_columns import constraint_names
+from episafe.deployment.journal_folder import constraint_names, settings_of
 from episafe.deployment.session_book import Book
 from episafe.runs.record import Columns, Record
 from episafe.storage.audit_trail import Trail
@@ -70,14 +70,15 @@ def fill(columns: Columns, arrays: Arrays, start: int, names: Sequence[str]) -> 
         column[start:stop] = arrays[name]
 
 
-def unfinished_record(batches: list[Frame], optimum: float, threshold: Amount, settings: dict[str, Any]) -> Record:
+def unfinished_record(batches: list[Frame], head: Mapping[str, Any], optimum: float, threshold: Amount) -> Record:
     """The record that the batches of a simulation make up, as far as it came."""
     first, length = batches[0].arrays, sum(num_episodes(frame.arrays) for frame in batches)
     kinds = {"totals": "totals" in first, "changing": "optima" in first, "mixes": False}
-    columns = Columns(length, **kinds, num_constraints=first["bounds"].shape[1] - 1)
+    m = first["bounds"].shape[1] - 1
+    columns = Columns(length, **kinds, num_constraints=m)
     for frame in batches:
         fill(columns, frame.arrays, frame.notes["episode"], frame.notes["names"])
-    return columns.record(optimum, threshold, settings, constraint_names(threshold))
+    return columns.record(optimum, threshold, settings_of(head), constraint_names(head, m))
 
 
 def is_batch(notes: Mapping[str, Any], arrays: Arrays) -> bool:

@@ -2,18 +2,22 @@
 
 A tape has room for more episodes than a loop plays before a batch is written; episode k is in row k mod ROOM. What it
 hands out as arrays is what a frame holds, and `read` gives the reports back.
+
+Kernels are imported by the tapes that they write: who only follows a journal does not wait for their compiler.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from episafe.kernels.bandit_loop import RoundTrace, blank_rounds
-from episafe.kernels.episode_trace import Trace, blank_trace, num_bytes, write_down
 from episafe.storage.json_values import as_text, from_text
 from episafe.types import Array, Episode, IntArray, amount
+
+if TYPE_CHECKING:
+    from episafe.kernels.bandit_loop import RoundTrace
+    from episafe.kernels.episode_trace import Trace
 
 BATCH = 5_000  # episodes after which a batch is written, and that a loop is away for at most
 ROOM = 2 * BATCH  # so that a loop may overshoot
@@ -29,12 +33,15 @@ class ListedTape:
     kind: ClassVar[str] = "rows"
 
     def __init__(self, task: Any) -> None:
+        from episafe.kernels.episode_trace import blank_trace, write_down
+
         self.trace: Trace = blank_trace(task.horizon, task.num_states, task.num_actions, ROOM)
+        self._write_down = write_down
 
     def note(self, k: int, report: tuple[Any, ...], known: Array, atom: int) -> None:
         """Keep episode k, and how much was `known` when it was planned; its arrays may be written to afterwards."""
         (episode,) = report
-        write_down(self.trace, k, np.asarray(episode.states), np.asarray(episode.actions), known)
+        self._write_down(self.trace, k, np.asarray(episode.states), np.asarray(episode.actions), known)
 
     def arrays(self, start: int, stop: int) -> Arrays:
         """Episodes `start` to `stop`."""
@@ -47,6 +54,8 @@ class ListedTape:
     @staticmethod
     def read(arrays: Arrays, task: Any) -> Iterator[ReportOf]:
         """The reports, as the agent saw them."""
+        from episafe.kernels.episode_trace import num_bytes
+
         H, wide, narrow = task.horizon, num_bytes(task.num_states), num_bytes(task.num_actions)
         rows = arrays["rows"]
         if rows.shape[1] != (H + 1) * wide + H * narrow:
@@ -97,6 +106,8 @@ class RoundTape:
     kind: ClassVar[str] = "atoms"
 
     def __init__(self, task: Any) -> None:
+        from episafe.kernels.bandit_loop import blank_rounds
+
         self.trace: RoundTrace = blank_rounds(ROOM, task.num_constraints)
 
     def note(self, k: int, report: tuple[Any, ...], known: Array, atom: int) -> None:

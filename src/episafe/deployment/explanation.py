@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from episafe.deployment.frame_kinds import Kind
-from episafe.deployment.journal_folder import LOG, read_head
+from episafe.deployment.journal_folder import LOG, constraint_names, read_head
 from episafe.errors import DamagedFile
 from episafe.storage.audit_trail import TRAIL, read_trail
 from episafe.storage.frames import Frame, read
+from episafe.types import amounts
 
 BAR = 30  # characters
 
@@ -157,7 +158,7 @@ def explain(folder: str | Path, plan: int | None = None) -> Explanation:
         raise ValueError(f"{folder}: no plan {'' if plan is None else plan} was deployed: {between}")
     said = found[-1]
     frames = list(read(folder / LOG, head["genesis"])) if head["kind"] == "live" else []
-    return _explained(said, frames)
+    return _explained(said, frames, constraint_names(head, len(amounts(said["bound"]))))
 
 
 def _said(line: str) -> dict[str, Any]:
@@ -168,7 +169,7 @@ def _said(line: str) -> dict[str, Any]:
         raise DamagedFile(f"{TRAIL}: a line is no JSON ({error}): see `episafe audit`") from error
 
 
-def _explained(said: dict[str, Any], frames: list[Frame]) -> Explanation:
+def _explained(said: dict[str, Any], frames: list[Frame], constraints: Sequence[str]) -> Explanation:
     number = said["plan"]
     of = [frame.notes for frame in frames if frame.notes.get("plan") == number]
     proved = next((notes["proved"] for notes in of if notes.get("proved")), None)
@@ -177,11 +178,14 @@ def _explained(said: dict[str, Any], frames: list[Frame]) -> Explanation:
         frame.kind == Kind.REPORT and frame.notes["plan"] == number and frame.notes["deployment"] is not None
         for frame in frames
     )
-    return explained(said, proved, (deployments, reports) if frames else (None, None))
+    return explained(said, proved, (deployments, reports) if frames else (None, None), constraints)
 
 
 def explained(
-    said: Mapping[str, Any], proved: Sequence[Any] | None, counts: tuple[int | None, int | None]
+    said: Mapping[str, Any],
+    proved: Sequence[Any] | None,
+    counts: tuple[int | None, int | None],
+    constraints: Sequence[str],
 ) -> Explanation:
     """A plan in words.
 
@@ -189,9 +193,10 @@ def explained(
         said: its line of the trail.
         proved: what is proved of each policy that it mixes; None where nobody kept that.
         counts: how often it was deployed and reported; None where nobody knows.
+        constraints: the names of several.
     """
     weights = said.get("weights") or []
-    c, constraint = _tightest(said)
+    c, constraint = _tightest(said, constraints)
     names = said.get("names") or [f"policy {i}" for i, _ in enumerate(weights, 1)]  # simulations keep no names
     known = proved or [math.nan] * len(names)
     parts = [Part(name, weight, _number(bound, c)) for name, weight, bound in zip(names, weights, known, strict=True)]
@@ -203,13 +208,13 @@ def explained(
     )  # fmt: skip
 
 
-def _tightest(said: Mapping[str, Any]) -> tuple[int, str]:
+def _tightest(said: Mapping[str, Any], names: Sequence[str]) -> tuple[int, str]:
     """Of several constraints the one with the least room, and what a sentence says of that; 0 and nothing of one."""
     margins = said["margin"]
     if not isinstance(margins, list):
         return 0, ""
     c = min(range(len(margins)), key=lambda c: math.inf if margins[c] is None else margins[c])
-    return c, f", in constraint {c}, which has the least room of {len(margins)}"
+    return c, f", in {names[c]}, which has the least room of {len(margins)} constraints"
 
 
 def _number(value: Any, c: int = 0) -> float:

@@ -16,8 +16,8 @@ import numpy as np
 
 from episafe.deployment.explanation import Row
 from episafe.deployment.frame_kinds import Kind, change_of
-from episafe.deployment.journal_folder import LOG, read_head
-from episafe.deployment.journal_history import new_threshold, settings_of, threshold_of, told_task
+from episafe.deployment.journal_folder import LOG, read_head, settings_of
+from episafe.deployment.journal_history import new_threshold, threshold_of
 from episafe.deployment.live_columns import LiveColumns
 from episafe.deployment.run_columns import RunColumns
 from episafe.errors import DamagedFile
@@ -87,8 +87,7 @@ class Follower:
         self.folder = Path(folder)
         self.head = read_head(self.folder)
         self.settings = settings_of(self.head)
-        live = self.head["kind"] == "live"
-        self.columns = LiveColumns(told_task(self.folder, self.head)) if live else RunColumns(self.folder, self.head)
+        self.columns = (LiveColumns if self.head["kind"] == "live" else RunColumns)(self.folder, self.head)
         self.standing, self.share_read = Standing(), 0.0
         self._position: Position | None = None
 
@@ -116,11 +115,11 @@ class Follower:
     @property
     def record(self) -> Record | None:
         """What was read as a record; None before the first deployment."""
-        return self.columns.record(self.standing.threshold, self.settings) if len(self.columns) else None
+        return self.columns.record(self.standing.threshold) if len(self.columns) else None
 
     def latest(self) -> list[Row]:
         """The last deployments, newest first, each with why it was allowed."""
-        return self.columns.rows(self.standing.threshold, str(self.settings.get("level", "heuristic")))
+        return self.columns.rows(self.standing.threshold)
 
     def _take(self, frame: Frame) -> None:
         kind, notes, standing = frame.kind, frame.notes, self.standing

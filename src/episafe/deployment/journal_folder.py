@@ -85,6 +85,18 @@ def agent_settings(head: Mapping[str, Any]) -> dict[str, Any]:
     return json.loads(head.get("agent_settings", "{}"))
 
 
+def settings_of(head: Mapping[str, Any]) -> dict[str, Any]:
+    """The same: those settings that are numbers or words."""
+    return {name: value for name, value in agent_settings(head).items() if isinstance(value, str | int | float)}
+
+
+def constraint_names(head: Mapping[str, Any], m: int) -> tuple[str, ...]:
+    """What people call each of several constraints; () of one. Journals of before do not say it."""
+    said = json.loads(head.get("constraint_names", "[]"))
+    names = said if len(said) == m else [f"constraint {c}" for c in range(m)]
+    return tuple(map(str, names)) if m > 1 else ()
+
+
 def check_file(folder: Path, name: str, head: Mapping[str, Any]) -> Path:
     """The path of a file of the journal, if it is the one that it was begun with."""
     path = folder / name

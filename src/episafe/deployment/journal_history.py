@@ -9,14 +9,12 @@ from typing import Any
 
 from episafe.deployment.batch_frames import recorded_episodes, unfinished_record
 from episafe.deployment.frame_kinds import Kind
-from episafe.deployment.journal_folder import LOG, TOLD, agent_settings, check_file, read_head, stored_problem
-from episafe.deployment.live_columns import LiveColumns
-from episafe.problems.task import Task
+from episafe.deployment.journal_folder import LOG, read_head, stored_problem
+from episafe.deployment.live_columns import LiveColumns, told_task
 from episafe.runs.record import Record, is_complete
-from episafe.storage.atomic_files import read_arrays
 from episafe.storage.audit_trail import TRAIL, stated_threshold
 from episafe.storage.frames import Frame, read
-from episafe.types import Amount, Array, Episode, amount, amounts
+from episafe.types import Amount, Episode, amount, amounts
 
 # stands in for a task of which nothing is known, where reports are text
 AS_TEXT = SimpleNamespace(report_from=lambda values: (Episode(*values),))
@@ -73,24 +71,23 @@ def _unfinished(folder: Path, head: dict[str, Any], batches: list[Frame], proble
     if not batches:
         raise ValueError(f"{folder} has no episode yet: go on with `episafe resume {folder}`")
     optimum = math.nan if problem is None else float(problem.optimal_value())
-    return unfinished_record(batches, optimum, threshold_of(folder), settings_of(head))
+    return unfinished_record(batches, head, optimum, threshold_of(folder))
 
 
 def _live(folder: Path, head: dict[str, Any], frames: list[Frame]) -> History:
     """Of a live session: one row a deployment, by the plan that was in force then."""
-    task = told_task(folder, head)
-    columns, threshold = LiveColumns(task), threshold_of(folder)
+    columns, threshold = LiveColumns(folder, head), threshold_of(folder)
     paths: dict[int, tuple[Any, Any] | None] = {}
     for frame in frames:
-        row = columns.waiting.get(frame.notes["deployment"]) if frame.kind == Kind.REPORT else None
+        awaited = columns.waiting.get(frame.notes["deployment"]) if frame.kind == Kind.REPORT else None
         episode = columns.take(frame)
-        if row is not None and episode is not None:
-            paths[row] = _path(episode)
+        if awaited is not None and episode is not None:
+            paths[awaited[0]] = _path(episode)
         threshold = new_threshold(frame, threshold)
     if not len(columns):
         raise ValueError(f"{folder} has no deployment yet: nothing can be reported of it")
     episodes = [paths.get(row) for row in range(len(columns))]
-    return History(columns.record(threshold, settings_of(head)), columns.halts, episodes, task)
+    return History(columns.record(threshold), columns.halts, episodes, columns.task)
 
 
 def new_threshold(frame: Frame, threshold: Amount) -> Amount:
@@ -98,18 +95,6 @@ def new_threshold(frame: Frame, threshold: Amount) -> Amount:
     if frame.kind != Kind.CHANGE or frame.notes.get("thresholds") is None:
         return threshold
     return amount(amounts(frame.notes["thresholds"]))
-
-
-def told_task(folder: Path, head: dict[str, Any]) -> Any:
-    """The task of a journal that holds one with listed states, else None."""
-    arrays: dict[str, Array] = read_arrays(check_file(folder, TOLD, head))[0] if "told_sha256" in head else {}
-    return Task.from_arrays(arrays) if "reward" in arrays and "noise" not in arrays else None
-
-
-def settings_of(head: dict[str, Any]) -> dict[str, Any]:
-    """Settings of the agent that a journal was begun with: those that are numbers or words."""
-    said = agent_settings(head).items()
-    return {name: value for name, value in said if isinstance(value, str | int | float)}
 
 
 def threshold_of(folder: Path) -> Amount:

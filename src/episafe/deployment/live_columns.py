@@ -5,6 +5,8 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from itertools import chain
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,10 +14,13 @@ from numpy.typing import NDArray
 
 from episafe.deployment.explanation import Row, explained
 from episafe.deployment.frame_kinds import Kind
+from episafe.deployment.journal_folder import TOLD, check_file, constraint_names, settings_of
+from episafe.problems.task import Task
 from episafe.runs.record import Record
+from episafe.storage.atomic_files import read_arrays
 from episafe.storage.frames import Frame
 from episafe.storage.json_values import from_text
-from episafe.types import SOURCES, Amount, Array, Episode, amounts
+from episafe.types import SOURCES, Amount, Array, Episode, IntArray, amounts
 
 LATEST = 20  # deployments of which more is kept than columns
 PATHS_REMEMBERED, LONGEST_REMEMBERED = 4096, 1000  # reports whose totals need not be looked up again; characters
@@ -32,45 +37,36 @@ class InForce(NamedTuple):
     learned: int
 
 
-class Latest(NamedTuple):
-    """One of the last deployments: its row, number, time and plan, and the caller's name for the episode."""
-
-    row: int
-    number: int
-    time: str
-    plan: InForce
-    name: str
-
-
 class LiveColumns:
     """Columns of a live session; `take` every frame once, in order.
 
     Args:
-        task: what the agent was told, where the folder holds it: totals that were not reported are looked up there.
+        folder, head: of its journal, which holds what the agent was told where states are listed: totals that were not
+            reported are looked up there.
 
     Attributes:
-        waiting: the row of each deployment without a report, by its number; oldest first.
+        task: what the agent was told, else None.
+        waiting: the row and the time of each deployment without a report, by its number; oldest first.
         reported, abandoned: how many deployments were, and how many never will be.
         unannounced: reports of no deployment, as from a log.
         halts: the rows after which only what was promoted acted, and why.
     """
 
-    def __init__(self, task: Any = None) -> None:
-        self._task, self._m = task, 1
-        self._plan_rows, self._components, self._acting = array("q"), array("q"), array("i")
+    def __init__(self, folder: Path, head: dict[str, Any]) -> None:
+        self.task, self._head, self._m = told_task(folder, head), head, 1
+        self._plan_rows, self._components = array("q"), array("q")
         self._totals = array("d")  # of each deployment its reward and m utilities; NaN until they are reported
         self._numbers, self._sources, self._bounds = array("q"), array("b"), array("d")  # of plans; λ and m bounds
         self._weights, self._ends = array("d"), array("q")  # of plans, one after another, and where each ends
+        self._names: dict[str, int] = {}  # of all components, numbered
+        self._parts: list[list[int]] = []  # of plans: their components' names; none where the source says who acts
         self._deployed_by, self._reported_by = array("q"), array("q")  # how often, by the row of the plan
         self._totals_in = lru_cache(PATHS_REMEMBERED)(self._read_totals)  # few paths are taken again and again
-        self._names: dict[str, int] = {}
-        self._untossed: dict[int, list[str]] = {}  # names of the plan of rows whose coin the caller tosses
         self._in_force: InForce | None = None
-        self._times: dict[int, str] = {}  # of deployments that wait
-        self.waiting: dict[int, int] = {}
+        self.waiting: dict[int, tuple[int, str]] = {}
         self.reported = self.abandoned = self.unannounced = self._started = 0
         self.halts: list[tuple[int, str]] = []
-        self._latest: deque[Latest] = deque(maxlen=LATEST)
+        self._latest: deque[tuple[int, InForce, Mapping[str, Any]]] = deque(maxlen=LATEST)  # row, plan, notes
         self._take: dict[int, Callable[[Mapping[str, Any]], Episode | None]] = {
             Kind.PLAN: self._plan, Kind.DEPLOY: self._deploy, Kind.REPORT: self._report, Kind.ABANDON: self._abandon,
             Kind.LOST: self._lost, Kind.HALT: self._halt,
@@ -82,7 +78,7 @@ class LiveColumns:
     @property
     def oldest_missing(self) -> str:
         """The time of the oldest deployment without a report; "" if there is none."""
-        return next(iter(self._times.values()), "")
+        return next(iter(self.waiting.values()), (0, ""))[1]
 
     def take(self, frame: Frame) -> Episode | None:
         """Go on by one frame; what it reports of a deployment, if it does and is no round of a bandit."""
@@ -91,70 +87,55 @@ class LiveColumns:
 
     def _plan(self, notes: Mapping[str, Any]) -> None:
         self._m = len(notes["bounds"])
-        self._unknown = (math.nan,) * (1 + self._m)
+        self._unknown = array("d", (math.nan,) * (1 + self._m))
         self._in_force = InForce(len(self._numbers), notes, self._started, self.reported + self.unannounced)
         self._numbers.append(notes["plan"])
         self._sources.append(SOURCES.index(notes["source"]))
         self._bounds.extend((notes["lam"], *notes["bounds"]))
         self._weights.extend(notes["weights"] or (1.0,))
         self._ends.append(len(self._weights))
+        self._parts.append([self._names.setdefault(str(name), len(self._names)) for name in notes["names"]])
         self._deployed_by.append(0)
         self._reported_by.append(0)
 
     def _deploy(self, notes: Mapping[str, Any]) -> None:
-        plan, row, component = self._in_force, len(self._plan_rows), notes["component"]
+        plan, row, component, number = self._in_force, len(self._plan_rows), notes["component"], notes["id"]
         if plan is None:
             raise ValueError("a deployment without a plan")
         self._plan_rows.append(plan.row)
         self._deployed_by[plan.row] += 1
         self._components.append(NOBODY_KNOWS if component is None else component)
-        names = plan.notes["names"]
-        self._acting.append(self._name(names, component))
-        if names and component is None:
-            self._untossed[row] = names
         self._totals.extend(self._unknown)
-        self.waiting[notes["id"]], self._times[notes["id"]] = row, notes["time"]
-        self._started = notes["id"] + 1
-        self._latest.append(Latest(row, notes["id"], notes["time"], plan, notes.get("name", "")))
-
-    def _name(self, names: list[str], component: int | None) -> int:
-        """The number of the name of who acts; NOBODY_KNOWS where it follows from the source."""
-        if not names or component is None:
-            return NOBODY_KNOWS
-        return self._names.setdefault(str(names[component]), len(self._names))
+        self.waiting[number] = row, notes["time"]
+        self._started = number + 1
+        self._latest.append((row, plan, notes))
 
     def _report(self, notes: Mapping[str, Any]) -> Episode | None:
-        number = notes["deployment"]
+        number, text = notes["deployment"], notes["values"]
         if number is None:
             self.unannounced += 1
             return None
-        row = self.waiting.pop(number)
-        del self._times[number]
+        row, _ = self.waiting.pop(number)
+        plan, width = self._plan_rows[row], 1 + self._m
         self.reported += 1
-        self._reported_by[self._plan_rows[row]] += 1
-        text = notes["values"]
+        self._reported_by[plan] += 1
         totals, episode = (self._totals_in if len(text) <= LONGEST_REMEMBERED else self._read_totals)(text)
-        for i, total in enumerate(totals, row * (1 + self._m)):
-            self._totals[i] = total
-        if episode is None:
-            return None
-        if row in self._untossed:
-            self._acting[row] = self._name(self._untossed.pop(row), episode.component)
-            self._components[row] = NOBODY_KNOWS if episode.component is None else episode.component
+        self._totals[row * width : (row + 1) * width] = totals
+        if self._components[row] == NOBODY_KNOWS and self._parts[plan] and episode and episode.component is not None:
+            self._components[row] = episode.component  # the caller has tossed the coin
         return episode
 
-    def _read_totals(self, text: str) -> tuple[list[float], Episode | None]:
+    def _read_totals(self, text: str) -> "tuple[array[float], Episode | None]":
         """Totals that a report says, and its episode; there is none of a round of a bandit: action, reward, utility."""
         values = from_text(text)
         if len(values) == 3:
             utilities = np.reshape(values[2], (-1, self._m)).mean(axis=0)
-            return [float(np.mean(values[1])), *utilities.tolist()], None
+            return array("d", (float(np.mean(values[1])), *utilities.tolist())), None
         episode = Episode(*values)
-        return totals_of(episode, self._task, self._m), episode
+        return array("d", totals_of(episode, self.task, self._m)), episode
 
     def _abandon(self, notes: Mapping[str, Any]) -> None:
         self.waiting.pop(notes["deployment"])
-        del self._times[notes["deployment"]]
         self.abandoned += 1
 
     def _lost(self, notes: Mapping[str, Any]) -> None:
@@ -166,32 +147,31 @@ class LiveColumns:
     def _halt(self, notes: Mapping[str, Any]) -> None:
         self.halts.append((len(self) - 1, str(notes.get("reason", ""))))
 
-    def rows(self, threshold: Amount, level: str) -> list[Row]:
+    def rows(self, threshold: Amount) -> list[Row]:
         """The last deployments, newest first, each with why it was allowed."""
-        return [self._row(one, threshold, level) for one in reversed(self._latest)]
+        b = amounts(threshold)
+        return [self._row(row, plan, notes, b) for row, plan, notes in reversed(self._latest)]
 
-    def _row(self, one: Latest, threshold: Amount, level: str) -> Row:
-        plan, width = one.plan, 1 + self._m
-        margin = (np.array(plan.notes["bounds"]) - amounts(threshold)).tolist()
+    def _row(self, row: int, plan: InForce, notes: Mapping[str, Any], b: Array) -> Row:
+        margin, width = (np.array(plan.notes["bounds"]) - b).tolist(), 1 + self._m
         said = {
-            **plan.notes, "bound": plan.notes["bounds"], "threshold": amounts(threshold).tolist(), "level": level,
-            "margin": margin if len(margin) > 1 else margin[0], "learned": plan.learned, "episode": plan.first,
+            **plan.notes, "bound": plan.notes["bounds"], "threshold": b.tolist(),
+            "level": settings_of(self._head).get("level", "heuristic"), "learned": plan.learned, "episode": plan.first,
+            "margin": margin if len(margin) > 1 else margin[0],
         }  # fmt: skip
         counts = self._deployed_by[plan.row], self._reported_by[plan.row]
-        why = explained(said, plan.notes.get("proved"), counts)
-        totals = tuple(self._totals[one.row * width : (one.row + 1) * width])
-        return Row(one.number, one.time, self._who(one), totals, why, one.name)
+        why = explained(said, plan.notes.get("proved"), counts, constraint_names(self._head, self._m))
+        totals = tuple(self._totals[row * width : (row + 1) * width])
+        return Row(notes["id"], notes["time"], self._who(row, plan.notes), totals, why, notes.get("name", ""))
 
-    def _who(self, one: Latest) -> str:
+    def _who(self, row: int, plan: Mapping[str, Any]) -> str:
         """The name of who acts; "" where nobody knows."""
-        number, notes = self._acting[one.row], one.plan.notes
-        if number != NOBODY_KNOWS:
-            return list(self._names)[number]
-        if notes["names"]:
-            return ""
-        return "incumbent" if notes["source"] == "safe" else f"proposal-{notes['plan']}"
+        if plan["names"]:
+            component = self._components[row]
+            return "" if component == NOBODY_KNOWS else str(plan["names"][component])
+        return "incumbent" if plan["source"] == "safe" else f"proposal-{plan['plan']}"
 
-    def record(self, threshold: Amount, settings: Mapping[str, Any]) -> Record:
+    def record(self, threshold: Amount) -> Record:
         """All of it as a record, one row a deployment; a copy, so that it stays as it is while this grows."""
         of = np.array(self._plan_rows)
         bounds = np.array(self._bounds).reshape(-1, 1 + self._m)[of]
@@ -205,15 +185,22 @@ class LiveColumns:
             np.array(self._numbers)[of],
             optimum=math.nan,
             threshold=threshold,
-            settings={**settings, "live": "yes"},
+            settings={**settings_of(self._head), "live": "yes"},
             reward_totals=totals[:, 0],
             utility_totals=_column(totals),
             components=np.maximum(np.array(self._components), 0),
             weights=self._all_weights()[of],
-            acting_numbers=np.array(self._acting, dtype=np.int32),
+            acting_numbers=self._acting(of),
             acting_names=tuple(self._names),
-            constraint_names=constraint_names(threshold),
+            constraint_names=constraint_names(self._head, self._m),
         )
+
+    def _acting(self, of: IntArray) -> NDArray[np.int32]:
+        """The number of the name of who acted in each deployment of plans `of`, (K,)."""
+        components, lengths = np.array(self._components), np.array([len(parts) for parts in self._parts])
+        numbers = np.array([*chain.from_iterable(self._parts), NOBODY_KNOWS], dtype=np.int32)
+        known = (components != NOBODY_KNOWS) & (lengths[of] > 0)
+        return numbers[np.where(known, (np.cumsum(lengths) - lengths)[of] + components, NOBODY_KNOWS)]
 
     def _all_weights(self) -> Array:
         """The weights of all plans, (P, n); (1, 0, …) for one that mixes nothing."""
@@ -229,9 +216,10 @@ def _column(rows: NDArray[np.float64]) -> Array:
     return rows[:, 1] if rows.shape[1] == 2 else rows[:, 1:]
 
 
-def constraint_names(threshold: Amount) -> tuple[str, ...]:
-    """Names of several constraints, which a journal does not keep."""
-    return () if np.ndim(threshold) == 0 else tuple(f"constraint {c}" for c in range(1, np.size(threshold) + 1))
+def told_task(folder: Path, head: dict[str, Any]) -> Any:
+    """The task of a journal that holds one with listed states, else None."""
+    arrays: dict[str, Array] = read_arrays(check_file(folder, TOLD, head))[0] if "told_sha256" in head else {}
+    return Task.from_arrays(arrays) if "reward" in arrays and "noise" not in arrays else None
 
 
 def totals_of(episode: Episode, task: Any, m: int) -> list[float]:

@@ -11,9 +11,8 @@ from episafe.deployment.batch_frames import unfinished_record
 from episafe.deployment.episode_tapes import num_episodes
 from episafe.deployment.explanation import Row, explained
 from episafe.deployment.frame_kinds import Kind
-from episafe.deployment.journal_folder import PROBLEM, check_file
+from episafe.deployment.journal_folder import stored_problem
 from episafe.deployment.live_columns import LATEST
-from episafe.problems.cmdp import LinearCMDP
 from episafe.runs.record import Record
 from episafe.storage.frames import Frame
 from episafe.types import Amount, amounts
@@ -26,7 +25,7 @@ class RunColumns:
         folder, head: of its journal, which holds the problem where it can be stored.
 
     Attributes:
-        waiting, abandoned, unannounced: as of a live session; nothing is ever missing here.
+        waiting, oldest_missing, abandoned, unannounced: as of a live session; nothing is ever missing here.
         halts: the episodes after which only the incumbent acted, and why.
     """
 
@@ -34,7 +33,7 @@ class RunColumns:
         self._folder, self._head = folder, head
         self._batches: list[Frame] = []
         self._length = 0
-        self.waiting: dict[int, int] = {}
+        self.waiting: dict[int, tuple[int, str]] = {}
         self.abandoned = self.unannounced = 0
         self.oldest_missing = ""
         self.halts: list[tuple[int, str]] = []
@@ -54,27 +53,26 @@ class RunColumns:
             self._length += num_episodes(frame.arrays)
             self.halts += [(int(k), str(reason)) for k, reason in frame.notes["halts"]]
 
-    def record(self, threshold: Amount, settings: dict[str, Any]) -> Record:
+    def record(self, threshold: Amount) -> Record:
         """All of it as a record."""
-        return unfinished_record(self._batches, self._optimum, threshold, settings)
+        return unfinished_record(self._batches, self._head, self._optimum, threshold)
 
     @cached_property
     def _optimum(self) -> float:
-        if "problem_sha256" not in self._head:
-            return math.nan
-        return float(LinearCMDP.load(check_file(self._folder, PROBLEM, self._head)).optimal_value())
+        problem = stored_problem(self._folder, self._head)
+        return math.nan if problem is None else float(problem.optimal_value())
 
-    def rows(self, threshold: Amount, level: str) -> list[Row]:
+    def rows(self, threshold: Amount) -> list[Row]:
         """The last episodes, newest first, each with why it was allowed."""
         if not self._length:
             return []
-        record = self.record(threshold, {})
+        record = self.record(threshold)
         begins = np.flatnonzero(np.r_[True, np.diff(record.plan_ids) != 0])
         last = range(len(record.sources) - 1, max(len(record.sources) - LATEST, 0) - 1, -1)
-        return [_row(record, k, int(begins[np.searchsorted(begins, k, side="right") - 1]), level) for k in last]
+        return [_row(record, k, int(begins[np.searchsorted(begins, k, side="right") - 1])) for k in last]
 
 
-def _row(record: Record, k: int, begun: int, level: str) -> Row:
+def _row(record: Record, k: int, begun: int) -> Row:
     """Episode k, whose plan was first deployed in episode `begun`."""
     bound, b = amounts(record.utility_bounds[k]), amounts(record.threshold)
     weights = [w for w in record.weights[k].tolist() if w]
@@ -82,11 +80,11 @@ def _row(record: Record, k: int, begun: int, level: str) -> Row:
     said = {
         "plan": int(record.plan_ids[k]), "episode": begun, "learned": begun, "source": str(record.sources[k]),
         "bound": bound.tolist(), "threshold": b.tolist(), "margin": margin if len(margin) > 1 else margin[0],
-        "level": level, "weights": weights if len(weights) > 1 else [],
+        "level": record.settings.get("level", "heuristic"), "weights": weights if len(weights) > 1 else [],
     }  # fmt: skip
     known = (record.reward_values, record.utility_values) if record.is_exact else _totals(record)
     totals = (float(known[0][k]), *amounts(known[1][k]).tolist())
-    return Row(k, "", str(record.acting[k]), totals, explained(said, None, (None, None)))
+    return Row(k, "", str(record.acting[k]), totals, explained(said, None, (None, None), record.constraint_names))
 
 
 def _totals(record: Record) -> tuple[Any, Any]:

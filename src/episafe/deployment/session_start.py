@@ -106,6 +106,8 @@ def begin_journal(folder: Path, agent: Any, settings: dict[str, str | int | floa
     """Write what a journal begins with; a problem that can be saved is kept beside it."""
     said = {**settings, "fingerprint": agent.fingerprint(), "agent_settings": json.dumps(agent.settings())}
     said["fingerprint_but_incumbent"] = agent.fingerprint_but_incumbent()
+    if agent.task.num_constraints > 1:
+        said["constraint_names"] = json.dumps(agent.task.constraint_names)
     own = None
     with beginning(folder):
         if hasattr(problem, "save"):

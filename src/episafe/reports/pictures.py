@@ -1,12 +1,12 @@
 """What a picture shows: marks on two axes. A page has it as SVG, a notebook and a paper by matplotlib."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from markupsafe import Markup
-from matplotlib.ticker import MaxNLocator
 
 from episafe.types import Array
 
@@ -42,13 +42,30 @@ class Scale:
     @classmethod
     def linear(cls, title: str, low: float, high: float, num_ticks: int = 5) -> "Scale":
         """Round numbers at ticks."""
-        at = MaxNLocator(num_ticks, steps=[1, 2, 5, 10]).tick_values(low, high)
-        inside = [float(x) + 0.0 for x in at if low - 1e-9 * (high - low) <= x <= high + 1e-9 * (high - low)]
-        return cls(title, low, high, tuple((x, f"{round(x, 9):,.6g}") for x in inside))
+        at = round_numbers(low, high, num_ticks)
+        return cls(title, low, high, tuple((x, f"{round(x, 9):,.6g}") for x in at))
 
     def share(self, values: Array) -> Array:
         """How far along the axis, from 0 to 1."""
         return (np.asarray(values, dtype=np.float64) - self.low) / ((self.high - self.low) or 1.0)
+
+
+def round_numbers(low: float, high: float, most: int) -> list[float]:
+    """Multiples of 1, 2 or 5 · 10^k from low to high, of the least step that fits at most so many times between them.
+
+    Where these are fewer than two, the step is a smaller one.
+    """
+    if not 0 < high - low < math.inf:
+        return [low] if low == high else []
+    room, slack = (high - low) / most, 1e-9 * (high - low)
+    unit = 10.0 ** math.floor(math.log10(room))
+    first = next(step for step in (1, 2, 5, 10) if step * unit >= room)
+    found: list[float] = []
+    for step in (unit * one for one in (10, 5, 2, 1, 0.5, 0.2, 0.1) if one <= first):
+        found = [n * step for n in range(math.ceil((low - slack) / step), math.floor((high + slack) / step) + 1)]
+        if len(found) >= 2:
+            break
+    return found
 
 
 @dataclass(frozen=True)
