@@ -1,7 +1,7 @@
 """The incumbent of a folder is the one that it was kept with, unless a person says that it was replaced, and why."""
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ import episafe as es
 from episafe.deployment import session as session_module
 from episafe.deployment.incumbent_identity import MOST, Incumbent
 from episafe.problems.policy import TablePolicy
+from episafe.problems.rules import Rules, listed
 from episafe.storage.json_values import from_text
 from stored import by_tuples
 from test_session import frames, played
@@ -250,3 +251,79 @@ def test_a_simulated_run_is_not_resumed_with_another_incumbent(tmp_path):
 def test_a_reason_is_words(tmp_path, given):
     with pytest.raises(ValueError, match="give a reason in words"):
         es.open(tmp_path, agent=model(world()), new_incumbent=given)
+
+
+@dataclass(frozen=True)
+class Coins(Rules):
+    """Action 0 is always of use, action 1 if chance brings a 1; the other incumbent tries that now and then."""
+
+    horizon: int = 2
+    num_actions: int = 2
+    shape: tuple[int, ...] = (1,)
+    start: tuple[int, ...] = (0,)
+    tries: float = 0.0
+
+    def move(self, h, state, action, luck):
+        return (0,), 0.2 + 0.8 * action, float(action == 0 or luck[0])
+
+    def incumbent(self, h, state):
+        return np.array([1 - self.tries, self.tries])
+
+    def chances(self, h, state):
+        return [((0, 1), (0.5, 0.5))]
+
+
+def test_reports_under_the_old_incumbent_are_no_log_of_the_new_one(tmp_path):
+    """Which of them came may depend on what they say: as a log they would prove the policy that fails in half of all
+    steps. Logs from before the first plan are logs still."""
+    was, now = (listed(Coins(tries=tries), threshold=1.6, slack=0.3) for tries in (0.0, 0.02))
+    rng, hindsight = np.random.default_rng(0), es.certify.Hindsight(0.05)
+    for num_logged in (0, 12):
+        folder = tmp_path / str(num_logged)
+        with es.open(folder, es.OPSE(was.task, certifier=hindsight)) as session:
+            for _ in range(num_logged):
+                session.learn(was.task.replay(was.task.safe_policy, was.draw_trace(rng), rng))
+            for k in range(60):
+                deployed, trace = session.deploy(rng), (None, ((1,), (1,)))
+                if k % 4 == 0:  # both coins fell so, and of the others nobody is told
+                    session.learn(was.task.replay(deployed.policy, trace, rng), deployment=deployed.id)
+            session.learn(was.task.replay(was.task.safe_policy, trace, rng))  # no log: there were plans before it
+        with es.open(folder, es.OPSE(now.task, certifier=hindsight), new_incumbent="Ada") as session:
+            assert session.agent.certificate.num_logged == num_logged
+            assert now.evaluate(session.deploy(rng).plan.policy)[1] >= 1.6
+        assert es.audit(folder, agent=es.OPSE(now.task, certifier=hindsight)).is_whole
+
+
+def test_candidates_are_on_trial_beside_the_new_incumbent_too(tmp_path):
+    rng, v1, v2 = np.random.default_rng(0), {"incumbent_version": "1"}, {"incumbent_version": "2"}
+
+    def rollout():
+        return es.Rollout(0.5, 0.2, {"a": "a", "b": "b"}, "now", utility_max=1.0)
+
+    with es.open(tmp_path, rollout(), **v1) as session:
+        session.learn(es.Episode.of_totals(1.0), deployment=session.deploy(rng).id)
+    with es.open(tmp_path, rollout(), **v2, new_incumbent="Ada") as session:
+        assert list(session.agent.bounds()) == ["incumbent", "a", "b"] and session.deploy(rng).plan.source == "search"
+    with es.open(tmp_path, rollout(), **v2) as session:
+        assert list(session.agent.bounds()) == ["incumbent", "a", "b"]
+    assert es.audit(tmp_path, agent=rollout()).is_whole
+
+
+def test_a_model_of_level_theorem_learns_no_more_of_the_old_incumbent_than_it_did(tmp_path):
+    """Not those after the oldest deployment without a report: which come may depend on what they say."""
+    rng, arms = np.random.default_rng(0), [[1.0, 0.0], [0.0, 1.0]]
+
+    def agent(safe):
+        task = es.bandits.LinearBandit([0.9, 0.2], [0.1, 0.8], arms, 0.35, safe_policy=safe, noise=0.2, slack=0.3).task
+        return es.bandits.OPLBSP(task, radius="determinant")
+
+    with es.open(tmp_path, agent([0, 1])) as session:
+        for k in range(6):
+            deployed = session.deploy(rng)
+            if k != 3:
+                session.learn([0.0, 1.0], 0.2, 0.8, deployment=deployed.id)
+        assert session.agent.num_learned == 3
+    with es.open(tmp_path, agent([0.1, 0.9]), new_incumbent="Ada") as session:
+        assert session.agent.num_learned == 3
+        session.learn([0.0, 1.0], 0.2, 0.8, deployment=3)
+        assert session.agent.num_learned == 6

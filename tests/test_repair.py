@@ -287,3 +287,54 @@ def test_what_is_learned_before_anybody_resumes_does_not_stop_it_for_ever(tmp_pa
                 session.resume_exploring("looked at")
             assert session.deploy(rng).plan.id >= 20 and not session.broken
     assert es.audit(tmp_path, agent=rollout("v2")).is_whole
+
+
+def test_shares_of_delta_that_only_a_checkpoint_knows_of_are_not_spent_twice(tmp_path):
+    """Log and trail are cut alike, before two candidates were put on trial."""
+    rng, session = np.random.default_rng(0), es.open(tmp_path, agent=rollout("v2"))
+    tried(session, rng, 5)
+    session._journal.sync_trail()
+    sizes = {name: (tmp_path / name).stat().st_size for name in ("journal.log", "audit.jsonl")}
+    for name in ("v3", "v4"):
+        session.add_candidate(name, [name])
+    tried(session, rng, 5)
+    session._journal.checkpoint(session.parts)
+    session._journal.release()
+    for name, size in sizes.items():
+        with (tmp_path / name).open("r+b") as file:
+            file.truncate(size)
+    es.repair(tmp_path)
+    with es.open(tmp_path, agent=rollout("v2", "v3", "v4")) as session:
+        assert session.agent.certificate.ledger.num_candidates == 3 + 2
+
+
+def test_a_model_of_level_theorem_learns_nothing_after_what_is_lost(tmp_path):
+    rng, arms = np.random.default_rng(0), [[1.0, 0.0], [0.0, 1.0]]
+    bandit = es.bandits.LinearBandit([0.9, 0.2], [0.1, 0.8], arms, 0.35, safe_policy=[0, 1], noise=0.2)
+
+    def played_on(session):
+        for _ in range(4):
+            session.learn([0.0, 1.0], 0.2, 0.8, deployment=session.deploy(rng).id)
+        return session.agent.num_learned
+
+    with es.open(tmp_path, es.bandits.OPLBSP(bandit.task, radius="determinant")) as session:
+        assert played_on(session) == 4
+    deployments = [frame for frame in frames_of(tmp_path) if frame.kind == Kind.DEPLOY]
+    flip(tmp_path, deployments[2].offset + 30)  # nothing waits before it
+    es.repair(tmp_path)
+    with es.open(tmp_path, es.bandits.OPLBSP(bandit.task, radius="determinant")) as session:
+        learned = session.agent.num_learned
+        session.resume_exploring("looked at")
+        assert learned == 2 and played_on(session) == 2
+
+
+def test_of_a_first_plan_by_a_log_two_candidates_may_be_lost():
+    """One by the log, one by all traces: both have spent their shares of δ."""
+    problem, spent = es.make("cloud"), []
+    for use in (lambda agent: agent.plan(), lambda agent: agent.lose(1, "repaired")):
+        agent, rng = es.OPSE(problem.task), np.random.default_rng(2)
+        for _ in range(12):
+            agent.learn(problem.task.replay(problem.task.safe_policy, problem.draw_trace(rng), rng))
+        use(agent)
+        spent.append(agent.certificate.replayed.num_candidates)
+    assert spent == [2, 2]

@@ -291,8 +291,9 @@ class Agent(ABC):
         """Go on from the incumbent, where `num_plans` plans were made and what came of the last of them is lost.
 
         Their numbers are not given again, and what a certificate has spent on them stays spent; so does what it spent
-        on up to `num_candidates` that somebody added meanwhile.
+        on up to `num_candidates` that somebody added meanwhile. A model of level theorem learns nothing after them.
         """
+        self._reports.end()
         self._promote(INCUMBENT)
         self._plan = replace(self._incumbent(reason), id=num_plans - 1)
         self._put_in_force(self._incumbent(reason))

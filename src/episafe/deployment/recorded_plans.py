@@ -105,25 +105,39 @@ class Recorded(Replay):
         return plan
 
 
-class Earlier(Recorded):
-    """A history under an incumbent that was replaced since. The agent with the new one learns its reports, as episodes
-    of no plan: nothing that was certified beside the old one is gone on with.
+class Predecessor(Unbuilt):
+    """In the place of an agent whose incumbent was replaced since. The one with the new incumbent learns what was
+    reported, as episodes of no plan: nothing that was certified beside the old one is gone on with.
+
+    It hears which deployments there were, since which of them were reported may depend on what came of them: only what
+    was logged before the first plan may prove something anew.
 
     Args:
-        successor: that agent.
-        given: as of `Recorded`, without an agent.
+        successor: that agent, new.
     """
 
-    def __init__(self, successor: Any, *given: Any, **known: Any) -> None:
-        task = successor.task
-        super().__init__(Unbuilt(task), *given, threshold=task.limits, certified=successor.certified, **known)
-        self._successor = successor
+    def __init__(self, successor: Any) -> None:
+        super().__init__(successor.task)
+        self._successor, self._planned = successor, False
 
-    def learn(
-        self, report: tuple[Any, ...], plan_id: int | None, deployment: int | None = None, named: bool = True
-    ) -> None:
+    def expect(self, plan: Any, deployment: int, component: int | None = None) -> None:
+        """One that the successor has not made."""
+        self._planned = self._planned or plan.id != HELD
+        self._successor.expect(self.incumbent_plan(""), deployment)
+
+    def abandon(self, deployment: int) -> None:
+        """It will never be reported to the successor either."""
+        self._successor.abandon(deployment)
+
+    def lose(self, num_plans: int, reason: str, num_candidates: int = 0) -> None:
+        """Of what is lost nothing will be reported."""
+        self._successor.expect(self.incumbent_plan(""), HELD)
+        self._successor.abandon(HELD)
+
+    def hear(self, deployment: int | None, *report: Any, plan_id: int | None = None, named: bool = True) -> None:
         """Let the successor see a report."""
-        self._successor.learn(*report)
+        late = self._planned and self._successor.uses_traces  # no log: whether it came may depend on it
+        self._successor.hear(HELD if deployment is None and late else deployment, *report)
 
 
 class Rechecked(Recorded):
@@ -179,7 +193,7 @@ def learned_before(replay: Replay, frames: list[Frame], known: dict[str, Any]) -
     agent = replay.agent
     if agent.is_used:
         raise DamagedFile(f"{known['path'].parent}: the checkpoints are older than the incumbent: delete them")
-    earlier = Earlier(agent, replay.book, replay.trail, incumbent=replay.incumbent, **known)
-    lines = earlier.take(frames)
+    facts = {"threshold": agent.task.limits, "certified": agent.certified, "incumbent": replay.incumbent}
+    lines = Recorded(Predecessor(agent), replay.book, replay.trail, **facts, **known).take(frames)
     agent.succeed(replay.book.newest)
     return lines

@@ -234,7 +234,8 @@ class Salvage:
         found.plans, found.deployments = plans - kept.plans, deployments - kept.deployments
         if not (self._is_short or found.plans or found.deployments):
             return Kind.HALT, {"reason": reason, "time": now()}
-        numbers = {"plans": plans, "deployments": deployments, "candidates": lost.candidates + found.unread}
+        candidates = max(lost.candidates, len(lost.added - kept.added)) + found.unread
+        numbers = {"plans": plans, "deployments": deployments, "candidates": candidates}
         return Kind.LOST, {"reason": reason, **numbers, "time": now()}
 
     def _put_aside(self, rest: bytes) -> None:

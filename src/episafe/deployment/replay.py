@@ -171,8 +171,10 @@ class Replay:
             self.book.begin_anew()
         elif what != "incumbent":
             raise ValueError(f"it changes {what!r}, of which nothing is known here")
-        elif self.incumbent is not None:
-            self.incumbent.replace(notes)
+        else:
+            self.book.candidates = []  # all are put on trial anew, beside the new one
+            if self.incumbent is not None:
+                self.incumbent.replace(notes)
 
     def _change_settings(self, notes: Mapping[str, Any]) -> None:
         """A change by a person: it must follow from what was proved, and drop what it dropped."""
