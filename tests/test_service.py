@@ -358,6 +358,49 @@ def test_a_port_in_use_is_said_before_anything_is_begun(tmp_path):
     assert not (tmp_path / "shop").exists()
 
 
+def test_what_makes_no_agent_is_refused_before_a_folder_is_made(tmp_path):
+    for wrong in (es.make("tabular"), lambda: es.make("tabular")):
+        with pytest.raises(es.InvalidProblem, match="the agent is a LinearCMDP: name a function that makes an agent"):
+            serve(tmp_path / "shop", wrong, port=0)
+    assert not (tmp_path / "shop").exists()
+
+
+def test_a_page_that_is_not_there_names_those_that_are():
+    with answering(es.open(None, rollout())) as address:
+        status, said = fetch(f"{address}/plam", b"{}")
+        assert status == 404 and said["error"].startswith("there is no POST /plam: ask one of POST /plan")
+        assert fetch(f"{address}/plan")[0] == 405
+        with pytest.raises(RuntimeError, match="there is no POST /resume"):
+            Client(address).ask("resume", reason="all is well")
+
+
+def test_the_command_says_an_alarm_on_its_standard_error(tmp_path):
+    """And where it is served, once the folder is open, and not before."""
+    (tmp_path / "own_shop.py").write_text(
+        "import episafe as es\n\n\ndef agent():\n"
+        "    return es.Rollout(0.5, 0.2, candidates={'v2': 'v2'}, incumbent='v1', utility_max=1.0)\n"
+    )
+    port = free_port()
+    command = [sys.executable, "-m", "episafe", "serve", "shop", "--agent", "own_shop:agent", "--port", str(port)]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as running:
+        try:
+            said = next(line for line in running.stderr if "served at" in line or "rror" in line)
+            client = Client(f"http://127.0.0.1:{port}")
+            client.ask("plan", episode_id="1")
+            with pytest.raises(RuntimeError, match="at most 1"):
+                client.ask("learn", episode_id="1", episode={"total_utility": 90, "total_reward": 1})
+        finally:
+            running.terminate()
+        said += running.stderr.read()
+    assert "INFO episafe.service: shop is served at" in said
+    assert "ERROR episafe.session: alarm what=range" in said and "the session is closed" in said
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return taken.getsockname()[1]
+
+
 def test_a_halt_is_kept_and_has_no_way_back_over_http(tmp_path):
     with answering(es.open(tmp_path / "shop", rollout())) as address:
         assert Client(address).ask("halt", reason="the shop is closed") == {"halted": True}

@@ -567,12 +567,18 @@ def serve(
     sync: Annotated[str, typer.Option(help="each or plans: what is waited for.")] = "each",
     false_alarm: Annotated[float, typer.Option(help="Probability that the monitors ever raise a false alarm.")] = 0.01,
 ) -> None:
-    """Answer over HTTP for one session: plan, act, learn, halt, status. On any error the answer is the incumbent."""
+    """Answer over HTTP for one session: plan, act, learn, halt, status. On any error the answer is the incumbent.
+
+    Where it is served, and every alarm, halt and fault, is a line of its standard error.
+    """
+    import logging
+
     from episafe.service.server import serve as answer
 
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")  # to the standard error
+    logging.getLogger("episafe").setLevel(logging.INFO)
     with exit_codes():
         made = named(agent)
-        console.say(f"episafe serves {folder} at http://{host}:{port}/ (Ctrl-C closes it in good order)")
         with errors_inside(agent):
             answer(folder, made, host, port, token_file, sync, false_alarm)  # type: ignore[arg-type]
 

@@ -61,7 +61,7 @@ class Notices:
         """A deployment is on the disk."""
         if LOGGER.isEnabledFor(logging.DEBUG):
             plan = made.plan
-            tell("plan", deployment=made.id, plan=plan.id, source=plan.source, acting=getattr(made.policy, "name", ""))
+            tell("plan", deployment=made.id, plan=plan.id, source=plan.source, acting=made.acting)
         call(self.on_plan, made)
 
     def report(self, reported: Reported) -> None:

@@ -106,6 +106,12 @@ class Deployment:
     component: int
     policy: Any
 
+    @property
+    def acting(self) -> str:
+        """The name of who acts: "incumbent", a candidate's, a proposal's; "plan-N" of a policy that has none."""
+        named = getattr(self.policy, "name", "")
+        return named or ("incumbent" if self.plan.source == "safe" else f"plan-{self.plan.id}")
+
 
 class Waiting(NamedTuple):
     """A deployment without a report: its plan, the component that acts (None if the session tossed no coin), since

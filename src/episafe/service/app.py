@@ -50,13 +50,14 @@ class Service:
             Route("/openapi.json", self._open(lambda: JSONResponse(description()))),
             Route("/", self._open(lambda: HTMLResponse(page()))),
         ]
-        self.app = Starlette(routes=routes, lifespan=self._lifespan)
+        self.app = Starlette(routes=routes, lifespan=self._lifespan, exception_handlers={404: _nowhere, 405: _nowhere})
 
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> Any:
         yield
         self._threads.shutdown(wait=True)
         self.handlers.session.close()
+        log.info("the session is closed")
 
     def _endpoint(self, name: str) -> Callable[[Request], Awaitable[Response]]:
         ask: Ask = getattr(self.handlers, name)
@@ -169,6 +170,13 @@ class Service:
             if len(body) > self.limits.body:
                 raise Refused(413, f"a request has at most {self.limits.body} bytes")
         return body
+
+
+def _nowhere(request: Request, error: Any) -> Response:
+    """No such page, or asked the other way."""
+    known = ", ".join(f"{how.method} /{name}" for name, how in OPERATIONS.items())
+    said = f"there is no {request.method} {request.url.path[:100]}: ask one of {known}"
+    return JSONResponse({"error": said}, error.status_code)
 
 
 def _failed(error: Exception) -> Response:

@@ -49,7 +49,7 @@ class Handlers:
         said = {
             "deployment": None if made.id == HELD else made.id,
             "plan": plan.id,
-            "acting": self._name(made),
+            "acting": made.acting,
             "component": made.component,
             "source": plan.source,
             "level": plan.level,
@@ -183,11 +183,6 @@ class Handlers:
     def _drawn(self, plan: Any) -> list[float]:
         with self._acting:
             return [float(entry) for entry in plan.draw(self._actions)]
-
-    def _name(self, made: Any) -> str:
-        return getattr(made.policy, "name", "") or (
-            "incumbent" if made.plan.source == "safe" else f"plan-{made.plan.id}"
-        )
 
 
 def only(asked: Values, *known: str) -> None:

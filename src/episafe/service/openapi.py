@@ -15,11 +15,18 @@ NAME = {"type": ["string", "integer"], "description": "a name of yours for the e
 REASON = {"type": "string", "description": "why the incumbent acts; empty where it need not"}
 EPISODE = {
     "type": "object",
-    "properties": {"states": LIST, "actions": LIST, "rewards": LIST, "utilities": LIST, "component": INTEGER,
-                   "trace": LIST,
-                   "total_utility": NUMBER, "total_reward": NUMBER},
+    "properties": {
+        "states": LIST | {"description": "H + 1, from the first to the last"},
+        "actions": LIST | {"description": "H"},
+        "rewards": LIST | {"description": "H, in [0, 1]"},
+        "utilities": LIST | {"description": "H, in [0, 1]; of several constraints a list each"},
+        "component": INTEGER,
+        "trace": LIST | {"description": "what chance brought: [start, [w_1, …, w_H]], null where nobody saw it"},
+        "total_utility": {"type": ["number", "array"], "description": "of several constraints a list"},
+        "total_reward": NUMBER,
+    },
     "additionalProperties": False,
-}  # fmt: skip
+}
 
 
 class Operation(NamedTuple):

@@ -1,6 +1,7 @@
 """`episafe serve`: a folder's session behind HTTP, until somebody stops it."""
 
 import ipaddress
+import logging
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from episafe.storage.regular_files import read_regular
 
 TOKEN = "EPISAFE_TOKEN"  # the environment's, where no file is named
 SHORTEST = 16  # characters of a token
+LOG = logging.getLogger("episafe.service")
 EXTRA = "the service needs its extra: pip install 'episafe[serve]'"
 
 
@@ -49,16 +51,28 @@ def serve(
         raise ValueError(f"{EXTRA} ({error})") from error
     token = _token(host, token_file)
     require_free(host, port)
-    built = agent if hasattr(agent, "incumbent_plan") and not isinstance(agent, type) else agent()
+    built = agent if hasattr(agent, "incumbent_plan") and not isinstance(agent, type) else _made(agent)
     session = open_session(folder, built, sync=sync, false_alarm=false_alarm)
     try:
         if not session.task.changes:
             with suppress(Exception):  # whatever it is, the first deployment says it
                 session.decide()  # compiled and planned before anybody waits for it
         service = Service(Handlers(session), token, limits)
+        LOG.info("%s is served at http://%s:%d/ (Ctrl-C closes it in good order)", folder, host, port)
         uvicorn.run(service.app, host=host, port=port, log_level="warning", access_log=False, server_header=False)
     finally:
         session.close()
+
+
+def _made(agent: Any) -> Any:
+    """What a function of the user makes, which must be an agent."""
+    built = agent() if callable(agent) else agent
+    if not hasattr(built, "incumbent_plan"):
+        raise InvalidProblem(
+            f"the agent is a {type(built).__name__}: name a function that makes an agent, e.g. "
+            "def agent(): return es.OPSE(problem.task)"
+        )
+    return built
 
 
 def _token(host: str, token_file: Path | None) -> str:
