@@ -64,3 +64,16 @@ def test_an_incumbent_phase_comes_first_and_logs_count_towards_it():
     assert agent.plan().source != "safe"
     with pytest.raises(ValueError, match="num_safe_episodes must be a whole number"):
         es.OPSE(cmdp.task, es.Constants.tuned(cmdp.task), num_safe_episodes=1.5)
+
+
+def test_a_problem_of_ones_own_is_named_and_forecast(tmp_path, monkeypatch):
+    """Its constants are not: they are of the paper's theorem, and nobody asked."""
+    monkeypatch.chdir(tmp_path)
+    text = "import episafe as es\n\n\ndef problem():\n    return es.make('inventory')\n\n\nnumber = 3\n"
+    (tmp_path / "forecast_shop.py").write_text(text)
+    told = CliRunner().invoke(app, ["preflight", "forecast_shop:problem"])
+    assert told.exit_code == 0 and "half of it after about" in told.output and "C_dagger" not in told.output
+    wrong = CliRunner().invoke(app, ["preflight", "forecast_shop:number"])
+    assert wrong.exit_code == 2 and "is a int: name a problem" in wrong.output
+    check = CliRunner().invoke(app, ["check", "forecast_shop:problem"])
+    assert check.exit_code == 2 and "`episafe preflight forecast_shop:problem` says" in check.output

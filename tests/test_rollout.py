@@ -466,6 +466,8 @@ def test_only_some_certifiers_try_policies_of_others():
     for agent in (es.OPSE(task, es.Constants.tuned(task)), es.Fixed(task, "uniform")):
         with pytest.raises(TypeError, match="tries no policies of others"):
             agent.add_candidate("mine", constant(task, 0))
+    with pytest.raises(TypeError, match="candidates are policies by their names"):
+        es.Rollout(0.5, 0.2, ["v2"], "v1")
     with pytest.raises(TypeError, match="needs probabilities"):
         observing(task).add_candidate("mine", print)
     with pytest.raises(ValueError, match="must have shape"):

@@ -124,3 +124,37 @@ def test_an_estimate_of_a_mixture_is_the_weighted_mean():
     assert found.utility_half_width == pytest.approx(2.5758 * 2 / 20, rel=0.01)
     with pytest.raises(ValueError, match="at least 2"):
         es.estimate(live, slow, 1)
+
+
+@dataclass(frozen=True)
+class Outside(Lamp):
+    """Its moves leave the shape."""
+
+    shape: tuple[int, ...] = (1,)
+
+
+@dataclass(frozen=True)
+class Two(Lamp):
+    """With two utilities: it was off, and it is never switched."""
+
+    names: tuple[str, ...] = ("dark", "still")
+
+    def move(self, h, state, action, luck):
+        following, reward, dark = super().move(h, state, action, luck)
+        return following, reward, (dark, 1.0 - action)
+
+
+def test_a_state_outside_the_shape_is_refused_with_the_place():
+    with pytest.raises(
+        es.InvalidProblem, match=r"at step 0, state \(0,\), action 1, .*move leads to \(1,\), and shape"
+    ):
+        listed(Outside(), threshold=1.0)
+
+
+def test_limits_are_given_by_names_too_and_one_for_several_is_refused():
+    by_name = listed(Two(), threshold={"still": 1.0, "dark": 1.5}, slack={"still": 0.5, "dark": 0.25}).task
+    assert by_name.limits.tolist() == [1.5, 1.0] and [one.slack for one in by_name.constraints] == [0.25, 0.5]
+    with pytest.raises(es.InvalidProblem, match=r"2 constraints \(dark, still\), and threshold is one number"):
+        listed(Two(), threshold=1.0)
+    with pytest.raises(es.InvalidProblem, match="threshold is given for bright, and the constraints are called dark"):
+        listed(Two(), threshold={"bright": 1.0})

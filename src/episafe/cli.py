@@ -31,7 +31,7 @@ from episafe.terminal import (
     on_terminal,
     show,
 )
-from episafe.tools.named_object import errors_inside, named
+from episafe.tools.named_object import errors_inside, named, named_problem
 
 if TYPE_CHECKING:
     from episafe.experiments.comparisons import Place
@@ -438,8 +438,12 @@ def bench(
     show(found, as_json, measuring.tables(found), [machine])
 
 
-@command(OWN, "`episafe preflight --env linear --episodes 10000 --delta 0.05`")
+@command(OWN, "`episafe preflight shop:problem`, or `episafe preflight --env linear --episodes 10000`")
 def preflight(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="MODULE:NAME", help="A problem of your own, or a function of it: the forecast."),
+    ] = None,
     env: Env = "tabular",
     problem: Annotated[Path | None, typer.Option(help="A problem of your own, written by `cmdp.save`.")] = None,
     episodes: Episodes = 10_000,
@@ -452,12 +456,17 @@ def preflight(
     from episafe.problems.cmdp import LinearCMDP
     from episafe.tools import preflight as before
 
+    found: dict[str, Any]
     with exit_codes(), progress.working("looking ahead", errors):
-        found = before.preflight(LinearCMDP.load(problem) if problem else envs.make(env, seed), episodes, delta)
+        if name:
+            found = {"forecast": before.gain(named_problem(name), delta), "notes": []}
+        else:
+            found = before.preflight(LinearCMDP.load(problem) if problem else envs.make(env, seed), episodes, delta)
     forecast = f"Forecast for es.OPSE(task): {found['forecast']['text']}"
     if not as_json:
         console.say(forecast)
-    show(found, as_json, before.tables(found), [f"- {note}" for note in found["notes"]], soft_wrap=True)
+    tables = [] if name else before.tables(found)
+    show(found, as_json, tables, [f"- {note}" for note in found["notes"]], soft_wrap=True)
 
 
 @command(COMPARE, "`episafe calibrate streaming --delta 0.05 --problems 60 --set horizon=3`")

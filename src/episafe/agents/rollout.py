@@ -82,6 +82,8 @@ class Rollout(Agent):
         super().__init__(RolloutTask(constraints, incumbent, utility_max), Every())
         self.delta = as_probability("delta", delta)
         self._begin_trials()
+        if not isinstance(candidates, Mapping):
+            raise TypeError(f'candidates are policies by their names, {{"v2": …}}, got {candidates!r}')
         for name, policy in candidates.items():
             self.add_candidate(name, policy)
 

@@ -47,7 +47,10 @@ class RolloutTask(EpisodicTask):
                     "utility, so that all are safe"
                 )
             if most is not None and b + slack > most + TOLERANCE * abs(most):
-                raise Infeasible(f"threshold {b:.12g} + slack {slack:.12g}{one.of} exceeds utility_max {most:.12g}")
+                raise Infeasible(
+                    f"threshold {b:.12g} + slack {slack:.12g}{one.of} exceeds utility_max {most:.12g}: state all "
+                    "three in the units of an episode's total utility"
+                )
         self.__dict__.update(constraint=constraints if len(constraints) > 1 else constraints[0], utility_max=most)
         self.__dict__["safe_policy"] = Component(self.incumbent, "incumbent")
 

@@ -70,8 +70,9 @@ def listed(
     """The rules as arrays: every state that moves lead to, with exact P, mean reward and mean utility.
 
     Where chance does not depend on what is done, the problem is exogenous and its task tells `move`. Features mark
-    `rules.after(state, action)`; where that is the pair itself they are one-hot and not built. With several utilities
-    give lists of as many thresholds.
+    `rules.after(state, action)`; where that is the pair itself they are one-hot and not built. States are numbered as
+    they are found: `problem.state_names[s]` is the state of the rules with number s. With several utilities give lists
+    of as many thresholds, or mappings by `rules.names`.
     """
     return LinearCMDP(**tables(rules), threshold=threshold, slack=slack, least_total=least_total, origin=origin)
 
@@ -130,6 +131,7 @@ def _explored(rules: Rules) -> tuple[dict[State, int], list[Moved]]:
             for (luck, probability), a in product(_outcomes(rules, h, state), range(rules.num_actions)):
                 following, r, u = rules.move(h, state, a, luck)
                 if following not in index:
+                    _require_inside(rules.shape, following, f"at step {h}, state {state}, action {a}, chance {luck}")
                     index[following] = len(index)
                     waiting.append(following)
                 moves.append((h, index[state], a, index[following], probability, r, u, luck))
@@ -139,6 +141,14 @@ def _explored(rules: Rules) -> tuple[dict[State, int], list[Moved]]:
                 "episafe.envs.gymnasium.RulesEnv and es.from_gymnasium"
             )
     return index, moves
+
+
+def _require_inside(shape: State, state: Any, place: str) -> None:
+    if len(state) != len(shape) or not all(0 <= number < size for number, size in zip(state, shape, strict=True)):
+        raise InvalidProblem(
+            f"{place}: move leads to {state}, and shape {shape} has numbers from 0 to less than each of these: correct "
+            "move or shape"
+        )
 
 
 def _outcomes(rules: Rules, h: int, state: State) -> list[tuple[tuple[Any, ...], float]]:

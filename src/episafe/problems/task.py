@@ -80,7 +80,14 @@ def _checked(one: Constraint, name: str, slacks: bool) -> Constraint:
 def constraints_of(
     utility: Any, threshold: Any, slack: Any, names: Sequence[str] = (), least_total: Any = 0.0
 ) -> tuple[Constraint, ...]:
-    """The constraints of a problem from what a user gives: one of each, or lists of as many; one slack None for all."""
+    """The constraints of a problem from what a user gives: one of each, or lists of as many, or mappings by the names;
+    one slack None for all."""
+    threshold, slack = _in_order("threshold", threshold, names), _in_order("slack", slack, names)
+    least_total = _in_order("least_total", least_total, names)
+    if np.ndim(threshold) == 0 and len(names) > 1:
+        raise InvalidProblem(
+            f"there are {len(names)} constraints ({', '.join(names)}), and threshold is one number: give as many"
+        )
     if np.ndim(threshold) == 0:
         name = names[0] if names else ""
         return (Constraint(utility, threshold, slack, name, least_total),)
@@ -94,6 +101,18 @@ def constraints_of(
                 f"threshold has {m} entries, and {name} is {_shown(values)}: give {m}, one a constraint"
             )
     return tuple(map(Constraint, given["utility"], threshold, given["slack"], given["names"], given["least_total"]))
+
+
+def _in_order(what: str, given: Any, names: Sequence[str]) -> Any:
+    """What a mapping has for each name, in their order; anything else as it is."""
+    if not isinstance(given, Mapping):
+        return given
+    if set(given) != set(names):
+        raise InvalidProblem(
+            f"{what} is given for {', '.join(map(str, given))}, and the constraints are called "
+            f"{', '.join(names) or 'nothing'}: give names=…, and one for each of them"
+        )
+    return [given[name] for name in names]
 
 
 def _shown(values: Any) -> str:

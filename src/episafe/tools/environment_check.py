@@ -16,7 +16,7 @@ from episafe.gym.signal_limits import raw_total
 from episafe.logs.logged_episode import steps_of
 from episafe.runs.forecast import forecast
 from episafe.stats import mean_interval
-from episafe.tools.named_object import errors_inside, named
+from episafe.tools.named_object import errors_inside, named_problem
 from episafe.types import Array, Episode
 
 DELTA = 0.01  # of the interval for the incumbent's utility
@@ -46,13 +46,12 @@ class Finding:
 
 def load(name: str) -> LiveCMDP:
     """The problem that `module:name` stands for: a problem of `from_gymnasium`, or a function that makes one."""
-    found = named(name)
-    if callable(found):
-        with errors_inside(name):
-            found = found()
+    found = named_problem(name)
     if not isinstance(found, LiveCMDP):
-        kind = type(found).__name__
-        raise ValueError(f"{name} is a {kind}: name what es.from_gymnasium returns, or a function of it")
+        raise ValueError(
+            f"{name} is a {type(found).__name__}, which was checked when it was made: `episafe preflight {name}` says "
+            "what to expect; check plays what es.from_gymnasium returns"
+        )
     return found
 
 

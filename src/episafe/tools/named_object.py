@@ -41,6 +41,18 @@ def named(name: str) -> Any:
     return getattr(found, attribute)
 
 
+def named_problem(name: str) -> Any:
+    """The problem that `module:name` stands for, or that a function of this name makes."""
+    found = named(name)
+    if callable(found):
+        with errors_inside(name):
+            found = found()
+    if not hasattr(found, "task"):
+        kind = type(found).__name__
+        raise ValueError(f"{name} is a {kind}: name a problem with a task, or a function of nothing that makes one")
+    return found
+
+
 @contextmanager
 def errors_inside(what: str) -> Iterator[None]:
     """Say of an error of the user's code where it arose; what we refuse ourselves stays what it is."""

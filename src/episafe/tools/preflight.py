@@ -32,7 +32,7 @@ def preflight(cmdp: LinearCMDP, num_episodes: int, delta: float = 0.05) -> dict[
     if m > 1:
         each = {name: preflight(cmdp.of_constraint(c), num_episodes, delta / m)
                 for c, name in enumerate(task.constraint_names)}  # fmt: skip
-        return {"constraints": each, "forecast": _forecast(cmdp, delta), "notes": [EACH_ALONE]}
+        return {"constraints": each, "forecast": gain(cmdp, delta), "notes": [EACH_ALONE]}
     slack, theory = known_slack(task), Constants.theory(task, num_episodes, delta)
     chosen, sizes = {"theory": theory, "tuned": Constants.tuned(task)}, theory.scope
     assert sizes is not None
@@ -42,7 +42,7 @@ def preflight(cmdp: LinearCMDP, num_episodes: int, delta: float = 0.05) -> dict[
         "problem": {**asdict(sizes), "threshold": task.threshold, "worst_regret": num_episodes * task.horizon},
         "choices": [_choice(cmdp, name, made, num_episodes, delta) for name, made in chosen.items()],
         "incumbent_phase": theorem_bounds.incumbent_phase(task, chosen["theory"].C_u, delta),
-        "forecast": _forecast(cmdp, delta),
+        "forecast": gain(cmdp, delta),
         "notes": theory_constants.notes(sizes, theorem(sizes)),
         "would_shrink": [
             _shrunk("as it is", sizes),
@@ -53,9 +53,9 @@ def preflight(cmdp: LinearCMDP, num_episodes: int, delta: float = 0.05) -> dict[
     }
 
 
-def _forecast(cmdp: LinearCMDP, delta: float) -> dict[str, Any]:
+def gain(problem: Any, delta: float = 0.05) -> dict[str, Any]:
     """When the recommended agent may be expected to have gained something, and what would shorten that."""
-    found = forecast(cmdp, delta=delta)
+    found = forecast(problem, delta=delta)
     return {**asdict(found), "changes": [one._asdict() for one in found.changes], "text": str(found)}
 
 
