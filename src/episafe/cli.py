@@ -64,6 +64,26 @@ EpisodesEach = Annotated[int, typer.Option(min=1, help="Episodes of each run.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for records, figures and the report.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Processes; default: one a core.")]
 On = Annotated[str, typer.Option(help="local, or dask:ADDRESS of a scheduler on a network that you trust.")]
+AgentName = Annotated[
+    str | None,
+    typer.Option(
+        help="Agent; see `episafe list`. Default: es.OPSE(task), proved by hindsight or observation.",
+        autocompletion=lambda: list(AGENTS),
+    ),
+]
+VariantName = Annotated[str, typer.Option(help="released or text.", autocompletion=lambda: ["released", "text"])]
+CertifierName = Annotated[
+    str | None,
+    typer.Option(help="What opse's plans must pass; see `episafe list`.", autocompletion=lambda: list(CERTIFIERS)),
+]
+ConstantsName = Annotated[
+    str | None,
+    typer.Option(
+        "--constants",
+        help="published, tuned or theory: of --agent opse.",
+        autocompletion=lambda: ["published", "tuned", "theory"],
+    ),
+]
 Failures = dict[str, str]
 
 
@@ -122,31 +142,13 @@ def list_(as_json: AsJson = False) -> None:
 @command(BEGIN, "`episafe run --env inventory --episodes 1000 --seed 3`, or with `--agent opse`, the paper's")
 def run(
     env: Env = "tabular",
-    agent: Annotated[
-        str | None,
-        typer.Option(
-            help="Agent; see `episafe list`. Default: es.OPSE(task), proved by hindsight or observation.",
-            autocompletion=lambda: list(AGENTS),
-        ),
-    ] = None,
+    agent: AgentName = None,
     episodes: Episodes = 10_000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the problem and of the run (separate streams).")] = 0,
-    variant: Annotated[
-        str, typer.Option(help="released or text.", autocompletion=lambda: ["released", "text"])
-    ] = "released",
+    variant: VariantName = "released",
     replan: Annotated[str | None, typer.Option(help="every, or doubling:GROWTH; default: the constants' own.")] = None,
-    certifier: Annotated[
-        str | None,
-        typer.Option(help="What opse's plans must pass; see `episafe list`.", autocompletion=lambda: list(CERTIFIERS)),
-    ] = None,
-    which: Annotated[
-        str | None,
-        typer.Option(
-            "--constants",
-            help="published, tuned or theory: of --agent opse.",
-            autocompletion=lambda: ["published", "tuned", "theory"],
-        ),
-    ] = None,
+    certifier: CertifierName = None,
+    which: ConstantsName = None,
     changes: Annotated[
         list[str] | None,
         typer.Option("--set", help="A constant, or an option of the agent or the environment, NAME=VALUE."),
@@ -157,41 +159,39 @@ def run(
 ) -> None:
     """Run one agent on one problem and print what it reached."""
     from episafe import envs
-    from episafe.deployment.journal_folder import holds_journal
-    from episafe.experiments.agent_choice import (
-        asked_for,
-        build_agent,
-        choose,
-        parse_changes,
-        recommended,
-        split_changes,
-    )
+    from episafe.experiments import agent_choice as choice
     from episafe.learning.planner import parse_replan
     from episafe.monitors import Monitors
-    from episafe.runs.record import SETTINGS
     from episafe.runs.run import run as run_agent
 
     kept = f"stopped; go on with `episafe resume {out}`" if out else "stopped; nothing is kept without --out FOLDER"
     with exit_codes(kept):
-        agent = asked_for(agent, certifier, which, replan)
-        if out is not None and (out / SETTINGS).exists():
-            raise ValueError(f"{out} holds a record already: choose another --out or delete it")
-        if out is not None and holds_journal(out):
-            raise ValueError(f"{out} holds a run that was stopped: go on with `episafe resume {out}`, or delete it")
-        constants, own, options = split_changes(env, agent or "opse", parse_changes(changes or []))
+        agent = choice.asked_for(agent, certifier, which, replan)
+        _require_new(out)
+        constants, own, options = choice.split_changes(env, agent or "opse", choice.parse_changes(changes or []))
         if constants and agent is not None and not AGENTS[agent].reads_constants:
             raise ValueError(f"{agent} reads no constants: leave out --set {', '.join(constants)}")
         cmdp = envs.make(env, seed, variant, **options)  # type: ignore[arg-type]  # make checks the variant
-        agent = agent or recommended(cmdp.task)
-        settings = (
-            choose(which or "published", cmdp, agent, episodes, **constants) if AGENTS[agent].reads_constants else None
-        )
+        agent, settings = agent or choice.recommended(cmdp.task), None
+        if AGENTS[agent].reads_constants:
+            settings = choice.choose(which or "published", cmdp, agent, episodes, **constants)
         with progress.bar(f"{agent} on {env}", episodes, errors) as advance:
             rule = parse_replan(replan) if replan else None
-            built = build_agent(agent, cmdp, settings, rule, num_episodes=episodes, options=own)
+            built = choice.build_agent(agent, cmdp, settings, rule, num_episodes=episodes, options=own)
             monitors = Monitors(built.task) if watch else None
             record = run_agent(cmdp, built, episodes, seed, monitors=monitors, folder=out, on_progress=advance)
     _show_run(record, as_json, out)
+
+
+def _require_new(folder: Path | None) -> None:
+    """Refuse a folder that holds a run, finished or not."""
+    from episafe.deployment.journal_folder import holds_journal
+    from episafe.runs.record import SETTINGS
+
+    if folder is not None and (folder / SETTINGS).exists():
+        raise ValueError(f"{folder} holds a record already: choose another --out or delete it")
+    if folder is not None and holds_journal(folder):
+        raise ValueError(f"{folder} holds a run that was stopped: go on with `episafe resume {folder}`, or delete it")
 
 
 @command(VERIFY, "`episafe resume mine --episodes 20000`, after `episafe run --out mine`")

@@ -108,15 +108,21 @@ class LinearCMDP:
         self.task = replace(self.task, norm_bound=norm)
         if self.task.time_homogeneous:
             require_equal_steps(self.P)
-        _require_one_utility_each(move, law, len(told))
-        for c, one in enumerate(told):
+        self.law = self._checked_law(move, law)
+
+    def _checked_law(self, move: ListedMove | None, law: Any) -> ExogenousLaw | None:
+        """The law of chance of an exogenous problem, if that and the constraints are true of what it moves."""
+        task = self.task
+        _require_one_utility_each(move, law, task.num_constraints)
+        for c, one in enumerate(task.constraints):
             if one.least_total:
-                _require_least_total(self.task.of_constraint(c), one, self.P)
-        self.law: ExogenousLaw | None = None
-        if move is not None:
-            self.law = ExogenousLaw(move, law, initial_state, H)
-            utilities = np.stack([one.utility for one in told], axis=-1)
-            self.law.require_means(self.P, reward, utilities if len(told) > 1 else told[0].utility)
+                _require_least_total(task.of_constraint(c), one, self.P)
+        if move is None:
+            return None
+        found = ExogenousLaw(move, law, task.initial_state, task.horizon)
+        utilities = np.moveaxis(task.utilities, 0, -1)
+        found.require_means(self.P, task.reward, utilities if task.num_constraints > 1 else task.utility)
+        return found
 
     def _safe_table(self, given: Any, constraints: Sequence[Constraint], initial_state: int) -> Array:
         """The incumbent (H, S, A): the given one, else the policy of largest utility, or largest sum of several."""
