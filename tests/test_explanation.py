@@ -1,14 +1,18 @@
 """`episafe explain`: what is said of a plan is what the journal holds, for mixtures, the incumbent and simulations."""
 
+import io
+import itertools
 import json
 
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 import episafe as es
 from episafe.cli import app
 from episafe.deployment.explanation import explain
+from episafe.experiments import progress
 from episafe.reports.explanation_page import check_picture
 
 
@@ -89,3 +93,17 @@ def test_the_page_of_a_plan_has_a_picture_of_its_check(folder, tmp_path):
     areas = [float(mark.high[0] * (mark.x[1] - mark.x[0]) / 100) for mark in picture.marks]
     assert sum(areas) == pytest.approx(explain(folder, 0).bound)
     assert check_picture(explain(folder)) is None  # the incumbent because of a halt: nothing was checked
+
+
+def test_reading_shows_its_progress_only_where_it_takes_long(folder, monkeypatch):
+    shares = []
+    explain(folder, 0, shares.append)
+    assert shares == sorted(shares) and 0 < shares[0] < shares[-1] == 1
+    for silent, is_shown in ((1e9, False), (0.0, True)):
+        monkeypatch.setattr(progress, "SILENT", silent)
+        seen, clock = io.StringIO(), itertools.count()
+        monkeypatch.setattr(progress.time, "monotonic", lambda clock=clock: float(next(clock)))
+        with progress.late_bar("reading", Console(file=seen, force_terminal=True)) as advance:
+            advance(0.5)
+        assert ("reading" in seen.getvalue() and "50%" in seen.getvalue()) == is_shown
+        assert is_shown or not seen.getvalue()

@@ -18,6 +18,7 @@ from episafe.experiments import progress
 from episafe.plain_text import REORDERING, csv_cell, markdown_cell, printable
 from episafe.reports import audit_page
 from episafe.reports.tables import csv_text
+from episafe.terminal import Terminal
 
 EVIL = "\x1b[2J\x1b]0;title\x07\x9b31m\r\x7f\u202e[bold]x"
 
@@ -138,3 +139,16 @@ def test_the_command_audits_a_live_session(tmp_path):
     done = CliRunner().invoke(app, ["audit", str(tmp_path / "live"), "--html", str(tmp_path / "page.html")])
     assert done.exit_code == 0, done.output
     assert "by hand" in (tmp_path / "page.html").read_text()
+
+
+def test_a_long_line_is_broken_between_words_for_a_person_and_whole_for_a_program():
+    line = "  [green]ok[/] " + "words and more words, " * 9 + "a/path/without/a/blank" * 5
+    seen = []
+    for is_terminal in (True, False):
+        file = io.StringIO()
+        Terminal(file=file, force_terminal=is_terminal, width=80, no_color=True, color_system=None).prose(line)
+        seen.append(file.getvalue().rstrip("\n").split("\n"))
+    for_a_person, for_a_program = seen
+    assert len(for_a_program) == 1 and " ".join(row.strip() for row in for_a_person) == for_a_program[0].strip()
+    assert max(map(len, for_a_person[:-1])) <= 80 and all(row.startswith("    ") for row in for_a_person[1:])
+    assert for_a_person[-1].strip() == "a/path/without/a/blank" * 5

@@ -4,6 +4,7 @@ import json
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -243,7 +244,7 @@ def audit(
             write_text(page, audit_page.as_html(said, found.lines))
         if episodes is not None and found.is_whole:
             export_episodes(folder, episodes, _built(agent).task if agent else None)
-    echo(json.dumps(said, indent=2) if as_json else audit_page.as_text(said, found.lines))
+    show(said, as_json, lines=list(map(escape, audit_page.as_text(said, found.lines).split("\n"))))
     if not found.is_whole or found.recomputed is None or found.doubts:
         raise typer.Exit(FAILED if found.is_whole else DAMAGED)
 
@@ -267,9 +268,9 @@ def repair(
     """
     from episafe.deployment.repair import repair as repair_folder
 
-    with exit_codes(), progress.working(f"reading {folder}", errors):
-        found = repair_folder(folder)
-    show(found.as_dict(), as_json, lines=[escape(line) for line in found.lines()], soft_wrap=True)
+    with exit_codes(), progress.late_bar(f"reading {folder}", errors) as advance:
+        found = repair_folder(folder, advance)
+    show(found.as_dict(), as_json, lines=[escape(line) for line in found.lines()])
 
 
 @command(OWN, "`episafe check shop:problem`, with `problem = es.from_gymnasium(…)` in shop.py")
@@ -292,7 +293,7 @@ def check(
         findings = own_problem.check(own_problem.load(name), episodes, seed, confirm or (), advance)
     colours = {"ok": "green", "warning": "yellow", "error": "red", "confirm": "magenta"}
     lines = [f"[{colours[one.verdict]}]{one.verdict:8}[/] {one.what}: {escape(one.found)}" for one in findings]
-    show([vars(finding) for finding in findings], as_json, lines=lines, soft_wrap=True)
+    show([vars(finding) for finding in findings], as_json, lines=lines)
     asked, questions = on_terminal() and not as_json, [one.what for one in findings if one.verdict == "confirm"]
     if any(one.verdict == "error" for one in findings) or not all(
         asked and typer.confirm(f"{what}: is that meant?") for what in questions
@@ -337,7 +338,7 @@ def _experiment(
 def _say_failures(failures: Failures) -> None:
     """Name the jobs that failed, and leave with the code that says so."""
     for name, reason in islice(failures.items(), SHOWN):
-        errors.print(f"[red]failed:[/red] {escape(name)}: {escape(reason)}", highlight=False, soft_wrap=True)
+        errors.prose(f"[red]failed:[/red] {escape(name)}: {escape(reason)}")
     if len(failures) > SHOWN:
         errors.print(f"and {len(failures) - SHOWN} more")
     if failures:
@@ -397,7 +398,7 @@ def benchmark(
     with exit_codes("stopped; run the same command again to finish what is missing"):
         found, failures = measurement.benchmark(not full, folder, workers, on, shown, latex)
     found["failed"] = dict(failures)
-    show(found, as_json, [measurement.table(found)], [escape(f"page: {found['page']}")], soft_wrap=True)
+    show(found, as_json, [measurement.table(found)], [escape(f"page: {found['page']}")])
     _say_failures(failures)
 
 
@@ -418,7 +419,7 @@ def report(
             raise FileNotFoundError(f"there is no folder {folder}")
         with progress.working(f"reporting {folder}", errors):
             page = write_report(folder, latex)
-    show({"report": str(page)}, as_json, lines=[escape(f"wrote {page}")], soft_wrap=True)
+    show({"report": str(page)}, as_json, lines=[escape(f"wrote {page}")])
 
 
 @command(COMPARE, "`episafe bench --quick --json`")
@@ -457,7 +458,7 @@ def preflight(
     from episafe.tools import preflight as before
 
     found: dict[str, Any]
-    with exit_codes(), progress.working("looking ahead", errors):
+    with exit_codes(), progress.working(f"playing {name}", errors) if name else nullcontext():
         if name:
             found = {"forecast": before.gain(named_problem(name), delta), "notes": []}
         else:
@@ -466,7 +467,7 @@ def preflight(
     if not as_json:
         console.say(forecast)
     tables = [] if name else before.tables(found)
-    show(found, as_json, tables, [f"- {note}" for note in found["notes"]], soft_wrap=True)
+    show(found, as_json, tables, [f"- {note}" for note in found["notes"]])
 
 
 @command(COMPARE, "`episafe calibrate streaming --delta 0.05 --problems 60 --set horizon=3`")
@@ -500,7 +501,7 @@ def calibrate(
         )  # fmt: skip
     facts = {"level": "calibrated", "multiplier": found.multiplier, "statement": found.statement}
     facts["trials"] = [vars(trial) for trial in found.trials]
-    show(facts, as_json, [calibrating.table(found)], [escape(f"calibrated: {found.statement}")], soft_wrap=True)
+    show(facts, as_json, [calibrating.table(found)], [escape(f"calibrated: {found.statement}")])
 
 
 @command(COMPARE, "`episafe frontier --seeds 5 --episodes 2000 --out frontier`")
@@ -556,12 +557,12 @@ def explain(
     from episafe.storage.atomic_files import write_text
 
     with exit_codes():
-        with progress.working(f"reading {folder}", errors):
-            found = explained(folder, plan)
+        with progress.late_bar(f"reading {folder}", errors) as advance:
+            found = explained(folder, plan, advance)
         if page is not None:
             write_text(page, explanation_page.to_html(folder.resolve().name, found))
     lines = [*found.sentences, *([""] if found.bars else []), *found.bars, *([f"wrote {page}"] if page else [])]
-    show(found.as_dict(), as_json, lines=[escape(line) for line in lines], soft_wrap=True)
+    show(found.as_dict(), as_json, lines=[escape(line) for line in lines])
 
 
 @command(OWN, "`episafe serve shop --agent shop:agent`")
@@ -639,4 +640,4 @@ def _show_run(record: "Record", as_json: bool, folder: Path | None = None) -> No
         f"  episafe audit {folder}                  verify it",
         f"  episafe resume {folder} --episodes N    go on",
     )
-    show(facts, as_json, [table], list(map(escape, steps)) if folder else [], soft_wrap=True)
+    show(facts, as_json, [table], list(map(escape, steps)) if folder else [])

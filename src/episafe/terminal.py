@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -30,13 +31,34 @@ class Terminal(Console):
         raise SystemExit(PIPE_CLOSED)
 
     def say(self, *lines: str) -> None:
-        """Lines as they are, however long."""
+        """Lines as they are, whatever brackets are in them."""
         for line in lines:
-            self.print(escape(line), highlight=False, soft_wrap=True)
+            self.prose(escape(line))
+
+    def prose(self, line: Any) -> None:
+        """A line, however long: broken between words for a person, further in than it began; whole for a program."""
+        if self.is_terminal and isinstance(line, str):
+            inside, text = len(line) - len(line.lstrip()), self.render_str(line.strip(), highlight=False)
+            self.print(Text(" " * inside) + _in_rows(text, self.width - inside - 2, inside + 2), soft_wrap=True)
+        else:
+            self.print(line, highlight=False, soft_wrap=True)
 
     def render_str(self, text: str, **how: Any) -> Text:
         """Text with its markup, every control character shown."""
         return super().render_str(printable(text), **how)
+
+
+def _in_rows(text: Text, width: int, inside: int) -> Text:
+    """The text in rows of whole words, all but the first so many characters further in."""
+    rows = textwrap.wrap(text.plain, max(width, 20), break_long_words=False, break_on_hyphens=False)
+    starts, end = list[int](), 0
+    for row in rows[:-1]:
+        end = text.plain.index(row, end) + len(row)
+        starts.append(end + 1)  # the blank between two rows
+    parts = text.divide(starts)
+    for part in parts:
+        part.rstrip()
+    return Text("\n" + " " * inside).join(parts)
 
 
 console, errors = Terminal(), Terminal(stderr=True)
@@ -53,7 +75,7 @@ def exit_codes(stopped: str = "stopped; nothing was kept") -> Iterator[None]:
     except (ValueError, TypeError, OSError) as error:
         missing = error.filename if isinstance(error, FileNotFoundError) else None
         said = f"there is no file {missing}" if missing else str(error)
-        errors.print(f"[red]error:[/red] {escape(said)}", highlight=False, soft_wrap=True)
+        errors.prose(f"[red]error:[/red] {escape(said)}")
         raise typer.Exit(next((code for kind, code in CODES.items() if isinstance(error, kind)), USAGE)) from error
 
 
@@ -70,7 +92,7 @@ def on_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def show(found: Any, as_json: bool, tables: Sequence[Table] = (), lines: Sequence[Any] = (), **how: Any) -> None:
+def show(found: Any, as_json: bool, tables: Sequence[Table] = (), lines: Sequence[Any] = ()) -> None:
     """What was found, for a program or for people."""
     if as_json:
         echo(json.dumps(found, indent=2))
@@ -78,7 +100,7 @@ def show(found: Any, as_json: bool, tables: Sequence[Table] = (), lines: Sequenc
     for table in tables:
         console.print(table)
     for line in lines:
-        console.print(line, highlight=False, **how)
+        console.prose(line)
 
 
 def _bare(params: list[Any]) -> list[Any]:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from episafe.deployment.frame_kinds import Kind
 from episafe.deployment.journal_folder import LOG, constraint_names, read_head
 from episafe.errors import DamagedFile
 from episafe.storage.audit_trail import TRAIL, read_trail
-from episafe.storage.frames import Frame, read
+from episafe.storage.frames import Frame, Reader
 from episafe.types import amounts
 
 BAR = 30  # characters
@@ -93,7 +93,7 @@ class Explanation:
     def _who(self) -> str:
         when = f" on {self.time[:16].replace('T', ' ')}" if self.time else ""
         if self.is_incumbent:
-            return f"Plan {self.plan}{when}: the incumbent acts."
+            return f"{f'Plan {self.plan}' if self.plan >= 0 else 'Without a plan'}{when}: the incumbent acts."
         if len(self.parts) == 1:
             return f"Plan {self.plan}{when}: a learned policy acts ({self.parts[0].name})."
         shares = ", ".join(f"{part.name} with probability {100 * part.weight:.4g} %" for part in self.parts)
@@ -141,23 +141,32 @@ class Row:
     name: str = ""
 
 
-def explain(folder: str | Path, plan: int | None = None) -> Explanation:
+def explain(
+    folder: str | Path, plan: int | None = None, on_progress: Callable[[float], object] = lambda share: None
+) -> Explanation:
     """Why a plan of a journal was deployed; by default the last one. Nobody need build the agent for that.
 
     Args:
         folder: of a journal, live or of a run; it may be in use.
         plan: its number.
+        on_progress: called now and then with the share of the log that was read.
     """
     folder = Path(folder)
     head = read_head(folder)
     lines, _ = read_trail(folder / TRAIL, 0, head["genesis"])
-    found = [said for said in map(_said, lines) if "plan" in said and plan in (None, said["plan"])]
-    if not found:
+    backwards = (said for said in map(_said, reversed(lines)) if "plan" in said)
+    said = next((said for said in backwards if plan in (None, said["plan"])), None)
+    if said is None:
         known = [said["plan"] for said in map(_said, lines) if "plan" in said]
         between = f"plans {min(known)} to {max(known)} were deployed" if known else "nothing was deployed yet"
         raise ValueError(f"{folder}: no plan {'' if plan is None else plan} was deployed: {between}")
-    said = found[-1]
-    frames = list(read(folder / LOG, head["genesis"])) if head["kind"] == "live" else []
+    frames = list[Frame]()
+    if head["kind"] == "live":
+        reader = Reader(folder / LOG, head["genesis"])
+        for frame in reader:
+            on_progress(reader.share)
+            if frame.notes.get("plan") == said["plan"]:
+                frames.append(frame)
     return _explained(said, frames, constraint_names(head, len(amounts(said["bound"]))))
 
 
@@ -170,14 +179,10 @@ def _said(line: str) -> dict[str, Any]:
 
 
 def _explained(said: dict[str, Any], frames: list[Frame], constraints: Sequence[str]) -> Explanation:
-    number = said["plan"]
-    of = [frame.notes for frame in frames if frame.notes.get("plan") == number]
-    proved = next((notes["proved"] for notes in of if notes.get("proved")), None)
-    deployments = sum(frame.kind == Kind.DEPLOY and frame.notes["plan"] == number for frame in frames)
-    reports = sum(
-        frame.kind == Kind.REPORT and frame.notes["plan"] == number and frame.notes["deployment"] is not None
-        for frame in frames
-    )
+    """The plan of a line in words; `frames` are those of it, none where there is no log."""
+    proved = next((frame.notes["proved"] for frame in frames if frame.notes.get("proved")), None)
+    deployments = sum(frame.kind == Kind.DEPLOY for frame in frames)
+    reports = sum(frame.kind == Kind.REPORT and frame.notes["deployment"] is not None for frame in frames)
     return explained(said, proved, (deployments, reports) if frames else (None, None), constraints)
 
 

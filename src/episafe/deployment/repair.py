@@ -6,7 +6,7 @@ and deployments that it names were given, and are not given again; a halt in it 
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import count
 from pathlib import Path
@@ -82,7 +82,7 @@ class Repair:
         return [*self.damage, f"{kept}; the rest is in {self.folder}/{self.dropped}", lost, *halts, *again, self.then]
 
 
-def repair(folder: str | Path) -> Repair:
+def repair(folder: str | Path, on_progress: Callable[[float], object] = lambda share: None) -> Repair:
     """Keep the longest provable beginning of a journal, put the rest beside it, and say what that costs.
 
     Nothing is deleted. A folder that is whole is not changed: an unfinished last frame, and lines that only the trail
@@ -90,12 +90,13 @@ def repair(folder: str | Path) -> Repair:
 
     Args:
         folder: of a journal that nobody has open.
+        on_progress: called now and then with the share of the log that was read.
     """
     folder = Path(folder)
     head = read_head(folder)
     log = Log(folder / LOG)  # nobody else may write it
     try:
-        salvage = Salvage(folder, head)
+        salvage = Salvage(folder, head, on_progress)
         if salvage.found.damage:
             salvage.repair()
         return salvage.found
@@ -109,22 +110,23 @@ class Salvage:
     Args:
         folder: of the journal.
         head: of it.
+        on_progress: called with the share of the log that was read.
 
     Attributes:
         found: what is wrong with it, and what was kept.
     """
 
-    def __init__(self, folder: Path, head: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, head: Mapping[str, Any], on_progress: Callable[[float], object]) -> None:
         self._folder, self._genesis, self._fingerprint = folder, str(head["genesis"]), str(head["fingerprint"])
         self.found = Repair(str(folder), str(head["kind"]))
         self._frames, self._end, self._is_short = list[Frame](), 0, False
-        self._read_log()
+        self._read_log(on_progress)
         self._lines, self._num_proved = self._read_trail()
         self._num_due = self._agreed()
         self._ahead = [path for name in checkpoint.NAMES if self._is_ahead(path := folder / name)]
         self.found.frames, self.found.episodes = len(self._frames), self._counted().reported
 
-    def _read_log(self) -> None:
+    def _read_log(self, on_progress: Callable[[float], object]) -> None:
         """The frames that follow from each other, and say what can have happened."""
         reader, book = Reader(self._folder / LOG, self._genesis), Book(self._fingerprint)
         try:
@@ -132,6 +134,7 @@ class Salvage:
                 book.count(frame, self.found.kind)
                 self._frames.append(frame)
                 self._end = reader.end
+                on_progress(reader.share)
         except DamagedFile as error:
             self._lacks(str(error).partition(";")[0].removeprefix(f"{self._folder}/"))
         except UNREADABLE as error:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from episafe.experiments.job import AnyJob  # who only shows a bar needs no agent
 
 LINE_EVERY = 5.0  # seconds between plain lines
+SILENT = 2.0  # seconds in which a late bar shows nothing
 MEANINGFUL = 0.1  # share, done since the first part was, from which on an estimate of the time left is shown
 
 
@@ -23,14 +24,46 @@ def bar(title: str, total: float, console: Console) -> Iterator[Callable[[float]
     """A function to call with how much of `total` is done."""
     title = escape(one_line(title))
     if console.is_terminal:
-        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
-        times = (TimeElapsedColumn(), TextColumn("left:"), TimeRemainingColumn(elapsed_when_finished=True))
-        with Progress(*columns, *times, console=console) as shown:
+        with _progress(console) as shown:
             task = shown.add_task(f"{title} (compiling, or reading)", total=total)
             yield lambda done: shown.update(task, completed=done, description=title)
             shown.update(task, completed=total, description=title)
     else:
         yield _plain_lines(title, total, console)
+
+
+@contextmanager
+def late_bar(title: str, console: Console) -> Iterator[Callable[[float], None]]:
+    """A function to call with the share that is done, of what is mostly over at once: the first seconds show nothing.
+
+    It may be called for every small part: what is shown changes a few times a second.
+    """
+    title, start = escape(one_line(title)), time.monotonic()
+    shown, last = _progress(console), start
+    task, plain = shown.add_task(title, total=1.0), _plain_lines(title, 1.0, console)
+
+    def show(done: float) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last < 0.2:
+            return
+        last = now
+        shown.update(task, completed=done)
+        if not console.is_terminal:
+            plain(done)
+        elif now - start > SILENT:
+            shown.start()
+
+    try:
+        yield show
+    finally:
+        shown.stop()
+
+
+def _progress(console: Console) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+    times = (TimeElapsedColumn(), TextColumn("left:"), TimeRemainingColumn(elapsed_when_finished=True))
+    return Progress(*columns, *times, console=console)
 
 
 @contextmanager

@@ -85,7 +85,7 @@ class Reader:
     begin, and `torn` says how many bytes of an unfinished one are there."""
 
     def __init__(self, path: Path, genesis: str, since: Position | None = None) -> None:
-        self.path, self.torn = path, 0
+        self.path, self.torn, self.size = path, 0, 0
         self.number, self.end, previous = since or (0, len(MAGIC), genesis)
         self._begins, self._previous = since is None or since[0] == 0, as_hash(previous)
 
@@ -94,10 +94,15 @@ class Reader:
         """Number and offset of the next frame, hash of the last one."""
         return self.number, self.end, self._previous.hex()
 
+    @property
+    def share(self) -> float:
+        """How much of the file was read."""
+        return self.end / self.size if self.size else 0.0
+
     def __iter__(self) -> Iterator[Frame]:
         """Frames; `DamagedFile` at the first one that is not what was written."""
         with open_regular(self.path) as file:
-            size = os.fstat(file.fileno()).st_size
+            self.size = size = os.fstat(file.fileno()).st_size
             if not self._starts(file, size):
                 return
             while self.end < size:
