@@ -103,6 +103,16 @@ def test_an_early_end_is_absorbing_with_zero_reward_and_zero_signal(name, limit,
     assert utilities[2] == left
 
 
+@pytest.mark.parametrize("random_start", [False, True])
+def test_a_function_as_a_policy_is_asked_for_observations_alone_and_counts_from_the_first(random_start):
+    env, asked, rng = returning(lambda o, r, d, t, i: (o, r, o == 2, t, {"cost": 1.0})), [], np.random.default_rng(0)
+    made = problem(env, random_start=random_start)
+    policy = made.task.as_policy(lambda h, observation: asked.append((h, observation)) or np.array([0.0, 1.0]))
+    assert ENDED in es.play(made, policy, rng).states
+    assert asked == [(0, 0), (1, 1)]
+    np.testing.assert_array_equal(policy.probabilities(H, ENDED), [0.5, 0.5])
+
+
 def test_six_values_have_the_cost_third():
     env = returning(lambda o, r, d, t, i: (o, r, i["cost"] / 2, d, t, {}))
     assert played(problem(env), [1, 0, 1])[2].tolist() == [0.5, 1, 0.5]

@@ -75,14 +75,18 @@ def test_what_fails_to_plan_falls_back_to_what_was_promoted(monkeypatch):
     assert plan.failed and plan.policy.names == ("v2",) and "division" in plan.reason
 
 
-def test_what_is_promoted_already_may_be_promoted_again_and_nothing_is_written(tmp_path):
-    with es.open(tmp_path, agent=rollout("v2"), false_alarm=0) as session:
-        session.plan()
-        before = (tmp_path / "journal.log").read_bytes(), session.head
-        session.promote("incumbent", "again")
-        assert ((tmp_path / "journal.log").read_bytes(), session.head) == before
-        assert session.status().promoted == "incumbent"
-        session.halt("enough")
+def test_what_is_promoted_already_may_be_promoted_again_and_its_reason_is_kept(tmp_path):
+    with promoted_session(tmp_path, false_alarm=0) as session:
+        bounds = session.agent.bounds()
+        session.promote("v2", "the board has agreed")
+        assert session.status().promoted == "v2" and session.agent.bounds() == bounds
+    said = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    assert [one["reason"] for one in said if one.get("event") == "promote"] == [
+        "the release of May", "the board has agreed"
+    ]  # fmt: skip
+    assert es.audit(tmp_path, agent=rollout("v2")).is_whole
+    with es.open(tmp_path, agent=rollout("v2"), false_alarm=0) as again:
+        assert again.status().promoted == "v2" and again.agent.bounds() == bounds
 
 
 def test_only_what_is_proved_is_promoted():

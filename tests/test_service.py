@@ -10,16 +10,20 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 import uvicorn
+from starlette.applications import Starlette
+from typer.testing import CliRunner
 
 import episafe as es
+from episafe.cli import app
 from episafe.errors import InvalidEpisode
 from episafe.service import server
+from episafe.service.admission import Door
 from episafe.service.app import Service
 from episafe.service.dashboard import watch
 from episafe.service.handlers import Handlers, Malformed
@@ -336,13 +340,13 @@ def test_other_addresses_ask_for_a_token(tmp_path, monkeypatch):
 def test_a_service_has_planned_before_anybody_waits(tmp_path, monkeypatch):
     opened, asked = [], []
 
-    def run(app, **_):
+    def run(door, app):
         session = opened[-1]
         asked.append((session.agent.plan_in_force.id, session.status().started))
         asked.append(Handlers(session).plan({"episode_id": len(opened)})["deployment"])
 
     monkeypatch.setattr(server, "open_session", lambda *at, **how: opened.append(es.open(*at, **how)) or opened[-1])
-    monkeypatch.setattr(uvicorn, "run", run)
+    monkeypatch.setattr(Door, "answer", run)
     for _ in range(2):
         serve(tmp_path / "shop", rollout)
     assert asked == [(0, 0), 0, (0, 1), 1] and es.audit(tmp_path / "shop", agent=rollout()).is_whole
@@ -355,7 +359,27 @@ def test_a_port_in_use_is_said_before_anything_is_begun(tmp_path):
             serve(tmp_path / "shop", rollout, port=port)
         with pytest.raises(OSError, match="is in use"):
             watch(tmp_path / "shop", port=port)
-    assert not (tmp_path / "shop").exists()
+        assert not (tmp_path / "shop").exists()
+        es.open(tmp_path / "shop", rollout()).close()
+        for command in (["serve", "--agent", "test_service:rollout"], ["dashboard"]):
+            done = CliRunner().invoke(app, [*command, str(tmp_path / "shop"), "--port", str(port)])
+            assert done.exit_code == 1 and f"port {port} of 127.0.0.1 is in use" in " ".join(done.output.split())
+
+
+def test_an_address_of_another_machine_is_said():
+    error = pytest.raises(OSError, match=r"port 8765 of 192.0.2.1 cannot be had")  # an address of examples
+    with error:
+        Door("192.0.2.1", 8765)
+
+
+def test_a_server_that_does_not_start_is_no_sign_of_something_unsafe():
+    @asynccontextmanager
+    async def fails(_):
+        raise RuntimeError("no")
+        yield
+
+    with Door("127.0.0.1", 0) as door, pytest.raises(OSError, match="did not start"):  # a command leaves with 1
+        door.answer(Starlette(lifespan=fails))
 
 
 def test_what_makes_no_agent_is_refused_before_a_folder_is_made(tmp_path):

@@ -220,7 +220,7 @@ class OPSE(Agent):
         if not hasattr(policy, "probabilities"):
             raise TypeError(
                 f"a candidate needs probabilities here, got {policy!r}: give an es.TablePolicy, an object with "
-                "probabilities(h, state) or a model by episafe.adapters; es.Rollout tries whatever acts"
+                "probabilities(h, state), task.as_policy(function) or a model by episafe.adapters; es.Rollout tries all"
             )
         return self.task.as_candidate(policy)
 

@@ -140,13 +140,11 @@ class OpenSession(Session):
 
         Args:
             name: of a policy on trial whose bound reaches the threshold (`agent.bounds()`); "incumbent" to go back. Of
-                what is promoted already nothing is changed, and nothing written.
+                what is promoted already nothing changes, and the reason is kept.
             reason: who promotes it and why; it is kept.
         """
         reason = as_reason(reason)
         with self._changing("promote it"):
-            if name == self.agent.promoted:
-                return  # asked once more, as after a crash
             self.agent.require_promotable(name)
             with self._writing("a promotion was written"):
                 self._promote(name, reason)

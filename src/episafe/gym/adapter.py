@@ -171,7 +171,7 @@ class LiveCMDP(ABC):
                 _constraint(name, limit, _later(function, steps_before), horizon)
                 for (name, limit), function in zip(limits.items(), told[1], strict=True)
             ],
-            safe_policy=FunctionPolicy(_inside(safe_policy, steps_before, A), A),
+            safe_policy=FunctionPolicy(_asked(safe_policy), A, steps_before),
             feature_function=wide,
             reward_function=_later(told[0], steps_before),
             outside=dict(zip(outside, (scale_end(scales), (0.0,) * len(scales)), strict=False)),
@@ -387,15 +387,15 @@ class GymCMDP(LiveCMDP):
         return [self._reading.state(self._reset_env(), "at reset")]
 
 
-def _inside(policy: Any, steps_before: int, A: int) -> Signal:
-    """The policy by steps of the task; uniform outside, where actions are alike."""
-    function, alike = getattr(policy, "probabilities", policy), np.full(A, 1 / A)
+def _asked(policy: Any) -> Signal:
+    """The function (h, observation) ↦ probabilities of a policy."""
+    function = getattr(policy, "probabilities", policy)
     if not callable(function):
         raise InvalidProblem(
             f"safe_policy must be a function (h, observation) ↦ probabilities, or a policy: make it one, not {policy!r}"
         )
     require_takes("safe_policy", function, "safe_policy(h, observation)", 0, None)
-    return lambda h, state: alike if state is ENDED or state is START else function(h - steps_before, state)
+    return function
 
 
 def _reading_states(move: Move, reading: Reading) -> Move:

@@ -21,7 +21,7 @@ from episafe.checks import (
 )
 from episafe.errors import Infeasible, InvalidEpisode, InvalidProblem
 from episafe.gym.step_reader import Reading
-from episafe.problems.episodic_task import EpisodicTask, Outside
+from episafe.problems.episodic_task import ENDED, START, EpisodicTask, Outside
 from episafe.problems.episodic_task import Signal as Told
 from episafe.problems.policy import Policy, as_policy
 from episafe.problems.short_repr import short_repr, task_facts
@@ -36,10 +36,15 @@ Signal = Callable[[int, Any], Any]  # (h, state) ↦ r_h(state, ·) or u_h(state
 
 @dataclass(frozen=True, eq=False)
 class FunctionPolicy(Policy):
-    """A policy given by a function (h, state) ↦ π_h(·|state), shape (A,)."""
+    """A policy given by a function (h, state) ↦ π_h(·|state), shape (A,).
+
+    Before an episode has begun and after it has ended actions are alike: there it is uniform, and nobody asks. Of a
+    random start, which takes a step of the task (`steps_before`), h counts from the first observation.
+    """
 
     function: Callable[[int, Any], Any]
     num_actions: int
+    steps_before: int = 0
     _last: dict[int, tuple[Any, Array]] = field(default_factory=dict, init=False, repr=False)
     _rows: dict[bytes, Array] = field(default_factory=dict, init=False, repr=False)
     has_table = False
@@ -59,7 +64,9 @@ class FunctionPolicy(Policy):
 
     def _checked(self, h: int, state: Any) -> Array:
         """A row that was checked before is not checked again."""
-        given, shape = self.function(h, state), (self.num_actions,)
+        shape = (self.num_actions,)
+        is_outside = state is START or state is ENDED
+        given = np.full(shape, 1 / shape[0]) if is_outside else self.function(h - self.steps_before, state)
         if type(given) is not np.ndarray or given.dtype != np.float64 or given.shape != shape:
             return as_distributions(f"policy at step {h}, state {state!r}", given, shape)
         content = given.tobytes()
@@ -203,7 +210,9 @@ class SampledTask(EpisodicTask):
 
     def as_policy(self, given: Any) -> Policy:
         """A policy, or a function (h, state) ↦ π (A,) as one."""
-        return given if hasattr(given, "probabilities") else FunctionPolicy(given, self.num_actions)
+        if hasattr(given, "probabilities"):
+            return given
+        return FunctionPolicy(given, self.num_actions, int(self.random_start))
 
     def as_candidate(self, given: Any) -> Any:
         """A policy as it is put on trial: as it is."""

@@ -13,9 +13,9 @@ from starlette.routing import Route
 from episafe.deployment.follower import Follower
 from episafe.errors import DamagedFile
 from episafe.reports import dashboard_page
-from episafe.service.admission import Refused, require_free, require_localhost
+from episafe.service.admission import Door, Refused, require_localhost
 
-AT_MOST = 1.0  # seconds that one request reads on: the page of a long journal is there before all of it was read
+AT_MOST = 1.5  # seconds that one request reads on: the page of a long journal is there before all of it was read
 AT_FIRST = 0.25  # the same of the first one, while somebody waits before an empty page
 HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff", "x-frame-options": "DENY"}
 
@@ -79,8 +79,5 @@ class Dashboard:
 
 def watch(folder: Path, port: int = 8766, seconds: float = 2.0) -> None:
     """Answer on the loopback until Ctrl-C."""
-    import uvicorn
-
-    require_free("127.0.0.1", port)
-    made = Dashboard(folder, seconds)
-    uvicorn.run(made.app, host="127.0.0.1", port=port, log_level="warning", access_log=False, server_header=False)
+    with Door("127.0.0.1", port) as door:
+        door.answer(Dashboard(folder, seconds).app)

@@ -42,26 +42,20 @@ def serve(
         limits: what is borne.
     """
     try:
-        import uvicorn
-
-        from episafe.service.admission import require_free
+        from episafe.service.admission import Door
         from episafe.service.app import Service
         from episafe.service.handlers import Handlers
     except ModuleNotFoundError as error:
         raise ValueError(f"{EXTRA} ({error})") from error
     token = _token(host, token_file)
-    require_free(host, port)
-    built = agent if hasattr(agent, "incumbent_plan") and not isinstance(agent, type) else _made(agent)
-    session = open_session(folder, built, sync=sync, false_alarm=false_alarm)
-    try:
-        if not session.task.changes:
-            with suppress(Exception):  # whatever it is, the first deployment says it
-                session.decide()  # compiled and planned before anybody waits for it
-        service = Service(Handlers(session), token, limits)
-        LOG.info("%s is served at http://%s:%d/ (Ctrl-C closes it in good order)", folder, host, port)
-        uvicorn.run(service.app, host=host, port=port, log_level="warning", access_log=False, server_header=False)
-    finally:
-        session.close()
+    with Door(host, port) as door:
+        built = agent if hasattr(agent, "incumbent_plan") and not isinstance(agent, type) else _made(agent)
+        with open_session(folder, built, sync=sync, false_alarm=false_alarm) as session:
+            if not session.task.changes:
+                with suppress(Exception):  # whatever it is, the first deployment says it
+                    session.decide()  # compiled and planned before anybody waits for it
+            LOG.info("%s is served at http://%s:%d/ (Ctrl-C closes it in good order)", folder, host, port)
+            door.answer(Service(Handlers(session), token, limits).app)
 
 
 def _made(agent: Any) -> Any:
