@@ -29,7 +29,6 @@ UTILITIES = ("utility_values", "utility_bounds", "utility_totals")  # with an ax
 WHOLE = ("plan_ids", "components", "acting_numbers")
 KINDS = dict.fromkeys(COLUMNS + OPTIONAL, "f") | dict.fromkeys(WHOLE, "iu") | {"sources": "U"}
 LARGEST_SETTINGS = 1 << 20  # bytes of run.toml
-COINS = ("components", "weights", "acting_numbers")  # what a record calls those of `Coins`
 
 
 @dataclass(frozen=True, eq=False)
@@ -324,7 +323,7 @@ class Columns:
             settings: how the run was made.
             names: of several constraints.
         """
-        facts, totals, optima = self.facts, self.totals, self.optima
+        facts, totals, optima, coins = self.facts, self.totals, self.optima, self.coins
         return Record(
             facts.values[:, 0].copy(),
             _utilities(facts.values).copy(),
@@ -338,15 +337,12 @@ class Columns:
             reward_totals=None if totals is None else totals[:, 0].copy(),
             utility_totals=None if totals is None else _utilities(totals).copy(),
             optima=optima,
-            **self.coin_figures,
+            components=None if coins is None else coins.components,
+            weights=np.ones((1, 1)) if coins is None else coins.weights,
+            acting_numbers=None if coins is None else coins.acting,
             acting_names=tuple(self.names),
             constraint_names=names,
         )
-
-    @property
-    def coin_figures(self) -> dict[str, Any]:
-        """The columns of coins as a record calls them; none where no plan may be a mixture."""
-        return {} if self.coins is None else dict(zip(COINS, self.coins, strict=True))
 
     def others(self) -> dict[str, Array]:
         """The columns that only some runs have, by name."""
