@@ -22,7 +22,6 @@ from episafe.deployment.journal import check_begin
 from episafe.deployment.journal_folder import AUDITED, FORMAT, LOG, agent_settings, read_head, stored_problem
 from episafe.deployment.recorded_plans import (
     CHECKED,
-    Rechecked,
     Recorded,
     Unbuilt,
     learned_before,
@@ -250,7 +249,7 @@ def _go_through(folder: Path, told: dict[str, Any], agent: Any, result: Audit) -
     result.replaced = [notes.get("reason", "") for notes in changes if notes.get("what") == "incumbent"]
     result.changes = [said for frame in frames if (said := change_of(frame.kind, frame.notes))]
     certified = is_certified(told) if agent is None else agent.certified
-    walk = _walk(Recorded, folder, told, result, Unbuilt(), certified=certified)
+    walk = _walk(folder, told, result, Unbuilt(), certified=certified)
     try:
         _compare(result, walk.take(frames))
     finally:
@@ -261,12 +260,12 @@ def _go_through(folder: Path, told: dict[str, Any], agent: Any, result: Audit) -
     return frames
 
 
-def _walk(kind: type[Recorded], folder: Path, told: dict[str, Any], result: Audit, agent: Any, **known: Any) -> Any:
+def _walk(folder: Path, told: dict[str, Any], result: Audit, agent: Unbuilt, **known: Any) -> Recorded:
     """A history that is to be gone through as it was recorded."""
     threshold = stated_threshold(result.lines)
     trail = Trail(threshold, agent_settings(told), told["genesis"])
     place = {"kind": told["kind"], "path": folder / LOG, "num_parallel": told.get("num_parallel", 1)}
-    return kind(agent, Book(told["fingerprint"]), trail, threshold=threshold, **known, **place)
+    return Recorded(agent, Book(told["fingerprint"]), trail, threshold=threshold, **known, **place)
 
 
 def _known_incumbent(told: dict[str, Any], frames: list[Frame], agent: Any) -> str:
@@ -349,7 +348,7 @@ def _make_again(
 
 def _recheck(folder: Path, told: dict[str, Any], frames: list[Frame], agent: Any, result: Audit) -> None:
     """The bounds of what was deployed, computed anew from what was reported."""
-    walk = _walk(Rechecked, folder, told, result, agent, certified=agent.certified)
+    walk = _walk(folder, told, result, Unbuilt(agent.task), certified=agent.certified, anew=agent)
     if not np.array_equal(agent.task.limits, stated_threshold(result.lines)):
         raise DamagedFile(f"the agent has the threshold {agent.task.limits}, and {TRAIL} another: build it as it was")
     with warnings.catch_warnings():

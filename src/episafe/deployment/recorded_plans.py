@@ -61,15 +61,20 @@ class Recorded(Replay):
     Args:
         threshold: b, or (m,) of several constraints.
         certified: whether its agent deploys only what passed the check; None where nobody knows.
-        given: as of `Replay`.
+        anew: an agent of this version that learns all that was reported, as episodes of no plan, and by that bounds
+            again what was deployed; None for nobody.
+        given: as of `Replay`, `Unbuilt` in the place of the agent.
 
     Attributes:
         checked: plans that are the incumbent or have a bound that reaches the threshold.
+        confirmed: plans whose bound, computed anew, reaches the threshold again, up to rounding.
+        doubts: those whose bound does not, in words.
     """
 
-    def __init__(self, *given: Any, threshold: Amount, certified: bool | None, **known: Any) -> None:
+    def __init__(self, *given: Any, threshold: Amount, certified: bool | None, anew: Any = None, **known: Any) -> None:
         super().__init__(*given, **known)
-        self._threshold, self._certified, self.checked = threshold, certified, 0
+        self._threshold, self._certified, self._anew = threshold, certified, anew
+        self.checked, self.confirmed, self.doubts = 0, 0, list[str]()
 
     def _plan_of(self, k: int, notes: Mapping[str, Any], round: int | None) -> Any:
         """The plan, without a policy, if it passes."""
@@ -85,7 +90,21 @@ class Recorded(Replay):
                 f"is {bound!r}, and the threshold {self._threshold!r}"
             )
         self.checked += passes
-        return Plan(None, source, notes["lam"], bound, id=notes["plan"])
+        plan = Plan(None, source, notes["lam"], bound, id=notes["plan"])
+        if self._anew is not None and source in CHECKED:
+            self._recheck(k, plan, self._anew.bound_anew(plan.lam))
+        return plan
+
+    def _recheck(self, k: int, plan: Plan, bound: Amount) -> None:
+        """Hold the bound that this version computes against the threshold."""
+        b = self._threshold
+        if admits_all(bound, b - TOLERANCE * np.maximum(1.0, np.abs(b))):
+            self.confirmed += 1
+        else:
+            self.doubts.append(
+                f"plan {plan.id}, deployed from episode {k} on with the bound {shown(plan.utility_bound)}, has "
+                f"the bound {shown(bound)} by this version, below the threshold {shown(b)}"
+            )
 
     def _change_settings(self, notes: Mapping[str, Any]) -> None:
         self._threshold = amount(Change.read(notes).thresholds)
@@ -96,13 +115,25 @@ class Recorded(Replay):
             raise DamagedFile(f"{self._path}: {name!r} was promoted on the bound {bounds}, below {self._threshold!r}")
 
     def _episodes(self, frame: Frame) -> Iterator[tuple[dict[str, Any] | None, ReportOf]]:
-        """Of each episode of a batch the plan that begins with it; no report is read."""
+        """Of each episode of a batch the plan that begins with it, and its report where somebody learns from it."""
+        if self._anew is not None:
+            yield from super()._episodes(frame)
+            return
         begins = {begin: i for i, begin in enumerate(frame.arrays["begins"].tolist())}
         for k in range(num_episodes(frame.arrays)):
             yield planned(frame.arrays, begins[k]) if k in begins else None, lambda _: ()
 
     def _in_force(self, k: int, plan: Any, round: int | None) -> Any:
         return plan
+
+    def learn(
+        self, report: tuple[Any, ...], plan_id: int | None, deployment: int | None = None, named: bool = True
+    ) -> None:
+        """Let who stands for the agent see a report, or who bounds anew."""
+        if self._anew is None:
+            super().learn(report, plan_id, deployment, named)
+        else:
+            self._anew.learn(*report)
 
 
 class Predecessor(Unbuilt):
@@ -138,41 +169,6 @@ class Predecessor(Unbuilt):
         """Let the successor see a report."""
         late = self._planned and self._successor.uses_traces  # no log: whether it came may depend on it
         self._successor.hear(HELD if deployment is None and late else deployment, *report)
-
-
-class Rechecked(Recorded):
-    """A history whose bounds are computed anew by an agent of this version, which learns all that was reported.
-
-    Attributes:
-        confirmed: plans whose bound reaches the threshold again, up to rounding.
-        doubts: those whose bound does not, in words.
-    """
-
-    def __init__(self, *given: Any, **known: Any) -> None:
-        super().__init__(*given, **known)
-        self.confirmed, self.doubts = 0, list[str]()
-
-    def _plan_of(self, k: int, notes: Mapping[str, Any], round: int | None) -> Any:
-        plan = super()._plan_of(k, notes, round)
-        if plan.source in CHECKED:
-            bound, b = self.agent.bound_anew(plan.lam), self._threshold
-            if admits_all(bound, b - TOLERANCE * np.maximum(1.0, np.abs(b))):
-                self.confirmed += 1
-            else:
-                self.doubts.append(
-                    f"plan {plan.id}, deployed from episode {k} on with the bound {shown(plan.utility_bound)}, has "
-                    f"the bound {shown(bound)} by this version, below the threshold {shown(b)}"
-                )
-        return plan
-
-    def _episodes(self, frame: Frame) -> Any:
-        return Replay._episodes(self, frame)
-
-    def learn(
-        self, report: tuple[Any, ...], plan_id: int | None, deployment: int | None = None, named: bool = True
-    ) -> None:
-        """Let the agent see a report, of no plan of its own."""
-        super().learn(report, None)
 
 
 def since_incumbent(frames: list[Frame]) -> int:
