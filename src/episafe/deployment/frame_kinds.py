@@ -29,18 +29,9 @@ class Kind(IntEnum):
     LOST = 16  # what a repair dropped: numbers up to here were given, and only the incumbent is deployed
 
 
-EVENTS = {
-    Kind.FAULT: "fault",
-    Kind.CLOSE: "close",
-    Kind.HALT: "halt",
-    Kind.RESUME: "resume",
-    Kind.ABANDON: "abandon",
-    Kind.CANDIDATE: "candidate",
-    Kind.PROMOTE: "promote",
-    Kind.CHANGE: "change",
-    Kind.WITHDRAW: "withdraw",
-    Kind.LOST: "lost",
-}  # what the trail calls them; their line says all that the frame says
+NO_EVENTS = (Kind.BEGIN, Kind.PLAN, Kind.DEPLOY, Kind.REPORT, Kind.BATCH, Kind.AIM)
+# what the trail calls the others; their line says all that the frame says
+EVENTS = {kind: kind.name.lower() for kind in Kind if kind not in NO_EVENTS}
 KINDS = {
     "live": set(Kind) - {Kind.BATCH, Kind.AIM},
     "run": {Kind.BEGIN, Kind.BATCH, Kind.AIM, Kind.FAULT, Kind.CLOSE, Kind.CHANGE},
