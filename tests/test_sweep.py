@@ -89,7 +89,7 @@ def test_lists_are_tried_in_every_combination_and_ranges_have_both_ends(tmp_path
 def test_a_value_that_is_itself_a_list_is_listed(tmp_path):
     text = FILE.replace("buffer_length = [4, 5]", "reward_probability = [[0.1, 0.2], [0.3, 0.4]]")
     text = text.replace('"streaming"', '"own:problem"')
-    assert [env.values for env in read_sweep(written(tmp_path / "a.toml", text)).environments] == [
+    assert [values for _, values in read_sweep(written(tmp_path / "a.toml", text)).environments] == [
         (("reward_probability", (0.1, 0.2)),), (("reward_probability", (0.3, 0.4)),),
     ]  # fmt: skip
 
