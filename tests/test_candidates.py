@@ -67,6 +67,36 @@ def test_states_hold_candidates(certifier):
     np.testing.assert_array_equal(again[0].acting, again[1].acting)
 
 
+def test_another_policy_under_the_name_of_one_on_trial_is_seen(tmp_path):
+    """By a checkpoint a table of little use went on with the bound of the one before it. One that was withdrawn may be
+    anything."""
+    cmdp, rng = two_arms(), np.random.default_rng(0)
+
+    def agent(action):
+        agent = agent_of(cmdp.task, es.certify.Observation(0.05))
+        agent.add_candidate("mine", es.TablePolicy(np.eye(2)[[[action]]]))
+        return agent
+
+    def lived(session, num):
+        for _ in range(num):
+            deployed = session.deploy(rng)
+            action = int(deployed.policy.act(0, 0, rng))
+            session.learn(es.Episode([0, 0], [action]), deployment=deployed.id)
+        session._journal.checkpoint(session.parts)
+
+    with es.open(tmp_path, agent(1)) as session:
+        lived(session, 40)
+        assert session.agent.bounds()["mine"] > 0.3
+    with pytest.raises(es.DamagedFile):
+        es.open(tmp_path, agent(0))
+    with es.open(tmp_path, agent(1)) as session:
+        assert session.agent.bounds()["mine"] > 0.3 and not session.status().faults
+        session.withdraw("mine", "of no more use")
+        lived(session, 1)
+    with es.open(tmp_path, agent(0)) as session:
+        assert "mine" not in session.agent.bounds() and not session.status().faults
+
+
 def test_fresh_data_certifies_a_candidate_itself():
     """In its epochs the candidate is the proposal; once it is certified whole, its bound is below its value."""
     cmdp = two_arms()

@@ -559,3 +559,12 @@ def test_utilities_may_all_be_negative():
 def test_a_name_that_a_checkpoint_cannot_hold_is_refused():
     with pytest.raises(ValueError, match="needs a name"):
         rollout("v2\0")
+
+
+def test_an_empty_name_is_no_name():
+    """One report by it, and nothing could be deployed any more."""
+    session, rng = es.open(None, es.Rollout(0.5, 0.2, {"v2": "v2"}, "v1", utility_max=1.0)), np.random.default_rng(0)
+    for _ in range(2):
+        deployed = session.deploy(rng, episode_id="")
+        session.learn(es.Episode.of_totals(1.0), deployment=deployed.id, episode_id="")
+    assert session.status().reported == 2 and not session.reported_ids

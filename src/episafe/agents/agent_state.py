@@ -18,6 +18,7 @@ from episafe.storage.state_reader import Saved, State, under
 from episafe.types import HELD
 
 VERSION = 3  # of the names and meanings of the entries
+SAME = 2e-6  # of a probability: functions need not be right to the last bit
 
 
 def fingerprint(agent: Any, but_incumbent: bool = False) -> str:
@@ -42,7 +43,7 @@ def stored(agent: Any) -> State:
     said = {"version": VERSION, "fingerprint": agent.fingerprint(), "settings": settings}
     then = {"information_then": agent.information_then, "learned": agent._learned, "round": agent.round}
     own = {"num_runs": agent.num_runs, "logs": np.array(agent.logs, dtype=np.str_), **_awaited(agent)}
-    own |= _life(agent) | ({"outdated": True} if agent._outdated else {})
+    own |= _life(agent) | _tried(agent) | ({"outdated": True} if agent._outdated else {})
     return under("agent", {**said, **then, **own}) | learned | plans | policies.state()
 
 
@@ -74,6 +75,7 @@ def _restore(agent: Any, saved: Saved) -> None:
     if promoted not in (INCUMBENT, *agent.bounds()):
         own.refuse("life", f"has {promoted!r} promoted, which is not on trial")
     agent._promote(promoted)
+    _require_tried(agent, own)
     saved.end()
 
 
@@ -103,6 +105,22 @@ def _restore_life(agent: Any, saved: Saved) -> str:
     for change in changes:
         agent.change(change)
     return promoted
+
+
+def _tried(agent: Any) -> State:
+    """The tables of the candidates on trial, where states are listed: another policy of one name is known by it."""
+    names = sorted(agent.candidates.keys() & agent.bounds().keys()) if agent.candidates and agent.task.is_listed else []
+    tables = [agent.candidates[name].table() for name in names]
+    return {"tried": np.array(names, dtype=np.str_), "tables": np.array(tables)} if names else {}
+
+
+def _require_tried(agent: Any, saved: Saved) -> None:
+    """Refuse a candidate that acts otherwise than the one of its name did; states of before do not say how it did."""
+    names = saved.texts("tried", (None,)).tolist() if saved.has("tried") else []
+    tables = saved.numbers("tables", (len(names), *agent.task.safe_policy.table().shape)) if names else ()
+    for name, table in zip(names, tables, strict=True):
+        if name not in agent.candidates or not np.allclose(agent.candidates[name].table(), table, rtol=0.0, atol=SAME):
+            saved.refuse("tables", f"are not what the candidate {name!r} does: one that changed is a new candidate")
 
 
 def _awaited(agent: Any) -> State:

@@ -19,6 +19,8 @@ def export_episodes(folder: str | Path, path: str | Path, task: Any = None) -> i
 
     Every report is in it, in the order of the reports, those of logs too. They teach a planner of a new folder; what
     was certified of a policy stays with the folder, and begins anew there, with a δ of its own.
+    Where traces are replayed (`certify.Hindsight`) a log also proves, before the first plan: not one whose deployments
+    were left out by how they went, such as reports that never came.
 
     Args:
         folder: of the journal, live or of a run; it may be open. Nothing in it is changed.

@@ -57,7 +57,7 @@ def require_candidates(agent: Any, book: Book, frames: Iterable[Frame]) -> None:
     if missing:
         raise ValueError(
             f"the journal has the candidates {missing}, which the agent was not given: build it with them, or call "
-            "agent.add_candidate(name, policy) before it is opened; anything may stand in for one that is gone"
+            "agent.add_candidate(name, policy) before it is opened; anything may stand in for one that was withdrawn"
         )
 
 

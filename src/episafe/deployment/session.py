@@ -294,7 +294,7 @@ class Session:
             NotKept: the disk refused it; report it again when the folder was opened anew.
         """
         self._require_own_process()
-        name = None if episode_id is None else str(episode_id)
+        name = None if episode_id is None else str(episode_id) or None  # "" is no name, as for `deploy`
         number, reported = self._in_turn(lambda: self._take_in(report, plan_id, deployment, name))
         if self._sync == "each":
             self._wait_for_disk(number)
