@@ -15,7 +15,7 @@ from episafe.certify.wealth_forecast import forecast, forecast_of_new, value_of_
 from episafe.checks import TOLERANCE, as_probability
 from episafe.kernels.wealth import BETS
 from episafe.learning.hindsight_planner import MOST_TRACES, replays_of
-from episafe.learning.planner import Aim, Proposal, SoftmaxPlanner, propose
+from episafe.learning.planner import Aim, Proposal, SoftmaxPlanner
 from episafe.learning.policy_arrays import PolicyArrays
 from episafe.problems.episodic_task import SIGNALS
 from episafe.problems.policy import Policy
@@ -157,7 +157,7 @@ class HindsightCertificate:
     def propose(self, planner: SoftmaxPlanner) -> None:
         """Put the proposal on trial that will be worth most; of the planner, once replays are not believed."""
         if self.refuted:
-            self.observed.consider(propose(planner, self.observed.aim()))
+            self.observed.propose(planner)
             return
         if self.newest_plan < 0:
             self._learn_from_log()

@@ -204,10 +204,19 @@ class Ledger:
             j, n = np.arange(1, len(rows) + 1), len(rows)
             trials.log_term[rows] = np.log(2 * len(BETS) / self.delta / (1 / (j * (j + 1)) + 1 / (n + 1)))
 
+    def try_again(self, i: int, guess: float) -> None:
+        """Let policy i, which is on trial, be the newest again, with what is promised of it now."""
+        self.trials.guess[i], self.trials.newest[0] = guess, i
+
+    @property
+    def next_log_term(self) -> float:
+        """ln(B/δ_j) of the next candidate."""
+        j = self.num_candidates + 1
+        return math.log(len(BETS) * j * (j + 1) / self.delta)
+
     def _begin_row(self, i: int, guess: float) -> None:
+        begin_row(self.trials, i, self.next_log_term, guess)
         self.num_candidates += 1
-        j = self.num_candidates
-        begin_row(self.trials, i, math.log(len(BETS) * j * (j + 1) / self.delta), guess)
         if self._first_logs is not None:
             self.trials.logs[i] = self._first_logs
 

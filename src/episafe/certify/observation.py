@@ -12,7 +12,7 @@ from episafe.certify.ledger import shares_of
 from episafe.certify.several_ledgers import ledger_of
 from episafe.checks import TOLERANCE, as_probability
 from episafe.errors import InvalidEpisode
-from episafe.learning.planner import Aim, Proposal
+from episafe.learning.planner import Aim, Proposal, SoftmaxPlanner
 from episafe.learning.policy_arrays import PolicyArrays
 from episafe.problems.policy import Policy
 from episafe.problems.sampled_problem import AnyTask, known_slacks
@@ -29,6 +29,8 @@ ENOUGH = 20  # episodes of its own after which a policy that loses its bets is g
 PATIENCE, LONG = 1.0, 1000  # a policy that will be proved in as many episodes as there were, or in so many, goes on
 EARLY = 2  # proposals that are made in any case: the first knows nothing
 FIRST_MARGIN = 0.2  # of the slack: how far above b the first proposal aims
+MARGINS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.7)  # those that later ones choose from
+AHEAD = 6.0  # times as many episodes as there were: for these they choose
 BOLD, SOBER, CURIOUS = range(3)
 KINDS = (BOLD, SOBER, CURIOUS, BOLD)  # of proposals, in turn
 SOBERNESS = 0.1  # of the reward's bonus: what seems best, where a bold one goes to see
@@ -143,6 +145,53 @@ class ObservationCertificate:
             if remaining <= longest and gain > most:
                 found, most = i, gain
         return found
+
+    def propose(self, planner: SoftmaxPlanner) -> None:
+        """Put on trial what is forecast to be worth most: a new proposal, which may aim at several margins above b, or
+        one that is on trial already, by what the planner knows of it now. Early, and with several constraints, a new
+        one at the margin of `aim`.
+        """
+        aim, ledger = self.aim(), self.ledger
+        if self.task.num_constraints > 1 or self.num_episodes < SHORTEST_TRIAL:
+            self.consider(planner.propose(aim))
+            return
+        slack = float(known_slacks(self.task)[0])
+        aims = [aim._replace(utility=self.task.threshold + share * slack) for share in MARGINS]
+        proposals = [planner.propose(one) for one in aims]
+        worths = [
+            self._worth(proposal.reward, one.utility, ledger.next_log_term, 0.0)
+            for proposal, one in zip(proposals, aims, strict=True)
+        ]
+        best, again, reward = max(worths), 0, math.nan
+        may_return = self.task.is_listed and ledger.num_candidates >= EARLY
+        for i in np.flatnonzero(~ledger.certified & ledger.in_use & may_return).tolist():
+            estimated = planner.estimate(ledger.policies[i], aim)
+            worth = self._worth(*estimated, ledger.trials.log_term[i], ledger.rewards(i)[1])
+            if worth > best:
+                best, again, reward = worth, i, estimated[0]
+        if again:
+            self._compare_with_promise()
+            ledger.try_again(again, reward)
+            self.promised = math.nan
+            self._begin_trial()
+        else:
+            self.consider(proposals[worths.index(best)])
+
+    def _worth(self, reward: float, utility: float, log_term: float, own: float) -> float:
+        """What a policy of so much reward and utility is taken to earn, with who pays for it, in the episodes ahead.
+
+        After n episodes of its own its bound is about σ√(2 ln(B/δ_j)/n) below its utility. What it then lacks of b is
+        paid for by one whose bound L is above b, with a share of lacking/(lacking + L − b).
+        """
+        task, ledger = self.task, self.ledger
+        spread = min(math.sqrt(task.horizon), task.horizon - task.least_total) / 2
+        n = own + AHEAD * self.num_episodes * np.arange(1, 9) / 8
+        bounds = utility - spread * np.sqrt(2 * log_term / n)
+        lacking = float(np.maximum(task.threshold - bounds, 0.0).mean())
+        rooms = ledger.lower - task.threshold
+        payers = np.flatnonzero((rooms > 0) & ledger.in_use).tolist()
+        paid = [lacking / (lacking + rooms[j]) * max(reward - ledger.score(j), 0.0) for j in payers]
+        return reward - min(paid, default=0.0)
 
     def aim(self) -> Aim:
         """b + (ξ/5)(1 + k/60)^{-1/2}: a margin that shrinks as a confidence bound does."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from episafe.certify.base import INCUMBENT
 from episafe.certify.observation import ENOUGH, Observation, ObservationCertificate
-from episafe.learning.planner import Aim, Proposal
+from episafe.learning.planner import Aim, Proposal, SoftmaxPlanner
 from episafe.learning.policy_arrays import PolicyArrays
 from episafe.problems.policy import Policy
 from episafe.problems.sampled_problem import AnyTask
@@ -66,6 +66,14 @@ class RoomierCertificate(ObservationCertificate):
             return super().wants_candidate()
         is_lost = ledger.forecast(i) == math.inf and ledger.rewards(i)[1] >= ENOUGH
         return bool(is_lost and not self.episodes_to_look and not ledger.void)
+
+    def propose(self, planner: SoftmaxPlanner) -> None:
+        """A roomier policy while one is looked for; then as `Observation`."""
+        if self._seeks():
+            self.consider(planner.propose(self.aim()))
+        else:
+            self.seeking = False
+            super().propose(planner)
 
     def aim(self) -> Aim:
         """All the utility that there is, while a roomier policy is looked for."""

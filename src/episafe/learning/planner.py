@@ -8,7 +8,10 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from episafe.kernels import decision, multiplier_batch
+from episafe.kernels.backward_pass import value_limits
 from episafe.kernels.model_arrays import Scales, Search
 from episafe.learning import shared_steps
 from episafe.learning.constants import Constants
@@ -222,12 +225,31 @@ class SoftmaxPlanner:
         least = self._task.least_total
         return self._task.horizon - least if least > 0 and self._constants.only_proposes else math.inf
 
+    def _scales_of(self, aim: Aim) -> Scales:
+        scales = self.scales._replace(C_r=aim.boldness * self.scales.C_r, most_lost=self._most_lost())
+        return scales._replace(utility_bonus=aim.optimism) if aim.optimism > 0 else scales
+
+    def estimate(self, policy: Policy, aim: Aim) -> tuple[float, float]:
+        """Reward and utility of a policy by what `propose` goes by: Q̄ʳ and Q̲ᵘ of `backward_pass.action_values`, in the
+        mean over its actions. For listed states.
+        """
+        known, scales, table = self.regression, self._scales_of(aim), policy.table()
+        assert known.is_listed
+        known.prepare(scales)
+        self.refresh()
+        V: Array = np.zeros((2, known.phi.shape[3]))
+        for h in range(len(table) - 1, -1, -1):
+            n, (r, u) = int(known.support.size[h]), known.expected(h, V)
+            beta = known.work.bonus[h, :, :n]
+            most_r, most_u, least_u = value_limits.py_func(len(table) - 1 - h, len(r), scales)
+            Q_r = known.support.reward[h, :, :n] + np.clip(scales.C_r * beta + r, 0.0, most_r)
+            Q_u = known.support.utility[h, :, :n] + np.clip(scales.utility_bonus * beta + u, least_u, most_u)
+            V = (table[h, known.state_of[h, :n]].T * np.array([Q_r, Q_u])).sum(axis=1)
+        return float(V[0, 0]), float(V[1, 0])
+
     def propose(self, aim: Aim) -> "Proposal":
         """The policy of the smallest λ whose estimated utility reaches the aim; of λ_max where none does."""
-        known, scales = self.regression, self.scales
-        scales = scales._replace(C_r=aim.boldness * scales.C_r, most_lost=self._most_lost())
-        if aim.optimism > 0:
-            scales = scales._replace(utility_bonus=aim.optimism)
+        known, scales = self.regression, self._scales_of(aim)
         search = self.search._replace(threshold=aim.utility)
         known.prepare(scales)
         source, lam, _ = decision.decide(known.model, known.support, known.work, scales, search)

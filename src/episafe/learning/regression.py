@@ -81,6 +81,18 @@ class Regression(ABC):
         if self.shared:
             shared_steps.spread(self.model)
 
+    def expected(self, h: int, V: Array) -> Array:
+        """P̂_hV (g, A, n) at the slots of step h, of values V (g, n') at those of step h+1; as of the last `refresh`."""
+        model, n, A = self.model, int(self.support.size[h]), self.task.num_actions
+        if model.is_dense:
+            weights = V @ model.moments[h, :, : V.shape[1]].T @ model.gram_inv[h]
+            return np.einsum("akn,gk->gan", model.phi[h, :, :, :n], weights)
+        start, column, share = (rows[h] for rows in self.work.rest)
+        entries = np.diff(start[:, : n + 1], axis=1).ravel()
+        owner, m = np.repeat(np.arange(A * n), entries), int(entries.sum())
+        sums = [np.bincount(owner, share[:m] * values[column[:m]], A * n).reshape(A, n) for values in V]
+        return np.array(sums)
+
     def count(self, num_episodes: int) -> None:
         """Note that so many episodes were added, none of them beyond the next refactoring."""
         due = num_episodes == episodes_to_refactoring(self.num_episodes)
