@@ -416,7 +416,7 @@ def test_the_number_of_a_plan_may_be_of_numpy(tmp_path):
     assert es.audit(tmp_path).is_whole
 
 
-@pytest.mark.parametrize("where", ["learn", "append", "plan"])
+@pytest.mark.parametrize("where", ["learn", "append_all", "plan"])
 def test_an_interruption_leaves_no_agent_that_knows_more_than_the_disk(tmp_path, monkeypatch, where):
     def stop(*_, **__):
         raise KeyboardInterrupt
@@ -425,7 +425,7 @@ def test_an_interruption_leaves_no_agent_that_knows_more_than_the_disk(tmp_path,
     with es.open(tmp_path, agent=agent) as live:
         plan = live.plan()
         live.learn(episode(plan, rng), plan_id=plan.id)
-        monkeypatch.setattr(live._journal if where == "append" else agent, where, stop)
+        monkeypatch.setattr(live._journal if where == "append_all" else agent, where, stop)
         with pytest.raises(KeyboardInterrupt):
             live.plan() if where == "plan" else live.learn(episode(plan, rng), plan_id=plan.id)
         monkeypatch.undo()

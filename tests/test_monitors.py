@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import episafe as es
 from conftest import constants
 from episafe.cli import app
-from episafe.deployment.session import Session
+from episafe.deployment.open_session import OpenSession
 from episafe.kernels.claim_wealth import OF_BOUND, against, best_prefix
 from episafe.kernels.confidence_sequence import BETS
 from episafe.kernels.mean_intervals import interval
@@ -344,7 +344,7 @@ def test_a_halted_agent_deploys_the_incumbent_until_a_person_says_otherwise():
     agent = es.OPSE(cmdp.task, constants())
     es.run(cmdp, agent, num_episodes=200)
     assert agent.plan().source != "safe"
-    session = Session(agent)
+    session = OpenSession(agent)
     session.halt("the pump is broken")
     plan = session.plan()
     assert (plan.source, plan.reason, plan.id) == ("safe", "halted: the pump is broken", -1)
@@ -374,7 +374,7 @@ def test_halting_works_under_every_certifier(certifier):
     cmdp = es.make("streaming", seed=3)
     agent = es.OPSE(cmdp.task, constants(), certifier=certifier)
     es.run(cmdp, agent, num_episodes=100)
-    session = Session(agent)
+    session = OpenSession(agent)
     session.halt("stop")
     assert {session.plan().source for _ in range(20)} == {"safe"}
     session.resume_exploring("go on")
