@@ -120,6 +120,18 @@ def test_a_certified_one_is_promoted_and_the_thresholds_may_change():
     assert agent.promoted == "incumbent" and agent.plan().policy.names == ("good", "incumbent")
 
 
+def test_one_of_several_thresholds_changes_by_its_name():
+    session = in_memory(rollout("v2"))
+    before, raised = session.task.limits.tolist(), session.task.limits[1] + 0.01
+    session.change("the second alone", threshold={NAMES[1]: raised})
+    assert session.task.limits.tolist() == [before[0], raised]
+    for wrong in (raised, [raised], {"something": raised}):
+        with pytest.raises(
+            ValueError, match=rf"give 2 numbers, one a constraint \({', '.join(NAMES)}\), or by their names"
+        ):
+            session.change("wrong", threshold=wrong)
+
+
 @pytest.mark.parametrize("total", [0.5, [0.5], [0.5, 0.5, 0.5], [0.5, np.nan]])
 def test_a_report_needs_one_total_a_constraint(total):
     session, rng = in_memory(rollout("v2")), np.random.default_rng(0)

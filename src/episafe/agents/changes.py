@@ -5,7 +5,7 @@ keeps v = b + ξ of before; a person who knows better states another slack.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
@@ -139,24 +139,29 @@ def _changed_limits(agent: Any, threshold: Any, slack: Any) -> Limits:
 
     Args:
         agent: with the task as it was.
-        threshold, slack: new ones, a number or one for each constraint; None for what stays.
+        threshold, slack: new ones, a number, one for each constraint, or those that change by name; None: all stay.
     """
-    task, m = agent.task, agent.task.num_constraints
+    task, names = agent.task, agent.task.constraint_names
     # of the incumbent of each constraint where no slack is known: b, or what its own episodes have proved
     proved = np.maximum(amounts(task.limits), amounts(agent.bounds().get(INCUMBENT, task.limits)))
     limits = [
         _changed(one, float(known), b, xi)
-        for one, known, b, xi in zip(task.constraints, proved, _each(threshold, m), _each(slack, m), strict=True)
+        for one, known, b, xi in zip(
+            task.constraints, proved, _each(threshold, names), _each(slack, names), strict=True
+        )
     ]
     return tuple(b for b, _ in limits), tuple(xi for _, xi in limits)
 
 
-def _each(given: Any, num_constraints: int) -> list[Any]:
-    """One value for each constraint."""
-    if given is None or (num_constraints == 1 and np.ndim(given) == 0):
-        return [given] * num_constraints
-    if np.shape(given) != (num_constraints,):
-        raise ValueError(f"give {num_constraints} numbers, one a constraint, got {given!r}")
+def _each(given: Any, names: Sequence[str]) -> list[Any]:
+    """One value for each constraint; None for one that stays."""
+    if isinstance(given, Mapping) and set(given) <= set(names):
+        return [given.get(name) for name in names]
+    if given is None or (len(names) == 1 and np.ndim(given) == 0 and not isinstance(given, Mapping)):
+        return [given] * len(names)
+    if np.shape(given) != (len(names),):
+        called = f" ({', '.join(names)}), or by their names those that change" if len(names) > 1 else ""
+        raise ValueError(f"give {len(names)} numbers, one a constraint{called}, got {given!r}")
     return list(given)
 
 

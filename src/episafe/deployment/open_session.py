@@ -174,7 +174,7 @@ class OpenSession(Session):
 
         Args:
             reason: who changes it and why; it is kept.
-            threshold: b, below what the incumbent is known to have; one for each of several constraints.
+            threshold: b, below what the incumbent is known to have; of several constraints one for each, or by names.
             slack: ξ, what the incumbent is known to have above the threshold: a statement of yours, like the first one.
             constants: of the planner, `agent.constants.replace(…)`; they touch no guarantee here.
         """

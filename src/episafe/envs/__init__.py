@@ -56,7 +56,10 @@ def make(name: str, seed: int = 0, variant: Variant = "released", **options: Any
         50
     """
     if name not in ENVIRONMENTS:
-        raise ValueError(f"no environment {name!r}; there are {', '.join(ENVIRONMENTS)}")
+        raise ValueError(
+            f"no environment {name!r}; there are {', '.join(ENVIRONMENTS)}; one of your own is run by "
+            "es.run(problem, agent, num_episodes, folder=…)"
+        )
     if variant not in ("released", "text"):
         raise ValueError(f'variant must be "released" or "text", got {variant!r}')
     seed, said = as_whole("seed", seed, 0), said_options(name, options, options_of(name))
