@@ -20,7 +20,7 @@ from episafe.deployment.explanation import explain
 from episafe.deployment.follower import Follower
 from episafe.deployment.journal_history import read_history
 from episafe.reports import dashboard_page
-from episafe.service.dashboard import AT_FIRST, AT_MOST, Dashboard
+from episafe.service.dashboard import Dashboard
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -170,10 +170,10 @@ def test_constraints_are_called_what_the_task_calls_them(tmp_path):
     follower.read_on()
     assert follower.record.constraint_names == read_history(folder).record.constraint_names == ("speed", "safety")
     why = " ".join(follower.latest()[0].why.sentences)
-    assert "in safety, which has the least room of 2 constraints" in why and why.startswith("Plan")
+    assert "in safety, which has the least room." in why and why.startswith("Plan")
     assert "in safety" in " ".join(explain(folder).sentences)
     page = dashboard_page.page(follower, 2.0)
-    assert "speed" in page and "safety" in page and "constraint 0" not in page
+    assert "speed" in page and "Of safety, the constraint with the least room." in page and "constraint 0" not in page
 
 
 def test_usage(tmp_path):
@@ -181,14 +181,16 @@ def test_usage(tmp_path):
     assert found.exit_code == 2 and "holds no journal" in found.output
 
 
-def test_the_first_page_is_soon_there(session, tmp_path, monkeypatch):
+def test_the_page_of_a_long_journal_is_there_before_all_of_it_was_read(session, tmp_path, monkeypatch):
     play(session, 3)
-    asked, read_on = [], Follower.read_on
-    monkeypatch.setattr(Follower, "read_on", lambda one, seconds: asked.append(seconds) or read_on(one, seconds))
+    monkeypatch.setattr("episafe.service.dashboard.AT_MOST", 0.0)  # a frame for each request
     made = Dashboard(tmp_path / "shop")
-    for path in ("/", "/inside"):
-        assert ask(made, path).status_code == 200
-    assert asked == [AT_FIRST, AT_MOST] and AT_FIRST < AT_MOST
+    assert "Reading the journal" in ask(made, "/").text
+    for _ in range(100):
+        page = ask(made, "/inside").text
+        if "Reading the journal" not in page:
+            break
+    assert "3 deployments" in page
 
 
 def test_no_compiler_and_no_drawing_library_is_waited_for(session, tmp_path):

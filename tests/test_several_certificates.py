@@ -146,7 +146,7 @@ def test_a_session_and_its_journal_take_several_constraints(tmp_path):
         for name, bound in session.agent.bounds().items():
             np.testing.assert_array_equal(bound, bounds[name])
     assert not es.audit(tmp_path).damage
-    assert "which has the least room of 2" in " ".join(explain(tmp_path).sentences)
+    assert "in constraint 1, which has the least room" in " ".join(explain(tmp_path).sentences)
 
 
 def test_a_state_goes_on_where_it_was():

@@ -39,7 +39,7 @@ class Explanation:
         parts: the policies that it mixes; one where it mixes nothing.
         deployments, reports: how often it was deployed and reported; None where the folder does not say.
         first: its first deployment.
-        constraint: of several constraints, which one all this is of: the one with the least room.
+        constraint: of several, the name of the one that all this is of: the one with the least room.
     """
 
     plan: int
@@ -103,9 +103,10 @@ class Explanation:
         if self.is_incumbent:
             missed = f"; the bound of what was proposed, {self.bound:.6g}, is below the threshold {self.threshold:.6g}"
             return f"Why: {self.reason or 'nothing else was proved yet'}{'' if math.isnan(self.bound) else missed}."
+        tightest = f", in {self.constraint}, which has the least room" if self.constraint else ""
         return (
             f"Why it was allowed: its expected utility is at least {self.bound:.6g}, and {self.threshold:.6g} is the "
-            f"threshold (margin {self.bound - self.threshold:.3g}){self.constraint}."
+            f"threshold (margin {self.bound - self.threshold:.3g}){tightest}."
         )
 
     def _worth(self) -> str:
@@ -214,12 +215,12 @@ def explained(
 
 
 def _tightest(said: Mapping[str, Any], names: Sequence[str]) -> tuple[int, str]:
-    """Of several constraints the one with the least room, and what a sentence says of that; 0 and nothing of one."""
+    """Of several constraints the one with the least room, and its name; 0 and nothing of one."""
     margins = said["margin"]
     if not isinstance(margins, list):
         return 0, ""
     c = min(range(len(margins)), key=lambda c: math.inf if margins[c] is None else margins[c])
-    return c, f", in {names[c]}, which has the least room of {len(margins)} constraints"
+    return c, names[c]
 
 
 def _number(value: Any, c: int = 0) -> float:

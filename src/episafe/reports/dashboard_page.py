@@ -116,7 +116,7 @@ def _reports(follower: Follower) -> dict[str, str]:
     warning = missing_warning(len(columns), waiting, columns.abandoned, columns.oldest_missing)
     since = f"; the oldest waits since {oldest}" if oldest else ""
     said = f"{columns.reported:,} of {len(columns):,} deployments reported, {columns.abandoned:,} abandoned{since}."
-    headline = "no report missing" if not waiting else f"{plural(waiting, 'report')} missing"
+    headline = "No report missing" if not waiting else f"{plural(waiting, 'report')} missing"
     return {"headline": headline, "said": f"{said} {warning}", "css": "unsafe" if warning else ""}
 
 
@@ -128,7 +128,7 @@ def _alarms(follower: Follower) -> dict[str, str]:
 
 
 def _proved(row: Row) -> list[tuple[str, str, str]]:
-    """Of each policy of the plan in force its name, probability and what is proved of it."""
+    """Of each policy of the plan deployed last its name, probability and what is proved of it."""
     return [(part.name, f"{100 * part.weight:.4g} %", _figure(part.proved)) for part in row.why.parts]
 
 

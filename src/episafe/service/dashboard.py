@@ -15,8 +15,7 @@ from episafe.errors import DamagedFile
 from episafe.reports import dashboard_page
 from episafe.service.admission import Door, Refused, require_localhost
 
-AT_MOST = 1.5  # seconds that one request reads on: the page of a long journal is there before all of it was read
-AT_FIRST = 0.25  # the same of the first one, while somebody waits before an empty page
+AT_MOST = 1.2  # seconds that one request reads on, about 10^5 episodes: the page of a longer journal fills up
 HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff", "x-frame-options": "DENY"}
 
 
@@ -54,12 +53,11 @@ class Dashboard:
     def _read_and(self, made: Callable[[Request], Response], request: Request) -> Response:
         """Read what is new, once for all who ask at the same time, and answer."""
         with self._lock:
-            seconds = AT_MOST if self._version else AT_FIRST
             try:
-                self._version += self._follower.read_on(seconds)
+                self._version += self._follower.read_on(AT_MOST)
             except (DamagedFile, OSError):
                 self._follower = Follower(self._folder)  # repaired, restored or begun anew: from its beginning
-                self._version += 1 + self._follower.read_on(seconds)
+                self._version += 1 + self._follower.read_on(AT_MOST)
             return made(request)
 
     def _page(self, _: Request) -> Response:
