@@ -56,6 +56,7 @@ def test_every_figure_says_how_it_is_made_and_no_hash_is_older_than_its_code_uns
     (tmp_path / "code.py").write_text("x = 1")
     figures.ROOT = tmp_path
     now = {"a.png": {"code": ["*.py"], "hash": figures.hash_of(["*.py"]), "command": "make a"}}
+    (tmp_path / "code.py").write_text('"""In other words."""\n\nx = 1  # the same\n')
     assert figures.older(now) == []
     (tmp_path / "code.py").write_text("x = 2")
     assert figures.older(now) == ["a.png"]

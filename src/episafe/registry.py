@@ -183,7 +183,7 @@ REGISTRY: dict[str, Entry] = {
         mdp=Build("episafe.agents.ablated_opse:AblatedOPSE", arguments=lambda _: {"without": "randomness"}),
     ),
     "opse-no-incumbent": Entry(
-        "ablation: OPSE without an incumbent; deploys λ_max where nothing passes, violates",
+        "ablation: OPSE without an incumbent; deploys C_λ where nothing passes, violates",
         "OPSE without incumbent",
         story="is OPSE without an incumbent to fall back on. It does not promise that every episode is safe.",
         falls_back=False,

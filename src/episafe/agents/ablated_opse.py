@@ -19,7 +19,7 @@ GREEDY = 1e-10  # κ of policies that are deterministic, but where two actions a
 
 
 class UnguardedPlanner(SoftmaxPlanner):
-    """Deploys λ_max where even that does not pass: there is no incumbent to fall back on."""
+    """Deploys C_λ where even that does not pass: there is no incumbent to fall back on."""
 
     def use(self, constants: Constants) -> None:
         """Plan with these scales and search limits from now on."""
@@ -66,7 +66,7 @@ def planner_without(part: Part, task: AnyTask, constants: Constants) -> SoftmaxP
     compensation: C_† = B_† = 0, no Q̄†;
     entropy: V̄ʳ = Σ π Q̄ʳ;
     randomness: κ = 10⁻¹⁰;
-    incumbent: λ_max where nothing passes.
+    incumbent: C_λ where nothing passes.
     """
     if part == "entropy":
         return PlainSoftmaxPlanner(task, constants, pessimistic=True)

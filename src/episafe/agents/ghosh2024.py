@@ -15,7 +15,7 @@ from episafe.types import SAFE, SOURCES, Plan, Variant
 class Ghosh2024(Agent):
     """The softmax policy of the smallest λ whose *optimistic* utility reaches the threshold. Not episode-wise safe.
 
-    No incumbent, no compensation bonus (C_† = B_† = 0), +C_u in place of −C_u; deploys λ_max when even that fails.
+    No incumbent, no compensation bonus (C_† = B_† = 0), +C_u in place of −C_u; deploys C_λ when even that fails.
 
     Args:
         task: what the learner is told.

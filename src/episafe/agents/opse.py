@@ -46,7 +46,7 @@ class OPSE(Agent):
         certifier: what a proposed policy must pass, e.g. `es.certify.Observation(delta=0.05)`. By default `Model()`,
             the paper's, where constants are given, and else the strongest that the problem allows.
         num_safe_episodes: episodes of the incumbent, logged ones included, before anything else. The paper uses none;
-            `bounds.incumbent_phase` many close a gap in its regret proof (docs/theory.md). Safety needs none.
+            `theorem_bounds.incumbent_phase` many close a gap in its regret proof (docs/theory.md). Safety needs none.
         variant: "text" for the rules of the paper, "released" for those of its code (see learning/released_planner.py),
             which made the published figures; with `Model()` only.
 

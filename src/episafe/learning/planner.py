@@ -79,7 +79,7 @@ class SoftmaxPlanner:
     Args:
         task: what the learner is told.
         constants: scales, κ, ρ and search limits.
-        pessimistic: True for OPSE: −C_u, the compensation bonus †, and the incumbent where λ_max fails. False for
+        pessimistic: True for OPSE: −C_u, the compensation bonus †, and the incumbent where C_λ fails. False for
             Ghosh et al.: +C_u, no compensation, no incumbent.
         search: how λ is looked for.
     """
@@ -248,7 +248,7 @@ class SoftmaxPlanner:
         return float(V[0, 0]), float(V[1, 0])
 
     def propose(self, aim: Aim) -> "Proposal":
-        """The policy of the smallest λ whose estimated utility reaches the aim; of λ_max where none does."""
+        """The policy of the smallest λ whose estimated utility reaches the aim; of C_λ where none does."""
         known, scales = self.regression, self._scales_of(aim)
         search = self.search._replace(threshold=aim.utility)
         known.prepare(scales)

@@ -10,13 +10,13 @@ from matplotlib.figure import Figure
 
 from episafe.registry import REGISTRY
 from episafe.reports.page_frame import render
+from episafe.reports.panels import warp
 from episafe.reports.paper_figures import save
 from episafe.reports.pictures import Dots, Mark, Picture, Scale, Trace
 from episafe.reports.tables import number
-from episafe.types import Array
 
 Point = Mapping[str, Any]
-QUANTITIES = {"regret": "Regret, total", "violation": "Violation, total (hard)"}
+QUANTITIES = {"regret": "Regret, total (less is better)", "violation": "Violation, total (0 is safe)"}
 DECADES = {"regret": 3, "violation": 4}  # that a logarithmic axis tells apart below the largest value
 APART = 0.045  # of a decade, between points of two agents at the same multiplier
 HEADINGS = ("Environment", "Agent", "Multiplier", "Regret", "Violating problems", "Rate, 95 %", "Regret where picked")
@@ -50,7 +50,7 @@ def _picture(points: Sequence[Point], env: str, quantity: str) -> Picture:
         low, high = mean - error, mean + error
         if quantity == "violation":
             low = np.maximum(low, 0.0)
-        y = [_warp(values, unit) for values in (low, mean, high)]
+        y = [warp(values, unit) for values in (low, mean, high)]
         name, _, which = agent.partition(", ")
         colour = (REGISTRY[name].colour if name in REGISTRY else "") or "#8B4513"
         marks += [Trace(np.full(2, at), np.array([y[0][i], y[2][i]]), colour, width=1) for i, at in enumerate(x)]
@@ -61,19 +61,13 @@ def _picture(points: Sequence[Point], env: str, quantity: str) -> Picture:
     values = [*(-powers[::-1]), 0.0, *powers]
     low_end, high_end = min(drawn), max(drawn) or 1.0
     room = 0.06 * (high_end - low_end)
-    ticks = tuple((float(_warp(np.array(v), unit)), f"{v:,g}") for v in values)
+    ticks = tuple((float(warp(np.array(v), unit)), f"{v:,g}") for v in values)
     inside = tuple((at, text) for at, text in ticks if low_end - room <= at <= high_end + room)
     down = Scale(f"{quantity}, log scale", low_end - room, high_end + room, inside)
     given = sorted({point["multiplier"] for point in mine}, reverse=True)
     ends = -math.log10(given[0]) - 0.15, -math.log10(given[-1]) + 0.15
     across = Scale("multiplier of the bonuses, falling", *ends, tuple((-math.log10(m), f"{m:g}") for m in given))
     return Picture(QUANTITIES[quantity], across, down, marks)
-
-
-def _warp(y: Array, unit: float) -> Array:
-    """sign(y) log₁₀(1 + |y|/unit)."""
-    values = np.asarray(y, dtype=np.float64)
-    return np.sign(values) * np.log10(1 + np.abs(values) / unit)
 
 
 def to_html(points: Sequence[Point], winners: Sequence[Point]) -> str:
@@ -128,6 +122,7 @@ def write_figure(points: Sequence[Point], path: Path) -> Path:
     drawn.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 4), frameon=False)
     problems, episodes = points[0]["num_problems"], points[0]["num_episodes"]
     drawn.suptitle(
-        f"Over one multiplier of the bonuses: mean of {problems} problems, {episodes:,} episodes, 95 % intervals"
+        f"Regret and violation as one multiplier scales all bonuses: mean of {problems} problems, "
+        f"{episodes:,} episodes, 95 % intervals"
     )
     return save(drawn, path)

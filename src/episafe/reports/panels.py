@@ -47,7 +47,7 @@ class Axis:
 
     def position(self, y: Array) -> Array:
         """Where `y` is drawn."""
-        return _warp(y, self.unit)
+        return warp(y, self.unit)
 
     def ticks(self) -> Array:
         """0 and ± unit·10^k among the values; for logarithmic axes."""
@@ -206,7 +206,7 @@ def _axis(lines: Sequence[Line], rounds: bool, foot: float = MARGIN) -> Axis:
     largest = max(map(_magnitude, lines), default=0.0)
     unit = _decade(largest) / 10**DECADES if rounds and largest > 0 else 0.0
     curves = [
-        _warp(y, unit)
+        warp(y, unit)
         for line in lines
         for y in (line.curve.mean, line.curve.low, line.curve.high, line.curve.runs.ravel())
     ]
@@ -222,7 +222,8 @@ def _decade(size: float) -> float:
     return 10.0 ** math.floor(math.log10(size))
 
 
-def _warp(y: Array, unit: float) -> Array:
+def warp(y: Array, unit: float) -> Array:
+    """sign(y) log₁₀(1 + |y|/unit), or y itself where the unit is 0."""
     return np.sign(y) * np.log10(1 + np.abs(y) / unit) if unit else y
 
 

@@ -18,7 +18,7 @@ MakeCertifier = Callable[[], Any]
 NUM_RUNS, LENGTH = 200, 100  # of the runs in which claims are counted
 FEW = 20  # of them show whether anything is certified at all
 FALSE_ALARM = 1e-3  # the probability that a certifier that keeps its word is rejected, at most
-RECKLESS = 1e-3  # λ_max of a planner that hardly heeds the utility: a certificate must hold whatever is proposed
+RECKLESS = 1e-3  # C_λ of a planner that hardly heeds the utility: a certificate must hold whatever is proposed
 ROUNDING = 1e-9
 
 
