@@ -140,3 +140,24 @@ def test_where_proposing_fails_the_incumbent_acts(monkeypatch):
     with pytest.warns(RuntimeWarning, match="30 of 30 episodes, because planning failed"):
         record = es.run(cmdp, agent, 30)
     assert np.all(record.sources == "safe") and record.violation()[-1] == 0
+
+
+@pytest.mark.parametrize("certifier", [es.certify.Box(0.05), es.certify.FreshData(0.05)])
+@pytest.mark.parametrize("false_alarm", [0.01, 0])
+def test_a_utility_that_the_task_tells_falsely_halts(certifier, false_alarm):
+    """The report was refused, and what had been proved by the false utility was deployed on and on."""
+    P, reward = np.ones((2, 1, 2, 1)), np.tile([0.0, 1.0], (2, 1, 1))
+    cmdp = es.LinearCMDP(P, reward, np.full((2, 1, 2), 0.9), threshold=1.6, safe_policy=1 - reward, slack=0.1)
+    session, rng = (
+        es.open(None, es.OPSE(cmdp.task, certifier=certifier), false_alarm=false_alarm),
+        np.random.default_rng(0),
+    )
+    deployed = session.deploy(rng)
+    for _ in range(2):
+        with pytest.raises(es.InvalidEpisode, match=r"sum to 0\.2, and to 1\.8 by the task"):
+            session.learn(es.Episode([0, 0, 0], [1, 1], utilities=[0.1, 0.1]), deployment=deployed.id)
+    assert session.stopped.startswith("halted: the utilities sum to") and session.deploy(rng).plan.source == "safe"
+    assert len(session.status().faults) == 1  # halted already
+    with pytest.raises(es.InvalidEpisode, match="totals alone"):  # it broke a session under `Box`
+        session.learn(es.Episode.of_totals(1.8), deployment=deployed.id)
+    assert not session.broken

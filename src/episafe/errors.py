@@ -13,6 +13,10 @@ class InvalidEpisode(ValueError):
     """An episode that does not fit its task; the learner's state is unchanged."""
 
 
+class Contradiction(InvalidEpisode):
+    """An episode that fits, and shows that what a certificate assumes is false: a session halts."""
+
+
 class DamagedFile(ValueError):
     """A file that is missing a part, or holds what it should not (exit code 4)."""
 

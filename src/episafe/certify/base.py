@@ -4,12 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
+import numpy as np
+
+from episafe.checks import TOLERANCE
+from episafe.errors import Contradiction, InvalidEpisode
 from episafe.learning.planner import Aim, Proposal
 from episafe.learning.policy_arrays import PolicyArrays
 from episafe.problems.policy import Policy
 from episafe.problems.sampled_problem import AnyTask
 from episafe.storage.state_reader import Saved, State
-from episafe.types import Amount, IntArray
+from episafe.types import Amount, IntArray, amount, amounts
 
 INCUMBENT, PROPOSAL = "incumbent", "proposal-"  # what mixtures and bounds call it, and those that a planner made
 
@@ -126,6 +130,23 @@ def require_free_name(name: Any, policy: Any, known: Mapping[str, Policy]) -> No
     twin = next((other for other, one in known.items() if one.policy is policy), None)
     if twin is not None:
         raise ValueError(f"the candidate {name!r} is the same object as {twin!r}: each policy is on trial once")
+
+
+def require_told(name: str, task: Any, states: Any, actions: Any, utility: Amount) -> None:
+    """Refuse an episode without steps, from another start, or with another utility than the task's, which `name` needs
+    to be known: what is deployed by a false one may be of any utility."""
+    if actions is None:
+        raise InvalidEpisode(
+            f"the episode has its totals alone, and {name} learns from transitions: report states and actions, or use "
+            "Observation"
+        )
+    if states[0] != task.initial_state:
+        raise InvalidEpisode(f"states[0] is {states[0]}, but {name} is for the fixed start {task.initial_state}")
+    told = amount(np.add.reduce([amounts(task.utility_at(h, states[h])[a]) for h, a in enumerate(actions.tolist())]))
+    if not np.all(np.abs(utility - told) <= TOLERANCE * task.horizon):
+        raise Contradiction(
+            f"the utilities sum to {utility}, and to {told} by the task: {name} needs a known utility; use Observation"
+        )
 
 
 class Certifier(Protocol):

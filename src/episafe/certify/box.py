@@ -12,10 +12,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from episafe.certify.base import INCUMBENT, PROPOSAL, Deployment
+from episafe.certify.base import INCUMBENT, PROPOSAL, Deployment, require_told
 from episafe.certify.ordered_reports import OrderedReports
 from episafe.checks import TOLERANCE, as_probability
-from episafe.errors import InvalidEpisode
 from episafe.kernels.mixing import admits
 from episafe.kernels.transition_box import tighten
 from episafe.learning.box_problem import BoxProblem
@@ -27,7 +26,7 @@ from episafe.problems.policy import MixturePolicy, Policy, TablePolicy
 from episafe.problems.sampled_problem import AnyTask, known_slacks
 from episafe.problems.task import Task
 from episafe.storage.state_reader import Saved, State, under
-from episafe.types import Amount, Array, IntArray, Level, amount, amounts
+from episafe.types import Amount, Array, IntArray, Level, amount
 
 GROWTH = 1.1  # of the number of episodes between plans: about 80 plans in 10⁴ episodes
 HALVINGS = 12  # of the share of the safer policy: to 2.4e-4
@@ -172,7 +171,7 @@ class BoxCertificate:
 
     def weigh(self, policy: Policy, states: Any, actions: IntArray, utility: Amount, reward: float) -> Weighed:
         """The episode as it is, of a deployment that nobody counts. What contradicts the task is refused."""
-        _require_told(self.task, states, actions, utility)
+        require_told("Box", self.task, states, actions, utility)
         return None, (np.array(states), np.array(actions))
 
     def judge(self, policy: Policy, outcome: Any) -> Weighed:
@@ -299,14 +298,3 @@ class BoxCertificate:
         P_hat = np.where(visits > 0, self.counts / np.maximum(visits, 1), 1 / self.task.num_states)
         rows: Array = P_hat[np.minimum(np.arange(self.task.horizon), len(P_hat) - 1)]
         return rows
-
-
-def _require_told(task: Task, states: Any, actions: IntArray, utility: Amount) -> None:
-    """Refuse an episode from another start, or with another utility than the task's."""
-    if states[0] != task.initial_state:
-        raise InvalidEpisode(f"states[0] is {states[0]}, but Box is for the fixed start {task.initial_state}")
-    told = amount(np.add.reduce([amounts(task.utility_at(h, states[h])[a]) for h, a in enumerate(actions.tolist())]))
-    if not np.all(np.abs(utility - told) <= TOLERANCE * task.horizon):
-        raise InvalidEpisode(
-            f"the utilities sum to {utility}, and to {told} by the task: Box needs a known utility; use Observation"
-        )

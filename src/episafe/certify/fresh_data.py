@@ -11,13 +11,12 @@ hold for one function, where the paper's holds for all that its algorithm might 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from episafe.certify.base import INCUMBENT, Deployment, Outcome
-from episafe.checks import TOLERANCE, as_probability
-from episafe.errors import InvalidEpisode
+from episafe.certify.base import INCUMBENT, Deployment, Outcome, require_told
+from episafe.checks import as_probability
 from episafe.kernels.confidence_sequence import BETS, lower_bounds
 from episafe.kernels.mixing import admits_all, nudged_until
 from episafe.learning.planner import Aim, Proposal
@@ -150,20 +149,8 @@ class FreshDataCertificate:
 
     def judge(self, policy: Policy, outcome: Outcome) -> tuple[Policy, int | None, Any, IntArray]:
         """The episode as it is; what it says is a transition. What contradicts the task is refused."""
-        task, states, actions, utility = self.task, outcome.states, outcome.actions, outcome.utility
-        if actions is None:
-            raise InvalidEpisode(
-                "the episode has its totals alone, and FreshData learns from transitions: report states and actions, "
-                "or use Observation"
-            )
-        if states[0] != task.initial_state:
-            raise InvalidEpisode(f"states[0] is {states[0]}, but FreshData is for the fixed start {task.initial_state}")
-        told = sum(task.utility_at(h, states[h])[action] for h, action in enumerate(actions.tolist()))
-        if not np.all(np.abs(utility - told) <= TOLERANCE * task.horizon):
-            raise InvalidEpisode(
-                f"the utilities sum to {utility}, and to {told} by the task: FreshData needs a known utility; else use "
-                f"Observation"
-            )
+        states, actions = outcome.states, cast(IntArray, outcome.actions)
+        require_told("FreshData", self.task, states, actions, outcome.utility)
         return policy, outcome.deployment, states, actions
 
     def expect(self, policy: Policy, deployment: int, plan_id: int) -> None:

@@ -24,7 +24,7 @@ from episafe.deployment.incumbent_identity import Incumbent
 from episafe.deployment.journal import Entry, Journal
 from episafe.deployment.notices import LOGGER, NOBODY, Notices, Reported, tell
 from episafe.deployment.session_book import Book, Deployment, Waiting, figures, now, proved
-from episafe.errors import InvalidEpisode, NotKept
+from episafe.errors import Contradiction, InvalidEpisode, NotKept
 from episafe.monitors import Alarm, halt_reason, monitors_for
 from episafe.monitors.statements import STATEMENTS, Watched
 from episafe.storage.json_values import as_text, from_text
@@ -322,8 +322,8 @@ class Session:
         self._keep_candidates()
         try:
             alarms = self.observe(None, self.task.report_from(from_text(text)), credited, deployment, named)
-        except InvalidEpisode:
-            self._heed(self._out_of_range(report))
+        except InvalidEpisode as error:
+            self._heed(self._shown_by(error, report))
             raise
         except BaseException as error:  # the agent may be half changed: it must not decide any more
             self._note_fault(f"learning failed: {type(error).__name__}: {error}")
@@ -339,13 +339,17 @@ class Session:
         self._heed(alarms)
         return number
 
-    def _out_of_range(self, report: tuple[Any, ...]) -> list[Alarm]:
-        """The alarm of a report that was refused for its range alone: every certificate rests on that, whether anybody
-        watches or not. Where only the incumbent acts already, nobody need be told again."""
+    def _shown_by(self, error: InvalidEpisode, report: tuple[Any, ...]) -> list[Alarm]:
+        """The alarm of a refused report that contradicts what is certified, or that fits but for its range, on which
+        every certificate rests, whether anybody watches or not. Where only the incumbent acts already, nobody need be
+        told again."""
+        if self.book.halted and self.agent.promoted == INCUMBENT:
+            return []
+        if isinstance(error, Contradiction):
+            return [Alarm("range", str(error), self.book.reported + 1, STATEMENTS["range"].halts)]
         certifies = getattr(self.agent, "certificate", None) is not None
         watch = self.monitors or (monitors_for(self.task, ANY_LEVEL) if certifies else None)
-        stopped = self.book.halted and self.agent.promoted == INCUMBENT
-        return [] if stopped or watch is None else watch.refused(*report)
+        return [] if watch is None else watch.refused(*report)
 
     def abandon(self, deployment: int) -> None:
         """Say that a deployment will never be reported; a report of it is refused from now on."""
