@@ -89,6 +89,18 @@ def test_what_is_promoted_already_may_be_promoted_again_and_its_reason_is_kept(t
         assert again.status().promoted == "v2" and again.agent.bounds() == bounds
 
 
+def test_the_incumbent_may_always_be_promoted(tmp_path):
+    cmdp = es.make("streaming")
+    agent = lambda: es.OPSE(cmdp.task, es.Constants.tuned(cmdp.task))  # noqa: E731  # it has no policies on trial
+    rng = np.random.default_rng(0)
+    for _ in range(2):
+        with es.open(tmp_path, agent=agent(), false_alarm=0) as session:
+            session.learn(es.Episode([0] * 5, [0] * 4), deployment=session.deploy(rng).id)
+            session.promote("incumbent", "to be sure")
+            assert session.status().promoted == "incumbent"
+    assert es.audit(tmp_path).is_whole and (tmp_path / "audit.jsonl").read_text().count("to be sure") == 2
+
+
 def test_only_what_is_proved_is_promoted():
     session = es.open(None, agent=rollout("v2"), false_alarm=0)
     with pytest.raises(ValueError, match=r"'v2' is proved to have 0, below the threshold 0\.5: only what is certified"):
