@@ -9,7 +9,7 @@ import episafe
 
 project, author = "episafe", "the episafe authors"
 project_copyright = author
-release = version = str(episafe.versions()["episafe_version"])
+release = version = episafe.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 source_suffix = {".md": "markdown", ".ipynb": "markdown"}  # notebooks are read as Markdown: see as_markdown
 exclude_patterns = ["_build"]
