@@ -9,7 +9,6 @@ import pytest
 from typer.testing import CliRunner
 
 import episafe as es
-from episafe.agents import opse
 from episafe.cli import app
 from episafe.deployment import session as session_module
 from episafe.deployment import session_start
@@ -104,8 +103,8 @@ def test_other_settings_of_another_version_are_no_damage(monkeypatch):
 
 def test_mixtures_of_another_version_are_held_against_the_threshold(monkeypatch):
     """Their bounds need the policies that were mixed, which a journal does not keep."""
-    propose = opse.propose
-    monkeypatch.setattr(opse, "propose", lambda planner, aim: propose(planner, aim)._replace(lam=7.0))
+    propose = SoftmaxPlanner.propose
+    monkeypatch.setattr(SoftmaxPlanner, "propose", lambda planner, aim: propose(planner, aim)._replace(lam=7.0))
     found = es.audit(FORMATS / "2" / "observing")
     assert found.damage == [] and found.otherwise and found.confirmed is None
     assert found.checked == found.num_plans and "takes the policies themselves" in text_of(found)
