@@ -151,6 +151,8 @@ def test_the_frontier_page_lays_no_point_on_another(tmp_path):
         assert len(set(drawn)) == len(points)
     winner = points[0] | {"rate_low": 0.0, "rate_high": 0.5, "regret_where_picked": 90.0}
     assert "OPSE-LCMDP, tuned constants" in frontier_page.to_html(points, [winner])
+    alone = winner | {"num_problems": 1, "regret_half_width": float("nan"), "regret": 1234.0}
+    assert ">1234<" in frontier_page.to_html(points, [alone])
     assert frontier_page.write_figure(points, tmp_path / "x.png").stat().st_size > 10_000
 
 

@@ -102,7 +102,8 @@ def _without_row(points: Sequence[Point], winners: Sequence[Point]) -> list[str]
 
 
 def _row(one: Point) -> list[str]:
-    regret = f"{number(one['regret'])} ± {number(one['regret_half_width'])}"
+    half_width = one["regret_half_width"]  # of one problem there is none
+    regret = number(one["regret"]) + ("" if math.isnan(half_width) else f" ± {number(half_width)}")
     rate = f"{100 * one['rate_low']:.1f} to {100 * one['rate_high']:.1f} %"
     violating = f"{one['num_violating']} of {one['num_problems']}"
     where = number(one["regret_where_picked"])
