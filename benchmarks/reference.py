@@ -3,7 +3,8 @@
     python benchmarks/reference.py run FOLDER [MINUTES] [BUDGET]   # 1000 episodes a run; goes on where it was stopped
     python benchmarks/reference.py slow FOLDER             # what the quick benchmark leaves out, a few episodes of each
     python benchmarks/reference.py estimate                # what the full benchmark would take
-    python benchmarks/reference.py write FOLDER QUICK      # the file, with the quick runs of `episafe benchmark`
+    python benchmarks/reference.py write FOLDER QUICK      # the file, with the quick runs of `episafe benchmark`; rows
+                                                           # of more problems at the same multiplier stay
 
 `run` takes one problem of every pair of agent and set after the other, so that one that is stopped early has something
 of everything. A pair has BUDGET seconds of one core (60: a hundred problems of OPSE and Observation), an agent without
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from episafe.benchmark.comparison import Comparison, agents_for, comparison, job
 from episafe.benchmark.problem_sets import PROBLEM_SETS
-from episafe.benchmark.results import REFERENCE, reference_seconds, rows, to_csv
+from episafe.benchmark.results import REFERENCE, reference, reference_seconds, rows, to_csv
 from episafe.experiments.executors import Here
 from episafe.experiments.worker_pool import is_done, make_records
 from episafe.registry import AGENTS
@@ -63,8 +64,13 @@ def write(folder, quick):
     found = rows(longer.jobs(), Path(folder))
     compared = comparison(True, reference_seconds())
     found += rows(compared.jobs(), Path(quick) / "records") + rows(_slow_jobs(compared.left_out), Path(folder))
-    PLACE.write_text(to_csv(found))
-    print(f"{len(found)} rows in {PLACE}")
+    kept = {row.place: row for row in reference()}
+    for row in found:
+        before = kept.get(row.place)
+        if before is None or before.multiplier != row.multiplier or before.problems <= row.problems:
+            kept[row.place] = row
+    PLACE.write_text(to_csv(list(kept.values())))
+    print(f"{len(found)} rows of {len(kept)} in {PLACE}")
 
 
 def estimate():
