@@ -43,7 +43,6 @@ import session_faults
 import tampering
 import threaded_lives
 import unreadable
-from episafe.agents import opse
 from episafe.deployment import batch_frames, session, session_book, session_start
 from episafe.deployment.journal_folder import read_head
 from episafe.experiments.agent_choice import build_agent, build_bandit_agent
@@ -559,7 +558,7 @@ def _older_run(folder: str, build: Callable[[], es.OPSE], seed: int) -> None:
 
 def _changed(way: str):
     """This version, with something of it changed."""
-    decide, propose, settings = SoftmaxPlanner.decide, opse.propose, es.OPSE.settings
+    decide, propose, settings = SoftmaxPlanner.decide, SoftmaxPlanner.propose, es.OPSE.settings
 
     def bolder(planner):
         found = decide(planner)
@@ -572,7 +571,7 @@ def _changed(way: str):
     return {
         "search": mock.patch.object(SoftmaxPlanner, "decide", bolder),
         "rounding": mock.patch.object(SoftmaxPlanner, "decide", rounding),
-        "proposals": mock.patch.object(opse, "propose", lambda *given: propose(*given)._replace(lam=7.0)),
+        "proposals": mock.patch.object(SoftmaxPlanner, "propose", lambda *given: propose(*given)._replace(lam=7.0)),
         "settings": mock.patch.object(es.OPSE, "settings", lambda agent: settings(agent) | {"more": 1.0}),
     }[way]
 

@@ -324,6 +324,23 @@ def test_a_journal_exports_what_learn_log_reads(name, suffix, tmp_path):
         es.open(None, agent=observing(task)).export_episodes(path)
 
 
+def test_an_export_that_lacks_a_report_has_no_traces(tmp_path):
+    """`Hindsight` would take the days that were reported for all days, and prove by the good ones."""
+    problem, rng = es.make("inventory", seed=0), np.random.default_rng(0)
+    agent = es.OPSE(problem.task, certifier=es.certify.Hindsight())
+    with es.open(tmp_path / "shop", agent=agent) as session:
+        for _ in range(4):
+            made = session.deploy(rng)
+            session.learn(problem.task.replay(made.policy, problem.draw_trace(rng), rng), deployment=made.id)
+        assert session.export_episodes(tmp_path / "whole.csv") == 4
+        session.deploy(rng)
+        with pytest.warns(UserWarning, match="1 deployments have no report, so the file has no traces"):
+            assert session.export_episodes(tmp_path / "chosen.csv") == 4
+    for name, traces in (("whole", 4), ("chosen", 0)):
+        new = es.OPSE(problem.task, certifier=es.certify.Hindsight())
+        assert es.learn_log(new, tmp_path / f"{name}.csv") == 4 and new.certificate.num_logged == traces
+
+
 def test_a_run_and_a_folder_export_too_and_a_rollout_by_its_totals(tmp_path):
     problem = es.make("tabular", seed=1)
     es.run(problem, observing(problem.task), 30, folder=tmp_path / "run")

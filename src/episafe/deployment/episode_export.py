@@ -1,6 +1,8 @@
 """`es.export_episodes`: the episodes of a journal as a log, so that what they teach survives a new folder."""
 
+import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,8 @@ def export_episodes(folder: str | Path, path: str | Path, task: Any = None) -> i
 
     Every report is in it, in the order of the reports, those of logs too. They teach a planner of a new folder; what
     was certified of a policy stays with the folder, and begins anew there, with a δ of its own.
-    Where traces are replayed (`certify.Hindsight`) a log also proves, before the first plan: not one whose deployments
-    were left out by how they went, such as reports that never came.
+    Where traces are replayed (`certify.Hindsight`) a log also proves, so it must not be chosen by how episodes went:
+    where a deployment has no report, what chance brought (`trace`) is left out of all of them, with a warning.
 
     Args:
         folder: of the journal, live or of a run; it may be open. Nothing in it is changed.
@@ -37,7 +39,16 @@ def export_episodes(folder: str | Path, path: str | Path, task: Any = None) -> i
     told = _task(folder, head) if task is None else task
     if told.kind == "bandit":
         raise ValueError("rounds of a bandit have no log: keep the folder itself")
-    return write_log(Path(path), list(_episodes(folder, head, told)), told)
+    missing, episodes = _reported_in(folder, head, told)
+    if missing and any(episode.trace is not None for _, episode in episodes):
+        warnings.warn(
+            f"{folder}: {missing} deployments have no report, so the file has no traces: a log without the days that "
+            "nobody reported would prove what is false. Report them first, or go on in the folder, which counts them "
+            "at their worst",
+            stacklevel=2,
+        )
+        episodes = [(name, replace(episode, trace=None)) for name, episode in episodes]
+    return write_log(Path(path), episodes, told)
 
 
 def _task(folder: Path, head: dict[str, Any]) -> Any:
@@ -52,12 +63,17 @@ def _task(folder: Path, head: dict[str, Any]) -> Any:
     return agent_of(folder, head).task
 
 
-def _episodes(folder: Path, head: dict[str, Any], task: Any) -> Iterator[Named]:
+def _reported_in(folder: Path, head: dict[str, Any], task: Any) -> tuple[int, list[Named]]:
+    """How many deployments have no report, those that a repair dropped too, and every report."""
+    missing, episodes = 0, []
     for frame in Reader(folder / LOG, head["genesis"]):
         try:
-            yield from _reported(frame, task)
+            missing += frame.kind in (Kind.DEPLOY, Kind.LOST)
+            missing -= frame.kind == Kind.REPORT and frame.notes["deployment"] is not None
+            episodes.extend(_reported(frame, task))
         except UNREADABLE as error:
             raise DamagedFile(f"{LOG}: frame {frame.number} holds no episodes ({error!r}): audit the folder") from error
+    return missing, episodes
 
 
 def _reported(frame: Frame, task: Any) -> Iterator[Named]:
