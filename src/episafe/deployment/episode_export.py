@@ -65,7 +65,7 @@ def _task(folder: Path, head: dict[str, Any]) -> Any:
 
 def _reported_in(folder: Path, head: dict[str, Any], task: Any) -> tuple[int, list[Named]]:
     """How many deployments have no report, those that a repair dropped too, and every report."""
-    missing, episodes = 0, []
+    missing, episodes = 0, list[Named]()
     for frame in Reader(folder / LOG, head["genesis"]):
         try:
             missing += frame.kind in (Kind.DEPLOY, Kind.LOST)
