@@ -203,6 +203,33 @@ def test_a_name_used_twice_is_not_taken_for_a_report_made_twice():
     assert second in handlers.session.book.waiting
 
 
+def test_a_report_under_the_name_of_another_deployment_is_refused():
+    """The report that the name was for would be acknowledged as one made twice, and never learned."""
+    handlers = Handlers(es.open(None, rollout()))
+    said = {"episode_id": "a", "episode": {"total_utility": 0.5, "total_reward": 0.0}}
+    nameless, named = handlers.plan({})["deployment"], handlers.plan({"episode_id": "a"})["deployment"]
+    with pytest.raises(InvalidEpisode, match=f"that of deployment {named}, not of {nameless}"):
+        handlers.learn({"deployment": nameless, **said})
+    assert handlers.learn(said) == {"learned": True, "again": False}
+    assert list(handlers.session.book.waiting) == [nameless]
+
+
+def test_a_candidate_that_is_added_in_part_stops_the_session(monkeypatch):
+    session = es.open(None, rollout())
+    with pytest.raises(ValueError):
+        session.add_candidate("", "v9")
+    assert not session.stopped  # refused, and nothing was changed
+
+    def interrupted(self, name):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(es.Rollout, "begin_candidate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        session.add_candidate("v9", "v9")
+    assert "interrupted while a candidate was added" in session.stopped
+    assert session.deploy(np.random.default_rng(0)).acting == "incumbent"
+
+
 def test_after_a_halt_the_incumbent_acts_in_episodes_under_way_too():
     session = es.open(None, learner())
     handlers, rng = Handlers(session), np.random.default_rng(0)

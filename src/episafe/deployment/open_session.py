@@ -73,7 +73,13 @@ class OpenSession(Session):
         self._require_own_process()
         with self._lock:
             self._require_kept("add it")
-            self.agent.add_candidate(name, policy)
+            before = self.agent.candidates
+            try:
+                self.agent.add_candidate(name, policy)
+            except BaseException as error:
+                if self.agent.candidates is not before:  # not refused: it may be half on trial
+                    self._break(f"interrupted while a candidate was added: {type(error).__name__}: {error}")
+                raise
             with self._writing("a candidate was added"):
                 number = self._keep_candidates()
         self._wait_for_disk(number, "add it")

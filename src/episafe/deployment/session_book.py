@@ -225,6 +225,9 @@ class Book:
         called = "" if deployment is None else self.waiting[deployment].name
         if called and name not in (None, called):
             raise InvalidEpisode(f"deployment {deployment} is of episode {called!r}, not of {name!r}")
+        other = deployment if name is None else self.called.get(name, deployment)
+        if other != deployment and other in self.waiting:  # whose own report would be taken for one made twice
+            raise InvalidEpisode(f"episode {name!r} is that of deployment {other}, not of {deployment}")
         return called or name
 
     def require_waiting(self, deployment: int) -> Waiting:
