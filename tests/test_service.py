@@ -201,6 +201,8 @@ def test_a_name_used_twice_is_not_taken_for_a_report_made_twice():
     with pytest.raises(InvalidEpisode, match="reported before"):
         handlers.learn({"deployment": second, "episode_id": "a", "episode": totals})
     assert second in handlers.session.book.waiting
+    with pytest.raises(InvalidEpisode, match="reported before"):
+        handlers.learn({"deployment": second + 90, "episode_id": "a", "episode": totals})  # which was never made
 
 
 def test_a_report_under_the_name_of_another_deployment_is_refused():

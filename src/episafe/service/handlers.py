@@ -103,8 +103,9 @@ class Handlers:
         try:
             self.session.learn(*report, deployment=deployment, episode_id=name)
         except InvalidEpisode:
-            waits = deployment in self.session.book.waiting  # a name that another episode had before
-            if name is None or waits or not self.session.was_reported(name):
+            book = self.session.book
+            other = deployment is not None and (deployment in book.waiting or deployment >= book.started)
+            if name is None or other or not self.session.was_reported(name):  # other: the name is of another episode
                 raise
             return {"learned": True, "again": True}
         return {"learned": True, "again": False}
