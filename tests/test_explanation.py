@@ -3,6 +3,7 @@
 import io
 import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -68,6 +69,8 @@ def test_a_simulation_is_explained_too(tmp_path):
     es.run(cmdp, agent, num_episodes=50, folder=tmp_path / "run")
     said = explain(tmp_path / "run", 0)
     assert said.deployments is None and said.level == "theorem" and len(said.parts) == 2 and not said.bars
+    assert "a simulation keeps no names" in said.sentences[0] and check_picture(said) is None  # nothing to draw
+    assert "(margin below 1e-09)" in replace(said, bound=said.threshold + 1e-12).sentences[1]
 
 
 def test_an_unknown_plan_is_an_error_that_names_those_there_are(folder):

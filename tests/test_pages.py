@@ -16,7 +16,8 @@ import uvicorn
 import episafe as es
 from browser import CHROMIUM, DRIVER, SCHEMES, WIDTHS, browser, look_at, unnamed, unreachable
 from episafe.benchmark.results import Row
-from episafe.reports import benchmark_page
+from episafe.deployment.explanation import explain
+from episafe.reports import benchmark_page, explanation_page
 from episafe.reports.audit_page import as_html
 from episafe.reports.frontier_page import to_html
 from episafe.reports.report import write_report
@@ -28,7 +29,10 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None or DRIVER is None, reason="no Chromium with its driver here"),
 ]
 ROOT = Path(__file__).parent.parent
-PAGES = ("run", "two-constraints", "live", "several", "bandit", "audit", "frontier", "benchmark", "dashboard")
+PAGES = (
+    "run", "two-constraints", "live", "several", "bandit", "audit", "audit-two", "explanation", "frontier", "benchmark",
+    "dashboard",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -95,9 +99,14 @@ def pages(tmp_path_factory):
             folder / "bandit" / str(seed)
         )
     live_session(folder / "live")
-    found = es.audit(folder / "live")
+    found, two = es.audit(folder / "live"), es.audit(folder / "two-constraints")
     written = {name: write_report(folder / name) for name in ("run", "two-constraints", "several", "bandit", "live")}
-    drawn = {"audit": as_html(found.as_dict(), found.lines), "frontier": to_html(points(), [])}
+    drawn = {
+        "audit": as_html(found.as_dict(), found.lines),
+        "audit-two": as_html(two.as_dict(), two.lines),
+        "explanation": explanation_page.to_html("live", explain(folder / "live", 0)),
+        "frontier": to_html(points(), []),
+    }
     for name, page in {**drawn, "benchmark": benchmark()}.items():
         written[name] = folder / f"{name}.html"
         written[name].write_text(page)
@@ -138,6 +147,10 @@ def test_a_page_prints_dark_on_white_and_within_the_paper(driver, pages, name, t
     driver.get(pages[name])
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     assert driver.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    shut = (
+        "return [...document.querySelectorAll('details:not(.row) > :not(summary)')].filter(o => !o.checkVisibility())"
+    )
+    assert driver.execute_script(shut) == []  # nobody can open it on paper
     done = driver.execute_cdp_cmd("Page.printToPDF", {"paperWidth": 8.27, "paperHeight": 11.69})
     assert base64.b64decode(done["data"]).startswith(b"%PDF")
     driver.execute_cdp_cmd(

@@ -284,10 +284,10 @@ def test_verdict_counts_in_plain_words():
     assert sentences[2].endswith("incumbent acted in every episode.")
     safe, unsafe = findings.safe_and_unsafe(summaries)
     assert safe == [
-        "OPSE-LCMDP, DOPE (each 0 of 150 episodes, 3 runs; with 95 % confidence at most 70.8 % of such runs violate)"
+        "OPSE-LCMDP; DOPE (each 0 of 150 episodes, 3 runs; with 95 % confidence at most 70.8 % of such runs violate)"
     ]
     assert unsafe == [
-        "Ghosh et al. 2024, Uniform policy (each 100 % of episodes, in 3 of 3 runs; with 95 % confidence 29.2 % to "
+        "Ghosh et al. 2024; Uniform policy (each 100 % of episodes, in 3 of 3 runs; with 95 % confidence 29.2 % to "
         "100 % of such runs violate)"
     ]
 

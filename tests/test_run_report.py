@@ -82,6 +82,25 @@ def test_an_observed_run_is_never_called_safe_and_noise_no_gain():
     assert kept(below)["css"] == "unsafe"
 
 
+def test_a_gain_is_one_only_beyond_the_error_of_the_incumbent_too():
+    rewards = np.repeat([0.0, 0.6], 50)
+    rewards[:10] = np.arange(10) % 2  # ten episodes of the incumbent, 0.5 ± 0.33 by what was seen of them
+    made = replace(record(values=False), reward_totals=rewards, utility_totals=np.full(100, 4.0))
+    assert gained(made)["headline"] == "Reward: no difference seen"
+    assert gained(made)["said"].startswith("0.5 ± 0.33 of the incumbent, 0.6 ± 0 in the last tenth")
+    known = replace(made, settings={"incumbent_reward": 0.5, "incumbent_utility": 4.0})
+    assert gained(known)["headline"] == "+20.0 % reward"
+
+
+def test_a_reward_beside_an_unknown_one_is_told():
+    never = replace(record(), sources=np.full(100, "search"))
+    assert gained(never) | {"css": ""} == {
+        "headline": "Reward 1.955",
+        "said": "In the last tenth of the episodes. The incumbent’s is not known here: it never acted alone.",
+        "css": "",
+    }
+
+
 def test_block_means_leave_out_what_was_not_reported():
     totals = np.array([1.0, np.nan, 3.0, *[2.0] * 17])
     found = blocks(totals)
@@ -96,6 +115,8 @@ def test_the_unsafe_zone_ends_at_the_threshold_and_the_first_allowed_plan_is_lab
     refused, allowed, note = bound_picture(made).marks
     assert (len(refused.x), len(allowed.x)) == (10, 90)
     assert note.words == "first allowed: episode 11"
+    far = bound_picture(replace(made, utility_bounds=np.where(made.sources == "safe", -1e3, 2.6)))
+    assert "drawn at the edge" in far.caption and far.y.low < far.marks[0].y.min()  # within the axes
     assert list(pictures(made)) == ["What came of it", "Why it was allowed", "Who acted"]
 
 
@@ -262,6 +283,30 @@ def test_an_audit_names_candidates_and_is_green_only_where_certificates_were_mad
     assert found.recomputed is None and 'class="findings "' in page
     assert "a candidate comes on trial: v2" in page and "a learned policy: v2" in page
     assert '<td class="number">-1</td>' not in page
+
+
+def test_a_threshold_that_was_changed_is_on_the_report_and_the_audit_page(tmp_path):
+    agent, rng = es.Rollout(0.5, 0.2, {"v2": "v2"}, "v1", utility_max=1.0), np.random.default_rng(0)
+    with es.open(tmp_path / "shop", agent) as session:
+        for k in range(40):
+            session.learn(es.Episode.of_totals(0.9, 1.0), deployment=session.deploy(rng).id)
+            if k == 24:
+                session.change("stricter", threshold=0.55)
+    found = es.audit(tmp_path / "shop")
+    page = as_html(found.as_dict(), found.lines)
+    assert "reaches the threshold 0.5, from episode 26 on 0.55; else" in page
+    before = "threshold, before it was changed"
+    assert before in page and before in write_report(tmp_path / "shop").read_text()
+
+
+def test_an_audit_of_two_constraints_names_both_thresholds_and_no_margin_of_rounding(tmp_path):
+    cmdp = es.make("tabular", seed=0, num_constraints=2)
+    agent = es.OPSE(cmdp.task, es.Constants.proposing(), certifier=es.certify.Observation())
+    es.run(cmdp, agent, 20, folder=tmp_path)
+    found = es.audit(tmp_path)
+    page = as_html(found.as_dict(), found.lines)
+    assert "reaches its threshold, 0.685954 and 0.350316; else" in page
+    assert "learned policy was &lt; 1e-09." in page and "e-13" not in page and "(policies without a name)" in page
 
 
 def test_a_map_tells_no_difference_from_nothing_known():

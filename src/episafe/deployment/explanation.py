@@ -15,6 +15,7 @@ from episafe.storage.frames import Frame, Reader
 from episafe.types import amounts
 
 BAR = 30  # characters
+ROUNDING = 1e-9  # a margin below it is told as that
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,8 @@ class Explanation:
         if len(self.parts) == 1:
             return f"Plan {self.plan}{when}: a learned policy acts ({self.parts[0].name})."
         shares = ", ".join(f"{part.name} with probability {100 * part.weight:.4g} %" for part in self.parts)
-        return f"Plan {self.plan}{when}: a coin decides for each episode who acts: {shares}."
+        nameless = "" if self.time else "; a simulation keeps no names of what it mixes"
+        return f"Plan {self.plan}{when}: a coin decides for each episode who acts: {shares}{nameless}."
 
     def _why(self) -> str:
         if self.is_incumbent:
@@ -106,8 +108,13 @@ class Explanation:
         tightest = f", in {self.constraint}, which has the least room" if self.constraint else ""
         return (
             f"Why it was allowed: its expected utility is at least {self.bound:.6g}, and {self.threshold:.6g} is the "
-            f"threshold (margin {self.bound - self.threshold:.3g}){tightest}."
+            f"threshold (margin {self._margin}){tightest}."
         )
+
+    @property
+    def _margin(self) -> str:
+        margin = self.bound - self.threshold
+        return f"below {ROUNDING:g}" if 0 < margin < ROUNDING else f"{margin:.3g}"
 
     def _worth(self) -> str:
         worth = {

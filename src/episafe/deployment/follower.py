@@ -17,7 +17,7 @@ import numpy as np
 from episafe.deployment.explanation import Row
 from episafe.deployment.frame_kinds import Kind, change_of
 from episafe.deployment.journal_folder import LOG, read_head, settings_of
-from episafe.deployment.journal_history import new_threshold, threshold_of
+from episafe.deployment.journal_history import is_other, new_threshold, threshold_of
 from episafe.deployment.live_columns import LiveColumns
 from episafe.deployment.run_columns import RunColumns
 from episafe.errors import DamagedFile
@@ -144,7 +144,7 @@ class Follower:
         standing = self.standing
         was = threshold_of(self.folder) if np.isnan(amounts(standing.threshold)).all() else standing.threshold
         standing.threshold = new_threshold(frame, was)
-        if np.any(amounts(was) != amounts(standing.threshold)) and not np.isnan(amounts(was)).any():
+        if is_other(standing.threshold, was):
             standing.earlier.append((len(self.columns), was))
 
 

@@ -1,11 +1,13 @@
 """What a journal tells of a run, without building its agent: its record so far, its halts, and its episodes."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+import numpy as np
 
 from episafe.deployment.batch_frames import recorded_episodes, unfinished_record
 from episafe.deployment.frame_kinds import Kind
@@ -29,12 +31,14 @@ class History:
         halts: the episodes after which only the incumbent acted, and why.
         episodes: states and actions of each episode, None where they are not known; in the order of the record.
         task: what the agent was told, None where the folder does not hold it.
+        earlier: thresholds that a person changed, and the deployment from which on they held no more.
     """
 
     record: Record
     halts: list[tuple[int, str]]
     episodes: list[tuple[Any, Any] | None]
     task: Any = None
+    earlier: Sequence[tuple[int, Amount]] = ()
 
 
 def read_history(folder: Path) -> History:
@@ -78,16 +82,18 @@ def _live(folder: Path, head: dict[str, Any], frames: list[Frame]) -> History:
     """Of a live session: one row a deployment, by the plan that was in force then."""
     columns, threshold = LiveColumns(folder, head), threshold_of(folder)
     paths: dict[int, tuple[Any, Any] | None] = {}
+    earlier = list[tuple[int, Amount]]()
     for frame in frames:
         awaited = columns.waiting.get(frame.notes["deployment"]) if frame.kind == Kind.REPORT else None
         episode = columns.take(frame)
         if awaited is not None and episode is not None:
             paths[awaited[0]] = _path(episode)
-        threshold = new_threshold(frame, threshold)
+        was, threshold = threshold, new_threshold(frame, threshold)
+        earlier += [(len(columns), was)] if is_other(threshold, was) else []
     if not len(columns):
         raise ValueError(f"{folder} has no deployment yet: nothing can be reported of it")
     episodes = [paths.get(row) for row in range(len(columns))]
-    return History(columns.record(threshold), columns.halts, episodes, columns.task)
+    return History(columns.record(threshold), columns.halts, episodes, columns.task, earlier)
 
 
 def new_threshold(frame: Frame, threshold: Amount) -> Amount:
@@ -95,6 +101,11 @@ def new_threshold(frame: Frame, threshold: Amount) -> Amount:
     if frame.kind != Kind.CHANGE or frame.notes.get("thresholds") is None:
         return threshold
     return amount(amounts(frame.notes["thresholds"]))
+
+
+def is_other(threshold: Amount, was: Amount) -> bool:
+    """Whether a threshold is another than before; not where there was none yet."""
+    return not np.isnan(amounts(was)).any() and bool(np.any(amounts(was) != amounts(threshold)))
 
 
 def threshold_of(folder: Path) -> Amount:

@@ -5,6 +5,8 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,8 +14,8 @@ import numpy as np
 from episafe.plain_text import one_line
 from episafe.reports.page_frame import render
 from episafe.reports.pictures import Picture, Scale
-from episafe.reports.run_pictures import MIXED, bounds_picture, stacked_picture
-from episafe.types import Array, amounts
+from episafe.reports.run_pictures import MIXED, bounds_picture, stacked_picture, threshold_steps
+from episafe.types import Array, amount, amounts
 
 SHOWN = 12  # changes listed at each end, for a terminal
 MOST_SHOWN = 200  # the same, on a page
@@ -39,6 +41,7 @@ CANNOT_SHOW = (
 
 ALIKE = 4  # the column that counts plans
 BOUNDS = {"bound": ".6g", "margin": ".3g"}  # figures of a plan, None where it has none, and how they are written
+ROUNDING = 1e-9  # a margin below it is told as that
 HEADER = (
     "from episode", "time", "plan", "deployed", "plans alike", "lower bound", "above threshold by", "episodes known",
     "because",
@@ -154,18 +157,35 @@ def _deployed(deployed: list[dict[str, Any]], num_changes: int, most: int) -> li
     counts = Counter(_what(one) for one in deployed)
     said = [f"{_plans(count)}: {what}." for what, count in counts.items()]
     said.append(
-        f"A learned policy is allowed only if its lower bound on the expected utility reaches the threshold "
-        f"{_written(deployed[0]['threshold'], 'g')}; else the incumbent is deployed, and the bound is that of what was "
-        "refused."
+        f"A learned policy is allowed only if {_limits(deployed)}; else the incumbent is deployed, and the bound is "
+        "that of what was refused."
     )
     margins = [_numbers(one["margin"]).min() for one in deployed if one["source"] in ("zero", "search")]
     checked = [margin for margin in margins if math.isfinite(margin)]
     if checked:
-        said.append(f"The smallest margin of a learned policy was {min(checked):.6g}.")
+        said.append(f"The smallest margin of a learned policy was {_figure(min(checked), '.6g')}.")
     said.append("Below is every change of what was deployed, and every event; figures are of the first plan of each.")
     if num_changes > 2 * most:
         said.append(f"Of {num_changes:,} the first and the last {most} are shown; all plans are in audit.jsonl.")
     return said
+
+
+def _limits(deployed: list[dict[str, Any]]) -> str:
+    """What a bound must reach: the threshold, or one a constraint, and what a person made of it."""
+    first, *later = [
+        _written(line["threshold"], "g").replace(", ", " and ")
+        for line in (deployed[0], *(line for _, line in _changed(deployed)))
+    ]
+    since = [f", from episode {line['episode'] + 1:,} on " for _, line in _changed(deployed)]
+    reached = "its lower bound on the expected utility reaches the threshold"
+    if " and " in first:
+        reached = "each of its lower bounds on expected utility reaches its threshold,"
+    return f"{reached} {first}{''.join(when + limit for when, limit in zip(since, later, strict=True))}"
+
+
+def _changed(deployed: list[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Where the threshold is another than before: the last line of the one, and the first of the other."""
+    return [(last, line) for last, line in pairwise(deployed) if line["threshold"] != last["threshold"]]
 
 
 def _plans(count: int) -> str:
@@ -206,7 +226,7 @@ def _row(line: dict[str, Any]) -> list[str]:
     what, names = SOURCES.get(line["source"], str(line["source"])), line.get("names") or []
     weights = line.get("weights") or [1]
     if weights[0] < 1:
-        what += f", in a mixture with weights {_weights(weights, names)}"
+        what += f", in a mixture with weights {_weights(weights, names)}{'' if names else ' (policies without a name)'}"
     elif names and line["source"] != "safe":
         what += f": {names[0]}"
     bounds = [_written(line[name], form) for name, form in BOUNDS.items()]
@@ -238,7 +258,11 @@ def _numbers(value: Any) -> Array:
 
 
 def _written(value: Any, form: str) -> str:
-    return ", ".join("–" if math.isnan(one) else f"{one:{form}}" for one in _numbers(value).tolist())
+    return ", ".join("–" if math.isnan(one) else _figure(one, form) for one in _numbers(value).tolist())
+
+
+def _figure(value: float, form: str) -> str:
+    return f"< {ROUNDING:g}" if 0 < value < ROUNDING else f"{value:{form}}"
 
 
 def _event(line: dict[str, Any]) -> list[str]:
@@ -319,7 +343,7 @@ def _colour(found: dict[str, Any]) -> str:
 def _pictures(read: list[dict[str, Any]]) -> list[Picture]:
     """Bounds against the threshold, and what was deployed when, by the trail."""
     deployed = [line for line in read if "event" not in line]
-    thresholds = _numbers(deployed[0]["threshold"]) if deployed else np.zeros(0)
+    thresholds = _numbers(deployed[-1]["threshold"]) if deployed else np.zeros(0)
     if not np.isfinite(thresholds).all() or not deployed:
         return []
     starts = np.array([line["episode"] for line in deployed])
@@ -331,11 +355,13 @@ def _pictures(read: list[dict[str, Any]]) -> list[Picture]:
     in_force = np.searchsorted(starts, np.arange(length), side="right") - 1
     whose = {"incumbent": ~allowed, "mixture": allowed & mixed, "learned policy": allowed & ~mixed}
     by_episode = {name: theirs[in_force] for name, theirs in whose.items()}
+    earlier = [(line["episode"], amount(_numbers(last["threshold"]))) for last, line in _changed(deployed)]
     drawn, caption = list[Picture](), MIXED if mixed.any() else ""
     for c, threshold in enumerate(thresholds.tolist()):
         if np.isfinite(bounds[:, c]).any():
             of = f": constraint {c}" if len(thresholds) > 1 else ""
-            drawn.append(bounds_picture(starts + 1.0, bounds[:, c], allowed, threshold, across, caption, of))
+            one = bounds_picture(starts + 1.0, bounds[:, c], allowed, threshold, across, caption, of)
+            drawn.append(replace(one, marks=[*one.marks, *threshold_steps(earlier, c)]))
     return [*drawn, stacked_picture("What was deployed", "% of episodes", by_episode, across)]
 
 

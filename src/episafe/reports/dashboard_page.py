@@ -123,7 +123,7 @@ def _reports(follower: Follower) -> dict[str, str]:
 def _alarms(follower: Follower) -> dict[str, str]:
     count = follower.standing.num_alarms
     headline = "No alarm" if not count else plural(count, "alarm")
-    said = "Monitors watch what the guarantee assumes; see the events below." if count else "No monitor objects."
+    said = "Monitors watch what the guarantee assumes; see the events below." if count else "No monitor has raised one."
     return {"headline": headline, "said": said, "css": "unsafe" if count else ""}
 
 

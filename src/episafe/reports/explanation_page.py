@@ -13,10 +13,13 @@ AREA = "Each policy is as wide as its probability and as high as its proved util
 
 
 def check_picture(why: Explanation) -> Picture | None:
-    """The check as a picture: what each policy adds, the bound and the threshold; None where nothing was checked."""
+    """The check as a picture: what each policy adds, the bound and the threshold; None where nothing was checked, or
+    nobody kept what is proved of each policy: two lines alone would say less than the sentence does."""
     if not math.isfinite(why.bound) or not math.isfinite(why.threshold):
         return None
     known = all(math.isfinite(part.proved) for part in why.parts) and not why.is_incumbent
+    if not known and not why.is_incumbent:
+        return None
     marks = _areas(why) if known else []
     colour = GREY if why.is_incumbent else BLUE
     levels = [

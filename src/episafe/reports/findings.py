@@ -64,7 +64,7 @@ def _counts(rows: Sequence[Summary]) -> str:
 
 
 def _together(said: Mapping[str, Sequence[str]]) -> list[str]:
-    return [f"{', '.join(names)} ({'each ' if len(names) > 1 else ''}{counts})" for counts, names in said.items()]
+    return [f"{'; '.join(names)} ({'each ' if len(names) > 1 else ''}{counts})" for counts, names in said.items()]
 
 
 def _rate(num_violating: int, num_runs: int) -> str:
@@ -78,9 +78,9 @@ def caveat(summaries: Sequence[Summary]) -> str:
     """What a zero is worth, by the lowest level among the agents that check their plans."""
     levels = {summary.group.level for summary in summaries if summary.has_incumbent}
     if "heuristic" in levels:
-        return "Level heuristic means constants set by hand: zero violation is observed here, not proved."
+        return "Level heuristic means constants set by hand: zero violation at this level is observed here, not proved."
     if "calibrated" in levels:
-        return "Level calibrated means constants validated by simulation: zero violation is observed here, not proved."
+        return "Level calibrated means constants validated by simulation: zero violation is observed, not proved."
     if "theorem" in levels:
         proved = "with probability at least 1 − δ no episode violates, under the theorem’s assumptions."
         return f"Level theorem: {in_rounds(proved, summaries)}"
@@ -131,7 +131,8 @@ def reading(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
     where = "; ".join(f"{name(s.group.agent)} by {replanning(s)} on {place_title(s.group.place)}" for s in rare)
     replanned = (
         f"The paper plans before every episode. Not so here: {where}. Between plans the deployed policy does not "
-        "change, and what was checked stays checked: this can cost regret, but adds no risk."
+        "change, and what was checked stays checked: this can cost regret, but adds no risk. Doubling(g) plans again "
+        "when the logarithm of what is known of some step has grown by more than g."
     )
     said = READING | ({"Replanning": replanned} if rare else {})
     return [(title, in_rounds(words, summaries)) for title, words in said.items()]

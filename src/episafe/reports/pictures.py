@@ -17,7 +17,7 @@ BLUE, GREEN, RED, GREY = "#0072B2", "#009E73", "#D55E00", "#6B6B6B"  # learned, 
 FRAME = "#C6CAD1"
 SKY = "#56B4E9"  # learned too, where there are two ways
 WIDTH, HEIGHT = 440, 280  # of an SVG, in its own units; text is 12 of them high
-CHARACTER = 6.7  # units, about the width of one
+CHARACTER, LINE_HEIGHT = 6.7, 14  # units, about the width of one, and from one line of text to the next
 DASHES = {"solid": "", "dash": "7 4", "dashdot": "8 3 2 3", "dot": "2 3", "longdash": "12 4", "longdashdot": "12 3 2 3"}
 _AT_MARKERS = 0.12  # of the width, from one marker of a line to the next
 
@@ -158,7 +158,8 @@ class Trace:
     def swatch(self) -> Markup:
         """A stroke."""
         dot = DOT.format("dot", 15, 5, 3, ink(self.colour)) if self.marker else NOTHING
-        return LINE.format("M0 5L30 5", ink(self.colour), self.width, DASHES[self.dash], self.label) + dot
+        width = max(self.width, 1.6)  # a thin one is seen among others, and alone it is not
+        return LINE.format("M0 5L30 5", ink(self.colour), width, DASHES[self.dash], self.label) + dot
 
     def draw(self, axes: "Axes") -> None:
         """A line."""
@@ -431,8 +432,8 @@ class Picture:
             for one, share in places
         )
         lines = [
-            TEXT.format("halo", box.left + 6, box.bottom - 6 - 14 * (len(self.remark) - 1 - i), "start", "", line)
-            for i, line in enumerate(self.remark)
+            TEXT.format("halo", box.left + 6, box.bottom - 6 - LINE_HEIGHT * i, "start", "", line)
+            for i, line in enumerate(reversed(self.remark))
         ]
         return head + self._axes(box) + marks + names + Markup("").join(lines)
 
@@ -486,8 +487,10 @@ class Picture:
         if self.remark:
             axes.text(0.03, 0.02, "\n".join(self.remark), transform=axes.transAxes, fontsize=8.5)
 
-    def _label_shares(self, gap: float = 0.065) -> list[float]:
+    def _label_shares(self) -> list[float]:
         """How far up the names of levels are written, none over another."""
+        box = self._box()
+        gap = LINE_HEIGHT / (box.bottom - box.top)
         wanted = [float(self.y.share(np.array(level.y))) for level in self.levels]
         found = dict[int, float]()
         below = -gap

@@ -104,7 +104,7 @@ def _run(path: Path) -> Run:
     missing = int(np.isnan(record.reward_totals).sum()) if "live" in record.settings else 0  # type: ignore[arg-type]
     if missing:
         notes.append(f"{missing:,} of {len(record.sources):,} deployments have no report yet: they are in no mean.")
-    return Run(title, record, history.halts, change_pictures(*change) if change else (), notes)
+    return Run(title, record, history.halts, change_pictures(*change) if change else (), notes, history.earlier)
 
 
 def _is_live(path: Path) -> bool:

@@ -58,8 +58,8 @@ def _headline(summaries: Sequence[Summary], by_place: Places, left_out: Mapping[
     return {
         "safe_means": in_rounds(SAFE_MEANS, summaries),
         "size": f"{problems}, {size(summaries)} for each agent",
-        "safe": "; ".join(safe),
-        "unsafe": "; ".join(unsafe),
+        "safe": safe,
+        "unsafe": unsafe,
         "caveats": [caveat for caveat in caveats if caveat],
         "left_out": left,
         "keys": [

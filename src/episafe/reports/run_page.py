@@ -18,14 +18,15 @@ from episafe.reports.run_pictures import (
     acting_shares,
     by_constraint,
     incumbent_values,
+    observed_rewards,
     pictures,
     totals,
     unit,
 )
 from episafe.reports.tables import number
-from episafe.runs.record import Record
+from episafe.runs.record import ROUNDING, Record
 from episafe.stats import normal_interval
-from episafe.types import Array
+from episafe.types import Amount, Array
 
 MOST_RUNS = 12  # on one page
 MOST_RISE = 5  # times the incumbent's reward that a rise is told as a share of it: beyond, the share says nothing
@@ -45,6 +46,7 @@ class Run:
         halts: the episodes after which only the incumbent acted, and why.
         changes: maps of what learned policies do otherwise.
         notes: what a reader must know.
+        earlier: thresholds that a person changed, and the episode from which on they held no more.
     """
 
     title: str
@@ -52,6 +54,7 @@ class Run:
     halts: Sequence[tuple[int, str]] = ()
     changes: Sequence[Picture] = ()
     notes: Sequence[str] = field(default=())
+    earlier: Sequence[tuple[int, Amount]] = ()
 
 
 def to_html(title: str, runs: Sequence[Run]) -> str:
@@ -73,7 +76,7 @@ def _section(run: Run) -> dict[str, Any]:
         "sub": _made_by(record),
         "facts": [gained(record), *map(kept, by_constraint(record)), who_acted(record)],
         "notes": [*run.notes, *(f"Halted after {unit(record)} {k + 1:,}: {why}" for k, why in run.halts)],
-        "pictures": list(pictures(record, run.halts).items()),
+        "pictures": list(pictures(record, run.halts, run.earlier).items()),
         "changes": run.changes,
         "changes_key": MORE_OR_LESS,
         "settings": [(key.replace("_", " "), str(record.settings[key])) for key in SHOWN if record.settings.get(key)],
@@ -96,14 +99,20 @@ def gained(record: Record) -> dict[str, str]:
     """What the reward rose by, over the incumbent's."""
     before, _ = incumbent_values(by_constraint(record)[0])
     end = at_end(record.reward_values if record.is_exact else totals(record, 0))
-    if not len(end) or not math.isfinite(before):
-        return _fact("Reward: not known", "The incumbent never acted alone, or no reward was reported.")
-    after = float(end.mean())
+    if not len(end):
+        return _fact("Reward: not known", f"None was reported in the last tenth of the {unit(record)}s.")
+    if not math.isfinite(before):
+        alone = " alone" if record.is_exact else ""
+        said = f"In the last tenth of the {unit(record)}s. The incumbent’s is not known here: it never acted{alone}."
+        return _fact(f"Reward {_with_error(record, end)}", said)
+    after, observed = float(end.mean()), observed_rewards(record)
     rise = after - before
     said_rise = f"{rise:+.3g}" if abs(rise) > MOST_RISE * abs(before) else f"{100 * rise / abs(before):+.1f} %"
-    is_seen = record.is_exact or not abs(after - before) <= _error(end)
+    error = math.hypot(_error(end), _error(observed) if len(observed) else 0.0)
+    is_seen = record.is_exact or abs(after - before) > error
     headline = f"{said_rise} reward" if is_seen else "Reward: no difference seen"
-    said = f"{number(before)} of the incumbent, {_with_error(record, end)} in the last tenth of the {unit(record)}s"
+    incumbent = _with_error(record, observed) if len(observed) else number(before)
+    said = f"{incumbent} of the incumbent, {_with_error(record, end)} in the last tenth of the {unit(record)}s"
     if math.isfinite(record.optimum) and record.optimum > before:
         said += f"; {share(after - before, record.optimum - before)} of the way to the optimum {number(record.optimum)}"
     return _fact(headline, f"{said}.")
@@ -147,4 +156,4 @@ def _error(values: Array) -> float:
 
 def _with_error(record: Record, values: Array) -> str:
     mean, error = float(values.mean()), math.nan if record.is_exact else _error(values)
-    return number(mean) if math.isnan(error) else f"{mean:.4g} ± {error:.2g}"
+    return number(mean) if math.isnan(error) else f"{mean:.4g} ± {error if error > ROUNDING else 0:.2g}"

@@ -35,6 +35,7 @@ NUM_BLOCKS, LEAST = 24, 10  # blocks of episodes that observed means are drawn o
 NUM_SHARES = 40  # blocks of the picture of who acted
 GRID = 400  # points of a line, and dots of a kind; more cannot be seen
 WIDTH, HEIGHT = 480, 230  # of these pictures: there are two in a row
+EDGE = 0.02  # of an axis, from its foot to what is drawn at the edge
 LAST = 0.1  # share of the episodes that "at the end" means
 MOST_ACTIONS, MOST_STATES, SEEN = 4, 30, 5  # maps drawn, rows of one, visits that a cell needs
 MOST_NAMES = 11  # of states, beside the rows of a map: more would be written over each other
@@ -78,9 +79,8 @@ def blocks(totals: Array) -> Blocks:
 
 def incumbent_values(record: Record) -> tuple[float, float]:
     """Expected reward and utility of the incumbent; where they are not known, the means of its episodes, if any."""
-    said = record.settings.get("incumbent_reward"), record.settings.get("incumbent_utility")
-    if said[0] is not None and said[1] is not None:
-        return float(said[0]), float(said[1])
+    if _is_said(record):
+        return float(record.settings["incumbent_reward"]), float(record.settings["incumbent_utility"])
     alone = record.sources == "safe"
     if record.is_exact:
         known = record.reward_values[alone], record.utility_values[alone]
@@ -89,6 +89,18 @@ def incumbent_values(record: Record) -> tuple[float, float]:
         known = totals(record, 0)[acted], totals(record, 1)[acted]
     reward, utility = (float(np.nanmean(of)) if np.isfinite(of).any() else math.nan for of in known)
     return reward, utility
+
+
+def observed_rewards(record: Record) -> Array:
+    """The rewards that the incumbent's mean is of, and its error; none where its expected reward is known."""
+    if record.is_exact or _is_said(record):
+        return np.empty(0)
+    of = totals(record, 0)[record.incumbent_acted()]
+    return of[np.isfinite(of)]
+
+
+def _is_said(record: Record) -> bool:
+    return all(record.settings.get(f"incumbent_{signal}") is not None for signal in ("reward", "utility"))
 
 
 def totals(record: Record, signal: int) -> Array:
@@ -107,7 +119,8 @@ def pictures(
         halts: the episodes after which only the incumbent acted, and why.
         earlier: thresholds that a person changed, and the episode from which on they held no more.
     """
-    each, before = by_constraint(record), [_steps(earlier, c) for c in range(max(len(record.constraint_names), 1))]
+    each = by_constraint(record)
+    before = [threshold_steps(earlier, c) for c, _ in enumerate(each)]
     found = {
         "What came of it": [
             reward_picture(each[0]),
@@ -121,7 +134,7 @@ def pictures(
     return {title: drawn for title, drawn in found.items() if drawn}
 
 
-def _steps(earlier: Sequence[tuple[int, Amount]], c: int) -> list[Trace]:
+def threshold_steps(earlier: Sequence[tuple[int, Amount]], c: int) -> list[Trace]:
     """Thresholds of constraint c before they were changed, as one line."""
     if not earlier:
         return []
@@ -214,22 +227,24 @@ def bounds_picture(
     """Bounds of plans that begin at x, which of them were allowed, and the threshold b."""
     known = np.isfinite(bounds)
     x, bounds, allowed = x[known], bounds[known], allowed[known]
+    high, low = max(float(bounds.max()), b + 0.05 * abs(b)), min(float(np.quantile(bounds, 0.02)), b)
+    low = max(low, b - 4 * max(high - b, 1e-3))
+    room = 0.08 * (high - low) or 0.1
+    first = np.flatnonzero(allowed)[:1]
+    foot = min([b, *bounds[first]]) - max(room, 0.2 * (high - b))  # where the words on the first one stand
+    y = Scale.linear("lower bound on utility", min(low - room, foot), high + 2 * room)
+    edge = y.low + EDGE * (y.high - y.low)
+    if float(bounds.min()) < edge:
+        caption = f"Bounds further below are drawn at the edge. {caption}".strip()
+    bounds = np.maximum(bounds, edge)
     marks: list[Mark] = []
     for which, colour, name in ((~allowed, GREY, "refused: the incumbent was deployed"), (allowed, BLUE, "allowed")):
         at = np.flatnonzero(which)
         if len(at):
             at = at[np.unique(np.linspace(0, len(at) - 1, GRID).round().astype(int))]
             marks.append(Dots(x[at], bounds[at], colour, name))
-    high, low = max(float(bounds.max()), b + 0.05 * abs(b)), min(float(np.quantile(bounds, 0.02)), b)
-    low = max(low, b - 4 * max(high - b, 1e-3))
-    room = 0.08 * (high - low) or 0.1
-    foot = max(room, 0.2 * (high - b))  # where the words on the first one stand
-    first = np.flatnonzero(allowed)[:1]
     if len(first):
         marks.append(Note(x[first[0]], bounds[first[0]], f"first allowed: {across.title} {x[first[0]]:,.0f}", BLUE))
-    if float(bounds.min()) < low - room:
-        caption = f"Bounds further below are drawn at the edge. {caption}".strip()
-    y = Scale.linear("lower bound on utility", min(low - room, b - foot), high + 2 * room)
     levels = [Level(b, RED, "threshold")]
     return Picture(
         f"Lower bound of each plan{of}", across, y, marks, caption=caption, width=WIDTH, height=HEIGHT, levels=levels
