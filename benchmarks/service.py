@@ -163,7 +163,11 @@ async def kills(quick: bool) -> bool:
                 if plan["deployment"] is None:
                     continue
                 acted[name] = (plan["deployment"], plan["component"])
-                said = {"episode_id": name, "episode": {"total_utility": luck.random(), "total_reward": 1.0}}
+                said = {
+                    "episode_id": name,
+                    "deployment": plan["deployment"],
+                    "episode": {"total_utility": luck.random(), "total_reward": 1.0},
+                }
                 answer = await until_answered(connection, "learn", said)
                 assert answer["learned"]
                 reported.add(name)

@@ -327,3 +327,15 @@ def test_an_agent_that_was_rewound_under_its_session_decides_no_more(tmp_path):
     again = session.deploy(rng)
     assert again.plan.source == "safe" and "outside of its session" in again.plan.reason
     session.close()
+
+
+def test_what_the_incumbent_did_for_want_of_a_disk_is_no_report_of_who_was_drawn(tmp_path, monkeypatch):
+    """The deployment may be on the disk all the same: opened again, a report by its name would count for the other."""
+    rng, usual = np.random.default_rng(0), os.fsync
+    session = es.open(tmp_path, agent=es.Rollout(0.5, 0.3, {"v2": "v2"}, "v1", utility_max=1.0))
+    monkeypatch.setattr(os, "fsync", lambda file: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
+    made = session.deploy(rng, episode_id="a")
+    monkeypatch.setattr(os, "fsync", usual)
+    assert made.id == -1 and made.acting == "incumbent"
+    with pytest.raises(es.InvalidEpisode, match="report nothing"):  # and not: report this again
+        session.learn(es.Episode.of_totals(1.0), episode_id="a")

@@ -215,6 +215,37 @@ def test_monitors_hold_what_comes_against_the_new_threshold_and_what_was_under_w
     assert claimed["claimed"] > B and session.monitors.status()["incumbent"]["claimed"] == pytest.approx(B + SLACK)
 
 
+def test_an_alarm_that_a_change_brings_is_heeded(tmp_path):
+    """Reports wait for those of the deployments before them; a change waits for nobody, so that their turn comes."""
+    told = []
+    build = lambda: es.Rollout(B, 0.05, {}, ["now"], utility_max=1.0)  # noqa: E731
+    session, rng = es.open(tmp_path, agent=build(), on_alarm=told.append), np.random.default_rng(0)
+    session.deploy(rng)  # and never reported
+    for k in range(400):
+        session.learn(totals(1.0 if k < 200 else 0.6), deployment=session.deploy(rng).id)
+    assert not session.stopped
+    session.change("less", threshold=0.49)
+    assert [alarm.what for alarm in told] == ["drift"] and "has changed" in session.stopped
+    session._journal.release()
+    assert "has changed" in es.open(tmp_path, agent=build()).stopped
+
+
+def test_alarms_are_told_once_whoever_tells_them():
+    class Guarded(type(es.open(None, agent=rollout()))):
+        @property
+        def _untold(self):
+            assert not hasattr(self, "_lock") or self._lock._is_owned()
+            return self._alarms
+
+        @_untold.setter
+        def _untold(self, alarms):
+            assert not hasattr(self, "_lock") or self._lock._is_owned()
+            self._alarms = alarms
+
+    session = Guarded(rollout())
+    session.learn(totals(1.0), deployment=session.deploy(np.random.default_rng(0)).id)
+
+
 # ---- kept
 
 
@@ -261,6 +292,19 @@ def test_a_life_is_opened_again_and_audited_whole(tmp_path, checkpoint):
     fresh.restore(state)
     require_same_arrays(fresh.state(), state, "it differs")
     assert fresh.task.threshold == 0.7
+
+
+def test_a_threshold_that_was_raised_to_what_is_proved_is_known_by_a_checkpoint(tmp_path):
+    build = lambda: es.Rollout(B, None, {"v2": ["v2"]}, ["now"], utility_max=1.0)  # noqa: E731
+    session = es.open(tmp_path, agent=build(), false_alarm=0)
+    live(session, 200)
+    session.change("proved by now", threshold=0.6)
+    live(session, 5, 1)
+    session._journal.checkpoint(session.parts)
+    session._journal.release()
+    again = es.open(tmp_path, agent=build(), false_alarm=0)
+    assert not again.status().faults and again.task.threshold == 0.6
+    require_same_arrays(again.agent.state(), session.agent.state(), "it goes on from its checkpoint")
 
 
 def test_a_folder_is_opened_with_the_agent_that_it_was_begun_with(tmp_path):

@@ -357,6 +357,14 @@ def test_a_halted_agent_deploys_the_incumbent_until_a_person_says_otherwise():
         session.halt("")
 
 
+def test_a_monitor_that_nobody_reads_is_no_silent_one(monkeypatch):
+    cmdp = es.make("streaming")
+    watch, plan = es.Monitors(cmdp.task), es.OPSE(cmdp.task).incumbent_plan("")
+    monkeypatch.setattr("episafe.monitors.base.TESTS", {"new"} | set(watch.statements()) - {"range", "replay"})
+    with pytest.raises(NotImplementedError, match="new"):
+        watch.watch(plan, es.Episode([0] * (cmdp.task.horizon + 1), [0] * cmdp.task.horizon))
+
+
 def test_alarms_that_were_raised_halt_the_next_run_too():
     cmdp = es.make("streaming", seed=1)
     task = told(cmdp, safe=half_as_useful(cmdp, 0.3))

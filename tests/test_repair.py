@@ -162,6 +162,20 @@ def test_a_checkpoint_that_is_ahead_bears_witness_and_is_put_aside(tmp_path):
         assert session.deploy(np.random.default_rng(0)).id == 43
 
 
+def test_reports_that_only_a_checkpoint_knows_of_are_counted_and_named(tmp_path):
+    used(tmp_path, observing).close()
+    whole, rng = contents(tmp_path), np.random.default_rng(0)
+    with es.open(tmp_path, agent=observing()) as session:
+        for name in ("late", None):
+            made = session.deploy(rng)
+            session.learn(played(made.policy, rng), deployment=made.id, episode_id=name)
+        session._journal.checkpoint(session.parts)
+    for name in ("journal.log", "audit.jsonl"):
+        (tmp_path / name).write_bytes(whole[name])
+    found = es.repair(tmp_path)
+    assert (found.reports, found.names) == (2, ["late"]) and "report again: late" in found.lines()
+
+
 def test_a_run_that_was_repaired_ends_as_if_nothing_had_happened(tmp_path):
     expected = es.run(CHAIN, observing(), 300, seed=1)
     es.run(CHAIN, observing(), 60, seed=1, folder=tmp_path)

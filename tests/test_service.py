@@ -75,6 +75,11 @@ def fetch(address, body=None, **headers):
         return error.code, json.load(error)
 
 
+def planned(handlers, **asked):
+    """What `plan` is answered in the end."""
+    return handlers.note_answer(asked, handlers.plan(asked), handlers.num_answers)
+
+
 def test_an_episode_from_plan_to_report(tmp_path):
     with answering(es.open(tmp_path / "shop", learner())) as address:
         ask = Client(address).ask
@@ -104,10 +109,10 @@ def test_a_plan_of_several_constraints_has_a_bound_of_each():
 
 def test_a_name_finds_its_deployment_after_a_restart(tmp_path):
     with es.open(tmp_path / "shop", rollout()) as session:
-        first = Handlers(session).plan({"episode_id": "a"})
+        first = planned(Handlers(session), episode_id="a")
     with es.open(tmp_path / "shop", rollout()) as session:
         handlers = Handlers(session)
-        assert handlers.plan({"episode_id": "a"}) == first
+        assert planned(handlers, episode_id="a") == first
         totals = {"total_utility": 0.5, "total_reward": 0.0}
         assert handlers.learn({"episode_id": "a", "episode": totals}) == {"learned": True, "again": False}
         assert session.status().num_missing == 0
@@ -209,7 +214,7 @@ def test_a_report_under_the_name_of_another_deployment_is_refused():
     """The report that the name was for would be acknowledged as one made twice, and never learned."""
     handlers = Handlers(es.open(None, rollout()))
     said = {"episode_id": "a", "episode": {"total_utility": 0.5, "total_reward": 0.0}}
-    nameless, named = handlers.plan({})["deployment"], handlers.plan({"episode_id": "a"})["deployment"]
+    nameless, named = planned(handlers)["deployment"], planned(handlers, episode_id="a")["deployment"]
     with pytest.raises(InvalidEpisode, match=f"that of deployment {named}, not of {nameless}"):
         handlers.learn({"deployment": nameless, **said})
     assert handlers.learn(said) == {"learned": True, "again": False}
@@ -267,13 +272,89 @@ def test_a_report_by_name_counts_for_nobody_where_the_incumbent_was_the_answer()
         while session.status().abandoned == 0 and time.monotonic() < deadline:
             time.sleep(0.01)
     handlers = Handlers(es.open(None, rollout()))
-    handlers.note_answer({"episode_id": "late"}, handlers.refuse("overloaded"))
-    asked = {"episode_id": "late"}
-    handlers.note_answer(asked, handlers.plan(asked))  # asked again, it is an episode like any other
+    handlers.note_answer({"episode_id": "late"}, handlers.refuse("overloaded"), 0)
+    planned(handlers, episode_id="late")  # asked again, it is an episode like any other
     assert handlers.learn(json.loads(report)) == {"learned": True, "again": False}
-    for number in range(10_001):
-        handlers.note_answer({"episode_id": number}, {"deployment": None})
-    assert len(handlers._unanswered) == 10_000
+
+
+def test_after_a_restart_a_report_says_which_deployment_it_is_of(tmp_path):
+    """Its name alone does not: the incumbent may have been the answer, while somebody else was drawn too late."""
+    with es.open(tmp_path / "shop", rollout()) as session:
+        made = planned(Handlers(session), episode_id="a")["deployment"]
+    said = {"episode_id": "a", "episode": {"total_utility": 1.0, "total_reward": 0.0}}
+    with es.open(tmp_path / "shop", rollout()) as session:
+        handlers = Handlers(session)
+        for name in ("a", "never asked"):  # of no deployment it would be taken for one from elsewhere
+            with pytest.raises(InvalidEpisode, match="the number of its deployment"):
+                handlers.learn({**said, "episode_id": name})
+        assert session.status().reported == 0
+        assert handlers.learn({**said, "deployment": made}) == {"learned": True, "again": False}
+        assert handlers.learn(said) == {"learned": True, "again": True}
+
+
+def test_what_was_asked_twice_at_once_is_the_incumbents_if_that_was_one_of_the_answers():
+    """The first question takes long; whoever asks again is refused for that, acts by himself, and is not to be told."""
+    session, busy, free = es.open(None, rollout()), threading.Event(), threading.Event()
+    deploy, answers = session.deploy, []
+    session.deploy = lambda *asked: (busy.set(), free.wait(9), deploy(*asked))[2]
+    with answering(session, limits=Limits(at_once=1, seconds=60)) as address:
+        ask = lambda: answers.append(fetch(f"{address}/plan", b'{"episode_id": "a"}')[1])  # noqa: E731
+        slow = threading.Thread(target=ask)
+        slow.start()
+        assert busy.wait(9)
+        ask()
+        free.set()
+        slow.join()
+        assert [answer["deployment"] for answer in answers] == [None, None]
+        report = b'{"episode_id": "a", "episode": {"total_utility": 1, "total_reward": 1}}'
+        status, said = fetch(f"{address}/learn", report)
+        assert status == 409 and "report nothing" in said["error"]
+        deadline = time.monotonic() + 5
+        while session.status().abandoned == 0 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert session.status().abandoned == 1
+
+
+def test_an_abandoned_deployment_is_not_taken_for_the_one_that_was_reported_by_that_name():
+    handlers = Handlers(es.open(None, rollout()))
+    said = {"episode_id": "a", "episode": {"total_utility": 0.5, "total_reward": 0.0}}
+    given_up, made = planned(handlers)["deployment"], planned(handlers)["deployment"]
+    assert handlers.learn({**said, "deployment": made}) == {"learned": True, "again": False}
+    handlers.abandon({"deployment": given_up})
+    with pytest.raises(InvalidEpisode, match="reported before"):
+        handlers.learn({**said, "deployment": given_up})
+    assert handlers.learn({**said, "deployment": made}) == {"learned": True, "again": True}
+
+
+def test_a_person_who_changes_something_stops_what_is_under_way():
+    session = es.open(None, learner())
+    session.add_candidate("steady", es.TablePolicy(session.task.safe_policy.table().copy()))
+    handlers, rng = Handlers(session), np.random.default_rng(0)
+    while (made := session.deploy(rng)).acting != "steady":
+        session.learn(cmdp_episode(session, made, rng), deployment=made.id)
+    assert handlers.act({"deployment": made.id, "step": 0, "state": 0})["deployment"] == made.id
+    session.withdraw("steady", "it is not")
+    assert session.acting(made.id) is None
+    assert handlers.act({"deployment": made.id, "step": 1, "state": 0})["deployment"] is None
+
+
+def test_a_report_may_come_before_the_first_plan_of_a_service_that_was_started_again(tmp_path, monkeypatch):
+    """What was planned to have it compiled stood in no frame, and the agent was taken for one used elsewhere."""
+    rng = np.random.default_rng(0)
+    with es.open(tmp_path / "shop", rollout()) as session:
+        first, second = session.deploy(rng), session.deploy(rng)
+        session.learn(es.Episode.of_totals(1.0), deployment=first.id)
+
+    def answer(door, app):
+        found.append(lives[0].learn(es.Episode.of_totals(1.0), deployment=second.id))
+        found.append(lives[0].deploy(rng).id)
+
+    found, lives, opened = [], [], server.open_session
+    monkeypatch.setattr(server, "open_session", lambda *a, **k: (lives.append(opened(*a, **k)), lives[0])[1])
+    monkeypatch.setattr(Door, "answer", answer)
+    serve(tmp_path / "shop", rollout, port=free_port())
+    assert found == [None, 2] and lives[0].broken == "the journal is closed"
+    es.open(tmp_path / "shop", rollout()).close()
 
 
 def test_what_fails_after_its_answer_was_given_is_no_noise(caplog):
@@ -367,18 +448,19 @@ def test_other_addresses_ask_for_a_token(tmp_path, monkeypatch):
 
 
 def test_a_service_has_planned_before_anybody_waits(tmp_path, monkeypatch):
-    opened, asked = [], []
+    opened, asked, plan, plans = [], [], es.Rollout.plan, []
+    monkeypatch.setattr(es.Rollout, "plan", lambda agent: (plans.append(agent), plan(agent))[1])
 
     def run(door, app):
         session = opened[-1]
-        asked.append((session.agent.plan_in_force.id, session.status().started))
+        asked.append((plans.count(session.agent), session.status().started))
         asked.append(Handlers(session).plan({"episode_id": len(opened)})["deployment"])
 
     monkeypatch.setattr(server, "open_session", lambda *at, **how: opened.append(es.open(*at, **how)) or opened[-1])
     monkeypatch.setattr(Door, "answer", run)
     for _ in range(2):
         serve(tmp_path / "shop", rollout)
-    assert asked == [(0, 0), 0, (0, 1), 1] and es.audit(tmp_path / "shop", agent=rollout()).is_whole
+    assert asked == [(1, 0), 0, (2, 1), 1] and es.audit(tmp_path / "shop", agent=rollout()).is_whole
 
 
 def test_a_port_in_use_is_said_before_anything_is_begun(tmp_path):
@@ -476,13 +558,19 @@ def test_a_disk_that_keeps_nothing_is_answered_by_the_incumbent_and_503(tmp_path
         assert status == 503 and "no room" in said["error"]
 
 
-def test_bandits_are_served_their_action():
+def test_bandits_are_served_their_action_the_same_however_often_it_is_asked_for(tmp_path):
     bandit = es.bandits.make("finite")
-    session = es.open(None, es.bandits.OPLBSP(bandit.task, radius="determinant"))
-    handlers = Handlers(session)
-    made = handlers.plan({"episode_id": "a"})
-    said = {"episode_id": "a", "action": made["action"], "reward": 0.5, "utility": 0.5}
-    assert handlers.learn(said) == {"learned": True, "again": False}
+    build = lambda: es.bandits.OPLBSP(bandit.task, radius="determinant")  # noqa: E731
+    names = [f"round {k}" for k in range(20)]
+    with es.open(tmp_path / "shop", build()) as session:
+        made = [planned(Handlers(session), episode_id=name) for name in names]
+        assert [planned(Handlers(session), episode_id=name) for name in names] == made
+        assert len({tuple(one["action"]) for one in made}) > 1
+    with es.open(tmp_path / "shop", build()) as session:
+        handlers = Handlers(session)
+        assert [planned(handlers, episode_id=name)["action"] for name in names] == [one["action"] for one in made]
+        said = {"episode_id": names[0], "action": made[0]["action"], "reward": 0.5, "utility": 0.5}
+        assert handlers.learn(said) == {"learned": True, "again": False}
 
 
 def test_what_can_be_asked_is_described():

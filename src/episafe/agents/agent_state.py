@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from episafe.agents import plan_arrays
-from episafe.agents.changes import Change
+from episafe.agents.changes import Change, apply
 from episafe.certify.base import INCUMBENT
 from episafe.certify.ordered_reports import OrderedReports
 from episafe.learning.policy_arrays import PolicyArrays, restored_policies
@@ -103,7 +103,7 @@ def _restore_life(agent: Any, saved: Saved) -> str:
     agent.promoted, agent.changes = INCUMBENT, []
     agent._begin_trials()
     for change in changes:
-        agent.change(change)
+        apply(agent, change)
     return promoted
 
 

@@ -116,15 +116,8 @@ def checked(agent: Any, threshold: Any, slack: Any, constants: Any) -> Change:
 
 def made(agent: Any, change: Change) -> list[str]:
     """Make a change, and say what does not survive it."""
-    b, before, own = agent.task.limits, agent.bounds(), agent._own_constants()
-    limits = _changed_limits(agent, change.thresholds, change.slacks)
-    agent._begun = agent._begun or Begun(
-        agent.task, own, agent.fingerprint(), agent.fingerprint_but_incumbent(), agent._identity()
-    )
-    agent.task = agent.task.with_limits(*limits)
-    agent._rebuild(agent.task, own.replace(**change.constants) if own is not None and change.constants else own)
-    agent.certificate.change(agent.task)
-    agent.changes = [*agent.changes, change]
+    b, before = agent.task.limits, agent.bounds()
+    apply(agent, Change(*_changed_limits(agent, change.thresholds, change.slacks), change.constants))
     proved = {name: bound for name, bound in before.items() if name != INCUMBENT and admits_all(bound, b)}
     lost = [name for name, bound in proved.items() if not admits_all(bound, agent.task.limits)]
     below = f"is below {shown(agent.task.limits)}"
@@ -134,6 +127,18 @@ def made(agent: Any, change: Change) -> list[str]:
         agent._promote(INCUMBENT)
     agent._plan_anew()
     return dropped
+
+
+def apply(agent: Any, change: Change) -> None:
+    """Let a change hold, whatever was proved when it was made: a state that is restored says it of a later moment."""
+    own = agent._own_constants()
+    agent._begun = agent._begun or Begun(
+        agent.task, own, agent.fingerprint(), agent.fingerprint_but_incumbent(), agent._identity()
+    )
+    agent.task = agent.task.with_limits(change.thresholds, change.slacks)
+    agent._rebuild(agent.task, own.replace(**change.constants) if own is not None and change.constants else own)
+    agent.certificate.change(agent.task)
+    agent.changes = [*agent.changes, change]
 
 
 def _changed_limits(agent: Any, threshold: Any, slack: Any) -> Limits:

@@ -42,7 +42,8 @@ class Rollout(Agent):
         slack: ξ > 0, where the incumbent is known to have b + ξ; None where it is only known to have b.
         candidates: policies by name, the likeliest first: candidate j of n has δ_j = (δ/2)(1/(j(j+1)) + 1/(n + 1)).
             More come by `add_candidate`: after the first plan they have δ/(j(j+1)).
-        incumbent: what acts today.
+        incumbent: what acts today. A folder cannot see whether a name or an address still stands for the same one:
+            give it a version, `es.open(…, incumbent_version=…)`.
         delta: the probability with which some deployed mixture may be below b.
         utility_max: the most that an episode's utility can be, if there is such a number: more is refused, and the
             monitors of a session need it.

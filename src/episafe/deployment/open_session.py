@@ -27,7 +27,6 @@ from episafe.deployment.session_start import (
 from episafe.monitors import Alarm, monitors_for
 from episafe.problems.policy import Component
 from episafe.storage import checkpoint
-from episafe.types import HELD
 
 CHECKPOINT_AFTER = 1000  # frames that were lived through again
 
@@ -54,18 +53,23 @@ class OpenSession(Session):
         with self._lock:
             return frozenset(self.book.names)
 
-    def was_reported(self, name: str) -> bool:
-        """Whether an episode of this name was reported, and is on the disk."""
+    @property
+    def journal_id(self) -> str:
+        """What tells its journal from all others, in hexadecimal digits; "" of a session in memory."""
+        return "" if self._journal is None else self._journal.genesis
+
+    def was_reported(self, name: str, deployment: int | None = None) -> bool:
+        """Whether an episode of this name, and of this deployment, was reported, and is on the disk."""
         with self._lock:
-            known = name in self.book.names
+            known = self.book.knows(name, deployment)
         return known and self._is_kept(None)
 
     def acting(self, deployment: int) -> Any:
         """What acts in a deployment that waits for its report; None where its plan cannot be had any more, and where
-        exploration was stopped since."""
+        exploration was stopped since, or a person has promoted, withdrawn or changed something."""
         with self._lock:
             waiting = self.book.require_waiting(as_index("deployment", deployment))
-            plan = self._plan_of(deployment, waiting) if waiting.plan == HELD or not self.stopped else None
+            plan = self._plan_of(deployment, waiting)
             return None if plan is None else self.task.component(plan, waiting.component or 0)
 
     def add_candidate(self, name: str, policy: Any) -> None:
@@ -195,8 +199,7 @@ class OpenSession(Session):
                 self._write(Kind.CHANGE, said | {"settings": self.agent.settings(), "time": now()})
                 if self._journal is not None:
                     self._journal.trail.restate(self.agent.task.limits, self.agent.settings())
-                if self.monitors is not None:
-                    self.monitors.change(self.agent.task)
+                self._heed([] if self.monitors is None else self.monitors.change(self.agent.task))
                 self._settle_change()
         return dropped
 
@@ -204,10 +207,13 @@ class OpenSession(Session):
     def _changing(self, again: str) -> Iterator[None]:
         """Where a person changes what is deployed: one at a time, and only while it can be kept."""
         self._require_own_process()
-        with self._lock:
-            self._require_kept(again)
-            yield
-            self._require_kept(again)
+        try:
+            with self._lock:
+                self._require_kept(again)
+                yield
+                self._require_kept(again)
+        finally:
+            self._tell_alarms()
 
     def close(self) -> None:
         """Close in good order; `es.open` goes on later."""

@@ -224,7 +224,10 @@ class Salvage:
         lost.hear_lines(self._lines[self._num_proved :])
         for path in self._ahead:
             lost.hear_checkpoint(path)
-        found.reports, found.names, found.halts = len(lost.names), [name for name in lost.names if name], lost.halts
+        book = self._counted()
+        only_named = sorted(lost.reported_names - book.names.keys() - set(lost.names))
+        found.reports = max(len(lost.names), lost.reported - book.reported)
+        found.names, found.halts = [*filter(None, lost.names), *only_named], lost.halts
         found.changes = lost.changes + [f"put {name} on trial" for name in sorted(lost.added - kept.added)]
         reason = f"repaired: {found.damage[0]}" + "".join(f"; it was halted: {halt}" for halt in lost.halts[-1:])
         if found.kind == "run":
@@ -275,6 +278,7 @@ class Witnesses:
     Attributes:
         plans, deployments, frames: how many were made, at least.
         names: of reports, "" for those without one.
+        reported, reported_names: how many reports there were in all, and their names, as checkpoints know.
         halts: their reasons.
         changes: what people promoted, withdrew and changed.
         added: the names of the policies that somebody put on trial.
@@ -284,6 +288,7 @@ class Witnesses:
     def __init__(self) -> None:
         self.plans = self.deployments = self.frames = 0
         self.names: list[str] = []
+        self.reported, self.reported_names = 0, set[str]()
         self.halts: list[str] = []
         self.changes: list[str] = []
         self.added: set[str] = set()
@@ -327,6 +332,7 @@ class Witnesses:
         except (FileNotFoundError, DamagedFile, KeyError):
             return
         self._hear({"plan": book.newest, "deployments": book.started}, "")
+        self.reported, self.reported_names = max(self.reported, book.reported), self.reported_names | book.names.keys()
         self.added |= set(book.candidates)
         if book.halted:
             self.halts.append(book.halted)

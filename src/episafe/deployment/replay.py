@@ -183,8 +183,7 @@ class Replay:
         if (dropped, agent.settings()) != (notes["dropped"], notes["settings"]):
             raise Differs(f"a change drops {dropped} and leaves {agent.settings()}, and not what is recorded of it")
         self.trail.restate(agent.task.limits, agent.settings())
-        if self.monitors is not None:
-            self.monitors.change(agent.task)
+        self._heed([] if self.monitors is None else self.monitors.change(agent.task))
 
     def _promote(self, frame: Frame) -> None:
         name = frame.notes["name"]

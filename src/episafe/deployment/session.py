@@ -75,6 +75,7 @@ class Session:
         self.last_plan: Any = None
         self._notices, self._has_listeners = notices, notices != NOBODY
         self._untold: list[Alarm] = []  # alarms that nobody was told of yet
+        self._unkept_names: set[str] = set()  # of episodes in which the incumbent acts, since nothing could be kept
         if monitors is not None:  # who may have watched an earlier run
             self.book.halted = halt_reason(monitors.alarms)
         self.broken = ""  # why nothing can be kept any more
@@ -114,6 +115,14 @@ class Session:
         if self._incumbent is None or self._incumbent.reason != self.stopped or round is not None:
             self._incumbent = self.agent.incumbent_plan(self.stopped, round)
         return self._incumbent
+
+    def warm_up(self) -> None:
+        """Plan once for nothing, so that all is compiled before anybody waits for a plan: what is planned is forgotten,
+        since no frame says when it was."""
+        if not self.task.changes and self.agent.is_stored:
+            before = self.agent.state()
+            self.agent.plan()
+            self.agent.restore(before)
 
     def observe(
         self, plan: Any, report: tuple[Any, ...], plan_id: int | None, deployment: int | None = None, named: bool = True
@@ -171,6 +180,9 @@ class Session:
                 after a lost answer, it is the same deployment, its coin included; if what acts in it cannot be had any
                 more, that one is abandoned, and a new one made.
 
+        Returns:
+            The deployment. If its id is −1, nothing could be kept: the incumbent acts, and nothing is to be reported.
+
         Raises:
             InvalidEpisode: the episode was reported before.
         """
@@ -185,6 +197,8 @@ class Session:
         made, written = self._in_turn(lambda: self._under_way(name) or self._make(round, rng, name))
         if made.id != HELD and not self._is_kept(written):
             made = self._unkept(round)
+        if made.id == HELD:
+            self._unkept_names.add(name)
         self.last_plan = made.plan
         if self._is_heard():
             self._notices.plan(made)
@@ -199,8 +213,7 @@ class Session:
             return None
         waiting = self.book.waiting[number]
         plan, component = self._plan_of(number, waiting), waiting.component or 0
-        allowed = number >= self.book.changed_at and (waiting.plan == HELD or not self.stopped)
-        if plan is None or not allowed:  # somebody has halted it since, or changed what may act
+        if plan is None:
             with suppress(NotKept):  # then the incumbent acts
                 self.abandon(number)
             return None
@@ -208,9 +221,12 @@ class Session:
         return Deployment(number, replace(plan, deployment=number), component, acting), None
 
     def _plan_of(self, deployment: int, waiting: Waiting) -> Any:
-        """The plan of a deployment; None where it cannot be had any more."""
+        """The plan of a deployment; None where it cannot be had any more, where somebody has halted it since, and where
+        a person has changed what may act."""
+        if deployment < self.book.changed_at or (waiting.plan != HELD and self.stopped):
+            return None
         if waiting.plan == HELD:
-            return self.agent.incumbent_plan(self.stopped) if deployment >= self.book.changed_at else None
+            return self.agent.incumbent_plan(self.stopped)
         kept = (plan for plan in (self._newest, *self.agent.recent_plans()) if plan is not None)
         return next((plan for plan in kept if plan.id == waiting.plan), None)
 
@@ -305,6 +321,8 @@ class Session:
         self, report: tuple[Any, ...], plan_id: int | None, deployment: int | None, name: str | None
     ) -> tuple[int, Reported]:
         """Find out what a report is of, and learn it; the number of its frame, and all that is known of it."""
+        if name in self._unkept_names:  # on the disk somebody else may have been drawn for it
+            raise InvalidEpisode(f"the incumbent acts in episode {name!r}, and nothing of it is kept: report nothing")
         self._require_kept()
         plan_id = None if plan_id is None else as_index("plan_id", plan_id, least=HELD)
         deployment = None if deployment is None else as_index("deployment", deployment)
@@ -438,9 +456,13 @@ class Session:
             with self._lock:
                 return act()
         finally:
+            self._tell_alarms()
+
+    def _tell_alarms(self) -> None:
+        with self._lock:
             told, self._untold = self._untold, []
-            for alarm in told:
-                self._notices.alarm(alarm)
+        for alarm in told:
+            self._notices.alarm(alarm)
 
     @contextmanager
     def _writing(self, what: str) -> Iterator[None]:

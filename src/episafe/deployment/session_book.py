@@ -133,7 +133,8 @@ class Book:
         waiting: deployments without a report, by their ids, oldest first.
         called: deployments without a report, by the names that their callers gave the episodes; abandoned ones too,
             until there is another by that name.
-        names: of the episodes that were reported, where they were given one.
+        names: of the episodes that were reported, where they were given one, and the deployment of each; None for none,
+            and where a checkpoint of before does not say it.
         candidates: the names of the policies that somebody put on trial, in that order.
         repeats: reports of a plan beyond its deployments.
         newest: the number of the agent's last plan.
@@ -151,7 +152,7 @@ class Book:
     abandoned: int = 0
     waiting: dict[int, Waiting] = field(default_factory=dict)
     called: dict[str, int] = field(default_factory=dict)
-    names: set[str] = field(default_factory=set)
+    names: dict[str, int | None] = field(default_factory=dict)
     candidates: list[str] = field(default_factory=list)
     repeats: int = 0
     newest: int = -1
@@ -242,11 +243,18 @@ class Book:
         self.reported += 1
         self.repeats += plan is not None and deployment is None
         if name is not None:
-            self.names.add(name)
+            self.names[name] = deployment
         if deployment is None:
             self.unannounced += 1
         else:
             self.called.pop(self.waiting.pop(deployment).name, None)
+
+    def knows(self, name: str, deployment: int | None) -> bool:
+        """Whether an episode of this name was reported, and was this deployment, where one is said."""
+        if deployment is None or name not in self.names:
+            return name in self.names
+        is_over = deployment < self.started and deployment not in self.waiting
+        return is_over and self.names[name] in (None, deployment)
 
     def abandon(self, deployment: int) -> None:
         """A deployment that will never be reported, neither by its number nor by the name of its episode."""
@@ -321,7 +329,7 @@ class Book:
 
     def state(self) -> State:
         """All of it as named arrays."""
-        said = {**vars(self), "names": sorted(self.names), "waiting": list(self.waiting.items())}
+        said = {**vars(self), "waiting": list(self.waiting.items())}
         return {"book": np.frombuffer(json.dumps(said).encode(), np.uint8)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -329,7 +337,7 @@ class Book:
         try:
             said = json.loads(state["book"].tobytes())
             said["waiting"] = {number: Waiting(*row) for number, row in said["waiting"]}
-            said["names"] = set(said["names"])
+            said["names"] = dict.fromkeys(said["names"]) | (said["names"] if isinstance(said["names"], dict) else {})
             said["in_force"] = None if said["in_force"] is None else tuple(said["in_force"])
             read = Book(**said)
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:

@@ -44,11 +44,10 @@ class SeveralMonitors:
         """Nobody will know what came of a deployment."""
         return self._heard(lambda c, one: one.abandon(deployment))
 
-    def change(self, task: Any) -> None:
+    def change(self, task: Any) -> list[Alarm]:
         """The limits of the task are others for what is deployed from now on."""
         self.task = task
-        for c, one in enumerate(self._each):
-            one.change(task.of_constraint(c))
+        return self._heard(lambda c, one: one.change(task.of_constraint(c)))
 
     def keep_to(self, task: Any) -> None:
         """Hold utilities against the limits that the task has now."""

@@ -66,16 +66,14 @@ class Service:
         async def answer(request: Request) -> Response:
             try:
                 self._let_in(request)
-                asked = read_json(await self._body(request), self.limits.depth)
+                asked, began = read_json(await self._body(request), self.limits.depth), self.handlers.num_answers
                 if self._under_way >= self.limits.at_once or not self._bucket.take():
                     if fallback is None:
                         raise Refused(503, "too many requests at once: ask again in a second")
                     said = await fallback(asked, "the service is overloaded")
                 else:
                     said = await self._ask(ask, asked, fallback)
-                if name == "plan":
-                    self.handlers.note_answer(asked, said)
-                return JSONResponse(said)
+                return JSONResponse(said if name != "plan" else self._settled(asked, said, began))
             except Refused as error:
                 headers = {"retry-after": "1"} if error.status == 503 else {}
                 return JSONResponse({"error": str(error)}, error.status, headers)
@@ -95,6 +93,13 @@ class Service:
             return waiting.result()
         made.add_done_callback(self._give_up)
         return dict(await fallback(asked, f"no answer within {self.limits.seconds:g} s"))
+
+    def _settled(self, asked: Values, said: Answer, began: int) -> Answer:
+        """What a plan is answered; where that is the incumbent, nobody else acts in what was drawn for it."""
+        answer = self.handlers.note_answer(asked, said, began)
+        if answer is not said:
+            asyncio.get_running_loop().run_in_executor(None, self.handlers.give_up, said["deployment"])
+        return answer
 
     def _leave(self, waiting: asyncio.Future[Answer]) -> None:
         self._under_way -= 1

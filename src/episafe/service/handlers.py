@@ -9,15 +9,17 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, fields
+from secrets import token_hex
 from typing import Any
 
 import numpy as np
 
 from episafe.deployment.open_session import OpenSession
+from episafe.deployment.session_book import Deployment
 from episafe.errors import InvalidEpisode, NotKept
 from episafe.types import HELD, Episode
 
-UNANSWERED = 10_000  # names that are remembered, the last ones
+REMEMBERED = 100_000  # names of episodes, the last ones
 PARTS = tuple(part.name for part in fields(Episode))  # what a report may say
 Values = Mapping[str, Any]
 Answer = dict[str, Any]
@@ -34,8 +36,11 @@ class Handlers:
         self.session = session
         coins, actions = np.random.SeedSequence().spawn(2)
         self._coins, self._actions = np.random.default_rng(coins), np.random.default_rng(actions)
+        self._own = int(session.journal_id or token_hex(), 16)  # of the actions of its deployments
         self._acting = threading.Lock()
-        self._unanswered: dict[str, None] = {}  # names of episodes in which the incumbent acts, for nobody's account
+        self.num_answers = 0  # to `plan`, of named episodes
+        # by name: the number of the last answer to `plan`, and its deployment, None where the incumbent acts
+        self._answers: dict[str, tuple[int, int | None]] = {}
 
     def plan(self, asked: Values) -> Answer:
         """One more deployment; the same again for the same `episode_id`.
@@ -56,7 +61,7 @@ class Handlers:
             "reason": plan.reason,
             "utility_bound": plain(plan.utility_bound),
         }
-        return said | ({"action": self._drawn(made.policy)} if self.session.task.kind == "bandit" else {})
+        return said | ({"action": self._drawn(made)} if self.session.task.kind == "bandit" else {})
 
     def act(self, asked: Values) -> Answer:
         """An action for one step of an episode.
@@ -88,27 +93,38 @@ class Handlers:
 
         Args:
             asked: `deployment` or `episode_id` or both; `episode`, its parts by name; of a bandit `action`, `reward`,
-                `utility` in place of it.
+                `utility` in place of it. By its `episode_id` alone only what this process has answered a plan of: of
+                others nobody knows whether the incumbent acted, since the answer came too late.
         """
         is_bandit = self.session.task.kind == "bandit"
         only(asked, "deployment", "episode_id", *(("action", "reward", "utility") if is_bandit else ("episode",)))
         name, report = name_in(asked), (_observation(asked) if is_bandit else (_episode(asked),))
         deployment = None if asked.get("deployment") is None else whole(asked, "deployment")
-        if name in self._unanswered:
-            raise InvalidEpisode(f"the incumbent acts in episode {name!r}, and nothing of it is kept: report nothing")
         if deployment is None and name is None:
             raise Malformed(
                 "learn needs a deployment or an episode_id: without one a repeated report would count twice"
             )
         try:
+            if name is not None and name not in self.session.book.names:
+                deployment = self._answered(name, deployment)
             self.session.learn(*report, deployment=deployment, episode_id=name)
         except InvalidEpisode:
-            book = self.session.book
-            other = deployment is not None and (deployment in book.waiting or deployment >= book.started)
-            if name is None or other or not self.session.was_reported(name):  # other: the name is of another episode
+            if name is None or not self.session.was_reported(name, deployment):
                 raise
             return {"learned": True, "again": True}
         return {"learned": True, "again": False}
+
+    def _answered(self, name: str, deployment: int | None) -> int | None:
+        """The deployment of a report that names its episode, as the last answer to `plan` did, or as it says itself."""
+        known = self._answers.get(name)
+        if known is not None and known[1] is None:
+            raise InvalidEpisode(f"the incumbent acts in episode {name!r}, and nothing of it is kept: report nothing")
+        if known is None and deployment is None:
+            raise InvalidEpisode(
+                f"no plan of episode {name!r} was answered since the service started: report it with the number of its "
+                "deployment, which the answer to plan has"
+            )
+        return deployment if known is None or deployment is not None else known[1]
 
     def abandon(self, asked: Values) -> Answer:
         """Say that a deployment will never be reported."""
@@ -137,19 +153,27 @@ class Handlers:
         only(asked)
         return {"alive": True, "stopped": self.session.stopped}
 
-    def note_answer(self, asked: Values, answer: Answer) -> None:
-        """Before it leaves: an episode is reported by its name only if the last answer to `plan` named a deployment.
+    def note_answer(self, asked: Values, answer: Answer, began: int) -> Answer:
+        """What `plan` is answered in the end, remembered: an episode is reported by its name if that is a deployment.
 
-        Of a plan that came too late there is a deployment by that name for a moment, and the incumbent acts in it.
+        Somebody who asked twice may have been answered by the incumbent meanwhile; then that stands.
+
+        Args:
+            asked: the request.
+            answer: of `plan`, or `refuse`.
+            began: `num_answers` when the request came.
         """
         name = name_in(asked)
         if name is None:
-            return
-        self._unanswered.pop(name, None)
-        if answer["deployment"] is None:
-            self._unanswered[name] = None
-            if len(self._unanswered) > UNANSWERED:
-                del self._unanswered[next(iter(self._unanswered))]
+            return answer
+        at, known = self._answers.get(name, (0, None))
+        if at > began and known is None and answer["deployment"] is not None:
+            answer = self.refuse("the same was asked twice at once, and the incumbent was the answer")
+        self.num_answers += 1
+        self._answers[name] = self.num_answers, answer["deployment"]
+        if len(self._answers) > REMEMBERED:
+            del self._answers[next(iter(self._answers))]
+        return answer
 
     def refuse(self, reason: str) -> Answer:
         """What `plan` answers where nothing may be deployed but the incumbent; nothing is written down."""
@@ -181,9 +205,12 @@ class Handlers:
         with self._acting:
             return int(policy.act(step, state, self._actions))
 
-    def _drawn(self, plan: Any) -> list[float]:
-        with self._acting:
-            return [float(entry) for entry in plan.draw(self._actions)]
+    def _drawn(self, made: Deployment) -> list[float]:
+        """The action of a round: that of a deployment is the same, however often and whenever it is asked for."""
+        if made.id == HELD:
+            with self._acting:
+                return [float(entry) for entry in made.policy.draw(self._actions)]
+        return [float(entry) for entry in made.policy.draw(np.random.default_rng([self._own, made.id]))]
 
 
 def only(asked: Values, *known: str) -> None:

@@ -51,7 +51,7 @@ OPERATIONS = {
         {"action": INTEGER, "deployment": DEPLOYMENT, "reason": REASON},
     ),
     "learn": Operation(
-        "POST", "Report an episode, once, however late. It is on the disk when this answers.",
+        "POST", "Report an episode by its deployment, once, however late. It is on the disk when this answers.",
         {"deployment": DEPLOYMENT, "episode_id": NAME, "episode": EPISODE, "action": LIST, "reward": NUMBER,
          "utility": NUMBER},
         {"learned": FLAG, "again": {"type": "boolean", "description": "it was known already, and nothing was changed"}},

@@ -51,9 +51,8 @@ def serve(
     with Door(host, port) as door:
         built = agent if hasattr(agent, "incumbent_plan") and not isinstance(agent, type) else _made(agent)
         with open_session(folder, built, sync=sync, false_alarm=false_alarm) as session:
-            if not session.task.changes:
-                with suppress(Exception):  # whatever it is, the first deployment says it
-                    session.decide()  # compiled and planned before anybody waits for it
+            with suppress(Exception):  # whatever it is, the first deployment says it
+                session.warm_up()
             LOG.info("%s is served at http://%s:%d/ (Ctrl-C closes it in good order)", folder, host, port)
             door.answer(Service(Handlers(session), token, limits).app)
 
