@@ -21,6 +21,7 @@ from episafe.deployment.follower import Follower
 from episafe.deployment.journal_history import read_history
 from episafe.reports import dashboard_page
 from episafe.service.dashboard import Dashboard
+from episafe.storage.frames import decode
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -80,6 +81,28 @@ def test_what_is_read_bit_by_bit_is_what_the_session_counts(session, tmp_path):
         np.testing.assert_array_equal(getattr(history.record, name), getattr(follower.record, name))
     newest = follower.latest()[0]
     assert (newest.number, newest.acting) == (174, "v2") and newest.why.threshold == 0.6
+
+
+def test_most_frames_are_not_read_as_json_and_say_the_same(session, tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    for k in range(60):  # coins of the session and of the caller; names, some of which JSON escapes
+        name = (None, f"order-{k}", None, f'a "quoted" {k}')[k % 4]
+        made = session.deploy(rng, episode_id=name) if k % 3 else session.plan()
+        number = made.id if k % 3 else made.deployment
+        if k % 7:
+            session.learn(es.Episode.of_totals(1.0, float(k), component=None if k % 3 else 0), deployment=number)
+    read = []
+    monkeypatch.setattr("episafe.storage.frames.decode", lambda payload: read.append(payload) or decode(payload))
+    quick, slow = Follower(tmp_path / "shop"), Follower(tmp_path / "shop")
+    quick.read_on()
+    counted = [payload for payload in read if b'"component":' in payload or b'"values":' in payload]
+    assert counted and all(b"quoted" in payload for payload in counted)
+    monkeypatch.setattr("episafe.deployment.live_columns.COMMON", {})
+    slow.read_on()
+    assert dashboard_page.figures(quick) == dashboard_page.figures(slow)
+    assert quick.columns.waiting == slow.columns.waiting and quick.standing == slow.standing
+    for name in slow.record.columns():
+        np.testing.assert_array_equal(getattr(quick.record, name), getattr(slow.record, name))
 
 
 def test_an_alarm_is_one_and_the_page_says_it(session, tmp_path):

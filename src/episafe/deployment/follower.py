@@ -98,9 +98,13 @@ class Follower:
         """
         reader = Reader(self.folder / LOG, self.head["genesis"], self._position)
         before, until = reader.number, time.monotonic() + seconds
+        take_common, standing = self.columns.take_common, self.standing
         try:
-            for frame in reader:
-                self._take(frame)
+            for kind, payload in reader.payloads():
+                if when := take_common(kind, payload):
+                    standing.last_written = when
+                else:
+                    self._take(reader.frame(kind, payload))
                 if time.monotonic() > until:
                     break
         except UNREADABLE as error:

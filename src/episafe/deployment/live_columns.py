@@ -1,6 +1,7 @@
 """The deployments of a live session as columns, filled frame by frame. Nobody need build the agent for that."""
 
 import math
+import re
 from array import array
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -12,19 +13,31 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from episafe.deployment.explanation import Row, explained
+from episafe.deployment.explanation import Explanation, Row, explained
 from episafe.deployment.frame_kinds import Kind
 from episafe.deployment.journal_folder import TOLD, check_file, constraint_names, settings_of
 from episafe.problems.task import Task
 from episafe.runs.record import Record
 from episafe.storage.atomic_files import read_arrays
 from episafe.storage.frames import Frame
+from episafe.storage.journal_files import LENGTH
 from episafe.storage.json_values import from_text
 from episafe.types import SOURCES, Amount, Array, Episode, IntArray, amounts
 
 LATEST = 20  # deployments of which more is kept than columns
 PATHS_REMEMBERED, LONGEST_REMEMBERED = 4096, 1000  # reports whose totals need not be looked up again; characters
 NOBODY_KNOWS = -1  # the component or the name of who acted
+DEPLOY, REPORT = int(Kind.DEPLOY), int(Kind.REPORT)
+# What nearly all frames say, byte by byte as a session writes it; every other is read as JSON, which takes longer.
+COMMON = {
+    DEPLOY: re.compile(
+        rb'\[\{"id":(\d+),"plan":\d+,"component":(\d+|null),"time":"([^"\\]+)"(?:,"name":"([^"\\]*)")?\},\[\]\]'
+    ),
+    REPORT: re.compile(
+        rb'\[\{"plan":\d+,"deployment":(\d+),"named":(?:true|false),"id":(?:null|"[^"\\]*"),'
+        rb'"time":"([^"\\]+)","values":"([^"\\]*)"\},\[\]\]'
+    ),
+}
 
 
 class InForce(NamedTuple):
@@ -66,7 +79,7 @@ class LiveColumns:
         self.waiting: dict[int, tuple[int, str]] = {}
         self.reported = self.abandoned = self.unannounced = self._started = 0
         self.halts: list[tuple[int, str]] = []
-        self._latest: deque[tuple[int, InForce, Mapping[str, Any]]] = deque(maxlen=LATEST)  # row, plan, notes
+        self._latest: deque[tuple[int, InForce, int, str, str]] = deque(maxlen=LATEST)  # row, plan, number, time, name
         self._take: dict[int, Callable[[Mapping[str, Any]], Episode | None]] = {
             Kind.PLAN: self._plan, Kind.DEPLOY: self._deploy, Kind.REPORT: self._report, Kind.ABANDON: self._abandon,
             Kind.LOST: self._lost, Kind.HALT: self._halt,
@@ -85,6 +98,21 @@ class LiveColumns:
         how = self._take.get(frame.kind)
         return None if how is None else how(frame.notes)
 
+    def take_common(self, kind: int, payload: bytes) -> str:
+        """Go on by one frame of the two most frequent forms; its time, or "" for any other, which is to be taken."""
+        found = COMMON[kind].fullmatch(payload, LENGTH.size) if kind in COMMON else None
+        if found is None:
+            return ""
+        if kind == DEPLOY:
+            number, component, when, name = found.groups(b"")
+            time: str = when.decode()
+            self._deployed(int(number), NOBODY_KNOWS if component == b"null" else int(component), time, name.decode())
+        else:
+            number, when, values = found.groups()
+            time = when.decode()
+            self._reported(int(number), values.decode())
+        return time
+
     def _plan(self, notes: Mapping[str, Any]) -> None:
         self._m = len(notes["bounds"])
         self._unknown = array("d", (math.nan,) * (1 + self._m))
@@ -99,22 +127,28 @@ class LiveColumns:
         self._reported_by.append(0)
 
     def _deploy(self, notes: Mapping[str, Any]) -> None:
-        plan, row, component, number = self._in_force, len(self._plan_rows), notes["component"], notes["id"]
+        component = NOBODY_KNOWS if notes["component"] is None else notes["component"]
+        self._deployed(notes["id"], component, notes["time"], notes.get("name", ""))
+
+    def _deployed(self, number: int, component: int, when: str, name: str = "") -> None:
+        plan, row = self._in_force, len(self._plan_rows)
         if plan is None:
             raise ValueError("a deployment without a plan")
         self._plan_rows.append(plan.row)
         self._deployed_by[plan.row] += 1
-        self._components.append(NOBODY_KNOWS if component is None else component)
+        self._components.append(component)
         self._totals.extend(self._unknown)
-        self.waiting[number] = row, notes["time"]
+        self.waiting[number] = row, when
         self._started = number + 1
-        self._latest.append((row, plan, notes))
+        self._latest.append((row, plan, number, when, name))
 
     def _report(self, notes: Mapping[str, Any]) -> Episode | None:
-        number, text = notes["deployment"], notes["values"]
-        if number is None:
+        if notes["deployment"] is None:
             self.unannounced += 1
             return None
+        return self._reported(notes["deployment"], notes["values"])
+
+    def _reported(self, number: int, text: str) -> Episode | None:
         row, _ = self.waiting.pop(number)
         plan, width = self._plan_rows[row], 1 + self._m
         self.reported += 1
@@ -150,9 +184,13 @@ class LiveColumns:
     def rows(self, threshold: Amount) -> list[Row]:
         """The last deployments, newest first, each with why it was allowed."""
         b = amounts(threshold)
-        return [self._row(row, plan, notes, b) for row, plan, notes in reversed(self._latest)]
+        return [
+            Row(number, when, *self._acted(row, plan, b), name)
+            for row, plan, number, when, name in reversed(self._latest)
+        ]
 
-    def _row(self, row: int, plan: InForce, notes: Mapping[str, Any], b: Array) -> Row:
+    def _acted(self, row: int, plan: InForce, b: Array) -> tuple[str, tuple[float, ...], Explanation]:
+        """Who acted in a row, what came of it, and why it was allowed."""
         margin, width = (np.array(plan.notes["bounds"]) - b).tolist(), 1 + self._m
         said = {
             **plan.notes, "bound": plan.notes["bounds"], "threshold": b.tolist(),
@@ -161,8 +199,7 @@ class LiveColumns:
         }  # fmt: skip
         counts = self._deployed_by[plan.row], self._reported_by[plan.row]
         why = explained(said, plan.notes.get("proved"), counts, constraint_names(self._head, self._m))
-        totals = tuple(self._totals[row * width : (row + 1) * width])
-        return Row(notes["id"], notes["time"], self._who(row, plan.notes), totals, why, notes.get("name", ""))
+        return self._who(row, plan.notes), tuple(self._totals[row * width : (row + 1) * width]), why
 
     def _who(self, row: int, plan: Mapping[str, Any]) -> str:
         """The name of who acts; "" where nobody knows."""

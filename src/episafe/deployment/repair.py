@@ -21,7 +21,7 @@ from episafe.storage import checkpoint
 from episafe.storage.atomic_files import atomic, read_arrays, write_text
 from episafe.storage.audit_trail import TRAIL, Trail, broken_at, hash_of
 from episafe.storage.frames import UNREADABLE, Frame, Reader, remains
-from episafe.storage.journal_files import Log, as_hash, encode
+from episafe.storage.journal_files import HASH, Log, encode
 
 DROPPED, PAGE = "dropped-{}", "repair.json"  # folders with what repairs dropped, and what they say of it
 SHOWN = 10  # names of reports
@@ -211,7 +211,7 @@ class Salvage:
         kind, notes = self._next_frame(rest)
         self._put_aside(rest)
         with atomic(self._folder / LOG) as file:
-            file.write(kept + encode(len(self._frames), kind, as_hash(self._frames[-1].hash), notes, None)[0])
+            file.write(kept + encode(len(self._frames), kind, kept[-HASH:], notes, None)[0])
         write_text(self._folder / TRAIL, "".join(f"{line}\n" for line in self._next_lines(kind, notes)))
         for path in self._ahead:
             path.unlink()

@@ -46,6 +46,10 @@ class RunColumns:
         """All of them."""
         return self._length
 
+    def take_common(self, kind: int, payload: bytes) -> str:
+        """Nothing: batches are few, and all of them are to be taken."""
+        return ""
+
     def take(self, frame: Frame) -> None:
         """Go on by one frame."""
         if frame.kind == Kind.BATCH:

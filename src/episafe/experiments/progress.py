@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from episafe.plain_text import one_line
 
 if TYPE_CHECKING:
+    from rich.progress import Progress  # who shows no bar does not wait for it
+
     from episafe.experiments.job import AnyJob  # who only shows a bar needs no agent
 
 LINE_EVERY = 5.0  # seconds between plain lines
@@ -60,7 +61,16 @@ def late_bar(title: str, console: Console) -> Iterator[Callable[[float], None]]:
         shown.stop()
 
 
-def _progress(console: Console) -> Progress:
+def _progress(console: Console) -> "Progress":
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
     times = (TimeElapsedColumn(), TextColumn("left:"), TimeRemainingColumn(elapsed_when_finished=True))
     return Progress(*columns, *times, console=console)

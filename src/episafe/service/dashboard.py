@@ -15,7 +15,7 @@ from episafe.errors import DamagedFile
 from episafe.reports import dashboard_page
 from episafe.service.admission import Door, Refused, require_localhost
 
-AT_MOST = 1.2  # seconds that one request reads on, about 10^5 episodes: the page of a longer journal fills up
+AT_MOST = 1.5  # seconds that one request reads on, 10^5 episodes or more: the page of a longer journal fills up
 HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff", "x-frame-options": "DENY"}
 
 

@@ -11,11 +11,11 @@ import json
 import math
 import os
 import struct
-import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,36 +46,34 @@ UNREADABLE = (ValueError, TypeError, KeyError, RecursionError, OverflowError, st
 
 
 class Frame(NamedTuple):
-    """A frame as it was read: its number and kind, plain values, arrays (read-only), where it begins, its hash."""
+    """A frame as it was read: its number and kind, plain values, arrays (read-only), and where it begins."""
 
     number: int
     kind: int
     notes: dict[str, Any]
     arrays: dict[str, NDArray[Any]]
     offset: int
-    hash: str
 
 
 def decode(payload: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Notes and arrays; one of UNREADABLE if it is no payload."""
-    (length,) = LENGTH.unpack_from(payload)
-    text = payload[LENGTH.size : LENGTH.size + length].decode()
+    place = LENGTH.size + LENGTH.unpack_from(payload)[0]
+    text = payload[LENGTH.size : place].decode()
     (notes, shapes), end = read_json(text)
     if end != len(text):
         raise ValueError("its text goes on behind its notes")
-    if not isinstance(notes, dict):
+    if type(notes) is not dict:
         raise ValueError("its notes are not a mapping")
     arrays: dict[str, NDArray[Any]] = {}
-    position = LENGTH.size + length
     for name, kind, shape in shapes:
         if kind not in TYPES or name in arrays or any(type(n) is not int or n < 0 for n in shape):
             raise ValueError(f"array {name} has type {kind} and shape {shape}")
         dtype, count = np.dtype(kind), math.prod(shape)
-        if position + count * dtype.itemsize > len(payload):
+        if place + count * dtype.itemsize > len(payload):
             raise ValueError(f"array {name} is longer than the frame")
-        arrays[name] = np.frombuffer(payload, dtype, count, position).reshape(shape)
-        position += count * dtype.itemsize
-    if position != len(payload):
+        arrays[name] = np.frombuffer(payload, dtype, count, place).reshape(shape)
+        place += count * dtype.itemsize
+    if place != len(payload):
         raise ValueError("bytes are left over")
     return notes, arrays
 
@@ -101,16 +99,44 @@ class Reader:
 
     def __iter__(self) -> Iterator[Frame]:
         """Frames; `DamagedFile` at the first one that is not what was written."""
+        for kind, payload in self.payloads():
+            yield self.frame(kind, payload)
+
+    def frame(self, kind: int, payload: bytes) -> Frame:
+        """The one that `payloads` gave last."""
+        number, offset = self.number - 1, self.end - (HEAD + len(payload) + HASH)
+        try:
+            return Frame(number, kind, *decode(payload), offset)
+        except UNREADABLE as error:
+            self.number, self.end = number, offset
+            raise self._damaged(f"cannot be read ({error})") from error
+
+    def payloads(self) -> Iterator[tuple[int, bytes]]:
+        """Kind and payload of each frame that is whole and follows from the one before it; they are not read."""
         with open_regular(self.path) as file:
             self.size = size = os.fstat(file.fileno()).st_size
             if not self._starts(file, size):
                 return
+            head = payload = own = b""
             while self.end < size:
-                frame = self._next(file, size)
-                if frame is None:
-                    self.torn = size - self.end
-                    return
-                yield frame
+                head = file.read(HEAD)
+                if len(head) < HEAD:
+                    break
+                marker, kind, length, number, _, check = CHECKED_HEADER.unpack(head)
+                end = self.end + HEAD + length + HASH
+                if (
+                    marker != MARKER or check != crc32(head[: HEADER.size]) or number != self.number
+                    or length > LARGEST or end > size
+                ):  # fmt: skip
+                    break
+                payload, own = file.read(length), file.read(HASH)
+                if link(self._previous, number, kind, payload) != own:  # which finds all that the other CRC would
+                    break
+                self.number, self.end, self._previous = number + 1, end, own
+                yield kind, payload
+            if self.end < size:
+                self._require_unfinished(head, payload + own, file)
+                self.torn = size - self.end
 
     def _starts(self, file: IO[bytes], size: int) -> bool:
         begun = file.read(len(MAGIC))
@@ -128,38 +154,27 @@ class Reader:
             raise self._damaged("does not follow the one that was before it when a checkpoint was written")
         return True
 
-    def _next(self, file: IO[bytes], size: int) -> Frame | None:
-        """The next frame; None for one that is not whole."""
-        head = file.read(HEAD)
+    def _require_unfinished(self, head: bytes, body: bytes, file: IO[bytes]) -> None:
+        """`DamagedFile` that says what is wrong with a frame of which so much was read, unless it may be unfinished."""
         if len(head) < HEAD:
             if MARKER.startswith(head[: len(MARKER)].rstrip(b"\0")):
-                return None
+                return
             raise self._damaged("has no frame")
-        marker, kind, length, number, checksum, check = CHECKED_HEADER.unpack(head)
-        if marker != MARKER or check != zlib.crc32(head[: HEADER.size]):
+        marker, _, length, number, checksum, check = CHECKED_HEADER.unpack(head)
+        if marker != MARKER or check != crc32(head[: HEADER.size]):
             if MARKER.startswith(marker.rstrip(b"\0")) and _only_zeros(file):
-                return None  # no whole frame: those do not end in zeros
+                return  # no whole frame: those do not end in zeros
             raise self._damaged("has a damaged header")
         if number != self.number:
             raise self._damaged(f"says that it is number {number}: frames were left out, put in or moved")
         if length > LARGEST:
             raise self._damaged(f"says that it has {length} bytes, more than any")
-        if self.end + HEAD + length + HASH > size:
-            return None
-        body = file.read(length + HASH)
-        if zlib.crc32(body) != checksum:
-            if _only_zeros(file):
-                return None
-            raise self._damaged("does not match its checksum")
-        payload, own = body[:length], body[length:]
-        if link(self._previous, number, kind, payload) != own:
+        if self.end + HEAD + length + HASH > self.size:
+            return
+        if crc32(body) == checksum:
             raise self._damaged("does not follow from the one before it: one of them was changed, or is of another log")
-        try:
-            frame = Frame(number, kind, *decode(payload), self.end, own.hex())
-        except UNREADABLE as error:
-            raise self._damaged(f"cannot be read ({error})") from error
-        self.number, self.end, self._previous = number + 1, self.end + HEAD + length + HASH, own
-        return frame
+        if not _only_zeros(file):
+            raise self._damaged("does not match its checksum")
 
     def _damaged(self, what: str) -> DamagedFile:
         return DamagedFile(
@@ -183,13 +198,13 @@ def remains(data: bytes) -> tuple[list[Frame], int]:
     place, end, num_unread = data.find(MARKER), 0, 0
     while place >= 0:
         head = data[place : place + HEAD]
-        if len(head) == HEAD and CHECK.unpack(head[HEADER.size :])[0] == zlib.crc32(head[: HEADER.size]):
+        if len(head) == HEAD and CHECK.unpack(head[HEADER.size :])[0] == crc32(head[: HEADER.size]):
             _, kind, length, number, checksum = HEADER.unpack(head[: HEADER.size])
             body = data[place + HEAD : place + HEAD + length + HASH]
             num_unread += _at_most(place - end) + 1
-            if zlib.crc32(body) == checksum:
+            if crc32(body) == checksum:
                 with suppress(*UNREADABLE):
-                    frames.append(Frame(number, kind, *decode(body[:length]), place, body[length:].hex()))
+                    frames.append(Frame(number, kind, *decode(body[:length]), place))
                     num_unread = 0
             end = place + HEAD + length + HASH
         place = data.find(MARKER, max(place + 1, end))

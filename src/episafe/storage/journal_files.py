@@ -72,9 +72,7 @@ def _payload(notes: Mapping[str, Any], arrays: Arrays) -> bytes:
 
 def link(previous: bytes, number: int, kind: int, payload: bytes) -> bytes:
     """The hash of a frame."""
-    made = hashlib.sha256(previous + PLACE.pack(number, kind))
-    made.update(payload)
-    return made.digest()
+    return hashlib.sha256(previous + PLACE.pack(number, kind) + payload).digest()
 
 
 def as_hash(text: str) -> bytes:

@@ -15,6 +15,7 @@ from episafe.errors import DamagedFile
 REMEDY = "restore it from a copy, or delete it"
 AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 NO_FILES = (errno.ENXIO, errno.EOPNOTSUPP, errno.ENODEV)  # how a system says that sockets and devices are not opened
+BUFFER = 1 << 16  # bytes that are read at once
 
 
 def open_regular(path: Path, most: int | None = None, remedy: str = REMEDY) -> BufferedReader:
@@ -34,7 +35,7 @@ def open_regular(path: Path, most: int | None = None, remedy: str = REMEDY) -> B
             raise _irregular(path, remedy)
         if most is not None and found.st_size > most:
             raise DamagedFile(f"{path} has {found.st_size} bytes, more than the {most} that are read: {remedy}")
-        return BufferedReader(FileIO(handle, "rb"))
+        return BufferedReader(FileIO(handle, "rb"), BUFFER)
     except BaseException:
         os.close(handle)
         raise

@@ -7,7 +7,6 @@ import platform
 import re
 from collections.abc import Mapping
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,8 @@ def _key(key: str) -> str:
 @cache
 def versions() -> dict[str, Scalar]:
     """What a number may depend on: episafe, with a hash of its sources, Python, numpy, numba."""
+    from importlib.metadata import version  # who only reads a folder does not wait for it
+
     packages = {f"{name}_version": version(name) for name in ("episafe", "numpy", "numba")}
     return {**packages, "python_version": platform.python_version(), "source_version": _source_hash()}
 
