@@ -263,6 +263,17 @@ def test_the_papers_experiment_is_the_papers():
     assert {rule for kind, rule in rules.items() if kind != ("linear", "dope")} == {"every"}
 
 
+@pytest.mark.parametrize("quick", [True, False])
+def test_what_is_left_of_a_bench_is_told_by_what_its_parts_cost(monkeypatch, quick):
+    from episafe.tools import bench
+
+    for name in ("_speed", "_rounds_speed", "_growth", "live_speeds"):
+        monkeypatch.setattr(bench, name, lambda *_: None)
+    shares = []
+    bench.measure(quick, shares.append)
+    assert shares == sorted(shares) and shares[-1] == pytest.approx(1.0) and shares[-2] < 0.9  # the last is long
+
+
 def test_bench_reports_counts_that_do_not_depend_on_the_machine():
     """No timing is asserted: plans, violation, and the bound 1 + dH ln(1 + K/(ρd))/growth on plans under doubling."""
     found = json.loads(invoke("bench", "--quick", "--json").stdout)

@@ -3,10 +3,12 @@
 import io
 import itertools
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import rich.progress  # noqa: F401  # before a test changes the clock that it takes
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -110,3 +112,25 @@ def test_reading_shows_its_progress_only_where_it_takes_long(folder, monkeypatch
             advance(0.5)
         assert ("reading" in seen.getvalue() and "50%" in seen.getvalue()) == is_shown
         assert is_shown or not seen.getvalue()
+
+
+def test_a_bar_of_80_columns_cuts_its_title_and_never_its_times(monkeypatch):
+    seen, clock = io.StringIO(), itertools.count()
+    monkeypatch.setattr(progress.time, "monotonic", lambda: 3.0 * next(clock))
+    with progress.late_bar("auditing " + 80 * "x", Console(file=seen, force_terminal=True, width=80)) as advance:
+        advance(0.05)
+        advance(0.6)
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen.getvalue())
+    lines = [line for line in re.split(r"[\r\n]+", shown) if "left:" in line]
+    assert lines and all(len(line) <= 80 and "xxx…" in line for line in lines)
+    assert all(re.search(r"\d+% \d:\d\d:\d\d left: \S:\S\S:\S\S", line) for line in lines)
+
+
+@pytest.mark.parametrize(("done", "is_told"), [(0.05, False), (0.5, True)])
+def test_the_time_left_is_told_when_enough_is_done(done, is_told):
+    bar = progress._progress(Console(file=io.StringIO()))
+    bar.get_time = iter(range(99)).__next__
+    task = bar.add_task("", total=1.0)
+    for share in (done / 2, done):
+        bar.update(task, completed=share)
+    assert (str(bar.columns[-1].render(bar.tasks[0])) != "-:--:--") == is_told

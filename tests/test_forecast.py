@@ -101,3 +101,9 @@ def test_a_problem_is_played_and_preflight_says_it():
     assert shown["forecast"]["half"] == es.forecast(cmdp).half and len(shown["forecast"]["changes"]) <= 3
     plain = CliRunner().invoke(app, ["preflight", "--env", "streaming"])
     assert "Forecast for es.OPSE(task): a tenth of the gain after about" in plain.stdout
+
+
+def test_playing_the_incumbent_says_how_much_is_played():
+    shares = []
+    es.forecast(es.make("streaming"), on_progress=shares.append)
+    assert shares == sorted(shares) and len(shares) > 10 and shares[-1] == 1.0

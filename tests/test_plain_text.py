@@ -18,7 +18,7 @@ from episafe.experiments import progress
 from episafe.plain_text import REORDERING, csv_cell, markdown_cell, printable
 from episafe.reports import audit_page
 from episafe.reports.tables import csv_text
-from episafe.terminal import Terminal
+from episafe.terminal import Terminal, show
 
 EVIL = "\x1b[2J\x1b]0;title\x07\x9b31m\r\x7f\u202e[bold]x"
 
@@ -66,6 +66,16 @@ def test_the_consoles_show_names_in_tables_lines_and_progress(capsys):
             advance(1)
     said = capsys.readouterr()
     assert harmless(said.out) and harmless(said.err) and said.out.count("\\x1b") >= 2
+
+
+def test_a_name_that_is_too_long_for_a_table_is_broken_and_not_cut(capsys):
+    from rich.table import Table
+
+    table = Table("name", "agent")
+    table.add_row(90 * "x", 90 * "y")
+    show({}, False, [table])
+    said = capsys.readouterr().out
+    assert (said.count("x"), said.count("y"), said.count("…")) == (90, 90, 0)
 
 
 def test_an_error_that_nobody_expected_is_shown_plainly(capsys):

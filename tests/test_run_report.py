@@ -11,7 +11,7 @@ import pytest
 import episafe as es
 from episafe.deployment.journal_history import read_history
 from episafe.reports import frontier_page
-from episafe.reports.audit_page import as_html
+from episafe.reports.audit_page import as_html, as_text
 from episafe.reports.pictures import Box, Dots, Scale
 from episafe.reports.record_groups import Group
 from episafe.reports.report import write_report
@@ -177,6 +177,17 @@ def test_the_frontier_page_lays_no_point_on_another(tmp_path):
     assert frontier_page.write_figure(points, tmp_path / "x.png").stat().st_size > 10_000
 
 
+def test_a_report_says_how_much_of_it_is_done(tmp_path, lived):
+    shares = []
+    for seed in range(2):
+        record(200, env="x", seed=seed).save(tmp_path / str(seed))
+    write_report(tmp_path, on_progress=shares.append)
+    assert shares == sorted(shares) and len(shares) > 2 and 0 < shares[0] < 0.1 and shares[-1] == 1.0
+    shares.clear()
+    write_report(lived[0], on_progress=shares.append)
+    assert shares == sorted(shares) and len(shares) > 50 and shares[-1] == 1.0
+
+
 def test_a_run_that_was_stopped_is_reported_as_far_as_it_came(tmp_path):
     cmdp = es.make("streaming", seed=0)
 
@@ -280,6 +291,8 @@ def test_an_audit_names_candidates_and_is_green_only_where_certificates_were_mad
         session.deploy(rng)
     found = es.audit(tmp_path / "shop")
     page = as_html(found.as_dict(), found.lines)
+    rows = as_text(found.as_dict(), found.lines).partition("from  plan")[2].split("\n")
+    assert rows[1].endswith("a candidate comes on trial: v2") and not any(row.endswith("–") for row in rows[1:])
     assert found.recomputed is None and 'class="findings "' in page
     assert "a candidate comes on trial: v2" in page and "a learned policy: v2" in page
     assert '<td class="number">-1</td>' not in page

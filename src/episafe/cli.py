@@ -4,7 +4,6 @@ import json
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -417,8 +416,8 @@ def report(
     with exit_codes():
         if not folder.is_dir():
             raise FileNotFoundError(f"there is no folder {folder}")
-        with progress.working(f"reporting {folder}", errors):
-            page = write_report(folder, latex)
+        with progress.late_bar(f"reporting {folder}", errors) as advance:
+            page = write_report(folder, latex, advance)
     show({"report": str(page)}, as_json, lines=[escape(f"wrote {page}")])
 
 
@@ -432,7 +431,7 @@ def bench(
 
     with (
         exit_codes("stopped; nothing was kept: run it again"),
-        progress.bar("episafe bench", measuring.NUM_MEASUREMENTS, errors) as advance,
+        progress.bar("episafe bench", 1.0, errors) as advance,
     ):
         found = measuring.measure(quick, advance)
     machine = {**found["machine"], "peak_memory_mib": round(found["peak_memory_mib"])}
@@ -458,9 +457,10 @@ def preflight(
     from episafe.tools import preflight as before
 
     found: dict[str, Any]
-    with exit_codes(), progress.working(f"playing {name}", errors) if name else nullcontext():
+    with exit_codes():
         if name:
-            found = {"forecast": before.gain(named_problem(name), delta), "notes": []}
+            with progress.late_bar(f"playing {name}", errors) as advance:
+                found = {"forecast": before.gain(named_problem(name), delta, advance), "notes": []}
         else:
             found = before.preflight(LinearCMDP.load(problem) if problem else envs.make(env, seed), episodes, delta)
     forecast = f"Forecast for es.OPSE(task): {found['forecast']['text']}"
@@ -497,7 +497,7 @@ def calibrate(
         found = calibrating.calibrate(
             calibrating.family_of(family, parse_changes(changes or [])), family, delta=delta, confidence=confidence,
             num_problems=problems, num_episodes=episodes, first_seed=first_seed, on_problem=advance,
-            on_trial=lambda trial: errors.print(trial, highlight=False), executor=executor,
+            on_trial=lambda trial: errors.say(str(trial)), executor=executor,
         )  # fmt: skip
     facts = {"level": "calibrated", "multiplier": found.multiplier, "statement": found.statement}
     facts["trials"] = [vars(trial) for trial in found.trials]
@@ -529,8 +529,10 @@ def frontier(
     from episafe.experiments.worker_pool import make_records
     from episafe.tools import frontier as tracing
 
+    titles = iter(("episafe frontier", "the best of each agent, afresh"))
+
     def perform(jobs: "Sequence[Job]") -> Path:
-        with progress.counting("episafe frontier", jobs, errors) as on_done:
+        with progress.counting(next(titles), jobs, errors) as on_done:
             make_records(jobs, out / RECORDS, workers, on_done, executor)
         return out / RECORDS
 

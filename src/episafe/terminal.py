@@ -98,6 +98,8 @@ def show(found: Any, as_json: bool, tables: Sequence[Table] = (), lines: Sequenc
         echo(json.dumps(found, indent=2))
         return
     for table in tables:
+        for column in table.columns:
+            column.overflow = "fold"  # a name that is too long is broken, and never cut
         console.print(table)
     for line in lines:
         console.prose(line)

@@ -1,7 +1,7 @@
 """The benchmark end to end: what is missing is run, then rows, scaling and one page are written."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from episafe.benchmark import results, scaling
-from episafe.benchmark.comparison import Comparison, comparison
+from episafe.benchmark.comparison import BenchmarkJob, Comparison, comparison
 from episafe.benchmark.problem_sets import PROBLEM_SETS, VERSION
 from episafe.experiments import progress
 from episafe.experiments.comparisons import RECORDS, Place, claim, run_batches
@@ -52,21 +52,20 @@ def benchmark(
 
 
 def _written(compared: Comparison, exponents: list[scaling.Exponent], folder: Path, console: Console) -> dict[str, Any]:
-    found = results.rows(compared.jobs(), folder / RECORDS)
-    points = results.points(compared.frontier_jobs(), folder / FRONTIER)
+    found = results.rows(_counted("reading the records", compared.jobs(), console), folder / RECORDS)
+    points = results.points(_counted("reading the frontier", compared.frontier_jobs(), console), folder / FRONTIER)
     write_text(folder / ROWS, results.to_csv(found))
     write_text(folder / EXPONENTS, csv_text([asdict(one) for one in exponents]))
-    with progress.working("drawing and writing the page", console):
-        page = benchmark_page.to_html(
-            [asdict(row) for row in found],
-            [asdict(row) for row in results.reference()],
-            points,
-            [asdict(one) for one in exponents],
-            {name: (one.kind, one.env) for name, one in PROBLEM_SETS.items()},
-            compared.left_out,
-            compared.size(),
-        )
-        write_text(folder / PAGE, page)
+    page = benchmark_page.to_html(
+        [asdict(row) for row in found],
+        [asdict(row) for row in results.reference()],
+        points,
+        [asdict(one) for one in exponents],
+        {name: (one.kind, one.env) for name, one in PROBLEM_SETS.items()},
+        compared.left_out,
+        compared.size(),
+    )
+    write_text(folder / PAGE, page)
     return {
         "version": VERSION,
         "page": str(folder / PAGE),
@@ -77,6 +76,14 @@ def _written(compared: Comparison, exponents: list[scaling.Exponent], folder: Pa
     }
 
 
+def _counted(title: str, jobs: Sequence[BenchmarkJob], console: Console) -> Iterator[BenchmarkJob]:
+    """The jobs, one after another, and how many of them were taken."""
+    with progress.late_bar(title, console) as advance:
+        for done, job in enumerate(jobs, 1):
+            yield job
+            advance(done / len(jobs))
+
+
 def _plain(one: results.Row | scaling.Exponent) -> dict[str, Any]:
     """Its values as JSON has them: null for never, and for what is not known."""
     values = asdict(one)
@@ -85,9 +92,8 @@ def _plain(one: results.Row | scaling.Exponent) -> dict[str, Any]:
 
 def table(found: dict[str, Any]) -> Table:
     """The best agent without a violation on every set, for people."""
-    shown = Table(
-        "set", "best without violation", "regret", "half of the way", "violate", title="Of the incumbent's regret"
-    )
+    title = "Of the incumbent's regret; best: of those without violation"
+    shown = Table("set", "best", "regret", "half way", "violate", title=title)
     for name in dict.fromkeys(row["set"] for row in found["rows"]):
         of = [row for row in found["rows"] if row["set"] == name]
         unsafe = [row["agent"] for row in of if row["violating"]]

@@ -1,7 +1,7 @@
 """What a journal tells of a run, without building its agent: its record so far, its halts, and its episodes."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ from episafe.deployment.journal_folder import LOG, read_head, stored_problem
 from episafe.deployment.live_columns import LiveColumns, told_task
 from episafe.runs.record import Record, is_complete
 from episafe.storage.audit_trail import TRAIL, stated_threshold
-from episafe.storage.frames import Frame, read
+from episafe.storage.frames import Frame, Reader
 from episafe.types import Amount, Episode, amount, amounts
 
 # stands in for a task of which nothing is known, where reports are text
@@ -41,10 +41,16 @@ class History:
     earlier: Sequence[tuple[int, Amount]] = ()
 
 
-def read_history(folder: Path) -> History:
-    """The history that a folder with a journal holds; the last, unfinished frame of one that is open is not there."""
+def read_history(folder: Path, on_progress: Callable[[float], object] = lambda share: None) -> History:
+    """The history that a folder with a journal holds; the last, unfinished frame of one that is open is not there.
+
+    `on_progress` is called with the share of the log that was read.
+    """
     head = read_head(folder)
-    frames = list(read(folder / LOG, head["genesis"]))
+    reader, frames = Reader(folder / LOG, head["genesis"]), list[Frame]()
+    for frame in reader:
+        frames.append(frame)
+        on_progress(reader.share)
     return _live(folder, head, frames) if head["kind"] == "live" else _run(folder, head, frames)
 
 

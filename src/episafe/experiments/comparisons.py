@@ -1,6 +1,6 @@
 """Experiments end to end, the paper's, that of bandits and sweeps of one's own: jobs, records, report."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
@@ -83,8 +83,8 @@ def perform(title: str, size: str, batches: Batches, place: Place) -> dict[str, 
     """`run_batches`, and write the report into their folder."""
     failures = run_batches(title, size, batches, place)
     if len(failures) < sum(map(len, batches.values())):
-        with progress.working("drawing and writing the report", place.console):
-            said = _reported(place.folder)
+        with progress.late_bar("drawing and writing the report", place.console) as advance:
+            said = _reported(place.folder, advance)
         place.console.print(escape(said), highlight=False, soft_wrap=True)
     return failures
 
@@ -107,10 +107,10 @@ def run_batches(title: str, size: str, batches: Batches, place: Place) -> dict[s
     return failures
 
 
-def _reported(folder: Path) -> str:
+def _reported(folder: Path, on_progress: Callable[[float], object]) -> str:
     """Where the report is, or why there is none: records without exact values are no failure."""
     try:
-        return f"report: {write_report(folder)}"
+        return f"report: {write_report(folder, on_progress=on_progress)}"
     except DamagedFile:
         raise
     except ValueError as error:

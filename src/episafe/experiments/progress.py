@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 LINE_EVERY = 5.0  # seconds between plain lines
 SILENT = 2.0  # seconds in which a late bar shows nothing
+BAR, FIGURES = 10, 40  # characters: a bar, and all that stands beside its title
 MEANINGFUL = 0.1  # share, done since the first part was, from which on an estimate of the time left is shown
 
 
@@ -26,7 +27,7 @@ def bar(title: str, total: float, console: Console) -> Iterator[Callable[[float]
     title = escape(one_line(title))
     if console.is_terminal:
         with _progress(console) as shown:
-            task = shown.add_task(f"{title} (compiling, or reading)", total=total)
+            task = shown.add_task(f"compiling or reading: {title}", total=total)
             yield lambda done: shown.update(task, completed=done, description=title)
             shown.update(task, completed=total, description=title)
     else:
@@ -62,17 +63,29 @@ def late_bar(title: str, console: Console) -> Iterator[Callable[[float], None]]:
 
 
 def _progress(console: Console) -> "Progress":
+    """A bar with its times; a title that is too long for the terminal ends in dots, and the times are whole."""
     from rich.progress import (
         BarColumn,
         Progress,
+        Task,
         TaskProgressColumn,
         TextColumn,
         TimeElapsedColumn,
         TimeRemainingColumn,
     )
+    from rich.table import Column
+    from rich.text import Text
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
-    times = (TimeElapsedColumn(), TextColumn("left:"), TimeRemainingColumn(elapsed_when_finished=True))
+    class TimeLeft(TimeRemainingColumn):
+        """The time left, once so much is done that it can be told: the first part compiles, or only opens a file."""
+
+        def render(self, task: Task) -> Text:
+            """Of one bar."""
+            return super().render(task) if task.percentage >= 100 * MEANINGFUL else Text("-:--:--")
+
+    room = Column(no_wrap=True, overflow="ellipsis", max_width=max(console.width - FIGURES, 10))
+    columns = (TextColumn("{task.description}", table_column=room), BarColumn(BAR), TaskProgressColumn())
+    times = (TimeElapsedColumn(), TextColumn("left:"), TimeLeft(elapsed_when_finished=True))
     return Progress(*columns, *times, console=console)
 
 
@@ -88,16 +101,6 @@ def counting(title: str, jobs: "Sequence[AnyJob]", console: Console) -> "Iterato
             advance(done)
 
         yield on_done
-
-
-@contextmanager
-def working(title: str, console: Console) -> Iterator[None]:
-    """Say what is being done, of which nobody knows how long it takes; nothing where nobody looks on."""
-    if console.is_terminal:
-        with console.status(escape(one_line(title))):
-            yield
-    else:
-        yield
 
 
 def _plain_lines(title: str, total: float, console: Console) -> Callable[[float], None]:

@@ -40,7 +40,8 @@ class Sweep:
     def size(self) -> str:
         """What there is, in words."""
         names = [", ".join(dict(settings)) for settings in (self.agents, self.environments)]
-        counts = f"{len(self.agents)} settings of agents, {len(self.environments)} of environments"
+        settings = "setting" if len(self.agents) == 1 else "settings"
+        counts = f"{len(self.agents)} {settings} of agents, {len(self.environments)} of environments"
         return f"{names[0]} on {names[1]} ({counts}), {len(self.seeds)} seeds of {self.num_episodes} episodes"
 
     def _job(self, seed: int, env: Setting, agent: Setting) -> Job:

@@ -310,14 +310,16 @@ def as_text(found: dict[str, Any], lines: list[str]) -> str:
 
 
 def _rows_as_text(rows: Rows) -> list[str]:
-    """Figures in columns, and below each row what was deployed, when and why: no line of figures is wider than 80."""
+    """Figures in columns, none for an event, and below them what was deployed, when and why."""
     columns = [i for i, heading in enumerate(HEADER) if heading not in WORDS]
     table = [[one_line(row[i]) for i in columns] for row in (NARROW, *rows)]
     widths = [max(len(cell) for cell in column) for column in zip(*table, strict=True)]
     said = [f"  {'  '.join(f'{cell:>{width}}' for cell, width in zip(row, widths, strict=True))}" for row in table]
-    words = ["", *("  ".join(one_line(row[HEADER.index(name)]) for name in WORDS) for row in rows)]
-    pairs = ([figures] if not more else [figures, f"      {more}"] for figures, more in zip(said, words, strict=True))
-    return [line.rstrip() for pair in pairs for line in pair]
+    found = [said[0]]
+    for row, cells, figures in zip(rows, table[1:], said[1:], strict=True):
+        words = [one_line(cell) for name in WORDS if (cell := row[HEADER.index(name)]) != "–"]
+        found += [figures] * any(cell != "–" for cell in cells) + [f"      {'  '.join(words)}"]
+    return [line.rstrip() for line in found]
 
 
 def as_html(found: dict[str, Any], lines: list[str]) -> str:

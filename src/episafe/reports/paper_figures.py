@@ -1,7 +1,7 @@
 """Figures for papers: one a problem, as PNG and PDF, byte for byte the same for the same records."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from matplotlib import rc_context
@@ -23,19 +23,25 @@ _DASHES = {
 _MARKERS = {"": "", "circle": "o", "square": "s", "triangle-up": "^", "diamond": "D"}
 
 
-def write_figures(charts: Sequence[Chart], folder: Path) -> list[Path]:
-    """Writes <env>-<variant>.png and .pdf a chart and, where a variant has several, all-<variant>: as in the paper."""
-    paths = [path for chart in charts for path in _write([chart], file_stem(chart.place), folder)]
+def write_figures(
+    charts: Sequence[Chart], folder: Path, on_progress: Callable[[float], object] = lambda share: None
+) -> list[Path]:
+    """Writes <env>-<variant>.png and .pdf a chart and, where a variant has several, all-<variant>: as in the paper.
+
+    `on_progress` is called with the share that is drawn.
+    """
+    together = {file_stem(chart.place): [chart] for chart in charts}
     for variant in dict.fromkeys(chart.place[1] for chart in charts):
         rows = [chart for chart in charts if chart.place[1] == variant]
-        if len(rows) > 1:
-            paths += _write(rows, file_stem(("all", variant)), folder)
+        together |= {file_stem(("all", variant)): rows} if len(rows) > 1 else {}
+    paths, total, done = list[Path](), len(METADATA) * sum(map(len, together.values())), 0
+    for stem, rows in together.items():
+        drawn = figure(rows)
+        for kind in METADATA:
+            paths.append(save(drawn, folder / f"{stem}.{kind}", kind))
+            done += len(rows)
+            on_progress(done / total)
     return paths
-
-
-def _write(rows: Sequence[Chart], stem: str, folder: Path) -> list[Path]:
-    drawn = figure(rows)
-    return [save(drawn, folder / f"{stem}.{kind}", kind) for kind in METADATA]
 
 
 def save(drawn: Figure, path: Path, kind: str = "png") -> Path:

@@ -1,6 +1,6 @@
 """From a folder of records and journals to a report: the only module here that reads and writes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +20,12 @@ from episafe.runs.record import EPISODES, Record, is_complete, load_settings
 from episafe.storage.atomic_files import write_text
 
 RECORDS, FIGURES = "records", "figures"
+RUN, ROW = 10, 250  # what a page of one run, and a row of figures, cost beside reading one record
 
 
-def write_report(folder: str | Path, latex: bool = False) -> Path:
+def write_report(
+    folder: str | Path, latex: bool = False, on_progress: Callable[[float], object] = lambda share: None
+) -> Path:
     """Writes report.html into `folder` and returns its path; of runs with exact values also summary.csv, summary.md and
     figures/.
 
@@ -31,6 +34,7 @@ def write_report(folder: str | Path, latex: bool = False) -> Path:
             a run, finished or not. One run gets a page of its own; several with exact values are compared. Of several,
             unfinished simulations are left out, and the report says how many; a damaged one is a DamagedFile.
         latex: whether to write the table as summary.tex too, for the booktabs package.
+        on_progress: called now and then with the share that is done, by what reading and drawing cost.
 
     Example:
         >>> from episafe.reports.report import write_report
@@ -48,14 +52,16 @@ def write_report(folder: str | Path, latex: bool = False) -> Path:
             "writes them, or the folder of es.open or es.run(…, folder=…); or finish the runs first"
         )
     settings = {path: load_settings(path) for path in finished}
-    summaries, drawn_from, rounds, exact = _compared(settings)
+    rows = len({Group.said_by(said).place for said in settings.values()})
+    read = (len(found) + RUN) / (len(found) + RUN + ROW * rows)
+    summaries, drawn_from, rounds, exact = _compared(settings, _part(on_progress, 0.0, 0.5 * read))
     shown = [path for path in [*finished, *lived] if alone or path not in exact]
-    runs = [_run(path) for path in shown]
+    runs = [_run(path, _part(on_progress, 0.5 * read, read)) for path in shown]
     drawn = charts(summaries, drawn_from)
     if summaries:
         from episafe.reports.paper_figures import write_figures  # drawing libraries take a while to import
 
-        write_figures(drawn, folder / FIGURES)
+        write_figures(drawn, folder / FIGURES, _part(on_progress, read, 1.0))
         write_text(folder / "summary.csv", to_csv(summaries))
         write_text(folder / "summary.md", to_markdown(summaries))
     if summaries and latex:
@@ -71,13 +77,18 @@ def write_report(folder: str | Path, latex: bool = False) -> Path:
     return path
 
 
+def _part(on_progress: Callable[[float], object], start: float, end: float) -> Callable[[float], object]:
+    """Progress of what is the part of it all from one share to another."""
+    return lambda share: on_progress(start + (end - start) * share)
+
+
 def _compared(
-    settings: dict[Path, dict[str, str]],
+    settings: dict[Path, dict[str, str]], on_progress: Callable[[float], object]
 ) -> tuple[list[Summary], list[Curves], list[bandit_metrics.Rounds], set[Path]]:
     """Summaries and curves of the records with exact values, group by group, and which they are."""
     summaries, drawn_from, rounds, exact = list[Summary](), list[Curves](), list[bandit_metrics.Rounds](), set[Path]()
     groups = sorted({Group.said_by(said) for said in settings.values()}, key=Group.order)
-    for group in groups:  # one at a time: all records of a long experiment together may not fit into memory
+    for rank, group in enumerate(groups):  # one at a time: all of a long experiment may not fit into memory
         loaded = {path: Record.load(path) for path, said in settings.items() if Group.said_by(said) == group}
         records = [record for record in loaded.values() if record.is_exact]
         exact |= {path for path, record in loaded.items() if record.is_exact}
@@ -86,15 +97,16 @@ def _compared(
             drawn_from += curves(records)
             if is_bandit(records[0].settings):
                 rounds.append(bandit_metrics.rounds(group, records))
+        on_progress((rank + 1) / len(groups))
     return summaries, drawn_from, rounds, exact
 
 
-def _run(path: Path) -> Run:
+def _run(path: Path, on_progress: Callable[[float], object]) -> Run:
     """A folder as a run to be shown: with a journal, also its halts and what changed."""
     title = path.name or str(path)
     if not holds_journal(path):
         return Run(title, Record.load(path))
-    history = read_history(path)
+    history = read_history(path, on_progress)
     record = history.record
     table = history.task.safe_policy.table() if history.task is not None else None
     change = observed_change(history.episodes, record.incumbent_acted().tolist(), table)

@@ -5,7 +5,7 @@ a third of the slack above b, and its totals spread as the incumbent's do.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -82,6 +82,7 @@ def forecast(
     delta: float = 0.05,
     evidence: Evidence | None = None,
     has_candidate: bool = False,
+    on_progress: Callable[[float], object] = lambda share: None,
 ) -> Forecast:
     """About how many episodes it takes until something is gained, and what would shorten that.
 
@@ -96,6 +97,7 @@ def forecast(
             `Hindsight`, where every trace judges every candidate. By default that of `es.OPSE(task)`: the second where
             the problem is exogenous.
         has_candidate: whether a good candidate is there from the start: one of your own, or one from a log.
+        on_progress: called now and then with the share of the incumbent's episodes that were played.
 
     Example:
         >>> import episafe as es
@@ -106,7 +108,7 @@ def forecast(
     """
     task = getattr(problem, "task", problem)
     if totals is None:
-        totals = incumbent_totals(problem)
+        totals = incumbent_totals(problem, on_progress=on_progress)
     columns = np.asarray(totals, dtype=float)
     columns = columns[:, None] if columns.ndim == 1 else columns
     if columns.ndim != 2 or columns.shape[1] != task.num_constraints:
@@ -121,14 +123,22 @@ def forecast(
     return replace(found[slowest], why=said)
 
 
-def incumbent_totals(problem: Any, num_episodes: int = NUM_EPISODES, seed: int = 0) -> Array:
+def incumbent_totals(
+    problem: Any,
+    num_episodes: int = NUM_EPISODES,
+    seed: int = 0,
+    on_progress: Callable[[float], object] = lambda share: None,
+) -> Array:
     """Total utilities of episodes of the incumbent, (n,), or (n, m) of m constraints."""
     world, task = world_of(problem), problem.task
     world.begin(seed, 0)
     num_batches = -(-num_episodes // world.num_parallel)
     drawn = [(None, task.safe_policy)] * world.num_parallel
-    played = (one for k in range(num_batches) for one in world.play(k * world.num_parallel, drawn))
-    return np.array([task.total("utility", one.report[0]) for one in played])
+    totals = list[Any]()
+    for k in range(num_batches):
+        totals += [task.total("utility", one.report[0]) for one in world.play(k * world.num_parallel, drawn)]
+        on_progress((k + 1) / num_batches)
+    return np.array(totals)
 
 
 def _of_constraint(at: "Situation", task: Any) -> Forecast:

@@ -34,46 +34,52 @@ from episafe.tools.live_bench import live_speeds
 GIVEN_BY_FUNCTIONS = Constants(1, 1, 1, 1, kappa=0.1, lam_max=300, num_halvings=20)
 T = TypeVar("T")
 SLOW = ("linear", "dope", "every")  # its plans take long
-NUM_MEASUREMENTS = 18 + 8 + 6 + 1  # speeds, those of bandits, growths, live
+COSTS = {  # of each kind of measurement: how many, and about how long one takes beside the others, quick and in full
+    "speed": (18, 0.1, 4.5), "rounds": (8, 0.1, 7.0), "length": (1, 0.1, 5.0), "functions": (1, 1.5, 15.0),
+    "one λ": (2, 0.1, 1.0), "wide": (2, 3.5, 40.0), "live": (1, 5.5, 110.0),
+}  # fmt: skip
 PER_MIB = 2**20 if sys.platform == "darwin" else 2**10  # ru_maxrss is in bytes there, in KiB elsewhere
 
 
-def measure(quick: bool, on_done: Callable[[int], None] = lambda num_done: None) -> dict[str, Any]:
-    """Everything that `episafe bench` prints, as plain values; `on_done` hears how many of them are made."""
-    counted = 0
+def measure(quick: bool, on_progress: Callable[[float], None] = lambda share: None) -> dict[str, Any]:
+    """Everything that `episafe bench` prints, as plain values; `on_progress` hears what share of the time is over."""
+    costs = {kind: many[1 if quick else 2] for kind, many in COSTS.items()}
+    done, total = 0.0, sum(COSTS[kind][0] * cost for kind, cost in costs.items())
 
-    def counting(measured: T) -> T:
-        nonlocal counted
-        counted += 1
-        on_done(counted)
+    def counting(kind: str, measured: T) -> T:
+        nonlocal done
+        done += costs[kind]
+        on_progress(done / total)
         return measured
 
     episodes, repeats = (1_000, 1) if quick else (10_000, 5)
     rules = ("every", "doubling:0.3")
     speeds = [
-        counting(_speed(*of, episodes // 20 if of == SLOW else episodes, repeats))
+        counting("speed", _speed(*of, episodes // 20 if of == SLOW else episodes, repeats))
         for of in product(PAPER, ("opse", "ghosh", "dope"), rules)
     ]
-    rounds = [counting(_rounds_speed(*of, quick)) for of in product(("finite", "ball", "ellipsoid", "contexts"), rules)]
+    sets = product(("finite", "ball", "ellipsoid", "contexts"), rules)
+    rounds = [counting("rounds", _rounds_speed(*of, quick)) for of in sets]
     lengths = [1_000, 10_000] if quick else [10_000, 100_000, 1_000_000]
     states = [30, 100] if quick else [30, 100, 300, 1_000]
     dims = [3, 10] if quick else [5, 10, 20, 40]
     large = [100, 10_000, 1_000_000]
     wide = [50, 100] if quick else [100, 200, 400]
     growths = [
-        counting(_growth("episodes K (linear, doubling)", lengths, _listed)),
+        counting("length", _growth("episodes K (linear, doubling)", lengths, _listed)),
         counting(
-            _growth("states S (given by functions, doubling)", large, lambda S: _functions(S, 300 if quick else 3_000))
+            "functions",
+            _growth("states S (given by functions, doubling)", large, lambda S: _functions(S, 300 if quick else 3_000)),
         ),
-        counting(_growth("states S (linear, seconds per λ)", states, lambda S: _per_lam("num_states", S))),
-        counting(_growth("features d (linear, seconds per λ)", dims, lambda d: _per_lam("dim", d))),
-        counting(_growth("features d (2000 states, A = 10, seconds per λ)", wide, lambda d: _wide(d, 1))),
-        counting(_growth("features d (2000 states, A = 10, per λ, 16 at once)", wide, lambda d: _wide(d, 16))),
+        counting("one λ", _growth("states S (linear, seconds per λ)", states, lambda S: _per_lam("num_states", S))),
+        counting("one λ", _growth("features d (linear, seconds per λ)", dims, lambda d: _per_lam("dim", d))),
+        counting("wide", _growth("features d (2000 states, A = 10, seconds per λ)", wide, lambda d: _wide(d, 1))),
+        counting("wide", _growth("features d (2000 states, A = 10, per λ, 16 at once)", wide, lambda d: _wide(d, 16))),
     ]
     return {
         "speeds": speeds,
         "bandit_speeds": rounds,
-        "live_speeds": counting(live_speeds(quick)),
+        "live_speeds": counting("live", live_speeds(quick)),
         "growths": growths,
         "machine": {"cpu": _cpu(), "cores": os.cpu_count(), **versions()},
         "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / PER_MIB,
@@ -82,15 +88,16 @@ def measure(quick: bool, on_done: Callable[[int], None] = lambda num_done: None)
 
 def tables(found: dict[str, Any]) -> list[Table]:
     """What `measure` returned, for people."""
-    columns = ("episodes/s", "time", "plans", "KiB", "regret", "violation")
-    title = "Speed; time: % planning, simulating, evaluating"
-    speeds = Table("environment", "agent", "replan", *columns, title=title)
+    columns = ("per s", "time", "plans", "KiB", "regret", "violation")
+    replan = "replan: every episode, or by 0.3 more information"
+    title = f"Speed: episodes per s; {replan}; time: % planning, simulating, evaluating"
+    speeds = Table("on", "agent", "replan", *columns, title=title, box=None, padding=(0, 2, 0, 0))  # or it is too wide
     for row in found["speeds"]:
         parts = [row["planning"], row["simulating"], row["evaluating"]]
         shares = " ".join(f"{100 * part / sum(parts):.0f}" for part in parts)
         rate, plans, kib = (f"{row[name]:,.0f}" for name in ("episodes_per_second", "plans", "learner_kib"))
         figures = (rate, shares, plans, kib, f"{row['regret']:.0f}", f"{row['violation']:.3g}")
-        speeds.add_row(row["env"], row["agent"], row["replan"], *figures)
+        speeds.add_row(row["env"], row["agent"], row["replan"].replace("doubling:", "by "), *figures)
     rounds = Table("bandit", "replan", "rounds/s", "plans", "violation", title="Speed of OPLB-SP")
     for row in found["bandit_speeds"]:
         rate, plans = f"{row['rounds_per_second']:,.0f}", f"{row['plans']:,}"

@@ -52,6 +52,13 @@ class Trial:
     rate_bound: float
     mean_regret: float
 
+    def __str__(self) -> str:
+        """In one line, for who waits."""
+        return (
+            f"multiplier {self.multiplier:g}: {self.num_violating} violating, rate at most {self.rate_bound:.3g}, "
+            f"mean regret {self.mean_regret:.4g}"
+        )
+
 
 @dataclass(frozen=True)
 class Calibration:

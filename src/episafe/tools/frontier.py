@@ -102,12 +102,10 @@ def _interval(values: Sequence[float]) -> tuple[float, float]:
 
 def table(winners: Sequence[Point]) -> Table:
     """What `judged` found, for people."""
-    shown = Table(
-        "environment", "agent", "multiplier", "regret", "violating", "rate, 95 %", title="Picked, judged afresh"
-    )
+    shown = Table("set", "agent", "bonus ×", "regret", "violate", "rate, 95 %", title="Picked, judged afresh")
     for one in winners:
         regret = f"{one['regret']:.0f} ± {one['regret_half_width']:.0f}"
-        rate = f"{one['rate_low']:.3f} to {one['rate_high']:.3f}"
+        rate = f"{100 * one['rate_low']:.1f}–{100 * one['rate_high']:.1f} %"
         violating = f"{one['num_violating']} of {one['num_problems']}"
         shown.add_row(one["env"], one["agent"], f"{one['multiplier']:g}", regret, violating, rate)
     return shown
