@@ -246,6 +246,39 @@ def test_alarms_are_told_once_whoever_tells_them():
     session.learn(totals(1.0), deployment=session.deploy(np.random.default_rng(0)).id)
 
 
+def test_what_was_promoted_has_its_name_also_where_nothing_can_be_kept(tmp_path):
+    session = promoted_session(tmp_path)
+    session._break("no room on the disk")
+    made = session.deploy(np.random.default_rng(0))
+    assert (made.id, made.acting, made.policy.policy) == (-1, "v2", ["v2"])
+
+
+def test_the_incumbent_acts_where_what_was_promoted_cannot_be_had(tmp_path, monkeypatch):
+    session = promoted_session(tmp_path)
+    session._break("interrupted while a candidate was added")
+    monkeypatch.setattr(session.agent, "bounds", lambda: _raised(ValueError("half a row")))
+    made = session.deploy(np.random.default_rng(0))
+    assert (made.id, made.acting, made.plan.source) == (-1, "incumbent", "safe")
+
+
+def test_what_fails_while_it_is_halted_is_opened_again(tmp_path, monkeypatch):
+    """Another reason than the halt's was taken for a frame that cannot have been."""
+    session, usual = es.open(tmp_path, agent=rollout("v2")), es.Rollout.incumbent_plan
+    session.halt("night")
+    tries = iter([MemoryError("no room")])
+    monkeypatch.setattr(
+        es.Rollout, "incumbent_plan", lambda *given: _raised(error) if (error := next(tries, None)) else usual(*given)
+    )
+    assert session.deploy(np.random.default_rng(0)).plan.reason == "halted: night"
+    assert "no room" in session.status().faults[-1]
+    session._journal.release()
+    assert es.open(tmp_path, agent=rollout("v2")).status().started == 1
+
+
+def _raised(error):
+    raise error
+
+
 # ---- kept
 
 

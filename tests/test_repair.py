@@ -176,6 +176,18 @@ def test_reports_that_only_a_checkpoint_knows_of_are_counted_and_named(tmp_path)
     assert (found.reports, found.names) == (2, ["late"]) and "report again: late" in found.lines()
 
 
+def test_what_a_later_version_wrote_is_no_damage_to_be_cut_off(tmp_path):
+    session = used(tmp_path)
+    session._journal.log.append_all([(17, {"says": "what nobody here knows"}, None)])
+    session._journal.log.sync()
+    session._journal.release()
+    whole = contents(tmp_path)
+    for use in (partial(es.open, agent=tuned()), es.repair):
+        with pytest.raises(es.DamagedFile, match="later version of episafe wrote: update episafe"):
+            use(tmp_path)
+    assert contents(tmp_path) == whole
+
+
 def test_a_run_that_was_repaired_ends_as_if_nothing_had_happened(tmp_path):
     expected = es.run(CHAIN, observing(), 300, seed=1)
     es.run(CHAIN, observing(), 60, seed=1, folder=tmp_path)

@@ -300,8 +300,12 @@ class Agent(ABC):
 
     def incumbent_plan(self, reason: str, round: int | None = None) -> Any:
         """What is deployed when nothing else may be, as a plan that is not put in force, number −1: the incumbent, or
-        what was promoted."""
-        return self._instead(self._as_round(round), reason, number=HELD)
+        what was promoted, where that can be had."""
+        k = self._as_round(round)
+        try:
+            return self._instead(k, reason, number=HELD)
+        except Exception:  # of a certificate that was interrupted half way: the incumbent is safe
+            return self._as_told(k, reason, number=HELD)
 
     @property
     def plan_in_force(self) -> Any:
@@ -430,6 +434,12 @@ class Agent(ABC):
         if proved is not None and admits_all(proved, self.task.limits):
             policy = MixturePolicy([self.policy_named(self.promoted)], [1.0], [self.promoted])
             return Plan(policy, "search", np.nan, proved, self.level_ahead, reason, number, failed)
+        return self._as_told(round, reason, utility_bound, number, failed)
+
+    def _as_told(
+        self, round: int, reason: str, utility_bound: Amount = np.nan, number: int = 0, failed: bool = False
+    ) -> Plan:
+        """The incumbent that the task tells, as a plan."""
         facts = ("safe", np.nan, self._of_each(utility_bound), self.level_ahead, reason, number, failed)
         return self.task.incumbent_plan(round, *facts)
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import Any
 
+from episafe.errors import DamagedFile
 from episafe.storage.audit_trail import Trail
 from episafe.storage.frames import Frame
 
@@ -36,6 +37,21 @@ KINDS = {
     "live": set(Kind) - {Kind.BATCH, Kind.AIM},
     "run": {Kind.BEGIN, Kind.BATCH, Kind.AIM, Kind.FAULT, Kind.CLOSE, Kind.CHANGE},
 }  # what may be in a journal of which kind
+
+
+class Newer(DamagedFile):
+    """A frame of a kind that came with a later version: it is whole, and nobody here can say what it means."""
+
+
+def require_frame_kind(frame: Frame, journal: str) -> None:
+    """A frame of a kind that a journal of kind "live" or "run" may have."""
+    if frame.kind > max(Kind):
+        raise Newer(
+            f"frame {frame.number} is of kind {frame.kind}, which a later version of episafe wrote: update episafe, "
+            "and repair nothing with this one; nothing was changed"
+        )
+    if frame.kind not in KINDS[journal]:
+        raise ValueError(f"a journal of kind {journal!r} has no frame of kind {frame.kind}")
 
 
 def change_of(kind: int, notes: Mapping[str, Any]) -> str:

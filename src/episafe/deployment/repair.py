@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from episafe.deployment.frame_kinds import EVENTS, Kind, change_of, marks
+from episafe.deployment.frame_kinds import EVENTS, Kind, Newer, change_of, marks
 from episafe.deployment.journal import check_begin
 from episafe.deployment.journal_folder import LOG, read_head
 from episafe.deployment.session_book import Book, now
@@ -135,6 +135,8 @@ class Salvage:
                 self._frames.append(frame)
                 self._end = reader.end
                 on_progress(reader.share)
+        except Newer:
+            raise
         except DamagedFile as error:
             self._lacks(str(error).partition(";")[0].removeprefix(f"{self._folder}/"))
         except UNREADABLE as error:

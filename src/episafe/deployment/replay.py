@@ -13,7 +13,7 @@ from episafe.agents.changes import Change
 from episafe.certify.base import INCUMBENT
 from episafe.deployment.batch_frames import padded, recorded_episodes, sampled_reports, trail_lines
 from episafe.deployment.episode_tapes import ReportOf, num_episodes
-from episafe.deployment.frame_kinds import EVENTS, KINDS, Kind
+from episafe.deployment.frame_kinds import EVENTS, Kind, require_frame_kind
 from episafe.deployment.incumbent_identity import Incumbent
 from episafe.deployment.session_book import Book, figures, remember
 from episafe.errors import DamagedFile
@@ -113,8 +113,7 @@ class Replay:
 
     def _take(self, frame: Frame) -> Sequence[str]:
         try:
-            if frame.kind not in KINDS[self._kind]:
-                raise ValueError(f"a journal of kind {self._kind!r} has no frame of kind {frame.kind}")
+            require_frame_kind(frame, self._kind)
             lines = self._steps[Kind(frame.kind)](frame) or ()
             return [self.trail.event(EVENTS[Kind(frame.kind)], frame.notes)] if frame.kind in EVENTS else lines
         except DamagedFile:

@@ -253,7 +253,7 @@ class Session:
         except Exception as error:  # the last resort: whatever went wrong, the incumbent is safe
             reason = f"planning failed: {type(error).__name__}: {error}"
             self._note_fault(reason)
-            return self.agent.incumbent_plan(reason, round)
+            return self.agent.incumbent_plan(self.stopped or reason, round)
         newest, known = max(self.book.newest, self.first_plan), self._newest or plan
         if plan.id not in (HELD, newest, newest + 1) or (plan.id == newest and plan is not known):
             self._break(f"plan {plan.id} does not follow plan {newest}: the agent was used outside of its session")
@@ -262,7 +262,7 @@ class Session:
     def _unkept(self, round: int | None, reason: str = "") -> Deployment:
         """The incumbent, of which nothing is written down."""
         plan = self.agent.incumbent_plan(reason or self.broken, round)
-        return Deployment(HELD, plan, 0, plan.policy)
+        return Deployment(HELD, plan, 0, self.task.component(plan, 0))
 
     def _write_deployment(self, plan: Any, round: int | None, component: int | None, name: str) -> tuple[int, int]:
         """Write a deployment down, and tell agent and monitors of it; its id, and the number of its frame."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from episafe.deployment.episode_tapes import num_episodes
-from episafe.deployment.frame_kinds import KINDS, Kind
+from episafe.deployment.frame_kinds import Kind, require_frame_kind
 from episafe.errors import DamagedFile, InvalidEpisode
 from episafe.storage.audit_trail import Trail
 from episafe.storage.frames import Frame
@@ -277,8 +277,9 @@ class Book:
     def count(self, frame: Frame, journal: str) -> None:
         """Take in a frame of a journal of kind "live" or "run", as far as nobody need build the agent for that."""
         kind, notes = frame.kind, frame.notes
-        if kind not in KINDS[journal] or (kind == Kind.BEGIN and frame.number > 0):
-            raise ValueError(f"a journal of kind {journal!r} has no frame of kind {kind} here")
+        require_frame_kind(frame, journal)
+        if kind == Kind.BEGIN and frame.number > 0:
+            raise ValueError("a journal begins once")
         if kind == Kind.DEPLOY:
             if notes["id"] != self.started:
                 raise ValueError(f"deployment {notes['id']} is not the next one")
