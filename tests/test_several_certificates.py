@@ -20,7 +20,7 @@ from episafe.learning.dope_problem import (
     optimistic_pessimistic_of_several,
     signal_values,
 )
-from episafe.learning.several_planner import hopeful_policy, model_tables
+from episafe.learning.several_planner import hopeful_policy
 from episafe.runs.run import Simulation, plain_loop
 
 
@@ -59,18 +59,18 @@ def test_the_check_is_of_every_constraint(utility_bounds, passes):
     assert not admits_all(5.0, np.array([1.0, 2.0]))  # one bound says nothing of two constraints
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_the_recursion_with_one_multiplier_is_the_paper_s(seed, draw_cmdp):
+@pytest.mark.parametrize(("seed", "d"), [(0, None), (1, None), (2, 3), (3, 3)])
+def test_the_recursion_with_one_multiplier_is_the_paper_s(seed, d, draw_cmdp):
     """And with two equal constraints at half of λ each it is the same policy."""
     rng = np.random.default_rng(seed)
-    cmdp, raw = draw_cmdp(rng)
+    cmdp, raw = draw_cmdp(rng, d=d)
     task, given = cmdp.task, constants(C_u=0.3)
     agent = es.OPSE(task, given)
     policy = np.full(task.reward.shape, 1 / task.num_actions)
     episodes = list(oracles.random_episodes(rng, raw, policy, 30))
     for states, actions in episodes:
         agent.learn(es.Episode(states, actions))
-    P_hat, beta = model_tables(agent.planner.regression)
+    P_hat, beta = agent.planner.regression.tables()
     scales = Scales(given.C_r, -given.C_u, given.C_dagger, given.B_dagger, given.kappa)
     table, strays = np.zeros(task.reward.shape), not agent.planner.regression.model.is_dense
     one = several_pass(P_hat, np.stack([task.reward, task.utility]), beta, strays, scales, np.array([1.5]), table)

@@ -23,6 +23,7 @@ from episafe.kernels.wealth import (
     multiply,
     raise_bound,
     raise_by_prefixes,
+    share_out,
 )
 from episafe.learning.policy_arrays import PolicyArrays
 from episafe.problems.policy import MixturePolicy, Policy
@@ -550,7 +551,7 @@ class Entry:
 
 
 def shares_of(mixture: Policy, task: Any, states: Any, actions: Any) -> list[float]:
-    """q_i ∝ w_i Π_h π_i(a_h|s_h), the largest kept at 1 from step to step: long products would come out as 0."""
+    """The share of each component in an episode, by `share_out`; what they cannot have done is refused."""
     if states is None:
         if len(mixture.components) == 1:
             return [1.0]
@@ -558,24 +559,16 @@ def shares_of(mixture: Policy, task: Any, states: Any, actions: Any) -> list[flo
             "the plan is a mixture, and an episode with totals alone does not show who may have acted: report its "
             "states and actions"
         )
-    chances = [float(weight) for weight in mixture.weights]
-    for acted in zip(*(_acted(policy, task, states, actions) for policy in mixture.components), strict=True):
-        chances = [chance * probability for chance, probability in zip(chances, acted, strict=True)]
-        largest = max(chances)
-        if not largest > 0:
-            raise InvalidEpisode("the deployed policy never acts like this: report the episode with its own plan_id")
-        chances = [chance / largest for chance in chances]
-    total = 0.0
-    for chance in chances:  # one after another, as the compiled loop does: `sum` may round otherwise
-        total += chance
-    return [chance / total for chance in chances]
+    acted = np.column_stack([_acted(policy, task, states, actions) for policy in mixture.components])
+    shares = np.array(mixture.weights, dtype=float)[None]
+    if not share_out(acted[None], shares.size, shares):
+        raise InvalidEpisode("the deployed policy never acts like this: report the episode with its own plan_id")
+    found: list[float] = shares[0].tolist()
+    return found
 
 
-def _acted(policy: Policy, task: Any, states: Any, actions: Any) -> list[float]:
+def _acted(policy: Policy, task: Any, states: Any, actions: Any) -> Any:
     """π_h(a_h|s_h) at every step; the last state has no action."""
     if task.is_listed:
-        found: list[float] = policy.table()[
-            np.arange(len(actions)), np.asarray(states)[: len(actions)], actions
-        ].tolist()
-        return found
+        return policy.table()[np.arange(len(actions)), np.asarray(states)[: len(actions)], actions]
     return [float(policy.probabilities(h, s)[a]) for h, (s, a) in enumerate(zip(states, actions, strict=False))]

@@ -5,9 +5,10 @@ With features eight states go side by side, with counts eight λ. The slow twin 
 
 import numpy as np
 
-from episafe.kernels.compilation import inlined_kernel
+from episafe.kernels.compilation import inlined_kernel, plain_kernel
 from episafe.kernels.exp_log import exp, log
 from episafe.kernels.lanes import LANES, fma, largest, load, root, smallest, spread, store, total, unless_below
+from episafe.types import Array
 
 NEGLIGIBLE = -40.0  # e^-40 is below half a rounding of a sum that is at least 1: such a weight counts as 0
 
@@ -162,10 +163,29 @@ def shaped(beta, sigma, scales):  # type: ignore[no-untyped-def]
     return beta * (1.0 + scales.spread * (sigma - 1.0) + scales.curve * beta)
 
 
+@plain_kernel
+def visit_bonus(visits, ridge):  # type: ignore[no-untyped-def]
+    """β = (n(s,a) + ρ)^{-1/2}: ‖φ‖_{Λ⁻¹} of one-hot features, for which Λ is diagonal."""
+    return 1.0 / np.sqrt(visits + ridge)
+
+
+def elliptical_bonus(phi: Array, gram_inv: Array) -> Array:
+    """β = ‖φ‖_{Λ⁻¹} of features (n, d), one row each; gram_inv (d, d). Kernels have `bonus_of_square`."""
+    squares = np.einsum("nk,km,nm->n", phi, gram_inv, phi)
+    beta: Array = np.sqrt(np.maximum(squares, 0.0))
+    return beta
+
+
+@inlined_kernel
+def bonus_of_square(square, scales):  # type: ignore[no-untyped-def]
+    """The bonus of β = ‖φ‖_{Λ⁻¹} from φᵀΛ⁻¹φ. How far next values stray is not asked of features: σ = 1."""
+    return shaped(root(largest(square, 0.0)), 1.0, scales)
+
+
 @inlined_kernel
 def feature_bonus(h, n, p, phi, gram_inv, scales, bonus):  # type: ignore[no-untyped-def]
     """The bonus of β = ‖φ‖_{Λ_h⁻¹} at n states, into row h of `bonus` (H, A, n): row p of phi (·, A, d, n), gram_inv
-    (H, d, d). How far next values stray is not asked of features: σ = 1.
+    (H, d, d).
     """
     for a in range(phi.shape[1]):
         for i in range(0, n, LANES):
@@ -175,7 +195,7 @@ def feature_bonus(h, n, p, phi, gram_inv, scales, bonus):  # type: ignore[no-unt
                 for m in range(k):
                     half = fma(gram_inv[h, k, m], load(phi, (p, a, m, i)), half)
                 square = fma(x, fma(gram_inv[h, k, k], x, 2.0 * half), square)
-            store(bonus, (h, a, i), shaped(root(largest(square, 0.0)), 1.0, scales))
+            store(bonus, (h, a, i), bonus_of_square(square, scales))
 
 
 @inlined_kernel

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from episafe.kernels.backward_pass import clear, count_step, feature_bonus, predict, regress, softmax_step
+from episafe.kernels.backward_pass import clear, count_step, feature_bonus, predict, regress, softmax_step, visit_bonus
 from episafe.kernels.compilation import by_model, inlined_kernel, lean_kernel
 from episafe.kernels.lanes import load, store
 from episafe.kernels.mixing import admits
@@ -24,7 +24,7 @@ def _refresh_counts(model, size, work, scales):  # type: ignore[no-untyped-def]
         for a in range(A):
             for i in range(size[h]):
                 start[h, a, i] = entry
-                work.bonus[h, a, i] = 1.0 / np.sqrt(model.visits[h, a, i] + model.ridge)
+                work.bonus[h, a, i] = visit_bonus(model.visits[h, a, i], model.ridge)
                 t = model.first[h, a, i]
                 while t >= 0:
                     column[h, entry] = model.target[h, t]

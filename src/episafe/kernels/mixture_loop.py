@@ -14,7 +14,7 @@ from episafe.kernels.mixing import admits
 from episafe.kernels.mixture_choice import choose
 from episafe.kernels.model_update import absorb, enter, is_full
 from episafe.kernels.simulation import simulate
-from episafe.kernels.wealth import credit
+from episafe.kernels.wealth import credit, share_out
 from episafe.types import SAFE, SEARCH, Array
 
 
@@ -44,7 +44,7 @@ def play(world, on_trial, trials, learner, streams, columns, trace, stretch):  #
     start, stop, num_credited, failed = stretch
     size, n, (_, H, _, _) = visited.support.size, visited.phi.shape[3], on_trial.tables.shape
     states, actions, slots = np.empty(H + 1, dtype=np.int64), np.empty(H, dtype=np.int64), np.empty(H, dtype=np.int64)
-    traced = trace.rows.shape[0] > 0
+    traced, acted, shares = trace.rows.shape[0] > 0, np.empty((1, H, 2)), np.empty((1, 2))
     for k in range(start, stop):
         if is_full(model, size, n, 1):
             return k
@@ -61,7 +61,7 @@ def play(world, on_trial, trials, learner, streams, columns, trace, stretch):  #
         simulate(on_trial.running[acting], world.running, choices, transitions, states, actions)
         if traced:
             write_down(trace, k, states, actions, model.log_det)
-        credit_both(world, on_trial, trials, states, actions)
+        credit_both(world, on_trial, trials, (states, actions), acted, shares)
         enter(visited, states, slots)
         absorb(model, slots, actions)
     return stop
@@ -82,21 +82,21 @@ def note(on_trial, facts, coins, k):  # type: ignore[no-untyped-def]
 
 
 @lean_kernel
-def credit_both(world, on_trial, trials, states, actions):  # type: ignore[no-untyped-def]
-    """Credit an episode to the one or two policies that are deployed and may have acted in it."""
+def credit_both(world, on_trial, trials, episode, acted, shares):  # type: ignore[no-untyped-def]
+    """Credit an episode to the one or two policies that are deployed and may have acted in it.
+
+    `acted` (1, H, 2) and `shares` (1, 2) are room for `share_out`.
+    """
     i, j, p, tables = int(on_trial.last[0]), int(on_trial.last[1]), on_trial.last[2], on_trial.tables
-    total_r = total_u = 0.0
-    chance_i, chance_j = (1.0, 0.0) if i == j else (p, 1.0 - p)
+    (states, actions), total_r, total_u = episode, 0.0, 0.0
     for h in range(actions.shape[0]):
         s, a = states[h], actions[h]
         total_r += world.reward[h, s, a]
         total_u += world.utility[h, s, a]
-        chance_i *= tables[i, h, s, a]
-        chance_j *= tables[j, h, s, a]
-        largest = max(chance_i, chance_j)  # kept at 1: a long product would come out as 0
-        chance_i, chance_j = chance_i / largest, chance_j / largest
-    total = chance_i + chance_j
+        acted[0, h, 0], acted[0, h, 1] = tables[i, h, s, a], tables[j, h, s, a]
+    shares[0, 0], shares[0, 1] = p, 1.0 - p
+    share_out(acted, 1 if i == j else 2, shares)
     total_u = max(total_u, trials.least[0])  # up to rounding: the problem knows that no episode has less
-    credit(trials, i, chance_i / total, total_u, total_r)
+    credit(trials, i, shares[0, 0], total_u, total_r)
     if i != j:
-        credit(trials, j, chance_j / total, total_u, total_r)
+        credit(trials, j, shares[0, 1], total_u, total_r)

@@ -13,7 +13,7 @@ from episafe.kernels.mixture_choice import EPISODES_TO_CERTIFY, score
 from episafe.kernels.mixture_weights import choose_weights, keeps_all, mixture_bound
 from episafe.kernels.model_update import absorb, enter, is_full
 from episafe.kernels.simulation import simulate
-from episafe.kernels.wealth import credit
+from episafe.kernels.wealth import credit, share_out
 from episafe.types import SAFE, SEARCH, Array, IntArray
 
 
@@ -21,7 +21,8 @@ class SeveralOnTrial(NamedTuple):
     """The policies on trial, by row: `tables` (n, H, S, A), their running sums, `values` (n, 1 + m), `lams` (n,).
 
     `weights` (n,) are those deployed last, `rows` (n,) the policies that have one, the incumbent last, then −1;
-    `lower` (n, m) is room for bounds, `chances` (n,) for shares; `utilities` (m, H, S, A), `thresholds` b (m,).
+    `lower` (n, m) is room for bounds, `acted` (1, H, n) and `shares` (1, n) for `share_out`; `utilities` (m, H, S, A),
+    `thresholds` b (m,).
     """
 
     tables: Array
@@ -31,7 +32,8 @@ class SeveralOnTrial(NamedTuple):
     weights: Array
     rows: IntArray
     lower: Array
-    chances: Array
+    acted: Array
+    shares: Array
     utilities: Array
     thresholds: Array
 
@@ -137,26 +139,19 @@ def note(on_trial, facts, coins, k, num_parts):  # type: ignore[no-untyped-def]
 @lean_kernel
 def credit_all(world, on_trial, sequences, states, actions, num_parts):  # type: ignore[no-untyped-def]
     """Credit an episode to the policies that are deployed and may have acted in it, in every constraint."""
-    rows, chances, tables = on_trial.rows, on_trial.chances, on_trial.tables
-    reward = 0.0
+    rows, acted, shares, reward = on_trial.rows, on_trial.acted, on_trial.shares, 0.0
     for part in range(num_parts):
-        chances[part] = on_trial.weights[rows[part]] if num_parts > 1 else 1.0
+        shares[0, part] = on_trial.weights[rows[part]]
     for h in range(actions.shape[0]):
         s, a = states[h], actions[h]
         reward += world.reward[h, s, a]
-        largest = 0.0
         for part in range(num_parts):
-            chances[part] *= tables[rows[part], h, s, a]
-            largest = max(largest, chances[part])
-        for part in range(num_parts):
-            chances[part] /= largest  # kept at 1: a long product would come out as 0
-    total = 0.0
-    for part in range(num_parts):
-        total += chances[part]
+            acted[0, h, part] = on_trial.tables[rows[part], h, s, a]
+    share_out(acted, num_parts, shares)
     for c in range(len(sequences)):
         utility = 0.0
         for h in range(actions.shape[0]):
             utility += on_trial.utilities[c, h, states[h], actions[h]]
         utility = max(utility, sequences[c].least[0])
         for part in range(num_parts):
-            credit(sequences[c], rows[part], chances[part] / total, utility, reward)
+            credit(sequences[c], rows[part], shares[0, part], utility, reward)

@@ -2,9 +2,19 @@
 
 import numpy as np
 
-from episafe.kernels.backward_pass import average, bonuses, clear, feature_bonus, predict, shaped, softmax_step
+from episafe.kernels.backward_pass import (
+    average,
+    bonus_of_square,
+    bonuses,
+    clear,
+    feature_bonus,
+    predict,
+    shaped,
+    softmax_step,
+    visit_bonus,
+)
 from episafe.kernels.compilation import by_model, inlined_kernel, kernel
-from episafe.kernels.lanes import LANES, fma, lane, largest, load, root, spread, store, total
+from episafe.kernels.lanes import LANES, fma, lane, load, spread, store, total
 from episafe.kernels.model_arrays import CountModel, DenseModel
 
 
@@ -32,7 +42,7 @@ def write_row(h, Q, norm, table):  # type: ignore[no-untyped-def]
 @kernel
 def unseen_bonus(ridge, scales):  # type: ignore[no-untyped-def]
     """The bonus of counts at n = 0: β = ρ^{-1/2}, and the next value is 0."""
-    return shaped(1.0 / np.sqrt(ridge), 0.0, scales)
+    return shaped(visit_bonus(0.0, ridge), 0.0, scales)
 
 
 @kernel
@@ -142,7 +152,7 @@ def act(h, phi, reward, utility, gram_inv, weights, scales, lam):  # type: ignor
         for a in range(0, A, 4):
             add_squares(h, a, block, x, gram_inv, squares)
     for a in range(A):
-        bonus[a] = shaped(root(largest(total(load(squares, (a, 0))), 0.0)), 1.0, scales)
+        bonus[a] = bonus_of_square(total(load(squares, (a, 0))), scales)
         for g in range(3):
             PV = spread(0.0)
             for k in range(0, d, LANES):

@@ -1,18 +1,33 @@
 """The backward recursion on tables of all listed states, one multiplier at a time: slow, and as the formulas stand.
 
-`several_pass` has a multiplier for each of several constraints; with one it is `backward_pass.py`. `released_pass` is
-that of the paper's released code (see learning/released_planner.py).
+`count_tables` has P̂ and β of counts. `several_pass` has a multiplier for each of several constraints; with one it is
+`backward_pass.py`. `released_pass` is that of the paper's released code (see learning/released_planner.py).
 """
 
 import numpy as np
 
-from episafe.kernels.backward_pass import shaped
-from episafe.kernels.compilation import kernel
+from episafe.kernels.backward_pass import shaped, visit_bonus
+from episafe.kernels.compilation import kernel, lean_kernel
 from episafe.types import Array
 
 # What a plan by the released rules is made from: P̂ (H, S, A, S), 0 after the last step; of r, †, u, (H, S, A, 3), what
 # is known, (r, B†β, u), and what is added to P̂V before it is clipped, (C_r β, C_† β, −C_u β); and the limits (H, 3).
 Tables = tuple[Array, Array, Array, Array]
+
+
+@lean_kernel
+def count_tables(model, size, state_of, P_hat, beta):  # type: ignore[no-untyped-def]
+    """P̂ = n(s,a,s')/(n(s,a) + ρ) and β = (n(s,a) + ρ)^{-1/2} at the states seen, into (H, S, A, S) and (H, S, A)."""
+    (H, A, _) = model.visits.shape
+    for h in range(H):
+        for i in range(size[h]):
+            s = state_of[h, i]
+            for a in range(A):
+                beta[h, s, a], t = visit_bonus(model.visits[h, a, i], model.ridge), model.first[h, a, i]
+                while t >= 0:
+                    share = model.times[h, t] / (model.visits[h, a, i] + model.ridge)
+                    P_hat[h, s, a, state_of[h + 1, model.target[h, t]]] = share
+                    t = model.following[h, t]
 
 
 @kernel

@@ -82,6 +82,31 @@ def begin_row(trials, i, log_term, guess):  # type: ignore[no-untyped-def]
 
 
 @lean_kernel
+def share_out(acted, num_parts, shares):  # type: ignore[no-untyped-def]
+    """q_i ∝ w_i Π_h π_i(a_h|s_h) of so many policies in each of E episodes, into `shares` (E, n), which hold the w_i.
+
+    acted (E, H, n) has the π_i(a_h|s_h). The largest is kept at 1 from step to step: long products would come out as 0.
+    Returns whether every episode is one that some policy may have acted in.
+    """
+    for e in range(shares.shape[0]):
+        for h in range(acted.shape[1]):
+            largest = 0.0
+            for i in range(num_parts):
+                shares[e, i] *= acted[e, h, i]
+                largest = max(largest, shares[e, i])
+            if not largest > 0.0:
+                return False
+            for i in range(num_parts):
+                shares[e, i] /= largest
+        total = 0.0
+        for i in range(num_parts):
+            total += shares[e, i]
+        for i in range(num_parts):
+            shares[e, i] /= total
+    return True
+
+
+@lean_kernel
 def credit(trials, i, share, utility, reward):  # type: ignore[no-untyped-def]
     """Add an episode with total `utility` X and total `reward` R to policy i, whose share in it was q."""
     trials.rewards[i, 0] += share * reward

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from episafe.kernels import softmax_actions
+from episafe.kernels.backward_pass import visit_bonus
 from episafe.kernels.lanes import padded
 from episafe.kernels.model_arrays import Scales, widened
 from episafe.storage.json_values import as_text
@@ -79,7 +80,7 @@ class FittedSlots:
     def _elsewhere(self) -> tuple[float, float]:
         """β and its bonus at states never seen."""
         ridge = self._regression.ridge
-        return ridge**-0.5, float(softmax_actions.unseen_bonus(ridge, self.scales))
+        return float(visit_bonus(0.0, ridge)), float(softmax_actions.unseen_bonus(ridge, self.scales))
 
     def probabilities(self, h: int, state: Any) -> Array:
         """π^λ_h(·|state), shape (A,), read-only."""

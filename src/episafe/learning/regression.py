@@ -13,7 +13,9 @@ import numpy as np
 from episafe.checks import TOLERANCE
 from episafe.errors import InvalidProblem
 from episafe.kernels import decision, model_arrays, model_update
+from episafe.kernels.backward_pass import visit_bonus
 from episafe.kernels.model_arrays import FIRST_SLOTS, Known, Scales, Support, Visited, room_to_plan, widened
+from episafe.kernels.table_passes import count_tables
 from episafe.learning import shared_steps
 from episafe.learning.fitted_policy import Fitted, FittedFeatures, FittedSlots, Kept, kept_now
 from episafe.learning.signal_regression import Signals
@@ -183,6 +185,25 @@ class FiniteRegression(Regression):
             done += made
         if self.shared:
             self.model.log_det[:] = self.model.log_det[0]
+
+    def tables(self) -> tuple[Array, Array]:
+        """P̂_h(s'|s,a) and β_h(s,a) at every state, (H, S, A, S) and (H, S, A), as of the last `prepare`.
+
+        one-hot:   P̂ = n(s,a,s')/(n(s,a) + ρ),        β = (n(s,a) + ρ)^{-1/2}
+        features:  P̂ = φ(s,a)ᵀ Λ⁻¹ Σ φ_i 1{s' = s_i},  β = ‖φ(s,a)‖_{Λ⁻¹}
+        """
+        (H, S, A), phi, model, size = self.task.reward.shape, self.task.phi, self.model, self.support.size
+        P_hat, beta = np.zeros((H, S, A, S)), np.full((H, S, A), visit_bonus(0.0, self.ridge))
+        if not model.is_dense or phi is None:
+            count_tables(model, size, self.state_of, P_hat, beta)
+            return P_hat, beta
+        for h in range(H):
+            weights = phi @ model.gram_inv[h]
+            beta[h] = np.sqrt(np.maximum((weights * phi).sum(axis=-1), 0))
+            if h + 1 < H:
+                following = self.state_of[h + 1, : size[h + 1]]
+                P_hat[h][..., following] = weights @ model.moments[h, :, : len(following)]
+        return P_hat, beta
 
     def enlarge(self) -> None:
         """Double the room for slots and for transitions."""

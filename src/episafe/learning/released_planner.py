@@ -21,7 +21,6 @@ from episafe.learning.multiplier_search import Bisection, LamSearch
 from episafe.learning.planner import Decision, SoftmaxPlanner
 from episafe.problems.policy import Policy, TablePolicy
 from episafe.problems.sampled_problem import AnyTask
-from episafe.problems.task import Task
 from episafe.types import SAFE, SEARCH, Array, Variant
 
 
@@ -85,16 +84,22 @@ class ReleasedPlanner(SoftmaxPlanner):
 
     def _tables(self) -> Tables:
         task, (C_r, C_u, C_dagger, B_dagger, *_), (scale, _) = self._listed, self.scales, self.entropy
-        H, S, A = task.reward.shape
-        self.refresh()
-        P_hat, bonus = np.zeros((H, S, A, S)), np.zeros((H, S, A))
-        estimate = _of_features if self.regression.model.is_dense else _of_counts
-        for h in range(H):
-            bonus[h], last = estimate(self.regression, task, h, P_hat[h])
+        assert self.regression.is_listed
+        P_hat, bonus = self.regression.tables()
         added = bonus[..., None] * np.array([C_r, C_dagger, C_u])
-        added[-1, ..., 0] += last * self.value_after
-        limits = self.steps_limited[:, None] * np.array([1 + scale * np.log(A), B_dagger, 1.0])
+        added[-1, ..., 0] += self._total(bonus[-1]) * self.value_after
+        limits = self.steps_limited[:, None] * np.array([1 + scale * np.log(task.num_actions), B_dagger, 1.0])
         return P_hat, np.stack([task.reward, B_dagger * bonus, task.utility], axis=-1), added, limits
+
+    def _total(self, bonus: Array) -> Array:
+        """Σ_{s'} P̂ of the last step, (S, A): with features Σ_i φ_i = (Λ − ρI)w, with the w of φᵀw = 1 everywhere."""
+        task, model, ridge = self._listed, self.regression.model, self.regression.ridge
+        if not model.is_dense:
+            return 1 - ridge * bonus**2
+        phi: Any = task.phi
+        w = np.linalg.lstsq(phi.reshape(-1, task.dim), np.ones(task.num_states * task.num_actions), rcond=None)[0]
+        total: Array = phi @ model.gram_inv[-1] @ (model.gram[-1] @ w - ridge * w)
+        return total
 
     def _evaluate(self, tables: Tables, lam: float) -> float:
         """V̲ᵘ(s₁) of π^λ, which is left in `_table`."""
@@ -114,31 +119,3 @@ def planner_of(variant: Variant) -> type[SoftmaxPlanner]:
 def variant_label(name: str, variant: Variant) -> str:
     """What records call an agent that plans by these rules."""
     return name if variant == "text" else f"{name}-{variant}"
-
-
-def _of_counts(regression: Any, task: Task, h: int, P_hat: Array) -> tuple[Array, Array]:
-    """β = (n(s,a) + ρ)^(−1/2) and Σ_{s'} P̂ of step h, with P̂ = n(s,a,s')/(n(s,a) + ρ) written but for the last step."""
-    (start, column, share), size = regression.work.rest, regression.support.size
-    seen = regression.state_of[h, : size[h]]
-    bonus = np.full(P_hat.shape[:2], regression.ridge**-0.5)
-    bonus[seen] = regression.work.bonus[h, :, : size[h]].T
-    for a in range(task.num_actions if h + 1 < len(size) else 0):
-        ends = start[h, a, : size[h] + 1]
-        following = regression.state_of[h + 1, column[h, ends[0] : ends[-1]]]
-        P_hat[np.repeat(seen, np.diff(ends)), a, following] = share[h, ends[0] : ends[-1]]
-    return bonus, 1 - regression.ridge * bonus**2
-
-
-def _of_features(regression: Any, task: Task, h: int, P_hat: Array) -> tuple[Array, Array]:
-    """β = ‖φ‖_{Λ⁻¹} and Σ_{s'} P̂ of step h, with P̂ = φᵀΛ⁻¹m written but for the last step.
-
-    Σ_{s'} m = Σ_i φ_i = (Λ − ρI)w, with the w for which φᵀw = 1 everywhere.
-    """
-    model, size = regression.model, regression.support.size
-    phi: Any = task.phi
-    weights = phi @ model.gram_inv[h]
-    if h + 1 < len(size):
-        P_hat[..., regression.state_of[h + 1, : size[h + 1]]] = weights @ model.moments[h, :, : size[h + 1]]
-    w = np.linalg.lstsq(phi.reshape(-1, task.dim), np.ones(task.num_states * task.num_actions), rcond=None)[0]
-    total = weights @ (model.gram[h] @ w - regression.ridge * w)
-    return np.sqrt(np.maximum((weights * phi).sum(axis=-1), 0)), total

@@ -140,7 +140,8 @@ class SeveralPlanner(SoftmaxPlanner):
     def _model(self) -> tuple[Array, Array]:
         """P̂ (H, S, A, S) and β (H, S, A) at every state."""
         self.regression.prepare(self.scales)
-        return model_tables(self.regression)
+        assert self.regression.is_listed
+        return self.regression.tables()
 
 
 class WeightedPlanner(SoftmaxPlanner):
@@ -196,34 +197,3 @@ def hopeful_policy(P: Array, reward: Array, utilities: Array, aims: Array, start
     tables = [np.eye(reward.shape[2])[found[j][0]] for j in parts]
     mass = np.add.reduce([share * occupancy(P, one, start) for share, one in zip(shares, tables, strict=True)])
     return markov_policy(mass, tables[-1]), float(lams.sum())
-
-
-def model_tables(regression: Any) -> tuple[Array, Array]:
-    """P̂_h(s'|s,a) and β_h(s,a) of a regression on listed states, as arrays (H, S, A, S) and (H, S, A).
-
-    one-hot:   P̂ = n(s,a,s')/(n(s,a) + ρ),        β = (n(s,a) + ρ)^{-1/2}
-    features:  P̂ = φ(s,a)ᵀ Λ⁻¹ Σ φ_i 1{s' = s_i},  β = ‖φ(s,a)‖_{Λ⁻¹}
-    """
-    task, model, size = regression.task, regression.model, regression.support.size
-    H, S, A = task.reward.shape
-    P_hat, beta = np.zeros((H, S, A, S)), np.full((H, S, A), regression.ridge**-0.5)
-    for h in range(H):
-        following = regression.state_of[h + 1, : size[h + 1]] if h + 1 < H else np.zeros(0, dtype=np.int64)
-        if model.is_dense:
-            phi = task.phi.reshape(S * A, -1)
-            P_hat[h][:, :, following] = (phi @ model.gram_inv[h] @ model.moments[h, :, : len(following)]).reshape(
-                S, A, -1
-            )
-            squares = np.einsum("xd,de,xe->x", phi, model.gram_inv[h], phi)
-            beta[h] = np.sqrt(np.maximum(squares, 0.0)).reshape(S, A)
-            continue
-        states, visits = regression.state_of[h, : size[h]], model.visits[h, :, : size[h]] + regression.ridge
-        beta[h, states] = visits.T**-0.5
-        if h + 1 < H:
-            for slot, s in enumerate(states.tolist()):
-                for a in range(A):
-                    t = model.first[h, a, slot]
-                    while t >= 0:
-                        P_hat[h, s, a, following[model.target[h, t]]] = model.times[h, t] / visits[a, slot]
-                        t = model.following[h, t]
-    return P_hat, beta

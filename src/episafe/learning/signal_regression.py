@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from episafe.kernels.backward_pass import elliptical_bonus
 from episafe.kernels.model_arrays import Support, Work, widened
 from episafe.problems.sampled_problem import SampledTask
 from episafe.types import Array, IntArray
@@ -83,8 +84,7 @@ class Signals:
 
     def estimate(self, theta: Array, gram_inv: Array, phi: Array, known: Pair) -> Pair:
         """r̄_h and u̲_h at one state with features φ (A, d): theta (2, d), gram_inv (d, d)."""
-        bonus = np.sqrt(np.maximum(np.einsum("ak,km,am->a", phi, gram_inv, phi), 0.0))
-        return self.clipped(theta @ phi.T, bonus, known)
+        return self.clipped(theta @ phi.T, elliptical_bonus(phi, gram_inv), known)
 
     def clipped(self, mean: Array, bonus: Array, known: Pair) -> Pair:
         """r̄ and u̲ from φᵀθ̂ (2, …) and β (…); what is known stays."""

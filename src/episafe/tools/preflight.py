@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from episafe.kernels.backward_pass import elliptical_bonus, visit_bonus
 from episafe.learning import theorem_bounds, theory_constants
 from episafe.learning.constants import Constants
 from episafe.learning.theory_constants import Sizes, theorem
@@ -98,10 +99,11 @@ def expected_incumbent_episodes(cmdp: LinearCMDP, constants: Constants) -> float
 def _incumbent_bonus(task: Task, weights: Any, count: float, ridge: float) -> Any:
     """β (·, S, A) after `count` episodes that went as the incumbent goes on average: weights (·, S, A) an episode."""
     if task.phi is None:
-        return 1 / np.sqrt(ridge + count * weights)
+        return visit_bonus.py_func(count * weights, ridge)
     phi = task.phi
     gram = ridge * np.eye(task.dim) + count * np.einsum("hsa,sad,sae->hde", weights, phi, phi)
-    return np.sqrt(np.einsum("sad,hde,sae->hsa", phi, np.linalg.inv(gram), phi))
+    rows = phi.reshape(-1, task.dim)
+    return np.array([elliptical_bonus(rows, one).reshape(phi.shape[:2]) for one in np.linalg.inv(gram)])
 
 
 def _half_the_features(sizes: Sizes) -> Sizes:

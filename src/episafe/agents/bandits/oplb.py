@@ -9,6 +9,7 @@ from episafe.agents.base import Agent
 from episafe.checks import TOLERANCE, as_number
 from episafe.errors import InvalidProblem
 from episafe.kernels.arm_mixtures import INFEASIBLE, envelope
+from episafe.kernels.backward_pass import elliptical_bonus
 from episafe.kernels.bandit_decision import BEYOND, NO_POLICY, REASONS
 from episafe.kernels.bandit_regression import Regression, estimates, radius_now
 from episafe.kernels.mixing import mixed, nudged
@@ -109,7 +110,4 @@ class OPLB(Agent):
 
 def _widths(radius: Any, model: Regression, actions: Array) -> Array:
     """C‖a‖_{Λ⁻¹} of each action, (n,)."""
-    squares = np.einsum("ni,ij,nj->n", actions, model.gram_inv, actions)
-    C = float(radius_now(radius, model.log_det[0], model.seen[0]))
-    widths: Array = C * np.sqrt(np.maximum(squares, 0.0))
-    return widths
+    return float(radius_now(radius, model.log_det[0], model.seen[0])) * elliptical_bonus(actions, model.gram_inv)

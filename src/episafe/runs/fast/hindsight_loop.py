@@ -10,7 +10,7 @@ import numpy as np
 from episafe.certify.base import INCUMBENT
 from episafe.certify.hindsight import HindsightCertificate
 from episafe.certify.ledger import NOT_ON_TRIAL
-from episafe.kernels.wealth import credit_all
+from episafe.kernels.wealth import credit_all, share_out
 from episafe.runs.record import Columns
 from episafe.runs.worlds import Traced
 from episafe.types import Array, IntArray
@@ -90,14 +90,12 @@ class HindsightLoop:
         agent.adopt(self._plan, agent.information_then)
 
     def _shares(self, made: Traced) -> Array:
-        """`certify.ledger.shares_of` of each episode: (components, episodes)."""
-        policy = self._plan.policy
-        tables = np.array([component.table() for component in policy.components])
-        chances = np.repeat(policy.weights[:, None], len(made.actions), axis=1)
-        for h in range(made.actions.shape[1]):
-            chances *= tables[:, h, made.states[:, h], made.actions[:, h]]
-            chances /= chances.max(axis=0)
-        return chances / np.cumsum(chances, axis=0)[-1]
+        """The shares of the components in each episode: (components, episodes)."""
+        policy, (E, H) = self._plan.policy, made.actions.shape
+        tables = np.stack([component.table() for component in policy.components], axis=-1)
+        shares = np.tile(policy.weights, (E, 1))
+        share_out(tables[np.arange(H), made.states[:, :H], made.actions], len(policy.weights), shares)
+        return np.ascontiguousarray(shares.T)
 
 
 def _credit(ledger: Any, rows: IntArray, shares: Array, totals: Array) -> None:

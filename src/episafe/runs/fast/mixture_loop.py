@@ -140,9 +140,9 @@ class SeveralLoop(MixtureLoop):
     """The same with m constraints: a mixture may be of more than two policies."""
 
     def _room(self, task: Any, rows: Rows) -> Any:
-        num_rows, m = len(rows[0]), task.num_constraints
-        room = np.zeros(num_rows), np.full(num_rows, -1), np.zeros((num_rows, m)), np.zeros(num_rows)
-        return SeveralOnTrial(*rows, *room, task.utilities, amounts(task.limits))
+        n, m = len(rows[0]), task.num_constraints
+        room: tuple[Array, Array, Array] = np.zeros((n, m)), np.zeros((1, task.horizon, n)), np.zeros((1, n))
+        return SeveralOnTrial(*rows, np.zeros(n), np.full(n, -1), *room, task.utilities, amounts(task.limits))
 
     def _play(self, columns: Columns, *stretch: Any) -> int:
         sequences = tuple(one.trials for one in self._certificate.ledger.each)
