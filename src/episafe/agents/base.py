@@ -46,6 +46,7 @@ class Agent(ABC):
         learner: what it learns by, where it does not write `_observe` and `_information` itself: an object with
             `observe` (`observe_signals`, where the task does not tell them), `information`, `num_learned`,
             `check_length`, `state`, `restored`, `settings` and `arguments`: a `SoftmaxPlanner`, a `RegressionLearner`.
+        confidence: K, δ and the multiplier that its bonuses are made of, where they are published ones.
         certificate: what proves policies on trial, of a certifier or of a rollout; None where the model itself does.
         round: that the plan in force was, or the next one is, made for; 0 unless arms change.
         candidates: the policies that it was given to try, by their names.
@@ -59,6 +60,7 @@ class Agent(ABC):
     uses_traces: bool = False  # whether its episodes must say what chance brought
     level: Level = "heuristic"
     learner: Any = None
+    confidence: Any = None
     certificate: Any = None
     round: int = 0
     _first_id = 0
@@ -360,11 +362,13 @@ class Agent(ABC):
         """What a record should say of this agent, as plain values."""
         replan = Every() if self.task.changes else self.replan
         said = {} if self.learner is None else self.learner.settings()
-        return {"agent": self.label, "replan": repr(replan), "level": self.level, **said}
+        terms = {} if self.confidence is None else self.confidence.said()
+        return {"agent": self.label, "replan": repr(replan), "level": self.level, **said, **terms}
 
     def arguments(self) -> dict[str, Any]:
         """What its constructor was given, beyond the task: as the learner says it, or under the same name here."""
         said = {} if self.learner is None else self.learner.arguments()
+        said |= {} if self.confidence is None else self.confidence.said()
         _, *names = inspect.signature(type(self)).parameters
         return {name: said[name] if name in said else getattr(self, name) for name in names}
 

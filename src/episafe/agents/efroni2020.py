@@ -50,11 +50,11 @@ class OptCMDP(Agent):
         self, task: Task, num_episodes: int, delta: float = 0.05, bonus: float = 1.0, replan: Replanning = Every()
     ) -> None:
         super().__init__(task, replan)
-        self.learner = TransitionCounts(task, Confidence(num_episodes, delta, bonus))
+        self.confidence, self.learner = Confidence(num_episodes, delta, bonus), TransitionCounts(task)
 
     def _propose(self) -> Plan:
         task, counts = self.task, self.learner
-        box = counts.box(Radius.efroni(task, counts.confidence))
+        box = counts.box(Radius.efroni(task, self.confidence))
         _, utility, parts, lam = optimistic_pessimistic(
             task.reward, task.utility, box, task.threshold, task.initial_state
         )
@@ -88,11 +88,11 @@ class OptCMDPBonus(Agent):
         self, task: Task, num_episodes: int, delta: float = 0.05, bonus: float = 1.0, replan: Replanning = Every()
     ) -> None:
         super().__init__(task, replan)
-        self.learner = TransitionCounts(task, Confidence(num_episodes, delta, bonus))
+        self.confidence, self.learner = Confidence(num_episodes, delta, bonus), TransitionCounts(task)
 
     def _propose(self) -> Plan:
         task, counts = self.task, self.learner
-        bonus = task.horizon * counts.box(Radius.efroni(task, counts.confidence)).bonus
+        bonus = task.horizon * counts.box(Radius.efroni(task, self.confidence)).bonus
         model = counts.kernel(), task.reward + bonus, task.utility + bonus
         found = optimum(*model, task.threshold, task.initial_state)
         utility = policy_values(*model, found.table, task.initial_state)[1]
@@ -128,12 +128,12 @@ class OptDual(Agent):
         self, task: Task, num_episodes: int, delta: float = 0.05, bonus: float = 1.0, replan: Replanning = Every()
     ) -> None:
         super().__init__(task, replan)
-        self.learner = DualCounts(task, Confidence(num_episodes, delta, bonus))
+        self.confidence, self.learner = Confidence(num_episodes, delta, bonus), DualCounts(task)
         self._step = 1 / (known_slack(task) * math.sqrt(num_episodes))
 
     def _propose(self) -> Plan:
         task, known, lam = self.task, self.learner, self.learner.lam
-        box = known.box(Radius.efroni(task, known.confidence))
+        box = known.box(Radius.efroni(task, self.confidence))
         actions, _, V = extended_greedy(task.reward, task.utility, box.lower, box.upper, 1.0, lam)
         utility = float(V[task.initial_state, 1])
         known.step(self._step, task.threshold - utility)
@@ -171,7 +171,7 @@ class OptPrimalDual(Agent):
         self, task: Task, num_episodes: int, delta: float = 0.05, bonus: float = 1.0, replan: Replanning = Every()
     ) -> None:
         super().__init__(task, replan)
-        self.learner = DualCounts(task, Confidence(num_episodes, delta, bonus))
+        self.confidence, self.learner = Confidence(num_episodes, delta, bonus), DualCounts(task)
         H, _, A = task.reward.shape
         rho = H / known_slack(task)
         self._policy_step = math.sqrt(2 * math.log(A) / num_episodes) / (H * (1 + rho))
@@ -180,7 +180,7 @@ class OptPrimalDual(Agent):
 
     def _propose(self) -> Plan:
         task, known, lam, policy = self.task, self.learner, self.learner.lam, self._next
-        bonus = task.horizon * known.box(Radius.efroni(task, known.confidence)).bonus
+        bonus = task.horizon * known.box(Radius.efroni(task, self.confidence)).bonus
         signals, limits = np.stack([task.reward, task.utility]) + bonus, np.arange(task.horizon, 0, -1.0)
         Q, _, V = clipped_pass(known.kernel(), signals, limits, lambda h, _: policy[h])
         weights = policy * np.exp(self._policy_step * (Q[0] + lam * Q[1]))

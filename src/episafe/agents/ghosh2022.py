@@ -44,10 +44,9 @@ class Ghosh2022(Agent):
         self, task: AnyTask, num_episodes: int, delta: float = 0.05, bonus: float = 1.0, replan: Replanning = Every()
     ) -> None:
         super().__init__(task, replan)
-        said = Confidence(num_episodes, delta, bonus)
-        self.num_episodes, self.delta, self.bonus = said.num_episodes, said.delta, said.bonus
+        self.confidence = Confidence(num_episodes, delta, bonus)
         H, A, d = task.horizon, max(task.num_actions, 2), task.dim
-        scale = bonus * d * H * math.sqrt(said.log_term(4 * math.log(A) * d * H))
+        scale = bonus * d * H * math.sqrt(self.confidence.log_term(4 * math.log(A) * d * H))
         kappa = H / num_episodes
         constants = Constants(scale, scale, 0.0, 0.0, kappa=kappa, lam_max=0.0, num_halvings=0, C_theta=bonus)
         self.learner = SoftmaxPlanner(task, constants, pessimistic=False)
@@ -59,10 +58,6 @@ class Ghosh2022(Agent):
         utility = self.learner.bound_now(lam)
         self._lam = min(max(0.0, lam + self._step * (self.task.threshold - utility)), self._largest)
         return Plan(self.learner.policy(lam), "search", lam, utility, self.level)
-
-    def settings(self) -> dict[str, str | int | float]:
-        """Those of the planner, K, δ and the multiplier of its bonuses."""
-        return super().settings() | {name: getattr(self, name) for name in ("num_episodes", "delta", "bonus")}
 
     def _learned_state(self, policies: PolicyArrays) -> State:
         return self.learner.state() | under("dual", {"lam": np.float64(self._lam)})

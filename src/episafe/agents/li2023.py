@@ -46,14 +46,15 @@ class MixingBounds:
 
     Args:
         task: what the learner is told.
-        counts: what was seen, and m.
-        delta: δ'.
+        counts: what was seen.
+        said: δ and m.
+        parts: δ' = δ/parts.
     """
 
-    def __init__(self, task: Task, counts: TransitionCounts, delta: float) -> None:
+    def __init__(self, task: Task, counts: TransitionCounts, said: Confidence, parts: int) -> None:
         H, S, A = task.reward.shape
         self._signals, self._start = np.stack([task.reward, task.utility]), task.initial_state
-        self._bonus, visits = counts.confidence.bonus, counts.visits
+        self._bonus, visits, delta = said.bonus, counts.visits, said.delta / parts
         self._kernel = counts.kernel().reshape(H, S * A, S)
         first, grown, n = np.log(S * A * H / delta), np.log(8 * np.e * (visits + 1)), np.maximum(visits, 1)
         self._spread, self._bias = (first + grown) / n, H**2 * (first + S * grown) / n
@@ -162,11 +163,11 @@ class EpsMix(Agent):
     def __init__(self, task: Task, delta: float = 0.05, bonus: float = 1.0, replan: Replanning = Every()) -> None:
         super().__init__(task, replan)
         task.only("threshold")
-        self.learner = TransitionCounts(task, Confidence(None, delta, bonus))
+        self.confidence, self.learner = Confidence(None, delta, bonus), TransitionCounts(task)
 
     def _propose(self) -> Plan:
-        task, counts = self.task, self.learner
-        problem = MixingBounds(task, counts, counts.confidence.delta / 4)
+        task = self.task
+        problem = MixingBounds(task, self.learner, self.confidence, 4)
         safe = as_told(task, problem.of_table(task.safe_policy.table()))
         candidates = zip(MULTIPLIERS, problem.of_greedy(MULTIPLIERS), strict=True)
         lam, coin = largest({lam: with_safer(one, safe, task.threshold) for lam, one in candidates})
@@ -208,11 +209,11 @@ class StepMix(Agent):
     def __init__(self, task: Task, delta: float = 0.05, bonus: float = 1.0, replan: Replanning = Every()) -> None:
         super().__init__(task, replan)
         task.only("threshold")
-        self.learner = TransitionCounts(task, Confidence(None, delta, bonus))
+        self.confidence, self.learner = Confidence(None, delta, bonus), TransitionCounts(task)
 
     def _propose(self) -> Plan:
-        task, counts = self.task, self.learner
-        problem = MixingBounds(task, counts, counts.confidence.delta / (3 * (task.horizon + 1)))
+        task = self.task
+        problem = MixingBounds(task, self.learner, self.confidence, 3 * (task.horizon + 1))
         safe = as_told(task, problem.of_table(task.safe_policy.table()))
         candidates = zip(MULTIPLIERS, problem.of_greedy(MULTIPLIERS), strict=True)
         lam, best = largest({lam: _stepped(problem, one, safe, task.threshold) for lam, one in candidates})

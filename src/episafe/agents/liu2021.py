@@ -17,6 +17,13 @@ from episafe.problems.task import Task
 from episafe.types import Array, Plan
 
 
+def _beta(said: Confidence, visits: Array) -> Array:
+    """β = bonus·√(Z/(n∨1)), Z = ln(16S²AHK/δ), from n_h(s, a), (H, S, A)."""
+    H, S, A = visits.shape
+    beta: Array = said.bonus * np.sqrt(said.log_term(16 * S**2 * A * H) / np.maximum(visits, 1))
+    return beta
+
+
 class OptPessLP(Agent):
     """The incumbent while little is known of it, then the best policy of a problem on P̂, with β = √(Z/(n∨1)):
 
@@ -48,14 +55,13 @@ class OptPessLP(Agent):
         self, task: Task, num_episodes: int, delta: float = 0.05, bonus: float = 1.0, replan: Replanning = Every()
     ) -> None:
         super().__init__(task, replan)
-        self.learner = TransitionCounts(task, Confidence(num_episodes, delta, bonus))
+        self.confidence, self.learner = Confidence(num_episodes, delta, bonus), TransitionCounts(task)
         self._slack = known_slack(task)
 
     def _propose(self) -> Plan:
         task, counts = self.task, self.learner
-        H, S, A = task.reward.shape
-        said, scale = counts.confidence, 1 + S * H
-        beta = said.bonus * np.sqrt(said.log_term(16 * S**2 * A * H) / np.maximum(counts.visits, 1))
+        H, S, _ = task.reward.shape
+        scale, beta = 1 + S * H, _beta(self.confidence, counts.visits)
         reward, utility = task.reward + (scale + 4 * H * scale / self._slack) * beta, task.utility - scale * beta
         model = counts.kernel(), reward, utility
         known = policy_values(*model, task.safe_policy.table(), task.initial_state)[1]
@@ -97,15 +103,13 @@ class OptPessPrimalDual(Agent):
         self, task: Task, num_episodes: int, delta: float = 0.05, bonus: float = 1.0, replan: Replanning = Every()
     ) -> None:
         super().__init__(task, replan)
-        self.learner = DualCounts(task, Confidence(num_episodes, delta, bonus))
+        self.confidence, self.learner = Confidence(num_episodes, delta, bonus), DualCounts(task)
         self._slack = known_slack(task)
 
     def _propose(self) -> Plan:
         task, known, k = self.task, self.learner, self.num_learned + 1
         H, S, A = task.reward.shape
-        said = known.confidence
-        beta = said.bonus * np.sqrt(said.log_term(16 * S**2 * A * H) / np.maximum(known.visits, 1))
-        bonus = (1 + S * H) * beta
+        bonus = (1 + S * H) * _beta(self.confidence, known.visits)
         lam = known.lam / (self._slack * H * math.sqrt(k))
 
         def greedy(h: int, Q: Array) -> Array:
@@ -120,6 +124,6 @@ class OptPessPrimalDual(Agent):
     def _pessimism(self, k: int) -> float:
         """ε_k."""
         H, S, A = self.task.reward.shape
-        said = self.learner.confidence
+        said = self.confidence
         log_term = math.log(k * S**2 * A * H / said.delta)
         return float(said.bonus * 5 * H**2 * math.sqrt(S**3 * A) * (log_term + 1) / math.sqrt(k * log_term))

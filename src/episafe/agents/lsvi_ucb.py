@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from episafe.agents.base import Agent
 from episafe.learning.constants import Constants
-from episafe.learning.planner import Aim, Every, Replanning, SoftmaxPlanner, propose
+from episafe.learning.planner import Aim, Every, Replanning, SoftmaxPlanner
 from episafe.learning.transition_counts import Confidence
 from episafe.problems.sampled_problem import AnyTask
 from episafe.types import Plan
@@ -40,16 +40,11 @@ class LSVIUCB(Agent):
         self, task: AnyTask, num_episodes: int, delta: float = 0.05, bonus: float = 1.0, replan: Replanning = Every()
     ) -> None:
         super().__init__(task, replan)
-        said = Confidence(num_episodes, delta, bonus)
-        self.num_episodes, self.delta, self.bonus = said.num_episodes, said.delta, said.bonus
+        self.confidence = Confidence(num_episodes, delta, bonus)
         H, d = task.horizon, task.dim
-        scale = bonus * d * H * math.sqrt(said.log_term(2 * d * H))
+        scale = bonus * d * H * math.sqrt(self.confidence.log_term(2 * d * H))
         constants = Constants(scale, 0.0, 0.0, 0.0, kappa=GREEDY, lam_max=0.0, num_halvings=0, C_theta=bonus)
         self.learner = SoftmaxPlanner(task, constants, pessimistic=False)
 
     def _propose(self) -> Plan:
-        return Plan(propose(self.learner, Aim(-math.inf)).policy, "zero", 0.0, level=self.level)
-
-    def settings(self) -> dict[str, str | int | float]:
-        """Those of the planner, K, δ and the multiplier."""
-        return super().settings() | {name: getattr(self, name) for name in ("num_episodes", "delta", "bonus")}
+        return Plan(self.learner.propose(Aim(-math.inf)).policy, "zero", 0.0, level=self.level)

@@ -10,11 +10,12 @@ from episafe.agents.base import Agent
 from episafe.agents.plan_arrays import fingerprint
 from episafe.certify import Certifier, Model, strongest
 from episafe.certify.base import AT_LEAST, INCUMBENT, Deployment, Outcome
+from episafe.checks import as_whole
 from episafe.errors import InvalidEpisode
 from episafe.kernels.mixing import admits_all
 from episafe.learning.constants import Constants
 from episafe.learning.multiplier_search import Bisection, LamSearch
-from episafe.learning.planner import Decision, Every, Replanning, SoftmaxPlanner, propose
+from episafe.learning.planner import Decision, Every, Replanning, SoftmaxPlanner
 from episafe.learning.policy_arrays import PolicyArrays
 from episafe.learning.released_planner import planner_of, variant_label
 from episafe.learning.several_planner import SeveralPlanner, WeightedPlanner
@@ -84,9 +85,7 @@ class OPSE(Agent):
         several = SeveralPlanner if task.is_listed else WeightedPlanner
         planner = planner_of(variant) if task.num_constraints == 1 else several
         self.learner = planner(task, constants, pessimistic=True, search=search)
-        if isinstance(num_safe_episodes, bool) or not isinstance(num_safe_episodes, int) or num_safe_episodes < 0:
-            raise ValueError(f"num_safe_episodes must be a whole number >= 0, got {num_safe_episodes!r}")
-        self.num_safe_episodes = num_safe_episodes
+        self.num_safe_episodes = as_whole("num_safe_episodes", num_safe_episodes, 0)
         if isinstance(certifier, type) or not hasattr(certifier, "begin"):
             raise TypeError(f"certifier must be one such as es.certify.Observation(delta=0.05), got {certifier!r}")
         self.certifier: Certifier = certifier
@@ -168,7 +167,7 @@ class OPSE(Agent):
         if hasattr(self.certificate, "propose"):  # it knows of more than the planner
             self.certificate.propose(self.planner)
         else:
-            self.certificate.consider(propose(self.planner, self.certificate.aim()))
+            self.certificate.consider(self.planner.propose(self.certificate.aim()))
         return True
 
     def _propose(self) -> Plan:

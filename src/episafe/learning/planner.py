@@ -271,11 +271,6 @@ class Proposal(NamedTuple):
     reward: float
 
 
-def propose(planner: SoftmaxPlanner, aim: Aim) -> Proposal:
-    """What a planner puts on trial."""
-    return planner.propose(aim)
-
-
 class Replanning(Protocol):
     """Decides from how much is known: `information` is ln det Λ_h per step, or ln(n ∨ 1) per (h, s, a) for DOPE."""
 

@@ -38,6 +38,10 @@ class Confidence:
         object.__setattr__(self, "delta", as_probability("delta", self.delta))
         object.__setattr__(self, "bonus", as_scale("bonus", self.bonus))
 
+    def said(self) -> dict[str, Any]:
+        """K, where there is one, δ and the multiplier, by the names that agents are given them by."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
     def log_term(self, count: float) -> float:
         """ln(count·K/δ)."""
         assert self.num_episodes is not None
@@ -79,25 +83,18 @@ class TransitionCounts:
 
     Args:
         task: what the learner is told; its states are listed.
-        confidence: what an agent's radii are made of, where records should say it.
 
     Attributes:
         times, visits: n_h(s, a, s'), shape (H, S, A, S), and n_h(s, a), shape (H, S, A).
     """
 
-    def __init__(self, task: Task, confidence: Confidence | None = None) -> None:
+    def __init__(self, task: Task) -> None:
         if not task.is_listed:
             raise TypeError("it counts every (s, a, s'): it needs a task with listed states, as of LinearCMDP")
-        self._task, self._confidence = task, confidence
+        self._task = task
         self.times: Array = np.zeros((*task.reward.shape, task.num_states))
         self.visits: Array = np.zeros(task.reward.shape)
         self.num_learned = 0
-
-    @property
-    def confidence(self) -> Confidence:
-        """K, δ and the multiplier of the bonuses."""
-        assert self._confidence is not None
-        return self._confidence
 
     @property
     def information(self) -> Array:
@@ -137,13 +134,12 @@ class TransitionCounts:
         return made
 
     def settings(self) -> dict[str, str | int | float]:
-        """K, δ and the multiplier, where radii are made of them."""
-        said = {} if self._confidence is None else asdict(self._confidence)
-        return {name: value for name, value in said.items() if value is not None}
+        """Nothing: counts are counts."""
+        return {}
 
     def arguments(self) -> dict[str, Any]:
-        """The same, as an agent is given them."""
-        return self.settings()
+        """Nothing beside the task."""
+        return {}
 
 
 def _num_triples(task: Task) -> int:
@@ -154,9 +150,7 @@ def _num_triples(task: Task) -> int:
 class DualCounts(TransitionCounts):
     """The counts and the multiplier λ ≥ 0, 0 at first."""
 
-    def __init__(self, task: Task, confidence: Confidence) -> None:
-        super().__init__(task, confidence)
-        self.lam = 0.0
+    lam = 0.0
 
     def step(self, size: float, shortfall: float) -> None:
         """λ ← [λ + size·shortfall]₊."""
