@@ -90,29 +90,39 @@ class OPSE(Agent):
             raise TypeError(f"certifier must be one such as es.certify.Observation(delta=0.05), got {certifier!r}")
         self.certifier: Certifier = certifier
         self.certificate: Any = certifier.begin(task)
-        if self.certificate is None and planner is WeightedPlanner:
+        self._issued: dict[int, Plan] = {}
+        self._reports_utilities: bool | None = None
+        if self.certificate is None:
+            self._require_own_check()
+            self.level = self._level_of_constants()
+            return
+        self._require_left_out(replan)
+        self.level = getattr(certifier, "level", "heuristic")
+        self.uses_traces = getattr(certifier, "uses_traces", False)
+        self.label = f"{self.name}-{certifier.name}"
+
+    def _require_own_check(self) -> None:
+        """Refuse what needs a certifier."""
+        if self.task.num_constraints > 1 and not self.task.is_listed:
             raise TypeError(
                 "with several constraints the planner's own check needs listed states: give a certifier, such as "
                 "es.certify.Observation(delta=0.05), or list the states (episafe.problems.rules.listed, es.LinearCMDP)"
             )
-        if self.certificate is None and constants.only_proposes:
+        if self.constants.only_proposes:
             raise ValueError(
                 "Constants.proposing() has C_u = 0, so that its own check proves nothing: give it a certifier, such as "
                 "es.certify.Observation(delta=0.05), or take other constants, such as Constants.tuned(task)"
             )
-        self.level = self._level_of_constants()
-        self._issued: dict[int, Plan] = {}
-        self._reports_utilities: bool | None = None
-        if self.certificate is not None:
-            self.level = getattr(certifier, "level", "heuristic")
-            self.uses_traces = getattr(certifier, "uses_traces", False)
-            self.label = f"{self.name}-{certifier.name}"
-            if replan is not None and replan != Every():
-                raise ValueError(f"{certifier!r} decides itself when to ask for a plan: leave out replan={replan!r}")
-            if num_safe_episodes:
-                raise ValueError(f"{certifier!r} begins with the incumbent by itself: leave out num_safe_episodes")
-            if variant != "text":
-                raise ValueError(f"{certifier!r} goes with the rules of the text: leave out variant={variant!r}")
+
+    def _require_left_out(self, replan: Replanning | None) -> None:
+        """Refuse what a certifier decides itself."""
+        said = f"{self.certifier!r}"
+        if replan is not None and replan != Every():
+            raise ValueError(f"{said} decides itself when to ask for a plan: leave out replan={replan!r}")
+        if self.num_safe_episodes:
+            raise ValueError(f"{said} begins with the incumbent by itself: leave out num_safe_episodes")
+        if self.variant != "text":
+            raise ValueError(f"{said} goes with the rules of the text: leave out variant={self.variant!r}")
 
     @property
     def planner(self) -> SoftmaxPlanner:

@@ -50,18 +50,7 @@ def several_pass(P_hat, signals, beta, strays, scales, lams, table):  # type: ig
         ceiling = left * (1.0 + scales.kappa * np.log(A))
         for s in range(S):
             for a in range(A):
-                for g in range(2 + m):
-                    mean = square = 0.0
-                    for t in range(S):
-                        p = P_hat[h, s, a, t]
-                        mean += p * V_next[g, t]
-                        square += p * V_next[g, t] * V_next[g, t]
-                    Q[g, a] = mean
-                    sigma = np.sqrt(max(square - mean * mean, 0.0)) if strays else 1.0
-                    bonus[g] = shaped(beta[h, s, a], sigma, scales)
-                bonus[1] = bonus[2]
-                for c in range(m):
-                    bonus[1] = max(bonus[1], bonus[2 + c])
+                average_all(P_hat, (h, s, a), beta, V_next, strays, scales, Q, bonus)
                 Q[0, a] = signals[0, h, s, a] + min(max(scales.C_r * bonus[0] + Q[0, a], 0.0), ceiling)
                 dagger = min(max(scales.C_dagger * bonus[1] + Q[1, a], 0.0), scales.B_dagger * left)
                 Q[1, a] = scales.B_dagger * bonus[1] + dagger
@@ -78,6 +67,24 @@ def several_pass(P_hat, signals, beta, strays, scales, lams, table):  # type: ig
             V[0, s] += scales.kappa * entropy
         V_next[:] = V
     return V_next
+
+
+@lean_kernel
+def average_all(P_hat, at, beta, V, strays, scales, Q, bonus):  # type: ignore[no-untyped-def]
+    """P̂V of the values V (2 + m, S) at one (h, s, a), into `Q` (2 + m, A), and their bonuses (2 + m,)."""
+    h, s, a = at
+    for g in range(V.shape[0]):
+        mean = square = 0.0
+        for t in range(V.shape[1]):
+            p = P_hat[h, s, a, t]
+            mean += p * V[g, t]
+            square += p * V[g, t] * V[g, t]
+        Q[g, a] = mean
+        sigma = np.sqrt(max(square - mean * mean, 0.0)) if strays else 1.0
+        bonus[g] = shaped(beta[h, s, a], sigma, scales)
+    bonus[1] = bonus[2]
+    for g in range(3, V.shape[0]):
+        bonus[1] = max(bonus[1], bonus[g])
 
 
 @kernel

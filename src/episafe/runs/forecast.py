@@ -107,12 +107,8 @@ def forecast(
         True
     """
     task = getattr(problem, "task", problem)
-    if totals is None:
-        totals = incumbent_totals(problem, on_progress=on_progress)
-    columns = np.asarray(totals, dtype=float)
-    columns = columns[:, None] if columns.ndim == 1 else columns
-    if columns.ndim != 2 or columns.shape[1] != task.num_constraints:
-        raise ValueError(f"totals must have shape (n, {task.num_constraints}), one an episode and constraint")
+    given = incumbent_totals(problem, on_progress) if totals is None else totals
+    columns = _as_columns(given, task.num_constraints)
     evidence = evidence or ("hindsight" if task.is_exogenous else "coin")
     each, share = zip(task.constraints, columns.T, strict=True), as_probability("delta", delta) / task.num_constraints
     found = [_of_constraint(_situation(one, own, share, evidence, has_candidate), task) for one, own in each]
@@ -123,16 +119,20 @@ def forecast(
     return replace(found[slowest], why=said)
 
 
-def incumbent_totals(
-    problem: Any,
-    num_episodes: int = NUM_EPISODES,
-    seed: int = 0,
-    on_progress: Callable[[float], object] = lambda share: None,
-) -> Array:
+def _as_columns(totals: Any, num_constraints: int) -> Array:
+    """Totals (n,) or (n, m) as (n, m)."""
+    columns = np.asarray(totals, dtype=float)
+    columns = columns[:, None] if columns.ndim == 1 else columns
+    if columns.ndim != 2 or columns.shape[1] != num_constraints:
+        raise ValueError(f"totals must have shape (n, {num_constraints}), one an episode and constraint")
+    return columns
+
+
+def incumbent_totals(problem: Any, on_progress: Callable[[float], object] = lambda share: None) -> Array:
     """Total utilities of episodes of the incumbent, (n,), or (n, m) of m constraints."""
     world, task = world_of(problem), problem.task
-    world.begin(seed, 0)
-    num_batches = -(-num_episodes // world.num_parallel)
+    world.begin(0, 0)
+    num_batches = -(-NUM_EPISODES // world.num_parallel)
     drawn = [(None, task.safe_policy)] * world.num_parallel
     totals = list[Any]()
     for k in range(num_batches):
