@@ -9,7 +9,7 @@ Shapes: phi (S, A, d), P (H, S, A, S), reward and utility (H, S, A), policy (H, 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol
 
@@ -291,6 +291,22 @@ class NaivePlan(NamedTuple):
     policy: np.ndarray
 
 
+def bisected(evaluate: Callable[[float], Evaluation], constants: Constants, threshold: float) -> NaivePlan:
+    """Alg. 2 from λ = 0 on: π⁰ if it passes, else the upper end after T halvings of [0, C_λ]."""
+    at_zero = evaluate(0.0)
+    if at_zero.V_u >= threshold:
+        return NaivePlan("zero", 0.0, at_zero.V_u, at_zero.policy)
+    lower, upper = 0.0, float(constants.lam_max)
+    for _ in range(constants.num_halvings):
+        middle = (lower + upper) / 2.0
+        if evaluate(middle).V_u >= threshold:
+            upper = middle
+        else:
+            lower = middle
+    deployed = evaluate(upper)
+    return NaivePlan("search", upper, deployed.V_u, deployed.policy)
+
+
 def opse_plan(
     phi: np.ndarray,
     reward: np.ndarray,
@@ -313,18 +329,7 @@ def opse_plan(
     at_max = evaluate(constants.lam_max)
     if at_max.V_u < threshold:
         return NaivePlan("safe", float("nan"), at_max.V_u, safe_policy)
-    at_zero = evaluate(0.0)
-    if at_zero.V_u >= threshold:
-        return NaivePlan("zero", 0.0, at_zero.V_u, at_zero.policy)
-    lower, upper = 0.0, float(constants.lam_max)
-    for _ in range(constants.num_halvings):
-        middle = (lower + upper) / 2.0
-        if evaluate(middle).V_u >= threshold:
-            upper = middle
-        else:
-            lower = middle
-    deployed = evaluate(upper)
-    return NaivePlan("search", upper, deployed.V_u, deployed.policy)
+    return bisected(evaluate, constants, threshold)
 
 
 def ghosh_plan(
@@ -350,18 +355,7 @@ def ghosh_plan(
     def evaluate(lam: float) -> Evaluation:
         return composite_softmax(phi, reward, utility, episodes, without_dagger, lam, initial_state, +1)
 
-    at_zero = evaluate(0.0)
-    if at_zero.V_u >= threshold:
-        return NaivePlan("zero", 0.0, at_zero.V_u, at_zero.policy)
-    lower, upper = 0.0, float(constants.lam_max)
-    for _ in range(constants.num_halvings):
-        middle = (lower + upper) / 2.0
-        if evaluate(middle).V_u >= threshold:
-            upper = middle
-        else:
-            lower = middle
-    deployed = evaluate(upper)
-    return NaivePlan("search", upper, deployed.V_u, deployed.policy)
+    return bisected(evaluate, constants, threshold)
 
 
 def released_softmax(
