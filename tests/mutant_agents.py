@@ -145,6 +145,39 @@ class Nameless(Right):
         return {name: value for name, value in super().settings().items() if name != "agent"}
 
 
+class Secretive(Right):
+    """Two of them that differ in patience look alike."""
+
+    def __init__(self, task, patience=3):
+        super().__init__(task)
+        self.patience = patience
+
+
+class Losing(Right):
+    """Does not keep what it was given."""
+
+    def __init__(self, task, patience=3):
+        super().__init__(task)
+        self.waits = patience
+
+
+class Frank(Secretive):
+    """Nothing wrong: it says its patience."""
+
+    def settings(self):
+        return super().settings() | {"patience": self.patience}
+
+
+class Boasting(es.OPSE):
+    """Its plans claim a proof, and its constants were set by hand."""
+
+    def __init__(self, task):
+        super().__init__(task, es.Constants.proposing())
+
+    def plan(self):
+        return replace(super().plan(), level="theorem")
+
+
 class Restless(Right):
     def fingerprint(self):
         return f"{super().fingerprint()}{self.num_learned}"
@@ -241,6 +274,9 @@ AGENTS = [
     (Wordless, "check_halted_sessions_deploy_the_incumbent"),
     (Wordy, "check_settings_are_plain"),
     (Nameless, "check_settings_are_plain"),
+    (Secretive, "check_settings_tell_the_arguments"),
+    (Losing, "check_settings_tell_the_arguments"),
+    (Boasting, "check_plans_claim_no_more_than_the_agent"),
     (Restless, "check_agents_built_alike_are_alike"),
     (Unique, "check_agents_built_alike_are_alike"),
     (Forgetful, "check_state_goes_on_from_a_file"),

@@ -16,6 +16,7 @@ from episafe.envs import ENVIRONMENTS
 from episafe.registry import AGENTS as NAMES
 from episafe.registry import BANDIT_AGENTS as BANDIT_NAMES
 from episafe.registry import CERTIFIERS, make_certifier
+from episafe.testing import persistence_checks
 from episafe.testing.problems import exogenous
 from mutant_certifiers import CERTIFIERS as BROKEN_CERTIFIERS
 from mutant_certifiers import Certifier
@@ -262,6 +263,7 @@ def test_every_check_has_something_that_it_finds():
     ):
         assert {check.__name__ for check in checks} == {check for _, check in broken}
     assert testing.check_agent(mutants.Right, {"one-hot": PROBLEMS["one-hot"]})
+    persistence_checks.check_settings_tell_the_arguments(mutants.Frank, PROBLEMS["one-hot"])
     assert testing.check_bandit_agent(mutants.RightBandit, {"arms": BANDITS["arms"]})
 
 
@@ -270,7 +272,7 @@ def test_a_certifier_of_ones_own_may_deploy_mixtures():
 
 
 def test_a_battery_runs_to_its_end_and_lists_all_that_failed():
-    with pytest.raises(AssertionError, match=r"(?s)6 of 18 checks failed.*same_seed.*session_goes_on"):
+    with pytest.raises(AssertionError, match=r"(?s)6 of 20 checks failed.*same_seed.*session_goes_on"):
         testing.check_agent(mutants.Fickle, {"one-hot": PROBLEMS["one-hot"]})
     with pytest.raises(ValueError, match="no check check_spelling; there are check_policies"):
         testing.check_agent(mutants.Right, skip=["check_spelling"])

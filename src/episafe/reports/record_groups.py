@@ -19,6 +19,7 @@ OF_ONE_RUN = (  # settings that may differ between runs of a group
     "job",
     "seconds",
     "incumbent_reward",
+    "known_utility",
     "redraws",
     "num_episodes",
     "num_rounds",

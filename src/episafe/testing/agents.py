@@ -1,7 +1,7 @@
 """The battery for agents: what every agent must do, whatever its algorithm. For bandit agents it is the same one."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from episafe.testing.check_fixtures import (
     selected,
 )
 from episafe.testing.problems import small_bandits, small_problems
+from episafe.types import Level
 
 
 def check_agent(
@@ -85,6 +86,18 @@ def check_certified_plans_passed(make_agent: MakeAgent, problem: Any) -> None:
     reached = np.reshape(record.utility_bounds >= ground.task.limits, (len(record.sources), -1)).all(axis=1)
     passed = (record.sources == "safe") | reached
     require(passed.all(), "a record has bounds below the threshold: plan() is checked, the run's loop is not")
+
+
+def check_plans_claim_no_more_than_the_agent(make_agent: MakeAgent, problem: Any) -> None:
+    """The level of a plan is not above that of its agent, which records and reports tell."""
+    ground, agent = ground_of(problem), make_agent(problem.task)
+    known = (*get_args(Level), "")  # from proved to nothing claimed
+    for plan in learn_by(ground, agent, NUM_EPISODES):
+        require({plan.level, agent.level} <= set(known), f"a level is one of {known}: {plan.level!r}, {agent.level!r}")
+        no_more = known.index(plan.level) >= known.index(agent.level)
+        require(
+            no_more, f"plan {plan.id} says {plan.level!r} where its agent says {agent.level!r}: claim what is proved"
+        )
 
 
 def check_safe_is_the_incumbent(make_agent: MakeAgent, problem: Any) -> None:

@@ -1,5 +1,6 @@
 """Checks of what is kept: settings, fingerprints, states, stopped runs, sessions and their audits."""
 
+import inspect
 import math
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +20,34 @@ def check_settings_are_plain(make_agent: MakeAgent, problem: Any) -> None:
         plain = isinstance(value, str | int | float) and (isinstance(value, str) or not math.isnan(value))
         require(plain, f"settings() has {name} = {value!r}: text or a number can be kept with a record")
     require({"agent", "level"} <= settings.keys(), "settings() lacks 'agent' or 'level': records are sorted by them")
+
+
+def check_settings_tell_the_arguments(make_agent: MakeAgent, problem: Any) -> None:
+    """An agent that is built with another number for one argument of its constructor has other settings."""
+    agent = make_agent(problem.task)
+    names = list(inspect.signature(type(agent)).parameters)[1:]
+    try:
+        given = {name: value for name, value in agent.arguments().items() if name in names}
+        kept = {name: given[name] if name in given else getattr(agent, name) for name in names}
+    except AttributeError as error:
+        raise AssertionError(
+            f"{error}: keep what the constructor takes under its name, or override arguments()"
+        ) from error
+    for name, value in kept.items():
+        for other in _others(value):
+            try:
+                changed = type(agent)(problem.task, **{**given, name: other})
+            except (TypeError, ValueError):
+                continue  # it cannot be that
+            told = changed.settings() != agent.settings()
+            require(told, f"settings() is the same with {name} = {value!r} and {other!r}, and runs of both look alike")
+
+
+def _others(value: Any) -> list[Any]:
+    """Other numbers than this one; none where it is no number."""
+    if isinstance(value, bool):
+        return [not value]
+    return [value + 1, value / 2] if isinstance(value, float) else [value + 1] if isinstance(value, int) else []
 
 
 def check_agents_built_alike_are_alike(make_agent: MakeAgent, problem: Any) -> None:

@@ -71,8 +71,9 @@ class OPLB(Agent):
         if not known_slack > 0 or (task.slack is not None and known_slack < task.slack - TOLERANCE):
             raise InvalidProblem(f"known_utility {known_utility} is below threshold + slack: give the exact utility")
 
-    def _identity(self) -> dict[str, Any]:
-        return {**super()._identity(), "known_utility": self.known_utility}
+    def settings(self) -> dict[str, str | int | float]:
+        """Those of its regression, and the utility that it is told."""
+        return super().settings() | {"known_utility": self.known_utility}
 
     def _rest(self) -> Regression:
         """The regression on a^⊥ = Pa from that on a: Λ^⊥ = I + P(Λ−I)P, Σ a^⊥(u − (aᵀe₀)c) = P(Σ au − c(Λ−I)e₀)."""
