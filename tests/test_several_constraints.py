@@ -33,8 +33,8 @@ def test_the_optimum_equals_an_independent_linear_program(seed, m):
     thresholds = attained * (1.0 if seed % 4 == 0 else rng.uniform(0.7, 1))
     found = optimum_of_several(P, reward, utilities, thresholds, 0)
     assert found.value == pytest.approx(oracles.lp_optimum(P, reward, utilities, thresholds, 0), abs=1e-8)
-    assert np.all(utilities_of(P, reward, utilities, found.policy) >= thresholds)
-    assert policy_values(P, reward, utilities[0], found.policy, 0)[0] == found.value
+    assert np.all(utilities_of(P, reward, utilities, found.table) >= thresholds)
+    assert policy_values(P, reward, utilities[0], found.table, 0)[0] == found.value
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -43,12 +43,12 @@ def test_the_multipliers_prove_the_optimum(seed):
     P, reward, utilities, attained = several(np.random.default_rng(seed), 6, 3, 4, 3)
     thresholds = attained * [0.95, 0.95, 0.1]
     found = optimum_of_several(P, reward, utilities, thresholds, 0)
-    weights = np.append(1.0, found.multipliers)
+    weights = np.append(1.0, found.lam)
     V = greedy_actions(P, np.stack([reward, *utilities], axis=-1), weights)[1][0]
-    assert weights @ V - found.multipliers @ thresholds == pytest.approx(found.value, abs=1e-9)
-    slack = utilities_of(P, reward, utilities, found.policy) - thresholds
-    assert np.all(found.multipliers * slack < 1e-9)
-    assert found.multipliers[2] == 0
+    assert weights @ V - found.lam @ thresholds == pytest.approx(found.value, abs=1e-9)
+    slack = utilities_of(P, reward, utilities, found.table) - thresholds
+    assert np.all(found.lam * slack < 1e-9)
+    assert found.lam[2] == 0
 
 
 @pytest.mark.parametrize("name", ["tabular", "streaming", "linear"])
@@ -59,8 +59,8 @@ def test_one_constraint_is_the_one_dimensional_dual_bit_for_bit(name, seed):
     found = optimum_of_several(cmdp.P, task.reward, task.utility[None], np.array([task.threshold]), task.initial_state)
     alone = optimum(cmdp.P, task.reward, task.utility, task.threshold, task.initial_state)
     assert found.value == alone.value == cmdp.optimal_value()
-    assert found.policy.tobytes() == alone.table.tobytes() == cmdp.optimal_policy().table().tobytes()
-    assert found.multipliers == alone.lam
+    assert found.table.tobytes() == alone.table.tobytes() == cmdp.optimal_policy().table().tobytes()
+    assert found.lam == alone.lam
 
 
 def test_three_arms_by_hand():
@@ -68,8 +68,8 @@ def test_three_arms_by_hand():
     P, reward = np.ones((1, 1, 3, 1)), np.array([[[1.0, 0.0, 0.0]]])
     utilities = np.array([[[[0.0, 1.0, 0.0]]], [[[0.0, 0.0, 1.0]]]])
     found = optimum_of_several(P, reward, utilities, np.array([0.25, 0.5]), 0)
-    np.testing.assert_allclose(found.policy[0, 0], [0.25, 0.25, 0.5], atol=1e-15)
-    np.testing.assert_allclose(found.multipliers, [1, 1], atol=1e-12)
+    np.testing.assert_allclose(found.table[0, 0], [0.25, 0.25, 0.5], atol=1e-15)
+    np.testing.assert_allclose(found.lam, [1, 1], atol=1e-12)
     assert found.value == pytest.approx(0.25, abs=1e-15)
 
 
@@ -111,7 +111,7 @@ def test_a_conflict_is_reported_exactly_where_the_linear_program_has_no_solution
     with pytest.raises(RuntimeError, match="infeasible"):
         oracles.lp_optimum(P, reward, utilities, attained * (high + 1e-6), 0)
     tight = optimum_of_several(P, reward, utilities, attained * low, 0)
-    assert np.all(utilities_of(P, reward, utilities, tight.policy) >= attained * low - 2e-9)
+    assert np.all(utilities_of(P, reward, utilities, tight.table) >= attained * low - 2e-9)
 
 
 def test_without_any_room_the_best_policy_of_the_face_is_found():
@@ -120,7 +120,7 @@ def test_without_any_room_the_best_policy_of_the_face_is_found():
     utilities = np.array([[[[0.0, 1.0, 1.0]]], [[[0.0, 1.0, 0.0]]]])
     found = optimum_of_several(P, reward, utilities, np.array([1.0, 0.5]), 0)
     assert found.value == pytest.approx(0.55, abs=1e-8)
-    assert np.all(utilities_of(P, reward, utilities, found.policy) >= np.array([1.0, 0.5]) - 2e-9)
+    assert np.all(utilities_of(P, reward, utilities, found.table) >= np.array([1.0, 0.5]) - 2e-9)
 
 
 def test_the_same_constraint_twice_changes_nothing():
@@ -144,4 +144,4 @@ def test_five_hundred_states_and_three_constraints_take_few_backward_inductions(
     monkeypatch.setattr(model_answers, "greedy_actions", lambda *told: made.append(1) or greedy_actions(*told))
     found = optimum_of_several(P, reward, np.array(utilities), thresholds, 0)
     assert len(made) < 80
-    assert np.all(utilities_of(P, reward, utilities, found.policy) >= thresholds)
+    assert np.all(utilities_of(P, reward, utilities, found.table) >= thresholds)

@@ -128,7 +128,7 @@ def test_our_own_environments_report_by_name():
 def test_the_shop_is_a_problem_like_any_other():
     problem = es.make("shop", 3)
     assert problem.task.is_exogenous and problem.task.constraint_names == ("service", "waste")
-    assert (problem._optimum.multipliers > 0.1).all()  # both limits bind
+    assert (problem._optimum.lam > 0.1).all()  # both limits bind
     assert len(check_environment(problem)) == 10
 
 

@@ -7,6 +7,7 @@ anything that acts will do, also what is deterministic or remembers within an ep
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -81,33 +82,23 @@ def stable_baselines3(model: Any, num_actions: int, deterministic: bool = True) 
     for name in ("predict", "policy"):
         if not hasattr(model, name):
             raise TypeError(f"a model of Stable-Baselines3 has {name!r}, and {type(model).__name__} has not")
-    return AdaptedPolicy((_Predicted if deterministic else _Distribution)(model), num_actions)
+    return AdaptedPolicy(partial(_predicted if deterministic else _distribution, model), num_actions)
 
 
-@dataclass(frozen=True)
-class _Predicted:
+def _predicted(model: Any, observation: Any) -> Any:
     """The action that a model takes."""
-
-    model: Any
-
-    def __call__(self, observation: Any) -> Any:
-        action, _ = self.model.predict(np.asarray(observation), deterministic=True)
-        return np.asarray(action, dtype=np.int64)
+    action, _ = model.predict(np.asarray(observation), deterministic=True)
+    return np.asarray(action, dtype=np.int64)
 
 
-@dataclass(frozen=True)
-class _Distribution:
+def _distribution(model: Any, observation: Any) -> Array:
     """The probabilities of an actor-critic's policy."""
-
-    model: Any
-
-    def __call__(self, observation: Any) -> Array:
-        policy = self.model.policy
-        if not hasattr(policy, "get_distribution"):
-            raise InvalidProblem(f"{type(self.model).__name__} has no distribution of actions: use deterministic=True")
-        tensor, _ = policy.obs_to_tensor(np.asarray(observation))
-        found = np.asarray(policy.get_distribution(tensor).distribution.probs.detach().cpu().numpy(), dtype=np.float64)
-        return normalised(found.reshape(-1))
+    policy = model.policy
+    if not hasattr(policy, "get_distribution"):
+        raise InvalidProblem(f"{type(model).__name__} has no distribution of actions: use deterministic=True")
+    tensor, _ = policy.obs_to_tensor(np.asarray(observation))
+    found = np.asarray(policy.get_distribution(tensor).distribution.probs.detach().cpu().numpy(), dtype=np.float64)
+    return normalised(found.reshape(-1))
 
 
 def scikit_learn(
@@ -125,28 +116,22 @@ def scikit_learn(
     if not hasattr(classifier, needed):
         remedy = "use deterministic=True" if needed == "predict_proba" else "give a classifier"
         raise TypeError(f"{type(classifier).__name__} has no {needed!r}: {remedy}")
-    return AdaptedPolicy(_Classified(classifier, num_actions, deterministic, row), num_actions)
+    answer = partial(_class, classifier, row) if deterministic else partial(_classes, classifier, row, num_actions)
+    return AdaptedPolicy(answer, num_actions)
 
 
-@dataclass(frozen=True)
-class _Classified:
-    """What a classifier says of an observation."""
+def _class(classifier: Any, row: Callable[[Any], Any], observation: Any) -> Any:
+    """The class that a classifier predicts."""
+    return np.asarray(classifier.predict(np.asarray(row(observation)).reshape(1, -1)), dtype=np.int64)
 
-    classifier: Any
-    num_actions: int
-    deterministic: bool
-    row: Callable[[Any], Any]
 
-    def __call__(self, observation: Any) -> Any:
-        inputs = np.asarray(self.row(observation)).reshape(1, -1)
-        if self.deterministic:
-            return np.asarray(self.classifier.predict(inputs), dtype=np.int64)
-        probabilities = np.zeros(self.num_actions)
-        classes = np.asarray(self.classifier.classes_)
-        if classes.dtype.kind not in "iu" or classes.min() < 0 or classes.max() >= self.num_actions:
-            raise InvalidProblem(f"the classes {classes.tolist()} are not actions 0 to {self.num_actions - 1}")
-        probabilities[classes] = self.classifier.predict_proba(inputs)[0]
-        return normalised(probabilities)
+def _classes(classifier: Any, row: Callable[[Any], Any], num_actions: int, observation: Any) -> Array:
+    """The probabilities of its classes, which are actions."""
+    probabilities, classes = np.zeros(num_actions), np.asarray(classifier.classes_)
+    if classes.dtype.kind not in "iu" or classes.min() < 0 or classes.max() >= num_actions:
+        raise InvalidProblem(f"the classes {classes.tolist()} are not actions 0 to {num_actions - 1}")
+    probabilities[classes] = classifier.predict_proba(np.asarray(row(observation)).reshape(1, -1))[0]
+    return normalised(probabilities)
 
 
 def normalised(probabilities: Array) -> Array:

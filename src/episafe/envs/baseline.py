@@ -20,7 +20,7 @@ def baseline(P: Array, reward: Array, utility: Array, initial_state: int, thresh
     thresholds, utilities = np.atleast_1d(threshold), utility if np.ndim(threshold) else utility[None]
     try:
         wanted = thresholds + np.array(slacks)
-        return exact_answers.optimum_of_several(P, reward, utilities, wanted, initial_state).policy
+        return exact_answers.optimum_of_several(P, reward, utilities, wanted, initial_state).table
     except Infeasible as error:
         told = [f"{xi:.12g} above the threshold {b:.12g}" for xi, b in zip(slacks, thresholds, strict=True)]
         raise Infeasible(f"no policy has slack {' and '.join(told)}: {error}, or the slack") from error

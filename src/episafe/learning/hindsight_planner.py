@@ -157,4 +157,4 @@ def _optimum(model: EmpiricalModel, steps: Steps, thresholds: Array, start: int)
         _, table, lam = optimum(P, reward, utilities[0], float(thresholds[0]), start, steps)
         return table, lam
     found = optimum_of_several(P, reward, utilities, thresholds, start)
-    return found.policy, float(found.multipliers.sum())
+    return found.table, float(found.lam.sum())

@@ -201,7 +201,7 @@ class LinearCMDP:
 
     def optimal_policy(self) -> TablePolicy:
         """A Markov policy that attains the optimum: the occupancy mixture of at most m + 1 deterministic ones."""
-        return TablePolicy(self._optimum.policy)
+        return TablePolicy(self._optimum.table)
 
     def occupancy(self, policy: Any) -> Array:
         """w_h(s, a) = ℙ(s_h = s, a_h = a), shape (H, S, A)."""
@@ -223,7 +223,7 @@ class LinearCMDP:
         return exact_answers.least_norm_bound(self.P, self.task.phi)
 
     @cached_property
-    def _optimum(self) -> exact_answers.OptimumOfSeveral:
+    def _optimum(self) -> exact_answers.Optimum:
         task = self.task
         limits, names = amounts(task.limits), task.constraint_names
         return exact_answers.optimum_of_several(self.P, task.reward, task.utilities, limits, task.initial_state, names)

@@ -7,7 +7,6 @@ import numpy as np
 from episafe.checks import TOLERANCE
 from episafe.kernels.policy_values import policy_values as policy_values
 from episafe.problems.model_answers import Optimum as Optimum
-from episafe.problems.model_answers import OptimumOfSeveral as OptimumOfSeveral
 from episafe.problems.model_answers import greedy_actions as greedy_actions
 from episafe.problems.model_answers import optimum as optimum
 from episafe.problems.model_answers import optimum_of_several as optimum_of_several

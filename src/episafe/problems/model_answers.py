@@ -13,26 +13,18 @@ from episafe.kernels.mixing import admits, nudged_until
 from episafe.kernels.policy_values import policy_values
 from episafe.problems.cutting_planes import best_mixture_of_several, require_reachable
 from episafe.problems.dual_search import Point, best_mixture
-from episafe.types import Array, IntArray
+from episafe.types import Amount, Array, IntArray
 
 Steps = Any  # a kernel by its steps: an array (H, S, A, S), or H sparse matrices (S·A, S)
 Parts = Sequence[tuple[float, IntArray]]  # deterministic policies (H, S), each with its share
 
 
 class Optimum(NamedTuple):
-    """The constrained optimum: its `value`, a policy `table` (H, S, A) that attains it, and the multiplier."""
+    """The constrained optimum: its `value`, a policy `table` (H, S, A) that attains it, and the multiplier, or (m,)."""
 
     value: float
     table: Array
-    lam: float
-
-
-class OptimumOfSeveral(NamedTuple):
-    """max V^r(s₁) under m constraints: the value, a policy (H, S, A) that attains it, the multipliers (m,)."""
-
-    value: float
-    policy: Array
-    multipliers: Array
+    lam: Amount
 
 
 def occupancy(P: Steps, policy: Array, initial_state: int) -> Array:
@@ -100,7 +92,7 @@ def optimum(
 
 def optimum_of_several(
     P: Array, reward: Array, utilities: Array, thresholds: Array, initial_state: int, names: Sequence[str] = ()
-) -> OptimumOfSeveral:
+) -> Optimum:
     """max V^r(s₁) s.t. V^{u_i}(s₁) ≥ b_i for all i, by cutting planes on the dual: each is a backward induction.
 
     With one constraint it is `optimum`, bit for bit. The policy has the occupancy of a mixture of at most m + 1
@@ -126,7 +118,7 @@ def optimum_of_several(
     if m == 1:
         require_reachable(utility_greedy(P, utilities[0])[1][[initial_state]], thresholds, names)
         value, policy, lam = optimum(P, reward, utilities[0], float(thresholds[0]), initial_state)
-        return OptimumOfSeveral(value, policy, np.array([lam]))
+        return Optimum(value, policy, np.array([lam]))
     rewards = np.stack([reward, *utilities], axis=-1)
 
     def best(weights: Array) -> tuple[Array, IntArray]:
@@ -136,7 +128,7 @@ def optimum_of_several(
     parts, multipliers, safest, kept = best_mixture_of_several(best, thresholds, names)
     policy = _markov_mixture(P, P, reward, (utilities, kept), initial_state, parts, safest)
     value = float(policy_values(P, reward, utilities[0], policy, initial_state)[0])
-    return OptimumOfSeveral(value, policy, multipliers)
+    return Optimum(value, policy, multipliers)
 
 
 def _markov_mixture(

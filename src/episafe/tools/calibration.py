@@ -30,17 +30,10 @@ OF_ONE_DRAW = ("seed", "redraws")  # of what `make` notes
 SIZES = ("horizon", "num_states", "num_actions", "dim", "one_hot", "time_homogeneous")
 
 
-@dataclass(frozen=True)
-class NamedFamily:
-    """A family by the name of its environment, or of a function as `module:name`; small enough to be sent anywhere."""
-
-    name: str
-    options: tuple[tuple[str, Any], ...]
-
-    def __call__(self, seed: int) -> LinearCMDP:
-        """The problem of a seed."""
-        draw: Callable[..., LinearCMDP] = partial(make, self.name) if self.name in ENVIRONMENTS else named(self.name)
-        return draw(seed, **dict(self.options))
+def _of_family(name: str, seed: int, /, **options: Any) -> LinearCMDP:
+    """The problem of a seed, by the name of its environment, or of a function as `module:name`."""
+    draw: Callable[..., LinearCMDP] = partial(make, name) if name in ENVIRONMENTS else named(name)
+    return draw(seed, **options)
 
 
 @dataclass(frozen=True)
@@ -179,7 +172,7 @@ def family_of(text: str, options: dict[str, Any]) -> Family:
         raise ValueError(f"no environment {text!r}; there are {', '.join(ENVIRONMENTS)}; or give MODULE:FUNCTION")
     if text not in ENVIRONMENTS:
         named(text)  # what is wrong with it is said here
-    return NamedFamily(text, tuple(options.items()))
+    return partial(_of_family, text, **options)
 
 
 def _facts(problem: Any) -> Facts:
