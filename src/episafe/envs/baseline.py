@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from episafe.checks import as_scale
+from episafe.envs.options import check_range
 from episafe.errors import Infeasible
 from episafe.problems import exact_answers
 from episafe.problems.cmdp import LinearCMDP
@@ -51,3 +52,9 @@ def stationary(
     each: Any = utilities if several else utilities[0]
     incumbent = baseline(P, reward, np.asarray(each), initial_state, threshold, slack)
     return LinearCMDP(P, reward, each, None, initial_state, threshold, incumbent, **told)
+
+
+def limited(kernel: Array, reward: Array, utility: Array, limit: float, *, horizon: int, **told: Any) -> LinearCMDP:
+    """The same with utility 1 − cost, where an episode may cost `limit` on average: b = H − limit."""
+    check_range("limit", limit, 0, horizon)
+    return stationary(kernel, reward, utility, horizon=horizon, threshold=horizon - limit, **told)

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Hashable, Sequence
 from itertools import product
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from episafe.envs.baseline import stationary
+from episafe.envs.baseline import limited, stationary
 from episafe.envs.options import check_range, check_sizes
 from episafe.problems.cmdp import LinearCMDP
 from episafe.types import Array
@@ -64,7 +64,6 @@ def rover(
     check_sizes(horizon=horizon)
     for name, share in (("slip", slip), ("pit_reward", pit_reward)):
         check_range(name, share, 0, 1)
-    check_range("limit", limit, 0, horizon)
     cells = _cells(grid, START + GOAL, FREE + WALL + PIT)
     paid = {cell: {GOAL: 1.0, PIT: pit_reward}.get(sign, 0.0) for cell, sign in cells.items()}
     cost = {cell: float(sign == PIT) for cell, sign in cells.items()}
@@ -76,10 +75,8 @@ def rover(
         return (there, paid[there], cost[there]) if there in cells else (cell, 0.0, 0.0)
 
     start = list(cells).index(_place(cells, START))
-    return stationary(
-        *_walked(list(cells), step, slip), horizon=horizon, threshold=horizon - limit, slack=slack,
-        initial_state=start, time_homogeneous=time_homogeneous,
-    )  # fmt: skip
+    told: dict[str, Any] = {"horizon": horizon, "slack": slack, "time_homogeneous": time_homogeneous}
+    return limited(*_walked(list(cells), step, slip), limit, initial_state=start, **told)
 
 
 def box(
@@ -109,7 +106,6 @@ def box(
     """
     check_sizes(horizon=horizon)
     check_range("slip", slip, 0, 1)
-    check_range("limit", limit, 0, horizon)
     cells = _cells(grid, START + GOAL + BOX, FREE + WALL)
     goal = _place(cells, GOAL)
 
@@ -127,11 +123,8 @@ def box(
         return following, paid, stuck / horizon
 
     start = _place(cells, START), _place(cells, BOX)
-    states = _reached(start, step)
-    return stationary(
-        *_walked(states, step, slip), horizon=horizon, threshold=horizon - limit, slack=slack,
-        time_homogeneous=time_homogeneous,
-    )  # fmt: skip
+    walked = _walked(_reached(start, step), step, slip)
+    return limited(*walked, limit, horizon=horizon, slack=slack, time_homogeneous=time_homogeneous)
 
 
 def cliff(

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from episafe.checks import TOLERANCE
-from episafe.envs.baseline import stationary
+from episafe.envs.baseline import limited, stationary
 from episafe.envs.options import check_interval, check_range, check_sizes
 from episafe.envs.paper_environments import FAST, buffer_kernel
 from episafe.problems.cmdp import LinearCMDP
@@ -46,15 +46,11 @@ def media(
     check_sizes(num_states=num_states, horizon=horizon)
     for name, rate in (("fast_rate", fast_rate), ("slow_rate", slow_rate), ("departure_rate", departure_rate)):
         check_range(name, rate, 0, 1)
-    limit = horizon / 2 if limit is None else limit
-    check_range("limit", limit, 0, horizon)
     kernel = np.stack([buffer_kernel(rate, departure_rate, num_states - 1) for rate in (fast_rate, slow_rate)], axis=1)
     reward, utility = np.ones((2, num_states, 2))
     reward[0], utility[:, FAST] = 0.0, 0.0
-    return stationary(
-        kernel, reward, utility, horizon=horizon, threshold=horizon - limit,
-        slack=0.4 * horizon if slack is None else slack, time_homogeneous=time_homogeneous,
-    )  # fmt: skip
+    told = {"slack": _given(slack, 0.4 * horizon), "time_homogeneous": time_homogeneous}
+    return limited(kernel, reward, utility, _given(limit, horizon / 2), horizon=horizon, **told)
 
 
 def ring(
@@ -79,16 +75,12 @@ def ring(
         time_homogeneous: whether the learner is told that all steps are alike.
     """
     check_sizes(num_states=num_states, horizon=horizon)
-    limit = horizon / 2 if limit is None else limit
-    check_range("limit", limit, 0, horizon)
     kernel, states = np.zeros((num_states, 2, num_states)), np.arange(num_states)
     kernel[states, STAY, states] = kernel[states, MOVE, (states + 1) % num_states] = 1.0
     reward, utility = np.zeros((2, num_states, 2))
     reward[:, MOVE], utility[:, STAY] = (states + 1) / num_states, 1.0
-    return stationary(
-        kernel, reward, utility, horizon=horizon, threshold=horizon - limit,
-        slack=0.4 * horizon if slack is None else slack, time_homogeneous=time_homogeneous,
-    )  # fmt: skip
+    told = {"slack": _given(slack, 0.4 * horizon), "time_homogeneous": time_homogeneous}
+    return limited(kernel, reward, utility, _given(limit, horizon / 2), horizon=horizon, **told)
 
 
 def riverswim(
@@ -115,8 +107,6 @@ def riverswim(
     check_sizes(num_states=num_states, horizon=horizon)
     if num_states < 2:
         raise ValueError("num_states must be at least 2: a river has a mouth and an upper end")
-    limit = horizon / 2 if limit is None else limit
-    check_range("limit", limit, 0, horizon)
     kernel, last = np.zeros((num_states, 2, num_states)), num_states - 1
     for s in range(num_states):
         kernel[s, LEFT, max(s - 1, 0)] = 1.0
@@ -125,10 +115,8 @@ def riverswim(
     kernel[0, RIGHT, :2], kernel[last, RIGHT, -2:] = (0.4, 0.6), (0.4, 0.6)
     reward, utility = np.zeros((2, num_states, 2))
     reward[0, LEFT], reward[last, RIGHT], utility[:, LEFT] = 0.005, 1.0, 1.0
-    return stationary(
-        kernel, reward, utility, horizon=horizon, threshold=horizon - limit,
-        slack=horizon / 4 if slack is None else slack, time_homogeneous=time_homogeneous,
-    )  # fmt: skip
+    told = {"slack": _given(slack, horizon / 4), "time_homogeneous": time_homogeneous}
+    return limited(kernel, reward, utility, _given(limit, horizon / 2), horizon=horizon, **told)
 
 
 def jobs(
@@ -217,16 +205,16 @@ def queue(
     told: dict[str, Any] = {"horizon": horizon, "time_homogeneous": time_homogeneous}
     reward, limit = np.repeat(short[:, None], len(rates), axis=1), throughput * horizon
     if num_constraints == 1:
-        return stationary(kernel, reward, admitted, threshold=limit, slack=_slack(slack, horizon / 10), **told)
+        return stationary(kernel, reward, admitted, threshold=limit, slack=_given(slack, horizon / 10), **told)
     idle = np.broadcast_to(1 - rates[:, 0], admitted.shape)
     return stationary(
         kernel, reward, [admitted, idle], threshold=[limit, (1 - effort) * horizon], names=("throughput", "service"),
-        slack=[_slack(slack, horizon / 20)] * 2, **told,
+        slack=[_given(slack, horizon / 20)] * 2, **told,
     )  # fmt: skip
 
 
-def _slack(given: float | None, default: float) -> float:
-    return default if given is None else given
+def _given(value: float | None, default: float) -> float:
+    return default if value is None else value
 
 
 def _moves(rates: Array, buffer_length: int) -> tuple[Array, Array]:
