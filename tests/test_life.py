@@ -472,6 +472,16 @@ def test_asked_again_by_its_name_nothing_acts_that_was_stopped_since():
     assert session.deploy(rng, episode_id=made.id).policy.name == "incumbent"
 
 
+def test_asked_again_by_its_name_the_incumbent_is_that_of_the_round():
+    bandit, rng = es.bandits.make("contexts"), np.random.default_rng(0)
+    session = es.open(None, es.bandits.OPLBSP(bandit.task, radius="determinant"))
+    session.halt("night")
+    first = session.deploy(rng, 5, "a")
+    session.learn(first.policy.draw(rng), 0.5, 0.5, deployment=session.deploy(rng, 6).id)
+    again = session.deploy(rng, 5, "a")
+    assert np.array_equal(again.policy.draw(rng), first.policy.draw(rng)) and session.status().abandoned == 1
+
+
 def test_a_withdrawal_is_obeyed_also_where_the_disk_does_not_keep_it(tmp_path):
     session = promoted_session(tmp_path / "f", false_alarm=0)
     (tmp_path / "f" / "journal.log").rename(tmp_path / "gone")

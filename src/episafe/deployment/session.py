@@ -225,8 +225,8 @@ class Session:
         a person has changed what may act."""
         if deployment < self.book.changed_at or (waiting.plan != HELD and self.stopped):
             return None
-        if waiting.plan == HELD:
-            return self.agent.incumbent_plan(self.stopped)
+        if waiting.plan == HELD:  # where arms change nobody knows of which round it was
+            return None if self.task.changes else self.agent.incumbent_plan(self.stopped)
         kept = (plan for plan in (self._newest, *self.agent.recent_plans()) if plan is not None)
         return next((plan for plan in kept if plan.id == waiting.plan), None)
 
