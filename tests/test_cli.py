@@ -358,13 +358,44 @@ def test_run_says_where_it_is_kept_and_what_to_do_next(tmp_path):
     assert found["incumbent_episodes"] == int((record.acting == "incumbent").sum())
 
 
+def test_a_problem_that_does_not_fit_in_memory_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    es.make("streaming", 0).save(tmp_path / "mine.npz")
+    monkeypatch.setattr("episafe.problems.cmdp.LARGEST", 100)
+    monkeypatch.setattr("episafe.problems.cmdp.read_arrays", None)
+    done = invoke("preflight", "--problem", tmp_path / "mine.npz")
+    assert done.exit_code == 3 and "state fewer steps, states or actions" in " ".join(done.output.split())
+
+
+@pytest.mark.parametrize("command", ["serve", "dashboard", "audit", "resume", "explain", "repair", "run"])
+def test_a_file_in_place_of_a_folder_is_named(tmp_path, command):
+    file = tmp_path / "notes.txt"
+    file.write_text("no folder")
+    besides = {
+        "serve": [file, "--agent", "test_life:rollout", "--port", 18977],
+        "run": ["--episodes", 1, "--out", file],
+    }
+    done = invoke(command, *besides.get(command, [file]))
+    assert done.exit_code == 1 and "pathlib" not in done.output
+    assert f"{file} is a file, not a folder: name the folder" in " ".join(done.output.split())
+
+
 def test_an_interrupted_run_says_how_to_go_on(tmp_path, monkeypatch):
-    def stop(*_, **__):
+    folder, begun = tmp_path / "mine", es.run
+
+    def stop(*asked, **named):
         raise KeyboardInterrupt
 
+    def stop_later(*asked, **named):
+        return begun(*asked, **{**named, "on_progress": stop})
+
     monkeypatch.setattr("episafe.runs.run.run", stop)
-    done = invoke("run", "--env", "streaming", "--out", tmp_path / "mine")
-    assert done.exit_code == 130 and f"go on with `episafe resume {tmp_path / 'mine'}`" in " ".join(done.output.split())
+    done = invoke("run", "--env", "streaming", "--out", folder)
+    assert done.exit_code == 130 and not folder.exists()
+    assert f"stopped before {folder} was begun: run the same command again" in " ".join(done.output.split())
+    monkeypatch.setattr("episafe.runs.run.run", stop_later)
+    done = invoke("run", "--env", "streaming", "--out", folder)
+    assert done.exit_code == 130 and f"go on with `episafe resume {folder}`" in " ".join(done.output.split())
+    monkeypatch.setattr("episafe.runs.run.run", stop)
     assert "nothing is kept without --out" in invoke("run", "--env", "streaming").output
 
 

@@ -191,10 +191,12 @@ def test_a_wrong_episode_is_found_and_named():
     task, rng = cmdp.task, np.random.default_rng(0)
     right = task.replay(task.safe_policy, cmdp.draw_trace(rng), rng)
     assert task.replay_fault(right) == ""
-    states, utilities = list(right.states), right.utilities.copy()
+    states, utilities = list(map(np.int64, right.states)), right.utilities.copy()
     states[4] = (states[4] + 1) % task.num_states
     utilities[6] += 1e-3
-    assert task.replay_fault(replace(right, states=states)).startswith("at step 3, ")
+    said = task.replay_fault(replace(right, states=np.array(states)))
+    assert said.startswith("at step 3, ") and said.endswith(f", and the episode has {states[4]}"), said
+    assert task.replay_fault(replace(right, states=states)) == said
     assert "move gives the utility" in task.replay_fault(replace(right, utilities=utilities))
     start, chances = right.trace
     another = (start, (*chances[:5], (6 - chances[5][0],), *chances[6:]))

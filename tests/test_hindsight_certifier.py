@@ -457,7 +457,8 @@ def test_totals_that_the_replay_contradicts_raise_the_alarm(bench):
     agent.learn(told, plan_id=plan.id)
     assert agent.refuted == ""
     agent.learn(replace(told, total_utility=totals["total_utility"] - 0.5), plan_id=agent.plan().id)
-    assert "in total: move gives the utility" in agent.refuted
+    assert "in total: move gives the utility" in agent.refuted and "np." not in agent.refuted
+    assert agent.refuted.endswith("mend `move`, or what is reported, and begin a new folder")
 
 
 def test_chance_that_answers_to_what_is_done_is_seen_by_the_monitors(bench):

@@ -141,6 +141,26 @@ def test_an_alarm_whose_demotion_was_not_written_is_heeded_by_opening(tmp_path, 
         assert again.status().promoted == "incumbent"
 
 
+def test_after_an_alarm_nothing_is_promoted_until_a_person_lets_the_agent_go_on(tmp_path):
+    session = promoted_session(tmp_path)
+    session.halt("a person")
+    live(session, 300, utility={"v2": 0.0, "incumbent": 1.0})
+    assert session.agent.bounds()["v2"] >= B  # what is proved stays proved, if what it rests on is true
+    for _ in range(2):  # also in a folder that is opened again
+        with pytest.raises(ValueError, match=r"after an alarm of the monitors .* resume_exploring"):
+            session.promote("v2", "the nightly job")
+        session.promote("incumbent", "it acts already")
+        assert session.agent.promoted == "incumbent"
+        session.close()
+        session = es.open(tmp_path, agent=rollout("v2"))
+    session.resume_exploring("the sensor was broken")
+    session.close()
+    with es.open(tmp_path, agent=rollout("v2")) as session:
+        session.promote("v2", "known again")
+        assert session.agent.promoted == "v2"
+    assert es.audit(tmp_path, agent=rollout("v2")).recomputed
+
+
 # ---- withdraw
 
 

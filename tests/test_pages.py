@@ -7,6 +7,7 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -134,6 +135,20 @@ def test_a_page_looks_right_at_every_width_light_and_dark(driver, pages, name):
     for width in WIDTHS:
         for scheme in SCHEMES:
             assert look_at(driver, pages[name], width, scheme) == [], (name, width, scheme)
+
+
+def test_the_tables_of_the_paper_need_no_scrolling_on_a_laptop(driver, tmp_path):
+    cmdp = es.make("tabular", seed=0)
+    record = es.run(cmdp, es.OPSE(cmdp.task, es.Constants.proposing(), certifier=es.certify.Observation()), 60)
+    agents = ("opse-observation", "opse-fresh-data", "ghosh", "incumbent")
+    for row in product(("tabular", "streaming", "linear"), ("released", "text"), agents, range(3)):
+        said = dict(zip(("env", "variant", "agent", "run_seed"), row, strict=True))
+        record.noting(**said).save(tmp_path / "-".join(map(str, row)))
+    page = write_report(tmp_path)
+    beyond = "return [...document.querySelectorAll('.scroll')].map(one => one.scrollWidth - one.clientWidth)"
+    for width in (1200, 1280, 1400):
+        assert look_at(driver, page.as_uri(), width, "light") == []
+        assert driver.execute_script(beyond) == [0, 0], width
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -211,6 +211,13 @@ def test_few_runs_are_lines_and_have_no_band():
     assert np.isfinite(enough.regret.low).all() and len(enough.regret.runs) == 0
 
 
+def test_who_strays_from_the_incumbent_is_not_said_to_have_left_it():
+    made = opse([1.0] * 5, None, ["search"] * 5)
+    (plain,), (fresh,) = (summarise([one]) for one in (made, made.noting(certifier="fresh-data")))
+    assert findings.reliance(plain) == "incumbent never acted"
+    assert findings.reliance(fresh).startswith("strays at single steps from the incumbent")
+
+
 def test_the_incumbent_is_counted_wherever_it_acted():
     """A mixture of which the coin drew the incumbent in 3 of 4 episodes, and one that deployed it alone."""
     made = opse([1.0] * 5, None, ["search"] * 4 + ["safe"])

@@ -40,6 +40,20 @@ class Lamp(Rules):
         return np.array([1.0, 0.0])
 
 
+def test_tables_that_no_machine_has_room_for_are_refused_before_they_are_made():
+    @dataclass(frozen=True)
+    class Counter(Lamp):
+        horizon: int = 1_000
+        shape: tuple[int, ...] = (600,)
+        time_homogeneous: bool = True
+
+        def move(self, h, state, action, luck):
+            return ((state[0] + 1) % 600,), 0.5, 0.5
+
+    with pytest.raises(es.InvalidProblem, match=r"1000 steps, 600 states and 2 actions takes 5.36 GiB.*SampledCMDP"):
+        listed(Counter(), threshold=0.0)
+
+
 def test_listed_rules_by_hand():
     cmdp = listed(Lamp(), threshold=1.5)
     assert cmdp.task.phi is None

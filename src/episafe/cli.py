@@ -164,8 +164,7 @@ def run(
     from episafe.monitors import Monitors
     from episafe.runs.run import run as run_agent
 
-    kept = f"stopped; go on with `episafe resume {out}`" if out else "stopped; nothing is kept without --out FOLDER"
-    with exit_codes(kept):
+    with exit_codes(partial(_how_to_go_on, out)):
         agent = choice.asked_for(agent, certifier, which, replan)
         _require_new(out)
         constants, own, options = choice.split_changes(env, agent or "opse", choice.parse_changes(changes or []))
@@ -181,6 +180,17 @@ def run(
             monitors = Monitors(built.task) if watch else None
             record = run_agent(cmdp, built, episodes, seed, monitors=monitors, folder=out, on_progress=advance)
     _show_run(record, as_json, out)
+
+
+def _how_to_go_on(folder: Path | None) -> str:
+    """What somebody who has stopped a run does next."""
+    from episafe.deployment.journal_folder import holds_journal
+
+    if folder is None:
+        return "stopped; nothing is kept without --out FOLDER"
+    if not holds_journal(folder):
+        return f"stopped before {folder} was begun: run the same command again"
+    return f"stopped; go on with `episafe resume {folder}`"
 
 
 def _require_new(folder: Path | None) -> None:
@@ -204,7 +214,7 @@ def resume(
     from episafe.deployment.journal_folder import read_head
     from episafe.runs.kept_run import resume as resume_run
 
-    with exit_codes(f"stopped; go on with the same command: `episafe resume {folder}`"):
+    with exit_codes(lambda: f"stopped; go on with the same command: `episafe resume {folder}`"):
         wanted = episodes or int(read_head(folder).get("num_episodes", 1))
         with progress.bar(f"resuming {folder}", wanted, errors) as advance:
             record = resume_run(folder, episodes, on_progress=advance)
@@ -327,7 +337,7 @@ def _experiment(
     """Run an experiment; interrupted it says how to go on, and failed jobs are named."""
     from episafe.experiments.comparisons import Place
 
-    with exit_codes("stopped; run the same command again to finish what is missing"):
+    with exit_codes(lambda: "stopped; run the same command again to finish what is missing"):
         failures = run_all(Place(folder, workers, on, errors if as_json else console))
     if as_json:
         show({"folder": str(folder), "report": str(folder / "report.html"), "failed": dict(failures)}, as_json)
@@ -394,7 +404,7 @@ def benchmark(
     from episafe.benchmark import measurement
 
     folder, shown = out or _place("benchmark-results", not full), errors if as_json else console
-    with exit_codes("stopped; run the same command again to finish what is missing"):
+    with exit_codes(lambda: "stopped; run the same command again to finish what is missing"):
         found, failures = measurement.benchmark(not full, folder, workers, on, shown, latex)
     found["failed"] = dict(failures)
     show(found, as_json, [measurement.table(found)], [escape(f"page: {found['page']}")])
@@ -430,7 +440,7 @@ def bench(
     from episafe.tools import bench as measuring
 
     with (
-        exit_codes("stopped; nothing was kept: run it again"),
+        exit_codes(lambda: "stopped; nothing was kept: run it again"),
         progress.bar("episafe bench", 1.0, errors) as advance,
     ):
         found = measuring.measure(quick, advance)
@@ -610,7 +620,7 @@ def dashboard(
     from episafe.deployment.journal_folder import read_head
     from episafe.reports.dashboard_page import figures
 
-    with exit_codes("stopped; the journal goes on"):
+    with exit_codes(lambda: "stopped; the journal goes on"):
         if as_json:
             follower = Follower(folder)
             follower.read_on()

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -65,12 +65,13 @@ console, errors = Terminal(), Terminal(stderr=True)
 
 
 @contextmanager
-def exit_codes(stopped: str = "stopped; nothing was kept") -> Iterator[None]:
-    """Turn what went wrong into one line and the exit code that says which kind it was; Ctrl-C into what to do next."""
+def exit_codes(stopped: Callable[[], str] = lambda: "stopped; nothing was kept") -> Iterator[None]:
+    """Turn what went wrong into one line and the exit code that says which kind it was; Ctrl-C into what to do next,
+    which `stopped` is asked for then."""
     try:
         yield
     except KeyboardInterrupt:
-        errors.say(stopped)
+        errors.say(stopped())
         raise typer.Exit(INTERRUPTED) from None
     except (ValueError, TypeError, OSError) as error:
         missing = error.filename if isinstance(error, FileNotFoundError) else None

@@ -32,6 +32,7 @@ GROWTH = 1.6  # of their number from one proposal to the next
 AIMS = (-2.0, -1.0, -0.5, -0.25, 0.0, 0.1, 0.2, 0.4)  # of the slack: how far above b a proposal may aim
 AHEAD = 1.0  # for as many traces as were seen a proposal is to be the best
 EVERY_EPISODE = 512  # up to here weights are chosen anew in each, then every 64th part of those so far
+REMEDY = "only what was observed proves anything from now on: mend `move`, or what is reported, and begin a new folder"
 NO_DRAWS = np.random.default_rng(0)  # for replays of given actions, which draw nothing
 BET_WEIGHTS = np.where(np.arange(len(BETS)) == 0, BOLDEST, (1 - BOLDEST) / (len(BETS) - 1))
 
@@ -290,7 +291,7 @@ class HindsightCertificate:
             self.traces.take_in(outcome.trace)
             fault = self.traces.fault_of(outcome.report)
             if fault:
-                self.refuted = f"an episode is not what move makes of its trace: {fault}"
+                self.refuted = f"an episode is not what move makes of its trace: {fault}; {REMEDY}"
                 return
         self._credit(outcome)
 

@@ -29,9 +29,16 @@ def holds_journal(folder: Path) -> bool:
     return (folder / HEAD).exists()
 
 
+def require_no_file(folder: Path) -> None:
+    """Refuse what is there and is no folder."""
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is a file, not a folder: name the folder of a journal, or a new one")
+
+
 @contextmanager
 def beginning(folder: Path) -> Iterator[None]:
     """Where the files of a new journal are written: by one process at a time, and never over those of another one."""
+    require_no_file(folder)
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -61,6 +68,7 @@ def write_head(folder: Path, settings: Mapping[str, str | int | float]) -> None:
 def read_head(folder: Path, formats: tuple[int, ...] = (FORMAT,)) -> dict[str, Any]:
     """What `write_head` wrote, of one of these formats, and its hash as `genesis`."""
     path = folder / HEAD
+    require_no_file(folder)
     try:
         data = read_regular(path, LARGEST_HEAD)
         head = tomllib.loads(data.decode())

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from episafe.certify.base import INCUMBENT
 from episafe.checks import as_index, as_reason
 from episafe.deployment.episode_export import export_episodes
 from episafe.deployment.frame_kinds import Kind
 from episafe.deployment.journal import Journal
-from episafe.deployment.journal_folder import holds_journal, read_head
+from episafe.deployment.journal_folder import holds_journal, read_head, require_no_file
 from episafe.deployment.notices import Notices, Reported, tell
 from episafe.deployment.session import Session, Sync
 from episafe.deployment.session_book import Deployment, Status, now
@@ -140,13 +141,14 @@ class OpenSession(Session):
                 raise ValueError(f"nothing to resume from: {self.broken or 'the agent explores'}")
             with self._writing("the end of a halt was written"):
                 self._write_event(Kind.RESUME, reason)
-                self.book.halted = ""
+                self.book.halted = self.book.distrusted = ""
 
     def promote(self, name: str, reason: str) -> None:
         """Let a certified policy act when nothing else may; the incumbent goes on paying for trials.
 
         It acts where the agent has no better plan, while the session is halted by a person, and where planning or the
-        disk fails. After an alarm of the monitors the incumbent acts again: what is proved may not hold. No δ is spent.
+        disk fails. After an alarm of the monitors that halts, the incumbent acts again, since what is proved may not
+        hold, and nothing else can be promoted until a person lets the agent go on (`resume_exploring`). No δ is spent.
 
         Args:
             name: of a policy on trial whose bound reaches the threshold (`agent.bounds()`); "incumbent" to go back. Of
@@ -156,6 +158,11 @@ class OpenSession(Session):
         reason = as_reason(reason)
         with self._changing("promote it"):
             self.agent.require_promotable(name)
+            if self.book.distrusted and name != INCUMBENT:
+                raise ValueError(
+                    f"{name!r} cannot be promoted after an alarm of the monitors ({self.book.distrusted}): what is "
+                    "proved may not hold. Find out why, and resume_exploring(reason) first"
+                )
             with self._writing("a promotion was written"):
                 self._promote(name, reason)
 
@@ -287,6 +294,7 @@ def open(
     if folder is None:
         return OpenSession(agent, monitors, None, sync, notices)
     folder = Path(folder)
+    require_no_file(folder)
     if not holds_journal(folder):
         begin_journal(folder, agent, {"kind": "live", "created": now(), "incumbent": version})
     head = read_head(folder)

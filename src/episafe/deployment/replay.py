@@ -18,6 +18,7 @@ from episafe.deployment.incumbent_identity import Incumbent
 from episafe.deployment.session_book import Book, figures, remember
 from episafe.errors import DamagedFile
 from episafe.monitors import Alarm, halt_reason
+from episafe.monitors.statements import STATEMENTS
 from episafe.storage.audit_trail import Trail
 from episafe.storage.frames import Frame
 from episafe.storage.json_values import from_text
@@ -138,6 +139,8 @@ class Replay:
 
     def _fault(self, frame: Frame) -> None:
         self.book.faults.append(frame.notes["reason"])
+        if (alarm := frame.notes.get("alarm")) in STATEMENTS and STATEMENTS[alarm].halts:
+            self.book.distrusted = frame.notes["reason"]
 
     def _halt(self, frame: Frame) -> None:
         self._require_place(frame)
@@ -153,7 +156,7 @@ class Replay:
         self._require_place(frame)
         if not self.book.halted:
             raise ValueError("it resumes what was not halted")
-        self.book.halted = self.alarm = ""
+        self.book.halted = self.book.distrusted = self.alarm = self.distrusted = ""
 
     def _lost(self, frame: Frame) -> None:
         notes = frame.notes

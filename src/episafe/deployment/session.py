@@ -429,6 +429,7 @@ class Session:
 
     def distrust(self, reason: str) -> None:
         """After an alarm only what a person has vouched for acts: the incumbent, whatever was promoted."""
+        self.book.distrusted = reason
         if self.agent.promoted != INCUMBENT:
             self._promote(INCUMBENT, f"alarm of the monitors: {reason}")
 

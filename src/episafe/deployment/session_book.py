@@ -141,6 +141,7 @@ class Book:
         in_force: number and reason of the last plan that was written down.
         changed_at: deployments before a person last changed what acts by default.
         halted: why exploration was stopped; "" while it goes on.
+        distrusted: the alarm since which nobody has let the agent go on; "" if there is none.
         faults: what went wrong.
         versions: that write it now; empty for those that its head names.
     """
@@ -159,6 +160,7 @@ class Book:
     in_force: tuple[int, str] | None = None
     changed_at: int = 0
     halted: str = ""
+    distrusted: str = ""
     faults: list[str] = field(default_factory=list)
     versions: dict[str, Any] = field(default_factory=dict)
 

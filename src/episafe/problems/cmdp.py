@@ -18,6 +18,7 @@ from episafe.problems.model_answers import occupancy
 from episafe.problems.policy import TablePolicy, as_table
 from episafe.problems.short_repr import short_repr, task_facts
 from episafe.problems.task import Constraint, Task, as_constraints, constraints_of
+from episafe.storage import sealed_npz
 from episafe.storage.atomic_files import read_arrays, write_arrays
 from episafe.storage.json_values import keys_as_bytes, keys_from_bytes
 from episafe.types import Array, amount, amounts
@@ -31,6 +32,7 @@ EXOGENOUS = (*ARRAYS, "law")  # and, of an exogenous one, these
 NUMBERS = {"initial_state": int, "time_homogeneous": bool, "norm_bound": float}
 AMOUNTS = ("threshold", "slack", "least_total")  # and those that are one number, or one a constraint
 OPTIONAL = {"phi", "time_homogeneous", "norm_bound", "constraint_names", "least_total", "state_names"}
+LARGEST = 2 << 30  # bytes of tables that are read or listed
 MOST_PARTS = 8  # components whose values are kept
 
 
@@ -241,6 +243,7 @@ class LinearCMDP:
     @classmethod
     def load(cls, path: str | Path) -> "LinearCMDP":
         """The problem that `save` wrote; every check of the constructor is made again."""
+        require_room(f"{path}, unpacked,", sealed_npz.unpacked_size(Path(path)))
         arrays, origin = read_arrays(Path(path), {*SAVED, *EXOGENOUS})
         lacking = set(SAVED) - OPTIONAL - arrays.keys()
         if lacking:
@@ -263,6 +266,15 @@ class LinearCMDP:
             return cls(**rest | told, move=move, origin=origin)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise DamagedFile(f"{path} is not a saved problem: {error}") from error
+
+
+def require_room(what: str, num_bytes: int) -> None:
+    """Refuse tables before they are made, where there is hardly a machine for them."""
+    if num_bytes > LARGEST:
+        raise InvalidProblem(
+            f"{what} takes {num_bytes / 2**30:.3g} GiB, more than the {LARGEST / 2**30:.3g} that tables may: state "
+            "fewer steps, states or actions, or play it unlisted, as es.SampledCMDP or by es.from_gymnasium"
+        )
 
 
 def _as_kernel(given: Any) -> Array:

@@ -256,20 +256,19 @@ class EpisodicTask(ConstrainedTask):
             if w is None and states[h] is not ENDED:
                 seen_all = False
                 continue
-            place = f"at step {h}, state {states[h]!r}, action {actions[h]}"
             try:
                 made = self.moved(h, states[h], int(actions[h]), w)
             except Exception as error:  # a move that cannot be made is no way to what was seen
-                return f"{place}: move fails: {error}"
+                return f"{_place(h, states[h], actions[h])}: move fails: {error}"
             total += np.append(made[1], made[2])
             seen = (states[h + 1], *(None if s is None else s[h] for s in (episode.rewards, episode.utilities)))
             for name, ours, theirs in zip(("state", "reward", "utility"), made, seen, strict=True):
                 if theirs is not None and not alike(ours, theirs):
-                    return f"{place}: move gives the {name} {ours!r}, and the episode has {theirs!r}"
+                    return f"{_place(h, states[h], actions[h])}: {_differs(name, ours, theirs)}"
         stated = (episode.total_reward, total[0]), (episode.total_utility, amount(total[1:]))
         for (theirs, ours), name in zip(stated, SIGNALS, strict=True):
             if seen_all and theirs is not None and not alike(ours, amount(np.ravel(theirs))):
-                return f"in total: move gives the {name} {ours!r}, and the episode has {theirs!r}"
+                return f"in total: {_differs(name, ours, theirs)}"
         return ""
 
     def seen_by(self, c: int, report: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -382,6 +381,16 @@ def move_of_constraint(move: Move, c: int) -> Move:
         return following, reward, utility[c]
 
     return cut
+
+
+@np.printoptions(legacy="1.25")  # numbers without their types
+def _place(h: int, state: Any, action: Any) -> str:
+    return f"at step {h}, state {state!r}, action {action}"
+
+
+@np.printoptions(legacy="1.25")
+def _differs(name: str, ours: Any, theirs: Any) -> str:
+    return f"move gives the {name} {ours!r}, and the episode has {theirs!r}"
 
 
 def alike(one: Any, other: Any) -> bool:

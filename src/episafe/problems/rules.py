@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from episafe.errors import InvalidProblem
-from episafe.problems.cmdp import LinearCMDP
+from episafe.problems.cmdp import LinearCMDP, require_room
 from episafe.problems.listed_move import NOWHERE, ListedMove, chance_key, is_exogenous
 from episafe.types import Amount, Array
 
@@ -81,6 +81,7 @@ def tables(rules: Rules) -> dict[str, Any]:
     """What a `LinearCMDP` is made of, all but the limits."""
     index, moves = _explored(rules)
     H, S, A = rules.horizon, len(index), rules.num_actions
+    require_room(f"P of {H} steps, {S} states and {A} actions", 8 * H * S * A * S)
     steps, m = 1 if rules.time_homogeneous else H, np.size(moves[0][6])
     P, reward, utility = np.zeros((steps, S, A, S)), np.zeros((steps, S, A)), np.zeros((steps, S, A, m))
     for h, s, a, following, probability, r, u, _ in moves:

@@ -9,6 +9,7 @@ from episafe.reports.tables import number, plus_minus
 from episafe.stats import rate_interval
 
 ENOUGH_RUNS = 10
+STRAYS = "strays at single steps from the incumbent, or from what was proved in its place"
 
 LEVELS = {
     "heuristic": "the constants were set by hand, as in the paper’s own experiments. Zero violation at this level is "
@@ -34,7 +35,9 @@ READING = {
     "violating if b − V is above 10⁻⁹, which only sets rounding aside.",
     "Incumbent acted": "Episodes in which the policy that the agent was given as safe acted: alone, or drawn "
     "by the coin of a mixture of which it is a component. An agent of whose episodes all are the incumbent’s is safe, "
-    "and has not explored yet.",
+    "and has not explored yet. One that is certified by fresh data deploys neither: it strays from the incumbent, or "
+    "from what was proved in its place, at any step with a small probability, so that no whole episode is the "
+    "incumbent’s and yet its regret may long be nearly that of the incumbent.",
     "Intervals": "95 % t-intervals over runs. Runs of different seeds are runs on different problems, so the intervals "
     "show how problems differ as well as how runs do. An interval of width 0 around 0 violations does "
     "not prove that none can occur.",
@@ -143,7 +146,8 @@ def reliance(summary: Summary) -> str:
     used, mixed = summary.incumbent_episodes.mean, summary.mixed_episodes.mean
     said = f"incumbent acted in {share(used, summary.num_episodes)} of episodes"
     if used == 0:
-        said = "incumbent never acted"
+        strays = summary.settings.get("certifier") == "fresh-data"
+        said = STRAYS if strays else "incumbent never acted"
     elif used == summary.num_episodes:
         said = "incumbent acted in every episode"
     if mixed:

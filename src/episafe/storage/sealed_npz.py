@@ -81,6 +81,17 @@ def read_one(path: Path, name: str) -> NDArray[Any] | None:
         return None
 
 
+def unpacked_size(path: Path) -> int:
+    """Bytes that the arrays of a file take, as far as it says; 0 where `read` will say what is wrong."""
+    try:
+        with open_regular(path) as file:
+            _check_end(file)
+            with zipfile.ZipFile(file) as archive:
+                return sum(member.file_size for member in archive.infolist())
+    except Exception:
+        return 0
+
+
 def is_archive(path: Path) -> bool:
     """Whether a file looks like one that `write` wrote, at a glance: its seal is not checked."""
     return read_one(path, FORMAT_NAME) is not None
