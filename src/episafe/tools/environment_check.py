@@ -85,12 +85,10 @@ def check(
     findings.append(Finding("episodes", "ok", f"{num_episodes} of the incumbent, {steps_of(problem.task)} steps each"))
     several = list(_by_constraint(problem, episodes))
     findings += _named(problem, [_ends(one, own, "early-end" in confirmed) for one, own in several])
-    looks: list[Callable[[LiveCMDP, list[Episode]], Finding]] = [_start, _features, _repeats]
-    looks += [_steps_alike] if problem.task.time_homogeneous else []
-    findings += [look(*several[0]) for look in looks[:3]]
+    findings += [look(*several[0]) for look in (_start, _features, _repeats)]
     for look in (_incumbent, _trials, partial(_forecast, delta=OF_AGENT / len(several))):
         findings += _named(problem, [look(one, own) for one, own in several])
-    findings += [look(*several[0]) for look in looks[3:]]
+    findings += [_steps_alike(*several[0])] if problem.task.time_homogeneous else []
     if problem.is_vector:
         findings += [_copies(problem, episodes), *_named(problem, [_alike(one, own) for one, own in several])]
     told = problem.told if len(several) == 1 else ()
