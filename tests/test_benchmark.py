@@ -264,7 +264,9 @@ def test_the_page_says_what_differs_from_the_reference():
     ours, theirs = [row(), row(agent="ghosh", regret=0.9)], [row(), row(agent="ghosh"), row(agent="dope")]
     rows, reference = [asdict(one) for one in ours], [asdict(one) for one in theirs]
     page = benchmark_page.to_html(rows, reference, [], [], {"ring": ("known signals", "ring")}, {}, "two rows")
-    assert "2 of 2 rows are in the reference" in page and "1 of them differ" in page
+    assert "2 of 2 rows are in the reference" in page
+    assert "1 of them differ: where the problems are the same ones in the fourth digit" in page
+    assert "its theorem: zero violation" in page and "proved: zero" not in page  # at other multipliers it is not
 
 
 def on_dask():

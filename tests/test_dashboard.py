@@ -180,6 +180,7 @@ def test_a_simulation_and_several_constraints_are_followed(tmp_path):
     follower.read_on()
     page = dashboard_page.page(follower, 2.0)
     assert page.count("Lower bound of each plan") >= 2 and "constraint 2" not in page
+    assert "The agent decides: a coin draws one of 2 policies" in page and "Reward: not known" not in page
     assert all(name in page for name in cmdp.task.constraint_names)  # "constraint 0", as the task counts
 
 

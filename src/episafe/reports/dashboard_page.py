@@ -99,6 +99,8 @@ def _mixture(row: Row) -> str:
     parts = [part for part in row.why.parts if part.weight > 0]
     if len(parts) == 1:
         return "a learned policy acts" if parts[0].name in ("zero", "search") else f"{parts[0].name} acts"
+    if not row.why.time:
+        return f"a coin draws one of {len(parts)} policies"  # a simulation keeps no names
     return ", ".join(f"{part.name} {100 * part.weight:.3g} %" for part in parts)
 
 
