@@ -304,7 +304,10 @@ def test_arrays_without_room_are_refused_and_not_written_beyond():
 
 def test_eight_numbers_side_by_side_are_a_tuple_for_python():
     V, rows = np.arange(96.0).reshape(2, 2, 3, 8), tuple(map(np.array, ([[[0, 2]]], [[0, 1]], [[0.25, 0.5]])))
-    np.testing.assert_array_equal(backward_pass.average(0, 0, 0, rows, V), 0.25 * V[1, 0] + 0.5 * V[1, 1])
+    found, mean = backward_pass.average(0, 0, 0, rows, V, 0.0), 0.25 * V[1, 0] + 0.5 * V[1, 1]
+    np.testing.assert_array_equal(found, mean)
+    *_, missing_at_8 = backward_pass.average(0, 0, 0, rows, V, 8.0)
+    np.testing.assert_allclose(missing_at_8, mean[2] + 0.25 * 8.0)
 
 
 def test_a_nudge_raises_a_share_until_the_check_passes_and_no_further():

@@ -209,6 +209,10 @@ class Ledger:
         """Let policy i, which is on trial, be the newest again, with what is promised of it now."""
         self.trials.guess[i], self.trials.newest[0] = guess, i
 
+    def cap_promises(self, most: float) -> None:
+        """Let no policy on trial promise more than this."""
+        np.minimum(self.trials.guess, most, out=self.trials.guess)
+
     @property
     def next_log_term(self) -> float:
         """ln(B/δ_j) of the next candidate."""

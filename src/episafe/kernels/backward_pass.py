@@ -199,15 +199,19 @@ def feature_bonus(h, n, p, phi, gram_inv, scales, bonus):  # type: ignore[no-unt
 
 
 @inlined_kernel
-def average(h, a, i, rows, V):  # type: ignore[no-untyped-def]
-    """P̂_hV of r, †, u at slot i and action a, from V (H+1, n, 3, 8) and the rows of P̂ (see `Work`), eight λ at once."""
+def average(h, a, i, rows, V, floor_u):  # type: ignore[no-untyped-def]
+    """P̂_hV of r, †, u at slot i and action a, from V (H+1, n, 3, 8) and the rows of P̂ (see `Work`), eight λ at once.
+
+    The shares sum to n/(n + ρ), n the visits. What is missing counts for the utility as the least that it can be, f:
+    it is Σ p (V̲ᵘ − f) + f.
+    """
     start, column, share = rows
-    r = dagger = u = spread(0.0)
+    r, dagger, u = spread(0.0), spread(0.0), spread(floor_u)
     for entry in range(start[h, a, i], start[h, a, i + 1]):
         p, j = share[h, entry], column[h, entry]
         r = fma(p, load(V, (h + 1, j, 0, 0)), r)
         dagger = fma(p, load(V, (h + 1, j, 1, 0)), dagger)
-        u = fma(p, load(V, (h + 1, j, 2, 0)), u)
+        u = fma(p, load(V, (h + 1, j, 2, 0)) - floor_u, u)
     return r, dagger, u
 
 
@@ -245,7 +249,7 @@ def count_step(h, n, rows, terms, scales, lams, Q, V):  # type: ignore[no-untype
     for i in range(n):
         top = spread(-np.inf)
         for a in range(A):
-            PV, betas = average(h, a, i, rows, V), bonuses(h, a, i, rows, V, bonus, scales)
+            PV, betas = average(h, a, i, rows, V, limits[2]), bonuses(h, a, i, rows, V, bonus, scales)
             values = action_values((reward[h, a, i], utility[h, a, i]), betas, PV, limits, scales)
             top = largest(top, enter_values(Q, a, 0, values, lam, kappa))
         r, dagger, u, _ = softmax_values(Q, 0, top, kappa)

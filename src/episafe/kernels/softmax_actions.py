@@ -11,6 +11,7 @@ from episafe.kernels.backward_pass import (
     predict,
     shaped,
     softmax_step,
+    value_limits,
     visit_bonus,
 )
 from episafe.kernels.compilation import by_model, inlined_kernel, kernel
@@ -79,9 +80,10 @@ def count_values(size, work, scales, bonus, Q):  # type: ignore[no-untyped-def]
     H, _, A, _ = Q.shape
     rows, V, chosen = work.rest, work.V, work.lane[0]
     for h in range(H):
+        floor_u = value_limits(H - 1 - h, A, scales)[2]
         for a in range(A):
             for i in range(size[h]):
-                r, dagger, u = average(h, a, i, rows, V)
+                r, dagger, u = average(h, a, i, rows, V, floor_u)
                 beta_r, beta_u = bonuses(h, a, i, rows, V, work.bonus, scales)
                 bonus[h, a, i] = lane(beta_u, chosen)
                 Q[h, 0, a, i] = lane(fma(scales.C_r, beta_r - beta_u, r), chosen)

@@ -239,13 +239,23 @@ class SoftmaxPlanner:
         self.refresh()
         V: Array = np.zeros((2, known.phi.shape[3]))
         for h in range(len(table) - 1, -1, -1):
-            n, (r, u) = int(known.support.size[h]), known.expected(h, V)
+            n = int(known.support.size[h])
             beta = known.work.bonus[h, :, :n]
-            most_r, most_u, least_u = value_limits.py_func(len(table) - 1 - h, len(r), scales)
+            most_r, most_u, least_u = value_limits.py_func(len(table) - 1 - h, len(beta), scales)
+            least: Array = np.array([0.0, 0.0 if known.model.is_dense else least_u])  # as in `backward_pass.average`
+            r, u = known.expected(h, V - least[:, None]) + least[:, None, None]
             Q_r = known.support.reward[h, :, :n] + np.clip(scales.C_r * beta + r, 0.0, most_r)
             Q_u = known.support.utility[h, :, :n] + np.clip(scales.utility_bonus * beta + u, least_u, most_u)
             V = (table[h, known.state_of[h, :n]].T * np.array([Q_r, Q_u])).sum(axis=1)
         return float(V[0, 0]), float(V[1, 0])
+
+    def earned(self) -> float:
+        """The most that any policy earns by what was seen alone, without bonus and whatever its utility; 0 at least.
+
+        It is V̄ʳ at C_r = λ = 0, less the κH ln A that entropy may have brought.
+        """
+        entropy = self.scales.kappa * self._task.horizon * math.log(self._task.num_actions)
+        return max(self.propose(Aim(self._task.least_total, boldness=0.0)).reward - entropy, 0.0)
 
     def propose(self, aim: Aim) -> "Proposal":
         """The policy of the smallest λ whose estimated utility reaches the aim; of C_λ where none does."""

@@ -4,6 +4,7 @@ A `Regression` keeps the visited states and the model on them, in arrays that th
 frozen and answers at any state.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from typing import Any, ClassVar, Literal
@@ -296,7 +297,8 @@ class SampledRegression(Regression):
         if self.signals is None:
             return
         decision.refresh(self.model, self.support.size, self.work, scales)
-        self.signals.fill(self.model, self.support, self.work)
+        missing = 0.0 if math.isinf(scales.most_lost) else self.ridge  # what is lost is in `backward_pass.average`
+        self.signals.fill(self.model, self.support, self.work, missing)
         for slots, told in zip(self._outside_slots, self.task.outside.values(), strict=True):
             steps = np.flatnonzero(slots >= 0)
             for values, value in zip((self.support.reward, self.support.utility), told, strict=True):

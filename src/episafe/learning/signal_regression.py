@@ -54,24 +54,27 @@ class Signals:
         else:
             self.sums[np.arange(len(slots)), :, actions, slots] += seen
 
-    def fill(self, model: Any, support: Support, work: Work) -> None:
-        """Write r̄ and u̲ at all slots into `support`, from the bonuses in `work`."""
+    def fill(self, model: Any, support: Support, work: Work, missing: float) -> None:
+        """Write r̄ and u̲ at all slots into `support`, from the bonuses in `work`.
+
+        With counts θ̂ᵘ = (Σ x + m)/(n + ρ): m = 0, or ρ where the next value has the loss of what is missing.
+        """
         if self.sums.ndim == 4:
-            self._fill_counted(support, work.bonus)
+            self._fill_counted(support, work.bonus, missing)
             return
         for h, n in enumerate(support.size):
             mean = np.einsum("akn,gk->gan", model.phi[h, :, :, :n], self.sums[h] @ model.gram_inv[h])
             known = support.reward[h, :, :n], support.utility[h, :, :n]
             support.reward[h, :, :n], support.utility[h, :, :n] = self.clipped(mean, work.bonus[h, :, :n], known)
 
-    def _fill_counted(self, support: Support, bonus: Array) -> None:
-        """All steps at once: θ̂ = Σ x/(n + ρ) = Σ x·β² at the slots in use."""
+    def _fill_counted(self, support: Support, bonus: Array, missing: float) -> None:
+        """All steps at once: θ̂ = Σ x/(n + ρ) = Σ x·β² at the slots in use; of the utility with what is missing."""
         most = int(support.size.max())
         used = np.arange(most) < support.size[:, None, None]
         beta = bonus[:, :, :most]
         for g, told in enumerate((support.reward, support.utility)):
             if g in self.learned:
-                mean = self.sums[:, g, :, :most] * beta**2
+                mean = (self.sums[:, g, :, :most] + g * missing) * beta**2
                 np.copyto(told[:, :, :most], np.clip(mean + self.scales[g] * beta, 0.0, 1.0), where=used)
 
     def estimates(self, state: Any) -> bool:
