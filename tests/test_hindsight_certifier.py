@@ -256,6 +256,27 @@ def test_a_session_goes_on_after_an_alarm(tmp_path):
         assert "an episode is not what move makes" in session.agent.refuted
 
 
+def test_what_replays_proved_acts_no_more_while_a_person_has_halted(tmp_path):
+    """Halted, the session had the plan of what was promoted at hand, and went on with it after its proof had ended."""
+    cmdp, rng = es.make("inventory", 3), np.random.default_rng(0)
+    with es.open(tmp_path, agent=agent_of(cmdp.task)) as session:
+        for _ in range(700):
+            session.learn(cmdp.task.replay(cmdp.task.safe_policy, cmdp.draw_trace(rng), rng))
+        session.plan()
+        session.promote("proposal-1", "it is proved")
+        made = session.deploy(rng)
+        session.halt("a person looks at it")
+        assert session.deploy(rng).acting == "proposal-1"
+        episode = cmdp.task.replay(made.policy, cmdp.draw_trace(rng), rng)
+        session.learn(replace(episode, utilities=1 - episode.utilities), deployment=made.id)
+        assert session.deploy(rng).acting == "incumbent"
+    with es.open(tmp_path, agent=agent_of(cmdp.task)) as session:
+        assert session.deploy(rng).acting == "incumbent"
+    lines = [line for line in es.audit(tmp_path).lines if '"plan":-1' in line or '"event":"promote"' in line]
+    assert ["proposal-1" in line for line in lines] == [True, True, True, False]
+    assert es.audit(tmp_path).damage == []
+
+
 def test_logged_traces_certify_before_the_first_deployment():
     cmdp, rng = es.make("inventory", 2), np.random.default_rng(0)
     agent = agent_of(cmdp.task)

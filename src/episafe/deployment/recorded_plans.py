@@ -32,7 +32,7 @@ class Unbuilt:
         task: what reads reports; None for itself, where nobody has one.
     """
 
-    changes = False
+    changes, promoted = False, INCUMBENT
 
     def __init__(self, task: Any = None) -> None:
         self.task = self if task is None else task

@@ -79,6 +79,7 @@ class Replay:
         compared: how many plans came out again.
         alarm: why monitors asked for a halt that the log does not have; "" if it has them all.
         distrusted: why what was promoted is to act no more, where the log does not say so; "" if it does.
+        demoted: the same, where a report has ended what proved it.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class Replay:
         self.plans: dict[int, Any] = {plan.id: plan for plan in agent.recent_plans()}
         if not agent.task.changes:
             self.plans[HELD] = agent.incumbent_plan("")
-        self.compared, self.alarm, self.distrusted = 0, "", ""
+        self.compared, self.alarm, self.distrusted, self.demoted = 0, "", "", ""
         self._path, self._kind, self._num_parallel = path, kind, num_parallel
         self._steps: dict[Kind, Callable[[Frame], Sequence[str] | None]] = {  # the lines that they stand for
             Kind.BEGIN: self._begin, Kind.CLOSE: self._close, Kind.AIM: self._aim, Kind.PLAN: self._plan,
@@ -192,7 +193,7 @@ class Replay:
         self._check_promotion(name, frame.notes["bounds"])
         self.agent.promote(name)
         self.book.begin_anew()
-        self.distrusted = ""
+        self.distrusted = self.demoted = ""
 
     def _check_promotion(self, name: str, bounds: list[float]) -> None:
         made = [] if name == INCUMBENT else amounts(self.agent.bounds()[name]).tolist()
@@ -280,7 +281,10 @@ class Replay:
         report = self.agent.task.report_from(from_text(text))
         if "incumbent" in notes and self.incumbent is not None:
             self.incumbent.see(report, notes["incumbent"])
+        promoted = self.agent.promoted
         self.learn(report, None if deployment is None else plan_id, deployment, named)
+        if self.agent.promoted != promoted:
+            self.demoted = f"what proved {promoted} holds no more"
         if self.monitors is not None and deployment is not None:
             self._heed(self.monitors.report(deployment, *report) if named else self.monitors.abandon(deployment))
         book.report(deployment, notes["id"], plan_id, text)

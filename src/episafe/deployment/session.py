@@ -337,6 +337,7 @@ class Session:
         """Learn a report, which `text` says all of, and write it down; the number of its frame."""
         deployment, plan_id, report, name = reported
         credited = None if deployment is None else plan_id  # beyond the deployments of a plan nothing is proved
+        promoted = self.agent.promoted
         self._keep_candidates()
         try:
             alarms = self.observe(None, self.task.report_from(from_text(text)), credited, deployment, named)
@@ -347,6 +348,7 @@ class Session:
             self._note_fault(f"learning failed: {type(error).__name__}: {error}")
             self._break(f"learning failed: {type(error).__name__}: {error}")
             raise
+        demoted = "" if self.agent.promoted == promoted else f"what proved {promoted} holds no more"
         notes = {"plan": plan_id, "deployment": deployment, "named": named, "id": name, "time": now(), "values": text}
         if self.incumbent is not None and not self._is_table:
             notes |= self.incumbent.noted(report)
@@ -355,6 +357,7 @@ class Session:
             self._note_fault(f"a report of plan {plan_id} is one too many: {BY_NAME}")
         self.book.report(deployment, name, plan_id, text)
         self._heed(alarms)
+        self.demote(demoted)
         return number
 
     def _shown_by(self, error: InvalidEpisode, report: tuple[Any, ...]) -> list[Alarm]:
@@ -432,6 +435,11 @@ class Session:
         self.book.distrusted = reason
         if self.agent.promoted != INCUMBENT:
             self._promote(INCUMBENT, f"alarm of the monitors: {reason}")
+
+    def demote(self, reason: str) -> None:
+        """Where a report has ended what proved the promoted policy: the incumbent acts, and both witnesses say so."""
+        if reason:
+            self._promote(INCUMBENT, reason)
 
     def _promote(self, name: str, reason: str) -> None:
         bounds = [] if name == INCUMBENT else amounts(self.agent.bounds()[name]).tolist()

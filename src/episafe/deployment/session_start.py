@@ -63,6 +63,7 @@ def catch_up(
         journal.append(Kind.CHANGE, {"what": "versions", **versions(), "time": now()})
     if replay.distrusted:  # the process ended between an alarm and what follows from it
         session.distrust(replay.distrusted)
+    session.demote(replay.demoted)
     if replay.alarm:
         session.halt(replay.alarm)
     return frames
