@@ -18,10 +18,12 @@ import episafe as es
 from episafe.cli import app
 from episafe.deployment.explanation import explain
 from episafe.deployment.follower import Follower
+from episafe.deployment.frame_kinds import Kind
 from episafe.deployment.journal_history import read_history
 from episafe.reports import dashboard_page
 from episafe.service.dashboard import Dashboard
-from episafe.storage.frames import decode
+from episafe.storage.frames import UNREADABLE, decode
+from episafe.storage.journal_files import LENGTH
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -103,6 +105,26 @@ def test_most_frames_are_not_read_as_json_and_say_the_same(session, tmp_path, mo
     assert quick.columns.waiting == slow.columns.waiting and quick.standing == slow.standing
     for name in slow.record.columns():
         np.testing.assert_array_equal(getattr(quick.record, name), getattr(slow.record, name))
+
+
+@pytest.mark.parametrize(
+    "text, more",
+    [
+        (b'[{"id":1,"plan":0,"component":0,"time":"t"},[]]', 1),  # says that its text is longer than it is
+        (b'[{"id":1,"plan":0,"component":0,"time":"t"},[]]', -1),
+        (b'[{"id":01,"plan":0,"component":0,"time":"t"},[]]', 0),
+        (b'[{"id":1,"plan":00,"component":null,"time":"t"},[]]', 0),
+        (b'[{"id":1,"plan":0,"component":0,"time":"t\t"},[]]', 0),
+        (b'[{"id":1,"plan":0,"component":0,"time":"t","name":"\xe9"},[]]', 0),
+        (b'[{"plan":0,"deployment":1,"named":true,"id":"\xff","time":"t","values":"[]"},[]]', 0),
+    ],
+)
+def test_what_the_reader_refuses_fits_no_pattern(session, tmp_path, text, more):
+    payload = LENGTH.pack(len(text) + more) + text
+    with pytest.raises(UNREADABLE):
+        decode(payload)
+    columns = Follower(tmp_path / "shop").columns
+    assert not any(columns.take_common(kind, payload) for kind in (Kind.DEPLOY, Kind.REPORT))
 
 
 def test_an_alarm_is_one_and_the_page_says_it(session, tmp_path):

@@ -28,14 +28,17 @@ LATEST = 20  # deployments of which more is kept than columns
 PATHS_REMEMBERED, LONGEST_REMEMBERED = 4096, 1000  # reports whose totals need not be looked up again; characters
 NOBODY_KNOWS = -1  # the component or the name of who acted
 DEPLOY, REPORT = int(Kind.DEPLOY), int(Kind.REPORT)
-# What nearly all frames say, byte by byte as a session writes it; every other is read as JSON, which takes longer.
+# What nearly all frames say, byte by byte as a session writes it; every other is read as JSON, which takes longer. A
+# text is of printable ASCII, and a number has no 0 before it, or JSON would refuse what is taken here.
+NUMBER, TEXT = rb"(?:0|[1-9]\d*)", rb'[^"\\\x00-\x1f\x80-\xff]'
 COMMON = {
     DEPLOY: re.compile(
-        rb'\[\{"id":(\d+),"plan":\d+,"component":(\d+|null),"time":"([^"\\]+)"(?:,"name":"([^"\\]*)")?\},\[\]\]'
+        rb'\[\{"id":(%(n)b),"plan":%(n)b,"component":(%(n)b|null),"time":"(%(t)b+)"(?:,"name":"(%(t)b*)")?\},\[\]\]'
+        % {b"n": NUMBER, b"t": TEXT}
     ),
     REPORT: re.compile(
-        rb'\[\{"plan":\d+,"deployment":(\d+),"named":(?:true|false),"id":(?:null|"[^"\\]*"),'
-        rb'"time":"([^"\\]+)","values":"([^"\\]*)"\},\[\]\]'
+        rb'\[\{"plan":%(n)b,"deployment":(%(n)b),"named":(?:true|false),"id":(?:null|"%(t)b*"),'
+        rb'"time":"(%(t)b+)","values":"(%(t)b*)"\},\[\]\]' % {b"n": NUMBER, b"t": TEXT}
     ),
 }
 
@@ -101,7 +104,7 @@ class LiveColumns:
     def take_common(self, kind: int, payload: bytes) -> str:
         """Go on by one frame of the two most frequent forms; its time, or "" for any other, which is to be taken."""
         found = COMMON[kind].fullmatch(payload, LENGTH.size) if kind in COMMON else None
-        if found is None:
+        if found is None or LENGTH.unpack_from(payload)[0] != len(payload) - LENGTH.size:
             return ""
         if kind == DEPLOY:
             number, component, when, name = found.groups(b"")
