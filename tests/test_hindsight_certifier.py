@@ -236,6 +236,25 @@ def test_a_run_is_kept_resumed_and_audited(tmp_path):
     np.testing.assert_array_equal(record.utility_bounds, again.utility_bounds)
 
 
+def wrong(episode):
+    """What `move` does not make of its trace."""
+    return replace(episode, utilities=1 - episode.utilities)
+
+
+def test_nobody_acts_on_a_plan_whose_replays_were_refuted(tmp_path):
+    """Asked again by its name, or for a step of it, also where the folder was opened again meanwhile."""
+    cmdp, rng = es.make("inventory", 3), np.random.default_rng(0)
+    with es.open(tmp_path, agent=agent_of(cmdp.task)) as session:
+        made, lost = session.deploy(rng, episode_id="made"), session.deploy(rng, episode_id="lost")
+        assert session.acting(lost.id) is not None and session.deploy(rng, episode_id="lost").id == lost.id
+        session.learn(wrong(cmdp.task.replay(made.policy, cmdp.draw_trace(rng), rng)), deployment=made.id)
+        assert session.agent.refuted and session.acting(lost.id) is None
+    with es.open(tmp_path, agent=agent_of(cmdp.task)) as session:
+        assert session.acting(lost.id) is None
+        assert session.deploy(rng, episode_id="lost").id > lost.id
+        assert session.status().abandoned == 1
+
+
 def test_a_session_goes_on_after_an_alarm(tmp_path):
     """What was promoted on a bound by replays goes with it, and a folder that is opened again says the same."""
     cmdp, rng = es.make("inventory", 3), np.random.default_rng(0)
@@ -246,7 +265,7 @@ def test_a_session_goes_on_after_an_alarm(tmp_path):
         session.promote("proposal-1", "it is proved")
         made = session.deploy(rng)
         episode = cmdp.task.replay(made.policy, cmdp.draw_trace(rng), rng)
-        session.learn(replace(episode, utilities=1 - episode.utilities), deployment=made.id)
+        session.learn(wrong(episode), deployment=made.id)
         assert session.agent.promoted == "incumbent"
         assert session.deploy(rng).plan.utility_bound != session.agent.certificate.replayed.lower.max()
         bounds = session.agent.bounds()
@@ -268,7 +287,7 @@ def test_what_replays_proved_acts_no_more_while_a_person_has_halted(tmp_path):
         session.halt("a person looks at it")
         assert session.deploy(rng).acting == "proposal-1"
         episode = cmdp.task.replay(made.policy, cmdp.draw_trace(rng), rng)
-        session.learn(replace(episode, utilities=1 - episode.utilities), deployment=made.id)
+        session.learn(wrong(episode), deployment=made.id)
         assert session.deploy(rng).acting == "incumbent"
     with es.open(tmp_path, agent=agent_of(cmdp.task)) as session:
         assert session.deploy(rng).acting == "incumbent"

@@ -32,7 +32,7 @@ class Unbuilt:
         task: what reads reports; None for itself, where nobody has one.
     """
 
-    changes, promoted = False, INCUMBENT
+    changes, promoted, refuted = False, INCUMBENT, ""
 
     def __init__(self, task: Any = None) -> None:
         self.task = self if task is None else task

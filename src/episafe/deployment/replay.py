@@ -281,10 +281,12 @@ class Replay:
         report = self.agent.task.report_from(from_text(text))
         if "incumbent" in notes and self.incumbent is not None:
             self.incumbent.see(report, notes["incumbent"])
-        promoted = self.agent.promoted
+        promoted, refuted = self.agent.promoted, self.agent.refuted
         self.learn(report, None if deployment is None else plan_id, deployment, named)
         if self.agent.promoted != promoted:
             self.demoted = f"what proved {promoted} holds no more"
+        if self.agent.refuted != refuted:
+            book.changed_at = book.started
         if self.monitors is not None and deployment is not None:
             self._heed(self.monitors.report(deployment, *report) if named else self.monitors.abandon(deployment))
         book.report(deployment, notes["id"], plan_id, text)

@@ -221,8 +221,8 @@ class Session:
         return Deployment(number, replace(plan, deployment=number), component, acting), None
 
     def _plan_of(self, deployment: int, waiting: Waiting) -> Any:
-        """The plan of a deployment; None where it cannot be had any more, where somebody has halted it since, and where
-        a person has changed what may act."""
+        """The plan of a deployment; None where it cannot be had any more, where somebody has halted it since, where a
+        person has changed what may act, and where the replays that proved it were refuted."""
         if deployment < self.book.changed_at or (waiting.plan != HELD and self.stopped):
             return None
         if waiting.plan == HELD:  # where arms change nobody knows of which round it was
@@ -337,7 +337,7 @@ class Session:
         """Learn a report, which `text` says all of, and write it down; the number of its frame."""
         deployment, plan_id, report, name = reported
         credited = None if deployment is None else plan_id  # beyond the deployments of a plan nothing is proved
-        promoted = self.agent.promoted
+        promoted, refuted = self.agent.promoted, self.agent.refuted
         self._keep_candidates()
         try:
             alarms = self.observe(None, self.task.report_from(from_text(text)), credited, deployment, named)
@@ -356,6 +356,8 @@ class Session:
         if plan_id is not None and deployment is None and self.agent.counts_deployments and not self.book.repeats:
             self._note_fault(f"a report of plan {plan_id} is one too many: {BY_NAME}")
         self.book.report(deployment, name, plan_id, text)
+        if self.agent.refuted != refuted:
+            self.book.changed_at = self.book.started
         self._heed(alarms)
         self.demote(demoted)
         return number

@@ -139,7 +139,8 @@ class Book:
         repeats: reports of a plan beyond its deployments.
         newest: the number of the agent's last plan.
         in_force: number and reason of the last plan that was written down.
-        changed_at: deployments before a person last changed what acts by default.
+        changed_at: deployments before a person last changed what acts by default, or replays were refuted: nobody acts
+            in those any more.
         halted: why exploration was stopped; "" while it goes on.
         distrusted: the alarm since which nobody has let the agent go on; "" if there is none.
         faults: what went wrong.
