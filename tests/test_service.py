@@ -221,6 +221,34 @@ def test_a_report_under_the_name_of_another_deployment_is_refused():
     assert list(handlers.session.book.waiting) == [nameless]
 
 
+def test_a_report_by_a_name_that_two_deployments_have_had_says_which(tmp_path):
+    """What came of the first, which was abandoned, counted for who was drawn in the second, whose own report was then
+    acknowledged and never learned."""
+    totals = {"total_utility": 0.5, "total_reward": 0.0}
+    said = {"episode_id": "a", "episode": totals}
+    with es.open(tmp_path, agent=rollout()) as session:
+        handlers = Handlers(session)
+        first = planned(handlers, episode_id="a")["deployment"]
+        session.halt("a person")  # so that what was drawn is not acted on any more
+        second = planned(handlers, episode_id="a")["deployment"]
+        assert second > first
+        for _ in range(2):
+            with pytest.raises(es.InvalidEpisode, match="more than one deployment"):
+                handlers.learn(said)
+            with pytest.raises(es.InvalidEpisode, match="more than one deployment"):
+                session.learn(es.Episode.of_totals(0.5), episode_id="a")
+    with es.open(tmp_path, agent=rollout()) as session:
+        handlers = Handlers(session)
+        planned(handlers, episode_id="a")
+        with pytest.raises(es.InvalidEpisode, match="more than one deployment"):
+            handlers.learn(said)
+        assert handlers.learn({**said, "deployment": second}) == {"learned": True, "again": False}
+        assert handlers.learn({**said, "deployment": second}) == {"learned": True, "again": True}
+        for late in (said, {**said, "deployment": first}):  # never learned, and never acknowledged
+            with pytest.raises(es.InvalidEpisode):
+                handlers.learn(late)
+
+
 def test_a_candidate_that_is_added_in_part_stops_the_session(monkeypatch):
     session = es.open(None, rollout())
     with pytest.raises(ValueError):

@@ -133,6 +133,8 @@ class Book:
         waiting: deployments without a report, by their ids, oldest first.
         called: deployments without a report, by the names that their callers gave the episodes; abandoned ones too,
             until there is another by that name.
+        several: names by which more than one deployment was made, an abandoned one and its successor: by the name alone
+            nobody knows which of them a report is of.
         names: of the episodes that were reported, where they were given one, and the deployment of each; None for none,
             and where a checkpoint of before does not say it.
         candidates: the names of the policies that somebody put on trial, in that order.
@@ -154,6 +156,7 @@ class Book:
     abandoned: int = 0
     waiting: dict[int, Waiting] = field(default_factory=dict)
     called: dict[str, int] = field(default_factory=dict)
+    several: dict[str, None] = field(default_factory=dict)
     names: dict[str, int | None] = field(default_factory=dict)
     candidates: list[str] = field(default_factory=list)
     repeats: int = 0
@@ -169,6 +172,8 @@ class Book:
         """One more deployment; its id."""
         number, self.started = self.started, self.started + 1
         self.waiting[number] = Waiting(plan, component, time, name)
+        if name in self.called:
+            self.several[name] = None
         if name:
             self.called[name] = number
         self.newest = max(self.newest, plan)
@@ -189,6 +194,7 @@ class Book:
         if name is not None and name in self.names:
             raise InvalidEpisode(f"episode {name!r} was reported before: nothing was changed")
         if name is not None and deployment is None and plan_id is None:
+            self.require_one(name)
             deployment = self.called.get(name)
         if deployment is None:
             deployment, alone = self._deployment_of(agent, plan_id)
@@ -198,6 +204,14 @@ class Book:
         if plan_id not in (None, waiting.plan):
             raise InvalidEpisode(f"deployment {deployment} is of plan {waiting.plan}, not of plan {plan_id}")
         return waiting.plan, deployment, self._name_of(deployment, name), True
+
+    def require_one(self, name: str) -> None:
+        """Refuse a report by its name alone where more than one deployment was made by that."""
+        if name in self.several:
+            raise InvalidEpisode(
+                f"more than one deployment was made by the name {name!r}, since the first was abandoned: say which one "
+                "this is, by learn(…, deployment=…)"
+            )
 
     def _deployment_of(self, agent: Any, plan_id: int | None) -> tuple[int | None, bool]:
         """The deployment that a report of a plan stands for, None if there is none; and whether no other waits.
@@ -255,7 +269,7 @@ class Book:
     def knows(self, name: str, deployment: int | None) -> bool:
         """Whether an episode of this name was reported, and was this deployment, where one is said."""
         if deployment is None or name not in self.names:
-            return name in self.names
+            return name in self.names and name not in self.several
         is_over = deployment < self.started and deployment not in self.waiting
         return is_over and self.names[name] in (None, deployment)
 

@@ -124,7 +124,10 @@ class Handlers:
                 f"no plan of episode {name!r} was answered since the service started: report it with the number of its "
                 "deployment, which the answer to plan has"
             )
-        return deployment if known is None or deployment is not None else known[1]
+        if known is None or deployment is not None:
+            return deployment
+        self.session.book.require_one(name)
+        return known[1]
 
     def abandon(self, asked: Values) -> Answer:
         """Say that a deployment will never be reported."""
