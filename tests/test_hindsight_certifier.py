@@ -241,6 +241,15 @@ def wrong(episode):
     return replace(episode, utilities=1 - episode.utilities)
 
 
+def promoted_by_replays(session, cmdp, rng):
+    """Promote what replays of 700 traces prove; its first deployment."""
+    for _ in range(700):
+        session.learn(cmdp.task.replay(cmdp.task.safe_policy, cmdp.draw_trace(rng), rng))
+    session.plan()
+    session.promote("proposal-1", "it is proved")
+    return session.deploy(rng)
+
+
 def test_nobody_acts_on_a_plan_whose_replays_were_refuted(tmp_path):
     """Asked again by its name, or for a step of it, also where the folder was opened again meanwhile."""
     cmdp, rng = es.make("inventory", 3), np.random.default_rng(0)
@@ -259,11 +268,7 @@ def test_a_session_goes_on_after_an_alarm(tmp_path):
     """What was promoted on a bound by replays goes with it, and a folder that is opened again says the same."""
     cmdp, rng = es.make("inventory", 3), np.random.default_rng(0)
     with es.open(tmp_path, agent=agent_of(cmdp.task)) as session:
-        for _ in range(700):
-            session.learn(cmdp.task.replay(cmdp.task.safe_policy, cmdp.draw_trace(rng), rng))
-        session.plan()
-        session.promote("proposal-1", "it is proved")
-        made = session.deploy(rng)
+        made = promoted_by_replays(session, cmdp, rng)
         episode = cmdp.task.replay(made.policy, cmdp.draw_trace(rng), rng)
         session.learn(wrong(episode), deployment=made.id)
         assert session.agent.promoted == "incumbent"
@@ -279,11 +284,7 @@ def test_what_replays_proved_acts_no_more_while_a_person_has_halted(tmp_path):
     """Halted, the session had the plan of what was promoted at hand, and went on with it after its proof had ended."""
     cmdp, rng = es.make("inventory", 3), np.random.default_rng(0)
     with es.open(tmp_path, agent=agent_of(cmdp.task)) as session:
-        for _ in range(700):
-            session.learn(cmdp.task.replay(cmdp.task.safe_policy, cmdp.draw_trace(rng), rng))
-        session.plan()
-        session.promote("proposal-1", "it is proved")
-        made = session.deploy(rng)
+        made = promoted_by_replays(session, cmdp, rng)
         session.halt("a person looks at it")
         assert session.deploy(rng).acting == "proposal-1"
         episode = cmdp.task.replay(made.policy, cmdp.draw_trace(rng), rng)

@@ -283,10 +283,7 @@ class Replay:
             self.incumbent.see(report, notes["incumbent"])
         promoted, refuted = self.agent.promoted, self.agent.refuted
         self.learn(report, None if deployment is None else plan_id, deployment, named)
-        if self.agent.promoted != promoted:
-            self.demoted = f"what proved {promoted} holds no more"
-        if self.agent.refuted != refuted:
-            book.changed_at = book.started
+        self.demoted = book.ended(self.agent, promoted, refuted) or self.demoted
         if self.monitors is not None and deployment is not None:
             self._heed(self.monitors.report(deployment, *report) if named else self.monitors.abandon(deployment))
         book.report(deployment, notes["id"], plan_id, text)

@@ -348,7 +348,6 @@ class Session:
             self._note_fault(f"learning failed: {type(error).__name__}: {error}")
             self._break(f"learning failed: {type(error).__name__}: {error}")
             raise
-        demoted = "" if self.agent.promoted == promoted else f"what proved {promoted} holds no more"
         notes = {"plan": plan_id, "deployment": deployment, "named": named, "id": name, "time": now(), "values": text}
         if self.incumbent is not None and not self._is_table:
             notes |= self.incumbent.noted(report)
@@ -356,10 +355,9 @@ class Session:
         if plan_id is not None and deployment is None and self.agent.counts_deployments and not self.book.repeats:
             self._note_fault(f"a report of plan {plan_id} is one too many: {BY_NAME}")
         self.book.report(deployment, name, plan_id, text)
-        if self.agent.refuted != refuted:
-            self.book.changed_at = self.book.started
+        ended = self.book.ended(self.agent, promoted, refuted)
         self._heed(alarms)
-        self.demote(demoted)
+        self.demote(ended)
         return number
 
     def _shown_by(self, error: InvalidEpisode, report: tuple[Any, ...]) -> list[Alarm]:

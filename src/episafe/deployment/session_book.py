@@ -282,6 +282,13 @@ class Book:
         """A person has changed what acts by default: the next plan is written down whatever it is."""
         self.in_force, self.changed_at = None, self.started
 
+    def ended(self, agent: Any, promoted: str, refuted: str) -> str:
+        """What a report has ended, by who was promoted and what was refuted before it: why the promoted policy acts no
+        more, "" if it does. Where replays were refuted by it nobody acts in earlier deployments."""
+        if agent.refuted != refuted:
+            self.changed_at = self.started
+        return "" if agent.promoted == promoted else f"what proved {promoted} holds no more"
+
     def lose(self, notes: Mapping[str, Any]) -> None:
         """Deployments and plans that were made, and are lost; what came of them nobody knows, so exploring stops."""
         if notes["plans"] <= self.newest or notes["deployments"] < self.started:
