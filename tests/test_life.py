@@ -132,7 +132,7 @@ def test_after_an_alarm_the_incumbent_acts_whatever_was_promoted(tmp_path):
 def test_an_alarm_whose_demotion_was_not_written_is_heeded_by_opening(tmp_path, monkeypatch):
     session = promoted_session(tmp_path)
     session.halt("a person")
-    monkeypatch.setattr(session, "distrust", lambda reason: None)  # as if the process ended just there
+    monkeypatch.setattr(session, "distrust", lambda *_: None)  # as if the process ended just there
     live(session, 300, utility={"v2": 0.0, "incumbent": 1.0})
     assert session.agent.promoted == "v2" and session.monitors.alarms
     session._journal.sync_trail()

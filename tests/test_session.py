@@ -323,7 +323,7 @@ def test_an_interruption_after_an_alarm_leaves_nothing_exploring(tmp_path, monke
     forced(monkeypatch, es.Monitors, 3)
     rng = np.random.default_rng(0)
     with es.open(tmp_path, agent=tuned()) as session:
-        monkeypatch.setattr(session, "_note_fault", lambda reason, **said: (_ for _ in ()).throw(KeyboardInterrupt))
+        monkeypatch.setattr(session, "_fault", lambda reason, **said: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             for _ in range(3):
                 made = session.deploy(rng)

@@ -32,7 +32,7 @@ class Unbuilt:
         task: what reads reports; None for itself, where nobody has one.
     """
 
-    changes, promoted, refuted = False, INCUMBENT, ""
+    changes, promoted, refuted, void = False, INCUMBENT, "", ""
 
     def __init__(self, task: Any = None) -> None:
         self.task = self if task is None else task

@@ -77,9 +77,8 @@ class Replay:
 
     Attributes:
         compared: how many plans came out again.
-        alarm: why monitors asked for a halt that the log does not have; "" if it has them all.
-        distrusted: why what was promoted is to act no more, where the log does not say so; "" if it does.
-        demoted: the same, where a report has ended what proved it.
+        demoted: why what was promoted acts no more, where a report has ended what proved it and the log does not say
+            so; "" if it does.
     """
 
     def __init__(
@@ -99,7 +98,7 @@ class Replay:
         self.plans: dict[int, Any] = {plan.id: plan for plan in agent.recent_plans()}
         if not agent.task.changes:
             self.plans[HELD] = agent.incumbent_plan("")
-        self.compared, self.alarm, self.distrusted, self.demoted = 0, "", "", ""
+        self.compared, self.demoted = 0, ""
         self._path, self._kind, self._num_parallel = path, kind, num_parallel
         self._steps: dict[Kind, Callable[[Frame], Sequence[str] | None]] = {  # the lines that they stand for
             Kind.BEGIN: self._begin, Kind.CLOSE: self._close, Kind.AIM: self._aim, Kind.PLAN: self._plan,
@@ -141,11 +140,12 @@ class Replay:
     def _fault(self, frame: Frame) -> None:
         self.book.faults.append(frame.notes["reason"])
         if (alarm := frame.notes.get("alarm")) in STATEMENTS and STATEMENTS[alarm].halts:
-            self.book.distrusted = frame.notes["reason"]
+            said = frame.notes["reason"]
+            self._distrust(said.partition(": ")[2] or said)  # what the monitor said, without its name
 
     def _halt(self, frame: Frame) -> None:
         self._require_place(frame)
-        self.book.halted, self.alarm = frame.notes["reason"], ""
+        self.book.halted = frame.notes["reason"]
 
     def _require_place(self, frame: Frame) -> None:
         """A halt and its end say how much was deployed and reported before them; those of earlier versions do not."""
@@ -157,13 +157,12 @@ class Replay:
         self._require_place(frame)
         if not self.book.halted:
             raise ValueError("it resumes what was not halted")
-        self.book.halted = self.book.distrusted = self.alarm = self.distrusted = ""
+        self.book.halted = self.book.distrusted = ""
 
     def _lost(self, frame: Frame) -> None:
         notes = frame.notes
         self.book.lose(notes)
         self.agent.lose(notes["plans"], notes["reason"], notes.get("candidates", 0))  # of format 2 from then on
-        self.alarm = ""
 
     def _change(self, frame: Frame) -> None:
         what, notes = frame.notes["what"], frame.notes
@@ -193,7 +192,7 @@ class Replay:
         self._check_promotion(name, frame.notes["bounds"])
         self.agent.promote(name)
         self.book.begin_anew()
-        self.distrusted = self.demoted = ""
+        self.demoted = ""
 
     def _check_promotion(self, name: str, bounds: list[float]) -> None:
         made = [] if name == INCUMBENT else amounts(self.agent.bounds()[name]).tolist()
@@ -281,11 +280,13 @@ class Replay:
         report = self.agent.task.report_from(from_text(text))
         if "incumbent" in notes and self.incumbent is not None:
             self.incumbent.see(report, notes["incumbent"])
-        promoted, refuted = self.agent.promoted, self.agent.refuted
+        promoted, refuted, void = self.agent.promoted, self.agent.refuted, self.agent.void
         self.learn(report, None if deployment is None else plan_id, deployment, named)
         self.demoted = book.ended(self.agent, promoted, refuted) or self.demoted
         if self.monitors is not None and deployment is not None:
             self._heed(self.monitors.report(deployment, *report) if named else self.monitors.abandon(deployment))
+        if self.agent.void != void:  # whether anybody watches or not
+            self._distrust(self.agent.void)
         book.report(deployment, notes["id"], plan_id, text)
 
     def learn(
@@ -295,8 +296,11 @@ class Replay:
         self.agent.hear(deployment, *report, plan_id=None if plan_id == HELD else plan_id, named=named)
 
     def _heed(self, alarms: list[Alarm]) -> None:
-        self.alarm = self.alarm or ("" if self.book.halted else halt_reason(alarms))
-        self.distrusted = self.distrusted or halt_reason(alarms)
+        self._distrust(halt_reason(alarms))
+
+    def _distrust(self, reason: str) -> None:
+        """An alarm that halts; whether the log says what follows from it or not, opening sees to it."""
+        self.book.distrusted = self.book.distrusted or reason
 
     def _batch(self, frame: Frame) -> list[str]:
         """A batch of a simulation: its plans, its episodes, and the halts in between."""
@@ -329,7 +333,7 @@ class Replay:
             self.learn(report_of(plan), plan.id)
             self._heed([] if self.monitors is None else self.monitors.watch_report(plan, *report_of(plan)))
             if k in halts:
-                book.halted, self.alarm = halts[k], ""
+                book.halted = halts[k]
 
     def _episodes(self, frame: Frame) -> Iterable[tuple[dict[str, Any] | None, ReportOf]]:
         """Of each episode of a batch the plan that begins with it, None for the last one's, and its report."""

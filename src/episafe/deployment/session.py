@@ -9,7 +9,7 @@ open_session.py.
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import SimpleNamespace
@@ -362,9 +362,8 @@ class Session:
 
     def _shown_by(self, error: InvalidEpisode, report: tuple[Any, ...]) -> list[Alarm]:
         """The alarm of a refused report that contradicts what is certified, or that fits but for its range, on which
-        every certificate rests, whether anybody watches or not. Where only the incumbent acts already, nobody need be
-        told again."""
-        if self.book.halted and self.agent.promoted == INCUMBENT:
+        every certificate rests, whether anybody watches or not. After an alarm that halts nobody need be told again."""
+        if self.book.distrusted:
             return []
         if isinstance(error, Contradiction):
             return [Alarm("range", str(error), self.book.reported + 1, STATEMENTS["range"].halts)]
@@ -417,24 +416,25 @@ class Session:
 
     def _heed(self, alarms: list[Alarm]) -> None:
         """Write down what the monitors say, and halt if they ask for it."""
-        if not alarms:
-            return
-        asked = halt_reason(alarms)
-        halts = bool(asked) and not self.book.halted
-        self.book.halted = self.book.halted or asked  # obeyed at once, whatever becomes of the disk
-        for alarm in alarms:
-            self._note_fault(f"alarm of the monitors, {alarm.what}: {alarm.says}", alarm=alarm.what)
         self._untold += alarms
-        if asked:
-            self.distrust(asked)
-        if halts:
-            self._write_event(Kind.HALT, asked)
+        self.distrust(halt_reason(alarms), alarms)
 
-    def distrust(self, reason: str) -> None:
-        """After an alarm only what a person has vouched for acts: the incumbent, whatever was promoted."""
-        self.book.distrusted = reason
-        if self.agent.promoted != INCUMBENT:
-            self._promote(INCUMBENT, f"alarm of the monitors: {reason}")
+    def distrust(self, reason: str, alarms: Sequence[Alarm] = ()) -> None:
+        """Write alarms down. After those that halt, by the `reason` that they give, only what a person has vouched for
+        acts: the incumbent, whatever was promoted. All of it is one write: no kill leaves an alarm without its halt."""
+        halts, demotes = bool(reason) and not self.book.halted, bool(reason) and self.agent.promoted != INCUMBENT
+        self.book.halted = self.book.halted or reason  # obeyed at once, whatever becomes of the disk
+        self.book.distrusted = reason or self.book.distrusted
+        entries = [self._fault(f"alarm of the monitors, {one.what}: {one.says}", alarm=one.what) for one in alarms]
+        if demotes:
+            entries.append(self._promotion(INCUMBENT, f"alarm of the monitors: {reason}"))
+        if halts:
+            entries.append(self._event(Kind.HALT, reason))
+        self._append(entries)
+        if demotes:
+            self._settle_change()
+        elif halts:
+            self._sync_trail()
 
     def demote(self, reason: str) -> None:
         """Where a report has ended what proved the promoted policy: the incumbent acts, and both witnesses say so."""
@@ -442,19 +442,28 @@ class Session:
             self._promote(INCUMBENT, reason)
 
     def _promote(self, name: str, reason: str) -> None:
-        bounds = [] if name == INCUMBENT else amounts(self.agent.bounds()[name]).tolist()
-        if name == INCUMBENT:
-            self.agent.promote(name)  # obeyed at once, whatever becomes of the disk
+        promotion = self._promotion(name, reason)
         self._keep_candidates()
-        tell("promote", name=name, reason=reason)
-        self._write(Kind.PROMOTE, {"name": name, "reason": reason, "bounds": bounds, "time": now()})
+        self._append([promotion])
         self.agent.promote(name)
         self._settle_change()
+
+    def _promotion(self, name: str, reason: str) -> Entry:
+        """The frame of what acts from now on when nothing else may; the incumbent does at once, whatever becomes of the
+        disk."""
+        bounds = [] if name == INCUMBENT else amounts(self.agent.bounds()[name]).tolist()
+        if name == INCUMBENT:
+            self.agent.promote(name)
+        tell("promote", name=name, reason=reason)
+        return Entry(Kind.PROMOTE, {"name": name, "reason": reason, "bounds": bounds, "time": now()})
 
     def _settle_change(self) -> None:
         """The next deployment writes its plan anew; on the disk when this returns, in both witnesses."""
         self.book.begin_anew()
         self._incumbent = None
+        self._sync_trail()
+
+    def _sync_trail(self) -> None:
         if self._journal is not None:
             self._journal.sync_trail()
 
@@ -507,13 +516,20 @@ class Session:
 
     def _write_event(self, kind: Kind, reason: str) -> None:
         """A halt, or its end: in the log and in the trail, and on the disk when this returns."""
+        self._append([self._event(kind, reason)])
+        self._sync_trail()
+
+    def _event(self, kind: Kind, reason: str) -> Entry:
+        """The frame of a halt, or of its end."""
         tell("halt" if kind == Kind.HALT else "resume", reason=reason)
-        if self._journal is not None and not self.broken:
-            self._write(kind, {"reason": reason, **self.book.counts(), "time": now()})
-            self._journal.sync_trail()
+        return Entry(kind, {"reason": reason, **self.book.counts(), "time": now()})
 
     def _write(self, kind: Kind, notes: Mapping[str, Any]) -> int:
-        return 0 if self._journal is None else self._journal.append_all([Entry(kind, notes)])
+        return self._append([Entry(kind, notes)])
+
+    def _append(self, entries: Sequence[Entry]) -> int:
+        """Write frames down, all or none; the number of the last."""
+        return 0 if self._journal is None or not entries else self._journal.append_all(entries)
 
     def _wait_for_disk(self, number: int, again: str = "report this") -> None:
         """Return when a frame is on the disk."""
@@ -532,13 +548,17 @@ class Session:
             return False
         return True
 
-    def _note_fault(self, reason: str, **more: str) -> None:
-        self.book.faults.append(reason)
-        tell("fault", reason=reason)
+    def _note_fault(self, reason: str) -> None:
         try:
-            self._write(Kind.FAULT, {"reason": reason, **more, "time": now()})
+            self._append([self._fault(reason)])
         except OSError as error:
             self._break(f"the journal cannot be written: {error}")
+
+    def _fault(self, reason: str, **more: str) -> Entry:
+        """The frame of what went wrong."""
+        self.book.faults.append(reason)
+        tell("fault", reason=reason)
+        return Entry(Kind.FAULT, {"reason": reason, **more, "time": now()})
 
     def _break(self, reason: str) -> None:
         """Give up writing: what is in memory may be ahead of what is on the disk, so only the incumbent is deployed."""

@@ -61,11 +61,8 @@ def catch_up(
     if said_versions(session.book.versions or journal.head) != versions():
         session.book.versions = versions()
         journal.append(Kind.CHANGE, {"what": "versions", **versions(), "time": now()})
-    if replay.distrusted:  # the process ended between an alarm and what follows from it
-        session.distrust(replay.distrusted)
+    session.distrust(session.book.distrusted)  # the process may have ended between an alarm and what follows from it
     session.demote(replay.demoted)
-    if replay.alarm:
-        session.halt(replay.alarm)
     return frames
 
 
