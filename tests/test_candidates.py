@@ -132,3 +132,53 @@ def test_several_constraints_name_candidates_too():
     agent.add_candidate("mine", mine)
     es.run(cmdp, agent, num_episodes=300, seed=0)
     assert (agent.bounds()["mine"] <= cmdp.evaluate(mine)[1]).all()
+
+
+class Preferences:
+    """Somebody's own policy: numbers that nobody divided by their sum, from a state on."""
+
+    def __init__(self, scale, first=0):
+        self.scale, self.first = scale, first
+
+    def probabilities(self, h, state):
+        return np.array([0.5, 0.5]) * (self.scale if state >= self.first else 1.0)
+
+
+def two_functions(safe_policy):
+    """Action 0 keeps the utility, 1 earns; states 0 and 1 by chance."""
+    return es.SampledCMDP(
+        horizon=2,
+        num_actions=2,
+        initial_state=0,
+        features=lambda state: np.eye(2),
+        reward=lambda h, state: np.array([0.0, 1.0]),
+        utility=lambda h, state: np.array([1.0, 0.0]),
+        sample=lambda h, state, action, rng: int(rng.random() < 0.5),
+        threshold=1.2,
+        safe_policy=safe_policy,
+        slack=0.8,
+    )
+
+
+def test_a_candidate_that_is_no_distribution_is_refused_where_it_is_seen():
+    task = two_functions(lambda h, state: np.array([1.0, 0.0])).task
+    agent = agent_of(task, es.certify.Observation())
+    with pytest.raises(es.InvalidProblem, match=r"sums to 4, not 1 .*: normalise it in float64"):
+        agent.add_candidate("raw", Preferences(4.0))
+    agent.add_candidate("raw", Preferences(1e6, first=1))
+    session, rng = es.open(None, agent), np.random.default_rng(3)
+    with pytest.raises(es.InvalidProblem, match="policy 'raw' at step 1 sums to 1000000, not 1"):
+        for _ in range(60):
+            deployment = session.deploy(rng)
+            session.learn(es.Episode([0, 1, 0], [0, 0]), deployment=deployment.id)
+    assert session.deploy(rng).plan.source == "safe" and agent.bounds()["raw"] < 1.2
+    with pytest.raises(es.InvalidProblem, match="policy 'raw' at step 0 sums"):
+        agent.candidates["raw"].act(0, 1, rng)
+
+
+def test_an_incumbent_that_is_no_distribution_is_refused():
+    with pytest.raises(es.InvalidProblem, match="policy at step 0 sums to 0.5"):
+        two_functions(Preferences(0.5))
+    late = two_functions(Preferences(0.5, first=1)).task.safe_policy
+    with pytest.raises(es.InvalidProblem, match="policy at step 1 sums to 0.5"):
+        late.probabilities(1, 1)

@@ -33,6 +33,7 @@ class AdaptedPolicy(Policy):
     answer: Answer
     num_actions: int
     has_table = False
+    is_checked = True
 
     def __post_init__(self) -> None:
         as_count("num_actions", self.num_actions)

@@ -118,6 +118,8 @@ READERS = {"table": _table, "steps": _steps, "mixture": _mixture, "softmax": _so
 class RowsPolicy(Policy):
     """π^λ by its rows at the states that were met when it was made, and by what the task tells elsewhere."""
 
+    is_checked = True
+
     def __init__(
         self,
         task: Any,

@@ -42,6 +42,8 @@ class Aim(NamedTuple):
 class SoftmaxPolicy(Policy):
     """π^λ_h(·|s) = softmax((Q̄† + Q̄ʳ + λQ̲ᵘ)/κ), a function of features: it acts at states never seen before."""
 
+    is_checked = True
+
     def __init__(self, task: AnyTask, fitted: Fitted, lam: float) -> None:
         self._task, self.fitted, self.lam = task, fitted, lam
         self._table: Array | None = None

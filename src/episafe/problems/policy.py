@@ -20,11 +20,14 @@ class Policy(Protocol):
     Attributes:
         name: what records call it; "" where nobody named it.
         has_table: whether it lists states itself; one that does not is asked in each.
+        is_checked: whether its rows are distributions whatever it was given; said by a class of itself alone, since a
+            subclass may answer something else. Rows of others are checked when they are asked for.
         certificate: what its file says is proved of it; empty for a policy that was not loaded.
     """
 
     name: str = ""
     has_table: bool = True
+    is_checked: bool = False
     certificate: Mapping[str, Any] = MappingProxyType({})
 
     @abstractmethod
@@ -89,8 +92,11 @@ class Component(Policy):
     Where nobody asks for probabilities, `policy` may be anything that acts: a function, a network, a service's address.
     """
 
+    is_checked = True
+
     def __init__(self, policy: Any, name: str = "") -> None:
         self.name, self._policy = name, policy
+        self._is_checked = vars(type(policy)).get("is_checked", False)
 
     @property
     def policy(self) -> Policy:
@@ -98,8 +104,12 @@ class Component(Policy):
         return self._policy
 
     def probabilities(self, h: int, state: Any) -> Array:
-        """π_h(·|state), shape (A,)."""
-        return self.policy.probabilities(h, state)
+        """π_h(·|state), shape (A,); an error where somebody's own policy answers what is no distribution.
+
+        It would act by what it answers divided by the sum, and be judged by the answer itself.
+        """
+        row = self.policy.probabilities(h, state)
+        return row if self._is_checked else as_distributions(f"policy{_called(self.name)} at step {h}", row, (None,))
 
     def table(self) -> Array:
         """π as an array (H, S, A)."""
@@ -114,8 +124,14 @@ class Component(Policy):
         return self.policy.as_json() if hasattr(self._policy, "as_json") else super().as_json()
 
 
+def _called(name: str) -> str:
+    return f" {name!r}" if name else ""
+
+
 class TablePolicy(Policy):
     """A policy given by its table (H, S, A)."""
+
+    is_checked = True
 
     def __init__(self, table: Any) -> None:
         self._table = as_distributions("policy", table, (None, None, None))
@@ -150,6 +166,7 @@ class StepPolicy(Policy):
     """Probabilities of the actions at each step, (H, A), whatever the state: a plan for the weekdays, say."""
 
     has_table = False
+    is_checked = True
 
     def __init__(self, rows: Any) -> None:
         self.rows = as_distributions("policy", rows, (None, None))
@@ -239,6 +256,12 @@ def table_as_json(table: Array) -> dict[str, Any]:
 def as_policy(policy: Any) -> Policy:
     """The policy itself or, where it is somebody else's that has probabilities alone, what makes it one of ours."""
     return policy if hasattr(policy, "draw") else Component(policy)
+
+
+def as_checked(policy: Any) -> Policy:
+    """The policy itself where its rows are distributions whatever it was given, else what checks each."""
+    checked: Policy = policy if vars(type(policy)).get("is_checked", False) else Component(policy)
+    return checked
 
 
 def draw_index(probabilities: Any, rng: np.random.Generator) -> int:

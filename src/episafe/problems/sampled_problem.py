@@ -23,7 +23,7 @@ from episafe.errors import Infeasible, InvalidEpisode, InvalidProblem
 from episafe.gym.step_reader import Reading
 from episafe.problems.episodic_task import ENDED, START, EpisodicTask, Outside
 from episafe.problems.episodic_task import Signal as Told
-from episafe.problems.policy import Policy, as_policy
+from episafe.problems.policy import Policy, as_checked
 from episafe.problems.short_repr import short_repr, task_facts
 from episafe.problems.task import Constraint, Task, as_constraints, constraints_of
 from episafe.storage.json_values import keys_as_bytes
@@ -48,6 +48,7 @@ class FunctionPolicy(Policy):
     _last: dict[int, tuple[Any, Array]] = field(default_factory=dict, init=False, repr=False)
     _rows: dict[bytes, Array] = field(default_factory=dict, init=False, repr=False)
     has_table = False
+    is_checked = True
 
     def __post_init__(self) -> None:
         require_takes("a policy", self.function, "policy(h, state)", 0, None)
@@ -211,11 +212,13 @@ class SampledTask(EpisodicTask):
     def as_policy(self, given: Any) -> Policy:
         """A policy, or a function (h, state) ↦ π (A,) as one."""
         if hasattr(given, "probabilities"):
-            return given
+            return as_checked(given)
         return FunctionPolicy(given, self.num_actions, int(self.random_start))
 
     def as_candidate(self, given: Any) -> Any:
-        """A policy as it is put on trial: as it is."""
+        """A policy as it is put on trial: as it is, if it has a distribution where episodes begin."""
+        if not self.random_start:
+            as_checked(given).probabilities(0, self.initial_state)
         return given
 
     def weighted(self, weights: Array) -> "SampledTask":
@@ -371,7 +374,7 @@ class SampledCMDP:
             dim=as_count("the dimension of the features", phi.shape[1]),
             initial_state=initial_state,
             constraint=constraints_of(utility, threshold, slack, names, least_total),
-            safe_policy=as_policy(safe_policy) if told_policy else FunctionPolicy(safe_policy, A),
+            safe_policy=as_checked(safe_policy) if told_policy else FunctionPolicy(safe_policy, A),
             feature_function=features,
             reward_function=reward,
             time_homogeneous=as_flag("time_homogeneous", time_homogeneous),
