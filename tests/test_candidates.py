@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 
 import episafe as es
+from episafe.certify.ledger import shares_of
+from episafe.problems.episodic_task import ENDED
+from episafe.problems.policy import StepPolicy
 
 
 def agent_of(task, certifier):
@@ -182,3 +185,30 @@ def test_an_incumbent_that_is_no_distribution_is_refused():
     late = two_functions(Preferences(0.5, first=1)).task.safe_policy
     with pytest.raises(es.InvalidProblem, match="policy at step 1 sums to 0.5"):
         late.probabilities(1, 1)
+
+
+def test_actions_after_the_end_of_an_episode_take_no_part_in_shares():
+    """Nobody acts there: a loop of one's own reports 0, and a policy by the step has all on 0 there."""
+    gymnasium = pytest.importorskip("gymnasium")
+
+    class Ends(gymnasium.Env):
+        observation_space, action_space = gymnasium.spaces.Discrete(2), gymnasium.spaces.Discrete(4)
+
+        def reset(self, seed=None, options=None):
+            super().reset(seed=seed)
+            return 0, {}
+
+        def step(self, action):
+            return 1, 0.0, True, False, {"utility": 1.0}
+
+    problem = es.from_gymnasium(
+        Ends(), horizon=8, features=es.features.OneHot(), threshold=0.6, slack=0.1,
+        safe_policy=lambda h, state: np.full(4, 0.25),
+    )  # fmt: skip
+    sure = StepPolicy(np.eye(4)[[0] * 8])
+    mixture = es.MixturePolicy([sure, problem.task.safe_policy], [0.5, 0.5], ["sure", "incumbent"])
+    for filled in (0, 3):
+        states = [problem.reset(), problem.step(0)[0], *[ENDED] * 7]
+        assert states[1] is ENDED
+        shares = shares_of(mixture, problem.task, states, [0] + [filled] * 7)
+        assert shares == pytest.approx([0.8, 0.2], abs=1e-12)  # 1 against 1/4 in the one step that was acted in

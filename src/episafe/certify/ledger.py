@@ -26,6 +26,7 @@ from episafe.kernels.wealth import (
     share_out,
 )
 from episafe.learning.policy_arrays import PolicyArrays
+from episafe.problems.episodic_task import Outside
 from episafe.problems.policy import MixturePolicy, Policy
 from episafe.storage.state_reader import Saved, State
 from episafe.types import Array, IntArray
@@ -572,7 +573,14 @@ def shares_of(mixture: Policy, task: Any, states: Any, actions: Any) -> list[flo
 
 
 def _acted(policy: Policy, task: Any, states: Any, actions: Any) -> Any:
-    """π_h(a_h|s_h) at every step; the last state has no action."""
+    """π_h(a_h|s_h) at every step; the last state has no action.
+
+    Before an episode begins and after it has ended nobody acts, whatever a policy says: 1/A for every component, so
+    that these steps take no part in the shares.
+    """
     if task.is_listed:
         return policy.table()[np.arange(len(actions)), np.asarray(states)[: len(actions)], actions]
-    return [float(policy.probabilities(h, s)[a]) for h, (s, a) in enumerate(zip(states, actions, strict=False))]
+    return [
+        1 / task.num_actions if isinstance(state, Outside) else float(policy.probabilities(h, state)[action])
+        for h, (state, action) in enumerate(zip(states, actions, strict=False))
+    ]
