@@ -391,3 +391,19 @@ def test_spans_end_where_blocks_of_luck_do():
     cut = list(_spans(1000, 0, 3000))
     assert [span.length for span in cut] == [24, 1024, 1024, 928]
     assert sum(span.length for span in cut) == 3000
+
+
+def test_a_second_run_of_one_agent_has_luck_of_its_own():
+    """The same noise again would be no new data, and the radius shrinks as if it were."""
+    bandit = es.bandits.make("finite", seed=3)
+    agent = es.bandits.OPLBSP(bandit.task, num_rounds=400)
+    worlds = []
+    for _ in range(3):
+        made = Simulation(bandit, agent, 100, 5)
+        worlds.append(made.world)
+        made.play()
+    noise = [np.ravel(world.chance(0)[1]) for world in worlds]
+    for i, j in ((0, 1), (1, 2), (0, 2)):
+        assert abs(np.corrcoef(noise[i], noise[j])[0, 1]) < 0.2
+    fresh = Simulation(bandit, es.bandits.OPLBSP(bandit.task, num_rounds=400), 100, 5)
+    np.testing.assert_array_equal(noise[0], np.ravel(fresh.world.chance(0)[1]))

@@ -288,3 +288,19 @@ def test_rules_with_several_utilities():
     assert both.task.constraint_names == ("served", "thrift") and both.task.is_exogenous
     assert np.array_equal(both.task.utilities[0], plain.task.utility) and np.array_equal(both.P, plain.P)
     assert both.state_names == plain.state_names
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-8, 1e-9, 1e-12])
+def test_small_costs_are_not_nothing(scale):
+    """A policy that spends 3 of 1.5 allowed never keeps the limit, whatever the unit is."""
+    shape = (3, 1, 2)
+    cost = np.broadcast_to(scale * np.array([0.0, 1.0]), shape)
+    incumbent = np.broadcast_to([1.0, 0.0], shape)
+    base = es.LinearCMDP(
+        np.ones((*shape, 1)), cost / scale, np.ones(shape), threshold=1.0, safe_policy=incumbent, initial_state=0
+    )
+    limited = es.chance(base, cost=cost, total_cost_at_most=1.5 * scale, probability=0.9)
+    always = np.zeros((3, limited.task.num_states, 2))
+    always[..., 1] = 1.0
+    assert limited.evaluate(always)[1] == 0
+    assert limited.evaluate(limited.task.safe_policy)[1] == 1

@@ -11,9 +11,12 @@ import pytest
 
 import episafe as es
 from episafe.errors import InvalidEpisode
+from episafe.learning.traces import SampledTraces
 from episafe.logs.log_writer import write_log
-from episafe.problems.rules import listed
+from episafe.problems.rules import Rules, listed
+from episafe.problems.sampled_problem import FunctionPolicy
 from episafe.runs.run import Simulation, loop, plain_loop
+from episafe.storage.state_reader import Saved
 from episafe.testing import check_certifier
 from test_hindsight import Fair
 
@@ -88,20 +91,79 @@ def test_means_that_are_told_falsely_change_no_plan():
     assert ours.plan().source == "search"
 
 
-def test_episodes_without_utilities_have_those_of_their_trace():
-    """What was observed is not the task's mean either."""
-    cmdp = es.make("inventory", 3)
-    told, untold = agent_of(cmdp.task), agent_of(cmdp.task)
-    rng = np.random.default_rng(0)
-    for _ in range(30):
-        plan = told.plan()
-        episode = played(cmdp, plan, rng)
-        told.learn(episode, plan_id=plan.id)
-        untold.learn(replace(episode, rewards=None, utilities=None), plan_id=untold.plan().id)
-    for mine, his in zip(
-        told.certificate.observed.ledger.trials, untold.certificate.observed.ledger.trials, strict=True
-    ):
-        np.testing.assert_allclose(mine, his, rtol=1e-9)
+class Kind(Rules):
+    """Action 1 serves where chance is kind, which is seldom, and the law that is told says it is nearly always."""
+
+    horizon, num_actions, shape, start = 1, 2, (2,), (0,)
+
+    def chances(self, h, state):
+        return [((0, 1), (0.05, 0.95))]
+
+    def move(self, h, state, action, luck):
+        return (0,), float(action), 1.0 if action == 0 else float(luck[0])
+
+    def incumbent(self, h, state):
+        return np.array([1.0, 0.0])
+
+
+class KindAlways(Kind):
+    """`move` is wrong: it serves whatever chance brings, and goes elsewhere where it is unkind."""
+
+    def move(self, h, state, action, luck):
+        return (1 - luck[0] if action else 0,), float(action), 1.0
+
+
+@pytest.mark.parametrize("rules", [Kind, KindAlways])
+@pytest.mark.parametrize("trace", ["whole", "gap", "none"])
+def test_utilities_that_nobody_reported_prove_nothing_by_observation(rules, trace):
+    """Neither the mean that the task tells nor what `move` makes of the trace stands in for them."""
+    task, rng = listed(rules(), 0.6).task, np.random.default_rng(7)
+    agent = agent_of(task)
+    agent.add_candidate("risky", es.TablePolicy(np.tile([0.0, 1.0], (1, task.num_states, 1))))
+    session = es.open(None, agent)
+    for _ in range(120):
+        made = session.deploy(rng)
+        action, w = made.policy.act(0, 0, rng), int(rng.random() < 0.3)
+        seen = {"whole": (0, ((w,),)), "gap": (0, (None,)), "none": None}[trace]
+        session.learn(es.Episode([0, 0], [action], trace=seen), deployment=made.id)
+    assert agent.certificate.observed.bounds()["risky"] == 0
+    assert bool(agent.certificate.refuted) == (rules is KindAlways and trace == "whole")
+    assert agent.bounds()["risky"] < (0.3 if trace == "whole" else 1e-9)
+
+
+def by_chance(rows):
+    """A problem of states that are not listed, where chance decides nothing and the policy's own randomness all."""
+    return es.SampledCMDP(
+        horizon=3,
+        num_actions=2,
+        initial_state=0,
+        features=lambda state: np.eye(2),
+        reward=None,
+        utility=None,
+        sample=None,
+        threshold=1.5,
+        slack=0.6,
+        safe_policy=lambda h, state: rows,
+        move=lambda h, state, action, w: (state, float(action), float(1 - action)),
+        chance=lambda h, past, rng: int(rng.integers(10)),
+    )
+
+
+def test_the_luck_of_replays_is_not_known_beforehand():
+    """What a randomised policy draws on the k-th trace differs with the traces: nobody can choose it to be lucky."""
+    task, half = by_chance(np.array([0.7, 0.3])).task, FunctionPolicy(lambda h, state: np.array([0.5, 0.5]), 2)
+    rng, found = np.random.default_rng(5), []
+    for _ in range(2):
+        traces = SampledTraces(task)
+        for _ in range(400):
+            traces.take_in((0, tuple(int(w) for w in rng.integers(10, size=3))))
+        totals = traces.totals(half)
+        np.testing.assert_array_equal(totals[100:], traces.totals(half, 100))
+        again = SampledTraces.restored(Saved(traces.state()), task)
+        np.testing.assert_array_equal(totals, again.totals(half))
+        found.append(totals[:, 1])
+    assert abs(np.corrcoef(*found)[0, 1]) < 0.2  # 4 standard errors; the same draws would have 1
+    assert abs(np.mean(found) - 1.5) < 0.13
 
 
 def candidate(cmdp, action=2):

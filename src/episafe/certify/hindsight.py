@@ -17,7 +17,6 @@ from episafe.kernels.wealth import BETS
 from episafe.learning.hindsight_planner import MOST_TRACES, replays_of
 from episafe.learning.planner import Aim, Proposal, SoftmaxPlanner
 from episafe.learning.policy_arrays import PolicyArrays
-from episafe.problems.episodic_task import SIGNALS
 from episafe.problems.policy import Policy
 from episafe.problems.sampled_problem import AnyTask, known_slacks
 from episafe.storage.state_reader import Saved, State, under
@@ -33,7 +32,6 @@ AIMS = (-2.0, -1.0, -0.5, -0.25, 0.0, 0.1, 0.2, 0.4)  # of the slack: how far ab
 AHEAD = 1.0  # for as many traces as were seen a proposal is to be the best
 EVERY_EPISODE = 512  # up to here weights are chosen anew in each, then every 64th part of those so far
 REMEDY = "only what was observed proves anything from now on: mend `move`, or what is reported, and begin a new folder"
-NO_DRAWS = np.random.default_rng(0)  # for replays of given actions, which draw nothing
 BET_WEIGHTS = np.where(np.arange(len(BETS)) == 0, BOLDEST, (1 - BOLDEST) / (len(BETS) - 1))
 
 Weighed = tuple[Outcome, Observed]
@@ -51,7 +49,7 @@ class Hindsight:
     `move` is right, also where nobody went; a trace is what chance brought, and not what was seen of it (demand, and
     not sales); the incumbent has V^u ≥ b + slack. A candidate of somebody else was not chosen by traces that come after
     it. In a session (`es.open`) traces may come late or never, whatever came of them: they count at their worst. What a
-    trace does not show counts as utility 0. Nothing is read off the task's mean reward and utility.
+    trace does not show counts as utility 0. No proof reads the task's mean reward and utility.
 
     Each deployed episode is compared with what `move` makes of its trace. A difference is an alarm, and ends all that
     replays have proved. What was observed counts at a tenth of δ beside it, needs none of this, and goes on.
@@ -265,30 +263,26 @@ class HindsightCertificate:
         """Nothing: what is never reported stays at its worst for ever."""
 
     def judge(self, policy: Policy, outcome: Outcome) -> Weighed:
-        """The shares of the components in an episode; what they cannot have done is refused."""
-        outcome = outcome._replace(**self._untold(outcome))
-        return outcome, self.observed.judge(policy, outcome)
+        """The shares of the components in an episode; what they cannot have done is refused.
 
-    def _untold(self, outcome: Outcome) -> dict[str, Any]:
-        """Totals that were not reported, by the trace where it shows them: the task's means are not read."""
-        report, untold = outcome.report, dict[str, Any]()
-        for name in ("reward", "utility"):
-            if getattr(report, SIGNALS[name]) is None and getattr(report, f"total_{name}") is None:
-                untold[name] = SIGNALS[name]
-        if not untold or outcome.trace is None or any(w is None for w in self.task.read_trace(outcome.trace)):
-            return {}
-        episode = self.task.replay(self.task.safe_policy, outcome.trace, NO_DRAWS, actions=report.actions)
-        return {name: amount(np.atleast_1d(getattr(episode, plural).sum(axis=0))) for name, plural in untold.items()}
+        A utility that was not reported counts as the least total in what was observed: neither the task's means nor
+        `move`, which may be wrong, stand in for it.
+        """
+        report = outcome.report
+        if report.utilities is None and report.total_utility is None:
+            outcome = outcome._replace(utility=amount(self._least))
+        return outcome, self.observed.judge(policy, outcome)
 
     def take_in(self, weighed: Weighed) -> None:
         """Replay the trace under every policy on trial, and compare it with what was reported."""
         outcome, observed = weighed
+        if outcome.trace is not None and not self.refuted:
+            self.traces.take_in(outcome.trace)
         self.observed.take_in(observed)
         self.num_episodes += 1
         if self.refuted:
             return
         if outcome.trace is not None:
-            self.traces.take_in(outcome.trace)
             fault = self.traces.fault_of(outcome.report)
             if fault:
                 self.refuted = f"an episode is not what move makes of its trace: {fault}; {REMEDY}"

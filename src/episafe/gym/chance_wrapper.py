@@ -98,7 +98,7 @@ class ChanceWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         return (following, after), reward, (utility, keeps) if self._keep else keeps
 
     def _is_over(self, total: float) -> bool:
-        return total > self._at_most + ROOM * max(self._at_most, 1.0)
+        return total > self._at_most * (1 + ROOM)
 
     def _level(self, total: float) -> int:
         if self._is_over(total):

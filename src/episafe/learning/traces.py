@@ -1,9 +1,10 @@
 """The traces that were seen of a problem, in the order in which they came, and what any policy is worth on each.
 
 Where states are not listed, each trace is replayed step by step, and a policy's own randomness is drawn afresh for each
-trace, from a stream of its own.
+trace, from a stream that begins with the hash of this trace and of all before it: whoever fixed the policy knew neither.
 """
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Self
@@ -18,7 +19,6 @@ from episafe.storage.state_reader import Saved, State, under
 from episafe.types import Array
 
 UNREADABLE = (ValueError, TypeError, KeyError, RecursionError)
-OWN_LUCK = 0x7261_6365  # of the streams, so that they are nobody else's
 
 
 class Traces(ABC):
@@ -97,18 +97,24 @@ class SampledTraces(Traces):
     def __init__(self, task: SampledTask) -> None:
         super().__init__(task)
         self._traces: list[tuple[Any, ...]] = []
+        self._hashes: list[bytes] = []  # of each trace and all before it
 
     def __len__(self) -> int:
         return len(self._traces)
 
     def take_in(self, trace: Any) -> None:
         """One more trace."""
-        self._traces.append(self.task.read_trace(trace))
+        self._append(self.task.read_trace(trace))
+
+    def _append(self, trace: tuple[Any, ...]) -> None:
+        before = self._hashes[-1] if self._hashes else b""
+        self._traces.append(trace)
+        self._hashes.append(hashlib.sha256(before + as_text(list(trace)).encode()).digest())
 
     def beginning(self, number: int) -> "SampledTraces":
         """The first so many traces alone."""
         made = SampledTraces(self.task)
-        made._traces = self._traces[:number]
+        made._traces, made._hashes = self._traces[:number], self._hashes[:number]
         return made
 
     def totals(self, policy: Policy, first: int = 0) -> Array:
@@ -120,7 +126,7 @@ class SampledTraces(Traces):
 
     def _replay(self, policy: Policy, number: int, total: Array) -> None:
         """Add what a policy has on one trace to `total` (1 + m,)."""
-        rng = np.random.default_rng((OWN_LUCK, number))
+        rng = np.random.default_rng(int.from_bytes(self._hashes[number]))
         _, acting = policy.draw(rng)
         state = self.task.initial_state
         for h, w in enumerate(self._traces[number]):
@@ -139,7 +145,8 @@ class SampledTraces(Traces):
     def restored(cls, saved: Saved, task: SampledTask) -> "SampledTraces":
         """What `state` gave."""
         made, saved = cls(task), saved.under("traces")
-        made._traces = read_texts(saved, "chances")
-        if any(len(trace) != task.horizon for trace in made._traces):
-            saved.refuse("chances", f"has a trace that is not of {task.horizon} steps")
+        for trace in read_texts(saved, "chances"):
+            if len(trace) != task.horizon:
+                saved.refuse("chances", f"has a trace that is not of {task.horizon} steps")
+            made._append(trace)
         return made

@@ -60,7 +60,7 @@ def in_units(costs: Array, at_most: float) -> CostUnits:
     """Exact where costs have a common unit 1/n and the states stay few; else rounded up, to as small a unit as fits."""
     H, S = costs.shape[:2]
     room = MAX_LISTED // S - 2  # units in the limit
-    unit = _common_unit(costs)
+    unit = _common_unit(costs, at_most)
     if unit is None or int(at_most / unit + ROOM) > room:
         if room < FEWEST_BINS or at_most == 0:
             raise InvalidProblem(
@@ -81,13 +81,16 @@ def in_units(costs: Array, at_most: float) -> CostUnits:
     return CostUnits(np.minimum(whole, most + 1).astype(np.int64), most, unit, overstated)
 
 
-def _common_unit(costs: Array) -> float | None:
-    """1/n for the least n that makes all costs whole; None where there is none up to MAX_DENOMINATOR."""
-    n = 1
+def _common_unit(costs: Array, at_most: float) -> float | None:
+    """1/n for the least n that makes all costs whole; None where there is none up to MAX_DENOMINATOR.
+
+    Up to rounding, which is small beside the largest cost and the limit: costs of 1e-10 are not 0.
+    """
+    n, room = 1, ROOM * min(1.0, float(costs.max()), at_most or 1.0)
     for cost in np.unique(costs).tolist():
         fraction = Fraction(cost).limit_denominator(MAX_DENOMINATOR)
         n = lcm(n, fraction.denominator)
-        if abs(float(fraction) - cost) > ROOM or n > MAX_DENOMINATOR:
+        if abs(float(fraction) - cost) > room or n > MAX_DENOMINATOR:
             return None
     return 1 / n
 

@@ -303,6 +303,8 @@ class GymWorld(World):
 class BanditWorld(World):
     """A linear bandit: the luck of a round depends on the seed and the round alone.
 
+    A later run of one agent that begins with round 0 again has luck of its own, as in other worlds.
+
     Args:
         problem: the bandit.
         first_round: the round of the run's first episode.
@@ -326,8 +328,9 @@ class BanditWorld(World):
         require_true_of_bandit(self.problem, agent, rounds)
 
     def begin(self, seed: int, num_runs: int) -> None:
-        """The seed is all there is."""
-        self.seed = seed
+        """The seed is all there is, or what is made of it for a later run."""
+        anew = num_runs > 0 and self.first_round == 0
+        self.seed = int(np.random.SeedSequence(seed, spawn_key=(num_runs,)).generate_state(1)[0]) if anew else seed
 
     def round(self, k: int) -> int | None:
         """The round, where the arms change with it."""
