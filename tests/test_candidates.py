@@ -180,10 +180,10 @@ def test_a_candidate_that_is_no_distribution_is_refused_where_it_is_seen():
 
 
 def test_an_incumbent_that_is_no_distribution_is_refused():
-    with pytest.raises(es.InvalidProblem, match="policy at step 0 sums to 0.5"):
+    with pytest.raises(es.InvalidProblem, match=r"policy at step 0 sums to 0.5"):
         two_functions(Preferences(0.5))
     late = two_functions(Preferences(0.5, first=1)).task.safe_policy
-    with pytest.raises(es.InvalidProblem, match="policy at step 1 sums to 0.5"):
+    with pytest.raises(es.InvalidProblem, match=r"policy at step 1 sums to 0.5"):
         late.probabilities(1, 1)
 
 

@@ -378,3 +378,18 @@ def test_what_a_replay_has_voided_is_not_explored_by_what_was_observed():
     session.resume_exploring("a person")
     assert "would have had a total utility of 0" in session.agent.void
     assert {session.deploy(rng).plan.source for _ in range(5)} == {"safe"}
+
+
+@pytest.mark.parametrize("kind", ["rollout", "observation"])
+@pytest.mark.parametrize("monitored", [0.0, 0.01])
+def test_what_is_reported_while_a_person_has_halted_voids_as_well(kind, monitored):
+    agent, good, bad = bare(kind)
+    session, rng = es.open(None, agent=agent, false_alarm=monitored), np.random.default_rng(0)
+    session.learn(good(None), deployment=session.deploy(rng).id)
+    session.halt("a person looks")
+    session.learn(good(None), deployment=session.deploy(rng).id)
+    assert not agent.void
+    session.learn(bad(None), deployment=session.deploy(rng).id)
+    assert "below the least of" in agent.void
+    session.resume_exploring("all is well")
+    assert session.deploy(rng).plan.source == "safe"

@@ -506,3 +506,29 @@ def test_bandit_policies_below_their_bound_alarm():
     assert "bound" in {alarm.what for alarm in monitors.alarms}
     with pytest.raises(es.InvalidEpisode, match="one finite number"):
         monitors.watch(plan, math.nan)
+
+
+def test_after_an_alarm_in_a_simulation_what_was_promoted_acts_no_more():
+    """As in a session: what an alarm contradicts may be what promoted it."""
+
+    class AlarmAtFive:
+        def __init__(self, task):
+            self.task, self.seen, self.alarms = task, 0, []
+
+        def watch_report(self, plan, *report):
+            self.seen += 1
+            return [es.Alarm("range", "seen", self.seen, True)] if self.seen == 5 else []
+
+        def settings(self):
+            return {}
+
+    cmdp = es.LinearCMDP(
+        np.ones((1, 1, 2, 1)), np.array([[[0.0, 1.0]]]), np.array([[[1.0, 0.9]]]), threshold=0.5,
+        safe_policy=np.array([[[1.0, 0.0]]]), initial_state=0,
+    )  # fmt: skip
+    agent = es.OPSE(cmdp.task, certifier=es.certify.Observation())
+    agent.add_candidate("mine", es.TablePolicy([[[0.0, 1.0]]]))
+    es.run(cmdp, agent, 300, seed=1)
+    agent.promote("mine")
+    record = es.run(cmdp, agent, 20, seed=2, monitors=AlarmAtFive(agent.task))
+    assert (record.acting[5:] == "incumbent").all() and agent.promoted == "incumbent"

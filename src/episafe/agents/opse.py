@@ -22,7 +22,7 @@ from episafe.learning.several_planner import SeveralPlanner, WeightedPlanner
 from episafe.problems.policy import MixturePolicy, Policy, as_policy
 from episafe.problems.sampled_problem import AnyTask, known_slacks
 from episafe.storage.state_reader import Saved, State, under
-from episafe.types import SAFE, SOURCES, Level, Plan, Variant
+from episafe.types import SAFE, SOURCES, Episode, Level, Plan, Variant
 
 PLANS_REMEMBERED = 1000  # an episode of an older plan is learned from, and counts for no certificate
 
@@ -293,13 +293,20 @@ class OPSE(Agent):
     def _weigh_log(
         self, report: tuple[Any, ...], observed: tuple[Any, ...] | None, plan_id: int | None
     ) -> Callable[[], None]:
-        """An episode of no plan that counts: a certificate that replays traces learns from its trace."""
         (episode,) = report
         if episode.trace is None or not hasattr(self.certificate, "learn_log"):
-            return super()._weigh(report, observed, plan_id)
-        if observed is not None and (fault := self.task.replay_fault(episode)):
+            super()._weigh(report, observed, plan_id)
+        elif observed is not None and (fault := self.task.replay_fault(episode)):
             raise InvalidEpisode(f"the episode is not what move makes of its trace, {fault}: correct one of them")
-        return partial(self.certificate.learn_log, episode.trace, self._deployment is not None)
+        return partial(self._learn_log, episode)
+
+    def _learn_log(self, episode: Episode) -> None:
+        """An episode of no plan that counts: its trace teaches, and below the least total it ends every proof."""
+        certificate = self.certificate
+        if hasattr(certificate, "ledger"):
+            certificate.ledger.credit(None, (), (), self.task.total("utility", episode), 0.0)
+        if episode.trace is not None and hasattr(certificate, "learn_log"):
+            certificate.learn_log(episode.trace, self._deployment is not None)
 
     def _learned_state(self, policies: PolicyArrays) -> State:
         if self.certificate is None:

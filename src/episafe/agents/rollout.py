@@ -123,12 +123,12 @@ class Rollout(Agent):
     ) -> Callable[[], None]:
         (episode,), deployment = report, self._deployment
         rows = self._planned.get(plan_id) if deployment is None else self._deployed.get(deployment)
-        if rows is None:  # of no plan of its own: it says nothing of a candidate
-            return lambda: None
+        utility, reward = self.task.total("utility", episode), self.task.total("reward", episode)
+        if rows is None:  # of no plan of its own: it says nothing of a candidate, but maybe of the least total
+            return partial(self.certificate.ledger.credit, None, (), (), utility, reward)
         component = 0 if len(rows) == 1 and episode.component is None else as_index("component", episode.component)
         if component >= len(rows):
             raise InvalidEpisode(f"component must be below {len(rows)}, as drawn by plan.policy, got {component}")
-        utility, reward = self.task.total("utility", episode), self.task.total("reward", episode)
         return partial(self._credit, deployment, rows, component, utility, reward)
 
     def _credit(self, deployment: int | None, rows: Rows, component: int, utility: Amount, reward: float) -> None:

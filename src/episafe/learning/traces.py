@@ -1,7 +1,7 @@
 """The traces that were seen of a problem, in the order in which they came, and what any policy is worth on each.
 
 Where states are not listed, each trace is replayed step by step, and a policy's own randomness is drawn afresh for each
-trace, from a stream that begins with the hash of this trace and of all before it: whoever fixed the policy knew neither.
+trace, from a stream begun with the hash of this trace and of all before it: whoever fixed the policy knew neither.
 """
 
 import hashlib

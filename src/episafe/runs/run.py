@@ -133,6 +133,7 @@ def plain_loop(
                 tape.note(k, played.report, log_dets(session.agent), played.atom)
             if alarms and (asked := halt_reason(alarms)) and not session.stopped:
                 session.halt(asked)
+                session.distrust(asked)
                 columns.halts[k] = asked
         yield batch[-1] + 1
 
