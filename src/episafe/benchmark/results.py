@@ -105,12 +105,16 @@ def half_way(values: Array, level: float) -> float:
 
 def rows(jobs: Iterable[BenchmarkJob], folder: Path) -> list[Row]:
     """A row for each agent on each set, of the records of these jobs that are there."""
+    return rows_of((job, read_run(Record.load(folder / job.name))) for job in jobs if is_complete(folder / job.name))
+
+
+def rows_of(made: Iterable[tuple[BenchmarkJob, Run]]) -> list[Row]:
+    """A row for each agent on each set, of runs of one length."""
     runs = dict[tuple[str, str], dict[int, Run]]()
     first = dict[tuple[str, str], BenchmarkJob]()
-    for job in jobs:
-        if is_complete(folder / job.name):
-            first.setdefault((job.env, job.agent), job)
-            runs.setdefault((job.env, job.agent), {})[job.seed] = read_run(Record.load(folder / job.name))
+    for job, run in made:
+        first.setdefault((job.env, job.agent), job)
+        runs.setdefault((job.env, job.agent), {})[job.seed] = run
     best = {env: best_safe({agent: of for (at, agent), of in runs.items() if at == env}) for env, _ in runs}
     return [_row(first[pair], of, runs.get((pair[0], best[pair[0]]), {})) for pair, of in runs.items()]
 
