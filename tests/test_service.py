@@ -22,11 +22,10 @@ from typer.testing import CliRunner
 import episafe as es
 from episafe.cli import app
 from episafe.errors import InvalidEpisode
-from episafe.service import server
-from episafe.service.admission import Door
+from episafe.service import admission, server
 from episafe.service.app import Service
 from episafe.service.dashboard import watch
-from episafe.service.handlers import Handlers, Malformed
+from episafe.service.handlers import Handlers
 from episafe.service.openapi import OPERATIONS, description
 from episafe.service.request_limits import Bucket, Limits, read_json
 from episafe.service.server import serve
@@ -373,13 +372,13 @@ def test_a_report_may_come_before_the_first_plan_of_a_service_that_was_started_a
         first, second = session.deploy(rng), session.deploy(rng)
         session.learn(es.Episode.of_totals(1.0), deployment=first.id)
 
-    def answer(door, app):
+    def answer(sockets, app):
         found.append(lives[0].learn(es.Episode.of_totals(1.0), deployment=second.id))
         found.append(lives[0].deploy(rng).id)
 
     found, lives, opened = [], [], server.open_session
     monkeypatch.setattr(server, "open_session", lambda *a, **k: (lives.append(opened(*a, **k)), lives[0])[1])
-    monkeypatch.setattr(Door, "answer", answer)
+    monkeypatch.setattr(admission, "answer", answer)
     serve(tmp_path / "shop", rollout, port=free_port())
     assert found == [None, 2] and lives[0].broken == "the journal is closed"
     es.open(tmp_path / "shop", rollout()).close()
@@ -415,7 +414,7 @@ def test_what_fails_after_its_answer_was_given_is_no_noise(caplog):
     ],
 )
 def test_what_is_no_request_is_refused(body, says):
-    with pytest.raises(Malformed, match=says):
+    with pytest.raises(ValueError, match=says):
         read_json(body, 16)
 
 
@@ -438,8 +437,9 @@ def test_what_is_no_request_is_refused(body, says):
 )
 def test_what_a_request_lacks_is_said(name, body, says):
     session = es.open(None, learner())
-    with pytest.raises(Malformed, match=says):
+    with pytest.raises(ValueError, match=says) as refused:
         getattr(Handlers(session), name)(body)
+    assert refused.type is ValueError  # no InvalidEpisode, which over HTTP is another code
     assert session.status().started == 0 == session.status().reported
 
 
@@ -479,13 +479,13 @@ def test_a_service_has_planned_before_anybody_waits(tmp_path, monkeypatch):
     opened, asked, plan, plans = [], [], es.Rollout.plan, []
     monkeypatch.setattr(es.Rollout, "plan", lambda agent: (plans.append(agent), plan(agent))[1])
 
-    def run(door, app):
+    def run(sockets, app):
         session = opened[-1]
         asked.append((plans.count(session.agent), session.status().started))
         asked.append(Handlers(session).plan({"episode_id": len(opened)})["deployment"])
 
     monkeypatch.setattr(server, "open_session", lambda *at, **how: opened.append(es.open(*at, **how)) or opened[-1])
-    monkeypatch.setattr(Door, "answer", run)
+    monkeypatch.setattr(admission, "answer", run)
     for _ in range(2):
         serve(tmp_path / "shop", rollout)
     assert asked == [(1, 0), 0, (2, 1), 1] and es.audit(tmp_path / "shop", agent=rollout()).is_whole
@@ -507,8 +507,8 @@ def test_a_port_in_use_is_said_before_anything_is_begun(tmp_path):
 
 def test_an_address_of_another_machine_is_said():
     error = pytest.raises(OSError, match=r"port 8765 of 192.0.2.1 cannot be had")  # an address of examples
-    with error:
-        Door("192.0.2.1", 8765)
+    with error, admission.listening("192.0.2.1", 8765):
+        pass
 
 
 def test_a_server_that_does_not_start_is_no_sign_of_something_unsafe():
@@ -517,8 +517,8 @@ def test_a_server_that_does_not_start_is_no_sign_of_something_unsafe():
         raise RuntimeError("no")
         yield
 
-    with Door("127.0.0.1", 0) as door, pytest.raises(OSError, match="did not start"):  # a command leaves with 1
-        door.answer(Starlette(lifespan=fails))
+    with admission.listening("127.0.0.1", 0) as sockets, pytest.raises(OSError, match="did not start"):  # exit code 1
+        admission.answer(sockets, Starlette(lifespan=fails))
 
 
 def test_what_makes_no_agent_is_refused_before_a_folder_is_made(tmp_path):

@@ -15,12 +15,11 @@ from starlette.routing import Route
 
 from episafe.errors import InvalidEpisode, NotKept
 from episafe.service.admission import Refused, require_localhost
-from episafe.service.handlers import Answer, Handlers, Malformed, Values
+from episafe.service.handlers import Answer, Handlers, Values
 from episafe.service.openapi import OPERATIONS, description, page
 from episafe.service.request_limits import BORNE, Bucket, Limits, read_json
 
 STATUS: dict[type[Exception], int] = {
-    Malformed: 400,
     InvalidEpisode: 409,
     NotKept: 503,
     ValueError: 400,

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from episafe.deployment.follower import Follower
 from episafe.errors import DamagedFile
 from episafe.reports import dashboard_page
-from episafe.service.admission import Door, Refused, require_localhost
+from episafe.service.admission import Refused, answer, listening, require_localhost
 
 AT_MOST = 1.5  # seconds that one request reads on, 10^5 episodes or more: the page of a longer journal fills up
 HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff", "x-frame-options": "DENY"}
@@ -77,5 +77,5 @@ class Dashboard:
 
 def watch(folder: Path, port: int = 8766, seconds: float = 2.0) -> None:
     """Answer on the loopback until Ctrl-C."""
-    with Door("127.0.0.1", port) as door:
-        door.answer(Dashboard(folder, seconds).app)
+    with listening("127.0.0.1", port) as sockets:
+        answer(sockets, Dashboard(folder, seconds).app)

@@ -4,7 +4,6 @@ Whatever goes wrong with a plan or an action, the answer is the incumbent, with 
 answered so is abandoned: what the incumbent does in it must not count for whoever was drawn.
 """
 
-import math
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -17,16 +16,13 @@ import numpy as np
 from episafe.deployment.open_session import OpenSession
 from episafe.deployment.session_book import Deployment
 from episafe.errors import InvalidEpisode, NotKept
+from episafe.storage.json_values import plain
 from episafe.types import HELD, Episode
 
 REMEMBERED = 100_000  # names of episodes, the last ones
 PARTS = tuple(part.name for part in fields(Episode))  # what a report may say
 Values = Mapping[str, Any]
 Answer = dict[str, Any]
-
-
-class Malformed(ValueError):
-    """A request that says too little, too much, or something of the wrong kind."""
 
 
 class Handlers:
@@ -71,7 +67,7 @@ class Handlers:
         """
         only(asked, "deployment", "step", "state")
         if "state" not in asked:
-            raise Malformed("act needs a state")
+            raise ValueError("act needs a state")
         step, state = whole(asked, "step"), value_of(asked["state"])
         deployment = None if asked.get("deployment") is None else whole(asked, "deployment")
         try:
@@ -101,7 +97,7 @@ class Handlers:
         name, report = name_in(asked), (_observation(asked) if is_bandit else (_episode(asked),))
         deployment = None if asked.get("deployment") is None else whole(asked, "deployment")
         if deployment is None and name is None:
-            raise Malformed(
+            raise ValueError(
                 "learn needs a deployment or an episode_id: without one a repeated report would count twice"
             )
         try:
@@ -140,7 +136,7 @@ class Handlers:
         only(asked, "reason")
         reason = asked.get("reason")
         if not isinstance(reason, str) or not reason.strip():
-            raise Malformed("halt needs a reason: who stops it, and why")
+            raise ValueError("halt needs a reason: who stops it, and why")
         self.session.halt(reason)
         return {"halted": True}
 
@@ -199,7 +195,7 @@ class Handlers:
         try:
             action = self._act(policy, step, state)
         except (AttributeError, NotImplementedError) as error:
-            raise Malformed(
+            raise ValueError(
                 "the incumbent is a name here and no policy that acts: let it act where it lives"
             ) from error
         return {"action": action, "deployment": None, "reason": reason}
@@ -220,7 +216,7 @@ def only(asked: Values, *known: str) -> None:
     """Refuse what nobody reads: a misspelt name would be left out silently."""
     unknown = sorted(set(asked) - set(known))
     if unknown:
-        raise Malformed(f"unknown: {', '.join(map(repr, unknown))}; known: {', '.join(known) or 'nothing'}")
+        raise ValueError(f"unknown: {', '.join(map(repr, unknown))}; known: {', '.join(known) or 'nothing'}")
 
 
 def name_in(asked: Values) -> str | None:
@@ -229,7 +225,7 @@ def name_in(asked: Values) -> str | None:
     if name is None:
         return None
     if not isinstance(name, str | int) or isinstance(name, bool) or not 0 < len(str(name)) <= 200:
-        raise Malformed(f"episode_id must be a text of 1 to 200 characters or a whole number, got {name!r:.80}")
+        raise ValueError(f"episode_id must be a text of 1 to 200 characters or a whole number, got {name!r:.80}")
     return str(name)
 
 
@@ -237,24 +233,8 @@ def whole(asked: Values, name: str) -> int:
     """A whole number ≥ 0."""
     value = asked.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise Malformed(f"{name} must be a whole number ≥ 0, got {value!r:.80}")
+        raise ValueError(f"{name} must be a whole number ≥ 0, got {value!r:.80}")
     return value
-
-
-def number(value: Any) -> float | None:
-    """A number as JSON has it: NaN and infinities are null."""
-    return float(value) if math.isfinite(value) else None
-
-
-def plain(value: Any) -> Any:
-    """Dicts, lists, texts and numbers as JSON has them."""
-    if isinstance(value, Mapping):
-        return {str(name): plain(entry) for name, entry in value.items()}
-    if isinstance(value, list | tuple | np.ndarray):
-        return [plain(entry) for entry in value]
-    if isinstance(value, float | np.floating):
-        return number(value)
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def value_of(said: Any) -> Any:
@@ -262,19 +242,19 @@ def value_of(said: Any) -> Any:
     if isinstance(said, list):
         return tuple(value_of(entry) for entry in said)
     if isinstance(said, dict):
-        raise Malformed("a state is a number, a text, or a list of these")
+        raise ValueError("a state is a number, a text, or a list of these")
     return said
 
 
 def _episode(asked: Values) -> Episode:
     said = asked.get("episode")
     if not isinstance(said, dict):
-        raise Malformed('learn needs an episode: its parts by name, e.g. {"states": [0, 2], "actions": [1]}')
+        raise ValueError('learn needs an episode: its parts by name, e.g. {"states": [0, 2], "actions": [1]}')
     only(said, *PARTS)
     lists = {name: said[name] for name in ("states", "actions", "rewards", "utilities") if said.get(name) is not None}
     for name, values in lists.items():
         if not isinstance(values, list):
-            raise Malformed(f"{name} must be a list, got {values!r:.80}")
+            raise ValueError(f"{name} must be a list, got {values!r:.80}")
     states = [value_of(state) for state in lists["states"]] if "states" in lists else None
     trace = None if said.get("trace") is None else value_of(said["trace"])
     return Episode(**{**said, **lists, "states": states, "trace": trace})
@@ -283,5 +263,5 @@ def _episode(asked: Values) -> Episode:
 def _observation(asked: Values) -> tuple[Any, ...]:
     missing = [name for name in ("action", "reward", "utility") if name not in asked]
     if missing:
-        raise Malformed(f"learn needs {', '.join(missing)}")
+        raise ValueError(f"learn needs {', '.join(missing)}")
     return asked["action"], asked["reward"], asked["utility"]

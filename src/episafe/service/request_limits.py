@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from episafe.checks import as_number
-from episafe.service.handlers import Malformed
 
 TEXT, BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL), re.compile(rb"[\[\]{}]")
 
@@ -59,17 +58,17 @@ class Bucket:
 
 
 def read_json(body: bytes, depth: int) -> dict[str, Any]:
-    """The object that a request holds; {} for an empty body. Anything else is Malformed."""
+    """The object that a request holds; {} for an empty body. Anything else is a ValueError."""
     if not body.strip():
         return {}
     if _depth(body) > depth:
-        raise Malformed(f"lists and objects more than {depth} deep")
+        raise ValueError(f"lists and objects more than {depth} deep")
     try:
         found = json.loads(body, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:
-        raise Malformed(f"not JSON: {error}") from None
+        raise ValueError(f"not JSON: {error}") from None
     if not isinstance(found, dict):
-        raise Malformed(f"not a JSON object: {type(found).__name__}")
+        raise ValueError(f"not a JSON object: {type(found).__name__}")
     return found
 
 

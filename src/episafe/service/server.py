@@ -42,19 +42,19 @@ def serve(
         limits: what is borne.
     """
     try:
-        from episafe.service.admission import Door
+        from episafe.service import admission
         from episafe.service.app import Service
         from episafe.service.handlers import Handlers
     except ModuleNotFoundError as error:
         raise ValueError(f"{EXTRA} ({error})") from error
     token = _token(host, token_file)
-    with Door(host, port) as door:
+    with admission.listening(host, port) as sockets:
         built = agent if hasattr(agent, "incumbent_plan") and not isinstance(agent, type) else _made(agent)
         with open_session(folder, built, sync=sync, false_alarm=false_alarm) as session:
             with suppress(Exception):  # whatever it is, the first deployment says it
                 session.warm_up()
             LOG.info("%s is served at http://%s:%d/ (Ctrl-C closes it in good order)", folder, host, port)
-            door.answer(Service(Handlers(session), token, limits).app)
+            admission.answer(sockets, Service(Handlers(session), token, limits).app)
 
 
 def _made(agent: Any) -> Any:

@@ -4,7 +4,8 @@ Reading runs nothing. Rooms above add kinds of values of their own with `registe
 """
 
 import json
-from collections.abc import Callable, Hashable, Sequence
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,18 @@ def from_text(text: str) -> Any:
     """The value that `as_text` wrote."""
     found = json.loads(text)
     return _read(found) if "{" in text else found  # plain values and lists of them are what they say
+
+
+def plain(value: Any) -> Any:
+    """A value for a program that reads JSON and nothing else: dicts, lists, texts and numbers; what is no finite number
+    is null."""
+    if isinstance(value, Mapping):
+        return {str(name): plain(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [plain(entry) for entry in value]
+    if isinstance(value, float | np.floating):
+        return float(value) if math.isfinite(value) else None
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def keys_as_bytes(keys: Sequence[Hashable]) -> NDArray[np.uint8]:

@@ -1,5 +1,6 @@
 """What a user names as `module:name`, and the errors of the user's own code, with the line where they arose."""
 
+import contextlib
 import importlib
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 from episafe.errors import InvalidProblem
 
 OURS = str(Path(__file__).parents[1])
+BETWEEN = (importlib.__file__, contextlib.__file__)  # where nothing arises: they call what is ours or theirs
 INSTALLED = tuple({get_paths()[name] for name in ("stdlib", "purelib", "platlib")})
 
 
@@ -72,5 +74,5 @@ def _place(error: Exception) -> str:
         return f"{error.filename}, line {error.lineno}"
     frames = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith((OURS, "<frozen"))]
     own = [frame for frame in frames if not frame.filename.startswith(INSTALLED)]
-    found = (own or [frame for frame in frames if frame.filename != importlib.__file__])[-1:]
+    found = (own or [frame for frame in frames if frame.filename not in BETWEEN])[-1:]
     return "".join(f"{frame.filename}, line {frame.lineno}" for frame in found)
