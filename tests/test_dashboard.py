@@ -19,7 +19,6 @@ from episafe.cli import app
 from episafe.deployment.explanation import explain
 from episafe.deployment.follower import Follower
 from episafe.deployment.frame_kinds import Kind
-from episafe.deployment.journal_history import read_history
 from episafe.reports import dashboard_page
 from episafe.service.dashboard import Dashboard
 from episafe.storage.frames import UNREADABLE, decode
@@ -71,16 +70,17 @@ def test_what_is_read_bit_by_bit_is_what_the_session_counts(session, tmp_path):
     play(session, 25, seed=1, every=5)
     session.abandon(next(iter(session.book.waiting)))
     assert follower.read_on() and follower.share_read == 1.0
-    status, columns, standing = session.status(), follower.columns, follower.standing
+    status, columns = session.status(), follower.columns
     counted = len(columns), columns.reported, len(columns.waiting), columns.abandoned
     assert counted == (status.started, status.reported, status.num_missing, status.abandoned) == (175, 170, 4, 1)
-    assert (standing.halted, standing.promoted, standing.threshold) == ("a person", "v2", 0.6)
-    assert standing.earlier == [(150, 0.5)] and columns.halts == [(149, "a person")]
-    said = [event.says for event in standing.events]
+    assert (follower.halted, follower.promoted, follower.threshold) == ("a person", "v2", 0.6)
+    assert follower.earlier == [(150, 0.5)] and columns.halts == [(149, "a person")]
+    said = [event.says for event in follower.events]
     assert "promoted v2: the release of May" in said and "exploring was stopped: a person" in said
-    history = read_history(tmp_path / "shop")  # the same columns, read at once
-    for name in history.record.columns():
-        np.testing.assert_array_equal(getattr(history.record, name), getattr(follower.record, name))
+    at_once = Follower(tmp_path / "shop")
+    at_once.read_on()
+    for name in at_once.record.columns():
+        np.testing.assert_array_equal(getattr(at_once.record, name), getattr(follower.record, name))
     newest = follower.latest()[0]
     assert (newest.number, newest.acting) == (174, "v2") and newest.why.threshold == 0.6
 
@@ -102,7 +102,7 @@ def test_most_frames_are_not_read_as_json_and_say_the_same(session, tmp_path, mo
     monkeypatch.setattr("episafe.deployment.live_columns.COMMON", {})
     slow.read_on()
     assert dashboard_page.figures(quick) == dashboard_page.figures(slow)
-    assert quick.columns.waiting == slow.columns.waiting and quick.standing == slow.standing
+    assert quick.columns.waiting == slow.columns.waiting and quick.events == slow.events
     for name in slow.record.columns():
         np.testing.assert_array_equal(getattr(quick.record, name), getattr(slow.record, name))
 
@@ -134,7 +134,7 @@ def test_an_alarm_is_one_and_the_page_says_it(session, tmp_path):
     play(session, 300, seed=1, utility=0.0)
     follower = Follower(tmp_path / "shop")
     follower.read_on()
-    assert session.monitors.alarms and follower.standing.num_alarms == len(session.monitors.alarms)
+    assert session.monitors.alarms and follower.num_alarms == len(session.monitors.alarms)
     page = dashboard_page.page(follower, 2.0)
     assert "alarm of the monitors" in page and "Halted: the incumbent acts" in page
     assert "src=" not in page and "http" not in page.replace("http-equiv", "")  # nothing from elsewhere
@@ -214,7 +214,7 @@ def test_constraints_are_called_what_the_task_calls_them(tmp_path):
             session.learn(es.Episode.of_totals(rng.beta(9, 1, 2), 1.0), deployment=session.deploy(rng).id)
     follower = Follower(folder)
     follower.read_on()
-    assert follower.record.constraint_names == read_history(folder).record.constraint_names == ("speed", "safety")
+    assert follower.record.constraint_names == ("speed", "safety")
     why = " ".join(follower.latest()[0].why.sentences)
     assert "in safety, which has the least room." in why and why.startswith("Plan")
     assert "in safety" in " ".join(explain(folder).sentences)

@@ -16,7 +16,7 @@ from episafe.kernels.confidence_sequence import BETS
 from episafe.kernels.mean_intervals import interval
 from episafe.monitors.residual_test import ResidualMonitor
 from episafe.problems.policy import TablePolicy
-from episafe.reports.run_notes import notes
+from episafe.reports.record_groups import notes
 
 ENVS = ["tabular", "streaming", "linear"]
 

@@ -15,9 +15,9 @@ from episafe.reports.labels import label, styles
 from episafe.reports.metrics import GRID, Interval, curves, summarise
 from episafe.reports.panels import charts
 from episafe.reports.paper_figures import file_stem, write_figures
+from episafe.reports.record_groups import software
 from episafe.reports.report import write_report
 from episafe.reports.report_page import to_html
-from episafe.reports.run_notes import software
 from episafe.reports.tables import number, plus_minus, to_csv, to_markdown
 from episafe.runs.record import Record
 
@@ -105,7 +105,7 @@ def test_regret_below_zero_stays_below_zero():
     (summary,) = summarise([opse([2.5, 2.5, 2.5], agent="ghosh")])
     (of,) = curves([opse([2.5, 2.5, 2.5], agent="ghosh")])
     assert summary.regret.mean == -1.5
-    assert of.regret.mean.tolist() == [-0.5, -1.0, -1.5]
+    assert of["regret"].mean.tolist() == [-0.5, -1.0, -1.5]
     assert "-1.5" in to_markdown([summary])
 
 
@@ -166,7 +166,7 @@ def test_runs_of_different_length_are_cut_to_the_shortest_and_said_to_be():
     assert summary.num_episodes == 4
     assert summary.regret.mean == (4 * 1 + 4 * 2) / 2
     assert summary.episodes_per_second.mean == (4 + 6) / 2
-    assert of.regret.episodes.tolist() == [1, 2, 3, 4]
+    assert of["regret"].episodes.tolist() == [1, 2, 3, 4]
     assert any("first 4 episodes" in note for note in summary.notes)
 
 
@@ -185,7 +185,7 @@ def test_agents_on_different_seeds_are_not_compared_silently():
 
 
 def test_a_curve_ends_at_the_last_episode_on_a_small_grid():
-    of = curves([opse(np.linspace(0, 2, 10_007))])[0].regret
+    of = curves([opse(np.linspace(0, 2, 10_007))])[0]["regret"]
     assert len(of.episodes) == GRID
     assert (of.episodes[0], of.episodes[-1]) == (1, 10_007)
     assert np.all(np.diff(of.episodes) > 0)
@@ -196,19 +196,19 @@ def test_a_curve_ends_at_the_last_episode_on_a_small_grid():
 def test_bands_hold_possible_values_only():
     runs = [opse([2.0] * 9, [1.5] * 9, "search")] * 3 + [opse([0.0] * 9, [1.5] * 9, "safe")] * 2
     (of,) = curves(runs)
-    assert of.regret.mean[-1] == pytest.approx(7.2)
-    assert of.regret.low[-1] == 0.0  # a policy that keeps the threshold has no regret below zero
-    assert (of.incumbent_episodes.low[-1], of.incumbent_episodes.high[-1]) == (0.0, 9.0)
+    assert of["regret"].mean[-1] == pytest.approx(7.2)
+    assert of["regret"].low[-1] == 0.0  # a policy that keeps the threshold has no regret below zero
+    assert (of["incumbent_episodes"].low[-1], of["incumbent_episodes"].high[-1]) == (0.0, 9.0)
     unsafe = [opse([2.0] * 9, [1.5] * 9)] * 3 + [opse([3.0] * 9, [0.0] * 9)] * 2
     (of,) = curves(unsafe)
-    assert of.violation.low[-1] == 0.0
-    assert of.regret.low[-1] < 0  # one that violates may have: its band is not cut
+    assert of["violation"].low[-1] == 0.0
+    assert of["regret"].low[-1] < 0  # one that violates may have: its band is not cut
 
 
 def test_few_runs_are_lines_and_have_no_band():
     (few,), (enough,) = (curves([opse([1.0 + i] * 9) for i in range(n)]) for n in (4, 5))
-    assert np.isnan(few.regret.low).all() and few.regret.runs.shape == (4, 9)
-    assert np.isfinite(enough.regret.low).all() and len(enough.regret.runs) == 0
+    assert np.isnan(few["regret"].low).all() and few["regret"].runs.shape == (4, 9)
+    assert np.isfinite(enough["regret"].low).all() and len(enough["regret"].runs) == 0
 
 
 def test_who_strays_from_the_incumbent_is_not_said_to_have_left_it():
@@ -310,8 +310,8 @@ def test_zero_violation_is_written_into_its_panel():
     (chart,) = charts(summarise(a_comparison()), curves(a_comparison()))
     regret, violation, deployments = chart.panels
     assert violation.remark == ("0 throughout: OPSE-LCMDP, DOPE",)
-    assert [line.agent for line in deployments.lines] == ["OPSE-LCMDP", "DOPE"]
-    assert len(regret.lines) == 4
+    assert [mark.label.partition(" (")[0] for mark in deployments.legend] == ["OPSE-LCMDP", "DOPE"]
+    assert len(regret.legend) == 4
 
 
 def test_no_axis_over_episodes_bends_a_constant_rate_and_what_leaves_it_is_said():
@@ -322,11 +322,10 @@ def test_no_axis_over_episodes_bends_a_constant_rate_and_what_leaves_it_is_said(
     (chart,) = charts(summarise(records), curves(records))
     regret, violation, _ = chart.panels
     for panel in (regret, violation):
-        assert panel.axis.unit == 0
-        for line in panel.lines:
-            np.testing.assert_allclose(panel.axis.position(line.curve.mean), line.curve.mean)
+        for mark in panel.legend:
+            np.testing.assert_allclose(np.ptp(np.diff(mark.y) / np.diff(mark.x)), 0, atol=1e-9)
     assert regret.remark == ("beyond the axis: Uniform policy, 100",)
-    assert regret.axis.ends[1] < 5 and regret.axis.ends[0] < -1.5  # the others are readable: 2.5 and −1.5
+    assert regret.y.high < 5 and regret.y.low < -1.5  # the others are readable: 2.5 and −1.5
     assert violation.remark == ("0 throughout: OPSE-LCMDP", "beyond the axis: Uniform policy, 45")
 
 
@@ -490,8 +489,7 @@ def test_rounds_of_bandits_are_drawn_on_a_logarithmic_axis_and_compared_with_the
     assert "episode" not in spoken.lower() and "100 rounds" in spoken and "Safe linear bandits" in spoken
     assert "| Rounds |" in (tmp_path / "summary.md").read_text()
     drawn = curves([learner])[0]
-    assert drawn.rounds
-    assert np.allclose(np.diff(np.log(drawn.regret.episodes[-5:])), np.log(100) / 399, atol=0.02)
+    assert np.allclose(np.diff(np.log(drawn["regret"].episodes[-5:])), np.log(100) / 399, atol=0.02)
 
 
 def test_what_peers_are_told_and_written_from_stands_above_the_numbers(tmp_path):

@@ -7,8 +7,7 @@ import pytest
 
 import episafe as es
 from episafe.kernels.simulation import draw, running_sums, simulate
-from episafe.reports.record_groups import first, shared_keys
-from episafe.reports.run_notes import notes
+from episafe.reports.record_groups import first, notes, shared_keys
 from episafe.reports.run_page import Run, to_html
 from episafe.runs.run import Simulation, loop, plain_loop
 from episafe.storage.atomic_files import write_bytes

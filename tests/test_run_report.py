@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import episafe as es
-from episafe.deployment.journal_history import read_history
+from episafe.deployment.follower import Follower
 from episafe.reports import frontier_page
 from episafe.reports.audit_page import as_html, as_text
 from episafe.reports.pictures import Box, Dots, Scale
@@ -103,9 +103,9 @@ def test_a_reward_beside_an_unknown_one_is_told():
 
 def test_block_means_leave_out_what_was_not_reported():
     totals = np.array([1.0, np.nan, 3.0, *[2.0] * 17])
-    found = blocks(totals)
-    assert found.mean.tolist() == [2.0, 2.0]
-    assert found.x.tolist() == [5.5, 15.5]
+    x, mean, _ = blocks(totals)
+    assert mean.tolist() == [2.0, 2.0]
+    assert x.tolist() == [5.5, 15.5]
 
 
 def test_the_unsafe_zone_ends_at_the_threshold_and_the_first_allowed_plan_is_labelled():
@@ -133,12 +133,13 @@ def test_what_changed_is_the_difference_of_frequencies():
 
 def test_a_live_journal_is_a_record_of_its_deployments(lived, tmp_path):
     folder, totals = lived
-    history = read_history(folder)
-    made = history.record
+    journal = Follower(folder)
+    journal.read_on()
+    made = journal.record
     assert len(made.sources) == 60 and np.flatnonzero(np.isnan(made.utility_totals)).tolist() == [7, 31]
     reported = np.delete(np.arange(60), [7, 31])
     np.testing.assert_allclose(made.utility_totals[reported], np.array(totals)[reported])
-    assert history.halts == [(49, "a person said so")]
+    assert journal.columns.halts == [(49, "a person said so")]
     assert (made.sources[50:] == "safe").all() and made.threshold == es.make("streaming", seed=2).task.threshold
     page = write_report(folder).read_text()
     for words in ("2 of 60 deployments have no report yet", "Halted after deployment 50: a person said so",
@@ -197,7 +198,9 @@ def test_a_run_that_was_stopped_is_reported_as_far_as_it_came(tmp_path):
     whole = es.run(cmdp, agent(), 300, folder=tmp_path / "run")
     for name in ("run.toml", "episodes.npz"):
         (tmp_path / "run" / name).unlink()
-    found = read_history(tmp_path / "run").record
+    journal = Follower(tmp_path / "run")
+    journal.read_on()
+    found = journal.record
     for name in whole.columns():
         np.testing.assert_array_equal(getattr(found, name), getattr(whole, name))
     assert (found.optimum, found.threshold) == (whole.optimum, whole.threshold)

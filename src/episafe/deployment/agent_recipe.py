@@ -22,8 +22,8 @@ from episafe.problems.policy import TablePolicy
 from episafe.problems.task import Task
 from episafe.registry import known_class, labelled_class
 from episafe.storage.atomic_files import read_arrays, write_arrays
+from episafe.storage.frames import UNREADABLE
 
-UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 Arrays = dict[str, NDArray[Any]]
 
 

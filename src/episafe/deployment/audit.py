@@ -27,14 +27,14 @@ from episafe.deployment.recorded_plans import (
     learned_before,
     since_incumbent,
 )
-from episafe.deployment.replay import UNREADABLE, Replay, require_candidates
+from episafe.deployment.replay import Replay, require_candidates
 from episafe.deployment.session_book import Book
 from episafe.errors import DamagedFile
 from episafe.kernels.mixing import admits_all
 from episafe.runs.record import COLUMNS, EPISODES, OPTIONAL, Record, is_complete
 from episafe.storage import checkpoint
 from episafe.storage.audit_trail import TRAIL, Trail, broken_at, hash_of, read_trail, stated_threshold
-from episafe.storage.frames import Frame, Reader
+from episafe.storage.frames import UNREADABLE, Frame, Reader
 from episafe.storage.json_values import from_text
 from episafe.storage.toml_settings import said_versions, versions
 

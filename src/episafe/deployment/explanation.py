@@ -12,6 +12,7 @@ from episafe.deployment.journal_folder import LOG, constraint_names, read_head
 from episafe.errors import DamagedFile
 from episafe.storage.audit_trail import TRAIL, read_trail
 from episafe.storage.frames import Frame, Reader
+from episafe.storage.json_values import plain
 from episafe.types import amounts
 
 BAR = 30  # characters
@@ -87,9 +88,7 @@ class Explanation:
 
     def as_dict(self) -> dict[str, Any]:
         """As plain values, for a program; what is not known is null."""
-        said = asdict(self) | {"sentences": self.sentences}
-        parts = [{**asdict(part), "proved": _known(part.proved)} for part in self.parts]
-        return said | {"bound": _known(self.bound), "threshold": _known(self.threshold), "parts": parts}
+        return dict(plain(asdict(self) | {"sentences": self.sentences}))
 
     def _who(self) -> str:
         when = f" on {self.time[:16].replace('T', ' ')}" if self.time else ""
@@ -223,21 +222,15 @@ def explained(
 
 def _tightest(said: Mapping[str, Any], names: Sequence[str]) -> tuple[int, str]:
     """Of several constraints the one with the least room, and its name; 0 and nothing of one."""
-    margins = said["margin"]
-    if not isinstance(margins, list):
-        return 0, ""
-    c = min(range(len(margins)), key=lambda c: math.inf if margins[c] is None else margins[c])
-    return c, names[c]
+    margins = [_number(said["bound"], c) - _number(said["threshold"], c) for c, _ in enumerate(names)]
+    c = min(range(len(names)), key=lambda c: math.inf if math.isnan(margins[c]) else margins[c], default=0)
+    return c, names[c] if names else ""
 
 
 def _number(value: Any, c: int = 0) -> float:
     """A number, or the one of constraint c."""
     one = value[c] if isinstance(value, list) else value
     return math.nan if one is None else float(one)
-
-
-def _known(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _bar(share: float) -> str:

@@ -7,8 +7,7 @@ it, as far as that is read.
 import math
 import time
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,18 +16,17 @@ import numpy as np
 from episafe.deployment.explanation import Row
 from episafe.deployment.frame_kinds import Kind, change_of
 from episafe.deployment.journal_folder import LOG, read_head, settings_of
-from episafe.deployment.journal_history import is_other, new_threshold, threshold_of
 from episafe.deployment.live_columns import LiveColumns
 from episafe.deployment.run_columns import RunColumns
 from episafe.errors import DamagedFile
 from episafe.runs.record import Record
-from episafe.storage.frames import Frame, Reader
+from episafe.storage.audit_trail import TRAIL, stated_threshold
+from episafe.storage.frames import UNREADABLE, Frame, Reader
 from episafe.storage.journal_files import Position
-from episafe.types import Amount, amounts
+from episafe.types import Amount, amount, amounts
 
 EVENTS_SHOWN = 50
 COUNTED = (Kind.PLAN, Kind.DEPLOY, Kind.REPORT)  # by far the most frames
-UNREADABLE = (KeyError, TypeError, ValueError, IndexError, AttributeError)
 SAID = {
     Kind.HALT: "exploring was stopped",
     Kind.RESUME: "exploring goes on",
@@ -46,65 +44,58 @@ class Event(NamedTuple):
     is_alarm: bool = False
 
 
-@dataclass
-class Standing:
-    """Where a journal stands, as far as it was read.
-
-    Attributes:
-        halted: why only what is promoted acts; "" while the agent decides.
-        promoted: what acts when nothing else may.
-        is_closed: whether nobody has it open, as far as it says.
-        threshold: the one in force, or one a constraint; NaN before the first plan.
-        earlier: thresholds that were changed, and the deployment from which on they held no more.
-        num_alarms: how often the monitors said something.
-        events: the last ones, alarms among them.
-        last_written: the time of the last frame that says one.
-    """
-
-    halted: str = ""
-    promoted: str = "incumbent"
-    is_closed: bool = False
-    threshold: Amount = math.nan
-    earlier: list[tuple[int, Amount]] = field(default_factory=list)
-    num_alarms: int = 0
-    events: deque[Event] = field(default_factory=lambda: deque(maxlen=EVENTS_SHOWN))
-    last_written: str = ""
-
-
 class Follower:
     """A journal as far as it was read; `read_on` reads what was written since.
 
     Args:
         folder: of a journal, live or of a run; it may be in use.
+        keeps_paths: whether states and actions of a live session's episodes are kept too.
 
     Attributes:
+        is_live: whether it is that of a live session.
         columns: its deployments, or episodes of a simulation.
-        standing: all else.
         share_read: how much of it was read, from 0 to 1.
+        halted: why only what is promoted acts; "" while the agent decides.
+        promoted: what acts when nothing else may.
+        is_closed: whether nobody has it open, as far as it says.
+        threshold: the one in force, or one a constraint; NaN before the first plan.
+        earlier: thresholds that a person changed, and the deployment from which on they held no more.
+        num_alarms: how often the monitors said something.
+        events: the last ones, alarms among them.
+        last_written: the time of the last frame that says one.
     """
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, keeps_paths: bool = False) -> None:
         self.folder = Path(folder)
         self.head = read_head(self.folder)
         self.settings = settings_of(self.head)
-        self.columns = (LiveColumns if self.head["kind"] == "live" else RunColumns)(self.folder, self.head)
-        self.standing, self.share_read = Standing(), 0.0
+        self.is_live: bool = self.head["kind"] == "live"
+        self.columns: LiveColumns | RunColumns = RunColumns(self.folder, self.head)
+        if self.is_live:
+            self.columns = LiveColumns(self.folder, self.head, keeps_paths)
+        self.share_read = 0.0
         self._position: Position | None = None
+        self.halted, self.promoted, self.is_closed, self.last_written = "", "incumbent", False, ""
+        self.threshold: Amount = math.nan
+        self.earlier: list[tuple[int, Amount]] = []
+        self.num_alarms, self.events = 0, deque[Event](maxlen=EVENTS_SHOWN)
 
-    def read_on(self, seconds: float = math.inf) -> bool:
+    def read_on(self, seconds: float = math.inf, on_progress: Callable[[float], object] = lambda share: None) -> bool:
         """Read what was written since, for so long at most; whether there was anything.
 
         A frame that is not whole yet is read next time. `DamagedFile` where frames do not follow from each other.
+        `on_progress` is called with the share of the log that was read.
         """
         reader = Reader(self.folder / LOG, self.head["genesis"], self._position)
         before, until = reader.number, time.monotonic() + seconds
-        take_common, standing = self.columns.take_common, self.standing
+        take_common = self.columns.take_common
         try:
             for kind, payload in reader.payloads():
                 if when := take_common(kind, payload):
-                    standing.last_written = when
+                    self.last_written = when
                 else:
                     self._take(reader.frame(kind, payload))
+                on_progress(reader.share)
                 if time.monotonic() > until:
                     break
         except UNREADABLE as error:
@@ -112,44 +103,49 @@ class Follower:
         self._position = reader.position if reader.number else None
         size = (self.folder / LOG).stat().st_size - reader.torn
         self.share_read = min(reader.end / size, 1.0) if size else 1.0
-        if np.isnan(amounts(self.standing.threshold)).all():
-            self.standing.threshold = threshold_of(self.folder)
+        self.threshold = self._known_threshold()
         return reader.number > before
 
     @property
     def record(self) -> Record | None:
         """What was read as a record; None before the first deployment."""
-        return self.columns.record(self.standing.threshold) if len(self.columns) else None
+        return self.columns.record(self.threshold) if len(self.columns) else None
 
     def latest(self) -> list[Row]:
         """The last deployments, newest first, each with why it was allowed."""
-        return self.columns.rows(self.standing.threshold)
+        return self.columns.rows(self.threshold)
 
     def _take(self, frame: Frame) -> None:
-        kind, notes, standing = frame.kind, frame.notes, self.standing
+        kind, notes = frame.kind, frame.notes
         self.columns.take(frame)
-        standing.last_written = notes.get("time") or standing.last_written
+        self.last_written = notes.get("time") or self.last_written
         if kind in COUNTED:
             return
-        standing.is_closed = kind == Kind.CLOSE
-        self._note_threshold(frame)
+        self.is_closed = kind == Kind.CLOSE
+        if kind == Kind.CHANGE and notes.get("thresholds") is not None:
+            self._change_threshold(amount(amounts(notes["thresholds"])))
         if kind in (Kind.HALT, Kind.LOST):
-            standing.halted = str(notes["reason"])
+            self.halted = str(notes["reason"])
         elif kind == Kind.RESUME:
-            standing.halted = ""
+            self.halted = ""
         elif kind == Kind.PROMOTE:
-            standing.promoted = str(notes["name"])
+            self.promoted = str(notes["name"])
         for event in _events(frame):
-            standing.events.append(event)
-            standing.num_alarms += event.is_alarm
+            self.events.append(event)
+            self.num_alarms += event.is_alarm
 
-    def _note_threshold(self, frame: Frame) -> None:
-        """A person may have changed it; of the one before is kept how long it held."""
-        standing = self.standing
-        was = threshold_of(self.folder) if np.isnan(amounts(standing.threshold)).all() else standing.threshold
-        standing.threshold = new_threshold(frame, was)
-        if is_other(standing.threshold, was):
-            standing.earlier.append((len(self.columns), was))
+    def _known_threshold(self) -> Amount:
+        """b, or one a constraint: as it is known, else as the trail says it first; NaN before its first line."""
+        if not np.isnan(amounts(self.threshold)).all():
+            return self.threshold
+        with (self.folder / TRAIL).open() as file:
+            return stated_threshold(file)
+
+    def _change_threshold(self, threshold: Amount) -> None:
+        """A person has changed it; of the one before is kept how long it held."""
+        was, self.threshold = self._known_threshold(), threshold
+        if not np.isnan(amounts(was)).any() and np.any(amounts(was) != amounts(threshold)):
+            self.earlier.append((len(self.columns), was))
 
 
 def _events(frame: Frame) -> Iterator[Event]:

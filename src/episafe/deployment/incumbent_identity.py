@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from episafe.errors import DamagedFile
+from episafe.storage.frames import UNREADABLE
 from episafe.storage.json_values import as_text, from_text
 from episafe.storage.state_reader import State
 
@@ -122,7 +123,7 @@ class Incumbent:
             said = json.loads(state["incumbent"].tobytes())
             fingerprint, version, replaced, count, stride, sample = said
             rows = [(int(number), str(place), float(was)) for number, place, was in sample]
-        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise DamagedFile(
                 f"what is known of the incumbent cannot be read ({error}): delete the checkpoint"
             ) from error

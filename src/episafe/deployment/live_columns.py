@@ -59,6 +59,7 @@ class LiveColumns:
     Args:
         folder, head: of its journal, which holds what the agent was told where states are listed: totals that were not
             reported are looked up there.
+        keeps_paths: whether states and actions are kept too.
 
     Attributes:
         task: what the agent was told, else None.
@@ -68,8 +69,9 @@ class LiveColumns:
         halts: the rows after which only what was promoted acted, and why.
     """
 
-    def __init__(self, folder: Path, head: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, head: dict[str, Any], keeps_paths: bool = False) -> None:
         self.task, self._head, self._m = told_task(folder, head), head, 1
+        self._paths: dict[int, tuple[Any, Any]] | None = {} if keeps_paths else None
         self._plan_rows, self._components = array("q"), array("q")
         self._totals = array("d")  # of each deployment its reward and m utilities; NaN until they are reported
         self._numbers, self._sources, self._bounds = array("q"), array("b"), array("d")  # of plans; λ and m bounds
@@ -83,7 +85,7 @@ class LiveColumns:
         self.reported = self.abandoned = self.unannounced = self._started = 0
         self.halts: list[tuple[int, str]] = []
         self._latest: deque[tuple[int, InForce, int, str, str]] = deque(maxlen=LATEST)  # row, plan, number, time, name
-        self._take: dict[int, Callable[[Mapping[str, Any]], Episode | None]] = {
+        self._take: dict[int, Callable[[Mapping[str, Any]], None]] = {
             Kind.PLAN: self._plan, Kind.DEPLOY: self._deploy, Kind.REPORT: self._report, Kind.ABANDON: self._abandon,
             Kind.LOST: self._lost, Kind.HALT: self._halt,
         }  # fmt: skip
@@ -96,10 +98,15 @@ class LiveColumns:
         """The time of the oldest deployment without a report; "" if there is none."""
         return next(iter(self.waiting.values()), (0, ""))[1]
 
-    def take(self, frame: Frame) -> Episode | None:
-        """Go on by one frame; what it reports of a deployment, if it does and is no round of a bandit."""
-        how = self._take.get(frame.kind)
-        return None if how is None else how(frame.notes)
+    @property
+    def paths(self) -> list[tuple[Any, Any] | None]:
+        """States and actions of each deployment; None where they were not reported, or nobody wants to know them."""
+        return [(self._paths or {}).get(row) for row in range(len(self))]
+
+    def take(self, frame: Frame) -> None:
+        """Go on by one frame."""
+        if frame.kind in self._take:
+            self._take[frame.kind](frame.notes)
 
     def take_common(self, kind: int, payload: bytes) -> str:
         """Go on by one frame of the two most frequent forms; its time, or "" for any other, which is to be taken."""
@@ -145,13 +152,13 @@ class LiveColumns:
         self._started = number + 1
         self._latest.append((row, plan, number, when, name))
 
-    def _report(self, notes: Mapping[str, Any]) -> Episode | None:
+    def _report(self, notes: Mapping[str, Any]) -> None:
         if notes["deployment"] is None:
             self.unannounced += 1
-            return None
-        return self._reported(notes["deployment"], notes["values"])
+        else:
+            self._reported(notes["deployment"], notes["values"])
 
-    def _reported(self, number: int, text: str) -> Episode | None:
+    def _reported(self, number: int, text: str) -> None:
         row, _ = self.waiting.pop(number)
         plan, width = self._plan_rows[row], 1 + self._m
         self.reported += 1
@@ -160,7 +167,8 @@ class LiveColumns:
         self._totals[row * width : (row + 1) * width] = totals
         if self._components[row] == NOBODY_KNOWS and self._parts[plan] and episode and episode.component is not None:
             self._components[row] = episode.component  # the caller has tossed the coin
-        return episode
+        if self._paths is not None and episode and episode.states is not None:
+            self._paths[row] = episode.states, episode.actions
 
     def _read_totals(self, text: str) -> "tuple[array[float], Episode | None]":
         """Totals that a report says, and its episode; there is none of a round of a bandit: action, reward, utility."""
@@ -194,11 +202,10 @@ class LiveColumns:
 
     def _acted(self, row: int, plan: InForce, b: Array) -> tuple[str, tuple[float, ...], Explanation]:
         """Who acted in a row, what came of it, and why it was allowed."""
-        margin, width = (np.array(plan.notes["bounds"]) - b).tolist(), 1 + self._m
+        width = 1 + self._m
         said = {
             **plan.notes, "bound": plan.notes["bounds"], "threshold": b.tolist(),
             "level": settings_of(self._head).get("level", "heuristic"), "learned": plan.learned, "episode": plan.first,
-            "margin": margin if len(margin) > 1 else margin[0],
         }  # fmt: skip
         counts = self._deployed_by[plan.row], self._reported_by[plan.row]
         why = explained(said, plan.notes.get("proved"), counts, constraint_names(self._head, self._m))

@@ -20,17 +20,12 @@ from episafe.errors import DamagedFile
 from episafe.monitors import Alarm, halt_reason
 from episafe.monitors.statements import STATEMENTS
 from episafe.storage.audit_trail import Trail
-from episafe.storage.frames import Frame
+from episafe.storage.frames import UNREADABLE, Frame
 from episafe.storage.json_values import from_text
 from episafe.storage.toml_settings import said_versions
 from episafe.types import HELD, amounts
 
 FIGURES = ("plan", "source", "lam", "bounds", "reason", "log_dets", "weights", "names")
-UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
-
-
-class Differs(DamagedFile):
-    """A plan that does not come out of the recorded episodes as it was recorded."""
 
 
 def compare(k: int, recorded: Mapping[str, Any], made: Mapping[str, Any]) -> None:
@@ -38,7 +33,7 @@ def compare(k: int, recorded: Mapping[str, Any], made: Mapping[str, Any]) -> Non
     for name in (name for name in FIGURES if name in recorded):
         was, now = recorded[name], made[name]
         if not _alike(was, now):
-            raise Differs(
+            raise DamagedFile(
                 f"{name} of the plan of episode {k} is {was!r} in the journal, and {now!r} when it is made again from "
                 "the recorded episodes: the files were changed, or made by other versions of episafe, numpy or numba"
             )
@@ -183,7 +178,7 @@ class Replay:
         agent = self.agent
         dropped = agent.change(Change.read(notes))
         if (dropped, agent.settings()) != (notes["dropped"], notes["settings"]):
-            raise Differs(f"a change drops {dropped} and leaves {agent.settings()}, and not what is recorded of it")
+            raise DamagedFile(f"a change drops {dropped} and leaves {agent.settings()}, and not what is recorded of it")
         self.trail.restate(agent.task.limits, agent.settings())
         self._heed([] if self.monitors is None else self.monitors.change(agent.task))
 
@@ -197,7 +192,7 @@ class Replay:
     def _check_promotion(self, name: str, bounds: list[float]) -> None:
         made = [] if name == INCUMBENT else amounts(self.agent.bounds()[name]).tolist()
         if made != bounds:
-            raise Differs(f"{name!r} was promoted on the bound {bounds}, and has {made} by the recorded episodes")
+            raise DamagedFile(f"{name!r} was promoted on the bound {bounds}, and has {made} by the recorded episodes")
 
     def _withdraw(self, frame: Frame) -> None:
         self.agent.withdraw(frame.notes["name"])
@@ -343,5 +338,5 @@ class Replay:
         """The plan of episode k, which must be the last one: no other is in the batch."""
         made = self.agent.plan() if round is None else self.agent.plan(round)
         if made.id != self.book.newest:
-            raise Differs(f"plan {made.id} is made again before episode {k}, and was not made then")
+            raise DamagedFile(f"plan {made.id} is made again before episode {k}, and was not made then")
         return made

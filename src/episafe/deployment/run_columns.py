@@ -3,19 +3,23 @@
 import math
 from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from episafe.deployment.batch_frames import unfinished_record
+from episafe.deployment.batch_frames import recorded_episodes, unfinished_record
 from episafe.deployment.episode_tapes import num_episodes
 from episafe.deployment.explanation import Row, explained
 from episafe.deployment.frame_kinds import Kind
 from episafe.deployment.journal_folder import stored_problem
-from episafe.deployment.live_columns import LATEST
+from episafe.deployment.live_columns import LATEST, told_task
 from episafe.runs.record import Record
 from episafe.storage.frames import Frame
-from episafe.types import Amount, amounts
+from episafe.types import Amount, Episode, amounts
+
+# stands in for a task of which nothing is known, where reports are text
+AS_TEXT = SimpleNamespace(report_from=lambda values: (Episode(*values),))
 
 
 class RunColumns:
@@ -62,9 +66,26 @@ class RunColumns:
         return unfinished_record(self._batches, self._head, self._optimum, threshold)
 
     @cached_property
+    def _problem(self) -> Any:
+        return stored_problem(self._folder, self._head)
+
+    @cached_property
     def _optimum(self) -> float:
-        problem = stored_problem(self._folder, self._head)
-        return math.nan if problem is None else float(problem.optimal_value())
+        return math.nan if self._problem is None else float(self._problem.optimal_value())
+
+    @property
+    def task(self) -> Any:
+        """What the agent was told; None where the folder does not hold it."""
+        return told_task(self._folder, self._head) if self._problem is None else self._problem.task
+
+    @property
+    def paths(self) -> list[tuple[Any, Any] | None]:
+        """States and actions of each episode; None where they are not known, and of rounds of a bandit."""
+        task = self.task
+        played = [b.arrays for b in self._batches if "texts" in b.arrays or (task is not None and "rows" in b.arrays)]
+        reports = [report(None)[0] for one in played for _, report in recorded_episodes(one, task or AS_TEXT)]
+        found = [None if one.states is None else (one.states, one.actions) for one in reports]
+        return found or [None] * self._length
 
     def rows(self, threshold: Amount) -> list[Row]:
         """The last episodes, newest first, each with why it was allowed."""
@@ -80,11 +101,10 @@ def _row(record: Record, k: int, begun: int) -> Row:
     """Episode k, whose plan was first deployed in episode `begun`."""
     bound, b = amounts(record.utility_bounds[k]), amounts(record.threshold)
     weights = [w for w in record.weights[k].tolist() if w]
-    margin = (bound - b).tolist()
     said = {
         "plan": int(record.plan_ids[k]), "episode": begun, "learned": begun, "source": str(record.sources[k]),
-        "bound": bound.tolist(), "threshold": b.tolist(), "margin": margin if len(margin) > 1 else margin[0],
-        "level": record.settings.get("level", "heuristic"), "weights": weights if len(weights) > 1 else [],
+        "bound": bound.tolist(), "threshold": b.tolist(), "level": record.settings.get("level", "heuristic"),
+        "weights": weights if len(weights) > 1 else [],
     }  # fmt: skip
     known = (record.reward_values, record.utility_values) if record.is_exact else _totals(record)
     totals = (float(known[0][k]), *amounts(known[1][k]).tolist())

@@ -14,7 +14,7 @@ from episafe.deployment.episode_tapes import num_episodes
 from episafe.deployment.frame_kinds import Kind, require_frame_kind
 from episafe.errors import DamagedFile, InvalidEpisode
 from episafe.storage.audit_trail import Trail
-from episafe.storage.frames import Frame
+from episafe.storage.frames import UNREADABLE, Frame
 from episafe.storage.state_reader import State
 from episafe.types import HELD, Array, every_constraint
 
@@ -365,7 +365,7 @@ class Book:
             said["names"] = dict.fromkeys(said["names"]) | (said["names"] if isinstance(said["names"], dict) else {})
             said["in_force"] = None if said["in_force"] is None else tuple(said["in_force"])
             read = Book(**said)
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise DamagedFile(f"the book of the session cannot be read ({error}): delete the checkpoint") from error
         for name, value in vars(read).items():
             setattr(self, name, value)

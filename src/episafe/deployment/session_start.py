@@ -23,8 +23,6 @@ from episafe.storage.frames import Frame
 from episafe.storage.toml_settings import other_versions, said_versions, versions
 from episafe.types import HELD
 
-CHECKPOINT_AFTER = 1000  # frames that were lived through again
-
 
 def catch_up(
     session: Session, journal: Journal, num_parallel: int = 1, version: str = "", new_incumbent: str = ""

@@ -11,10 +11,11 @@ from episafe.reports.explanation_page import check_picture
 from episafe.reports.findings import plural
 from episafe.reports.labels import name
 from episafe.reports.page_frame import render
-from episafe.reports.run_page import gained, kept, who_acted
+from episafe.reports.run_page import fact, gained, kept, who_acted
 from episafe.reports.run_pictures import by_constraint, pictures
 from episafe.reports.tables import number
 from episafe.runs.record import Record
+from episafe.storage.json_values import plain
 from episafe.types import amounts
 
 NOT_VERIFIED = "Frames were verified to follow from each other; that certificates come out again, episafe audit shows."
@@ -36,29 +37,26 @@ def inside(follower: Follower) -> str:
 
 def figures(follower: Follower) -> dict[str, Any]:
     """What the page says, for a program; what is not known is null."""
-    columns, standing, record = follower.columns, follower.standing, follower.record
+    columns, record = follower.columns, follower.record
     acted = None if record is None else int(record.incumbent_acted().sum())
-    return {
+    said = {
         "folder": str(follower.folder), "kind": follower.head["kind"], "share_read": follower.share_read,
         "deployments": len(columns), "reported": columns.reported, "missing": len(columns.waiting),
         "oldest_missing": columns.oldest_missing, "abandoned": columns.abandoned, "unannounced": columns.unannounced,
         "incumbent_acted": acted, "mixed": None if record is None else int(record.mixed().sum()),
-        "halted": standing.halted, "promoted": standing.promoted, "closed": standing.is_closed,
-        "last_written": standing.last_written, "thresholds": [_known(b) for b in amounts(standing.threshold).tolist()],
-        "bounds": [] if record is None else [_known(one) for one in amounts(record.utility_bounds[-1]).tolist()],
-        "alarms": standing.num_alarms, "events": [event._asdict() for event in standing.events],
+        "halted": follower.halted, "promoted": follower.promoted, "closed": follower.is_closed,
+        "last_written": follower.last_written, "thresholds": amounts(follower.threshold),
+        "bounds": [] if record is None else amounts(record.utility_bounds[-1]),
+        "alarms": follower.num_alarms, "events": [event._asdict() for event in follower.events],
         "latest": [_row_as_values(row) for row in follower.latest()],
     }  # fmt: skip
+    return dict(plain(said))
 
 
 def _row_as_values(row: Row) -> dict[str, Any]:
-    reward, *utilities = (_known(total) for total in row.totals)
+    reward, *utilities = row.totals
     said = {"deployment": row.number, "time": row.time, "acting": row.acting, "episode_id": row.name}
     return {**said, "reward": reward, "utilities": utilities, "plan": row.why.plan, "why": row.why.sentences}
-
-
-def _known(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _inside(follower: Follower) -> dict[str, Any]:
@@ -69,10 +67,10 @@ def _inside(follower: Follower) -> dict[str, Any]:
         "reading": "" if follower.share_read >= 1 else f"Reading the journal: {100 * follower.share_read:.0f} %",
         "sub": _sub(follower),
         "facts": [*([] if record is None else _facts(record)), _reports(follower), _alarms(follower)],
-        "pictures": {} if record is None else pictures(record, follower.columns.halts, follower.standing.earlier),
+        "pictures": {} if record is None else pictures(record, follower.columns.halts, follower.earlier),
         "newest": newest,
         "proved": [] if not rows else _proved(rows[0]),
-        "events": [event._replace(time=_clock(event.time)) for event in reversed(follower.standing.events)],
+        "events": [event._replace(time=_clock(event.time)) for event in reversed(follower.events)],
         "rows": [_shown(row) for row in rows],
     }
 
@@ -83,15 +81,14 @@ def _facts(record: Record) -> list[dict[str, str]]:
 
 def _state(follower: Follower) -> dict[str, str]:
     """The one line that somebody reads from across the room."""
-    standing = follower.standing
-    acts = "the incumbent acts" if standing.promoted == "incumbent" else f"{standing.promoted} acts"
-    if standing.halted:
-        return {"css": "unsafe", "says": f"✗ Halted: {acts}", "why": standing.halted}
+    acts = "the incumbent acts" if follower.promoted == "incumbent" else f"{follower.promoted} acts"
+    if follower.halted:
+        return {"css": "unsafe", "says": f"✗ Halted: {acts}", "why": follower.halted}
     if not len(follower.columns):
         return {"css": "", "says": "Nothing was deployed yet", "why": ""}
     row = follower.latest()[0]
     who = "the incumbent acts" if row.why.is_incumbent else _mixture(row)
-    promoted = "" if standing.promoted == "incumbent" else f"{standing.promoted} is promoted. "
+    promoted = "" if follower.promoted == "incumbent" else f"{follower.promoted} is promoted. "
     return {"css": "safe", "says": f"✓ The agent decides: {who}", "why": f"{promoted}{row.why.sentences[1]}"}
 
 
@@ -105,10 +102,10 @@ def _mixture(row: Row) -> str:
 
 
 def _sub(follower: Follower) -> str:
-    agent, standing = name(str(follower.settings.get("agent", "agent"))), follower.standing
-    kind = "live session" if follower.head["kind"] == "live" else "simulation"
-    closed = ", closed" if standing.is_closed else ""
-    written = f"; last written {_clock(standing.last_written)}" if standing.last_written else ""
+    agent = name(str(follower.settings.get("agent", "agent")))
+    kind = "live session" if follower.is_live else "simulation"
+    closed = ", closed" if follower.is_closed else ""
+    written = f"; last written {_clock(follower.last_written)}" if follower.last_written else ""
     return f"{agent}, {kind}{closed}, {plural(len(follower.columns), 'deployment')}{written}"
 
 
@@ -119,14 +116,14 @@ def _reports(follower: Follower) -> dict[str, str]:
     since = f"; the oldest waits since {oldest}" if oldest else ""
     said = f"{columns.reported:,} of {len(columns):,} deployments reported, {columns.abandoned:,} abandoned{since}."
     headline = "No report missing" if not waiting else f"{plural(waiting, 'report')} missing"
-    return {"headline": headline, "said": f"{said} {warning}", "css": "unsafe" if warning else ""}
+    return fact(headline, f"{said} {warning}", "unsafe" if warning else "")
 
 
 def _alarms(follower: Follower) -> dict[str, str]:
-    count = follower.standing.num_alarms
+    count = follower.num_alarms
     headline = "No alarm" if not count else plural(count, "alarm")
     said = "Monitors watch what the guarantee assumes; see the events below." if count else "No monitor has raised one."
-    return {"headline": headline, "said": said, "css": "unsafe" if count else ""}
+    return fact(headline, said, "unsafe" if count else "")
 
 
 def _proved(row: Row) -> list[tuple[str, str, str]]:

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from episafe.registry import REGISTRY
-from episafe.reports.record_groups import Group, first, grouped, is_bandit, shortest
-from episafe.reports.run_notes import common_settings, notes, seeds
+from episafe.reports.record_groups import Group, common_settings, first, grouped, is_bandit, notes, seeds, shortest
 from episafe.runs.record import Record
 from episafe.stats import t_interval
 from episafe.storage.toml_settings import Scalar
@@ -99,18 +98,7 @@ class Curve:
     runs: Array
 
 
-@dataclass(frozen=True, eq=False)
-class Curves:
-    """The three curves of a group; intervals are cut to the values that are possible at all.
-
-    Attributes:
-        rounds: whether episodes are rounds of a bandit: so many that they are shown on a logarithmic axis.
-    """
-
-    rounds: bool
-    regret: Curve
-    violation: Curve
-    incumbent_episodes: Curve
+Curves = dict[str, Curve]  # "regret", "violation" and "incumbent_episodes" of a group
 
 
 def summarise(records: Iterable[Record]) -> list[Summary]:
@@ -119,14 +107,14 @@ def summarise(records: Iterable[Record]) -> list[Summary]:
 
 
 def curves(records: Iterable[Record]) -> list[Curves]:
-    """Curves of each group, in the order of reports, as long as the group's shortest run."""
+    """Curves of each group, in the order of reports, as long as the group's shortest run; intervals are cut to the
+    values that are possible at all."""
     return [
-        Curves(
-            rounds=is_bandit(runs[0].settings),
-            regret=_curve(runs, Record.regret, least=-math.inf if _violates(runs) else 0.0),
-            violation=_curve(runs, _violation, least=0.0),
-            incumbent_episodes=_curve(runs, _incumbent_episodes, least=0.0, most=1.0),
-        )
+        {
+            "regret": _curve(runs, Record.regret, least=-math.inf if _violates(runs) else 0.0),
+            "violation": _curve(runs, _violation, least=0.0),
+            "incumbent_episodes": _curve(runs, _incumbent_episodes, least=0.0, most=1.0),
+        }
         for runs in grouped(records).values()
     ]
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from episafe.reports.labels import Style, in_rounds, label, name, place_title, styles
 from episafe.reports.metrics import Curve, Curves, Summary
-from episafe.reports.pictures import Band, Picture, Scale, Trace
+from episafe.reports.pictures import Band, Mark, Picture, Scale, Trace
+from episafe.reports.record_groups import is_bandit
 from episafe.reports.tables import number
 from episafe.runs.record import ROUNDING
 from episafe.types import Array, IntArray
@@ -23,47 +24,6 @@ FOOT, MORE_FOOT = 0.17, 0.08  # of the axis, left free below 0 for a remark, and
 REMARK_WIDTH, REMARK_LINES = 46, 3  # characters a line, lines: what fits at the foot of a panel
 
 
-@dataclass(frozen=True)
-class Axis:
-    """y ↦ y over episodes, where a constant rate must be a straight line; over rounds, whose axis is logarithmic too,
-    y ↦ sign(y) log₁₀(1 + |y|/unit), which keeps 0 and signs.
-
-    Attributes:
-        unit: 0 for a linear axis.
-        low, high: smallest and largest value drawn, after the map.
-        foot: share of their distance to leave free below `low`.
-    """
-
-    unit: float
-    low: float
-    high: float
-    foot: float
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """Where the axis begins and ends, after the map."""
-        span = self.high - self.low
-        return self.low - self.foot * span, self.high + MARGIN * span
-
-    def position(self, y: Array) -> Array:
-        """Where `y` is drawn."""
-        return warp(y, self.unit)
-
-    def ticks(self) -> Array:
-        """0 and ± unit·10^k among the values; for logarithmic axes."""
-        powers = self.unit * 10.0 ** np.arange(math.ceil(max(-self.low, self.high)) + 1)
-        candidates = np.concatenate([-powers[::-1], [0.0], powers])
-        drawn = self.position(candidates)
-        return candidates[(self.low <= drawn) & (drawn <= self.ends[1])]
-
-    def scale(self, title: str) -> Scale:
-        """The axis for a page."""
-        if not self.unit:
-            return Scale.linear(title, *self.ends, NUM_TICKS)
-        ticks = self.ticks()
-        return Scale(f"{title}, logarithmic", *self.ends, tuple((float(self.position(y)), f"{y:,g}") for y in ticks))
-
-
 @dataclass(frozen=True, eq=False)
 class Line:
     """One curve of an agent under its legend name."""
@@ -75,64 +35,17 @@ class Line:
 
 
 @dataclass(frozen=True, eq=False)
-class Panel:
-    """One quantity over the episodes.
+class Chart:
+    """The panels of one environment and variant: regret, violation, incumbent episodes where any agent has one.
 
     Attributes:
-        unit: what it is counted in.
-        rounds: whether episodes are rounds of a bandit, on a logarithmic axis.
-        remark: lines to write at the foot of the panel, where a curve could be overlooked; their place is kept free.
+        curves: those of the regret; others are of as many runs.
     """
-
-    title: str
-    unit: str
-    lines: tuple[Line, ...]
-    axis: Axis
-    rounds: bool
-    remark: tuple[str, ...] = ()
-
-    def picture(self) -> Picture:
-        """The panel for a page: bands and single runs below all means."""
-        x, y = self._x(self.lines[0].curve.episodes), self.axis.position
-        bands = [
-            Band(self._across(one.curve.episodes), y(one.curve.low), y(one.curve.high), one.style.colour)
-            for one in self.lines
-        ]
-        traces = [
-            Trace(self._across(one.curve.episodes), y(one.curve.mean), one.style.colour, one.label, one.style.dash,
-                  one.style.width * 0.75, one.style.marker)
-            for one in self.lines
-        ]  # fmt: skip
-        thin = [
-            Trace(self._across(one.curve.episodes), y(run), one.style.colour, width=0.6)
-            for one in self.lines
-            for run in one.curve.runs
-        ]
-        return Picture(self.title, x, self.axis.scale(self.unit), [*bands, *thin, *traces], self.remark)
-
-    def _across(self, episodes: IntArray) -> Array:
-        return np.log10(episodes) if self.rounds else episodes.astype(np.float64)
-
-    def _x(self, episodes: IntArray) -> Scale:
-        low, high = self._across(episodes[[0, -1]]).tolist()
-        if not self.rounds:
-            return Scale.linear("episode", 0.0, high, 4)
-        decades = range(math.ceil(low), math.floor(high) + 1)
-        return Scale("round, logarithmic", low, max(high, low + 1e-9), tuple((float(k), f"{10**k:,}") for k in decades))
-
-
-@dataclass(frozen=True, eq=False)
-class Chart:
-    """The panels of one environment and variant: regret, violation, incumbent episodes where any agent has one."""
 
     place: tuple[str, str]
     title: str
-    panels: tuple[Panel, ...]
-
-    @property
-    def has_intervals(self) -> bool:
-        """Whether some line has a band."""
-        return any(bool(np.isfinite(line.curve.high).any()) for line in self.panels[0].lines)
+    panels: tuple[Picture, ...]
+    curves: tuple[Curve, ...]
 
 
 def charts(summaries: Sequence[Summary], curves: Sequence[Curves]) -> list[Chart]:
@@ -144,18 +57,45 @@ def charts(summaries: Sequence[Summary], curves: Sequence[Curves]) -> list[Chart
 
 def _chart(place: tuple[str, str], rows: Sequence[tuple[Summary, Style, Curves]]) -> Chart:
     def lines(quantity: str, of: Sequence[tuple[Summary, Style, Curves]]) -> tuple[Line, ...]:
-        return tuple(Line(label(s), name(s.group.agent), style, getattr(curves, quantity)) for s, style, curves in of)
+        return tuple(Line(label(s), name(s.group.agent), style, curves[quantity]) for s, style, curves in of)
 
-    rounds = any(curves.rounds for _, _, curves in rows)
-    panels = [_regret(lines("regret", rows), rounds), _violation(lines("violation", rows), rounds)]
+    rounds = any(is_bandit(summary.settings) for summary, _, _ in rows)
+    regret = lines("regret", rows)
+    panels = [_regret(regret, rounds), _violation(lines("violation", rows), rounds)]
     able = [row for row in rows if row[0].has_incumbent]
     if able:
-        drawn = lines("incumbent_episodes", able)
-        panels.append(
-            Panel("Incumbent acted, total", "rounds" if rounds else "episodes", drawn, _axis(drawn, rounds), rounds)
-        )
+        drawn, unit = lines("incumbent_episodes", able), "rounds" if rounds else "episodes"
+        panels.append(_panel("Incumbent acted, total", drawn, rounds, _axis(unit, drawn, rounds)))
     title = f"{place_title(place)} – {size([summary for summary, _, _ in rows])}"
-    return Chart(place, title, tuple(panels))
+    return Chart(place, title, tuple(panels), tuple(line.curve for line in regret))
+
+
+def _panel(
+    title: str, lines: Sequence[Line], rounds: bool, axis: tuple[Scale, float], remark: tuple[str, ...] = ()
+) -> Picture:
+    """One quantity over the episodes, on an axis of its unit: bands and single runs below all means."""
+    (scale, unit), bands, thin, traces = axis, list[Mark](), list[Mark](), list[Mark]()
+    for line in lines:
+        curve, style = line.curve, line.style
+        x = _across(curve.episodes, rounds)
+        mean, low, high = (warp(values, unit) for values in (curve.mean, curve.low, curve.high))
+        bands.append(Band(x, low, high, style.colour))
+        thin += [Trace(x, warp(run, unit), style.colour, width=0.6) for run in curve.runs]
+        traces.append(Trace(x, mean, style.colour, line.label, style.dash, style.width * 0.75, style.marker))
+    return Picture(title, _episodes(lines[0].curve.episodes, rounds), scale, [*bands, *thin, *traces], remark)
+
+
+def _across(episodes: IntArray, rounds: bool) -> Array:
+    """Where episodes are drawn; rounds of a bandit on a logarithmic axis."""
+    return np.log10(episodes) if rounds else episodes.astype(np.float64)
+
+
+def _episodes(episodes: IntArray, rounds: bool) -> Scale:
+    low, high = _across(episodes[[0, -1]], rounds).tolist()
+    if not rounds:
+        return Scale.linear("episode", 0.0, high, 4)
+    decades = range(math.ceil(low), math.floor(high) + 1)
+    return Scale("round, logarithmic", low, max(high, low + 1e-9), tuple((float(k), f"{10**k:,}") for k in decades))
 
 
 def size(summaries: Sequence[Summary]) -> str:
@@ -166,21 +106,20 @@ def size(summaries: Sequence[Summary]) -> str:
     return in_rounds(words, summaries)
 
 
-def _regret(lines: tuple[Line, ...], rounds: bool) -> Panel:
+def _regret(lines: tuple[Line, ...], rounds: bool) -> Picture:
     inside, remark = _beyond(lines, rounds)
-    return Panel(
-        "Regret, total (signed)", "reward", lines, _axis(inside, rounds, FOOT if remark else MARGIN), rounds, remark
-    )
+    axis = _axis("reward", inside, rounds, FOOT if remark else MARGIN)
+    return _panel("Regret, total (signed)", lines, rounds, axis, remark)
 
 
-def _violation(lines: tuple[Line, ...], rounds: bool) -> Panel:
+def _violation(lines: tuple[Line, ...], rounds: bool) -> Picture:
     inside, beyond = _beyond(lines, rounds)
     high = max(map(_magnitude, inside), default=0.0)
     small = [line for line in lines if not _is_zero(line) and UNSEEN * _magnitude(line) < high and not rounds]
     seen = [f"{line.label} ends at {number(float(line.curve.mean[-1]))}, not 0" for line in small]
     remark = (*_zeros(lines), *seen, *beyond)[:REMARK_LINES]
-    axis = _axis(inside, rounds, FOOT + MORE_FOOT * max(len(remark) - 1, 0))
-    return Panel("Violation, total (hard)", "utility", lines, axis, rounds, remark)
+    axis = _axis("utility", inside, rounds, FOOT + MORE_FOOT * max(len(remark) - 1, 0))
+    return _panel("Violation, total (hard)", lines, rounds, axis, remark)
 
 
 def _beyond(lines: tuple[Line, ...], rounds: bool) -> tuple[tuple[Line, ...], tuple[str, ...]]:
@@ -202,19 +141,26 @@ def _zeros(lines: Sequence[Line]) -> tuple[str, ...]:
     return tuple(remark) if len(remark) < REMARK_LINES else (f"0 throughout: {len(zero)} of {len(lines)} lines",)
 
 
-def _axis(lines: Sequence[Line], rounds: bool, foot: float = MARGIN) -> Axis:
+def _axis(title: str, lines: Sequence[Line], rounds: bool, foot: float = MARGIN) -> tuple[Scale, float]:
+    """The axis that these lines need, with a share `foot` of it left free below, and the unit of its `warp`.
+
+    It is y ↦ y over episodes, where a constant rate must be a straight line, and logarithmic over rounds, whose axis is
+    so too.
+    """
     largest = max(map(_magnitude, lines), default=0.0)
     unit = _decade(largest) / 10**DECADES if rounds and largest > 0 else 0.0
-    curves = [
-        warp(y, unit)
-        for line in lines
-        for y in (line.curve.mean, line.curve.low, line.curve.high, line.curve.runs.ravel())
-    ]
-    drawn = np.concatenate([[0.0], *curves])
+    curves = [y for line in lines for y in (line.curve.mean, line.curve.low, line.curve.high, line.curve.runs.ravel())]
+    drawn = np.concatenate([[0.0], *(warp(y, unit) for y in curves)])
     low, high = float(np.nanmin(drawn)), float(np.nanmax(drawn))
     if high - low <= ROUNDING:
         high = low + 1.0  # all lines are zero: an axis is still needed
-    return Axis(unit, low, high, foot)
+    ends = low - foot * (high - low), high + MARGIN * (high - low)
+    if not unit:
+        return Scale.linear(title, *ends, NUM_TICKS), unit
+    powers = unit * 10.0 ** np.arange(math.ceil(max(-low, high)) + 1)
+    ticks = ((float(warp(y, unit)), f"{y:,g}") for y in np.concatenate([-powers[::-1], [0.0], powers]))
+    inside = tuple((at, said) for at, said in ticks if low <= at <= ends[1])
+    return Scale(f"{title}, logarithmic", *ends, inside), unit
 
 
 def _decade(size: float) -> float:
@@ -223,7 +169,7 @@ def _decade(size: float) -> float:
 
 
 def warp(y: Array, unit: float) -> Array:
-    """sign(y) log₁₀(1 + |y|/unit), or y itself where the unit is 0."""
+    """sign(y) log₁₀(1 + |y|/unit), which keeps 0 and signs, or y itself where the unit is 0."""
     return np.sign(y) * np.log10(1 + np.abs(y) / unit) if unit else y
 
 

@@ -5,22 +5,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from matplotlib import rc_context
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, MaxNLocator
 
-from episafe.reports.panels import NUM_TICKS, Chart, Line, Panel
+from episafe.reports.panels import Chart
 from episafe.storage.atomic_files import atomic
 
 WIDTH, HEIGHT, DPI = 12.0, 4.2, 150
 LONG_NAME = 36  # characters; four names of this length fill the width, three longer ones
 # without them the files would say when and with what they were made
 METADATA = {"png": {"Software": None}, "pdf": {"Creator": None, "Producer": None, "CreationDate": None}}
-_DASHES = {
-    "solid": "-", "dash": (0, (5, 2)), "dashdot": (0, (6, 2, 1.2, 2)), "dot": (0, (1.2, 1.6)),
-    "longdash": (0, (10, 3)), "longdashdot": (0, (10, 2, 1.2, 2)),
-}  # fmt: skip
-_MARKERS = {"": "", "circle": "o", "square": "s", "triangle-up": "^", "diamond": "D"}
 
 
 def write_figures(
@@ -61,48 +54,11 @@ def figure(rows: Sequence[Chart]) -> Figure:
     drawn = Figure(figsize=(WIDTH, HEIGHT * len(rows)), layout="constrained")
     for row, chart in zip(drawn.subfigures(len(rows), 1, squeeze=False)[:, 0], rows, strict=True):
         for axes, panel in zip(row.subplots(1, len(chart.panels)), chart.panels, strict=True):
-            _draw(axes, panel)
+            panel.draw(axes)
         handles, labels = row.axes[0].get_legend_handles_labels()
         fitting = 4 if max(map(len, labels)) <= LONG_NAME else 3
         row.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), fitting), frameon=False)
-        shown = "mean and 95 % interval over runs" if chart.has_intervals else "single runs and their mean"
+        alone = all(len(curve.runs) for curve in chart.curves)
+        shown = "single runs and their mean" if alone else "mean and 95 % interval over runs"
         row.suptitle(f"{chart.title}, {shown}", fontsize=11)
     return drawn
-
-
-def _draw(axes: Axes, panel: Panel) -> None:
-    axes.axhline(0.0, color="#999999", linewidth=0.8, zorder=1)
-    for line in panel.lines:
-        _draw_line(axes, panel, line)
-    axes.set_title(panel.title, fontsize=10.5)
-    axes.set(xlabel="round" if panel.rounds else "episode", ylabel=panel.unit)
-    if panel.rounds:
-        axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.set_ylim(*panel.axis.ends)
-    if panel.axis.unit:
-        ticks = panel.axis.ticks()
-        axes.yaxis.set_major_locator(FixedLocator(panel.axis.position(ticks).tolist()))
-        axes.set_yticklabels([f"{tick:,g}" for tick in ticks])
-    else:
-        axes.yaxis.set_major_locator(MaxNLocator(NUM_TICKS, steps=[1, 2, 5, 10]))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,g}"))
-    axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    if panel.remark:
-        remark = "\n".join(panel.remark)
-        text = axes.text(0.03, 0.02, remark, transform=axes.transAxes, fontsize=8.5, linespacing=1.1)
-        text.set_in_layout(False)  # a long remark must not squeeze the panels
-
-
-def _draw_line(axes: Axes, panel: Panel, line: Line) -> None:
-    curve, style = line.curve, line.style
-    mean, low, high = map(panel.axis.position, (curve.mean, curve.low, curve.high))
-    axes.plot(
-        curve.episodes, mean, label=line.label, color=style.colour, linestyle=_DASHES[style.dash],
-        linewidth=style.width, marker=_MARKERS[style.marker], markevery=0.12, markersize=5, zorder=3,
-    )  # fmt: skip
-    axes.fill_between(curve.episodes, low, high, color=style.colour, alpha=0.15, linewidth=0, zorder=2)
-    for run in curve.runs:
-        axes.plot(curve.episodes, panel.axis.position(run), color=style.colour, linewidth=0.6, zorder=2)

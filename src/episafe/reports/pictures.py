@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from markupsafe import Markup
@@ -19,6 +19,7 @@ SKY = "#56B4E9"  # learned too, where there are two ways
 WIDTH, HEIGHT = 440, 280  # of an SVG, in its own units; text is 12 of them high
 CHARACTER, LINE_HEIGHT = 6.7, 14  # units, about the width of one, and from one line of text to the next
 DASHES = {"solid": "", "dash": "7 4", "dashdot": "8 3 2 3", "dot": "2 3", "longdash": "12 4", "longdashdot": "12 3 2 3"}
+NOTHING = Markup("")
 _AT_MARKERS = 0.12  # of the width, from one marker of a line to the next
 
 
@@ -88,21 +89,22 @@ class Box:
         return self.bottom - (self.bottom - self.top) * np.clip(self.y.share(values), -0.02, 1.02)
 
 
-class Mark(Protocol):
+class Mark:
     """Something that is drawn. `label` is its name in the legend, "" for none."""
 
-    @property
-    def label(self) -> str:
-        """The name in the legend."""
+    label: str = ""
 
     def svg(self, box: Box) -> Markup:
         """As elements of an SVG."""
+        raise NotImplementedError
 
     def swatch(self) -> Markup:
         """A sample for the legend, 30 by 10 units."""
+        return NOTHING
 
     def draw(self, axes: "Axes") -> None:
         """Onto the axes of matplotlib."""
+        raise NotImplementedError
 
 
 def ink(colour: str) -> str:
@@ -130,13 +132,12 @@ LINE = Markup('<path class="line" d="{}" style="{}" stroke-width="{:g}" stroke-d
 AREA = Markup('<path class="area" d="{}" style="{}" fill-opacity="{:g}"><title>{}</title></path>')
 DOT = Markup('<circle class="{}" cx="{:.1f}" cy="{:.1f}" r="{:g}" style="{}"/>')
 TEXT = Markup('<text class="{}" x="{:.1f}" y="{:.1f}" text-anchor="{}" style="{}">{}</text>')
-NOTHING = Markup("")
 _MATPLOTLIB_DASHES = {name: (0, tuple(map(float, d.split()))) if d else "-" for name, d in DASHES.items()}
 _MATPLOTLIB_MARKERS = {"": "", "circle": "o", "square": "s", "triangle-up": "^", "diamond": "D"}
 
 
 @dataclass(frozen=True, eq=False)
-class Trace:
+class Trace(Mark):
     """A line through points."""
 
     x: Array
@@ -170,7 +171,7 @@ class Trace:
 
 
 @dataclass(frozen=True, eq=False)
-class Band:
+class Band(Mark):
     """What lies between two lines: an interval, or a share."""
 
     x: Array
@@ -202,7 +203,7 @@ class Band:
 
 
 @dataclass(frozen=True, eq=False)
-class Dots:
+class Dots(Mark):
     """Points, one by one."""
 
     x: Array
@@ -232,22 +233,17 @@ class Dots:
 
 
 @dataclass(frozen=True)
-class Level:
+class Level(Mark):
     """A dashed line to compare with, named at its right end."""
 
     y: float
     colour: str
     name: str
-    label: str = ""
 
     def svg(self, box: Box) -> Markup:
         """The line; the picture writes its name, where there is room."""
         across = f"M{box.left:g} {box.down(np.array(self.y)):.1f}H{box.right:g}"
         return LINE.format(across, ink(self.colour), 1.5, DASHES["dash"], self.name)
-
-    def swatch(self) -> Markup:
-        """It is not in the legend."""
-        return NOTHING
 
     def draw(self, axes: "Axes") -> None:
         """The line; the picture writes its name."""
@@ -255,14 +251,13 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Zone:
+class Zone(Mark):
     """Where nothing should be: shaded from `low` to `high`, with its name in it."""
 
     low: float
     high: float
     colour: str
     name: str
-    label: str = ""
 
     def svg(self, box: Box) -> Markup:
         """A rectangle and its name."""
@@ -270,10 +265,6 @@ class Zone:
         area = f"M{box.left:g} {top:.1f}H{box.right:g}V{min(bottom, box.bottom):.1f}H{box.left:g}Z"
         name = TEXT.format("halo", (box.left + box.right) / 2, bottom - 5, "middle", ink(self.colour), self.name)
         return AREA.format(area, ink(self.colour), 0.13, self.name) + name
-
-    def swatch(self) -> Markup:
-        """It is not in the legend."""
-        return NOTHING
 
     def draw(self, axes: "Axes") -> None:
         """A shaded stretch of the axis."""
@@ -283,7 +274,7 @@ class Zone:
 
 
 @dataclass(frozen=True, eq=False)
-class Ticks:
+class Ticks(Mark):
     """Moments: strokes at the upper edge."""
 
     x: Array
@@ -308,14 +299,13 @@ class Ticks:
 
 
 @dataclass(frozen=True)
-class Note:
+class Note(Mark):
     """A few words below a point."""
 
     x: float
     y: float
     words: str
     colour: str
-    label: str = ""
 
     def svg(self, box: Box) -> Markup:
         """Words beside the point, on the side where there is room."""
@@ -323,10 +313,6 @@ class Note:
         left = x + CHARACTER * len(self.words) + 8 > box.right
         words = TEXT.format("halo", x - 7 if left else x + 7, y + 16, "end" if left else "start", "", self.words)
         return DOT.format("hollow", x, y, 5, ink(self.colour)) + words
-
-    def swatch(self) -> Markup:
-        """It is not in the legend."""
-        return NOTHING
 
     def draw(self, axes: "Axes") -> None:
         """Words beside a ring."""
@@ -340,7 +326,7 @@ class Note:
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
+class Cells(Mark):
     """A map of numbers from −1 to 1: blue above zero, grey below, a frame alone at zero, empty where nothing is known.
 
     Attributes:
@@ -350,7 +336,6 @@ class Cells:
 
     values: Array
     names: Sequence[Sequence[str]]
-    label: str = ""
 
     def svg(self, box: Box) -> Markup:
         """Rectangles."""
@@ -364,10 +349,6 @@ class Cells:
             colour = ink(BLUE if value >= 0 else GREY)
             drawn.append(cell.format(left, top, right, bottom, left, colour, abs(value), self.names[i][j]))
         return Markup("").join(drawn)
-
-    def swatch(self) -> Markup:
-        """It is not in the legend."""
-        return NOTHING
 
     def draw(self, axes: "Axes") -> None:
         """An image."""
@@ -482,10 +463,14 @@ class Picture:
         axes.set_yticks([at for at, _ in self.y.ticks], [text for _, text in self.y.ticks])
         if self.y.ruled:
             axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
+            axes.axhline(0.0, color="#999999", linewidth=0.8, zorder=1)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
         if self.remark:
-            axes.text(0.03, 0.02, "\n".join(self.remark), transform=axes.transAxes, fontsize=8.5)
+            text = axes.text(
+                0.03, 0.02, "\n".join(self.remark), transform=axes.transAxes, fontsize=8.5, linespacing=1.1
+            )
+            text.set_in_layout(False)  # a long remark must not squeeze the panels
 
     def _label_shares(self) -> list[float]:
         """How far up the names of levels are written, none over another."""

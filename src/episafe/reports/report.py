@@ -5,14 +5,13 @@ from pathlib import Path
 
 import numpy as np
 
+from episafe.deployment.follower import Follower
 from episafe.deployment.journal_folder import holds_journal, read_head
-from episafe.deployment.journal_history import read_history
 from episafe.reports import bandit_metrics, run_page
 from episafe.reports.metrics import Curves, Summary, curves, summarise
 from episafe.reports.panels import charts
-from episafe.reports.record_groups import Group, is_bandit
+from episafe.reports.record_groups import Group, is_bandit, software
 from episafe.reports.report_page import to_html
-from episafe.reports.run_notes import software
 from episafe.reports.run_page import Run
 from episafe.reports.run_pictures import change_pictures, observed_change
 from episafe.reports.tables import to_csv, to_latex, to_markdown
@@ -106,17 +105,21 @@ def _run(path: Path, on_progress: Callable[[float], object]) -> Run:
     title = path.name or str(path)
     if not holds_journal(path):
         return Run(title, Record.load(path))
-    history = read_history(path, on_progress)
-    record = history.record
-    table = history.task.safe_policy.table() if history.task is not None else None
-    change = observed_change(history.episodes, record.incumbent_acted().tolist(), table)
-    notes = (
-        [] if is_complete(path) or "live" in record.settings else [f"Unfinished: go on with `episafe resume {path}`."]
-    )
-    missing = int(np.isnan(record.reward_totals).sum()) if "live" in record.settings else 0  # type: ignore[arg-type]
+    journal = Follower(path, keeps_paths=True)
+    journal.read_on(on_progress=on_progress)
+    record = Record.load(path) if is_complete(path) else journal.record
+    if record is None:
+        remedy = "nothing can be reported of it" if journal.is_live else f"go on with `episafe resume {path}`"
+        raise ValueError(f"{path} has no {'deployment' if journal.is_live else 'episode'} yet: {remedy}")
+    paths, task = journal.columns.paths[: len(record.sources)], journal.columns.task
+    table = None if task is None else task.safe_policy.table()
+    change = observed_change(paths, record.incumbent_acted().tolist(), table)
+    notes = [] if is_complete(path) or journal.is_live else [f"Unfinished: go on with `episafe resume {path}`."]
+    missing = int(np.isnan(record.reward_totals).sum()) if journal.is_live else 0  # type: ignore[arg-type]
     if missing:
         notes.append(f"{missing:,} of {len(record.sources):,} deployments have no report yet: they are in no mean.")
-    return Run(title, record, history.halts, change_pictures(*change) if change else (), notes, history.earlier)
+    maps = change_pictures(*change) if change else ()
+    return Run(title, record, journal.columns.halts, maps, notes, journal.earlier)
 
 
 def _is_live(path: Path) -> bool:

@@ -102,13 +102,9 @@ def _cell_lines(summary: Summary) -> list[str]:
 
 
 def _drawn_as(charts: Sequence[Chart]) -> str:
-    drawn = [line.curve for chart in charts for line in chart.panels[0].lines]
-    few = (
-        "Thin lines are single runs, thick ones their means; too few for an interval."
-        if any(len(c.runs) for c in drawn)
-        else ""
-    )
-    enough = "Lines are means over runs, bands 95 % t-intervals." if any(not len(c.runs) for c in drawn) else ""
+    alone = [bool(len(curve.runs)) for chart in charts for curve in chart.curves]
+    few = "Thin lines are single runs, thick ones their means; too few for an interval." if any(alone) else ""
+    enough = "" if all(alone) else "Lines are means over runs, bands 95 % t-intervals."
     return f"{enough} {few}".strip()
 
 
@@ -118,8 +114,8 @@ def _problem(chart: Chart, at: Sequence[Summary]) -> dict[str, Any]:
         "verdict": findings.verdict(at),
         "best": findings.lowest_regret(at),
         "warnings": findings.warnings(at),
-        "pictures": [panel.picture() for panel in chart.panels],
-        "legend": chart.panels[0].picture().legend,
+        "pictures": chart.panels,
+        "legend": chart.panels[0].legend,
     }
 
 

@@ -100,11 +100,11 @@ def gained(record: Record) -> dict[str, str]:
     before, _ = incumbent_values(by_constraint(record)[0])
     end = at_end(record.reward_values if record.is_exact else totals(record, 0))
     if not len(end):
-        return _fact("Reward: not known", f"None was reported in the last tenth of the {unit(record)}s.")
+        return fact("Reward: not known", f"None was reported in the last tenth of the {unit(record)}s.")
     if not math.isfinite(before):
         alone = " alone" if record.is_exact else ""
         said = f"In the last tenth of the {unit(record)}s. The incumbent’s is not known here: it never acted{alone}."
-        return _fact(f"Reward {_with_error(record, end)}", said)
+        return fact(f"Reward {_with_error(record, end)}", said)
     after, observed = float(end.mean()), observed_rewards(record)
     rise = after - before
     said_rise = f"{rise:+.3g}" if abs(rise) > MOST_RISE * abs(before) else f"{100 * rise / abs(before):+.1f} %"
@@ -115,7 +115,7 @@ def gained(record: Record) -> dict[str, str]:
     said = f"{incumbent} of the incumbent, {_with_error(record, end)} in the last tenth of the {unit(record)}s"
     if math.isfinite(record.optimum) and record.optimum > before:
         said += f"; {share(after - before, record.optimum - before)} of the way to the optimum {number(record.optimum)}"
-    return _fact(headline, f"{said}.")
+    return fact(headline, f"{said}.")
 
 
 def kept(record: Record) -> dict[str, str]:
@@ -128,13 +128,13 @@ def kept(record: Record) -> dict[str, str]:
         smallest = number(float(record.utility_values.min()))
         said = f"Smallest expected utility {smallest}, required {b}.{level}"
         mark, css = ("✗", "unsafe") if count else ("✓", "safe")
-        return _fact(f"{mark} {of}{count:,} of {K:,} {unit(record)}s below the threshold", said, css)
+        return fact(f"{mark} {of}{count:,} of {K:,} {unit(record)}s below the threshold", said, css)
     end = at_end(totals(record, 1))
     if not len(end):
-        return _fact(f"{of}utility not reported", f"Required {b}.{level}")
+        return fact(f"{of}utility not reported", f"Required {b}.{level}")
     said = f"Observed in the last tenth of the {unit(record)}s; required {b} in expectation.{level}"
     unsafe = "unsafe" if float(end.mean()) + _error(end) < record.threshold else ""
-    return _fact(f"{of}utility {_with_error(record, end)}", said, unsafe)
+    return fact(f"{of}utility {_with_error(record, end)}", said, unsafe)
 
 
 def who_acted(record: Record) -> dict[str, str]:
@@ -143,10 +143,11 @@ def who_acted(record: Record) -> dict[str, str]:
     acted = int(record.incumbent_acted().sum())
     parts = [f"{who}: {share(int(which.sum()), K)}" for who, which in of.items() if which.any()]
     said = "; ".join(parts)
-    return _fact(f"Incumbent acted in {share(acted, K)}", f"Of {K:,} {unit(record)}s. {said[0].upper()}{said[1:]}.")
+    return fact(f"Incumbent acted in {share(acted, K)}", f"Of {K:,} {unit(record)}s. {said[0].upper()}{said[1:]}.")
 
 
-def _fact(headline: str, said: str, css: str = "") -> dict[str, str]:
+def fact(headline: str, said: str, css: str = "") -> dict[str, str]:
+    """A fact as pages show it: in few words, in a sentence, and how it looks."""
     return {"headline": headline[:1].upper() + headline[1:], "said": said, "css": css}
 
 

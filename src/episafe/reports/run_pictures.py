@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -49,14 +49,6 @@ MORE_OR_LESS = (
 )
 
 
-class Blocks(NamedTuple):
-    """Means of consecutive episodes: the middle of each, the mean, and the half-width of its 95 % interval (normal)."""
-
-    x: Array
-    mean: Array
-    half_width: Array
-
-
 def unit(record: Record) -> str:
     """What the record's rows are."""
     if is_bandit(record.settings):
@@ -64,8 +56,9 @@ def unit(record: Record) -> str:
     return "deployment" if "live" in record.settings else "episode"
 
 
-def blocks(totals: Array) -> Blocks:
-    """Block means of what was observed; NaN where fewer than two of a block are known."""
+def blocks(totals: Array) -> Array:
+    """Means of consecutive episodes, (3, n): the middle of each block, its mean, and the half-width of the mean's 95 %
+    interval (normal); NaN where fewer than two of a block are known."""
     count = max(1, min(NUM_BLOCKS, len(totals) // LEAST))
     edges = np.linspace(0, len(totals), count + 1).round().astype(int)
     rows = []
@@ -74,7 +67,7 @@ def blocks(totals: Array) -> Blocks:
         many = len(known) > 1
         error = Z_95 * known.std(ddof=1) / len(known) ** 0.5 if many else math.nan
         rows.append(((low + high + 1) / 2, known.mean() if many else math.nan, error))
-    return Blocks(*np.array(rows, dtype=np.float64).T)
+    return np.array(rows, dtype=np.float64).T
 
 
 def incumbent_values(record: Record) -> tuple[float, float]:

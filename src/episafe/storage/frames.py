@@ -42,7 +42,8 @@ CHECKED_HEADER = struct.Struct("<3sBIQII")
 CHUNK = 1 << 20
 SMALLEST = HEAD + LENGTH.size + len(b"[{},[]]") + HASH  # bytes of a frame
 read_json = json.JSONDecoder().raw_decode  # what json.loads does, without looking for other encodings
-UNREADABLE = (ValueError, TypeError, KeyError, RecursionError, OverflowError, struct.error)
+# what arises where a frame, or what stands in one, is not what was written
+UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, struct.error)
 
 
 class Frame(NamedTuple):
