@@ -20,9 +20,10 @@ def __getattr__(name: str) -> Any:
         return import_module("importlib.metadata").version("episafe")
     if find_spec(f"episafe.{name}"):
         return import_module(f"episafe.{name}")
-    names = import_module("episafe.public_names")
-    globals().update({known: getattr(names, known) for known in names.__all__})
-    globals()["__all__"] = sorted([*names.__all__, "bandits", "benchmark"])
+    made = vars(import_module("episafe.public_names"))
+    names = {known: value for known, value in made.items() if not known.startswith("_")}
+    globals().update(names)
+    globals()["__all__"] = sorted([*names, "bandits", "benchmark"])
     if name in globals():
         return globals()[name]
     raise AttributeError(f"module 'episafe' has no attribute {name!r}")
