@@ -402,10 +402,11 @@ def benchmark(
     Stopped, killed, or with workers lost, the same command finishes what is missing and repeats nothing.
     """
     from episafe.benchmark import measurement
+    from episafe.experiments.comparisons import Place
 
-    folder, shown = out or _place("benchmark-results", not full), errors if as_json else console
+    place = Place(out or _place("benchmark-results", not full), workers, on, errors if as_json else console)
     with exit_codes(lambda: "stopped; run the same command again to finish what is missing"):
-        found, failures = measurement.benchmark(not full, folder, workers, on, shown, latex)
+        found, failures = measurement.benchmark(not full, place, latex)
     found["failed"] = dict(failures)
     show(found, as_json, [measurement.table(found)], [escape(f"page: {found['page']}")])
     _say_failures(failures)
@@ -543,7 +544,7 @@ def frontier(
 
     def perform(jobs: "Sequence[Job]") -> Path:
         with progress.counting(next(titles), jobs, errors) as on_done:
-            make_records(jobs, out / RECORDS, workers, on_done, executor)
+            make_records(jobs, out / RECORDS, workers=workers, on_done=on_done, executor=executor)
         return out / RECORDS
 
     with exit_codes(), executor_on(on) as executor:

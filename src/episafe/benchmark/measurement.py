@@ -20,6 +20,7 @@ from episafe.reports import benchmark_page
 from episafe.reports.metrics import Interval
 from episafe.reports.tables import csv_text, plus_minus
 from episafe.storage.atomic_files import write_text
+from episafe.storage.json_values import plain
 
 FRONTIER, SCALING = "frontier", "scaling"  # folders of runs at other multipliers, and for exponents
 QUICK_SCALING, FULL_SCALING = (2, 1000), (20, 10_000)  # problems, episodes
@@ -27,14 +28,12 @@ ROWS, EXPONENTS, PAGE = "results.csv", "scaling.csv", "benchmark.html"
 LATEX = "results.tex"
 
 
-def benchmark(
-    quick: bool, folder: Path, workers: int | None, on: str, console: Console, latex: bool = False
-) -> tuple[dict[str, Any], dict[str, str]]:
+def benchmark(quick: bool, place: Place, latex: bool = False) -> tuple[dict[str, Any], dict[str, str]]:
     """Run what is missing, write results.csv, scaling.csv and benchmark.html.
 
     Returns what was found, and the failed jobs with their reasons.
     """
-    compared = comparison(quick, results.reference_seconds())
+    compared, folder = comparison(quick, results.reference_seconds()), place.folder
     size = QUICK_SCALING if quick else FULL_SCALING
     claim(folder, {"version": VERSION, "problems": size[0], "episodes": compared.num_episodes})
     batches: dict[str, Sequence[AnyJob]] = {
@@ -42,9 +41,9 @@ def benchmark(
         FRONTIER: compared.frontier_jobs(),
         SCALING: scaling.jobs(*size),
     }
-    failures = run_batches("episafe benchmark", compared.size(), batches, Place(folder, workers, on, console))
+    failures = run_batches("episafe benchmark", compared.size(), batches, place)
     exponents = scaling.exponents(*size, folder / SCALING)
-    found = _written(compared, exponents, folder, console)
+    found = _written(compared, exponents, folder, place.console)
     if latex:
         rows = results.from_csv((folder / ROWS).read_text())
         write_text(folder / LATEX, benchmark_page.to_latex([asdict(row) for row in rows]))
@@ -69,9 +68,9 @@ def _written(compared: Comparison, exponents: list[scaling.Exponent], folder: Pa
     return {
         "version": VERSION,
         "page": str(folder / PAGE),
-        "rows": [_plain(row) for row in found],
+        "rows": [plain(asdict(row)) for row in found],  # null for never, and for what is not known
         "frontier": points,
-        "scaling": [_plain(one) for one in exponents],
+        "scaling": [plain(asdict(one)) for one in exponents],
         "left_out": [{"agent": agent, "set": one, "reason": why} for (agent, one), why in compared.left_out.items()],
     }
 
@@ -82,12 +81,6 @@ def _counted(title: str, jobs: Sequence[BenchmarkJob], console: Console) -> Iter
         for done, job in enumerate(jobs, 1):
             yield job
             advance(done / len(jobs))
-
-
-def _plain(one: results.Row | scaling.Exponent) -> dict[str, Any]:
-    """Its values as JSON has them: null for never, and for what is not known."""
-    values = asdict(one)
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
 
 
 def table(found: dict[str, Any]) -> Table:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, as_completed, wait
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 from episafe.experiments.executors import processes
 from episafe.experiments.job import AnyJob
@@ -54,15 +55,9 @@ def run_jobs(
     return len(found), failures
 
 
-def make_records(
-    jobs: Sequence[AnyJob],
-    folder: Path,
-    workers: int | None = None,
-    on_done: Callable[[AnyJob], None] = lambda job: None,
-    executor: Executor | None = None,
-) -> None:
-    """The same where every record is needed: a job that fails is an error."""
-    _, failures = run_jobs(jobs, folder, workers, on_done, executor)
+def make_records(jobs: Sequence[AnyJob], folder: Path, **how: Any) -> None:
+    """The same, given as much, where every record is needed: a job that fails is an error."""
+    _, failures = run_jobs(jobs, folder, **how)
     for name, reason in failures.items():
         raise ValueError(f"{len(failures)} of {len(jobs)} runs failed, the first, {name}: {reason}")
 

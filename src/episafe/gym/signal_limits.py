@@ -83,15 +83,10 @@ def read_limits(
 
     With mappings, ranges and worst totals are mappings too, or one for all of their kind.
     """
-    mapped = [value for value in (threshold, cost_limit) if isinstance(value, Mapping)]
-    if not mapped:
-        worst = least_total, episode_cost_max
-        one = read_limit(threshold, cost_limit, as_slack(slack), reward_range, utility_range, cost_range, *worst)
-        return {ONE_NAME: one}
-    given = {
-        "utility": (threshold, utility_range, least_total),
-        "cost": (cost_limit, cost_range, episode_cost_max),
-    }
+    given = {"utility": (threshold, utility_range, least_total), "cost": (cost_limit, cost_range, episode_cost_max)}
+    reward = read_range("reward", reward_range)
+    if not any(isinstance(kept, Mapping) for kept, _, _ in given.values()):
+        return {ONE_NAME: _one_limit(given, as_slack(slack), reward)}
     limits: dict[str, Limit] = {}
     for signal, (kept, ranges, worst) in given.items():
         if kept is not None and not isinstance(kept, Mapping):
@@ -99,12 +94,8 @@ def read_limits(
         for name, limit in (kept or {}).items():
             if not isinstance(name, str) or not name or name in limits:
                 raise InvalidProblem(f"the limit {name!r} must have a name of its own, a word: rename one")
-            args = {"utility": (limit, None), "cost": (None, limit)}[signal]
-            scale, least = _of(ranges, name, f"{signal}_range"), _of(worst, name, LEAST[signal])
-            ranged = (scale, None) if signal == "utility" else (None, scale)
-            told = (least, None) if signal == "utility" else (None, least)
-            own = as_slack(_of(slack, name, "slack"))
-            limits[name] = read_limit(*args, own, reward_range, *ranged, *told)
+            own, scale = as_slack(_of(slack, name, "slack")), _of(ranges, name, f"{signal}_range")
+            limits[name] = _limit(signal, (limit, scale, _of(worst, name, LEAST[signal])), own, reward)
     _refuse_strangers(limits, slack=slack, utility_range=utility_range, cost_range=cost_range,
                       least_total=least_total, episode_cost_max=episode_cost_max)  # fmt: skip
     return limits
@@ -126,35 +117,30 @@ def _refuse_strangers(limits: Mapping[str, Limit], **given: Any) -> None:
                 raise InvalidProblem(f"{what} has {name!r}, and no limit has that name: there are {', '.join(limits)}")
 
 
-def read_limit(
-    threshold: float | None,
-    cost_limit: float | None,
-    slack: float | None,
-    reward_range: Pair,
-    utility_range: Pair | None,
-    cost_range: Pair | None,
-    least_total: float | None = None,
-    episode_cost_max: float | None = None,
-) -> Limit:
-    """The limit from what a user gives; a range, or a worst total, of the other signal is refused."""
-    if (threshold is None) == (cost_limit is None):
+Given = tuple[Any, Any, Any]  # of one signal: what is kept, its range, and its worst total; None where not given
+
+
+def _one_limit(given: Mapping[str, Given], slack: float | None, reward: Range) -> Limit:
+    """The limit on one of both signals; a range, or a worst total, of the other is refused."""
+    kept = [signal for signal, (limit, _, _) in given.items() if limit is not None]
+    if len(kept) != 1:
         raise InvalidProblem(
             'give exactly one of threshold (a lower limit on info["utility"]) and cost_limit (an upper limit on '
             'info["cost"])'
         )
-    signal, given = ("cost", cost_limit) if threshold is None else ("utility", threshold)
-    kept = as_number(LIMIT[signal], given)
-    ranges = {"utility": utility_range, "cost": cost_range}
-    other = OTHER[signal]
-    if ranges[other] is not None:
+    signal, other = kept[0], OTHER[kept[0]]
+    _, scale, worst = given[other]
+    if scale is not None:
         raise InvalidProblem(f"{other}_range is given, but the limit is on the {signal}: give {signal}_range")
-    found = read_range(signal, (0.0, 1.0) if ranges[signal] is None else ranges[signal])
-    worst = {"utility": ("least_total", least_total), "cost": ("episode_cost_max", episode_cost_max)}
-    if worst[other][1] is not None:
-        raise InvalidProblem(f"{worst[other][0]} is given, but the limit is on the {signal}: give {worst[signal][0]}")
-    name, total = worst[signal]
-    told = None if total is None else as_number(name, total)
-    return kept, slack, (read_range("reward", reward_range), found), told
+    if worst is not None:
+        raise InvalidProblem(f"{LEAST[other]} is given, but the limit is on the {signal}: give {LEAST[signal]}")
+    return _limit(signal, given[signal], slack, reward)
+
+
+def _limit(signal: str, given: Given, slack: float | None, reward: Range) -> Limit:
+    limit, scale, worst = given
+    kept, found = as_number(LIMIT[signal], limit), read_range(signal, (0.0, 1.0) if scale is None else scale)
+    return kept, slack, (reward, found), None if worst is None else as_number(LEAST[signal], worst)
 
 
 def check_time_limit(env: Any, horizon: int) -> None:

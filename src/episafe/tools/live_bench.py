@@ -7,6 +7,7 @@ of some. Without Gymnasium there is nothing to measure.
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,22 +31,6 @@ def live_speeds(quick: bool) -> list[dict[str, Any]]:
     return [_speed(env, agent, quick) for env in PROBLEMS for agent in AGENTS]
 
 
-class _Noting:
-    """An environment that notes what is done with it: the options of resets, and actions."""
-
-    def __init__(self, env: Any) -> None:
-        self._env = env
-        self.done: list[Any] = []
-
-    def reset(self, **options: Any) -> Any:
-        self.done.append(options)
-        return self._env.reset(**options)
-
-    def step(self, action: Any) -> Any:
-        self.done.append(action)
-        return self._env.step(action)
-
-
 def _speed(env: str, agent: str, quick: bool) -> dict[str, Any]:
     """Microseconds a step of the environment: its own, bare, and ours beside it."""
     num_episodes, repeats = (60, 2) if quick else (500, 5)
@@ -64,10 +49,19 @@ def _speed(env: str, agent: str, quick: bool) -> dict[str, Any]:
             played.reset(**one) if type(one) is dict else played.step(one)
         return time.process_time() - start
 
-    problem = PROBLEMS[env]()
-    problem.env = noting = _Noting(problem.env)
+    problem, done = PROBLEMS[env](), list[Any]()  # what is done with it: the options of resets, and actions
+    inside = problem.env
+
+    def reset(**options: Any) -> Any:
+        done.append(options)
+        return inside.reset(**options)
+
+    def step(action: Any) -> Any:
+        done.append(action)
+        return inside.step(action)
+
+    problem.env = SimpleNamespace(reset=reset, step=step)
     record = run(problem, AGENTS[agent](problem.task), num_episodes)  # compiles, or loads what is compiled
-    done = noting.done
     num_steps = sum(type(one) is not dict for one in done)
     least, whole = (np.array([(bare(), ours()) for _ in range(repeats)]).min(axis=0) / num_steps * 1e6).tolist()
     counts = {"num_steps": num_steps, "plans": int(record.plan_ids[-1]) + 1}
