@@ -264,8 +264,8 @@ def _walk(folder: Path, told: dict[str, Any], result: Audit, agent: Unbuilt, **k
     """A history that is to be gone through as it was recorded."""
     threshold = stated_threshold(result.lines)
     trail = Trail(threshold, agent_settings(told), told["genesis"])
-    place = {"kind": told["kind"], "path": folder / LOG, "num_parallel": told.get("num_parallel", 1)}
-    return Recorded(agent, Book(told["fingerprint"]), trail, threshold=threshold, **known, **place)
+    known |= {"threshold": threshold, "folder": folder, "head": told}
+    return Recorded(agent, Book(told["fingerprint"]), trail, **known)
 
 
 def _known_incumbent(told: dict[str, Any], frames: list[Frame], agent: Any) -> str:
@@ -330,17 +330,16 @@ def _make_again(
             "journal.toml names another agent or problem than the files beside it, or than was handed over"
         )
     trail = Trail(agent.task.limits, agent.settings(), told["genesis"])
-    place = {"kind": told["kind"], "path": folder / LOG, "num_parallel": told.get("num_parallel", 1)}
     book = Book(told["fingerprint"])
     if told["kind"] == "live":
         require_candidates(agent, book, frames)
         agent.hold_candidates()
-    replay = Replay(agent, book, trail, **place)
+    replay = Replay(agent, book, trail, folder=folder, head=told)
     before = since_incumbent(frames)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # who built the agent was warned
-            lines = learned_before(replay, frames[:before], place)
+            lines = learned_before(replay, frames[:before])
             _compare(result, lines + replay.take(_followed(frames[before:], on_progress)))
     finally:
         result.recomputed = replay.compared

@@ -179,7 +179,7 @@ def since_incumbent(frames: list[Frame]) -> int:
     return replaced[-1] if replaced else 0
 
 
-def learned_before(replay: Replay, frames: list[Frame], known: dict[str, Any]) -> list[str]:
+def learned_before(replay: Replay, frames: list[Frame]) -> list[str]:
     """Let the agent of a replay learn the frames of incumbents that were replaced since; the lines that they stand for.
 
     Its own plans are numbered after theirs.
@@ -188,8 +188,9 @@ def learned_before(replay: Replay, frames: list[Frame], known: dict[str, Any]) -
         return []
     agent = replay.agent
     if agent.is_used:
-        raise DamagedFile(f"{known['path'].parent}: the checkpoints are older than the incumbent: delete them")
-    facts = {"threshold": agent.task.limits, "certified": agent.certified, "incumbent": replay.incumbent}
+        raise DamagedFile(f"{replay.folder}: the checkpoints are older than the incumbent: delete them")
+    known = {"folder": replay.folder, "head": replay.head, "incumbent": replay.incumbent}
+    facts = {"threshold": agent.task.limits, "certified": agent.certified}
     lines = Recorded(Predecessor(agent), replay.book, replay.trail, **facts, **known).take(frames)
     agent.succeed(replay.book.newest)
     return lines

@@ -15,6 +15,7 @@ from episafe.deployment.batch_frames import padded, recorded_episodes, sampled_r
 from episafe.deployment.episode_tapes import ReportOf, num_episodes
 from episafe.deployment.frame_kinds import EVENTS, Kind, require_frame_kind
 from episafe.deployment.incumbent_identity import Incumbent
+from episafe.deployment.journal_folder import LOG
 from episafe.deployment.session_book import Book, figures, remember
 from episafe.errors import DamagedFile
 from episafe.monitors import Alarm, halt_reason
@@ -65,9 +66,7 @@ class Replay:
         book: of the same moment.
         trail: of the same moment.
         monitors: of the same moment; None for none.
-        kind: of the journal: "live" or "run".
-        path: of the log, for messages.
-        num_parallel: how many episodes of one plan a simulation played before the next.
+        folder, head: of the journal.
         incumbent: what is known of it, at the same moment; None where nobody asks.
 
     Attributes:
@@ -83,18 +82,18 @@ class Replay:
         trail: Trail,
         monitors: Any = None,
         *,
-        kind: str,
-        path: Path,
-        num_parallel: int = 1,
+        folder: Path,
+        head: Mapping[str, Any],
         incumbent: Incumbent | None = None,
     ) -> None:
-        self.incumbent = incumbent
+        self.folder, self.head, self.incumbent = folder, head, incumbent
         self.agent, self.book, self.trail, self.monitors = agent, book, trail, monitors
         self.plans: dict[int, Any] = {plan.id: plan for plan in agent.recent_plans()}
         if not agent.task.changes:
             self.plans[HELD] = agent.incumbent_plan("")
         self.compared, self.demoted = 0, ""
-        self._path, self._kind, self._num_parallel = path, kind, num_parallel
+        self._path = folder / LOG
+        self._num_parallel: int = head.get("num_parallel", 1)  # episodes of one plan that were played before the next
         self._steps: dict[Kind, Callable[[Frame], Sequence[str] | None]] = {  # the lines that they stand for
             Kind.BEGIN: self._begin, Kind.CLOSE: self._close, Kind.AIM: self._aim, Kind.PLAN: self._plan,
             Kind.DEPLOY: self._deploy, Kind.REPORT: self._report, Kind.ABANDON: self._abandon, Kind.BATCH: self._batch,
@@ -109,7 +108,7 @@ class Replay:
 
     def _take(self, frame: Frame) -> Sequence[str]:
         try:
-            require_frame_kind(frame, self._kind)
+            require_frame_kind(frame, self.head["kind"])
             lines = self._steps[Kind(frame.kind)](frame) or ()
             return [self.trail.event(EVENTS[Kind(frame.kind)], frame.notes)] if frame.kind in EVENTS else lines
         except DamagedFile:

@@ -24,15 +24,12 @@ from episafe.storage.toml_settings import other_versions, said_versions, version
 from episafe.types import HELD
 
 
-def catch_up(
-    session: Session, journal: Journal, num_parallel: int = 1, version: str = "", new_incumbent: str = ""
-) -> list[Frame]:
+def catch_up(session: Session, journal: Journal, version: str = "", new_incumbent: str = "") -> list[Frame]:
     """Bring a new session to where its journal ends; the frames that were lived through again.
 
     Args:
         session: new.
         journal: of it.
-        num_parallel: how many episodes of one plan a simulation played before the next.
         version: of the incumbent, as its user calls it.
         new_incumbent: why it was replaced just now; "" if it was not.
     """
@@ -41,10 +38,10 @@ def catch_up(
     if new_incumbent:
         _require_unchanged(journal.folder, frames)
     require_candidates(session.agent, session.book, frames)
-    known = {"kind": journal.head["kind"], "path": journal.log.path, "num_parallel": num_parallel}
-    replay = Replay(session.agent, session.book, journal.trail, session.monitors, incumbent=session.incumbent, **known)
+    known = {"folder": journal.folder, "head": journal.head, "incumbent": session.incumbent}
+    replay = Replay(session.agent, session.book, journal.trail, session.monitors, **known)
     before = len(frames) if new_incumbent else since_incumbent(frames)
-    lines = learned_before(replay, frames[:before], known)
+    lines = learned_before(replay, frames[:before])
     try:
         lines += replay.take(frames[before:])
     except DamagedFile as error:

@@ -176,7 +176,7 @@ class KeptRun:
         """Bring columns, agent, monitors and world to where the journal ends."""
         simulation, world = self._simulation, self._simulation.world
         task = simulation.agent.task
-        catch_up(simulation.session, self._journal, world.num_parallel)
+        catch_up(simulation.session, self._journal)
         for frame in self._batches:
             start = frame.notes["episode"]
             fill(simulation.columns, frame.arrays, start, frame.notes["names"])

@@ -7,6 +7,7 @@ streams of its own, which a journal can put back where they were.
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,29 +49,6 @@ class Traced(NamedTuple):
     utilities: Array
 
 
-class Streams:
-    """The luck of a run: actions, transitions and the coins of mixtures, each a stream of its own."""
-
-    def __init__(self, seed: int, num_runs: int) -> None:
-        # a second run of one agent has streams of its own: the same draws again would be no new data
-        root = np.random.SeedSequence(seed, spawn_key=(num_runs,) if num_runs else ())
-        self.transitions, self.choices, self.coin = (np.random.default_rng(s) for s in root.spawn(3))
-
-    def states(self) -> dict[str, Any]:
-        """Where they are."""
-        return {name: stream.bit_generator.state for name, stream in vars(self).items()}
-
-    def restore(self, states: dict[str, Any]) -> None:
-        """Put them back."""
-        for name, stream in vars(self).items():
-            stream.bit_generator.state = states[name]
-
-    def toss(self, policy: Any) -> Drawn:
-        """Toss the coin of a mixture; no other policy needs one."""
-        component, acting = policy.draw(self.coin) if hasattr(policy, "draw") else (0, policy)
-        return (None if acting is policy else component), acting
-
-
 class World:
     """A world of episodes whose values nobody knows. What differs is said below.
 
@@ -95,16 +73,23 @@ class World:
             require_same_problem(self.problem, agent)
 
     def begin(self, seed: int, num_runs: int) -> None:
-        """Start the streams of a run; of an agent that has had runs before, others than theirs."""
-        self.luck: Any = Streams(seed, num_runs)
+        """Start the streams of a run: actions, transitions and the coins of mixtures have one each.
+
+        A second run of one agent has streams of its own: the same draws again would be no new data.
+        """
+        root = np.random.SeedSequence(seed, spawn_key=(num_runs,) if num_runs else ())
+        transitions, choices, coin = (np.random.default_rng(each) for each in root.spawn(3))
+        self.luck: Any = SimpleNamespace(transitions=transitions, choices=choices, coin=coin)
 
     def round(self, k: int) -> int | None:
         """What an agent is told of the time, where that matters."""
         return None
 
     def draw(self, plan: Any) -> Drawn:
-        """Toss the coin of a plan."""
-        return self.luck.toss(plan.policy)
+        """Toss the coin of a plan; only a mixture needs one."""
+        policy = plan.policy
+        component, acting = policy.draw(self.luck.coin) if hasattr(policy, "draw") else (0, policy)
+        return (None if acting is policy else component), acting
 
     def values(self, plan: Any) -> tuple[float, Any]:
         """Exact V^r and V^u of a plan, (m,) of several constraints; NaN where they are not known."""
@@ -120,11 +105,12 @@ class World:
 
     def streams(self) -> dict[str, Any]:
         """Where the luck is."""
-        return self.luck.states()
+        return {name: stream.bit_generator.state for name, stream in vars(self.luck).items()}
 
     def set_streams(self, states: dict[str, Any]) -> None:
         """Put it back."""
-        self.luck.restore(states)
+        for name, stream in vars(self.luck).items():
+            stream.bit_generator.state = states[name]
 
     def bring_back(self, reports: Iterable[tuple[Any, ...]]) -> None:
         """Bring the world to where it was after these reports; most episodes leave nothing behind."""
