@@ -189,7 +189,7 @@ def learned_before(replay: Replay, frames: list[Frame]) -> list[str]:
     agent = replay.agent
     if agent.is_used:
         raise DamagedFile(f"{replay.folder}: the checkpoints are older than the incumbent: delete them")
-    known = {"folder": replay.folder, "head": replay.head, "incumbent": replay.incumbent}
+    known: dict[str, Any] = {"folder": replay.folder, "head": replay.head, "incumbent": replay.incumbent}
     facts = {"threshold": agent.task.limits, "certified": agent.certified}
     lines = Recorded(Predecessor(agent), replay.book, replay.trail, **facts, **known).take(frames)
     agent.succeed(replay.book.newest)

@@ -1,13 +1,19 @@
-"""Figures for papers: one a problem, as PNG and PDF, byte for byte the same for the same records."""
+"""Pictures by matplotlib: figures for papers, one a problem, as PNG and PDF, byte for byte the same for the same
+records; and that of one run, for notebooks."""
 
+import io
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from episafe.reports.panels import Chart
+from episafe.reports.pictures import Picture
+from episafe.reports.run_pictures import change_pictures, pictures
+from episafe.runs.record import Record
 from episafe.storage.atomic_files import atomic
 
 WIDTH, HEIGHT, DPI = 12.0, 4.2, 150
@@ -62,3 +68,31 @@ def figure(rows: Sequence[Chart]) -> Figure:
         shown = "single runs and their mean" if alone else "mean and 95 % interval over runs"
         row.suptitle(f"{chart.title}, {shown}", fontsize=11)
     return drawn
+
+
+class Drawing(Figure):
+    """A figure that a notebook shows by itself, whether pyplot was imported or not."""
+
+    def _repr_png_(self) -> bytes:
+        """The figure as a notebook asks for it."""
+        file = io.BytesIO()
+        self.savefig(file, format="png", dpi=80)
+        return file.getvalue()
+
+
+def run_figure(record: Record, learned: Any = None, incumbent: Any = None) -> Figure:
+    """The pictures of a run as a report has them, for notebooks: `record.plot()`. Where two policies are given, also
+    where they differ."""
+    changes = list[Picture]()
+    if learned is not None and incumbent is not None:
+        change = learned.table() - incumbent.table()
+        changes = change_pictures(change, [str(s) for s in range(change.shape[1])])
+    drawn = [picture for of in pictures(record).values() for picture in of] + changes
+    rows = -(-len(drawn) // 2)
+    figure = Drawing(figsize=(12, 3.2 * rows), layout="constrained")
+    for place, picture in enumerate(drawn, start=1):
+        axes = figure.add_subplot(rows, 2, place)
+        picture.draw(axes)
+        if picture.legend:
+            axes.legend(loc="best", fontsize=8, framealpha=0.9)
+    return figure

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 BLUE, GREEN, RED, GREY = "#0072B2", "#009E73", "#D55E00", "#6B6B6B"  # learned, optimum, threshold, incumbent
 FRAME = "#C6CAD1"
-SKY = "#56B4E9"  # learned too, where there are two ways
 WIDTH, HEIGHT = 440, 280  # of an SVG, in its own units; text is 12 of them high
 CHARACTER, LINE_HEIGHT = 6.7, 14  # units, about the width of one, and from one line of text to the next
 DASHES = {"solid": "", "dash": "7 4", "dashdot": "8 3 2 3", "dot": "2 3", "longdash": "12 4", "longdashdot": "12 3 2 3"}

@@ -157,7 +157,9 @@ class Record:
             learned, incumbent: policies with a table, to draw too where they differ, as `agent.plan().policy` and
                 `task.safe_policy`.
         """
-        return resolve_name("episafe.reports.run_figure:draw")(self, learned, incumbent)  # reports stand above records
+        return resolve_name("episafe.reports.paper_figures:run_figure")(
+            self, learned, incumbent
+        )  # it stands above records
 
     def of_constraint(self, c: int) -> "Record":
         """The same run as if constraint c were the only one: for whoever draws or sums up one at a time."""
