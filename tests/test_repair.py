@@ -364,3 +364,66 @@ def test_of_a_first_plan_by_a_log_two_candidates_may_be_lost():
         use(agent)
         spent.append(agent.certificate.replayed.num_candidates)
     assert spent == [2, 2]
+
+
+def promoted_folder(folder, ending):
+    """A log that lost its last frames, and a trail that still says what they said, behind a line that is spoilt."""
+    session, rng = es.open(folder, agent=rollout("v2")), np.random.default_rng(31)
+    while not session.agent.certificate.ledger.certified[1]:
+        session.learn(es.Episode.of_totals(1.0), deployment=session.deploy(rng).id)
+    session.change("a softer contract", threshold=0.49)
+    session.promote("v2", "the release of May")
+    made = session.deploy(rng)
+    if ending == "alarm":
+        with pytest.raises(es.InvalidEpisode):
+            session.learn(es.Episode.of_totals(7.0), deployment=made.id)
+    elif ending == "withdrawn":
+        session.withdraw("v2", "it harms people")
+    session._journal.sync_trail()
+    session._journal.release()
+    frames = frames_of(folder)
+    last = max(frame.number for frame in frames if frame.kind == Kind.DEPLOY)
+    if ending != "kept":
+        with (folder / "journal.log").open("r+b") as file:
+            file.truncate(frames[last + 1].offset)
+
+
+@pytest.mark.parametrize("damage", ["changed", "removed"])
+@pytest.mark.parametrize("ending", ["withdrawn", "alarm", "kept"])
+def test_after_a_repair_nobody_is_promoted(tmp_path, ending, damage):
+    promoted_folder(tmp_path, ending)
+    lines = (tmp_path / "audit.jsonl").read_bytes().splitlines(keepends=True)
+    lines[5] = lines[5].replace(b'"line":5', b'"line":6') if damage == "changed" else b""
+    (tmp_path / "audit.jsonl").write_bytes(b"".join(lines))
+    with pytest.raises(es.DamagedFile):
+        es.open(tmp_path, agent=rollout("v2"))
+    found = es.repair(tmp_path)
+    again = {"withdrawn": "withdrew v2", "alarm": "promoted incumbent", "kept": "promoted v2"}[ending]
+    assert [said.partition(":")[0] for said in found.changes] == [again]  # and not the change, which the log has
+    assert es.repair(tmp_path).damage == []
+    with es.open(tmp_path, agent=rollout("v2")) as session:
+        assert session.stopped.startswith("halted: repaired") and session.agent.promoted == "incumbent"
+        assert session.deploy(np.random.default_rng(1)).acting == "incumbent"
+        assert ("v2" in session.agent.bounds()) == (ending == "kept")  # of the trail alone: what is proved stays
+    assert es.audit(tmp_path, agent=rollout("v2")).is_whole
+
+
+def test_nobody_acts_in_a_deployment_from_before_a_loss(tmp_path):
+    """What ended a trial may be among what is lost, so all trials have ended: nobody goes on with one by its number."""
+    session, rng = es.open(tmp_path, agent=observing()), np.random.default_rng(0)
+    while not (made := session.deploy(rng)).acting.startswith("proposal"):
+        session.learn(played(made.policy, rng), deployment=made.id)
+    then = session.deploy(rng, episode_id="then")
+    for _ in range(3):
+        last = session.deploy(rng)
+        session.learn(played(last.policy, rng), deployment=last.id)
+    assert session.acting(made.id) is not None
+    session._journal.release()
+    frames = frames_of(tmp_path)
+    flip(tmp_path, frames[-2].offset + 40)
+    es.repair(tmp_path)
+    with es.open(tmp_path, agent=observing()) as session:
+        session.resume_exploring("looked at")
+        assert session.acting(made.id) is None and session.acting(then.id) is None
+        again = session.deploy(rng, episode_id="then")
+        assert again.id > last.id and again.acting == "incumbent"

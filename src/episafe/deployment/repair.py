@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from episafe.certify.base import INCUMBENT
 from episafe.deployment.frame_kinds import EVENTS, Kind, Newer, change_of, marks
 from episafe.deployment.journal import check_begin
 from episafe.deployment.journal_folder import LOG, read_head
@@ -28,6 +29,7 @@ SHOWN = 10  # names of reports
 MOST = 2**40  # plans or deployments: what says that there were more is damaged
 MADE = {"plan": "plans", "plans": "plans", "id": "deployments", "deployment": "deployments", "episode": "deployments",
         "deployments": "deployments", "frames": "frames"}  # fmt: skip
+BY_EVENT = {event: kind for kind, event in EVENTS.items()}
 COUNTS = ("plans", "deployments", "frames")  # of all that were made; the others are the number of one
 
 
@@ -175,10 +177,10 @@ class Salvage:
                 del self._frames[number:]
                 break
             due = num_lines
-        if due < self._num_proved:
-            if not self._is_short:
-                self._lacks(f"{TRAIL} has {self._num_proved} lines and {LOG} those of {due}: {LOG} was cut short")
-            self._num_proved = due
+        written = max([len(self._lines), *map(_lines_up_to, self._lines[self._num_proved :])])
+        if due < written and not self._is_short:  # lines that do not follow bear witness too
+            self._lacks(f"{TRAIL} has {written} lines and {LOG} those of {due}: {LOG} was cut short")
+        self._num_proved = min(self._num_proved, due)
         return due
 
     def _is_ahead(self, path: Path) -> bool:
@@ -210,16 +212,20 @@ class Salvage:
         agrees with it, nobody can open the folder."""
         with (self._folder / LOG).open("rb") as file:
             kept, rest = file.read(self._end), file.read()
-        kind, notes = self._next_frame(rest)
+        new, last, data = self._next_frames(rest), kept[-HASH:], [kept]
         self._put_aside(rest)
+        for number, (kind, notes) in enumerate(new, len(self._frames)):
+            frame, last = encode(number, kind, last, notes, None)
+            data.append(frame)
         with atomic(self._folder / LOG) as file:
-            file.write(kept + encode(len(self._frames), kind, kept[-HASH:], notes, None)[0])
-        write_text(self._folder / TRAIL, "".join(f"{line}\n" for line in self._next_lines(kind, notes)))
+            file.write(b"".join(data))
+        write_text(self._folder / TRAIL, "".join(f"{line}\n" for line in self._next_lines(new)))
         for path in self._ahead:
             path.unlink()
 
-    def _next_frame(self, rest: bytes) -> tuple[Kind, dict[str, Any]]:
-        """What the log goes on with: numbers that were given and are lost, or only why somebody must look."""
+    def _next_frames(self, rest: bytes) -> list[tuple[Kind, dict[str, Any]]]:
+        """What the log goes on with: numbers that were given and are lost, or only why somebody must look. Whichever it
+        is, nobody is promoted any more."""
         found, kept, lost, (frames, num_unread) = self.found, Witnesses(), Witnesses(), remains(rest)
         kept.hear_frames(self._frames)
         lost.hear_frames(frames)
@@ -230,21 +236,30 @@ class Salvage:
         only_named = sorted(lost.reported_names - book.names.keys() - set(lost.names))
         found.reports = max(len(lost.names), lost.reported - book.reported)
         found.names, found.halts = [*filter(None, lost.names), *only_named], lost.halts
-        found.changes = lost.changes + [f"put {name} on trial" for name in sorted(lost.added - kept.added)]
+        found.changes = [change for change in lost.changes if change not in kept.changes]
+        found.changes += [f"put {name} on trial" for name in sorted(lost.added - kept.added)]
         reason = f"repaired: {found.damage[0]}" + "".join(f"; it was halted: {halt}" for halt in lost.halts[-1:])
         if found.kind == "run":
             found.then = "resume it: what was dropped is played again, bit for bit"
-            return Kind.FAULT, {"reason": reason}
+            return [(Kind.FAULT, {"reason": reason})]
         found.then = "only the incumbent acts, until somebody calls session.resume_exploring(reason)"
         if self._is_short:
             found.unread = max(num_unread, lost.frames - len(self._frames) - len(frames))
         plans, deployments = (max(one, other) + found.unread for one, other in zip(lost.made, kept.made, strict=True))
         found.plans, found.deployments = plans - kept.plans, deployments - kept.deployments
         if not (self._is_short or found.plans or found.deployments):
-            return Kind.HALT, {"reason": reason, "time": now()}
+            return [*self._demotion(reason), (Kind.HALT, {"reason": reason, "time": now()})]
         candidates = max(lost.candidates, len(lost.added - kept.added)) + found.unread
         numbers = {"plans": plans, "deployments": deployments, "candidates": candidates}
-        return Kind.LOST, {"reason": reason, **numbers, "time": now()}
+        return [(Kind.LOST, {"reason": reason, **numbers, "time": now()})]
+
+    def _demotion(self, reason: str) -> list[tuple[Kind, dict[str, Any]]]:
+        """The incumbent in place of who was promoted, if anybody was: a person is to say again that it acts."""
+        promoted = [frame for frame in self._frames if frame.kind == Kind.PROMOTE]
+        if not promoted or promoted[-1].notes.get("name") == INCUMBENT:
+            return []
+        self.found.changes.append(change_of(Kind.PROMOTE, promoted[-1].notes))
+        return [(Kind.PROMOTE, {"name": INCUMBENT, "reason": reason, "bounds": [], "time": now()})]
 
     def _put_aside(self, rest: bytes) -> None:
         """Everything that is not kept goes into a folder of its own, with the page that says why."""
@@ -259,14 +274,23 @@ class Salvage:
                 file.write(data)
         write_text(place / PAGE, json.dumps(self.found.as_dict(), indent=2))
 
-    def _next_lines(self, kind: Kind, notes: dict[str, Any]) -> list[str]:
-        """The lines that are kept, and that of the new frame; opening adds what lies between."""
+    def _next_lines(self, new: list[tuple[Kind, dict[str, Any]]]) -> list[str]:
+        """The lines that are kept, and those of the new frames; opening adds what lies between."""
         lines = self._lines[: self._num_proved]
         if len(lines) < self._num_due:
             return lines
         trail = Trail(0.0, {}, self._genesis)
         trail.count, trail.head = len(lines), hash_of(lines[-1]) if lines else self._genesis
-        return [*lines, trail.event(EVENTS[kind], notes)]
+        return [*lines, *(trail.event(EVENTS[kind], notes) for kind, notes in new)]
+
+
+def _lines_up_to(line: str) -> int:
+    """How many lines there were up to this one, by what it says itself; 0 where it cannot be read."""
+    try:
+        number = _count(json.loads(line)["line"])
+    except (LookupError, TypeError, ValueError, RecursionError):
+        return 0
+    return 0 if number is None else number + 1
 
 
 def _may_begin(line: str, text: str) -> bool:
@@ -306,7 +330,7 @@ class Witnesses:
         spent = 0
         for frame in frames:
             notes = dict(frame.notes)
-            self.changes += filter(None, [change_of(frame.kind, notes)])
+            self._hear_change(frame.kind, notes)
             if frame.kind == Kind.REPORT:
                 self.names.append(str(notes.get("id") or ""))
             if frame.kind != Kind.DEPLOY:
@@ -321,6 +345,7 @@ class Witnesses:
             try:
                 said = json.loads(line)
                 spent += self._hear(said, said.get("event", ""))
+                self._hear_change(BY_EVENT.get(said.get("event"), 0), said)
             except (ValueError, TypeError, AttributeError, RecursionError):
                 if '"event":"halt"' in line:
                     self.halts.append("of which only a part of the line is left")
@@ -338,6 +363,11 @@ class Witnesses:
         self.added |= set(book.candidates)
         if book.halted:
             self.halts.append(book.halted)
+
+    def _hear_change(self, kind: int, said: Mapping[str, Any]) -> None:
+        """What a person did; a frame and its line say the same."""
+        if (change := change_of(kind, said)) and change not in self.changes:
+            self.changes.append(change)
 
     def _hear(self, said: Mapping[str, Any], event: str) -> int:
         """What a frame or line says; how many candidates it put on trial, or has lost with the incumbent's sequence."""

@@ -141,8 +141,8 @@ class Book:
         repeats: reports of a plan beyond its deployments.
         newest: the number of the agent's last plan.
         in_force: number and reason of the last plan that was written down.
-        changed_at: deployments before a person last changed what acts by default, or replays were refuted: nobody acts
-            in those any more.
+        changed_at: deployments before a person last changed what acts by default, replays were refuted, or a repair has
+            lost something: nobody acts in those any more.
         halted: why exploration was stopped; "" while it goes on.
         distrusted: the alarm since which nobody has let the agent go on; "" if there is none.
         faults: what went wrong.
@@ -279,7 +279,8 @@ class Book:
         self.abandoned += 1
 
     def begin_anew(self) -> None:
-        """A person has changed what acts by default: the next plan is written down whatever it is."""
+        """What acts by default has changed: the next plan is written down whatever it is, and nobody acts in what was
+        deployed before."""
         self.in_force, self.changed_at = None, self.started
 
     def ended(self, agent: Any, promoted: str, refuted: str) -> str:
@@ -294,7 +295,8 @@ class Book:
         if notes["plans"] <= self.newest or notes["deployments"] < self.started:
             raise ValueError("it loses what stands before it")
         self.abandoned += notes["deployments"] - self.started
-        self.started, self.newest, self.in_force = notes["deployments"], notes["plans"] - 1, None
+        self.started, self.newest = notes["deployments"], notes["plans"] - 1
+        self.begin_anew()  # all trials end: nobody acts in what was deployed before
         self.halted = notes["reason"]
         self.faults.append(notes["reason"])
 
