@@ -327,3 +327,29 @@ def test_a_model_of_level_theorem_learns_no_more_of_the_old_incumbent_than_it_di
         assert session.agent.num_learned == 3
         session.learn([0.0, 1.0], 0.2, 0.8, deployment=3)
         assert session.agent.num_learned == 6
+
+
+def test_a_refused_replacement_deletes_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(session_module, "CHECKPOINT_EVERY", 0.0)
+    kept(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert "checkpoint-0.npz" in before
+    with pytest.raises(ValueError, match="leave out new_incumbent"):
+        es.open(tmp_path, agent=model(world()), new_incumbent="by mistake")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("safe", [None, everywhere], ids=["the same", "another"])
+def test_a_log_that_was_cut_short_is_not_replaced_into_a_whole_one(tmp_path, monkeypatch, safe):
+    """Only a checkpoint knows what is missing behind the last line of the trail."""
+    session, rng = es.open(tmp_path, agent=model(world())), np.random.default_rng(0)
+    made = [session.deploy(rng) for _ in range(3)]
+    session._journal.checkpoint(session.parts)
+    session._journal.release()
+    log = tmp_path / "journal.log"
+    cut = next(frame.offset for frame in frames(tmp_path) if frame.kind == 3 and frame.notes["id"] == made[1].id)
+    log.write_bytes(log.read_bytes()[:cut])
+    for given in ({}, {"new_incumbent": "Ada"}, {"new_incumbent": "Ada"}, {}):
+        with pytest.raises(es.DamagedFile, match="cut short"):
+            es.open(tmp_path, agent=model(world(safe if given else None)), **given)
+    assert es.repair(tmp_path).deployments >= 2

@@ -62,7 +62,8 @@ class Journal:
             held.pop_all()
 
     def begin(self, parts: Mapping[str, Any]) -> list[Frame]:
-        """`restore` each of `parts` from the newest whole checkpoint; the frames that came after it."""
+        """`restore` each of `parts` from the newest whole checkpoint; the frames that came after it. Without `parts` it
+        is all frames, and a checkpoint says only how long the log has been."""
         for name in (HEAD, LOG, TRAIL, PROBLEM, TOLD, *checkpoint.NAMES):
             remove_unfinished(self.folder / name)
         notes = self._restore(parts)
@@ -93,6 +94,8 @@ class Journal:
             raise
         except DamagedFile as error:
             self.noted.append(f"no checkpoint could be read, so everything is learned again: {error}")
+            return {}
+        if not parts:
             return {}
         self.noted += [str(warning.message) for warning in caught]
         blank = {name: part.state() for name, part in parts.items()}

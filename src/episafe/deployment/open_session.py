@@ -27,7 +27,6 @@ from episafe.deployment.session_start import (
 )
 from episafe.monitors import Alarm, monitors_for
 from episafe.problems.policy import Component
-from episafe.storage import checkpoint
 
 CHECKPOINT_AFTER = 1000  # frames that were lived through again
 
@@ -304,8 +303,6 @@ def open(
     journal = None
     try:
         journal = Journal(folder, agent.settings(), agent.task.limits)
-        if reason:
-            checkpoint.remove(folder)  # of an agent that this one succeeds
         session = OpenSession(agent, monitors, journal, sync, notices)
         agent.hold_candidates()
         frames = catch_up(session, journal, version=version, new_incumbent=reason)

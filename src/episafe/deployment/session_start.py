@@ -19,6 +19,7 @@ from episafe.deployment.replay import Replay, require_candidates
 from episafe.deployment.session import Session
 from episafe.deployment.session_book import now
 from episafe.errors import DamagedFile
+from episafe.storage import checkpoint
 from episafe.storage.frames import Frame
 from episafe.storage.toml_settings import other_versions, said_versions, versions
 from episafe.types import HELD
@@ -33,7 +34,7 @@ def catch_up(session: Session, journal: Journal, version: str = "", new_incumben
         version: of the incumbent, as its user calls it.
         new_incumbent: why it was replaced just now; "" if it was not.
     """
-    frames = journal.begin(session.parts)
+    frames = journal.begin({} if new_incumbent else session.parts)  # those are of an agent that this one succeeds
     journal.trail.restate(session.agent.task.limits, session.agent.settings())
     if new_incumbent:
         _require_unchanged(journal.folder, frames)
@@ -87,7 +88,9 @@ def _require_unchanged(folder: Path, frames: list[Frame]) -> None:
 
 
 def _replace_incumbent(session: Session, journal: Journal, version: str, reason: str) -> None:
-    """Write down that a person has replaced the incumbent; it is on the disk when this returns."""
+    """Write down that a person has replaced the incumbent; it is on the disk when this returns. Nothing was refused, so
+    the checkpoints of before go: of another agent, they would be of no use."""
+    checkpoint.remove(journal.folder)
     notes = {"what": "incumbent", "reason": reason, "time": now(), "version": version}
     notes["fingerprint"] = session.agent.fingerprint()
     journal.append(Kind.CHANGE, notes)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from episafe.errors import DamagedFile
 from episafe.storage import sealed_npz
-from episafe.storage.atomic_files import read_arrays, write_arrays
+from episafe.storage.atomic_files import read_arrays, sync_folder, write_arrays
 from episafe.storage.state_reader import State
 
 NAMES = ("checkpoint-0.npz", "checkpoint-1.npz")
@@ -74,6 +74,7 @@ def remove(folder: str | Path) -> None:
     """Delete the checkpoints of a folder: what they hold has to be learned again."""
     for name in NAMES:
         (Path(folder) / name).unlink(missing_ok=True)
+    sync_folder(Path(folder))
 
 
 def _glance(path: Path) -> int:
