@@ -11,6 +11,7 @@ from episafe.deployment.journal_folder import LOG, read_head
 from episafe.errors import NotKept
 from episafe.storage.audit_trail import TRAIL
 from episafe.storage.frames import Reader
+from test_journal_faults import _quick_disk  # noqa: F401
 from test_life import live, promoted_session, rollout, totals
 
 

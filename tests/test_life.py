@@ -1,6 +1,7 @@
 """The life of a session: promote, withdraw, change; what stays proved, what is dropped, and how it is kept."""
 
 import json
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -266,17 +267,12 @@ def test_alarms_are_told_once_whoever_tells_them():
     session.learn(totals(1.0), deployment=session.deploy(np.random.default_rng(0)).id)
 
 
-def test_what_was_promoted_has_its_name_also_where_nothing_can_be_kept(tmp_path):
-    session = promoted_session(tmp_path)
-    session._break("no room on the disk")
-    made = session.deploy(np.random.default_rng(0))
-    assert (made.id, made.acting, made.policy.policy) == (-1, "v2", ["v2"])
-
-
 def test_the_incumbent_acts_where_what_was_promoted_cannot_be_had(tmp_path, monkeypatch):
     session = promoted_session(tmp_path)
-    session._break("interrupted while a candidate was added")
+    assert session.agent.incumbent_plan("").policy.names == ("v2",)
     monkeypatch.setattr(session.agent, "bounds", lambda: _raised(ValueError("half a row")))
+    assert session.agent.incumbent_plan("").source == "safe"
+    session._break("interrupted while a candidate was added")
     made = session.deploy(np.random.default_rng(0))
     assert (made.id, made.acting, made.plan.source) == (-1, "incumbent", "safe")
 
@@ -519,3 +515,26 @@ def test_a_changed_session_is_opened_with_another_false_alarm(tmp_path, monkeypa
     with es.open(tmp_path, agent=rollout("v2"), false_alarm=0.02) as session:
         assert session.status().reported == 6 and session.task.threshold == 0.4
         assert "everything is learned again" in session.status().faults[0]
+
+
+# ---- where nothing can be kept
+
+
+@pytest.mark.parametrize("how", ["closed", "broken", "forked"])
+def test_where_nothing_can_be_kept_the_incumbent_acts_whatever_was_promoted(tmp_path, monkeypatch, how):
+    """Somebody else may have opened the folder since, and withdrawn what was promoted: nobody would tell this one."""
+    old, rng = promoted_session(tmp_path), np.random.default_rng(0)
+    old.halt("a person")
+    waiting = old.deploy(rng)
+    assert waiting.acting == "v2" and old.acting(waiting.id).name == "v2"
+    if how == "closed":
+        old.close()
+    elif how == "broken":
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "write", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+            assert old.deploy(rng).acting == "incumbent"
+    else:
+        old._process = -1  # as it is in another process
+    made = old.deploy(rng)
+    assert (made.id, made.acting, made.plan.source) == (-1, "incumbent", "safe") and made.plan.reason
+    assert old.acting(waiting.id) is None and old.instead("asked").source == "safe"

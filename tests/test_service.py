@@ -1,5 +1,6 @@
 """`episafe serve`: one question has one answer, what goes wrong is the incumbent, nonsense changes nothing."""
 
+import asyncio
 import gc
 import json
 import shutil
@@ -12,6 +13,7 @@ import urllib.error
 import urllib.request
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -661,3 +663,30 @@ def test_metrics_say_bounds_and_thresholds(tmp_path):
         text = answer.read().decode()
     assert "episafe_deployments_total 1.0" in text and 'episafe_threshold{constraint="utility"} 0.5' in text
     assert "episafe_incumbent_share" in text and "episafe_missing 1.0" in text
+
+
+def test_what_is_answered_later_is_not_given_up_for_an_earlier_answer():
+    """An overloaded service answers by the incumbent, and gives up behind it what was drawn by that name before; the
+    client may have asked again until it comes to that."""
+    handlers, asked = Handlers(es.open(None, rollout())), {"episode_id": "a"}
+    service, later = Service(handlers, "", PATIENT), []
+
+    async def overloaded():
+        loop = asyncio.get_running_loop()
+        with mock.patch.object(loop, "run_in_executor", lambda _, *call: later.append(call)):
+            return await service._plan_anyway(asked, "the service is overloaded")
+
+    handlers.note_answer(asked, asyncio.run(overloaded()), handlers.num_answers)
+    made = planned(handlers, **asked)
+    for call, *given in later:
+        call(*given)
+    said = {**asked, "deployment": made["deployment"], "episode": {"total_utility": 1.0, "total_reward": 0.0}}
+    assert handlers.learn(said) == {"learned": True, "again": False}
+
+
+def test_what_was_drawn_before_is_given_up_where_the_incumbent_is_the_answer():
+    handlers, asked = Handlers(es.open(None, rollout())), {"episode_id": "a"}
+    first = planned(handlers, **asked)["deployment"]
+    service = Service(handlers, "", PATIENT)
+    asyncio.run(service._plan_anyway(asked, "the service is overloaded"))
+    assert first not in handlers.session.book.waiting

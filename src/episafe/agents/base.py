@@ -307,7 +307,11 @@ class Agent(ABC):
         try:
             return self._instead(k, reason, number=HELD)
         except Exception:  # of a certificate that was interrupted half way: the incumbent is safe
-            return self._as_told(k, reason, number=HELD)
+            return self.told_plan(reason, round)
+
+    def told_plan(self, reason: str, round: int | None = None) -> Any:
+        """The incumbent that the task tells, whatever was promoted, as a plan that is not put in force, number −1."""
+        return self._as_told(self._as_round(round), reason, number=HELD)
 
     @property
     def plan_in_force(self) -> Any:

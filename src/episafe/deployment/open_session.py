@@ -65,8 +65,11 @@ class OpenSession(Session):
         return known and self._is_kept(None)
 
     def acting(self, deployment: int) -> Any:
-        """What acts in a deployment that waits for its report; None where its plan cannot be had any more, and where
-        exploration was stopped since, or a person has promoted, withdrawn or changed something."""
+        """What acts in a deployment that waits for its report; None where its plan cannot be had any more, where
+        exploration was stopped since, or a person has promoted, withdrawn or changed something, and where nothing can
+        be kept any more."""
+        if os.getpid() != self._process:
+            return None
         with self._lock:
             waiting = self.book.require_waiting(as_index("deployment", deployment))
             plan = self._plan_of(deployment, waiting)
@@ -145,9 +148,10 @@ class OpenSession(Session):
     def promote(self, name: str, reason: str) -> None:
         """Let a certified policy act when nothing else may; the incumbent goes on paying for trials.
 
-        It acts where the agent has no better plan, while the session is halted by a person, and where planning or the
-        disk fails. After an alarm of the monitors that halts, the incumbent acts again, since what is proved may not
-        hold, and nothing else can be promoted until a person lets the agent go on (`resume_exploring`). No δ is spent.
+        It acts where the agent has no better plan, while the session is halted by a person, and where planning fails;
+        where nothing can be kept, as on a full disk or after a fork, the incumbent does. After an alarm of the monitors
+        that halts, the incumbent acts again, since what is proved may not hold, and nothing else can be promoted until
+        a person lets the agent go on (`resume_exploring`). No δ is spent.
 
         Args:
             name: of a policy on trial whose bound reaches the threshold (`agent.bounds()`); "incumbent" to go back. Of

@@ -113,8 +113,14 @@ class Session:
         if not self.stopped:
             return self.agent.plan() if round is None else self.agent.plan(round)
         if self._incumbent is None or self._incumbent.reason != self.stopped or round is not None:
-            self._incumbent = self.agent.incumbent_plan(self.stopped, round)
+            self._incumbent = self.instead(self.stopped, round)
         return self._incumbent
+
+    def instead(self, reason: str, round: int | None = None) -> Any:
+        """What acts when nothing else may: what was promoted. Where nothing can be kept it is the incumbent that the
+        task tells: somebody may have opened the folder since and withdrawn what was promoted, or an alarm has."""
+        is_kept = not self.broken and os.getpid() == self._process
+        return self.agent.incumbent_plan(reason, round) if is_kept else self.agent.told_plan(reason, round)
 
     def warm_up(self) -> None:
         """Plan once for nothing, so that all is compiled before anybody waits for a plan: what is planned is forgotten,
@@ -222,11 +228,11 @@ class Session:
 
     def _plan_of(self, deployment: int, waiting: Waiting) -> Any:
         """The plan of a deployment; None where it cannot be had any more, where somebody has halted it since, where a
-        person has changed what may act, and where the replays that proved it were refuted."""
-        if deployment < self.book.changed_at or (waiting.plan != HELD and self.stopped):
+        person has changed what may act, where the replays that proved it were refuted, and where nothing is kept."""
+        if self.broken or deployment < self.book.changed_at or (waiting.plan != HELD and self.book.halted):
             return None
         if waiting.plan == HELD:  # where arms change nobody knows of which round it was
-            return None if self.task.changes else self.agent.incumbent_plan(self.stopped)
+            return None if self.task.changes else self.instead(self.stopped)
         kept = (plan for plan in (self._newest, *self.agent.recent_plans()) if plan is not None)
         return next((plan for plan in kept if plan.id == waiting.plan), None)
 
@@ -253,7 +259,7 @@ class Session:
         except Exception as error:  # the last resort: whatever went wrong, the incumbent is safe
             reason = f"planning failed: {type(error).__name__}: {error}"
             self._note_fault(reason)
-            return self.agent.incumbent_plan(self.stopped or reason, round)
+            return self.instead(self.stopped or reason, round)
         newest, known = max(self.book.newest, self.first_plan), self._newest or plan
         if plan.id not in (HELD, newest, newest + 1) or (plan.id == newest and plan is not known):
             self._break(f"plan {plan.id} does not follow plan {newest}: the agent was used outside of its session")
@@ -261,7 +267,7 @@ class Session:
 
     def _unkept(self, round: int | None, reason: str = "") -> Deployment:
         """The incumbent, of which nothing is written down."""
-        plan = self.agent.incumbent_plan(reason or self.broken, round)
+        plan = self.instead(reason or self.broken, round)
         return Deployment(HELD, plan, 0, self.task.component(plan, 0))
 
     def _write_deployment(self, plan: Any, round: int | None, component: int | None, name: str) -> tuple[int, int]:

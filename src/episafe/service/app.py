@@ -111,8 +111,9 @@ class Service:
 
     async def _plan_anyway(self, asked: Values, reason: str) -> Answer:
         log.warning("incumbent: %s", reason)
-        if asked.get("episode_id") is not None:  # who was drawn for it before does not act; nobody waits for the disk
-            asyncio.get_running_loop().run_in_executor(None, self.handlers.give_up_named, asked)
+        before = self.handlers.made_before(asked)  # and not what is made by that name until this is given up
+        if before is not None:  # who was drawn for it does not act; nobody waits for the disk
+            asyncio.get_running_loop().run_in_executor(None, self.handlers.give_up, before)
         return self.handlers.refuse(reason)
 
     async def _act_anyway(self, asked: Values, reason: str) -> Answer:

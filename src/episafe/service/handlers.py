@@ -179,10 +179,10 @@ class Handlers:
         return {"deployment": None, "plan": HELD, "acting": "incumbent", "component": 0, "source": "safe",
                 "level": self.session.agent.level, "reason": reason, "utility_bound": None}  # fmt: skip
 
-    def give_up_named(self, asked: Values) -> None:
-        """Abandon the deployment that was made by this `episode_id`, if it is still under way."""
+    def made_before(self, asked: Values) -> int | None:
+        """The deployment that was made by this `episode_id`, if there is one by now."""
         name = asked.get("episode_id")
-        self.give_up(None if name is None else self.session.book.called.get(str(name)))
+        return None if name is None else self.session.book.called.get(str(name))
 
     def give_up(self, deployment: int | None) -> None:
         """Abandon a deployment that was answered otherwise; one that is gone already is left."""
@@ -191,7 +191,7 @@ class Handlers:
                 self.session.abandon(deployment)
 
     def _incumbent_acts(self, step: int, state: Any, reason: str) -> Answer:
-        policy = self.session.agent.incumbent_plan(reason).policy
+        policy = self.session.instead(reason).policy
         try:
             action = self._act(policy, step, state)
         except (AttributeError, NotImplementedError) as error:
