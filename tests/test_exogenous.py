@@ -202,7 +202,9 @@ def test_a_wrong_episode_is_found_and_named():
     another = (start, (*chances[:5], (6 - chances[5][0],), *chances[6:]))
     assert task.replay_fault(replace(right, trace=another)).startswith("at step 5, ")
     impossible = (start, (*chances[:5], (99,), *chances[6:]))
-    assert "move fails: chance cannot bring (99,) at step 5" in task.replay_fault(replace(right, trace=impossible))
+    assert "move gives the utility 0.05" in task.replay_fault(replace(right, trace=impossible))  # 5 of 99 are served
+    nonsense = (start, (*chances[:5], "rain", *chances[6:]))
+    assert "at step 5, state 5, action 3: move fails" in task.replay_fault(replace(right, trace=nonsense))
     unseen = (start, (*chances[:5], None, *chances[6:]))
     assert task.replay_fault(replace(right, trace=unseen, states=states)).startswith("at step 3, ")
     assert task.replay_fault(replace(right, trace=unseen)) == ""

@@ -17,6 +17,10 @@ class Contradiction(InvalidEpisode):
     """An episode that fits, and shows that what a certificate assumes is false: a session halts."""
 
 
+class UnlistedChance(InvalidEpisode):
+    """A trace with a value of chance of which nobody here knows what it does."""
+
+
 class DamagedFile(ValueError):
     """A file that is missing a part, or holds what it should not (exit code 4)."""
 

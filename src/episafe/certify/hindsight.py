@@ -263,12 +263,14 @@ class HindsightCertificate:
         """Nothing: what is never reported stays at its worst for ever."""
 
     def judge(self, policy: Policy, outcome: Outcome) -> Weighed:
-        """The shares of the components in an episode; what they cannot have done is refused.
+        """The shares of the components in an episode; what they cannot have done is refused, and where `move` fails.
 
         A utility that was not reported counts as the least total in what was observed: neither the task's means nor
         `move`, which may be wrong, stand in for it.
         """
         report = outcome.report
+        if not self.refuted and outcome.trace is not None and outcome.states is not None:
+            self.task.require_moves(report)
         if report.utilities is None and report.total_utility is None:
             outcome = outcome._replace(utility=amount(self._least))
         return outcome, self.observed.judge(policy, outcome)

@@ -29,7 +29,7 @@ from episafe.deployment.recorded_plans import (
 )
 from episafe.deployment.replay import Replay, require_candidates
 from episafe.deployment.session_book import Book
-from episafe.errors import DamagedFile
+from episafe.errors import DamagedFile, UnlistedChance
 from episafe.kernels.mixing import admits_all
 from episafe.runs.record import COLUMNS, EPISODES, OPTIONAL, Record, is_complete
 from episafe.storage import checkpoint
@@ -39,6 +39,7 @@ from episafe.storage.json_values import from_text
 from episafe.storage.toml_settings import said_versions, versions
 
 DOUBTS_SHOWN = 10
+UNLISTED = "chance brought what the folder does not know how to replay; hand the agent over with --agent MODULE:NAME"
 Progress = Callable[[float], None] | None
 
 
@@ -51,7 +52,8 @@ class Audit:
         damage: what is wrong, in words; empty if nothing is.
         lines: of the trail, in order.
         checked: how many plans are the incumbent, or have a recorded bound that reaches the threshold.
-        recomputed: how many certificates came out again to the last bit; None if nobody could build the agent.
+        recomputed: how many certificates came out again to the last bit; None if nobody could build the agent, or the
+            one that the folder builds cannot replay all that chance brought.
         otherwise: what this version does otherwise than the one that wrote the folder, so that certificates were not
             all recomputed; "" where they were, or could not be at all.
         confirmed: how many bounds of learned policies this version computed anew then, and found to reach the threshold
@@ -136,11 +138,11 @@ def audit(folder: str | Path, agent: Any = None, head: str | None = None, on_pro
     _guarded(result, lambda: _compare_record(folder, frames, result))
     if agent is None and not result.replaced:  # the folder knows how to build it with its first incumbent
         agent = built
-    if agent is None:
-        _guarded(result, lambda: _compare_marks(frames, told["genesis"], result))
-    else:
+    if agent is not None:
         result.settings = agent.settings()
         _guarded(result, lambda: _recompute(folder, told, frames, agent, result, on_progress))
+    if result.recomputed is None:
+        _guarded(result, lambda: _compare_marks(frames, told["genesis"], result))
     return result
 
 
@@ -306,6 +308,9 @@ def _recompute(
     try:
         _make_again(folder, told, frames, agent, fingerprint, result, on_progress)
     except DamagedFile as error:
+        if isinstance(error.__cause__, UnlistedChance):
+            result.recomputed, result.otherwise = None, f"{UNLISTED} ({error.__cause__})"
+            return
         if not others:
             raise
         result.otherwise = str(error)

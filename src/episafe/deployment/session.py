@@ -142,7 +142,7 @@ class Session:
             deployment: the number of a deployment that was counted.
             named: whether it is sure which one it was; if not, monitors count it at its best for ever.
         """
-        issued, before = None if plan_id == HELD else plan_id, self._contradicted
+        issued, before = None if plan_id == HELD else plan_id, self.contradicted
         if deployment is None:
             self.agent.learn(*report, plan_id=issued)
         else:
@@ -152,13 +152,13 @@ class Session:
             alarms = self.monitors.report(deployment, *report) if named else self.monitors.abandon(deployment)
         elif self.monitors is not None and plan is not None:
             alarms = self.monitors.watch_report(plan, *report)
-        for what, says in self._contradicted.items():  # whether anybody watches or not
+        for what, says in self.contradicted.items():  # whether anybody watches or not
             if says != before[what] and not halt_reason(alarms):
                 alarms = [*alarms, Alarm(what, says, self.book.reported + 1, STATEMENTS[what].halts)]
         return alarms
 
     @property
-    def _contradicted(self) -> dict[Watched, str]:
+    def contradicted(self) -> dict[Watched, str]:
         """Why what a certificate has proved, or a part of it, holds no more; "" if it does."""
         if getattr(self.agent, "certificate", None) is None:
             return {}

@@ -116,12 +116,15 @@ class ListedTraces(Traces):
     def moves(self, c: int, states: IntArray) -> tuple[IntArray, Array]:
         """Next states (k, A), rewards and utilities (k, A, 1 + m) of a step and chance, from `states` (k,).
 
-        Where no trace led it is no fault if a move cannot be made: a trace that leads there asks again.
+        Where no trace led it is no fault if a move cannot be made, and nobody is asked about what the law of a listed
+        problem leaves out: a trace that leads there asks again.
         """
         (next_states, signals), fault = self._tables, self.fault
         asked = states[next_states[c, states, 0] == UNKNOWN]
+        leaves_out = getattr(self.task.move, "leaves_out", None)
         for s in asked.tolist():
-            self._ask(c, s)
+            if leaves_out is None or not leaves_out(self._pairs[c][0], s, self._pairs[c][1]):
+                self._ask(c, s)
         found = next_states[c, states], signals[c, states]
         if self.fault != fault:
             next_states[c, asked], self.fault = UNKNOWN, fault

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from episafe.checks import TOLERANCE, as_listed, as_whole_numbers, is_number
-from episafe.errors import InvalidEpisode, InvalidProblem
+from episafe.errors import InvalidEpisode, InvalidProblem, UnlistedChance
 from episafe.gym.step_reader import Reading
 from episafe.problems.constrained_task import ConstrainedTask
 from episafe.problems.policy import Policy
@@ -244,6 +244,27 @@ class EpisodicTask(ConstrainedTask):
         drawn = component if len(policy.components) > 1 else None
         totals = utilities[:, 0] if self.num_constraints == 1 else utilities
         return Episode(states, done, rewards, totals, drawn, trace=trace)
+
+    def require_moves(self, episode: Episode) -> None:
+        """Refuse an episode of whose trace `move` fails to make a step, from the state and the action reported there.
+
+        Where `move` makes something else of it, or what is no step at all, that is for `replay_fault` to say.
+        """
+        (states, actions), _ = self.read_report(episode)  # type: ignore[misc]
+        for h, w in enumerate(self.read_trace(episode.trace)):
+            if w is None:
+                continue
+            try:
+                self.moved(h, states[h], int(actions[h]), w)
+            except InvalidProblem:
+                continue
+            except Exception as error:
+                said = str(error) if isinstance(error, UnlistedChance) else f"{type(error).__name__}: {error}"
+                kind = UnlistedChance if isinstance(error, UnlistedChance) else InvalidEpisode
+                raise kind(
+                    f"{_place(h, states[h], actions[h])}: move fails at what chance brought there, {w!r} ({said}): "
+                    "correct the trace, or move; or write None for it, and the episode counts as utility 0 from there"
+                ) from error
 
     def replay_fault(self, episode: Episode) -> str:
         """Where an episode is not what `move` makes of its trace, in words; "" if nowhere. What was not seen is passed.

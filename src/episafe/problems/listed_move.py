@@ -2,18 +2,18 @@
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from episafe.checks import TOLERANCE, as_distributions, as_unit_range
-from episafe.errors import InvalidEpisode, InvalidProblem
+from episafe.errors import InvalidProblem, UnlistedChance
 from episafe.storage.json_values import as_text, from_text
-from episafe.types import Amount, Array, IntArray, amount
+from episafe.types import Amount, Array, IntArray, Move, amount, amounts
 
-NOWHERE = -1  # the next state where chance cannot bring this value
+NOWHERE = -1  # the next state where the law does not bring this value
 ARRAYS = ("move_values", "move_next_states", "move_rewards", "move_utilities")  # names in files
 
 
@@ -23,15 +23,18 @@ class ListedMove:
 
     Attributes:
         values: all that chance may bring, W values.
-        next_states: (n, S, A, W), n = 1 where all steps are alike, else H; −1 where w cannot come.
+        next_states: (n, S, A, W), n = 1 where all steps are alike, else H; −1 where the law does not bring w.
         rewards: (n, S, A, W) in [0, 1].
         utilities: the same, or (n, S, A, W, m) where there are several constraints.
+        unlisted: the same function for what the arrays do not say, as where chance brings more than the law of a
+            simulation; None where nobody knows. No file holds it.
     """
 
     values: tuple[Any, ...]
     next_states: IntArray
     rewards: Array
     utilities: Array
+    unlisted: Move | None = None
     _number: dict[Hashable, int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -57,24 +60,35 @@ class ListedMove:
     def of_constraint(self, c: int) -> "ListedMove":
         """The same moves as if constraint c were the only one."""
         utilities = self.utilities if self.utilities.ndim == 4 else self.utilities[..., c]
-        return ListedMove(self.values, self.next_states, self.rewards, utilities)
+        unlisted = None if self.unlisted is None else partial(_of_constraint, self.unlisted, c)
+        return ListedMove(self.values, self.next_states, self.rewards, utilities, unlisted)
 
     def __call__(self, h: int, state: int, action: int, w: Any) -> tuple[int, float, Amount]:
         """Next state, reward and utility, (m,) of several constraints, given what chance brings."""
         i = self._number.get(chance_key(w), NOWHERE)
         at = (self.row(h), state, action, i)
         following = NOWHERE if i < 0 else int(self.next_states[at])
+        if following == NOWHERE and self.unlisted is not None:
+            return self.unlisted(h, state, action, w)
         if following == NOWHERE:
-            raise InvalidEpisode(f"chance cannot bring {w!r} at step {h} in state {state}: correct the trace")
+            raise UnlistedChance(
+                f"nothing here says what {w!r} does at step {h} in state {state}; values of chance are such as "
+                f"{self.values[0]!r}"
+            )
         return following, float(self.rewards[at]), amount(np.atleast_1d(self.utilities[at]))
 
     def of_all_actions(self, h: int, state: int, w: Any) -> tuple[IntArray, Array] | None:
-        """The same for every action: next states (A,), rewards and utilities (A, 1 + m); None where w cannot come."""
+        """Of every action: next states (A,), rewards and utilities (A, 1 + m); None where the arrays do not say."""
         i = self._number.get(chance_key(w), NOWHERE)
         at = self.row(h), state
         if i < 0 or (self.next_states[at][:, i] == NOWHERE).any():
             return None
         return self.next_states[at][:, i], np.column_stack([self.rewards[at][:, i], self.utilities[at][:, i]])
+
+    def leaves_out(self, h: int, state: int, w: Any) -> bool:
+        """Whether the law brings w, and not at this step in this state."""
+        i = self._number.get(chance_key(w), NOWHERE)
+        return i >= 0 and bool((self.next_states[self.row(h), state, :, i] == NOWHERE).any())
 
     def row(self, h: int) -> int:
         """Which row of the arrays step h has."""
@@ -99,8 +113,8 @@ class ListedMove:
         """What `as_arrays` gave; None where it is not among them."""
         if ARRAYS[0] not in arrays:
             return None
-        values, *rest = (arrays[name] for name in ARRAYS)
-        return cls(tuple(from_text(values.tobytes().decode())), *rest)
+        values, next_states, rewards, utilities = (arrays[name] for name in ARRAYS)
+        return cls(tuple(from_text(values.tobytes().decode())), next_states, rewards, utilities)
 
 
 class ExogenousLaw:
@@ -169,6 +183,11 @@ def is_exogenous(move: ListedMove, law: Array, start: int, horizon: int) -> bool
         described, names = np.concatenate([rounded[row], ahead[:, 0]], axis=1), dict[bytes, int]()
         kinds = np.array([names.setdefault(state.tobytes(), len(names)) for state in described])
     return True
+
+
+def _of_constraint(move: Move, c: int, h: int, state: int, action: int, w: Any) -> tuple[int, float, Amount]:
+    following, reward, utility = move(h, state, action, w)
+    return following, reward, float(amounts(utility)[c])
 
 
 def chance_key(w: Any) -> Hashable:

@@ -3,15 +3,16 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping
+from functools import partial
 from itertools import product
 from typing import Any
 
 import numpy as np
 
-from episafe.errors import InvalidProblem
+from episafe.errors import InvalidProblem, UnlistedChance
 from episafe.problems.cmdp import LinearCMDP, require_room
 from episafe.problems.listed_move import NOWHERE, ListedMove, chance_key, is_exogenous
-from episafe.types import Amount, Array
+from episafe.types import Amount, Array, amount, amounts
 
 State = tuple[int, ...]
 Chance = tuple[Any, Any]  # the values that something may take, and their probabilities
@@ -72,7 +73,15 @@ def listed(
     Where chance does not depend on what is done, the problem is exogenous and its task tells `move`. Features mark
     `rules.after(state, action)`; where that is the pair itself they are one-hot and not built. States are numbered as
     they are found: `problem.state_names[s]` is the state of the rules with number s. With several utilities give lists
-    of as many thresholds, or mappings by `rules.names`.
+    of as many thresholds, or mappings by `rules.names`; so too slacks and least totals.
+
+    Args:
+        rules: the system.
+        threshold: b, the expected total utility of an episode that is to be kept.
+        slack: what the incumbent has above the threshold at least, as measured on the real system. None: what it has
+            under the law of `rules.chances`, which is right in a simulation; where that law is a guess, so is this.
+        least_total: what the total utility of every episode is at least, whatever is done.
+        origin: plain values that are kept with every record.
     """
     return LinearCMDP(**tables(rules), threshold=threshold, slack=slack, least_total=least_total, origin=origin)
 
@@ -119,8 +128,22 @@ def _exogenous(rules: Rules, index: dict[State, int], moves: list[Moved], steps:
         next_states[h, s, a, i], rewards[h, s, a, i], utilities[h, s, a, i] = following, r, u
         law[h, s, i] += probability * (a == 0)
     law /= law.sum(axis=2, keepdims=True)
-    move = ListedMove(tuple(values.values()), next_states, rewards, utilities)
+    unlisted = partial(_moved, rules, tuple(index), index)
+    move = ListedMove(tuple(values.values()), next_states, rewards, utilities, unlisted)
     return {"move": move, "law": law} if is_exogenous(move, law, index[rules.start], rules.horizon) else {}
+
+
+def _moved(
+    rules: Rules, states: tuple[State, ...], index: dict[State, int], h: int, state: int, action: int, luck: Any
+) -> tuple[int, float, Amount]:
+    """`rules.move` by the numbers of states, whatever chance brings."""
+    following, reward, utility = rules.move(h, states[state], action, luck)
+    if following not in index:
+        raise UnlistedChance(
+            f"at step {h}, state {states[state]}, action {action} chance {luck!r} leads to {following}, where no value "
+            "in `chances` leads, so that no policy knows that state"
+        )
+    return index[following], reward, amount(amounts(utility))
 
 
 def _explored(rules: Rules) -> tuple[dict[State, int], list[Moved]]:

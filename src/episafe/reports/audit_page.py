@@ -89,6 +89,7 @@ def _verdict(found: dict[str, Any]) -> list[str]:
                 "wrote it can recompute its certificates."]  # fmt: skip
     if found["recomputed"] is None:
         why = "the agent could not be built from the folder; hand it over with --agent MODULE:NAME"
+        why = found["otherwise"] or why
         return [
             f"The chain of lines is whole, and the log says the same. NO certificate was recomputed: {why}.",
             _checked(found),

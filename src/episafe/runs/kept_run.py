@@ -28,7 +28,7 @@ from episafe.deployment.journal_folder import (
     read_head,
     stored_problem,
 )
-from episafe.deployment.session_book import log_dets
+from episafe.deployment.session_book import log_dets, now
 from episafe.deployment.session_start import begin_journal, catch_up, require_same_agent, require_unused
 from episafe.errors import DamagedFile
 from episafe.monitors import monitors_for
@@ -193,13 +193,13 @@ class KeptRun:
         """The loop, with its episodes written in batches."""
         self._begun = time.perf_counter()
         for done in loop:
-            now = time.monotonic()
-            late = now - self._synced > SYNC_EVERY
+            moment = time.monotonic()
+            late = moment - self._synced > SYNC_EVERY
             if done - self._written >= BATCH or done == self._simulation.columns.num_episodes or late:
                 self._write(done)
                 if late:
                     self._journal.sync()
-                    self._synced = now
+                    self._synced = moment
                 if self._journal.age > CHECKPOINT_EVERY:
                     self._journal.checkpoint(self._simulation.session.parts)
             yield done
@@ -224,5 +224,9 @@ class KeptRun:
         if sampled := sampled_reports(arrays, simulation.agent.task):
             notes["incumbent"] = [simulation.session.incumbent.sighted(report) for report in sampled]
         journal.append(Kind.BATCH, notes, arrays, lines)
+        contradicted = simulation.contradicted()
+        if contradicted and contradicted not in book.faults:
+            journal.append(Kind.FAULT, {"reason": contradicted, "time": now()})
+            book.faults.append(contradicted)
         self._written = done
         book.newest = int(columns.facts.plan_ids[done - 1])

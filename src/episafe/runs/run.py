@@ -212,7 +212,15 @@ class Simulation:
         self.seconds += time.perf_counter() - start
         if self.columns.failed[0]:
             warnings.warn(f"the incumbent acted in {self._failed()}", RuntimeWarning, stacklevel=3)
+        if contradicted := self.contradicted():
+            warnings.warn(contradicted, RuntimeWarning, stacklevel=3)
         return self.record()
+
+    def contradicted(self) -> str:
+        """What episodes have shown to be false that a certificate rests on, where no monitor says it; "" if nothing."""
+        alarms = [] if self.session.monitors is None else self.session.monitors.alarms
+        known, found = {alarm.what for alarm in alarms}, self.session.contradicted
+        return "; ".join(f"{what}: {says}" for what, says in found.items() if says and what not in known)
 
     def _failed(self) -> str:
         """How often and why the incumbent acted because planning had failed."""
@@ -229,6 +237,9 @@ class Simulation:
         """The columns as a record."""
         world, columns, task = self.world, self.columns, self.world.problem.task
         watching = {} if self.session.monitors is None else self.session.monitors.settings()
+        if contradicted := self.contradicted():
+            raised = watching.get("alarms", "none")
+            watching["alarms"] = contradicted if raised == "none" else f"{raised}; {contradicted}"
         length: dict[str, Any] = {f"num_{world.unit}": columns.num_episodes, "run_seed": self.seed}
         if columns.failed[0]:
             length["planning_failed"] = self._failed()

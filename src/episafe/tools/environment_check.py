@@ -88,6 +88,7 @@ def check(
     findings += [look(*several[0]) for look in (_start, _features, _repeats)]
     for look in (_incumbent, _trials, partial(_forecast, delta=OF_AGENT / len(several))):
         findings += _named(problem, [look(one, own) for one, own in several])
+    findings += [_move(problem, episodes)] if problem.task.is_exogenous else []
     findings += [_steps_alike(*several[0])] if problem.task.time_homogeneous else []
     if problem.is_vector:
         findings += [_copies(problem, episodes), *_named(problem, [_alike(one, own) for one, own in several])]
@@ -221,6 +222,26 @@ def _steps_alike(problem: LiveCMDP, episodes: list[Episode]) -> Finding:
                 "one: leave out time_homogeneous=True, or let the observation tell the step",
             )  # fmt: skip
     return Finding("time_homogeneous", "ok", f"no sign of the step in reward and utility at {len(seen)} pairs")
+
+
+def _move(problem: LiveCMDP, episodes: list[Episode]) -> Finding:
+    """Whether each episode is what `move` makes of its trace, at every step that shows what chance brought."""
+    task = problem.task
+    for number, episode in enumerate(episodes):
+        if fault := task.replay_fault(episode):
+            found = f"episode {number} is not what move makes of its trace: {fault}"
+            return Finding("move", "error", f'{found}; mend move=, or what info["chance"] says')
+    unseen = sum(any(w is None and state is not problem.ended for w, state in _brought(task, e)) for e in episodes)
+    if unseen:
+        found = f'in {unseen} of {len(episodes)} episodes some step has no info["chance"]'
+        return Finding("move", "warning", f"{found}: from there on they count as utility 0; report it at every step")
+    found = f"{len(episodes)} episodes are what move makes of their traces"
+    return Finding("move", "ok", f"{found}; where the incumbent does not go nothing was compared")
+
+
+def _brought(task: Any, episode: Episode) -> Iterator[tuple[Any, Any]]:
+    """What chance brought at each step, and the state there."""
+    return zip(task.read_trace(episode.trace), episode.states, strict=False)
 
 
 def _incumbent(problem: LiveCMDP, episodes: list[Episode]) -> Finding:
