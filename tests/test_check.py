@@ -18,6 +18,12 @@ def made(env, **changes):
     return es.from_gymnasium(env, **{**GOOD, "features": es.features.OneHot(), **changes})
 
 
+def served(threshold):
+    """Four steps with all of their utility."""
+    env = returning(lambda o, r, d, t, i: (o, r, d, t, {"utility": 1.0}))
+    return made(env, cost_limit=None, threshold=threshold, slack=0.01, horizon=4)
+
+
 def verdicts(problem):
     return {finding.what: (finding.verdict, finding.found) for finding in check(problem, 100)}
 
@@ -36,6 +42,8 @@ def test_a_sound_problem_is_not_blamed_and_every_episode_is_counted():
         (lambda: made(returning(lambda o, r, d, t, i: (o, r, o == 2, t, i))), "early ends", "confirm", "early-end"),
         (lambda: made(Walk(), features=lambda s: np.array([0.1])), "features", "warning", "norm_bound >= 10"),
         (lambda: made(Walk(), cost_limit=100.0), "incumbent", "warning", "no policy can break the limit 100"),
+        (lambda: served(0.9), "incumbent", "warning", "is that a total of an episode, and not a mean of its steps?"),
+        (lambda: served(3.6), "incumbent", "ok", "threshold 3.6"),
         (lambda: made(returning(lambda o, r, d, t, i: (o, 9.0, d, t, i))), "episodes", "error", "reward_range"),
     ],
 )  # fmt: skip
@@ -172,7 +180,8 @@ def test_noise_and_a_start_that_drifts_are_found():
             self.k = 0 if seed is not None else self.k + 1
             return self.k // 4, {}
 
-    assert verdicts(made(Noisy()))["reward and utility"][0] == "warning"
+    verdict, said = verdicts(made(Noisy()))["reward and utility"]
+    assert verdict == "ok" and said.endswith(": noise; what is kept is the expected utility")
     found = verdicts(made(Drifting(), random_start=True))["start"]
     assert found[0] == "error"
     assert "drifts" in found[1]

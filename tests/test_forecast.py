@@ -53,6 +53,15 @@ def test_slack_spread_range_and_evidence_move_it_as_they_should():
     assert es.forecast(task(1e-4, 0.8999), totals(spread=0.2)).half > 1e5
 
 
+def test_it_asks_whether_a_limit_is_a_total_where_the_incumbent_has_several_times_as_much():
+    asks = "is that a total of an episode, and not a mean of its steps?"
+    assert asks not in es.forecast(task(), totals()).why
+    assert asks in es.forecast(task(0.1, 0.2), totals()).why
+    two = es.Rollout([B, 0.2], [SLACK, 0.1], {}, "now", utility_max=1.0).task
+    said = es.forecast(two, np.column_stack([totals(), totals()])).why
+    assert "the slowest of 2 limits); the incumbent's total of constraint 1 is 0.8" in said and said.count(asks) == 1
+
+
 def test_it_names_at_most_three_changes_the_best_first_and_what_they_bring_is_a_forecast_too():
     found = es.forecast(task(), totals())
     halves = [one.half for one in found.changes]

@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -256,3 +257,44 @@ def test_an_epoch_that_misses_an_episode_certifies_nothing():
     session.learn(episode(cmdp, deployed, rng))  # so that it plans anew
     session.deploy(rng)
     assert agent.certificate.num_epochs == 2 and agent.certificate.num_certified == 0
+
+
+def test_status_warns_of_reports_that_are_overdue_and_says_all_in_one_line():
+    """Seven of the first eighty never came; twenty of the last may be under way."""
+    cmdp, rng = late_reports.problem(), np.random.default_rng(2)
+    session = es.open(None, agent=observing(cmdp), false_alarm=0)
+    for k in range(100):
+        deployed = session.deploy(rng)
+        if k % 11 != 5 or k >= 80:
+            session.learn(episode(cmdp, deployed, rng), deployment=deployed.id)
+    status = session.status()
+    assert status.num_missing == status.overdue == 7
+    assert "7 of 100 deployments have no report (0 abandoned; the oldest that waits: plan " in status.warning
+    session.abandon(5)
+    assert str(session.status()).startswith(
+        "100 deployments, 93 reports, 6 missing, 1 abandoned; incumbent acts by default; 7 of 100 deployments have no"
+    )
+
+
+def test_status_warns_of_reports_that_name_no_deployment_and_not_of_logs():
+    cmdp, rng = late_reports.problem(), np.random.default_rng(2)
+    session = es.open(None, agent=observing(cmdp), false_alarm=0)
+    for _ in range(3):  # a log
+        deployed = es.open(None, agent=observing(cmdp)).deploy(rng)
+        session.learn(episode(cmdp, deployed, rng))
+    assert session.status().unannounced == 3 and session.status().warning == ""
+    for _ in range(3):
+        session.learn(episode(cmdp, session.deploy(rng), rng))
+    said = session.status().warning
+    assert said.startswith("3 reports name no deployment") and "learn(…, deployment=deployed.id)" in said
+
+
+def test_status_warns_of_faults():
+    cmdp, rng = es.make("inventory", 3), np.random.default_rng(0)
+    session = es.open(None, agent=es.OPSE(cmdp.task))
+    deployed = session.deploy(rng)
+    made = cmdp.task.replay(deployed.policy, cmdp.draw_trace(rng), rng)
+    session.learn(replace(made, utilities=1 - made.utilities), deployment=deployed.id)
+    assert session.status().warning.startswith(
+        "1 recorded under `faults`, the last: alarm of the monitors, replay: an episode"
+    )

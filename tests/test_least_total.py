@@ -102,7 +102,13 @@ def test_a_worst_total_that_makes_no_sense_is_refused(options, says):
 
 def test_check_says_what_it_would_help():
     advised = next(one for one in check(lava(), 200) if one.what == "trials")
-    assert advised.verdict == "warning" and "episode_cost_max=1 it would be 21.9%" in advised.found
+    assert (
+        advised.verdict == "warning"
+        and "episode_cost_max=1, a number of these episodes and no advice, it would be 21.9%" in advised.found
+    )
+    said = next(one for one in check(lava(), 200) if one.what == "forecast").found
+    assert "least_total" not in said and "episode_cost_max" not in said
+    assert "episode_cost_max=" in str(es.forecast(lava())) and "least_total" not in str(es.forecast(lava()))
     stated = next(one for one in check(lava(episode_cost_max=1.0), 20) if one.what == "trials")
     assert stated.verdict == "ok" and "21.9%" in stated.found and "episode_cost_max" not in stated.found
 

@@ -172,3 +172,39 @@ def test_limits_are_given_by_names_too_and_one_for_several_is_refused():
         listed(Two(), threshold=1.0)
     with pytest.raises(es.InvalidProblem, match="threshold is given for bright, and the constraints are called dark"):
         listed(Two(), threshold={"bright": 1.0})
+
+
+@pytest.mark.parametrize("p", ((1.0, 1.0), (0.5, 0.4), (1.5, -0.5), (1.0,)))
+def test_a_law_that_is_none_is_named_before_anything_is_made_of_it(p):
+    @dataclass(frozen=True)
+    class Odd(Lamp):
+        def chances(self, h, state):
+            return [((False, True), p)]
+
+    with pytest.raises(
+        es.InvalidProblem, match=r"chances at step 0, state \(0,\): 2 values have the probabilities.*sum"
+    ):
+        listed(Odd(), threshold=0.0)
+
+
+def test_a_limit_by_another_name_says_which_names_there_are():
+    @dataclass(frozen=True)
+    class Two(Lamp):
+        names: tuple[str, ...] = ("dark", "cold")
+
+        def move(self, h, state, action, luck):
+            following, reward, utility = super().move(h, state, action, luck)
+            return following, reward, (utility, utility)
+
+    with pytest.raises(es.InvalidProblem, match="the constraints are called dark, cold: give one for each of these"):
+        listed(Two(), {"drak": 1.0, "cold": 1.0})
+    with pytest.raises(es.InvalidProblem, match=r"called nothing: name them.*of rules the attribute `names`"):
+        listed(Lamp(), {"dark": 1.0})
+
+
+def test_states_by_their_names_are_refused_with_the_remedy():
+    cmdp = listed(Lamp(), threshold=1.5)
+    with pytest.raises(
+        es.InvalidEpisode, match=r"numbers from 0 to 1, got \(0,\): give the number of each, its place in"
+    ):
+        cmdp.task.check_report(es.Episode([(0,), (0,), (0,)], [0, 0]))

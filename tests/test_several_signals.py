@@ -95,6 +95,12 @@ def test_told_utilities_are_a_mapping():
         ({"threshold": 2.0}, "beside limits by name"),
         ({"cost_limit": {"service": 1.0}}, "a name of its own"),
         ({"cost_range": {"waste": (1, 0)}}, "lowest < highest"),
+        (
+            {"least_total": {"waste": 1.0}},
+            "least_total has 'waste', and its limit is on the cost: give episode_cost_max",
+        ),
+        ({"episode_cost_max": {"service": 1.0}}, "'service', and its limit is on the utility: give least_total"),
+        ({"utility_range": {"waste": (0, 1)}}, "its limit is on the cost: give cost_range"),
     ],
 )
 def test_limits_that_make_no_sense_are_refused(given, says):

@@ -16,7 +16,7 @@ from episafe.deployment.journal import Journal
 from episafe.deployment.journal_folder import holds_journal, read_head, require_no_file
 from episafe.deployment.notices import Notices, Reported, tell
 from episafe.deployment.session import Session, Sync
-from episafe.deployment.session_book import Deployment, Status, now
+from episafe.deployment.session_book import Deployment, Status, now, num_overdue
 from episafe.deployment.session_start import (
     begin_journal,
     catch_up,
@@ -45,7 +45,8 @@ class OpenSession(Session):
             book, seen = self.book, {} if self.monitors is None else self.monitors.status()
             return Status(book.started, book.reported, book.missing, book.oldest, book.abandoned, book.unannounced,
                           list(book.faults), self.stopped, seen, self.agent.promoted,
-                          getattr(getattr(self.agent, "certificate", None), "untraced", 0))  # fmt: skip
+                          getattr(getattr(self.agent, "certificate", None), "untraced", 0),
+                          num_overdue(book.started, book.waiting), book.unnamed)  # fmt: skip
 
     @property
     def reported_ids(self) -> frozenset[str]:

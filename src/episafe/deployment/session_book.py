@@ -18,7 +18,7 @@ from episafe.storage.frames import UNREADABLE, Frame
 from episafe.storage.state_reader import State
 from episafe.types import HELD, Array, every_constraint
 
-UNDER_WAY = 20  # deployments that may wait for their reports before anybody is warned
+UNDER_WAY = 20  # the last so many deployments may wait for their reports before anybody is warned
 FEW_LOST = 0.01  # of all deployments
 PLANS_REMEMBERED = 1000  # while frames are lived through again
 
@@ -39,6 +39,8 @@ class Status:
         monitors: what the monitors have seen, as plain values; empty without them.
         promoted: the name of what acts when nothing else may.
         untraced: reports that do not say what chance brought, where what is proved rests on that; at least so many.
+        overdue: of the missing, those with more than 20 later deployments.
+        unnamed: reports of no plan and no deployment, made while some deployment waited for its report.
     """
 
     started: int
@@ -52,6 +54,14 @@ class Status:
     monitors: dict[str, Any]
     promoted: str = "incumbent"
     untraced: int = 0
+    overdue: int = 0
+    unnamed: int = 0
+
+    def __str__(self) -> str:
+        counts = f"{self.num_missing} missing, {self.abandoned} abandoned"
+        said = f"{self.started} deployments, {self.reported} reports, {counts}; {self.promoted} acts by default"
+        stopped = f"stopped: {self.stopped}" if self.stopped else ""
+        return "; ".join(part for part in (said, stopped, self.warning) if part)
 
     @property
     def num_missing(self) -> int:
@@ -60,15 +70,31 @@ class Status:
 
     @property
     def warning(self) -> str:
-        """What missing reports and traces will cost, before it hurts; "" while there are few.
+        """What went wrong last, and what missing reports and traces will cost, before it hurts; "" while there is
+        nothing to say.
 
         A deployment without a report counts at its worst: with 2 % of them lost for ever a proof takes 2 to 6 times as
         many episodes, and with 5 % it may never end.
         """
-        said = missing_warning(self.started, self.num_missing, self.abandoned, self.oldest_missing)
-        if self.untraced > FEW_LOST * max(self.reported, UNDER_WAY):
-            said = f"{said}; {self._untraced}" if said else self._untraced
-        return said
+        few = FEW_LOST * max(self.reported, UNDER_WAY)
+        said = (
+            self._faults if self.faults else "",
+            missing_warning(self.started, self.overdue, self.abandoned, self.oldest_missing),
+            self._untraced if self.untraced > few else "",
+            self._unnamed if self.unnamed > few else "",
+        )
+        return "; ".join(part for part in said if part)
+
+    @property
+    def _faults(self) -> str:
+        return f"{len(self.faults)} recorded under `faults`, the last: {self.faults[-1]}"
+
+    @property
+    def _unnamed(self) -> str:
+        return (
+            f"{self.unnamed} reports name no deployment, made while some waited: they teach the planner and prove "
+            "nothing, and the deployments stay missing; say which one it is, learn(…, deployment=deployed.id)"
+        )
 
     @property
     def _untraced(self) -> str:
@@ -78,9 +104,14 @@ class Status:
         )
 
 
-def missing_warning(started: int, num_missing: int, abandoned: int, oldest: str) -> str:
+def num_overdue(started: int, waiting: Iterable[int]) -> int:
+    """How many of the deployments that wait, by their numbers, are not among the last `UNDER_WAY`."""
+    return sum(number < started - UNDER_WAY for number in waiting)
+
+
+def missing_warning(started: int, overdue: int, abandoned: int, oldest: str) -> str:
     """What missing reports will cost; "" while there are few of so many deployments."""
-    lost = abandoned + max(num_missing - UNDER_WAY, 0)
+    lost = abandoned + overdue
     if lost <= FEW_LOST * max(started, UNDER_WAY):
         return ""
     return (
@@ -130,6 +161,7 @@ class Book:
     Attributes:
         learned_hash: SHA-256 over the agent's fingerprint and all it has learned from, in their order.
         started, reported, unannounced, abandoned: see `Status`.
+        unnamed: see `Status`.
         waiting: deployments without a report, by their ids, oldest first.
         called: deployments without a report, by the names that their callers gave the episodes; abandoned ones too,
             until there is another by that name.
@@ -154,6 +186,7 @@ class Book:
     reported: int = 0
     unannounced: int = 0
     abandoned: int = 0
+    unnamed: int = 0
     waiting: dict[int, Waiting] = field(default_factory=dict)
     called: dict[str, int] = field(default_factory=dict)
     several: dict[str, None] = field(default_factory=dict)
@@ -263,6 +296,7 @@ class Book:
             self.names[name] = deployment
         if deployment is None:
             self.unannounced += 1
+            self.unnamed += plan is None and bool(self.waiting)
         else:
             self.called.pop(self.waiting.pop(deployment).name, None)
 

@@ -14,6 +14,11 @@ ONE_NAME = ""  # of a limit on the one signal, which is no mapping
 # total of an episode, the least utility or the largest cost, None where nobody states it
 Limit = tuple[float, float | None, tuple[Range, Range], float | None]
 LEAST = {"utility": "least_total", "cost": "episode_cost_max"}
+# what says nothing of a limit on a signal, and what to give in its place
+INSTEAD = {
+    "utility": {"cost_range": "utility_range", "episode_cost_max": "least_total"},
+    "cost": {"utility_range": "cost_range", "least_total": "episode_cost_max"},
+}
 
 
 def scale_limit(limit: Limit, horizon: int) -> tuple[float, float | None, float]:
@@ -115,6 +120,11 @@ def _refuse_strangers(limits: Mapping[str, Limit], **given: Any) -> None:
         for name in values if isinstance(values, Mapping) else ():
             if name not in limits:
                 raise InvalidProblem(f"{what} has {name!r}, and no limit has that name: there are {', '.join(limits)}")
+            signal = limits[name][2][1].name
+            if what in INSTEAD[signal]:
+                raise InvalidProblem(
+                    f"{what} has {name!r}, and its limit is on the {signal}: give {INSTEAD[signal][what]}"
+                )
 
 
 Given = tuple[Any, Any, Any]  # of one signal: what is kept, its range, and its worst total; None where not given

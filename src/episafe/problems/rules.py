@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from episafe.checks import TOLERANCE
 from episafe.errors import InvalidProblem, UnlistedChance
 from episafe.problems.cmdp import LinearCMDP, require_room
 from episafe.problems.listed_move import NOWHERE, ListedMove, chance_key, is_exogenous
@@ -177,9 +178,20 @@ def _require_inside(shape: State, state: Any, place: str) -> None:
 
 def _outcomes(rules: Rules, h: int, state: State) -> list[tuple[tuple[Any, ...], float]]:
     """Every combination of chances with its probability; impossible ones are left out."""
-    each = [list(zip(values, probabilities, strict=True)) for values, probabilities in rules.chances(h, state)]
+    each = [_law(h, state, *chance) for chance in rules.chances(h, state)]
     combinations = [(tuple(v for v, _ in pairs), math.prod(float(p) for _, p in pairs)) for pairs in product(*each)]
     return [(luck, probability) for luck, probability in combinations if probability > 0]
+
+
+def _law(h: int, state: State, values: Any, probabilities: Any) -> list[tuple[Any, float]]:
+    """Each value that something may take, with its probability."""
+    given, p = list(values), np.asarray(probabilities, dtype=np.float64)
+    if p.shape != (len(given),) or not (p >= 0).all() or abs(p.sum() - 1) > TOLERANCE:
+        raise InvalidProblem(
+            f"chances at step {h}, state {state}: {len(given)} values have the probabilities {p.tolist()}, and these "
+            f"sum to {p.sum():.6g}: give one for each value, none negative, that sum to 1"
+        )
+    return list(zip(given, p.tolist(), strict=True))
 
 
 def _features(rules: Rules, index: dict[State, int]) -> Array | None:

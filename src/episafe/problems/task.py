@@ -21,11 +21,13 @@ from episafe.checks import (
     as_unit_range,
     as_whole_numbers,
 )
-from episafe.errors import Infeasible, InvalidProblem
+from episafe.errors import Infeasible, InvalidEpisode, InvalidProblem
 from episafe.problems.episodic_task import EpisodicTask, Signal
 from episafe.problems.listed_move import ListedMove
 from episafe.problems.policy import Policy, TablePolicy, as_policy, as_table, over_states
 from episafe.types import Array, IntArray, Move, amount
+
+NAMELESS = "name them, names=…, of rules the attribute `names`, or give lists"
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +112,7 @@ def _in_order(what: str, given: Any, names: Sequence[str]) -> Any:
     if set(given) != set(names):
         raise InvalidProblem(
             f"{what} is given for {', '.join(map(str, given))}, and the constraints are called "
-            f"{', '.join(names) or 'nothing'}: give names=…, and one for each of them"
+            f"{', '.join(names) or 'nothing'}: " + ("give one for each of these" if names else NAMELESS)
         )
     return [given[name] for name in names]
 
@@ -265,6 +267,11 @@ class Task(EpisodicTask):
         return float(np.linalg.norm(w)) if np.abs(rows @ w - 1).max() <= TOLERANCE else math.inf
 
     def _read_states(self, states: Any) -> IntArray:
+        if len(states) == self.horizon + 1 and any(isinstance(state, tuple | list) for state in states):
+            raise InvalidEpisode(
+                f"states must be numbers from 0 to {self.num_states - 1}, got {states[0]!r}: give the number of each, "
+                "its place in problem.state_names"
+            )
         return as_whole_numbers("states", states, self.horizon + 1, self.num_states)
 
     def _told(self, signal: Signal, states: Any, actions: Any) -> Any:

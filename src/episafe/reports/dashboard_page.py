@@ -5,7 +5,7 @@ from typing import Any
 
 from episafe.deployment.explanation import Row
 from episafe.deployment.follower import Follower
-from episafe.deployment.session_book import missing_warning
+from episafe.deployment.session_book import missing_warning, num_overdue
 from episafe.reports.audit_page import SAFE_MEANS
 from episafe.reports.explanation_page import check_picture
 from episafe.reports.findings import plural
@@ -112,7 +112,8 @@ def _sub(follower: Follower) -> str:
 def _reports(follower: Follower) -> dict[str, str]:
     columns = follower.columns
     waiting, oldest = len(columns.waiting), _clock(columns.oldest_missing)
-    warning = missing_warning(len(columns), waiting, columns.abandoned, columns.oldest_missing)
+    overdue = num_overdue(len(columns), columns.waiting)
+    warning = missing_warning(len(columns), overdue, columns.abandoned, columns.oldest_missing)
     since = f"; the oldest waits since {oldest}" if oldest else ""
     said = f"{columns.reported:,} of {len(columns):,} deployments reported, {columns.abandoned:,} abandoned{since}."
     headline = "No report missing" if not waiting else f"{plural(waiting, 'report')} missing"

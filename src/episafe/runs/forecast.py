@@ -14,6 +14,7 @@ import numpy as np
 from episafe.certify.observation import SHORTEST_TRIAL
 from episafe.checks import TOLERANCE, as_probability
 from episafe.errors import InvalidProblem
+from episafe.gym.signal_limits import raw_total
 from episafe.kernels.wealth import BETS, LARGEST
 from episafe.runs.worlds import world_of
 from episafe.types import Array
@@ -29,6 +30,8 @@ POINTS = 200  # means that are bet against
 NUM_EPISODES = 200  # of the incumbent that are played
 SHORTER = 0.9  # times as long: less is not worth a word
 FEWEST = 20  # totals that say something of their spread
+SEVERAL = 3.0  # times the threshold: an incumbent with that much may have a limit in other units
+WORST = ("least_total", "episode_cost_max")  # what states the worst total, of a utility and of a cost
 
 
 class Change(NamedTuple):
@@ -110,13 +113,24 @@ def forecast(
     given = incumbent_totals(problem, on_progress) if totals is None else totals
     columns = _as_columns(given, task.num_constraints)
     evidence = evidence or ("hindsight" if task.is_exogenous else "coin")
-    each, share = zip(task.constraints, columns.T, strict=True), as_probability("delta", delta) / task.num_constraints
-    found = [_of_constraint(_situation(one, own, share, evidence, has_candidate), task) for one, own in each]
+    share = as_probability("delta", delta) / task.num_constraints
+    each = list(zip(task.constraints, columns.T, strict=True))
+    all_of_it = [_situation(one, own, share, evidence, has_candidate) for one, own in each]
+    found = [_of_constraint(at, task, c) for c, at in enumerate(all_of_it)]
+    asked = [doubt(float(own.mean()), one.threshold, one.of) for one, own in each]
     slowest = max(range(len(found)), key=lambda c: (found[c].half, found[c].first))  # it decides
-    if len(found) == 1:
-        return found[0]
-    said = f"{found[slowest].why} ({task.constraint_names[slowest]}, the slowest of {len(found)} limits)"
-    return replace(found[slowest], why=said)
+    said = found[slowest].why
+    if len(found) > 1:
+        said = f"{said} ({task.constraint_names[slowest]}, the slowest of {len(found)} limits)"
+    return replace(found[slowest], why="; ".join([said, *filter(None, asked)]))
+
+
+def doubt(mean: float, threshold: float, of: str = "") -> str:
+    """A question where the incumbent has several times the threshold; "" where it has not."""
+    if not 0 < SEVERAL * threshold < mean:
+        return ""
+    times = f"the incumbent's total{of} is {mean:.4g}, {mean / threshold:.3g} times the threshold {threshold:.4g}"
+    return f"{times}: is that a total of an episode, and not a mean of its steps?"
 
 
 def _as_columns(totals: Any, num_constraints: int) -> Array:
@@ -141,9 +155,9 @@ def incumbent_totals(problem: Any, on_progress: Callable[[float], object] = lamb
     return np.array(totals)
 
 
-def _of_constraint(at: "Situation", task: Any) -> Forecast:
+def _of_constraint(at: "Situation", task: Any, c: int) -> Forecast:
     first, half = _reached(at)
-    found = (Change(what, _reached(other)[1]) for what, other in _others(at, task))
+    found = (Change(what, _reached(other)[1]) for what, other in _others(at, task, c))
     shorter = sorted((one for one in found if one.half < SHORTER * half), key=lambda one: one.half)
     return Forecast(first, half, _why(at), tuple(shorter[:3]))
 
@@ -201,7 +215,7 @@ def _weights(at: Situation) -> tuple[Array, Array]:
     return own, np.where(lower >= means[-1], 1.0, weights)
 
 
-def _others(at: Situation, task: Any) -> list[tuple[str, Situation]]:
+def _others(at: Situation, task: Any, c: int) -> list[tuple[str, Situation]]:
     """Situations that might be brought about, with what would have to be done."""
     slack, worst = at.known - at.threshold, float(at.totals.min())
     lower = at.threshold - slack
@@ -215,8 +229,17 @@ def _others(at: Situation, task: Any) -> list[tuple[str, Situation]]:
         found.append((seen, replace(at, evidence="hindsight", proposed=min(at.proposed, PROPOSED["hindsight"]))))
     least = at.least + 0.9 * (min(worst, at.threshold) - at.least)
     if least > at.least + 0.1 * (at.threshold - at.least):
-        found.append((f"least_total={least:.4g}, if no episode can have less", replace(at, least=least)))
+        found.append((_worst(least, task, c), replace(at, least=least)))
     return found
+
+
+def _worst(least: float, task: Any, c: int) -> str:
+    """How to state a least total, in the units of the limit: a cost is stated by what it is at most."""
+    reading = getattr(task, "reading", None)
+    if reading is not None and (scale := reading.scales[1 + c]).name == "cost":
+        most = raw_total(least, scale, task.horizon - int(task.random_start))
+        return f"{WORST[1]}={most:.4g}, if you know that no episode can cost more, whatever is done"
+    return f"{WORST[0]}={least:.4g}, if you know that no episode can have less, whatever is done"
 
 
 def _why(at: Situation) -> str:

@@ -14,7 +14,7 @@ from episafe.gym.adapter import LiveCMDP
 from episafe.gym.autoreset import sub_environments
 from episafe.gym.signal_limits import raw_total
 from episafe.logs.logged_episode import steps_of
-from episafe.runs.forecast import forecast
+from episafe.runs.forecast import WORST, doubt, forecast
 from episafe.stats import mean_interval
 from episafe.tools.named_object import errors_inside, named_problem
 from episafe.types import Array, Episode
@@ -193,7 +193,7 @@ def _repeats(problem: LiveCMDP, episodes: list[Episode]) -> Finding:
     spread = np.max([np.ptp(values, axis=0) for values in repeated], axis=0)
     if (spread > 1e-9).any():
         found = f"at the same state and action they differ by up to {spread[0]:.3g} and {spread[1]:.3g}"
-        return Finding("reward and utility", "warning", f"{found}: what is kept is the expected utility; raise C_theta")
+        return Finding("reward and utility", "ok", f"{found}: noise; what is kept is the expected utility")
     return Finding("reward and utility", "ok", f"no noise at {len(repeated)} states and actions")
 
 
@@ -260,6 +260,8 @@ def _incumbent(problem: LiveCMDP, episodes: list[Episode]) -> Finding:
         return Finding("incumbent", "warning", f"{found}: {lost}; is it a total of an episode, in the signal's units?")
     if high < b:
         return Finding("incumbent", "error", f"{found}: it is not safe; give a safer one or relax the limit")
+    if asked := doubt(mean, b):
+        return Finding("incumbent", "warning", f"{found}; {asked}")
     if slack is None:
         return Finding("incumbent", "ok", f"{found}; es.measure_slack gives a proved one")
     if high < b + slack - TOLERANCE:  # the told slack is rounded too
@@ -294,7 +296,8 @@ def _forecast(problem: LiveCMDP, episodes: list[Episode], delta: float) -> Findi
         found = forecast(problem.task, totals, delta)
     except ValueError as error:
         return Finding("forecast", "ok", f"none: {error}")
-    return Finding("forecast", "ok", f"with es.OPSE(task) {found}")
+    kept = [change for change in found.changes if not change.what.startswith(WORST)]  # "trials" has advised it
+    return Finding("forecast", "ok", f"with es.OPSE(task) {replace(found, changes=tuple(kept))}")
 
 
 def _worst_total_advice(problem: LiveCMDP, episodes: list[Episode], share: float) -> str:
@@ -310,11 +313,12 @@ def _worst_total_advice(problem: LiveCMDP, episodes: list[Episode], share: float
     then = slack / (b + slack - least)
     if then < MUCH * share:
         return ""
-    name, side = ("episode_cost_max", "more") if scale.name == "cost" else ("least_total", "less")
+    name, side = (WORST[1], "more") if scale.name == "cost" else (WORST[0], "less")
     raw = raw_total(least, scale, H)
     return (
-        f"if no episode can have {side} than some total {scale.name}, whatever is done, state it: with "
-        f"{name}={raw:.4g} it would be {then:.1%}; it must be sure: an episode beyond it halts and voids certificates"
+        f"if you know that no episode can have {side} than some total {scale.name}, whatever is done, state it: with "
+        f"{name}={raw:.4g}, a number of these episodes and no advice, it would be {then:.1%}; it must be sure: an "
+        "episode beyond it halts and voids certificates"
     )
 
 
