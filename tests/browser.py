@@ -32,6 +32,11 @@ for (const one of document.querySelectorAll("figure svg text, h1, h2, h3, p, li,
   if (!box.width || one.closest(may)) continue;
   if (box.right > wide + 1 || box.left < -1) wrong.push("clipped: " + one.textContent.slice(0, 60));
 }
+for (const one of document.querySelectorAll("p, li, dd, td, th, summary, figcaption")) {
+  const box = one.getBoundingClientRect(), said = one.textContent.trim();
+  if (box.width && box.width < 60 && box.height > 160 && said.length > 8)
+    wrong.push("broken letter by letter: " + said.slice(0, 60));
+}
 for (const one of document.querySelectorAll("figure svg text")) {
   const box = one.getBoundingClientRect(), own = one.ownerSVGElement.getBoundingClientRect();
   if (box.right > own.right + 2 || box.left < own.left - 2 || box.bottom > own.bottom + 2 || box.top < own.top - 2)

@@ -22,6 +22,7 @@ from episafe.reports import benchmark_page, explanation_page
 from episafe.reports.audit_page import as_html
 from episafe.reports.frontier_page import to_html
 from episafe.reports.report import write_report
+from episafe.service import openapi
 from episafe.service.dashboard import Dashboard
 
 pytest.importorskip("selenium")
@@ -32,7 +33,7 @@ pytestmark = [
 ROOT = Path(__file__).parent.parent
 PAGES = (
     "run", "two-constraints", "live", "several", "bandit", "audit", "audit-two", "explanation", "frontier", "benchmark",
-    "dashboard",
+    "dashboard", "service",
 )  # fmt: skip
 
 
@@ -77,12 +78,12 @@ def benchmark():
     agents = ("opse-observation", "ghosh", "incumbent")
     rows = [
         Row(name, agent, 100, 3, 1.0, int(agent == "ghosh"), 0.0, 0.5, 0.1, 0.2, 0.1, 40.0, 1.5, 1e4)
-        for name in ("streaming", "ring")
+        for name in ("streaming", "ring", "media", "jobs", "linear")
         for agent in agents
     ]  # fmt: skip
-    sets = {"streaming": ("known signals", "streaming"), "ring": ("known signals", "ring")}
+    sets = {row.set: ("known signals", row.set) for row in rows}
     said = [asdict(row) for row in rows]
-    return benchmark_page.to_html(said, said, [], [], sets, {}, "two sets of three problems")
+    return benchmark_page.to_html(said, said, [], [], sets, {}, "five sets of three problems")
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +109,7 @@ def pages(tmp_path_factory):
         "explanation": explanation_page.to_html("live", explain(folder / "live", 0)),
         "frontier": to_html(points(), []),
     }
-    for name, page in {**drawn, "benchmark": benchmark()}.items():
+    for name, page in {**drawn, "benchmark": benchmark(), "service": openapi.page()}.items():
         written[name] = folder / f"{name}.html"
         written[name].write_text(page)
     with dashboard(folder / "live") as address:

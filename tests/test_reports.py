@@ -309,7 +309,7 @@ def test_regrets_are_ranked_where_the_runs_suffice():
 def test_zero_violation_is_written_into_its_panel():
     (chart,) = charts(summarise(a_comparison()), curves(a_comparison()))
     regret, violation, deployments = chart.panels
-    assert violation.remark == ("0 throughout: OPSE-LCMDP, DOPE",)
+    assert violation.remark == ("0 throughout: OPSE-LCMDP; DOPE",)
     assert [mark.label.partition(" (")[0] for mark in deployments.legend] == ["OPSE-LCMDP", "DOPE"]
     assert len(regret.legend) == 4
 

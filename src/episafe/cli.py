@@ -151,7 +151,9 @@ def run(
     which: ConstantsName = None,
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", help="A constant, or an option of the agent or the environment, NAME=VALUE."),
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="A constant, or an option of agent or environment; repeatable."
+        ),
     ] = None,
     watch: Annotated[bool, typer.Option("--monitors", help="Watch what is assumed; an alarm halts. Slower.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for journal, audit trail and record; see resume.")] = None,
@@ -288,7 +290,8 @@ def check(
     episodes: Annotated[int, typer.Option(min=10, help="Episodes of the incumbent to play.")] = 200,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the environment and of the incumbent.")] = 0,
     confirm: Annotated[
-        list[str] | None, typer.Option(help="early-end: that ending early is as safe as it looks. May be repeated.")
+        list[str] | None,
+        typer.Option(metavar="WHAT", help="early-end: that ending early is as safe as it looks. May be repeated."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -489,7 +492,9 @@ def calibrate(
     problems: Annotated[int, typer.Option(min=1, help="Number of problems.")] = 100,
     episodes: EpisodesEach = 10_000,
     first_seed: Annotated[int, typer.Option(min=0, help="Seed of the first problem.")] = 10_000,
-    changes: Annotated[list[str] | None, typer.Option("--set", help="An option of the family, NAME=VALUE.")] = None,
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="An option of the family; repeatable.")
+    ] = None,
     workers: Workers = None,
     on: On = "local",
     as_json: AsJson = False,
@@ -517,7 +522,9 @@ def calibrate(
 
 @command(COMPARE, "`episafe frontier --seeds 5 --episodes 2000 --out frontier`")
 def frontier(
-    env: Annotated[list[str] | None, typer.Option(help="Environment, may be repeated; default: all three.")] = None,
+    env: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Environment, may be repeated; default: all three.")
+    ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Problems an environment that settings are compared on.")] = 20,
     fresh: Annotated[
         int, typer.Option(min=1, help="Other problems, to judge the best setting of each agent on.")
@@ -636,6 +643,13 @@ def dashboard(
         watch(folder, port, every)
 
 
+def _six_digits(value: Any) -> str:
+    """A fact for people, or one a constraint."""
+    if isinstance(value, list):
+        return ", ".join(map(_six_digits, value))
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
 def _show_run(record: "Record", as_json: bool, folder: Path | None = None) -> None:
     """What a run reached; where it is kept, also what to do with it."""
     from episafe.reports.metrics import run_facts
@@ -646,7 +660,7 @@ def _show_run(record: "Record", as_json: bool, folder: Path | None = None) -> No
     table = Table(show_header=False)
     for name, value in facts.items():
         if value is not None and name != "incumbent_deployments":  # said by incumbent and mixed episodes
-            table.add_row(name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else escape(str(value)))
+            table.add_row(name.replace("_", " "), escape(_six_digits(value)))
     steps = (
         f"kept in {folder}; next:",
         f"  episafe report {folder}                 a page",

@@ -95,15 +95,18 @@ class Explanation:
         if self.is_incumbent:
             return f"{f'Plan {self.plan}' if self.plan >= 0 else 'Without a plan'}{when}: the incumbent acts."
         if len(self.parts) == 1:
-            return f"Plan {self.plan}{when}: a learned policy acts ({self.parts[0].name})."
-        shares = ", ".join(f"{part.name} with probability {100 * part.weight:.4g} %" for part in self.parts)
+            named = "" if self.parts[0].name == self.source else f" ({self.parts[0].name})"
+            return f"Plan {self.plan}{when}: a learned policy acts{named}."
+        shares = ", ".join(f"{part.name} with probability {_percent(part.weight)}" for part in self.parts)
         nameless = "" if self.time else "; a simulation keeps no names of what it mixes"
         return f"Plan {self.plan}{when}: a coin decides for each episode who acts: {shares}{nameless}."
 
     def _why(self) -> str:
         if self.is_incumbent:
             missed = f"; the bound of what was proposed, {self.bound:.6g}, is below the threshold {self.threshold:.6g}"
-            return f"Why: {self.reason or 'nothing else was proved yet'}{'' if math.isnan(self.bound) else missed}."
+            return (
+                f"Why: {self.reason or 'nothing else was proved yet'}{missed if self.bound < self.threshold else ''}."
+            )
         tightest = f", in {self.constraint}, which has the least room" if self.constraint else ""
         return (
             f"Why it was allowed: its expected utility is at least {self.bound:.6g}, and {self.threshold:.6g} is the "
@@ -225,6 +228,14 @@ def _tightest(said: Mapping[str, Any], names: Sequence[str]) -> tuple[int, str]:
     margins = [_number(said["bound"], c) - _number(said["threshold"], c) for c, _ in enumerate(names)]
     c = min(range(len(names)), key=lambda c: math.inf if math.isnan(margins[c]) else margins[c], default=0)
     return c, names[c] if names else ""
+
+
+def _percent(share: float) -> str:
+    """A share that is 0 % only for 0 and 100 % only for all."""
+    said = f"{100 * share:.4g}"
+    if said in ("0", "100") and 0 < share < 1:
+        return "below 0.1 %" if share < 0.5 else "above 99.9 %"
+    return f"{said} %"
 
 
 def _number(value: Any, c: int = 0) -> float:

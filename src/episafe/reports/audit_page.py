@@ -14,7 +14,8 @@ import numpy as np
 from episafe.plain_text import one_line
 from episafe.reports.page_frame import render
 from episafe.reports.pictures import Picture, Scale
-from episafe.reports.run_pictures import MIXED, bounds_picture, stacked_picture, threshold_steps
+from episafe.reports.record_groups import is_bandit
+from episafe.reports.run_pictures import MIXED, NOT_SURE, REFUSED, bounds_picture, stacked_picture, threshold_steps
 from episafe.types import Array, amount, amounts
 
 SHOWN = 12  # changes listed at each end, for a terminal
@@ -65,17 +66,27 @@ def sections(found: dict[str, Any], lines: list[str], most: int = SHOWN) -> list
     """The page, part by part; of the changes of what was deployed at most `most` at each end."""
     read = [json.loads(line) for line in lines] if not found["damage"] else []
     deployed = [line for line in read if "event" not in line]
-    faults = [fault or "without a reason" for fault in found["faults"]]
     changes = _changes(read)
     return [
         ("Verdict", _verdict(found), []),
         ("At which level", _level(found, deployed), []),
         ("Reports", _reports(found), []),
-        ("What went wrong or was stopped while it ran", faults or ["Nothing was recorded."], []),
+        ("What went wrong or was stopped while it ran", _faults(found), []),
         ("What was verified", _verified(found), []),
         ("What this cannot show", [f"{text}." for text in CANNOT_SHOW], []),
-        ("What was deployed, and why it was allowed", _deployed(deployed, len(changes), most), _ends(changes, most)),
+        (
+            "What was deployed, and why it was allowed",
+            _deployed(found, deployed, len(changes), most),
+            _ends(changes, most),
+        ),
     ]
+
+
+def _faults(found: dict[str, Any]) -> list[str]:
+    """What went wrong or was stopped, once each: an alarm halts for a reason that it has told already."""
+    said = [fault or "without a reason" for fault in found["faults"]]
+    told = [one for one in said if not any(other.endswith(f": {one}") for other in said)]
+    return told or ["Not known: the trail is damaged." if found["damage"] else "Nothing was recorded."]
 
 
 def _verdict(found: dict[str, Any]) -> list[str]:
@@ -152,14 +163,15 @@ def _said(versions: dict[str, Any]) -> str:
     return ", ".join(f"{name.removesuffix('_version')} {version}" for name, version in versions.items())
 
 
-def _deployed(deployed: list[dict[str, Any]], num_changes: int, most: int) -> list[str]:
+def _deployed(found: dict[str, Any], deployed: list[dict[str, Any]], num_changes: int, most: int) -> list[str]:
     if not deployed:
         return ["Not shown: the trail is damaged or empty."]
     counts = Counter(_what(one) for one in deployed)
     said = [f"{_plans(count)}: {what}." for what, count in counts.items()]
+    else_bound = "its own" if is_bandit(found["settings"]) else "that of what was refused"
     said.append(
         f"A learned policy is allowed only if {_limits(deployed)}; else the incumbent is deployed, and the bound is "
-        "that of what was refused."
+        f"{else_bound}."
     )
     margins = [_numbers(one["margin"]).min() for one in deployed if one["source"] in ("zero", "search")]
     checked = [margin for margin in margins if math.isfinite(margin)]
@@ -274,6 +286,8 @@ def _event(line: dict[str, Any]) -> list[str]:
 
 def _level(found: dict[str, Any], deployed: list[dict[str, Any]]) -> list[str]:
     settings = found["settings"]
+    if found["damage"] and not settings.get("level"):
+        return ["Not known: the trail is damaged, and nothing is claimed."]
     level = str(settings.get("level") or (deployed[0]["level"] if deployed else "unknown"))
     said = [f"{level}: {LEVELS.get(level, 'nothing is claimed')}."]
     if not found["recomputed"]:
@@ -287,12 +301,15 @@ def _level(found: dict[str, Any], deployed: list[dict[str, Any]]) -> list[str]:
 def _reports(found: dict[str, Any]) -> list[str]:
     if found["format"] == 1:
         return ["They were not counted: only the trail of a journal of format 1 is read."]
+    if found["damage"] and not found["episodes"]:
+        return ["They were not counted: the trail is damaged."]
     missing = sum(found["missing"].values())
     said = [f"{found['episodes']:,} episodes were reported."]
     if found["kind"] == "run":
         return [*said, "It was a simulation: nothing can be missing."]
     oldest = f"; the oldest is of {_to_the_second(found['oldest_missing'])}" if missing else ""
-    return [*said, f"{missing:,} deployments were never reported{oldest}."]
+    never = "1 deployment was" if missing == 1 else f"{missing:,} deployments were"
+    return [*said, f"{never} never reported{oldest}."]
 
 
 def _table(rows: Rows) -> list[list[str]]:
@@ -331,7 +348,10 @@ def as_html(found: dict[str, Any], lines: list[str]) -> str:
         safe_means=SAFE_MEANS,
         verdict=_colour(found),
         sections=[_section_as_values(section) for section in sections(found, lines, MOST_SHOWN)],
-        pictures=_pictures([json.loads(line) for line in lines] if not found["damage"] else []),
+        pictures=_pictures(
+            [json.loads(line) for line in lines] if not found["damage"] else [],
+            NOT_SURE if is_bandit(found["settings"]) else REFUSED,
+        ),
         words=WORDS[1:],  # a time does not wrap
     )
 
@@ -343,8 +363,9 @@ def _colour(found: dict[str, Any]) -> str:
     return "" if found["recomputed"] is None else "safe"
 
 
-def _pictures(read: list[dict[str, Any]]) -> list[Picture]:
-    """Bounds against the threshold, and what was deployed when, by the trail."""
+def _pictures(read: list[dict[str, Any]], refused: str) -> list[Picture]:
+    """Bounds against the threshold, those of other plans than allowed ones by the name of `refused`, and what was
+    deployed when, by the trail."""
     deployed = [line for line in read if "event" not in line]
     thresholds = _numbers(deployed[-1]["threshold"]) if deployed else np.zeros(0)
     if not np.isfinite(thresholds).all() or not deployed:
@@ -359,11 +380,11 @@ def _pictures(read: list[dict[str, Any]]) -> list[Picture]:
     whose = {"incumbent": ~allowed, "mixture": allowed & mixed, "learned policy": allowed & ~mixed}
     by_episode = {name: theirs[in_force] for name, theirs in whose.items()}
     earlier = [(line["episode"], amount(_numbers(last["threshold"]))) for last, line in _changed(deployed)]
-    drawn, caption = list[Picture](), MIXED if mixed.any() else ""
+    drawn, caption = list[Picture](), MIXED[len(thresholds) == 1] if mixed.any() else ""
     for c, threshold in enumerate(thresholds.tolist()):
         if np.isfinite(bounds[:, c]).any():
             of = f": constraint {c}" if len(thresholds) > 1 else ""
-            one = bounds_picture(starts + 1.0, bounds[:, c], allowed, threshold, across, caption, of)
+            one = bounds_picture(starts + 1.0, bounds[:, c], allowed, threshold, across, caption, of, refused)
             drawn.append(replace(one, marks=[*one.marks, *threshold_steps(earlier, c)]))
     return [*drawn, stacked_picture("What was deployed", "% of episodes", by_episode, across)]
 

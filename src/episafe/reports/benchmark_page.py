@@ -44,6 +44,9 @@ READING = (
     ("Multipliers", "of each agent’s bonuses were chosen on tuning seeds; no seed of this page was used for that. With "
      "another multiplier than 1 nothing is proved of an agent, whatever its theorem says; certified agents (by "
      "observation, fresh data, a box) have none and are proved at 95 %."),
+    ("Its theorem", "what is proved of its violations with its theorem’s constants. Zero violation: no episode "
+     "violates; hard: the sum of violations grows more slowly than the number of episodes; soft: the same, where safe "
+     "episodes may make up for unsafe ones."),
     ("Half of the way", "the first episode whose policies, over the next hundred or a tenth of the run, earn on "
      "average half of what separates incumbent and optimum."),
     ("Exponents", "slopes of ln regret in the logarithm of what is varied, least squares, problem by problem; with few "
@@ -135,7 +138,14 @@ def _best(rows: Sequence[Row], sets: Sets) -> dict[str, Any]:
         said = [name(winner["agent"]), _regret(winner), _episode(winner["half_way"])] if winner else ["none", "–", "–"]
         lines.append([one, kind, *said, f"{violated} of {len(at)}"])
     return {
-        "headings": ("Set", "Kind", "Best without violation", "Regret", "Half of the way", "Violated"),
+        "headings": (
+            "Set",
+            "Kind",
+            "Best without violation",
+            "Regret (incumbent: 1)",
+            "Half of the way at episode",
+            "Agents that violate",
+        ),
         "rows": lines,
     }
 

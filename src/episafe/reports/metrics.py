@@ -187,7 +187,11 @@ def _violates(runs: Sequence[Record]) -> bool:
 
 def run_facts(record: Record) -> dict[str, Any]:
     """What one run reached, as plain values by their names."""
-    said = record.settings
+    said, utility = record.settings, record.utility_values.min(axis=0)
+    kept: Any = said.get("incumbent_utility")
+    if record.constraint_names:
+        numbered = [said.get(f"incumbent_utility_{c}") for c, _ in enumerate(record.constraint_names, 1)]
+        kept = None if None in numbered else numbered
     return {
         "environment": said.get("env", ""),
         "agent": said.get("agent", ""),
@@ -197,8 +201,8 @@ def run_facts(record: Record) -> dict[str, Any]:
         "incumbent_reward": said.get("incumbent_reward"),
         "final_reward": float(record.reward_values[-1]),
         "threshold": amounts(record.threshold).tolist() if record.constraint_names else record.threshold,
-        "incumbent_utility": said.get("incumbent_utility"),
-        "smallest_utility": float(record.utility_values.min()),
+        "incumbent_utility": kept,
+        "smallest_utility": utility.tolist(),
         "regret": float(record.regret()[-1]),
         "violation": float(np.sum(record.violation()[-1])),
         "violating_episodes": int(record.violating().sum()),

@@ -4,11 +4,12 @@ A page is a template in templates/ that extends base.html; pictures and tables a
 itself refuses every request, so that a page cannot depend on a network (the policy in base.html).
 """
 
+import re
 from functools import cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 
 def render(template: str, **values: Any) -> str:
@@ -40,6 +41,12 @@ def tied(value: Any) -> Any:
 
 
 def emphasised(sentence: str) -> Markup:
-    """A sentence with the part before its first colon in bold."""
+    """A sentence with the part before its first colon in bold, and what is typed as it is typed."""
     head, colon, tail = tied(sentence).partition(": ")
-    return Markup("<b>{}:</b> {}").format(head, tail) if colon else Markup("{}").format(head)
+    return Markup("<b>{}:</b> {}").format(typed(head), typed(tail)) if colon else typed(head)
+
+
+def typed(words: str) -> Markup:
+    """Words of which those between backquotes are code, and an option is not broken after its dashes."""
+    code = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(words)))
+    return Markup(re.sub(r"(?<![\w-])--\w[\w-]*", r'<span class="option">\g<0></span>', code))

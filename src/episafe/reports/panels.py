@@ -137,7 +137,7 @@ def _zeros(lines: Sequence[Line]) -> tuple[str, ...]:
         return ("0 throughout: every agent",)
     others = {line.agent for line in lines if not _is_zero(line)}
     names = dict.fromkeys(line.label if line.agent in others else line.agent for line in zero)
-    remark = textwrap.wrap(f"0 throughout: {', '.join(names)}", REMARK_WIDTH) if zero else []
+    remark = textwrap.wrap(f"0 throughout: {'; '.join(names)}", REMARK_WIDTH, break_on_hyphens=False) if zero else []
     return tuple(remark) if len(remark) < REMARK_LINES else (f"0 throughout: {len(zero)} of {len(lines)} lines",)
 
 

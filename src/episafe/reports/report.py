@@ -117,7 +117,8 @@ def _run(path: Path, on_progress: Callable[[float], object]) -> Run:
     notes = [] if is_complete(path) or journal.is_live else [f"Unfinished: go on with `episafe resume {path}`."]
     missing = int(np.isnan(record.reward_totals).sum()) if journal.is_live else 0  # type: ignore[arg-type]
     if missing:
-        notes.append(f"{missing:,} of {len(record.sources):,} deployments have no report yet: they are in no mean.")
+        have = "has no report yet: it is" if missing == 1 else "have no report yet: they are"
+        notes.append(f"{missing:,} of {len(record.sources):,} deployments {have} in no mean.")
     maps = change_pictures(*change) if change else ()
     return Run(title, record, journal.columns.halts, maps, notes, journal.earlier)
 

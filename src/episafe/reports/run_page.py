@@ -12,6 +12,7 @@ from episafe.reports.findings import plural, share
 from episafe.reports.labels import name
 from episafe.reports.page_frame import render
 from episafe.reports.pictures import Picture
+from episafe.reports.record_groups import Group
 from episafe.reports.run_pictures import (
     LAST,
     MORE_OR_LESS,
@@ -85,7 +86,7 @@ def _section(run: Run) -> dict[str, Any]:
 
 def _made_by(record: Record) -> str:
     """Who acted where, and for how long."""
-    agent, where = name(str(record.settings.get("agent", "agent"))), record.settings.get("env")
+    agent, where = name(Group.said_by(record.settings).agent), record.settings.get("env")
     return f"{agent}{f' on {where}' if where else ''}, {plural(len(record.sources), unit(record))}"
 
 
@@ -133,8 +134,10 @@ def kept(record: Record) -> dict[str, str]:
     if not len(end):
         return fact(f"{of}utility not reported", f"Required {b}.{level}")
     said = f"Observed in the last tenth of the {unit(record)}s; required {b} in expectation.{level}"
-    unsafe = "unsafe" if float(end.mean()) + _error(end) < record.threshold else ""
-    return fact(f"{of}utility {_with_error(record, end)}", said, unsafe)
+    observed = f"{of}utility {_with_error(record, end)}"
+    if float(end.mean()) + _error(end) < record.threshold:
+        return fact(f"✗ {observed[:1].upper()}{observed[1:]}: below the threshold", said, "unsafe")
+    return fact(observed, said)
 
 
 def who_acted(record: Record) -> dict[str, str]:

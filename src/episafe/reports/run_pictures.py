@@ -40,9 +40,13 @@ LAST = 0.1  # share of the episodes that "at the end" means
 MOST_ACTIONS, MOST_STATES, SEEN = 4, 30, 5  # maps drawn, rows of one, visits that a cell needs
 MOST_NAMES = 11  # of states, beside the rows of a map: more would be written over each other
 PALE = 0.35
-MIXED = (
-    "A mixture has the largest weight of the new policy that its bounds bear, so the tightest one meets its threshold."
-)
+MIXED = {  # of one constraint, and of several
+    True: "A mixture has the largest weight of the new policy that its bound bears, so the bound meets the threshold.",
+    False: "A mixture has the largest weight of the new policy that its bounds bear, so the tightest one meets its "
+    "threshold.",
+}
+REFUSED = "refused: the incumbent was deployed"
+NOT_SURE = "the incumbent’s own, while it was deployed"  # a bandit is sure enough of its incumbent before it proposes
 MORE_OR_LESS = (
     "Blue: learned policies take the action more often than the incumbent; grey: the incumbent does. Full colour: "
     f"always against never; a frame alone: no difference; no frame: seen fewer than {SEEN} times."
@@ -208,16 +212,24 @@ def bound_picture(record: Record, earlier: Sequence[Trace] = ()) -> Picture:
     at, bounds, caption = (
         (new + 1.0).astype(np.float64),
         record.utility_bounds[new],
-        MIXED if record.mixed().any() else "",
+        MIXED[not _of(record)] if record.mixed().any() else "",
     )
-    drawn = bounds_picture(at, bounds, allowed, record.threshold, _episodes(record), caption, _of(record))
+    refused = NOT_SURE if is_bandit(record.settings) else REFUSED
+    drawn = bounds_picture(at, bounds, allowed, record.threshold, _episodes(record), caption, _of(record), refused)
     return replace(drawn, marks=[*drawn.marks, *earlier])
 
 
 def bounds_picture(
-    x: Array, bounds: Array, allowed: Any, b: float, across: Scale, caption: str = "", of: str = ""
+    x: Array,
+    bounds: Array,
+    allowed: Any,
+    b: float,
+    across: Scale,
+    caption: str = "",
+    of: str = "",
+    refused: str = REFUSED,
 ) -> Picture:
-    """Bounds of plans that begin at x, which of them were allowed, and the threshold b."""
+    """Bounds of plans that begin at x, which of them were allowed, what the others were, and the threshold b."""
     known = np.isfinite(bounds)
     x, bounds, allowed = x[known], bounds[known], allowed[known]
     high, low = max(float(bounds.max()), b + 0.05 * abs(b)), min(float(np.quantile(bounds, 0.02)), b)
@@ -231,7 +243,7 @@ def bounds_picture(
         caption = f"Bounds further below are drawn at the edge. {caption}".strip()
     bounds = np.maximum(bounds, edge)
     marks: list[Mark] = []
-    for which, colour, name in ((~allowed, GREY, "refused: the incumbent was deployed"), (allowed, BLUE, "allowed")):
+    for which, colour, name in ((~allowed, GREY, refused), (allowed, BLUE, "allowed")):
         at = np.flatnonzero(which)
         if len(at):
             at = at[np.unique(np.linspace(0, len(at) - 1, GRID).round().astype(int))]
