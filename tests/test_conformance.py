@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from episafe import testing
 from episafe.envs import ENVIRONMENTS
 from episafe.registry import AGENTS as NAMES
 from episafe.registry import BANDIT_AGENTS as BANDIT_NAMES
-from episafe.registry import CERTIFIERS, make_certifier
+from episafe.registry import CERTIFIERS, COUNTED, Build, Entry, make_certifier
 from episafe.testing import persistence_checks
 from episafe.testing.problems import exogenous
 from mutant_certifiers import CERTIFIERS as BROKEN_CERTIFIERS
@@ -67,6 +68,33 @@ TRACED_AGENTS = {
     "opse-hindsight": lambda task: es.OPSE(task, es.Constants.proposing(), certifier=es.certify.Hindsight(0.1)),
 }
 PROBLEMS, BANDITS = testing.small_problems(), testing.small_bandits()
+
+
+def others(entries, kind, by_hand):
+    """The agents of the registry that are not built by hand above, as they are by default; those by traces apart."""
+    made = {name: partial(_built, entry, kind) for name, entry in entries.items() if name not in by_hand}
+    traced = [name for name in made if getattr(entries[name], kind).exogenous_only]
+    return {name: make for name, make in made.items() if name not in traced}, {name: made[name] for name in traced}
+
+
+def _built(entry, kind, task):
+    asked = {"num_episodes": 1000, "num_rounds": 10_000, "delta": 0.05, "replan": es.Every()}
+    scales = es.Constants.proposing() if entry.only_proposes else constants()
+    return getattr(entry, kind).make(SimpleNamespace(task=task), constants=scales, **asked)
+
+
+def needs_listed_states(make):
+    """Whether an agent says that it cannot be built without."""
+    try:
+        make(PROBLEMS["functions"].task)
+    except TypeError:
+        return True
+    return False
+
+
+MORE, MORE_TRACED = others(NAMES, "mdp", AGENTS | TRACED_AGENTS)
+AGENTS, TRACED_AGENTS = AGENTS | MORE, TRACED_AGENTS | MORE_TRACED
+BANDIT_AGENTS |= others(BANDIT_NAMES, "bandit", BANDIT_AGENTS)[0]
 STEPPED = ("optdual", "optprimaldual", "optpess-primaldual")
 COUNTING = ("dope-authors", "optpess-lp", "optcmdp", "optcmdp-bonus", *STEPPED, "epsmix", "stepmix", "triple-q")
 LISTED_ONLY = (
@@ -79,6 +107,7 @@ LISTED_ONLY = (
     "optimum",
     "opse-no-entropy",
     *COUNTING,
+    *(name for name, make in MORE.items() if needs_listed_states(make)),
 )
 
 
@@ -158,9 +187,19 @@ def test_every_agent_that_replays_traces_conforms(check, name):
     check(TRACED_AGENTS[name], exogenous())
 
 
-def test_every_registered_name_is_tested():
-    assert NAMES.keys() <= AGENTS.keys() | TRACED_AGENTS.keys()
-    assert BANDIT_NAMES.keys() <= BANDIT_AGENTS.keys()
+def test_an_agent_is_under_the_batteries_once_it_is_registered():
+    """Whatever its entry says that it needs; what is built by hand above is built so."""
+    entries = {
+        "mine": Entry("", "", mdp=Build("episafe.agents.triple_q:TripleQ", COUNTED, lambda _: {"bonus": 1.0})),
+        "told": Entry("", "", mdp=Build("episafe.agents.opse:OPSE")),
+        "traced": NAMES["opse-hindsight"],
+        "opse": NAMES["opse"],
+    }
+    found, traced = others(entries, "mdp", {"opse"})
+    assert found.keys() == {"mine", "told"} and traced.keys() == {"traced"}
+    assert isinstance(found["mine"](PROBLEMS["one-hot"].task), es.TripleQ)
+    assert needs_listed_states(found["mine"]) and not needs_listed_states(found["told"])
+    assert NAMES.keys() <= AGENTS.keys() | TRACED_AGENTS.keys() and BANDIT_NAMES.keys() <= BANDIT_AGENTS.keys()
 
 
 @pytest.mark.parametrize("name", LISTED_ONLY)

@@ -11,7 +11,10 @@ import pytest
 
 import episafe as es
 from episafe.plain_text import latex_cell
+from episafe.reports.metrics import summarise
 from episafe.reports.report import write_report
+from episafe.reports.tables import to_latex
+from episafe.runs.record import Record
 from episafe.testing import small_problems
 
 
@@ -118,6 +121,26 @@ def test_the_latex_table_has_the_numbers_of_the_markdown_one(folder, tmp_path):
     cells = (tmp_path / "summary.md").read_text().split("|")
     regret = next(cell.strip() for cell in cells if " ± " in cell)
     assert regret.replace("±", r"$\pm$") in "".join(rows)
+
+
+def test_a_table_for_a_paper_is_narrow_and_says_what_its_numbers_are():
+    def one(seed, utility, episodes, env="ring"):
+        settings = {"env": env, "agent": "opse", "replan": "Every()", "level": "heuristic", "seed": seed}
+        values, nan = np.full(episodes, 1.0), np.full(episodes, np.nan)
+        sources = np.array(["safe"] * (episodes // 4) + ["search"] * (episodes - episodes // 4))
+        return Record(values, values * utility, sources, nan, nan, np.arange(episodes), 2.0, 1.0, settings)
+
+    safe, unsafe = ([one(seed, utility, 8) for seed in range(20)] for utility in (1.5, 0.5))
+    table = to_latex(summarise(safe))
+    rows = [line for line in table.splitlines() if " & " in line]
+    assert rows[0] == r"Environment & Agent & Runs & Regret & Violating runs & Incumbent acted \\"
+    assert (
+        rows[1] == r"ring & OPSE-LCMDP (heuristic) & 20 & 8 $\pm$ 0 & 0 ($\leq$ 16.8 \%) & 25 \% \\"
+    )  # 1 − 0.025^(1/20)
+    assert r"\caption{Regret: mean over runs $\pm$ half of its 95 \% t-interval after 8 episodes." in table
+    assert r" & 20 (83.2--100.0 \%) & " in to_latex(summarise(unsafe))
+    ragged = to_latex(summarise([*safe, one(0, 1.5, 4, "lake")]))
+    assert r"Runs & Episodes & Regret" in ragged and "after" not in ragged
 
 
 def test_a_cell_of_a_paper_obeys_nothing():

@@ -9,9 +9,11 @@ import re
 import numpy as np
 import pytest
 
+import episafe as es
 from episafe.errors import DamagedFile
+from episafe.learning.transition_counts import Radius
 from episafe.reports import findings
-from episafe.reports.labels import label, styles
+from episafe.reports.labels import label, replanning, styles
 from episafe.reports.metrics import GRID, Interval, curves, summarise
 from episafe.reports.panels import charts
 from episafe.reports.paper_figures import file_stem, write_figures
@@ -158,6 +160,25 @@ def test_only_checked_agents_carry_a_level():
     assert (label(ghosh), label(uniform)) == ("Ghosh et al. 2024", "Uniform policy")
     (mine,) = summarise([opse([1.0, 1.0], None, ["safe", "search"], agent="mine", level="calibrated")])
     assert label(mine) == "mine (calibrated)"
+
+
+def test_a_multiplier_that_is_not_1_is_part_of_the_name():
+    told = {"agent": "optpess-lp", "delta": 0.05}
+    at = [opse([1.0] * 5, seed=seed, bonus=0.003, **told) for seed in range(2)]
+    (row,) = summarise(at)
+    assert label(row) == "OptPess-LP (bonus × 0.003) (heuristic)"
+    assert findings.safe_and_unsafe([row])[0][0].startswith("OptPess-LP (bonus × 0.003) (0 of 10 episodes")
+    one, other = summarise([*at, opse([1.0] * 5, seed=0, bonus=1.0, **told)])
+    assert label(one) == "OptPess-LP [bonus=0.003] (heuristic)" and label(other) == "OptPess-LP [bonus=1.0] (heuristic)"
+    radius = repr(Radius.authors(es.make("tabular").task, 100, bonus=0.01))
+    (row,) = summarise([opse([1.0] * 5, agent="dope-authors", radius=radius)])
+    assert label(row) == "DOPE, authors’ constants (bonus × 0.01) (heuristic)"
+    assert label(*summarise([opse([1.0] * 5, agent="mine", bonus=7.0)])) == "mine"
+
+
+def test_whoever_is_certified_is_not_said_to_plan_before_every_episode():
+    row, other = summarise([opse([1.0] * 5, agent="opse-box", certifier="box"), opse([1.0] * 5)])
+    assert {replanning(row), replanning(other)} == {"as its certifier says", "every episode"}
 
 
 def test_runs_of_different_length_are_cut_to_the_shortest_and_said_to_be():

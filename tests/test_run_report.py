@@ -322,7 +322,11 @@ def test_an_audit_of_two_constraints_names_both_thresholds_and_no_margin_of_roun
     found = es.audit(tmp_path)
     page = as_html(found.as_dict(), found.lines)
     assert "reaches its threshold, 0.685954 and 0.350316; else" in page
-    assert "learned policy was &lt; 1e-09." in page and "e-13" not in page and "(policies without a name)" in page
+    assert (
+        "learned policy was &lt; 1e-09." in page
+        and "e-13" not in page
+        and "(a simulation keeps no names of what it mixes)" in page
+    )
 
 
 def test_a_map_tells_no_difference_from_nothing_known():

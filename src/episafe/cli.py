@@ -120,7 +120,7 @@ def list_(as_json: AsJson = False) -> None:
 
     found: dict[str, dict[str, Any]] = {
         "environments": {name: envs.options_of(name) for name in envs.ENVIRONMENTS},
-        "agents": {name: entry.summary for name, entry in AGENTS.items()},
+        "agents": {name: entry.line for name, entry in AGENTS.items()},
         "certifiers": {name: summary for name, (_, summary) in CERTIFIERS.items()},
         "bandit_environments": {name: bandits.options_of(name) for name in bandits.ENVIRONMENTS},
         "bandit_agents": {name: entry.summary for name, entry in BANDIT_AGENTS.items()},
@@ -146,7 +146,10 @@ def run(
     episodes: Episodes = 10_000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the problem and of the run (separate streams).")] = 0,
     variant: VariantName = "released",
-    replan: Annotated[str | None, typer.Option(help="every, or doubling:GROWTH; default: the constants' own.")] = None,
+    replan: Annotated[
+        str | None,
+        typer.Option(help="every, or doubling:GROWTH; default: as docs/agents.md says."),
+    ] = None,
     certifier: CertifierName = None,
     which: ConstantsName = None,
     changes: Annotated[

@@ -11,6 +11,7 @@ REORDERING = {*"\u200e\u200f\u061c", *map(chr, range(0x202A, 0x202F)), *map(chr,
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # how a cell begins that a spreadsheet computes
 TEX = str.maketrans({character: f"\\{character}" for character in "&%$#_{}"} | {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "–": "--",
+    "≤": r"$\leq$", "×": r"$\times$",
 })  # fmt: skip
 MARKDOWN = str.maketrans({"\\": "\\\\", "|": "\\|", "`": "\\`", "<": "&lt;"})
 

@@ -56,7 +56,7 @@ class Entry:
     """The facts about one agent.
 
     Attributes:
-        summary: one line, for `episafe list`.
+        summary: what it is, in one line.
         label: what reports call it.
         colour, dash: how reports draw it: a colour of Okabe and Ito's colour-blind-safe set, a dash of
             `reports.pictures`; "" for whatever is left. Those with a colour come first, in the order of this registry.
@@ -83,6 +83,18 @@ class Entry:
     plans: bool = True
     frontier: tuple[str, ...] = ()
     published_as: str = "opse"
+
+    @property
+    def multiplier(self) -> float:
+        """By which all its bonuses are multiplied unless `bonus` says otherwise; 1 where they are the published ones."""
+        if self.mdp is None or "bonus" not in self.mdp.options:
+            return 1.0
+        return float(self.mdp.arguments(None)["bonus"])
+
+    @property
+    def line(self) -> str:
+        """The summary and, where it is not 1, the multiplier, for `episafe list`."""
+        return self.summary + (f"; bonus={self.multiplier:g} unless set" if self.multiplier != 1 else "")
 
     @property
     def reads_constants(self) -> bool:
@@ -283,7 +295,7 @@ REGISTRY: dict[str, Entry] = {
         published_as="dope",
     ),
     "dope-authors": Entry(
-        "the same with the authors' constants, of which their radius is multiplied by 0.003",
+        "the same with the authors' constants",
         "DOPE, authors’ constants",
         proved="zero",
         mdp=Build("episafe.agents.dope:DOPE.authors", COUNTED, lambda _: {"bonus": 0.003}, options=TERMS),

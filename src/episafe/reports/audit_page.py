@@ -43,6 +43,7 @@ CANNOT_SHOW = (
 ALIKE = 4  # the column that counts plans
 BOUNDS = {"bound": ".6g", "margin": ".3g"}  # figures of a plan, None where it has none, and how they are written
 ROUNDING = 1e-9  # a margin below it is told as that
+NAMELESS = "a simulation keeps no names of what it mixes"
 HEADER = (
     "from episode", "time", "plan", "deployed", "plans alike", "lower bound", "above threshold by", "episodes known",
     "because",
@@ -239,7 +240,7 @@ def _row(line: dict[str, Any]) -> list[str]:
     what, names = SOURCES.get(line["source"], str(line["source"])), line.get("names") or []
     weights = line.get("weights") or [1]
     if weights[0] < 1:
-        what += f", in a mixture with weights {_weights(weights, names)}{'' if names else ' (policies without a name)'}"
+        what += f", in a mixture with weights {_weights(weights, names)}{'' if names else f' ({NAMELESS})'}"
     elif names and line["source"] != "safe":
         what += f": {names[0]}"
     bounds = [_written(line[name], form) for name, form in BOUNDS.items()]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from episafe.reports.labels import in_rounds, label, name, place_title, replanning
+from episafe.reports.labels import in_rounds, label, multiplied, name, place_title, replanning
 from episafe.reports.metrics import Summary
 from episafe.reports.panels import size
 from episafe.reports.tables import number, plus_minus
@@ -48,10 +48,10 @@ def safe_and_unsafe(summaries: Sequence[Summary]) -> tuple[list[str], list[str]]
     """Agents without a violating episode, and agents with one, each with its counts over all problems; those with the
     same counts together."""
     safe, unsafe = dict[str, list[str]](), dict[str, list[str]]()
-    for agent in dict.fromkeys(summary.group.agent for summary in summaries):
-        rows = [summary for summary in summaries if summary.group.agent == agent]
+    for agent in dict.fromkeys(map(multiplied, summaries)):
+        rows = [summary for summary in summaries if multiplied(summary) == agent]
         alike = unsafe if any(row.total_violating_episodes for row in rows) else safe
-        alike.setdefault(in_rounds(_counts(rows), rows), []).append(name(agent))
+        alike.setdefault(in_rounds(_counts(rows), rows), []).append(agent)
     return _together(safe), _together(unsafe)
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from episafe.registry import BANDIT_AGENTS, REGISTRY
+from episafe.registry import AGENTS, BANDIT_AGENTS, REGISTRY
 from episafe.reports.metrics import HAS_INCUMBENT, Summary
 from episafe.reports.record_groups import is_bandit
 
@@ -30,6 +30,7 @@ _STYLES = {name: Style(entry.colour, entry.dash) for name, entry in REGISTRY.ite
 _OTHERS = (Style("#E69F00", "longdashdot"), Style("#8B4513", "dash"), Style("#F0E442", "dashdot"))
 _WIDTHS = (3.4, 2.6, 2.0, 1.6, 1.3)
 _MARKERS = ("", "circle", "square", "triangle-up", "diamond")
+_CAP = re.compile(r"\bcap=([\d.e+-]+)")  # of a `Radius`, as records write it
 
 
 def are_rounds(summaries: Sequence[Summary]) -> bool:
@@ -50,10 +51,21 @@ def name(agent: str) -> str:
     return REGISTRY[agent].label if agent in REGISTRY else agent
 
 
+def multiplied(summary: Summary) -> str:
+    """The agent and, where it is not 1, the multiplier of its bonuses: nothing is proved of it then."""
+    agent, said = summary.group.agent, summary.settings
+    if agent not in AGENTS or "bonus" not in AGENTS[agent].mdp.options:  # type: ignore[union-attr]
+        return name(agent)
+    cap = _CAP.search(str(said.get("radius", "")))  # DOPE's authors cap their radius at 1, times the multiplier
+    bonus = float(cap[1] if cap else said.get("bonus", 1.0))
+    return name(agent) + (f" (bonus × {bonus:g})" if bonus != 1 else "")
+
+
 def title(summary: Summary) -> str:
-    """The agent, and what was changed of it."""
+    """The agent with its multiplier, and what was changed of it."""
     changes = summary.group.changes
-    return name(summary.group.agent) + (f" [{changes}]" if changes else "")
+    agent = name(summary.group.agent) if "bonus=" in changes else multiplied(summary)
+    return agent + (f" [{changes}]" if changes else "")
 
 
 def label(summary: Summary) -> str:
@@ -73,6 +85,8 @@ def check(summary: Summary) -> str:
 
 def replanning(summary: Summary) -> str:
     """When the agent plans again, in few words."""
+    if "certifier" in summary.settings:
+        return "as its certifier says"
     if not summary.group.replan:
         entry = REGISTRY.get(summary.group.agent)
         return "–" if entry is None or entry.plans else "never"

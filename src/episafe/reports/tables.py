@@ -5,22 +5,26 @@ import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
-from itertools import compress
 
 from episafe.plain_text import csv_cell, latex_cell, markdown_cell
-from episafe.reports.labels import check, in_rounds, name, replanning, title
+from episafe.reports.labels import check, in_rounds, label, name, replanning, title
 from episafe.reports.metrics import Interval, Summary
 from episafe.runs.record import ROUNDING
+from episafe.stats import rate_interval
 
 SAFE_MEANS = (
     "What must be kept is the expected utility: an episode violates if the expected total utility of the policy "
     "deployed in it is below the threshold, whatever the episode itself brought."
 )
+CAPTION = (
+    "Regret: mean over runs ± half of its 95 % t-interval{after}. Violating runs: those with any violating episode; in "
+    "brackets how many of such runs violate, with 95 % confidence (Clopper–Pearson). Incumbent acted: in that share of "
+    "all episodes."
+)
 METRICS = [field.name for field in fields(Summary) if field.type is Interval]
 COUNTS = ("num_runs", "num_episodes", "total_violating_episodes", "violating_runs", "largest_violation")
 MAX_DECIMALS = 4
 FROM_MEMORY = ("oplb", "safe-lucb", "roful")  # agents whose papers' texts were not at hand
-NOT_IN_PAPERS = ("Violation (cancelling)", "Worst episode (mean over runs)", "Plans", "Episodes/s")
 NUM_WORDS = 5  # columns that hold words
 
 
@@ -50,12 +54,19 @@ def to_markdown(summaries: Sequence[Summary]) -> str:
 
 
 def to_latex(summaries: Sequence[Summary]) -> str:
-    """The same table for a paper, with the rules of the booktabs package; what else must be known as comments."""
-    kept = [title not in NOT_IN_PAPERS for title in COLUMNS]
-    lines = [compress(line, kept) for line in (headings(summaries), *map(cells, summaries))]
-    head, *body = [list(line) for line in lines]
-    said = [in_rounds(SAFE_MEANS, summaries), *beforehand(summaries), *(n for s in summaries for n in s.notes)]
-    return latex_table(said, head, body, NUM_WORDS)
+    """The columns that a paper shows, with a caption and the rules of the booktabs package; what else must be known as
+    comments. All other numbers are in the CSV."""
+    lengths, varied = {s.num_episodes for s in summaries}, any(s.group.variant for s in summaries)
+    left_out = ("Variant",) * (not varied) + ("Episodes",) * (len(lengths) == 1)
+    shown = {heading: cell for heading, cell in IN_PAPERS.items() if heading not in left_out}
+    after = f" after {min(lengths):,} episodes" if len(lengths) == 1 else ""
+    said = [*beforehand(summaries), *(n for s in summaries for n in s.notes)]
+    caption = in_rounds(f"{CAPTION.format(after=after)} {SAFE_MEANS}", summaries)
+    body = [[cell(summary) for cell in shown.values()] for summary in summaries]
+    table = latex_table(said, [in_rounds(heading, summaries) for heading in shown], body, 2 + varied)
+    return "\n".join([
+        r"\begin{table}", r"\centering", rf"\caption{{{latex_cell(caption)}}}", table.rstrip(), r"\end{table}", "",
+    ])  # fmt: skip
 
 
 def latex_table(said: Sequence[str], head: Sequence[str], body: Sequence[Sequence[str]], num_words: int) -> str:
@@ -116,6 +127,19 @@ def number(value: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def _violating(summary: Summary) -> str:
+    """The runs that violate, and what share of all such runs may, with 95 % confidence."""
+    low, high = rate_interval(summary.violating_runs, summary.num_runs)
+    share = f"≤ {100 * high:.1f} %" if summary.violating_runs == 0 else f"{100 * low:.1f}–{100 * high:.1f} %"
+    return f"{summary.violating_runs:,} ({share})"
+
+
+def _incumbents(summary: Summary) -> str:
+    """The share of its episodes in which the incumbent acted."""
+    used = summary.incumbent_episodes.mean
+    return "–" if math.isnan(used) else f"{number(100 * used / summary.num_episodes)} %"
+
+
 def _speed(value: float) -> str:
     """Two digits of the mean: how busy the machine was changes more than that."""
     return "–" if math.isnan(value) else f"{float(f'{value:.2g}'):,.0f}"
@@ -155,4 +179,11 @@ COLUMNS: dict[str, Callable[[Summary], str]] = {
     "Incumbent acted": lambda s: plus_minus(s.incumbent_episodes),
     "Plans": lambda s: plus_minus(s.plans),
     "Episodes/s": lambda s: _speed(s.episodes_per_second.mean),
+}
+IN_PAPERS: dict[str, Callable[[Summary], str]] = {
+    **{heading: COLUMNS[heading] for heading in ("Environment", "Variant")},
+    "Agent": label,
+    **{heading: COLUMNS[heading] for heading in ("Runs", "Episodes", "Regret")},
+    "Violating runs": _violating,
+    "Incumbent acted": _incumbents,
 }
