@@ -1,5 +1,8 @@
 """What the registry says of agents is so, and enough to build each of them again."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -61,6 +64,20 @@ def test_what_is_given_by_functions_or_by_others_has_no_recipe():
 def test_a_recipe_that_names_what_is_not_registered_is_refused(text):
     with pytest.raises(es.DamagedFile, match="hand it over"):
         rebuilt(text, {}, es.make("tabular").task)
+
+
+def test_the_page_of_agents_and_the_list_say_every_multiplier_that_is_not_1():
+    """Nothing is proved at those."""
+    page = (Path(__file__).parents[1] / "docs" / "agents.md").read_text()
+    said = dict(re.findall(r"^\| (0\.\d+) \| (`.*`) \|$", page, flags=re.M))
+    of_page = {name: float(bonus) for bonus, names in said.items() for name in re.findall(r"`([^`]+)`", names)}
+    multipliers = {name: entry.multiplier for name, entry in registry.AGENTS.items()}
+    assert of_page == {name: multiplier for name, multiplier in multipliers.items() if multiplier != 1}
+    assert {name: built(name, "mdp").arguments().get("bonus") for name in ("optpess-lp", "triple-q", "opse")} == {
+        "optpess-lp": of_page["optpess-lp"], "triple-q": of_page["triple-q"], "opse": None,
+    }  # fmt: skip
+    assert registry.REGISTRY["optpess-lp"].line.endswith("; bonus=0.003 unless set")
+    assert registry.REGISTRY["opse"].line == registry.REGISTRY["opse"].summary
 
 
 def test_names_of_classes_are_unique():

@@ -148,7 +148,7 @@ def run(
     variant: VariantName = "released",
     replan: Annotated[
         str | None,
-        typer.Option(help="every, or doubling:GROWTH; default: as docs/agents.md says."),
+        typer.Option(help="every, or doubling:GROWTH; default: doubling:0.3 with tuned constants, else every."),
     ] = None,
     certifier: CertifierName = None,
     which: ConstantsName = None,
@@ -170,6 +170,10 @@ def run(
     from episafe.runs.run import run as run_agent
 
     with exit_codes(partial(_how_to_go_on, out)):
+        if ":" in env:
+            raise ValueError(
+                f"--env {env}: `run` knows what `episafe list` shows; run your own by `episafe sweep`, es.run"
+            )
         agent = choice.asked_for(agent, certifier, which, replan)
         _require_new(out)
         constants, own, options = choice.split_changes(env, agent or "opse", choice.parse_changes(changes or []))

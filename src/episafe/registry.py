@@ -86,7 +86,7 @@ class Entry:
 
     @property
     def multiplier(self) -> float:
-        """By which all its bonuses are multiplied unless `bonus` says otherwise; 1 where they are the published ones."""
+        """By which all its bonuses are multiplied unless `bonus` is given; 1 where they are the published ones."""
         if self.mdp is None or "bonus" not in self.mdp.options:
             return 1.0
         return float(self.mdp.arguments(None)["bonus"])

@@ -26,7 +26,7 @@ from episafe.storage.atomic_files import write_arrays
 from episafe.storage.state_reader import Saved, State
 from episafe.types import HELD, Amount, Array, Level, Plan, every_constraint
 
-STORABLE = "give it the methods _learned_state and _restore_learned (see agents/dope.py)"
+STORABLE = "give it the methods _learned_state and _restore_learned (see agents/triple_q.py)"
 TASKS = {"mdp": "an es.Task or es.SampledTask", "bandit": "an es.bandits.BanditTask", "rollout": "a RolloutTask"}
 Problem = Literal["mdp", "bandit", "rollout"]
 Held = tuple[int, tuple[Any, ...], int | None]  # a report that waits for its turn: its deployment, itself, its plan

@@ -45,7 +45,7 @@ class Hindsight:
     trace is replayed under every policy on trial, so that all episodes count for each of them, whoever acted.
 
     It assumes: traces are independent between episodes, alike, and independent of what is done and of all before them
-    (within an episode chance may be any process); no two episodes share one; the start is fixed or part of the trace;
+    (within an episode chance may be any process); none is reported for two episodes; the start is fixed or part of it;
     `move` is right, also where nobody went; a trace is what chance brought, and not what was seen of it (demand, and
     not sales); the incumbent has V^u ≥ b + slack. A candidate of somebody else was not chosen by traces that come after
     it. In a session (`es.open`) traces may come late or never, whatever came of them: they count at their worst. What a
@@ -84,12 +84,12 @@ class Hindsight:
         statement = (
             f"every deployed mixture has expected utility at least b, in all episodes together, with probability "
             f"{1 - self.delta:g}, if what chance brings in an episode, its trace, is independent of all before it and "
-            f"of what is done, and all traces are alike; no two episodes share one; the start is fixed or part of the "
-            f"trace; move is right, also where nobody went, and the trace is what chance brought and not what was "
-            f"seen of it; a candidate of somebody else was not chosen by traces that count for it; logged traces were "
-            f"not chosen by what they show; the coin is tossed as the weights say, total utilities are not negative, "
-            f"and the incumbent has b + slack; reports and traces may be late or lost in a session, which counts "
-            f"deployments, and without one each comes once"
+            f"of what is done, and all traces are alike; none is reported for two episodes; the start is fixed or part "
+            f"of the trace; move is right, also where nobody went, and the trace is what chance brought and not what "
+            f"was seen of it; a candidate of somebody else was not chosen by traces that count for it; logged traces "
+            f"were not chosen by what they show; the coin is tossed as the weights say, total utilities are not "
+            f"negative, and the incumbent has b + slack; reports and traces may be late or lost in a session, which "
+            f"counts deployments, and without one each comes once"
         )
         return {"certifier": self.name, "delta": self.delta, "statement": statement}
 
