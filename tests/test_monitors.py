@@ -2,6 +2,7 @@
 
 import json
 import math
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from episafe.kernels.claim_wealth import OF_BOUND, against, best_prefix
 from episafe.kernels.confidence_sequence import BETS
 from episafe.kernels.mean_intervals import interval
 from episafe.monitors.residual_test import ResidualMonitor
+from episafe.monitors.statements import READINGS, STATEMENTS, Reading, Statement, Watched
 from episafe.problems.policy import TablePolicy
 from episafe.reports.record_groups import notes
 
@@ -357,12 +359,67 @@ def test_a_halted_agent_deploys_the_incumbent_until_a_person_says_otherwise():
         session.halt("")
 
 
-def test_a_monitor_that_nobody_reads_is_no_silent_one(monkeypatch):
-    cmdp = es.make("streaming")
-    watch, plan = es.Monitors(cmdp.task), es.OPSE(cmdp.task).incumbent_plan("")
-    monkeypatch.setattr("episafe.monitors.base.TESTS", {"new"} | set(watch.statements()) - {"range", "replay"})
-    with pytest.raises(NotImplementedError, match="new"):
-        watch.watch(plan, es.Episode([0] * (cmdp.task.horizon + 1), [0] * cmdp.task.horizon))
+def test_a_monitor_is_asked_by_being_listed(monkeypatch):
+    """Before, one that was not named in three more places was mute."""
+    alarm_at = np.zeros(1, dtype=np.int64)
+    new = Reading(0.0, lambda watch: (alarm_at, 0), lambda watch, at: f"by {at}", lambda watch: {"moons": 2})
+    monkeypatch.setitem(READINGS, "new", new)
+    monkeypatch.setitem(STATEMENTS, "new", Statement("the moon is new", "nothing", new, halts=False))
+    monitors = es.Monitors(chain().task)
+    plan, episode = es.Plan(monitors.task.safe_policy, "safe"), es.Episode([0, 0, 0], [0, 0])
+    assert monitors.watch(plan, episode) == []
+    alarm_at[0] = 7
+    assert monitors.watch(plan, episode) == [es.Alarm("new", "by 7", 1, False)]  # as soon as the next is deployed
+    assert monitors.status()["new"] == {"moons": 2, "false_alarm": 0.0, "alarm_at": 7}
+    assert "the moon is new; " in monitors.statements()["new"]
+
+
+def test_a_monitor_cannot_be_listed_without_saying_how_it_is_asked():
+    with pytest.raises(TypeError, match="reading"):
+        Statement("the moon is full", "nothing")
+    with pytest.raises(TypeError, match="figures"):
+        Reading(1 / 12, lambda watch: None, lambda watch, at: "")
+    assert set(get_args(Watched)) == STATEMENTS.keys()
+    assert {what for what, one in STATEMENTS.items() if one.share} == READINGS.keys()
+
+
+def _of_a_coin_that_always_falls_alike():
+    monitors = es.Monitors(chain().task)
+    both = es.MixturePolicy((TablePolicy(table_with(1.5)), monitors.task.safe_policy), (0.5, 0.5))
+    for _ in range(100):
+        monitors.watch(es.Plan(both, "search", utility_bound=1.0), es.Episode([0, 0, 0], [0, 0], component=0))
+    return monitors
+
+
+def _of_a_stretch(cmdp, task, means, *how):
+    monitors, rng = es.Monitors(task), np.random.default_rng(0)
+    for mean in means:
+        watched(monitors, cmdp, table_with(mean), 3000, rng, *how)
+    return monitors
+
+
+def _of_bent_features():
+    bent = two_features([0.8, 0.1, 0.8])
+    monitors = es.Monitors(bent.task)
+    watched(monitors, bent, bent.task.safe_policy.table(), 5000, np.random.default_rng(0))
+    return monitors
+
+
+FAULTS = {  # by the monitor that must see it
+    "incumbent": lambda: _of_a_stretch(chain(), chain().task, [1.0]),
+    "threshold": lambda: _of_a_stretch(chain(), chain().task, [0.4], False, 0.6),
+    "bound": lambda: _of_a_stretch(chain(), chain().task, [0.52], False, 0.7),
+    "spell": lambda: _of_a_stretch(chain(), chain().task, [1.5, 0.4], False),
+    "drift": lambda: _of_a_stretch(chain(b=0.1), told(chain(b=0.1), slack=0.3), [1.2, 0.8]),
+    "coin": _of_a_coin_that_always_falls_alike,
+    "residual": _of_bent_features,
+}
+
+
+@pytest.mark.parametrize("what", READINGS)
+def test_every_monitor_that_is_listed_sees_a_fault(what):
+    """One that is listed and not fed, or has no fault here, fails."""
+    assert what in {alarm.what for alarm in FAULTS[what]().alarms}
 
 
 def test_alarms_that_were_raised_halt_the_next_run_too():

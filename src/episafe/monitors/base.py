@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from episafe.checks import as_probability
-from episafe.kernels.claim_wealth import OF_BOUND, OF_COIN, OF_INCUMBENT, OF_THRESHOLD, against, block_of
+from episafe.kernels.claim_wealth import OF_COIN, against, block_of
 from episafe.kernels.coin_bets import weigh_coin
 from episafe.kernels.confidence_sequence import BETS
 from episafe.kernels.mean_intervals import NOT_ITS
@@ -21,18 +21,14 @@ from episafe.kernels.utility_tests import CHECKED, INCUMBENT, Batch, Promise, ex
 from episafe.monitors import monitor_state
 from episafe.monitors.monitor_state import Alarm, Coin, Facts, Outcome, Turn
 from episafe.monitors.residual_test import ResidualMonitor
-from episafe.monitors.statements import STATEMENTS, Watched
+from episafe.monitors.statements import READINGS, STATEMENTS, Watched
 from episafe.storage.state_reader import State
 from episafe.types import Array
 
-CLAIMS: dict[Watched, int] = {
-    "incumbent": OF_INCUMBENT, "threshold": OF_THRESHOLD, "bound": OF_BOUND, "coin": OF_COIN
-}  # fmt: skip
 MOST_WAITING = 20_000  # deployments that a report may still count for; the oldest beyond that count at their best
 AT_BEST = -1.0  # what a deployment that is not reported lacks to the threshold
 LONGEST = 512  # deployments in the line of reports
 AT_ONCE = -1  # the number of a deployment that no session counts
-TESTS = {what for what, statement in STATEMENTS.items() if statement.share}  # the others are seen at once
 
 
 class ReportLine:
@@ -83,7 +79,7 @@ class Watch:
         alarms: all that were raised, oldest first; each monitor raises one.
     """
 
-    _floor = 0.0  # what utilities are at least, where they may be negative; intervals of means are of what is above it
+    floor = 0.0  # what utilities are at least, where they may be negative; intervals of means are of what is above it
 
     def __init__(self, delta: float, promise: Promise, features: tuple[int, int] | None) -> None:
         self.delta, self.promise, self.seen = as_probability("delta", delta), promise, nothing_seen()
@@ -91,6 +87,8 @@ class Watch:
         self.line, self.last_coin, self.spell = ReportLine(), np.array([-1]), new_spell()
         self.waiting: dict[int, Facts] = {}
         self.alarms: list[Alarm] = []
+        counters = {what: reading.counter(self) for what, reading in READINGS.items()}
+        self._counters = {what: counter for what, counter in counters.items() if counter is not None}
 
     def expect(self, deployment: int, plan: Any, component: int | None = None) -> list[Alarm]:
         """One more deployment, before anything is known of it; the alarms that its coin raises, if any.
@@ -163,7 +161,7 @@ class Watch:
 
     def _share(self, what: Watched) -> float:
         """The probability of a false alarm that a monitor may spend."""
-        return self.delta * STATEMENTS[what].share
+        return self.delta * READINGS[what].share
 
     def _at_once(self, plan: Any, component: int | None, *report: Any) -> list[Alarm]:
         outcome = self._outcome(*report)
@@ -223,8 +221,8 @@ class Watch:
 
     def _follow_incumbent(self, utilities: Array) -> None:
         if self.promise.steady and len(utilities):
-            above = self.promise._replace(ceiling=self.promise.ceiling - self._floor)
-            follow(self.seen, above, utilities - self._floor, math.log(2 * len(BETS) / self._share("drift")))
+            above = self.promise._replace(ceiling=self.promise.ceiling - self.floor)
+            follow(self.seen, above, utilities - self.floor, math.log(2 * len(BETS) / self._share("drift")))
 
     def _follow_spells(self, lacks: Array) -> None:
         if len(lacks):
@@ -233,10 +231,11 @@ class Watch:
     def _news(self, outside: str = "") -> list[Alarm]:
         """What is contradicted that was not before."""
         known, now = {alarm.what for alarm in self.alarms}, int(self.seen.counts[0])
+        raised = {what: int(array[place]) for what, (array, place) in self._counters.items() if what not in known}
         new = [
-            Alarm(what, self._says(what, at), at if what == "residual" else now, STATEMENTS[what].halts)
-            for what, at in self._raised().items()
-            if what not in known
+            Alarm(what, READINGS[what].says(self, at), at if what == "residual" else now, STATEMENTS[what].halts)
+            for what, at in raised.items()
+            if at
         ]
         if outside and "range" not in known:
             new.append(self._range_alarm(outside))
@@ -247,65 +246,15 @@ class Watch:
         says = f"an episode has {outside}: what is certified assumes the range; correct the reports or the range"
         return Alarm("range", says, int(self.seen.counts[0]) + 1, STATEMENTS["range"].halts)
 
-    def _raised(self) -> dict[Watched, int]:
-        """How many episodes each monitor that has raised its alarm had watched then."""
-        counts = self.seen.purse.counts[:, 1].tolist()
-        found: dict[Watched, int] = {what: counts[claim] for what, claim in CLAIMS.items()}
-        found["drift"], found["spell"] = int(self.seen.drift.counts[2]), int(self.spell.counts[1])
-        found["residual"] = 0 if self.residual is None else self.residual.alarm_at
-        if unread := TESTS - found.keys():
-            raise NotImplementedError(f"nobody reads what the monitors {sorted(unread)} say")
-        return {what: at for what, at in found.items() if at}
-
-    def _says(self, what: Watched, at: int) -> str:
-        if what == "residual":
-            return (
-                f"the transitions are not linear in the features, by {at} episodes: certificates that rest on features "
-                "(model, fresh-data) do not hold; that from observed utilities (observation) is not touched"
-            )
-        if what == "spell":
-            return (
-                f"policies that passed the check have been below the threshold of late, by {at} of their episodes: the "
-                "world is not what it was when they were certified, or episodes are not independent"
-            )
-        if what == "drift":
-            ends = self.seen.drift.ends + self._floor
-            return (
-                f"the incumbent's utility has changed: once it was above {ends[:, 0].max():.4g}, once below "
-                f"{ends[:, 1].min():.4g}, by {at} of its episodes"
-            )
-        seen, stated = self.seen.purse.sums[CLAIMS[what]].tolist()
-        if what == "coin":
-            return (
-                f"components are not drawn by the weights of their plans, by {at} coins: the incumbent acted "
-                f"{seen:.0f} times, not {stated:.4g}; what is certified of mixtures holds over their coin"
-            )
-        means = f"{seen / at:.4g} on average, not {stated / at:.4g}"
-        if what == "incumbent":
-            return f"the incumbent is not as safe as stated: {means} = threshold + slack, by {at} of its episodes"
-        than = "the threshold" if what == "threshold" else "the bounds that they were deployed on"
-        return f"policies that passed the check are below {than}: {means}, by {at} of their episodes"
-
     def status(self) -> dict[str, Any]:
         """All figures as plain values: what was watched, what came out, the alarms."""
-        purse, drift, raised = self.seen.purse, self.seen.drift, self._raised()
-        found: dict[Any, dict[str, Any]] = {what: self._claim_status(claim) for what, claim in CLAIMS.items()}
-        found["incumbent"] |= {"interval": (drift.ends[0] + self._floor).tolist()}
-        reported, missing = int(drift.sums[0]), int(drift.sums[3])
-        found["drift"] = {"episodes": reported, "missing": missing, "intervals": int(drift.counts[0])}
-        found["spell"] = {"episodes": int(self.spell.counts[0])}
-        if self.residual is not None:
-            found["residual"] = self.residual.status()
-        for what, figures in found.items():
-            figures |= {"false_alarm": self._share(what), "alarm_at": raised.get(what, 0)}
-        counts = {"episodes": int(self.seen.counts[0]), "deployed": int(purse.size[0]), "waiting": len(self.waiting)}
+        found: dict[str, dict[str, Any]] = {
+            what: READINGS[what].figures(self) | {"false_alarm": self._share(what), "alarm_at": int(array[place])}
+            for what, (array, place) in self._counters.items()
+        }
+        deployed = int(self.seen.purse.size[0])
+        counts = {"episodes": int(self.seen.counts[0]), "deployed": deployed, "waiting": len(self.waiting)}
         return {"delta": self.delta, **counts, **found, "alarms": [vars(alarm) for alarm in self.alarms]}
-
-    def _claim_status(self, claim: int) -> dict[str, Any]:
-        purse = self.seen.purse
-        n, pending = int(purse.counts[claim, 0]), int(purse.pending[:, claim].sum())
-        mean, claimed = (purse.sums[claim] / n).tolist() if n else (math.nan, math.nan)
-        return {"episodes": n, "pending": pending, "mean": mean, "claimed": claimed}
 
     def statements(self) -> dict[str, str]:
         """What each monitor tests, how often its alarm is false, and what that assumes, in words."""

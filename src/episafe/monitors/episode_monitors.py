@@ -68,7 +68,7 @@ class Monitors(Watch):
         promise = Promise(task.threshold, task.threshold + (task.slack or 0.0), float(task.horizon))
         watches_features = not task.one_hot and task.dim <= MOST_FEATURES
         super().__init__(delta, promise, (task.horizon, task.dim) if watches_features else None)
-        self.task, self._floor = task, min(task.least_total, 0.0)
+        self.task, self.floor = task, min(task.least_total, 0.0)
         if task.is_listed:
             rng = np.random.default_rng(0)  # fixed: which states share a box or a cell must not depend on data
             self._box_of = rng.integers(NUM_BOXES, size=task.num_states)

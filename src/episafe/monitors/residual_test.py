@@ -51,11 +51,6 @@ class ResidualMonitor:
             np.array([0, -1, NOT_ON, FIRST_EPOCH, 0, FIRST_EPOCH]),
         )  # fmt: skip
 
-    @property
-    def alarm_at(self) -> int:
-        """How many episodes had been watched when features were found not to be linear; 0 before."""
-        return int(self.seen.counts[ALARM])
-
     def watch(self, phi: Array, cells: IntArray, boxes: IntArray) -> None:
         """Take in episodes, as `ResidualData`, in the order of deployments."""
         counts, start = self.seen.counts, 0
