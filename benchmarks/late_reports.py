@@ -18,7 +18,7 @@ import numpy as np
 import rollouts
 
 import episafe as es
-from episafe.certify.ledger import Ledger
+from episafe.certify.ledger import Account, Ledger, grid_of_means
 
 GOOD, BAD = 1, 2
 CANDIDATE = 0.7  # the chance of a success, where only the ledger is looked at
@@ -102,7 +102,8 @@ def play(cmdp: es.LinearCMDP, reports: Reports, num_deployments: int, seed: int)
 
 def proved_after(late: int, seed: int) -> int:
     """Deployments of one candidate until 0.5 is proved of it, which alone is deployed, whatever is proved so far."""
-    rng, ledger = np.random.default_rng(seed), Ledger(es.TablePolicy(np.ones((1, 1, 1))), 0.9, 0.5, 1.0, 0.05, 2)
+    rng, account = np.random.default_rng(seed), Account(grid_of_means(0.5, 0.9, 1.0), 0.5, 0.9, 0.05, 2)
+    ledger = Ledger(es.TablePolicy(np.ones((1, 1, 1))), [account])
     row, seen = ledger.begin(es.TablePolicy(np.ones((1, 1, 1))), "one", np.nan, 0.0), list[float]()
     while not ledger.certified[row]:
         ledger.expect(len(seen), [row])

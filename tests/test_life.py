@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import episafe as es
-from episafe.certify.ledger import Ledger
+from episafe.certify.ledger import Account, Ledger, grid_of_means
 from episafe.errors import NotKept
 from episafe.kernels.wealth import log_wealth
 from episafe.problems.policy import Component
@@ -445,7 +445,8 @@ def test_settings_that_were_changed_beside_an_incumbent_stay_with_it(tmp_path):
 
 def test_a_policy_in_two_rows_has_one_factor_an_episode():
     """9.B.6: with a factor for each of its shares an episode would count twice."""
-    ledgers = [Ledger(Component("now", "incumbent"), 0.9, 0.5, 1.0, 0.05, 1) for _ in range(2)]
+    accounts = [Account(grid_of_means(0.5, 0.9, 1.0), 0.5, 0.9, 0.05, 1) for _ in range(2)]
+    ledgers = [Ledger(Component("now", "incumbent"), [account]) for account in accounts]
     for ledger in ledgers:
         ledger.add(Component("v2", "v2"), "v2", 0.0)
     for k in range(30):

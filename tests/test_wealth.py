@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import episafe as es
-from episafe.certify.ledger import LONGEST_TAIL, Ledger, grid_of_means
+from episafe.certify.ledger import LONGEST_TAIL, Account, Ledger, grid_of_means
 from episafe.kernels.wealth import BETS
 
 DELTA, B, KNOWN = 0.05, 0.5, 0.9
@@ -12,7 +12,7 @@ DELTA, B, KNOWN = 0.05, 0.5, 0.9
 
 def ledger(delta=DELTA, threshold=B, known=KNOWN):
     task = es.make("tabular", seed=0).task
-    made = Ledger(task.safe_policy, known, threshold, 1.0, delta, 3)
+    made = Ledger(task.safe_policy, [Account(grid_of_means(threshold, known, 1.0), threshold, known, delta, 3)])
     made.begin(es.TablePolicy(task.safe_policy.table()), "", 0.0, 0.0)
     return made
 

@@ -35,7 +35,10 @@ def fingerprint(agent: Any, but_incumbent: bool = False) -> str:
 
 
 def stored(agent: Any) -> State:
-    """All of an agent: who it is, what it was told and has learned, its plans and their policies."""
+    """All that decides later plans, as named arrays: plain numbers and text, copied.
+
+    An agent that was built alike, for the same task, goes on from it bit for bit: see `restore`.
+    """
     policies = PolicyArrays(agent.task, agent._own_policy(), agent.candidates)
     learned: State = agent._learned_state(policies)
     plans = plan_arrays.stored(agent.recent_plans(), policies)
@@ -48,7 +51,10 @@ def stored(agent: Any) -> State:
 
 
 def restore(agent: Any, state: Mapping[str, Any] | str | Path) -> None:
-    """Let an agent go on from what `stored` gave, or a file of it; a refusal changes nothing."""
+    """Go on, bit for bit, from what `state` gave or `save` wrote; the agent must be built alike, for the same task.
+
+    What does not fit is a DamagedFile or, if it is of another agent, a ValueError; the agent is then unchanged.
+    """
     saved = Saved(state if isinstance(state, Mapping) else read_arrays(Path(state))[0])
     _require_own(agent, saved.under("agent"), "the state" if isinstance(state, Mapping) else str(state))
     before = vars(agent).copy()

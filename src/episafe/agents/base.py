@@ -5,7 +5,7 @@ The base owns which plan is in force, when to plan again, the last resort, and h
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -152,17 +152,9 @@ class Agent(ABC):
         self.certificate.add(self.candidates[name])
         self._plan_anew()
 
-    def policy_named(self, name: str) -> Policy:
-        """The incumbent, a candidate or, where a certificate has policies on trial, one of these, by its name."""
-        return changes.policy_named(self, name)
-
     def bounds(self) -> dict[str, Any]:
         """What is proved of each policy on trial, by its name; nothing where only whole plans are proved."""
         return self.certificate.bounds() if hasattr(self.certificate, "bounds") else {}
-
-    def require_promotable(self, name: str) -> None:
-        """Refuse what cannot act when nothing else may: only the incumbent, and what is proved, can."""
-        changes.require_promotable(self, name)
 
     def promote(self, name: str) -> None:
         """Let a certified policy act when nothing else may, or the incumbent again. No δ is spent or refunded."""
@@ -175,10 +167,6 @@ class Agent(ABC):
             self.certificate.ledger.pin(name)
         self.promoted = name
 
-    def require_withdrawable(self, name: str) -> None:
-        """Refuse what is not on trial."""
-        changes.require_withdrawable(self, name)
-
     def withdraw(self, name: str) -> None:
         """End the trial of a policy: what was proved of it counts no more, and its δ_j stays spent."""
         self.require_withdrawable(name)
@@ -187,17 +175,9 @@ class Agent(ABC):
         self.certificate.withdraw(name)
         self._plan_anew()
 
-    def as_change(self, threshold: Any = None, slack: Any = None, constants: Any = None) -> Change:
-        """A change of what is given, checked; nothing is changed yet."""
-        return changes.checked(self, threshold, slack, constants)
-
-    def change(self, change: Change) -> list[str]:
-        """Go on with another threshold, slack or constants; what does not survive that, in words.
-
-        Every bound survives, and so does every sequence, with its δ_j. What no longer reaches the threshold is on trial
-        again, and is not promoted any more.
-        """
-        return changes.made(self, change)
+    policy_named = changes.policy_named
+    require_promotable, require_withdrawable = changes.require_promotable, changes.require_withdrawable
+    as_change, change = changes.checked, changes.made
 
     def _plan_anew(self) -> None:
         """Deploy the plan in force no more, whatever the replanning rule and the certificate say."""
@@ -389,19 +369,7 @@ class Agent(ABC):
         """Write the `state` to one .npz file, atomically, without pickle."""
         write_arrays(Path(path), self.state(), {})
 
-    def state(self) -> State:
-        """All that decides later plans, as named arrays: plain numbers and text, copied.
-
-        An agent that was built alike, for the same task, goes on from it bit for bit: see `restore`.
-        """
-        return agent_state.stored(self)
-
-    def restore(self, state: Mapping[str, Any] | str | Path) -> None:
-        """Go on, bit for bit, from what `state` gave or `save` wrote; it must have been built alike, for the same task.
-
-        What does not fit is a DamagedFile or, if it is of another agent, a ValueError; the agent is then unchanged.
-        """
-        agent_state.restore(self, state)
+    state, restore = agent_state.stored, agent_state.restore
 
     def _as_round(self, round: int | None) -> int:
         """The round to plan for; 0 where every round is like the others."""

@@ -60,7 +60,7 @@ class Begun(NamedTuple):
 
 
 def policy_named(agent: Any, name: str) -> Policy:
-    """The incumbent, a candidate or, where a certificate has policies on trial, one of these."""
+    """The incumbent, a candidate or, where a certificate has policies on trial, one of these, by its name."""
     known = {**agent.candidates, INCUMBENT: agent.task.safe_policy}
     if name in known:
         return known[name]
@@ -101,8 +101,8 @@ def require_withdrawable(agent: Any, name: str) -> None:
         raise ValueError(f"no policy {name!r} is on trial: there are {', '.join(bounds) or 'none'}")
 
 
-def checked(agent: Any, threshold: Any, slack: Any, constants: Any) -> Change:
-    """A change of an agent that can be made; nothing is changed yet."""
+def checked(agent: Any, threshold: Any = None, slack: Any = None, constants: Any = None) -> Change:
+    """A change of what is given, checked; nothing is changed yet."""
     task, own = agent.task, agent._own_constants()
     others = {} if constants is None or own is None else _changed_constants(own, constants)
     agent._require_changeable(constants)
@@ -115,7 +115,11 @@ def checked(agent: Any, threshold: Any, slack: Any, constants: Any) -> Change:
 
 
 def made(agent: Any, change: Change) -> list[str]:
-    """Make a change, and say what does not survive it."""
+    """Go on with another threshold, slack or constants; what does not survive that, in words.
+
+    Every bound survives, and so does every sequence, with its δ_j. What no longer reaches the threshold is on trial
+    again, and is not promoted any more.
+    """
     b, before = agent.task.limits, agent.bounds()
     apply(agent, Change(*_changed_limits(agent, change.thresholds, change.slacks), change.constants))
     proved = {name: bound for name, bound in before.items() if name != INCUMBENT and admits_all(bound, b)}

@@ -3,9 +3,8 @@
 from episafe.certify.base import Certificate, Certifier, Model
 from episafe.certify.box import Box
 from episafe.certify.fresh_data import FreshData
-from episafe.certify.hindsight import Hindsight
+from episafe.certify.hindsight import Hindsight, strongest
 from episafe.certify.observation import Observation
 from episafe.certify.roomier import Roomier
-from episafe.certify.strongest import strongest
 
 __all__ = ["Box", "Certificate", "Certifier", "FreshData", "Hindsight", "Model", "Observation", "Roomier", "strongest"]

@@ -67,7 +67,15 @@ class Certificate(Protocol):
     - `add(candidate)`, `withdraw(name)`, `change(task)`: candidates of others, the end of a trial, another limit;
     - `void`, `refuted`: why all that it proved, or what replays proved, holds no more, "" while it does; an alarm;
     - `propose(planner)` in place of `aim` and `consider`; `issued(plan_id)`, told of each new plan;
-    - `learn_log(trace)`: it learns from traces of episodes that nobody deployed here.
+    - `learn_log(trace)`: it learns from traces of episodes that nobody deployed here;
+    - `bounds()`: what is proved of each policy on trial, by its name.
+
+    Ours all count deployments, so that reports may be late or lost: `expect(policy, deployment, plan_id)` says that a
+    session has deployed a policy, which may be of the worst until its outcome comes with that number;
+    `abandon(deployment)` that it never will; `judge(policy, outcome)` is what an episode says, checked, with nothing
+    changed yet; `needs_names`, whether every report must say which deployment it is of. One that counts none has
+    `weigh(policy, states, actions, utility, reward)` in place of `judge`, and assumes that every episode is reported,
+    once, whatever came of it.
     """
 
     def is_due(self) -> bool:
@@ -86,7 +94,7 @@ class Certificate(Protocol):
         """What to deploy in the next episode."""
 
     def take_in(self, weighed: Any) -> None:
-        """Add what `judge` returned."""
+        """Add what `judge` or `weigh` returned."""
 
     def lose(self, num_candidates: int) -> None:
         """End what is on trial: deployments are lost, and with them up to so many candidates, whose δ stays spent."""
@@ -96,29 +104,6 @@ class Certificate(Protocol):
 
     def restore(self, saved: Saved, policies: Sequence[Policy]) -> None:
         """Fill a new certificate with what `state` said; half of it where an entry is refused."""
-
-
-class CountedCertificate(Certificate, Protocol):
-    """One that counts deployments, so that reports may be late or lost. Ours all do.
-
-    Attributes:
-        needs_names: whether every report must say which deployment it is of, where several of a plan are under way.
-
-    One that does not may have `weigh(policy, states, actions, utility, reward)` in place of these; it then assumes that
-    every episode is reported, once, whatever came of it.
-    """
-
-    def expect(self, policy: Policy, deployment: int, plan_id: int) -> None:
-        """A session has deployed this policy; until its outcome comes with that number it may be of the worst."""
-
-    def judge(self, policy: Policy, outcome: Outcome) -> Any:
-        """What an episode of a deployed policy says, checked; nothing is changed yet."""
-
-    def abandon(self, deployment: int) -> None:
-        """The outcome of a deployment will never come."""
-
-    def bounds(self) -> dict[str, Amount]:
-        """What is proved of each policy on trial, by its name."""
 
 
 def require_free_name(name: Any, policy: Any, known: Mapping[str, Policy]) -> None:

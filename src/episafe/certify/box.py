@@ -8,16 +8,16 @@ nothing. docs/theory-certificates.md.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from episafe.certify.base import INCUMBENT, PROPOSAL, Deployment, require_told
+from episafe.certify.base import INCUMBENT, PROPOSAL, Deployment, Outcome, require_told
 from episafe.certify.ordered_reports import OrderedReports
 from episafe.checks import TOLERANCE, as_probability
-from episafe.kernels.mixing import admits
+from episafe.kernels.mixing import admits, admits_all
 from episafe.kernels.transition_box import tighten
-from episafe.learning.box_problem import BoxProblem
+from episafe.learning.box_problem import BoxProblem, Candidate, SeveralMixture
 from episafe.learning.planner import Aim, Proposal
 from episafe.learning.policy_arrays import PolicyArrays
 from episafe.problems.dual_search import Parts
@@ -26,7 +26,7 @@ from episafe.problems.policy import MixturePolicy, Policy, TablePolicy
 from episafe.problems.sampled_problem import AnyTask, known_slacks
 from episafe.problems.task import Task
 from episafe.storage.state_reader import Saved, State, under
-from episafe.types import Amount, Array, IntArray, Level, amount
+from episafe.types import Amount, Array, IntArray, Level, amount, amounts
 
 GROWTH = 1.1  # of the number of episodes between plans: about 80 plans in 10⁴ episodes
 HALVINGS = 12  # of the share of the safer policy: to 2.4e-4
@@ -65,9 +65,7 @@ class Box:
         """A certificate for this task, to which every kernel is possible."""
         if not task.is_listed:
             raise TypeError("Box counts every (s, a, s'): it needs listed states; else use Observation")
-        from episafe.certify.several_box import SeveralBoxCertificate  # it is one of these
-
-        return (BoxCertificate if task.num_constraints == 1 else SeveralBoxCertificate)(task, self.delta)
+        return BoxCertificate(task, self.delta)
 
     def settings(self) -> dict[str, str | int | float]:
         """The certifier, its delta and what is proved."""
@@ -127,15 +125,16 @@ class BoxCertificate:
         self.next_plan = self.num_episodes
 
     def deployment(self) -> Deployment:
-        """The best that the box allows now: a Markov policy, or a mixture while it proves nobody safe."""
+        """The best that the box allows now: a Markov policy, or a mixture while it proves nobody safe; of several
+        constraints one of at most m + 1 policies."""
         tighten(self.counts, self._log_term(), self.lower, self.upper)
         self.num_plans += 1
         self.next_plan = max(self.num_episodes + 1, math.ceil(GROWTH * self.num_episodes))
         if self._is_empty():
             return self._alone("no kernel fits what was seen: episodes are not independent and alike")
-        return self._best()
+        return self._best_of_one() if self.task.num_constraints == 1 else self._best_of_several()
 
-    def _best(self) -> Deployment:
+    def _best_of_one(self) -> Deployment:
         b, problem = self.task.threshold, self._problem()
         incumbent = problem.evaluated(self.task.safe_policy.table())
         others = [incumbent, *map(problem.evaluated, self._tables())]
@@ -166,18 +165,15 @@ class BoxCertificate:
     def bounds(self) -> dict[str, Amount]:
         """What is proved of the incumbent and of candidates; of what is deployed, the plan says it."""
         problem = self._problem()
-        known = max(self.known, problem.evaluated(self.task.safe_policy.table()).utility)
+        proved = problem.evaluated(self.task.safe_policy.table()).utility
+        known = amount(np.maximum(amounts(self.known), amounts(proved)))
         return {INCUMBENT: known} | {one.name: problem.evaluated(table).utility for one, table in self._candidates}
 
-    def weigh(self, policy: Policy, states: Any, actions: IntArray, utility: Amount, reward: float) -> Weighed:
-        """The episode as it is, of a deployment that nobody counts. What contradicts the task is refused."""
-        require_told("Box", self.task, states, actions, utility)
-        return None, (np.array(states), np.array(actions))
-
-    def judge(self, policy: Policy, outcome: Any) -> Weighed:
-        """The same with the number of the deployment, of a session that counts them."""
-        _, episode = self.weigh(policy, outcome.states, outcome.actions, outcome.utility, outcome.reward)
-        return outcome.deployment, episode
+    def judge(self, policy: Policy, outcome: Outcome) -> Weighed:
+        """The episode as it is, with the number of its deployment. What contradicts the task is refused."""
+        states, actions = outcome.states, outcome.actions
+        require_told("Box", self.task, states, actions, outcome.utility)
+        return outcome.deployment, (np.array(states), np.array(actions))
 
     def take_in(self, weighed: Weighed) -> None:
         """Count the transitions of the episodes whose turn has come."""
@@ -285,6 +281,53 @@ class BoxCertificate:
         policies = self._named(candidate), self.task.safe_policy
         mixture = MixturePolicy(policies, (1 - share, share), (policies[0].name, INCUMBENT))
         return Deployment(mixture, "search", lam, bound)
+
+    def _best_of_several(self) -> Deployment:
+        thresholds, problem = amounts(self.task.limits), self._problem()
+        incumbent = problem.evaluated(self.task.safe_policy.table())
+        proposed = [*map(problem.evaluated, self._tables())]
+        safest = problem.safest(thresholds, incumbent, *proposed)
+        if admits_all(safest.utility, thresholds):
+            best = problem.best_mixture_of_several(thresholds, safest, incumbent, *proposed)
+            return self._as_one(problem, best, safest, incumbent.policy)
+        known = incumbent._replace(utility=np.maximum(self.known, incumbent.utility))
+        return self._as_mixture(problem.best_mixture_of_several(thresholds, known, *proposed), incumbent.policy)
+
+    def _as_one(self, problem: BoxProblem, best: SeveralMixture, safest: Candidate, incumbent: Array) -> Deployment:
+        """The Markov policy that is where the mixture is, by estimate, with as little of the safest as suffices."""
+        (_, parts, multipliers), kept = best, safest
+        P_hat, start = self._estimate(), self.task.initial_state
+        mass = np.add.reduce([share * occupancy(P_hat, policy, start) for share, policy in parts])
+        w_safest = occupancy(P_hat, safest.policy, start)
+        low, high = 0.0, 1.0
+        for n in range(HALVINGS + 1):
+            share = (low + high) / 2 if n else 0.0  # first the mixture itself
+            tried = problem.evaluated(markov_policy((1 - share) * mass + share * w_safest, safest.policy))
+            if admits_all(tried.utility, self.task.limits):
+                high, kept = share, tried
+            elif n:
+                low = share
+        if kept.policy is incumbent:
+            return self._alone("no policy that the box proves safe seems better")
+        return Deployment(self._named(kept.policy), "search", float(multipliers.sum()), kept.utility)
+
+    def _as_mixture(self, best: SeveralMixture, incumbent: Array) -> Deployment:
+        """The mixture of candidates and the incumbent, which alone is known to keep every constraint."""
+        bounds, mixed, multipliers = best
+        parts = [(share, policy) for share, policy in mixed if policy is not incumbent]
+        if not parts:
+            return self._alone("no mixture with a candidate seems better")
+        policies = [self._named(table) for _, table in parts]
+        for n, policy in enumerate(policies[1:], 1):
+            if policy.name.startswith(PROPOSAL):
+                policy.name = f"{policy.name}-{n}"
+        shares, rest = [share for share, _ in parts], [share for share, policy in mixed if policy is incumbent]
+        lam = float(multipliers.sum())
+        if len(policies) == 1 and not rest:
+            return Deployment(policies[0], "search", lam, bounds)
+        names = [policy.name for policy in policies] + [INCUMBENT] * len(rest)
+        mixture = MixturePolicy([*policies, *([self.task.safe_policy] * len(rest))], shares + rest, names)
+        return Deployment(mixture, "search", lam, bounds)
 
     def _named(self, table: Array) -> TablePolicy:
         policy = TablePolicy(table)

@@ -8,11 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from episafe.certify.base import Deployment
-from episafe.certify.ledger import Ledger
-from episafe.certify.several_ledgers import SeveralLedgers
+from episafe.certify.ledger import Account, Ledger, grid_of_means
 from episafe.kernels.mixture_weights import mixture_bound
 from episafe.learning.policy_arrays import PolicyArrays
 from episafe.problems.policy import MixturePolicy, Policy
@@ -52,17 +50,16 @@ class CandidateTrials:
 
     def __init__(self, task: RolloutTask, delta: float) -> None:
         self.task, m = task, task.num_constraints
-        each = [self._one_ledger(one, delta / m) for one in task.constraints]
-        self.ledger: Any = each[0] if m == 1 else SeveralLedgers(each)
+        self.ledger = Ledger(task.safe_policy, [self._account(one, delta / m) for one in task.constraints])
         self.seen = np.zeros((1, m + 1, 3))  # of each policy, its utilities and reward: n, mean, Σ(x − mean)²
         self.dropped, self.passed, self.certified = (np.zeros(1, dtype=np.bool_) for _ in range(3))
 
-    def _one_ledger(self, one: Any, delta: float) -> Ledger:
-        b, least = one.threshold, one.least_total
+    def _account(self, one: Any, delta: float) -> Account:
+        b, least, most = one.threshold, one.least_total, self.task.utility_max
         known = None if one.slack is None else b + one.slack
-        most, incumbent = self.task.utility_max, self.task.safe_policy
         largest = least + HEADROOM * ((known or b) - least) if most is None else most
-        return Ledger(incumbent, known, b, largest, delta, 1, LONGEST_TAIL, least)
+        means = grid_of_means(b, known, largest, least)
+        return Account(means, b, known, delta, 1, least, longest_tail=LONGEST_TAIL)
 
     def add(self, candidate: Policy) -> None:
         """Put a candidate on trial."""
@@ -145,7 +142,7 @@ class CandidateTrials:
 
     def _judge(self) -> None:
         """Who is certified now, who is passed by that, and who is given up."""
-        certified: NDArray[np.bool_] = self.ledger.certified
+        certified = self.ledger.certified
         certified[0] = False
         if (certified & ~self.certified).any():
             self.passed |= ~certified
@@ -189,16 +186,16 @@ class CandidateTrials:
         worth: Array = now + shift + gain * ahead * part
         return worth
 
-    def _part_of_proof(self, c: int, racing: list[int], ledger: Ledger) -> Array:
+    def _part_of_proof(self, c: int, racing: list[int], account: Account) -> Array:
         """Which part of the evidence left for constraint c an episode of each row is taken to bring.
 
         The best bet λ ≤ 1 makes ln(1 + λ(X − b)/(b − x₀)) grow by about (V − b)²/2σ², and by no more than its mean.
         """
-        shift, error = (one[racing] for one in beliefs(self.seen[:, c], ledger.threshold))
+        shift, error = (one[racing] for one in beliefs(self.seen[:, c], account.threshold))
         first, second = normal_parts(shift, error)
         quadratic = second / (self.seen[racing, c, 0] + PRIOR) / 2
-        linear = error * first / (ledger.threshold - ledger.least_total)
-        part: Array = np.minimum(quadratic, linear) / np.maximum(ledger.evidence_left(racing), LEAST_LEFT)
+        linear = error * first / (account.threshold - account.least_total)
+        part: Array = np.minimum(quadratic, linear) / np.maximum(account.evidence_left(racing), LEAST_LEFT)
         return part
 
     def _mean(self, i: int, signal: int) -> float:

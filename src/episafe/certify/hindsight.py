@@ -3,14 +3,14 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 
-from episafe.certify.base import Deployment, Outcome
-from episafe.certify.observation import ObservationCertificate
+from episafe.certify.base import Certifier, Deployment, Outcome
+from episafe.certify.ledger import Ledger, ledger_of
+from episafe.certify.observation import Observation, ObservationCertificate
 from episafe.certify.observation import Weighed as Observed
-from episafe.certify.several_ledgers import ledger_of
 from episafe.certify.wealth_forecast import forecast, forecast_of_new, value_of_best
 from episafe.checks import TOLERANCE, as_probability
 from episafe.kernels.wealth import BETS
@@ -94,6 +94,14 @@ class Hindsight:
         return {"certifier": self.name, "delta": self.delta, "statement": statement}
 
 
+def strongest(task: AnyTask, delta: float = 0.05) -> Certifier:
+    """The strongest certifier that a problem allows: `Hindsight` where chance is exogenous and seen, or `Observation`.
+
+    Both are at level theorem, without features.
+    """
+    return Hindsight(delta) if task.is_exogenous else Observation(delta)
+
+
 class HindsightCertificate:
     """Two kinds of evidence, and what they allow.
 
@@ -112,7 +120,7 @@ class HindsightCertificate:
     def __init__(self, task: AnyTask, delta: float) -> None:
         self.task, (self._kind, self._proposals) = task, replays_of(task)
         self.traces = self._kind(task)
-        self.replayed = cast(Any, ledger_of(task, REPLAYED * delta, NUM_ROWS, BET_WEIGHTS))
+        self.replayed = ledger_of(task, REPLAYED * delta, NUM_ROWS, BET_WEIGHTS)
         self.observed = ObservationCertificate(task, (1 - REPLAYED) * delta)
         self.refuted = ""
         self.num_episodes, self.newest_plan, self.next_proposal, self.next_choice = 0, -1, FIRST, 0
@@ -120,14 +128,14 @@ class HindsightCertificate:
         self._first_plans = np.zeros(NUM_ROWS, dtype=np.int64)  # by row: the first whose episodes count
 
     @property
-    def ledger(self) -> Any:
+    def ledger(self) -> Ledger:
         """What holds the policies on trial."""
         return self.observed.ledger if self.refuted else self.replayed
 
     @property
     def void(self) -> str:
         """Why nothing is proved any more; "" if all is well."""
-        return str(self.observed.void or self.replayed.void)
+        return self.observed.void or self.replayed.void
 
     @property
     def untraced(self) -> int:
@@ -204,7 +212,7 @@ class HindsightCertificate:
         self.observed.consider(proposal)
 
     def _put_on_trial(self, proposal: Proposal) -> int:
-        row = int(self.replayed.begin(proposal.policy, "", proposal.lam, proposal.reward))
+        row = self.replayed.begin(proposal.policy, "", proposal.lam, proposal.reward)
         proposal.policy.name = self.replayed.names[row]
         return row
 
@@ -230,8 +238,7 @@ class HindsightCertificate:
             return self.observed.deployment()
         step = 1 if self.num_episodes < EVERY_EPISODE else self.num_episodes // 64
         self.next_choice = self.num_episodes + step
-        found: Deployment = self.replayed.best(self._lower())
-        return found
+        return self.replayed.best(self._lower())
 
     def _lower(self) -> Array:
         """What is proved of each row, by replays or by observed episodes: the union of both holds at δ."""

@@ -3,13 +3,12 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import ClassVar
 
 import numpy as np
 
 from episafe.certify.base import Deployment, Outcome
-from episafe.certify.ledger import shares_of
-from episafe.certify.several_ledgers import ledger_of
+from episafe.certify.ledger import ledger_of, shares_of
 from episafe.checks import TOLERANCE, as_probability
 from episafe.errors import InvalidEpisode
 from episafe.learning.planner import Aim, Proposal, SoftmaxPlanner
@@ -95,7 +94,7 @@ class ObservationCertificate:
     needs_names: ClassVar[bool] = False
 
     def __init__(self, task: AnyTask, delta: float) -> None:
-        self.task, self.ledger = task, cast(Any, ledger_of(task, delta, NUM_ROWS))
+        self.task, self.ledger = task, ledger_of(task, delta, NUM_ROWS)
         self.num_episodes = 0
         self.trial_began = self.trial_ends = 0
         self.promised = math.nan  # the reward of the newest one, by the planner
@@ -179,7 +178,7 @@ class ObservationCertificate:
         best, again, reward = max(worths), 0, math.nan
         may_return = self.task.is_listed and ledger.num_candidates >= EARLY
         for i in np.flatnonzero(~ledger.certified & ledger.in_use & may_return).tolist():
-            estimated = planner.estimate(ledger.policies[i], aim)
+            estimated = planner.estimate(ledger.policy(ledger.names[i]), aim)
             worth = self._worth(*estimated, ledger.trials.log_term[i], ledger.rewards(i)[1])
             if worth > best:
                 best, again, reward = worth, i, estimated[0]
@@ -259,20 +258,18 @@ class ObservationCertificate:
 
     def bounds(self) -> dict[str, Amount]:
         """What is proved of each policy on trial, by its name."""
-        found: dict[str, Amount] = self.ledger.bounds()
-        return found
+        return self.ledger.bounds()
 
     @property
     def void(self) -> str:
         """Why nothing is proved any more; "" if all is well."""
-        return str(self.ledger.void)
+        return self.ledger.void
 
     def deployment(self) -> Deployment:
         """The best mixture whose bound reaches the threshold; the incumbent alone, once nothing is proved any more."""
         if self.void:
             return Deployment(self.task.safe_policy, "safe", math.nan, math.nan, self.void)
-        found: Deployment = self.ledger.choose(self.num_episodes)
-        return found
+        return self.ledger.choose(self.num_episodes)
 
     def expect(self, policy: Policy, deployment: int, plan_id: int) -> None:
         """Charge the components for a deployment until it is reported."""

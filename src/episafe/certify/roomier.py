@@ -86,7 +86,7 @@ class RoomierCertificate(ObservationCertificate):
         if self.seeking:
             self.num_sought += 1
             proposal = proposal._replace(reward=float(self.task.horizon))
-        promoted, rooms = ledger.names[ledger.each[0].pinned], self.rooms
+        promoted, rooms = ledger.names[ledger.pinned], self.rooms
         if promoted == INCUMBENT and rooms[0] < SMALL:
             ledger.pin(ledger.names[int(np.argmax(rooms))])  # whoever leaves to make room, the one that pays stays
         super().consider(proposal)

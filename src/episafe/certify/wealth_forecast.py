@@ -1,11 +1,10 @@
 """What will be proved of a policy after so many traces more, if they are like those that were seen. A heuristic."""
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from episafe.certify.ledger import Ledger
+from episafe.certify.ledger import Account
 from episafe.kernels.mixture_weights import best_weights
 from episafe.kernels.wealth import BETS, LARGEST
 from episafe.types import Array, IntArray
@@ -13,23 +12,22 @@ from episafe.types import Array, IntArray
 MOST_TRACES = 256  # that a forecast is made from
 
 
-def forecast(ledgers: Sequence[Ledger], totals: Array, ahead: int, row: int) -> Array:
+def forecast(accounts: Sequence[Account], totals: Array, ahead: int, row: int) -> Array:
     """L (m,) of the policy in this row after so many traces more, by its totals (n, 1 + m) on those that were seen."""
-    found = np.zeros(len(ledgers))
-    for c, one in enumerate(ledgers):
+    found = np.zeros(len(accounts))
+    for c, one in enumerate(accounts):
         trials, logs = one.trials, one.trials.logs[row] + np.log(one.trials.products[row])
         args = trials.means, logs, totals[:, 1 + c], ahead, trials.log_term[row], one.least_total
         found[c] = max(forecast_bound(*args), trials.lower[row])
     return found
 
 
-def forecast_of_new(ledgers: Sequence[Ledger], totals: Array, ahead: int, bet_weights: Array) -> Array:
+def forecast_of_new(accounts: Sequence[Account], totals: Array, ahead: int, bet_weights: Array) -> Array:
     """The same of a policy that would be the next candidate."""
-    found = np.zeros(len(ledgers))
-    for c, one in enumerate(ledgers):
-        j, logs = one.num_candidates + 1, np.broadcast_to(np.log(len(BETS) * bet_weights), one.trials.logs.shape[1:])
-        log_term = math.log(len(BETS) * j * (j + 1) / one.delta)
-        found[c] = forecast_bound(one.trials.means, logs, totals[:, 1 + c], ahead, log_term, one.least_total)
+    found = np.zeros(len(accounts))
+    for c, one in enumerate(accounts):
+        logs = np.broadcast_to(np.log(len(BETS) * bet_weights), one.trials.logs.shape[1:])
+        found[c] = forecast_bound(one.trials.means, logs, totals[:, 1 + c], ahead, one.next_log_term, one.least_total)
     return found
 
 

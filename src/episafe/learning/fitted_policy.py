@@ -96,6 +96,15 @@ class FittedSlots:
             found.setflags(write=False)
         return found
 
+    def along(self, states: Any, actions: list[int]) -> list[float]:
+        """π^λ_h(a_h|s_h) at every step of an episode, as `probabilities` has them."""
+        found = []
+        slots = self._regression.known_slots(states)  # type: ignore[union-attr]
+        for h, (i, action, rows) in enumerate(zip(slots, actions, self._rows, strict=True)):
+            row = rows.get(i) if i >= 0 else None
+            found.append((self.probabilities(h, states[h]) if row is None else row)[action])
+        return found
+
     def _at_slot(self, h: int, slot: int, state: Any) -> Array:
         kept, task = self.kept, self._regression.task
         if task.is_listed:

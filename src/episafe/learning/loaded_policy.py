@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,8 @@ from episafe.learning.signal_regression import Signals
 from episafe.problems.episodic_task import Outside
 from episafe.problems.policy import MixturePolicy, Policy, StepPolicy, TablePolicy, in_range
 from episafe.problems.policy_file import Field, read_policy
-from episafe.problems.sampled_problem import key
+from episafe.problems.sampled_problem import FunctionPolicy, SampledTask
+from episafe.problems.task import Constraint
 from episafe.storage.json_values import as_text, from_text
 from episafe.types import Array
 
@@ -152,44 +153,31 @@ class RowsPolicy(Policy):
         return {"kind": "rows", **facts, "beta": beta, "bonus": bonus, "rows": rows}
 
 
-class ToldTask:
+def _told_task(said: Field, function: Callable[[Any], Any], one_hot: bool) -> SampledTask:
     """What a policy of a file asks of a task that tells neither reward nor utility, by one function of the state."""
+    A, dim, told = said.whole("num_actions"), 0 if one_hot else _dim(said), said.value("outside", dict)
+    try:
+        outside = {Outside(name): (float(r), float(u)) for name, (r, u) in told.items()}
+    except UNREADABLE as error:
+        said.refuse("outside", f"is not as it must be ({error})")
 
-    unknown = SIGNALS
-    is_listed: ClassVar[bool] = False
-    num_states: ClassVar[None] = None
-    time_homogeneous = False
-
-    def __init__(self, said: Field, function: Callable[[Any], Any], one_hot: bool) -> None:
-        self.horizon, self.num_actions, self.one_hot = said.whole("horizon"), said.whole("num_actions"), one_hot
-        self.dim = 0 if one_hot else _dim(said)
-        outside = said.value("outside", dict)
-        try:
-            self.outside = {Outside(name): (float(r), float(u)) for name, (r, u) in outside.items()}
-        except UNREADABLE as error:
-            said.refuse("outside", f"is not as it must be ({error})")
-        self._function = function
-
-    def features(self, state: Any) -> Array:
+    def features(state: Any) -> Array:
         """φ(state, ·), shape (A, d); the last columns are of states outside, and 0 at all others."""
-        phi, shape = np.array(self._function(state), dtype=np.float64), (self.num_actions, self.dim)
-        if phi.shape == (self.num_actions, self.dim - len(self.outside)):
-            phi = np.hstack([phi, np.zeros((self.num_actions, len(self.outside)))])
-        if phi.shape != shape:
-            raise InvalidProblem(f"features at state {state!r} must have shape {shape}, got {phi.shape}")
-        return phi
+        phi = np.array(function(state), dtype=np.float64)
+        return np.hstack([phi, np.zeros((A, len(outside)))]) if phi.shape == (A, dim - len(outside)) else phi
 
-    def key(self, state: Any) -> Hashable:
-        """What a state is looked up by."""
-        return key(self._function(state)) if self.one_hot and not isinstance(state, Outside) else key(state)
-
-    def reward_at(self, h: int, state: Any) -> Array:
-        """NaN inside: it is learned."""
-        return np.full(self.num_actions, self.outside[state][0] if isinstance(state, Outside) else np.nan)
-
-    def utility_at(self, h: int, state: Any) -> Array:
-        """NaN inside: it is learned."""
-        return np.full(self.num_actions, self.outside[state][1] if isinstance(state, Outside) else np.nan)
+    return SampledTask(
+        horizon=said.whole("horizon"),
+        num_actions=A,
+        dim=dim,
+        initial_state=None,
+        constraint=Constraint(None, 0.0, None),
+        safe_policy=FunctionPolicy(lambda h, state: np.full(A, 1 / A), A),
+        feature_function=None if one_hot else features,
+        reward_function=None,
+        outside=outside,
+        cell_function=function if one_hot else None,
+    )
 
 
 def _task(said: Field, given: Any, what: str) -> Any:
@@ -199,7 +187,7 @@ def _task(said: Field, given: Any, what: str) -> Any:
     if hasattr(given, "reward_at"):
         task = given
     elif callable(given) and not told:
-        return ToldTask(said, given, what == "cell")
+        return _told_task(said, given, what == "cell")
     else:
         remedy = f"the task tells {' and '.join(told)}: give features=problem.task" if told else (
             f"give features=problem.task, or the function state ↦ {what}"

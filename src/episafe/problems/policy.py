@@ -93,15 +93,11 @@ class Component(Policy):
     """
 
     is_checked = True
+    policy: Any = None
 
     def __init__(self, policy: Any, name: str = "") -> None:
-        self.name, self._policy = name, policy
+        self.name, self.policy = name, policy
         self._is_checked = vars(type(policy)).get("is_checked", False)
-
-    @property
-    def policy(self) -> Policy:
-        """The policy itself."""
-        return self._policy
 
     def probabilities(self, h: int, state: Any) -> Array:
         """π_h(·|state), shape (A,); an error where somebody's own policy answers what is no distribution.
@@ -117,11 +113,11 @@ class Component(Policy):
 
     def act(self, h: int, state: Any, rng: np.random.Generator) -> int:
         """An action drawn from π_h(·|state), as the policy itself draws it."""
-        return self.policy.act(h, state, rng) if hasattr(self._policy, "act") else super().act(h, state, rng)
+        return self.policy.act(h, state, rng) if hasattr(self.policy, "act") else super().act(h, state, rng)
 
     def as_json(self) -> dict[str, Any]:
         """That of the policy itself."""
-        return self.policy.as_json() if hasattr(self._policy, "as_json") else super().as_json()
+        return self.policy.as_json() if hasattr(self.policy, "as_json") else super().as_json()
 
 
 def _called(name: str) -> str:

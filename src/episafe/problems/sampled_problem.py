@@ -147,7 +147,7 @@ class SampledTask(EpisodicTask):
     def key(self, state: Any) -> Hashable:
         """What a state is looked up by."""
         if self.cell_function is None or isinstance(state, Outside):
-            return key(state)
+            return state if type(state) is int else key(state)
         found = self._cells.get(id(state))
         if found is not None and found[0] is state:
             return found[1]

@@ -1,7 +1,4 @@
-"""The compiled loops for OPSE under `certify.Observation`, with one constraint and with several.
-
-Proposing is rare and stays in Python.
-"""
+"""The compiled loop for OPSE under `certify.Observation`; proposing is rare and stays in Python."""
 
 import math
 from dataclasses import replace
@@ -14,13 +11,12 @@ from episafe.certify.observation import ObservationCertificate
 from episafe.certify.roomier import RoomierCertificate
 from episafe.kernels.episode_trace import Trace, no_trace
 from episafe.kernels.mixture_loop import OnTrial, play
-from episafe.kernels.several_loop import SeveralOnTrial, play_several
 from episafe.kernels.simulation import World as KnownWorld
 from episafe.kernels.simulation import running_sums
 from episafe.learning.regression import episodes_to_refactoring
 from episafe.runs.columns import BY_SOURCE
 from episafe.runs.record import Columns
-from episafe.types import SAFE, Array, amounts
+from episafe.types import SAFE, amount, amounts
 
 
 def begin(world: Any, agent: Any, columns: Columns, first: int, trace: Trace | None) -> "MixtureLoop | None":
@@ -33,10 +29,7 @@ def begin(world: Any, agent: Any, columns: Columns, first: int, trace: Trace | N
     holds = holds and not any(one.awaits for one in agent.certificate.ledger.each)
     if not holds or agent.task.time_homogeneous or agent.promoted != INCUMBENT:
         return None
-    return (MixtureLoop if agent.task.num_constraints == 1 else SeveralLoop)(world, agent, trace)
-
-
-Rows = tuple[Array, Array, Array, Array]  # tables, their running sums, values, λ
+    return MixtureLoop(world, agent, trace)
 
 
 class MixtureLoop:
@@ -49,16 +42,16 @@ class MixtureLoop:
         self._trace = no_trace() if trace is None else trace
         task, first = cmdp.task, cmdp.task.constraints[0]
         self._world = KnownWorld(cmdp.P, world.kernel, task.reward, first.utility, task.initial_state)
-        tables, running = (np.zeros((num_rows, *task.reward.shape)) for _ in range(2))
-        values, lams = np.zeros((num_rows, 1 + task.num_constraints)), np.full(num_rows, math.nan)
-        self._on_trial = self._room(task, (tables, running, values, lams))
+        n, m = num_rows, task.num_constraints
+        tables, running = (np.zeros((n, *task.reward.shape)) for _ in range(2))
+        self._on_trial = OnTrial(
+            tables, running, np.zeros((n, 1 + m)), np.full(n, math.nan), np.zeros(n), np.full(n, -1), np.zeros(m),
+            None if m == 1 else np.zeros((n, m)), np.zeros((1, task.horizon, n)), np.zeros((1, n)), task.utilities,
+            amounts(task.limits),
+        )  # fmt: skip
         self._entered: list[object] = [None] * num_rows
         self._first_id = agent.plan().id
         self._done = 0
-
-    def _room(self, task: Any, rows: Rows) -> Any:
-        """Room for the policies on trial."""
-        return OnTrial(*rows, np.zeros(4), task.threshold)
 
     def advance(self, columns: Columns, start: int, stop: int) -> None:
         """Run episodes `start` to `stop`, filling their rows."""
@@ -84,13 +77,19 @@ class MixtureLoop:
 
     def _play(self, columns: Columns, *stretch: Any) -> int:
         """The episodes of a stretch, as far as there is room; the first that is not made."""
-        learner, columns_to_fill = (self._regression.visited, self._regression.model), (columns.facts, columns.coins)
-        return int(
+        sequences = tuple(one.trials for one in self._certificate.ledger.each)
+        learner = self._regression.visited, self._regression.model
+        assert columns.coins is not None
+        done = int(
             play(
-                self._world, self._on_trial, self._certificate.ledger.trials, learner, self._streams, columns_to_fill,
+                self._world, self._on_trial, sequences, learner, self._streams, (columns.facts, columns.coins),
                 self._trace, stretch,
             )
         )  # fmt: skip
+        parts = int((self._on_trial.rows >= 0).sum())
+        if done < stretch[1] and parts > columns.coins.weights.shape[1]:
+            columns.widen(parts)
+        return done
 
     def _name(self, columns: Columns, start: int, stop: int) -> None:
         """Turn the rows that acted into numbers of names, given out in the order in which they acted first."""
@@ -126,38 +125,12 @@ class MixtureLoop:
 
     def _last(self) -> Any:
         """What was deployed last."""
-        i, j, weight, bound = self._on_trial.last.tolist()
-        return self._certificate.ledger.as_deployment(int(i), int(j), weight, bound)
+        on_trial = self._on_trial
+        rows = on_trial.rows[on_trial.rows >= 0].tolist()
+        return self._certificate.ledger.deployed(rows, on_trial.weights[rows], amount(on_trial.bounds.copy()))
 
     def _enter_row(self, i: int, policy: Any) -> None:
         on_trial = self._on_trial
         on_trial.tables[i], on_trial.running[i] = policy.table(), running_sums(policy.table())
         on_trial.values[i] = np.append(*self._cmdp.evaluate(policy))
         on_trial.lams[i] = self._certificate.ledger.lams[i]
-
-
-class SeveralLoop(MixtureLoop):
-    """The same with m constraints: a mixture may be of more than two policies."""
-
-    def _room(self, task: Any, rows: Rows) -> Any:
-        n, m = len(rows[0]), task.num_constraints
-        room: tuple[Array, Array, Array] = np.zeros((n, m)), np.zeros((1, task.horizon, n)), np.zeros((1, n))
-        return SeveralOnTrial(*rows, np.zeros(n), np.full(n, -1), *room, task.utilities, amounts(task.limits))
-
-    def _play(self, columns: Columns, *stretch: Any) -> int:
-        sequences = tuple(one.trials for one in self._certificate.ledger.each)
-        learner = self._regression.visited, self._regression.model
-        assert columns.coins is not None
-        done = int(
-            play_several(
-                self._world, self._on_trial, sequences, learner, self._streams, (columns.facts, columns.coins),
-                self._trace, stretch,
-            )
-        )  # fmt: skip
-        parts = int((self._on_trial.rows >= 0).sum())
-        if done < stretch[1] and parts > columns.coins.weights.shape[1]:
-            columns.widen(parts)
-        return done
-
-    def _last(self) -> Any:
-        return self._certificate.ledger.as_deployment(self._on_trial.weights)
