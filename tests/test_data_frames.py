@@ -139,6 +139,8 @@ def test_a_table_for_a_paper_is_narrow_and_says_what_its_numbers_are():
     )  # 1 − 0.025^(1/20)
     assert r"\caption{Regret: mean over runs $\pm$ half of its 95 \% t-interval after 8 episodes." in table
     assert r" & 20 (83.2--100.0 \%) & " in to_latex(summarise(unsafe))
+    noted = to_latex(summarise([*safe, one(0, 1.5, 9)]))
+    assert "\n% ring, OPSE-LCMDP (heuristic): " in noted and "\n% " not in table
     ragged = to_latex(summarise([*safe, one(0, 1.5, 4, "lake")]))
     assert r"Runs & Episodes & Regret" in ragged and "after" not in ragged
 

@@ -60,7 +60,7 @@ def to_latex(summaries: Sequence[Summary]) -> str:
     left_out = ("Variant",) * (not varied) + ("Episodes",) * (len(lengths) == 1)
     shown = {heading: cell for heading, cell in IN_PAPERS.items() if heading not in left_out}
     after = f" after {min(lengths):,} episodes" if len(lengths) == 1 else ""
-    said = [*beforehand(summaries), *(n for s in summaries for n in s.notes)]
+    said = [*beforehand(summaries), *(f"{s.group.where}, {label(s)}: {note}" for s in summaries for note in s.notes)]
     caption = in_rounds(f"{CAPTION.format(after=after)} {SAFE_MEANS}", summaries)
     body = [[cell(summary) for cell in shown.values()] for summary in summaries]
     table = latex_table(said, [in_rounds(heading, summaries) for heading in shown], body, 2 + varied)
