@@ -5,6 +5,7 @@
     python benchmarks/reference.py estimate                # what the full benchmark would take
     python benchmarks/reference.py full FOLDER [MINUTES]   # runs of the full benchmark that are not in full_runs.csv.gz
     python benchmarks/reference.py gather FOLDER           # add those of a folder of records to it
+    python benchmarks/reference.py table                   # who wins where, as docs/benchmark.md has it
     python benchmarks/reference.py write FOLDER QUICK      # the file, with the quick runs of `episafe benchmark`; rows
                                                            # of more problems at the same multiplier stay
 
@@ -24,9 +25,19 @@ import time
 from dataclasses import asdict, fields
 from pathlib import Path
 
-from episafe.benchmark.comparison import REFERENCE_EPISODES, Comparison, agents_for, comparison, job
+from episafe.benchmark.comparison import REFERENCE_EPISODES, Comparison, agents_for, job
 from episafe.benchmark.problem_sets import PROBLEM_SETS
-from episafe.benchmark.results import REFERENCE, Run, read_run, reference, reference_seconds, rows, rows_of, to_csv
+from episafe.benchmark.results import (
+    REFERENCE,
+    Run,
+    planned,
+    read_run,
+    reference,
+    reference_seconds,
+    rows,
+    rows_of,
+    to_csv,
+)
 from episafe.experiments.executors import Here
 from episafe.experiments.worker_pool import is_done, make_records
 from episafe.registry import AGENTS
@@ -64,7 +75,7 @@ def run(folder, minutes=30, budget=BUDGET):
 
 def slow(folder):
     """What the quick benchmark leaves out, for SHORT episodes of one problem: for its seconds, an upper bound."""
-    left_out = comparison(True, reference_seconds()).left_out
+    left_out = planned(True).left_out
     make_records(list(_slow_jobs(left_out)), Path(folder), executor=Here())
 
 
@@ -91,7 +102,7 @@ def full_job(agent, one, seed):
 
 def full_jobs():
     """All jobs of the full comparison, problem by problem."""
-    return comparison(False, reference_seconds()).jobs()
+    return planned(False).jobs()
 
 
 def place_of(each):
@@ -133,10 +144,38 @@ def full_rows():
     return rows_of((each, run) for each, factor, run in made if each.multiplier == factor)
 
 
+def table():
+    """Who wins where by the rows of 10,000 episodes: of agents with a theorem of zero violation, and of the others."""
+    found = [row for row in reference() if row.episodes == REFERENCE_EPISODES]
+    print("| set | best with a theorem of zero violation | next | without one: violate / all | best of them |")
+    print("|---|---|---|---|---|")
+    for one in PROBLEM_SETS:
+        of = sorted((row for row in found if row.set == one), key=lambda row: row.regret)
+        promised = [row for row in of if AGENTS[row.agent].proved == "zero" and not row.violating]
+        others = [row for row in of if AGENTS[row.agent].proved != "zero"]
+        unsafe, kept = [row for row in others if row.violating], [row for row in others if not row.violating]
+        cells = [
+            f"`{one}`",
+            *(map(said, promised[:2])),
+            f"{len(unsafe)} / {len(others)}",
+            said(kept[0]) if kept else "–",
+        ]
+        print(f"| {' | '.join(cells)} |")
+    for row in found:
+        if AGENTS[row.agent].proved == "zero" and row.violating:
+            print(f"{row.agent} violates on {row.violating} of {row.problems} problems of {row.set}")
+    runs = [row.problems for row in found if AGENTS[row.agent].proved == "zero"]
+    print(f"{sum(row.problems for row in found)} runs of {len(found)} pairs; {sum(runs)} by agents with a theorem")
+
+
+def said(row):
+    return f"`{row.agent}` {row.regret:.2f} ± {row.regret_half_width:.2f} ({row.problems})"
+
+
 def write(folder, quick):
     longer = Comparison(EPISODES, dict.fromkeys([(agent, one.name) for agent, one in pairs()], MOST), {})
     found = rows(longer.jobs(), Path(folder))
-    compared = comparison(True, reference_seconds())
+    compared = planned(True)
     found += rows(compared.jobs(), Path(quick) / "records") + rows(_slow_jobs(compared.left_out), Path(folder))
     kept = {row.place: row for row in reference()} | {row.place: row for row in full_rows()}
     for row in found:
@@ -149,14 +188,13 @@ def write(folder, quick):
 
 def estimate():
     """Hours of two cores that the full comparison would take, by the seconds of the reference."""
-    seconds = reference_seconds()
-    full = comparison(False, seconds)
+    seconds, full = reference_seconds(), planned(False)
     total = sum(seconds.get(pair, 0.0) * count for pair, count in full.problems.items())
     unknown = sum(pair not in seconds for pair in full.problems)
     print(f"{full.size()}: {total / 7200:.1f} hours on two cores; {unknown} pairs without seconds")
 
 
 if __name__ == "__main__":
-    {"run": run, "slow": slow, "write": write, "estimate": estimate, "full": full, "gather": gather}[sys.argv[1]](
-        *sys.argv[2:]
-    )
+    {"run": run, "slow": slow, "write": write, "estimate": estimate, "full": full, "gather": gather, "table": table}[
+        sys.argv[1]
+    ](*sys.argv[2:])

@@ -11,7 +11,16 @@ import episafe as es
 from episafe.benchmark import PROBLEM_SETS, measurement, problem_set, problem_sets, scaling
 from episafe.benchmark import comparison as comparisons
 from episafe.benchmark.comparison import agents_for, comparison, job, settings
-from episafe.benchmark.results import Row, Run, best_safe, from_csv, half_way, to_csv
+from episafe.benchmark.results import (
+    Row,
+    Run,
+    best_safe,
+    from_csv,
+    half_way,
+    reference,
+    reference_seconds,
+    to_csv,
+)
 from episafe.cli import app
 from episafe.experiments import worker_pool
 from episafe.experiments.agent_choice import chosen_agent
@@ -319,3 +328,13 @@ def test_after_a_killed_scheduler_the_same_jobs_are_finished_and_none_is_made_tw
     assert run_jobs(on_dask(), tmp_path / "dask", executor=Here()) == (len(stamps), {})
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items())
     assert len(es.load_records(tmp_path / "dask")) == len(on_dask())
+
+
+def test_seconds_are_those_of_runs_of_about_the_same_length():
+    """Agents that plan less and less often take less for an episode of a longer run."""
+    rows = {row.place: row.seconds for row in reference()}
+    for length in (300, 10_000):
+        told = reference_seconds(length)
+        compared = [(one, agent) for one, agent, episodes in rows if episodes == length]
+        assert len(compared) > 100
+        assert all(told[agent, one] == rows[one, agent, length] for one, agent in compared)

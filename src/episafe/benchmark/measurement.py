@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from episafe.benchmark import results, scaling
-from episafe.benchmark.comparison import BenchmarkJob, Comparison, comparison
+from episafe.benchmark.comparison import BenchmarkJob, Comparison
 from episafe.benchmark.problem_sets import PROBLEM_SETS, VERSION
 from episafe.experiments import progress
 from episafe.experiments.comparisons import RECORDS, Place, claim, run_batches
@@ -33,7 +33,7 @@ def benchmark(quick: bool, place: Place, latex: bool = False) -> tuple[dict[str,
 
     Returns what was found, and the failed jobs with their reasons.
     """
-    compared, folder = comparison(quick, results.reference_seconds()), place.folder
+    compared, folder = results.planned(quick), place.folder
     size = QUICK_SCALING if quick else FULL_SCALING
     claim(folder, {"version": VERSION, "problems": size[0], "episodes": compared.num_episodes})
     batches: dict[str, Sequence[AnyJob]] = {

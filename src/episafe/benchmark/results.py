@@ -11,7 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from episafe.benchmark.comparison import REFERENCE_EPISODES, BenchmarkJob, multiplier
+from episafe.benchmark.comparison import (
+    REFERENCE_EPISODES,
+    BenchmarkJob,
+    Comparison,
+    comparison,
+    multiplier,
+    settings,
+)
 from episafe.registry import REGISTRY
 from episafe.runs.record import Record, is_complete
 from episafe.stats import t_interval
@@ -190,7 +197,15 @@ def reference() -> tuple[Row, ...]:
     return tuple(from_csv(place.read_text())) if place.is_file() else ()
 
 
-def reference_seconds() -> dict[tuple[str, str], float]:
-    """Seconds of a run of 10,000 episodes by agent and set, as measured for the reference; of the longest runs."""
-    by_length = sorted(reference(), key=lambda row: row.episodes)
-    return {(row.agent, row.set): row.seconds for row in by_length}
+def reference_seconds(num_episodes: int = REFERENCE_EPISODES) -> dict[tuple[str, str], float]:
+    """Seconds of a run of 10,000 episodes by agent and set, as measured for the reference.
+
+    By runs that are nearly as long as `num_episodes`: many agents plan less and less often.
+    """
+    nearest_last = sorted(reference(), key=lambda row: -abs(math.log(row.episodes / num_episodes)))
+    return {(row.agent, row.set): row.seconds for row in nearest_last}
+
+
+def planned(quick: bool) -> Comparison:
+    """The quick comparison, or the full one, by the seconds of the reference."""
+    return comparison(quick, reference_seconds(settings()["quick" if quick else "full"]["episodes"]))
