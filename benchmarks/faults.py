@@ -414,7 +414,7 @@ def changed_while_open(count: int) -> Outcome:
 
 
 def interruptions(count: int) -> Outcome:
-    return _places(count, [session_faults.interrupted], "KeyboardInterrupt before each line of two short sessions")
+    return _places(count, [session_faults.interrupted], "KeyboardInterrupt before each line of three short sessions")
 
 
 def failing_calls(count: int) -> Outcome:

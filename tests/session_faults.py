@@ -179,6 +179,51 @@ def wrong_after_a_life(folder, told):
     return "; ".join(es.audit(folder, agent=released()).damage)
 
 
+# ---- an alarm that no frame can raise again ---------------------------------------------------------------------
+
+
+def use_until_an_alarm(folder, told, held):
+    """Open, try, promote, and report what is refused for its range, which halts; what was acknowledged is in `told`."""
+    rng = np.random.default_rng(0)
+    try:
+        session = es.open(folder, agent=released())
+    except (OSError, KeyboardInterrupt):
+        return
+    held.append(session)
+
+    def tried():
+        for _ in range(4):
+            session.learn(es.Episode.of_totals(1.0), deployment=session.deploy(rng).id)
+
+    def refused():
+        try:
+            session.learn(es.Episode.of_totals(7.0), deployment=session.deploy(rng).id)
+        except es.InvalidEpisode as error:
+            if "at most 1" not in str(error):  # nothing was deployed
+                raise
+
+    told.done(tried, "tried")
+    told.done(lambda: session.promote("v2", "May"), "v2 promoted")
+    told.done(refused, "alarm")
+    if told[-1] == "alarm!" and session.deploy(rng).acting != "incumbent" and session.book.distrusted:
+        told.append("v2 acts")
+    told.done(session.close, "closed")
+
+
+def wrong_after_an_alarm(folder, told):
+    """What is wrong once the folder is opened again; "" if nothing is."""
+    with es.open(folder, agent=released()) as session:
+        seen = session.status()
+        known = any(fault.startswith("alarm") for fault in seen.faults)
+        if "alarm" in told and not known:
+            return "an alarm is gone"
+        if known and not (seen.stopped and seen.promoted == "incumbent"):
+            return f"an alarm is not heeded: {seen.promoted} acts, stopped {seen.stopped!r}"
+        if "v2 acts" in told:
+            return "v2 acts after an alarm"
+    return "; ".join(es.audit(folder, agent=released()).damage)
+
+
 # ---- interruptions ----------------------------------------------------------------------------------------------
 
 
@@ -318,7 +363,11 @@ def _end_of_process(folder):
             continue  # it was that of the list itself
 
 
-SESSIONS = {"episodes": (Told, use, wrong_after), "a life": (Steps, use_for_a_life, wrong_after_a_life)}
+SESSIONS = {
+    "episodes": (Told, use, wrong_after),
+    "a life": (Steps, use_for_a_life, wrong_after_a_life),
+    "an alarm": (Steps, use_until_an_alarm, wrong_after_an_alarm),
+}
 
 
 def tried(fault, at, folder, session="episodes"):

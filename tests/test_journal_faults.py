@@ -213,7 +213,7 @@ def test_after_a_failed_fsync_only_the_incumbent_acts(tmp_path, monkeypatch):
 
 # ---- interruptions, and calls of the system that fail -----------------------------------------------------------
 
-ACTS = ("halt", "resume_exploring", "promote", "withdraw", "change", "add_candidate", "close")
+ACTS = ("halt", "resume_exploring", "promote", "withdraw", "change", "add_candidate", "distrust", "close")
 FAULTS = {
     "interrupted": (session_faults.interrupted, 211),
     "interrupted in an act": (partial(session_faults.interrupted, functions=ACTS), 2),
