@@ -353,3 +353,25 @@ def test_a_log_that_was_cut_short_is_not_replaced_into_a_whole_one(tmp_path, mon
         with pytest.raises(es.DamagedFile, match="cut short"):
             es.open(tmp_path, agent=model(world(safe if given else None)), **given)
     assert es.repair(tmp_path).deployments >= 2
+
+
+def test_what_the_new_incumbent_does_is_not_recorded_as_what_was_promoted_before_it(tmp_path):
+    """Halted before and after, for the same reason: the plan must be written down anew all the same."""
+
+    def rollout(safe):
+        return es.Rollout(0.5, 0.4, {"v2": ["v2"]}, [safe], utility_max=1.0)
+
+    session, rng = es.open(tmp_path, agent=rollout("now")), np.random.default_rng(31)
+    while not session.agent.certificate.ledger.certified[1]:
+        session.learn(es.Episode.of_totals(1.0), deployment=session.deploy(rng).id)
+    session.promote("v2", "May")
+    session.halt("night")
+    waiting = session.deploy(rng)
+    assert waiting.acting == "v2"
+    session.close()
+    for given in ({"new_incumbent": "Ada"}, {}):
+        with es.open(tmp_path, agent=rollout("other"), incumbent_version="2", **given) as session:
+            assert session.acting(waiting.id) is None
+            assert session.deploy(rng).acting == "incumbent"
+    plan = [frame for frame in frames(tmp_path) if frame.kind == 2][-1]
+    assert plan.notes["source"] == "safe" and es.audit(tmp_path, agent=rollout("other")).is_whole

@@ -169,6 +169,7 @@ class Replay:
             raise ValueError(f"it changes {what!r}, of which nothing is known here")
         else:
             self.book.candidates = []  # all are put on trial anew, beside the new one
+            self.book.changed_at = self.book.started  # earlier versions went on with the plan that was in force
             if self.incumbent is not None:
                 self.incumbent.replace(notes)
 

@@ -97,6 +97,7 @@ def _replace_incumbent(session: Session, journal: Journal, version: str, reason:
     journal.sync_trail()
     session.incumbent.replace(notes)
     session.book.candidates = []  # all are put on trial anew, beside the new one
+    session.book.begin_anew()
 
 
 def begin_journal(folder: Path, agent: Any, settings: dict[str, str | int | float], problem: Any = None) -> None:
