@@ -47,19 +47,36 @@ def test_every_page_is_on_the_site():
     assert own - listed == set()
 
 
-def test_every_figure_says_how_it_is_made_and_no_hash_is_older_than_its_code_unseen(tmp_path):
+def test_every_figure_says_how_it_is_made_and_none_is_older_than_its_code_unseen(tmp_path, monkeypatch):
     made = tomllib.loads((ROOT / "docs" / "figures" / "made.toml").read_text())
     assert {path.name for path in (ROOT / "docs" / "figures").glob("*.png")} == set(made)
     spec = importlib.util.spec_from_file_location("figures", ROOT / "benchmarks" / "figures.py")
     figures = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(figures)
-    (tmp_path / "code.py").write_text("x = 1")
+    drawing, computing = tmp_path / "drawing.py", tmp_path / "computing.py"
+    drawing.write_text("x = 1")
+    computing.write_text("y = 1")
     figures.ROOT = tmp_path
-    now = {"a.png": {"code": ["*.py"], "hash": figures.hash_of(["*.py"]), "command": "make a"}}
-    (tmp_path / "code.py").write_text('"""In other words."""\n\nx = 1  # the same\n')
-    assert figures.older(now) == []
-    (tmp_path / "code.py").write_text("x = 2")
-    assert figures.older(now) == ["a.png"]
+    one = {"drawn_by": ["drawing.py"], "computed_by": ["computing.py"], "runs": ["tabular fixed 3"], "bits": "then"}
+    one |= {"drawn": figures.hash_of(["drawing.py"]), "computed": figures.hash_of(["computing.py"])}
+    monkeypatch.setattr(figures, "bits_of", lambda runs: "now")
+    drawing.write_text('"""In other words."""\n\nx = 1  # the same\n')
+    assert not figures.is_older(one)  # nothing of it has changed
+    computing.write_text("y = 2")
+    assert figures.is_older(one)  # and its short runs come out otherwise
+    assert figures.is_older({**one, "runs": []})
+    monkeypatch.setattr(figures, "bits_of", lambda runs: "then")
+    assert not figures.is_older(one)  # they come out the same: code was moved about
+    drawing.write_text("x = 2")
+    assert figures.is_older(one)
+
+
+def test_short_runs_behind_a_figure_are_told_apart_by_what_comes_of_them():
+    spec = importlib.util.spec_from_file_location("figures", ROOT / "benchmarks" / "figures.py")
+    figures = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(figures)
+    assert figures.bits_of(["tabular incumbent 3"]) == figures.bits_of(["tabular incumbent 3"])
+    assert figures.bits_of(["tabular incumbent 3"]) != figures.bits_of(["tabular uniform 3"])
 
 
 def test_the_readme_is_short():

@@ -84,12 +84,12 @@ class Hindsight:
         statement = (
             f"every deployed mixture has expected utility at least b, in all episodes together, with probability "
             f"{1 - self.delta:g}, if what chance brings in an episode, its trace, is independent of all before it and "
-            f"of what is done, and all traces are alike; none is reported for two episodes; the start is fixed or part "
-            f"of the trace; move is right, also where nobody went, and the trace is what chance brought and not what "
-            f"was seen of it; a candidate of somebody else was not chosen by traces that count for it; logged traces "
-            f"were not chosen by what they show; the coin is tossed as the weights say, total utilities are not "
-            f"negative, and the incumbent has b + slack; reports and traces may be late or lost in a session, which "
-            f"counts deployments, and without one each comes once"
+            f"of what is done, and all traces are alike; no two episodes share one; the start is fixed or part of the "
+            f"trace; move is right, also where nobody went, and the trace is what chance brought and not what was "
+            f"seen of it; a candidate of somebody else was not chosen by traces that count for it; logged traces were "
+            f"not chosen by what they show; the coin is tossed as the weights say, total utilities are not negative, "
+            f"and the incumbent has b + slack; reports and traces may be late or lost in a session, which counts "
+            f"deployments, and without one each comes once"
         )
         return {"certifier": self.name, "delta": self.delta, "statement": statement}
 
