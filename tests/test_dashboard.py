@@ -16,10 +16,12 @@ from typer.testing import CliRunner
 
 import episafe as es
 from episafe.cli import app
+from episafe.deployment.audit import audit
 from episafe.deployment.explanation import explain
 from episafe.deployment.follower import Follower
 from episafe.deployment.frame_kinds import Kind
 from episafe.reports import dashboard_page
+from episafe.reports.audit_page import as_html
 from episafe.service.dashboard import Dashboard
 from episafe.storage.frames import UNREADABLE, decode
 from episafe.storage.journal_files import LENGTH
@@ -208,8 +210,11 @@ def test_a_simulation_and_several_constraints_are_followed(tmp_path):
 
 def test_constraints_are_called_what_the_task_calls_them(tmp_path):
     folder, rng = tmp_path / "shop", np.random.default_rng(0)
-    agent = es.Rollout([0.5, 0.6], [0.4, 0.2], {"v2": ["v2"]}, ["v1"], 0.05, 1.0, names=("speed", "safety"))
-    with es.open(folder, agent) as session:
+
+    def built():
+        return es.Rollout([0.5, 0.6], [0.4, 0.2], {"v2": ["v2"]}, ["v1"], 0.05, 1.0, names=("speed", "safety"))
+
+    with es.open(folder, built()) as session:
         for _ in range(40):
             session.learn(es.Episode.of_totals(rng.beta(9, 1, 2), 1.0), deployment=session.deploy(rng).id)
     follower = Follower(folder)
@@ -220,6 +225,9 @@ def test_constraints_are_called_what_the_task_calls_them(tmp_path):
     assert "in safety" in " ".join(explain(folder).sentences)
     page = dashboard_page.page(follower, 2.0)
     assert "speed" in page and "Of safety, the constraint with the least room." in page and "constraint 0" not in page
+    found = audit(folder, built())
+    page = as_html(found.as_dict(), found.lines)
+    assert "Lower bound of each plan: speed" in page and "constraint 0" not in page
 
 
 def test_usage(tmp_path):

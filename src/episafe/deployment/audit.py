@@ -62,6 +62,7 @@ class Audit:
         episodes, missing: reported, and deployed but never reported.
         faults: what went wrong while it ran, as recorded.
         settings: of the agent.
+        constraints: what people call each of several; none of one, and where an older journal does not say it.
         incumbent: what its user called it when the journal was begun; "" if it is known by what it does.
         replaced: why the incumbent was replaced, each time.
         changes: what people promoted, withdrew and changed, and why, in order.
@@ -87,6 +88,7 @@ class Audit:
     oldest_missing: str = ""
     faults: list[str] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
+    constraints: list[str] = field(default_factory=list)
     incumbent: str = ""
     replaced: list[str] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
@@ -126,6 +128,7 @@ def audit(folder: str | Path, agent: Any = None, head: str | None = None, on_pro
     told = read_head(folder, AUDITED)
     result = Audit(str(folder), told["kind"], told["format"], told["fingerprint"])
     result.versions, result.incumbent = said_versions(told), told.get("incumbent", "")
+    result.constraints = list(map(str, json.loads(told.get("constraint_names", "[]"))))
     _guarded(result, lambda: _read_chain(folder, told, result))
     _check_kept(result, head)
     if told["format"] != FORMAT:

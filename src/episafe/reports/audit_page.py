@@ -352,6 +352,7 @@ def as_html(found: dict[str, Any], lines: list[str]) -> str:
         pictures=_pictures(
             [json.loads(line) for line in lines] if not found["damage"] else [],
             NOT_SURE if is_bandit(found["settings"]) else REFUSED,
+            found["constraints"],
         ),
         words=WORDS[1:],  # a time does not wrap
     )
@@ -364,9 +365,9 @@ def _colour(found: dict[str, Any]) -> str:
     return "" if found["recomputed"] is None else "safe"
 
 
-def _pictures(read: list[dict[str, Any]], refused: str) -> list[Picture]:
+def _pictures(read: list[dict[str, Any]], refused: str, names: list[str]) -> list[Picture]:
     """Bounds against the threshold, those of other plans than allowed ones by the name of `refused`, and what was
-    deployed when, by the trail."""
+    deployed when, by the trail; of several constraints by their names."""
     deployed = [line for line in read if "event" not in line]
     thresholds = _numbers(deployed[-1]["threshold"]) if deployed else np.zeros(0)
     if not np.isfinite(thresholds).all() or not deployed:
@@ -384,7 +385,8 @@ def _pictures(read: list[dict[str, Any]], refused: str) -> list[Picture]:
     drawn, caption = list[Picture](), MIXED[len(thresholds) == 1] if mixed.any() else ""
     for c, threshold in enumerate(thresholds.tolist()):
         if np.isfinite(bounds[:, c]).any():
-            of = f": constraint {c}" if len(thresholds) > 1 else ""
+            called = names[c] if len(names) == len(thresholds) else f"constraint {c}"
+            of = f": {called}" if len(thresholds) > 1 else ""
             one = bounds_picture(starts + 1.0, bounds[:, c], allowed, threshold, across, caption, of, refused)
             drawn.append(replace(one, marks=[*one.marks, *threshold_steps(earlier, c)]))
     return [*drawn, stacked_picture("What was deployed", "% of episodes", by_episode, across)]
