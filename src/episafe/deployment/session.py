@@ -422,8 +422,9 @@ class Session:
 
     def _heed(self, alarms: list[Alarm]) -> None:
         """Write down what the monitors say, and halt if they ask for it."""
-        self._untold += alarms
-        self.distrust(halt_reason(alarms), alarms)
+        if alarms:
+            self._untold += alarms
+            self.distrust(halt_reason(alarms), alarms)
 
     def distrust(self, reason: str, alarms: Sequence[Alarm] = ()) -> None:
         """Write alarms down. After those that halt, by the `reason` that they give, only what a person has vouched for
