@@ -3,7 +3,7 @@
 import importlib.util
 import re
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -614,3 +614,31 @@ def test_a_log_with_other_traces_is_another_log(tmp_path):
     for episode, new in ((seen, 1), (gap, 1), (seen, 0)):
         write_log(tmp_path / "log.csv", [("", episode)], cmdp.task)
         assert es.learn_log(session, tmp_path / "log.csv") == new
+
+
+@dataclass(frozen=True)
+class Weather:
+    """What chance brings, as no journal could hold it."""
+
+    degrees: int
+
+
+def test_chance_may_be_any_object_where_nothing_is_kept():
+    cmdp = by_chance(np.array([0.7, 0.3]))
+    cmdp.chance = lambda h, past, rng: Weather(int(rng.integers(10)))
+    agents = [agent_of(cmdp.task) for _ in range(2)]
+    for agent in agents:
+        agent.add_candidate("half", FunctionPolicy(lambda h, state: np.array([0.9, 0.1]), 2))
+        es.run(cmdp, agent, 30, seed=1)
+    assert agents[0].bounds() == agents[1].bounds() and agents[0].bounds()["half"] > 0
+
+
+def test_means_that_stand_in_for_utilities_end_no_proof():
+    """A log without utilities has the task's means, which may be below a least total that every episode has."""
+    task = listed(Kind(), 0.6).task
+    told = replace(task, constraint=replace(task.constraint, utility=np.full_like(task.utility, 0.2), least_total=0.4))
+    agent = agent_of(told)
+    agent.learn(es.Episode([0, 0], [0], trace=(0, ((1,),))))
+    assert not agent.void
+    agent.learn(es.Episode([0, 0], [0], utilities=[0.3]))
+    assert "below the least of" in agent.void

@@ -303,7 +303,8 @@ class OPSE(Agent):
     def _learn_log(self, episode: Episode) -> None:
         """An episode of no plan that counts: its trace teaches, and below the least total it ends every proof."""
         certificate = self.certificate
-        if hasattr(certificate, "ledger"):
+        reports = episode.utilities is not None or episode.total_utility is not None  # else it is the task's mean
+        if reports and hasattr(certificate, "ledger"):
             certificate.ledger.credit(None, (), (), self.task.total("utility", episode), 0.0)
         if episode.trace is not None and hasattr(certificate, "learn_log"):
             certificate.learn_log(episode.trace, self._deployment is not None)

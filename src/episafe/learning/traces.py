@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from episafe.errors import InvalidEpisode
 from episafe.problems.policy import Policy
 from episafe.problems.sampled_problem import SampledTask
 from episafe.storage.json_values import as_text, from_text
@@ -78,6 +79,14 @@ class Traces(ABC):
             return None
 
 
+def _told(trace: tuple[Any, ...]) -> bytes:
+    """What chance brought as bytes; as Python writes it where no journal could hold it."""
+    try:
+        return as_text(list(trace)).encode()
+    except InvalidEpisode:
+        return repr(trace).encode()
+
+
 def read_texts(saved: Saved, name: str) -> list[tuple[Any, ...]]:
     """What `text_bytes` wrote into an entry."""
     try:
@@ -109,7 +118,7 @@ class SampledTraces(Traces):
     def _append(self, trace: tuple[Any, ...]) -> None:
         before = self._hashes[-1] if self._hashes else b""
         self._traces.append(trace)
-        self._hashes.append(hashlib.sha256(before + as_text(list(trace)).encode()).digest())
+        self._hashes.append(hashlib.sha256(before + _told(trace)).digest())
 
     def beginning(self, number: int) -> "SampledTraces":
         """The first so many traces alone."""
