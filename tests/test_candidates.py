@@ -5,6 +5,7 @@ import pytest
 
 import episafe as es
 from episafe.certify.ledger import shares_of
+from episafe.errors import InvalidEpisode
 from episafe.problems.episodic_task import ENDED
 from episafe.problems.policy import StepPolicy
 
@@ -170,13 +171,35 @@ def test_a_candidate_that_is_no_distribution_is_refused_where_it_is_seen():
         agent.add_candidate("raw", Preferences(4.0))
     agent.add_candidate("raw", Preferences(1e6, first=1))
     session, rng = es.open(None, agent), np.random.default_rng(3)
-    with pytest.raises(es.InvalidProblem, match="policy 'raw' at step 1 sums to 1000000, not 1"):
-        for _ in range(60):
-            deployment = session.deploy(rng)
+    for _ in range(60):
+        deployment = session.deploy(rng)
+        if len(deployment.plan.policy.components) == 1:
             session.learn(es.Episode([0, 1, 0], [0, 0]), deployment=deployment.id)
-    assert session.deploy(rng).plan.source == "safe" and agent.bounds()["raw"] < 1.2
+            continue
+        with pytest.raises(InvalidEpisode, match=r"who may have acted: policy 'raw' at step 1 sums to 1000000, not 1"):
+            session.learn(es.Episode([0, 1, 0], [0, 0]), deployment=deployment.id)
+    assert session.status().missing and not session.stopped and agent.bounds()["raw"] == 0
     with pytest.raises(es.InvalidProblem, match="policy 'raw' at step 0 sums"):
         agent.candidates["raw"].act(0, 1, rng)
+
+
+class SinglePrecision(Preferences):
+    """A network's answer: it sums to 1 up to the rounding of single precision."""
+
+    def probabilities(self, h, state):
+        return np.array([0.3, 0.7], dtype=np.float32) * np.float32(1 + 3e-7)
+
+
+def test_probabilities_of_single_precision_are_judged_as_they_act():
+    task = two_functions(SinglePrecision(1.0)).task
+    row = task.safe_policy.probabilities(0, 0)
+    assert row.sum() == pytest.approx(1, abs=1e-15) and row.dtype == np.float64
+    agent = agent_of(two_functions(lambda h, state: np.array([1.0, 0.0])).task, es.certify.Observation())
+    agent.add_candidate("network", SinglePrecision(1.0))
+    session, rng = es.open(None, agent), np.random.default_rng(3)
+    for _ in range(30):
+        session.learn(es.Episode([0, 1, 0], [0, 0]), deployment=session.deploy(rng).id)
+    assert not session.status().missing and agent.bounds()["network"] > 0
 
 
 def test_an_incumbent_that_is_no_distribution_is_refused():

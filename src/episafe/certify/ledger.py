@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from episafe.certify.base import INCUMBENT, PROPOSAL, Deployment
 from episafe.checks import TOLERANCE
-from episafe.errors import InvalidEpisode
+from episafe.errors import InvalidEpisode, InvalidProblem
 from episafe.kernels.mixture_choice import EPISODES_TO_CERTIFY, best_mixture, choose, payers_share, score
 from episafe.kernels.mixture_weights import best_weights, choose_weights, mixture_bound
 from episafe.kernels.wealth import (
@@ -733,8 +733,11 @@ def shares_of(mixture: Policy, task: Any, states: Any, actions: Any) -> list[flo
             "states and actions"
         )
     acted, shares = np.empty((1, len(actions), len(mixture.components))), np.array(mixture.weights, dtype=float)[None]
-    for i, policy in enumerate(mixture.components):
-        acted[0, :, i] = _acted(policy, task, states, actions)
+    try:
+        for i, policy in enumerate(mixture.components):
+            acted[0, :, i] = _acted(policy, task, states, actions)
+    except InvalidProblem as error:  # by a policy of somebody's own, asked where this episode went
+        raise InvalidEpisode(f"nobody can say who may have acted: {error}") from error
     if not share_out(acted, shares.size, shares):
         raise InvalidEpisode("the deployed policy never acts like this: report the episode with its own plan_id")
     found: list[float] = shares[0].tolist()

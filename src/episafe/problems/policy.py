@@ -8,10 +8,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from episafe.checks import as_distributions
+from episafe.checks import TOLERANCE, as_distributions
 from episafe.errors import InvalidProblem
 from episafe.problems.policy_file import write_policy
 from episafe.types import Array, IntArray
+
+SINGLE_PRECISION = 1e-6  # by which probabilities of single precision may miss 1
 
 
 class Policy(Protocol):
@@ -105,7 +107,9 @@ class Component(Policy):
         It would act by what it answers divided by the sum, and be judged by the answer itself.
         """
         row = self.policy.probabilities(h, state)
-        return row if self._is_checked else as_distributions(f"policy{_called(self.name)} at step {h}", row, (None,))
+        if self._is_checked:
+            return row
+        return as_distributions(f"policy{_called(self.name)} at step {h}", _divided(row), (None,))
 
     def table(self) -> Array:
         """π as an array (H, S, A)."""
@@ -122,6 +126,12 @@ class Component(Policy):
 
 def _called(name: str) -> str:
     return f" {name!r}" if name else ""
+
+
+def _divided(row: Any) -> Any:
+    """A row that sums to 1 up to the rounding of single precision, divided by its sum, as it acts; others as given."""
+    total = float(np.sum(row))
+    return np.asarray(row, dtype=np.float64) / total if TOLERANCE < abs(total - 1) <= SINGLE_PRECISION else row
 
 
 class TablePolicy(Policy):
