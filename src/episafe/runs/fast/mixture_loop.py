@@ -46,9 +46,9 @@ class MixtureLoop:
         tables, running = (np.zeros((n, *task.reward.shape)) for _ in range(2))
         self._on_trial = OnTrial(
             tables, running, np.zeros((n, 1 + m)), np.full(n, math.nan), np.zeros(n), np.full(n, -1), np.zeros(m),
-            None if m == 1 else np.zeros((n, m)), np.zeros((1, task.horizon, n)), np.zeros((1, n)), task.utilities,
-            amounts(task.limits),
+            np.zeros((1, task.horizon, n)), np.zeros((1, n)), task.utilities, amounts(task.limits),
         )  # fmt: skip
+        self._lower = None if m == 1 else np.zeros((n, m))
         self._entered: list[object] = [None] * num_rows
         self._first_id = agent.plan().id
         self._done = 0
@@ -82,8 +82,8 @@ class MixtureLoop:
         assert columns.coins is not None
         done = int(
             play(
-                self._world, self._on_trial, sequences, learner, self._streams, (columns.facts, columns.coins),
-                self._trace, stretch,
+                self._world, self._on_trial, sequences, self._lower, learner, self._streams,
+                (columns.facts, columns.coins, self._trace), stretch,
             )
         )  # fmt: skip
         parts = int((self._on_trial.rows >= 0).sum())
