@@ -13,6 +13,7 @@ import episafe as es
 from episafe.errors import InvalidEpisode
 from episafe.learning.traces import SampledTraces
 from episafe.logs.log_writer import write_log
+from episafe.problems.policy import Component
 from episafe.problems.rules import Rules, listed
 from episafe.problems.sampled_problem import FunctionPolicy
 from episafe.runs.run import Simulation, loop, plain_loop
@@ -642,3 +643,19 @@ def test_means_that_stand_in_for_utilities_end_no_proof():
     assert not agent.void
     agent.learn(es.Episode([0, 0], [0], utilities=[0.3]))
     assert "below the least of" in agent.void
+
+
+class NoDistributionLater:
+    """Somebody's own policy, whose second row is none."""
+
+    def probabilities(self, h, state):
+        return np.array([1.0, 0.0]) * (4.0 if h == 1 else 1.0)
+
+
+def test_a_candidate_that_is_no_distribution_on_a_trace_has_nothing_from_there_on():
+    traces = SampledTraces(by_chance(np.array([0.7, 0.3])).task)
+    for w in range(3):
+        traces.take_in((0, (w, w, w)))
+    totals = traces.totals(Component(NoDistributionLater(), "own"))
+    assert totals[:, 1].tolist() == [1.0, 1.0, 1.0]  # of three steps the first
+    assert "policy 'own' at step 1 sums to 4, not 1" in traces.fault

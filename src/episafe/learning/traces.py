@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from episafe.errors import InvalidEpisode
+from episafe.errors import InvalidEpisode, InvalidProblem
 from episafe.problems.policy import Policy
 from episafe.problems.sampled_problem import SampledTask
 from episafe.storage.json_values import as_text, from_text
@@ -139,7 +139,12 @@ class SampledTraces(Traces):
         _, acting = policy.draw(rng)
         state = self.task.initial_state
         for h, w in enumerate(self._traces[number]):
-            moved = self.moved(h, state, acting.act(h, state, rng), w)
+            try:
+                action = acting.act(h, state, rng)
+            except InvalidProblem as error:  # a policy of somebody's own: it has nothing from here on
+                self.fault = self.fault or f"at step {h}, state {state!r}: {error}"
+                return
+            moved = self.moved(h, state, action, w)
             if moved is None:
                 return
             state, reward, utility = moved
