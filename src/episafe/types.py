@@ -73,6 +73,11 @@ class Episode:
         """An episode of which only totals are known: it may certify, and teaches no planner."""
         return cls(component=component, total_utility=utility, total_reward=reward)
 
+    @property
+    def reports_utility(self) -> bool:
+        """Whether it says what utility it had; else only the task's mean, or a replay, can stand in for that."""
+        return self.utilities is not None or self.total_utility is not None
+
 
 @dataclass(frozen=True)
 class Plan:

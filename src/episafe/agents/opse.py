@@ -259,7 +259,7 @@ class OPSE(Agent):
         if plan_id not in self._issued:
             return self._weigh_log(report, observed, plan_id)
         (episode,), (states, actions) = report, observed or (None, None)
-        reports = episode.utilities is not None or episode.total_utility is not None
+        reports = episode.reports_utility
         if self._reports_utilities not in (None, reports):  # to leave out some would bias
             raise InvalidEpisode(
                 "some episodes came with utilities and some without: report them with every episode, or with none if "
@@ -303,8 +303,7 @@ class OPSE(Agent):
     def _learn_log(self, episode: Episode) -> None:
         """An episode of no plan that counts: its trace teaches, and below the least total it ends every proof."""
         certificate = self.certificate
-        reports = episode.utilities is not None or episode.total_utility is not None  # else it is the task's mean
-        if reports and hasattr(certificate, "ledger"):
+        if episode.reports_utility and hasattr(certificate, "ledger"):
             certificate.ledger.credit(None, (), (), self.task.total("utility", episode), 0.0)
         if episode.trace is not None and hasattr(certificate, "learn_log"):
             certificate.learn_log(episode.trace, self._deployment is not None)

@@ -278,7 +278,7 @@ class HindsightCertificate:
         report = outcome.report
         if not self.refuted and outcome.trace is not None and outcome.states is not None:
             self.task.require_moves(report)
-        if report.utilities is None and report.total_utility is None:
+        if not report.reports_utility:
             outcome = outcome._replace(utility=amount(self._least))
         return outcome, self.observed.judge(policy, outcome)
 

@@ -99,7 +99,7 @@ class Component(Policy):
 
     def __init__(self, policy: Any, name: str = "") -> None:
         self.name, self.policy = name, policy
-        self._is_checked = vars(type(policy)).get("is_checked", False)
+        self._is_checked = _is_checked(policy)
 
     def probabilities(self, h: int, state: Any) -> Array:
         """π_h(·|state), shape (A,); an error where somebody's own policy answers what is no distribution.
@@ -266,8 +266,13 @@ def as_policy(policy: Any) -> Policy:
 
 def as_checked(policy: Any) -> Policy:
     """The policy itself where its rows are distributions whatever it was given, else what checks each."""
-    checked: Policy = policy if vars(type(policy)).get("is_checked", False) else Component(policy)
+    checked: Policy = policy if _is_checked(policy) else Component(policy)
     return checked
+
+
+def _is_checked(policy: Any) -> bool:
+    """What its very class says of itself: a subclass may answer something else."""
+    return bool(vars(type(policy)).get("is_checked", False))
 
 
 def draw_index(probabilities: Any, rng: np.random.Generator) -> int:
