@@ -21,6 +21,7 @@ NAMED = {
     "graphics-document",
 }
 REACHABLE = "a[href], button, summary, input:not([type=hidden]), select, textarea, [tabindex='0']"
+SMALLEST = 9.5  # pixels, of the text in a picture
 CONTRAST = 4.5  # of the Web Content Accessibility Guidelines, level AA, for text of usual size
 
 CLIPPED = """
@@ -41,6 +42,21 @@ for (const one of document.querySelectorAll("figure svg text")) {
   const box = one.getBoundingClientRect(), own = one.ownerSVGElement.getBoundingClientRect();
   if (box.right > own.right + 2 || box.left < own.left - 2 || box.bottom > own.bottom + 2 || box.top < own.top - 2)
     wrong.push("outside its picture: " + one.textContent.slice(0, 60));
+}
+for (const picture of document.querySelectorAll("figure svg[role=img]")) {
+  const unit = picture.getBoundingClientRect().width / picture.viewBox.baseVal.width;
+  const texts = [...picture.querySelectorAll("text")].filter(one => one.textContent.trim());
+  const boxes = texts.map(one => one.getBoundingClientRect());
+  texts.forEach((one, i) => {
+    const size = unit * parseFloat(getComputedStyle(one).fontSize);
+    if (unit && size < arguments[0]) wrong.push("too small, " + size.toFixed(1) + ": " + one.textContent.slice(0, 60));
+    for (let j = 0; j < i; j++) {
+      const a = boxes[i], b = boxes[j];
+      const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+      const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+      if (wide > 3 && high > 4) wrong.push("overprinted: " + texts[j].textContent + " by " + one.textContent);
+    }
+  });
 }
 return wrong;
 """
@@ -101,7 +117,7 @@ def look_at(driver, address: str, width: int, scheme: str) -> list[str]:
     for kind in ("browser", "performance"):
         driver.get_log(kind)  # what was said before is not of this page
     driver.get(address)
-    wrong = driver.execute_script(CLIPPED) + driver.execute_script(FAINT, CONTRAST)
+    wrong = driver.execute_script(CLIPPED, SMALLEST) + driver.execute_script(FAINT, CONTRAST)
     wrong += [f"console: {said['message']}" for said in driver.get_log("browser")]
     return wrong + [f"asks for {url}" for url in asked_for(driver) if not url.startswith((_home(address), "data:"))]
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import episafe as es
 from episafe.cli import app
-from episafe.deployment.explanation import explain
+from episafe.deployment.explanation import explain, percent
 from episafe.experiments import progress
 from episafe.reports.explanation_page import check_picture
 
@@ -73,6 +73,14 @@ def test_a_simulation_is_explained_too(tmp_path):
     assert said.deployments is None and said.level == "theorem" and len(said.parts) == 2 and not said.bars
     assert "a simulation keeps no names" in said.sentences[0] and check_picture(said) is None  # nothing to draw
     assert "(margin below 1e-09)" in replace(said, bound=said.threshold + 1e-12).sentences[1]
+
+
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [(0.0, "0 %"), (3.4e-12, "below 0.1 %"), (0.5244, "52.44 %"), (1 - 1e-12, "above 99.9 %"), (1.0, "100 %")],
+)
+def test_a_share_is_written_as_people_read_it(share, said):
+    assert percent(share) == said
 
 
 def test_an_unknown_plan_is_an_error_that_names_those_there_are(folder):

@@ -272,7 +272,7 @@ def test_csv_gives_back_every_bit():
 @pytest.mark.parametrize(
     ("mean", "half_width", "text"),
     [
-        (1813.4, 52.3, "1813 ± 52"),
+        (1813.4, 52.3, "1,813 ± 52"),
         (0.45678, 0.0123, "0.457 ± 0.012"),
         (-3.21, 1.5, "-3.2 ± 1.5"),
         (0.0, 0.0, "0 ± 0"),
@@ -287,6 +287,7 @@ def test_as_many_digits_as_the_interval_supports(mean, half_width, text):
 
 def test_a_small_violation_is_not_printed_as_zero():
     assert number(3e-6) == "3.0e-06"
+    assert number(3729.6) == "3,730"
     assert number(1e-13) == "0"
     assert findings.share(1, 1_000_000) == "< 0.1 %"
     assert findings.share(999_999, 1_000_000) == "> 99.9 %"

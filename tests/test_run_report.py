@@ -12,7 +12,7 @@ import episafe as es
 from episafe.deployment.follower import Follower
 from episafe.reports import frontier_page
 from episafe.reports.audit_page import as_html, as_text
-from episafe.reports.pictures import Box, Dots, Scale
+from episafe.reports.pictures import Box, Dots, Level, Note, Picture, Scale, Trace
 from episafe.reports.record_groups import Group
 from episafe.reports.report import write_report
 from episafe.reports.run_page import gained, kept, who_acted
@@ -87,7 +87,7 @@ def test_a_gain_is_one_only_beyond_the_error_of_the_incumbent_too():
     rewards[:10] = np.arange(10) % 2  # ten episodes of the incumbent, 0.5 ± 0.33 by what was seen of them
     made = replace(record(values=False), reward_totals=rewards, utility_totals=np.full(100, 4.0))
     assert gained(made)["headline"] == "Reward: no difference seen"
-    assert gained(made)["said"].startswith("0.5 ± 0.33 of the incumbent, 0.6 ± 0 in the last tenth")
+    assert gained(made)["said"].startswith("0.50 ± 0.33 of the incumbent, 0.6 ± 0 in the last tenth")
     known = replace(made, settings={"incumbent_reward": 0.5, "incumbent_utility": 4.0})
     assert gained(known)["headline"] == "+20.0 % reward"
 
@@ -174,7 +174,7 @@ def test_the_frontier_page_lays_no_point_on_another(tmp_path):
     winner = points[0] | {"rate_low": 0.0, "rate_high": 0.5, "regret_where_picked": 90.0}
     assert "OPSE-LCMDP, tuned constants" in frontier_page.to_html(points, [winner])
     alone = winner | {"num_problems": 1, "regret_half_width": float("nan"), "regret": 1234.0}
-    assert ">1234<" in frontier_page.to_html(points, [alone])
+    assert ">1,234<" in frontier_page.to_html(points, [alone])
     assert frontier_page.write_figure(points, tmp_path / "x.png").stat().st_size > 10_000
 
 
@@ -310,7 +310,7 @@ def test_a_threshold_that_was_changed_is_on_the_report_and_the_audit_page(tmp_pa
                 session.change("stricter", threshold=0.55)
     found = es.audit(tmp_path / "shop")
     page = as_html(found.as_dict(), found.lines)
-    assert "reaches the threshold 0.5, from episode 26 on 0.55; else" in page
+    assert "reaches the threshold 0.5, from deployment 26 on 0.55; else" in page
     before = "threshold, before it was changed"
     assert before in page and before in write_report(tmp_path / "shop").read_text()
 
@@ -333,3 +333,22 @@ def test_a_map_tells_no_difference_from_nothing_known():
     cells = change_pictures(np.array([[[0.5, -0.5], [0.0, 0.0], [np.nan, np.nan]]]), ["0", "1", "2"])[0].marks[0]
     box = Box(Scale("", 0, 1, ()), Scale("", 0, 3, ()), 0, 0, 1, 1)
     assert cells.svg(box).count('class="cell"') == 2
+
+
+def test_no_line_of_a_picture_runs_through_the_words_of_a_note():
+    axis = Scale.linear("", 0.0, 1.0)
+    drawn = Picture("", axis, axis, [Note(0.5, 0.5, "first allowed", "#000000")], levels=[Level(0.5, "#111111", "b")])
+    assert drawn.svg().index("#111111") < drawn.svg().index("first allowed")
+
+
+def test_a_single_run_is_drawn_fainter_than_the_mean_beside_it():
+    axis, at = Scale.linear("", 0.0, 1.0), np.array([0.0, 1.0])
+    faint, firm = (Picture("", axis, axis, [Trace(at, at, "#000000", opacity=o)]).svg() for o in (0.35, 1.0))
+    assert "stroke-opacity:0.35" in faint and "stroke-opacity" not in firm
+
+
+def test_the_runs_of_a_page_are_called_runs(tmp_path):
+    for seed in range(2):
+        record(values=False, env="shop").save(tmp_path / str(seed))
+    page = write_report(tmp_path).read_text()
+    assert "<h2>Run 0</h2>" in page and "<h2>Run 1</h2>" in page

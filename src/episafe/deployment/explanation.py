@@ -97,7 +97,7 @@ class Explanation:
         if len(self.parts) == 1:
             named = "" if self.parts[0].name == self.source else f" ({self.parts[0].name})"
             return f"Plan {self.plan}{when}: a learned policy acts{named}."
-        shares = ", ".join(f"{part.name} with probability {_percent(part.weight)}" for part in self.parts)
+        shares = ", ".join(f"{part.name} with probability {percent(part.weight)}" for part in self.parts)
         nameless = "" if self.time else "; a simulation keeps no names of what it mixes"
         return f"Plan {self.plan}{when}: a coin decides for each episode who acts: {shares}{nameless}."
 
@@ -230,12 +230,11 @@ def _tightest(said: Mapping[str, Any], names: Sequence[str]) -> tuple[int, str]:
     return c, names[c] if names else ""
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
     """A share that is 0 % only for 0 and 100 % only for all."""
-    said = f"{100 * share:.4g}"
-    if said in ("0", "100") and 0 < share < 1:
-        return "below 0.1 %" if share < 0.5 else "above 99.9 %"
-    return f"{said} %"
+    if 0 < share < 0.001:
+        return "below 0.1 %"
+    return "above 99.9 %" if 0.999 < share < 1 else f"{100 * share:.4g} %"
 
 
 def _number(value: Any, c: int = 0) -> float:

@@ -45,8 +45,7 @@ BOUNDS = {"bound": ".6g", "margin": ".3g"}  # figures of a plan, None where it h
 ROUNDING = 1e-9  # a margin below it is told as that
 NAMELESS = "a simulation keeps no names of what it mixes"
 HEADER = (
-    "from episode", "time", "plan", "deployed", "plans alike", "lower bound", "above threshold by", "episodes known",
-    "because",
+    "from", "time", "plan", "deployed", "plans alike", "lower bound", "above threshold by", "reports known", "because",
 )  # fmt: skip
 EVENTS = {
     "fault": "something went wrong", "halt": "exploring was stopped", "resume": "exploring goes on",
@@ -171,8 +170,8 @@ def _deployed(found: dict[str, Any], deployed: list[dict[str, Any]], num_changes
     said = [f"{_plans(count)}: {what}." for what, count in counts.items()]
     else_bound = "its own" if is_bandit(found["settings"]) else "that of what was refused"
     said.append(
-        f"A learned policy is allowed only if {_limits(deployed)}; else the incumbent is deployed, and the bound is "
-        f"{else_bound}."
+        f"A learned policy is allowed only if {_limits(deployed, _unit(found))}; else the incumbent is deployed, and "
+        f"the bound is {else_bound}."
     )
     margins = [_numbers(one["margin"]).min() for one in deployed if one["source"] in ("zero", "search")]
     checked = [margin for margin in margins if math.isfinite(margin)]
@@ -184,13 +183,13 @@ def _deployed(found: dict[str, Any], deployed: list[dict[str, Any]], num_changes
     return said
 
 
-def _limits(deployed: list[dict[str, Any]]) -> str:
+def _limits(deployed: list[dict[str, Any]], unit: str) -> str:
     """What a bound must reach: the threshold, or one a constraint, and what a person made of it."""
     first, *later = [
         _written(line["threshold"], "g").replace(", ", " and ")
         for line in (deployed[0], *(line for _, line in _changed(deployed)))
     ]
-    since = [f", from episode {line['episode'] + 1:,} on " for _, line in _changed(deployed)]
+    since = [f", from {unit} {line['episode'] + 1:,} on " for _, line in _changed(deployed)]
     reached = "its lower bound on the expected utility reaches the threshold"
     if " and " in first:
         reached = "each of its lower bounds on expected utility reaches its threshold,"
@@ -200,6 +199,13 @@ def _limits(deployed: list[dict[str, Any]]) -> str:
 def _changed(deployed: list[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """Where the threshold is another than before: the last line of the one, and the first of the other."""
     return [(last, line) for last, line in pairwise(deployed) if line["threshold"] != last["threshold"]]
+
+
+def _unit(found: dict[str, Any]) -> str:
+    """What is deployed once: an episode of a simulation, or a deployment, whose report may come late or never."""
+    if is_bandit(found["settings"]):
+        return "round"
+    return "episode" if found["kind"] == "run" else "deployment"
 
 
 def _plans(count: int) -> str:
@@ -313,10 +319,11 @@ def _reports(found: dict[str, Any]) -> list[str]:
     return [*said, f"{never} never reported{oldest}."]
 
 
-def _table(rows: Rows) -> list[list[str]]:
+def _table(rows: Rows, unit: str) -> list[list[str]]:
     """Header and rows, without the columns that say nothing."""
     columns = [i for i in range(len(HEADER)) if any(row[i] not in ("–", "…") for row in rows)]
-    return [[row[i] for i in columns] for row in (HEADER, *rows)] if rows else []
+    headings = (f"from {unit}", *HEADER[1:])
+    return [[row[i] for i in columns] for row in (headings, *rows)] if rows else []
 
 
 def as_text(found: dict[str, Any], lines: list[str]) -> str:
@@ -348,11 +355,12 @@ def as_html(found: dict[str, Any], lines: list[str]) -> str:
         title=f"Audit of {found['folder']}",
         safe_means=SAFE_MEANS,
         verdict=_colour(found),
-        sections=[_section_as_values(section) for section in sections(found, lines, MOST_SHOWN)],
+        sections=[_section_as_values(section, _unit(found)) for section in sections(found, lines, MOST_SHOWN)],
         pictures=_pictures(
             [json.loads(line) for line in lines] if not found["damage"] else [],
             NOT_SURE if is_bandit(found["settings"]) else REFUSED,
             found["constraints"],
+            _unit(found),
         ),
         words=WORDS[1:],  # a time does not wrap
     )
@@ -365,16 +373,16 @@ def _colour(found: dict[str, Any]) -> str:
     return "" if found["recomputed"] is None else "safe"
 
 
-def _pictures(read: list[dict[str, Any]], refused: str, names: list[str]) -> list[Picture]:
+def _pictures(read: list[dict[str, Any]], refused: str, names: list[str], unit: str) -> list[Picture]:
     """Bounds against the threshold, those of other plans than allowed ones by the name of `refused`, and what was
-    deployed when, by the trail; of several constraints by their names."""
+    deployed when, by the trail; of several constraints by their names, over episodes or what `unit` calls them."""
     deployed = [line for line in read if "event" not in line]
     thresholds = _numbers(deployed[-1]["threshold"]) if deployed else np.zeros(0)
     if not np.isfinite(thresholds).all() or not deployed:
         return []
     starts = np.array([line["episode"] for line in deployed])
     length = max([int(starts[-1]) + 1, *(line.get("deployments", 0) for line in read)])
-    across = Scale.linear("episode", 0.0, float(length), 6)
+    across = Scale.linear(unit, 0.0, float(length), 6)
     bounds = np.array([np.resize(_numbers(line["bound"]), len(thresholds)) for line in deployed])
     allowed = np.array([line["source"] != "safe" for line in deployed])
     mixed = np.array([bool(line.get("weights")) and max(line["weights"]) < 1 for line in deployed])
@@ -389,10 +397,10 @@ def _pictures(read: list[dict[str, Any]], refused: str, names: list[str]) -> lis
             of = f": {called}" if len(thresholds) > 1 else ""
             one = bounds_picture(starts + 1.0, bounds[:, c], allowed, threshold, across, caption, of, refused)
             drawn.append(replace(one, marks=[*one.marks, *threshold_steps(earlier, c)]))
-    return [*drawn, stacked_picture("What was deployed", "% of episodes", by_episode, across)]
+    return [*drawn, stacked_picture("What was deployed", f"% of {unit}s", by_episode, across)]
 
 
-def _section_as_values(section: Section) -> dict[str, Any]:
+def _section_as_values(section: Section, unit: str) -> dict[str, Any]:
     title, sentences, rows = section
-    headings, *shown = _table(rows) if rows else [[]]
+    headings, *shown = _table(rows, unit) if rows else [[]]
     return {"title": title, "sentences": sentences, "headings": headings, "rows": shown}

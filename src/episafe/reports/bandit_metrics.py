@@ -130,7 +130,10 @@ def _pictures(slack: Sequence[tuple[float, Interval, Interval]]) -> list[Picture
         drawn = np.concatenate([y.ravel(), guide])
         decades = range(int(np.floor(np.nanmin(drawn))), int(np.ceil(np.nanmax(drawn))) + 1)
         down = Scale(
-            f"{title.lower()}, logarithmic", decades[0], decades[-1], tuple((k, f"{10.0**k:,g}") for k in decades)
+            f"{title.lower().split()[-1]}, logarithmic",
+            decades[0],
+            decades[-1],
+            tuple((k, f"{10.0**k:,g}") for k in decades),
         )
         found.append(Picture(title, across, down, marks))
     return found

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from episafe.deployment.explanation import Row
+from episafe.deployment.explanation import Row, percent
 from episafe.deployment.follower import Follower
 from episafe.deployment.session_book import missing_warning, num_overdue
 from episafe.reports.audit_page import SAFE_MEANS
@@ -98,7 +98,7 @@ def _mixture(row: Row) -> str:
         return "a learned policy acts" if parts[0].name in ("zero", "search") else f"{parts[0].name} acts"
     if not row.why.time:
         return f"a coin draws one of {len(parts)} policies"  # a simulation keeps no names
-    return ", ".join(f"{part.name} {100 * part.weight:.3g} %" for part in parts)
+    return ", ".join(f"{part.name} {percent(part.weight)}" for part in parts)
 
 
 def _sub(follower: Follower) -> str:
@@ -129,7 +129,7 @@ def _alarms(follower: Follower) -> dict[str, str]:
 
 def _proved(row: Row) -> list[tuple[str, str, str]]:
     """Of each policy of the plan deployed last its name, probability and what is proved of it."""
-    return [(part.name, f"{100 * part.weight:.4g} %", _figure(part.proved)) for part in row.why.parts]
+    return [(part.name, percent(part.weight), _figure(part.proved)) for part in row.why.parts]
 
 
 def _shown(row: Row) -> dict[str, Any]:

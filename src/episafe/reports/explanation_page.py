@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from episafe.deployment.explanation import Explanation
+from episafe.deployment.explanation import Explanation, percent
 from episafe.reports.page_frame import render
 from episafe.reports.pictures import BLUE, GREY, RED, Band, Level, Mark, Picture, Scale
 
@@ -43,7 +43,7 @@ def _areas(why: Explanation) -> list[Mark]:
         right = left + 100 * part.weight
         x, height = np.array([left, right]), np.full(2, part.proved)
         colour = GREY if part.name == "incumbent" else BLUE
-        said = f"{part.name}: {100 * part.weight:.4g} % × {part.proved:.4g}"
+        said = f"{part.name}: {percent(part.weight)} × {part.proved:.4g}"
         marks.append(Band(x, np.zeros(2), height, colour, said, 0.3))
         left = right
     return marks

@@ -131,9 +131,13 @@ def warnings(summaries: Sequence[Summary]) -> list[str]:
 def reading(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
     """The metrics in words: title and paragraph."""
     rare = [summary for summary in summaries if not summary.group.replans_every_episode]
-    where = "; ".join(f"{name(s.group.agent)} by {replanning(s)} on {place_title(s.group.place)}" for s in rare)
+    alike = dict[str, list[str]]()  # of every place, who plans how: places where that is the same are told together
+    for place in dict.fromkeys(s.group.place for s in rare):
+        theirs = "; ".join(f"{name(s.group.agent)} by {replanning(s)}" for s in rare if s.group.place == place)
+        alike.setdefault(theirs, []).append(place_title(place))
+    where = ". ".join(f"On {', '.join(places)}: {theirs}" for theirs, places in alike.items())
     replanned = (
-        f"The paper plans before every episode. Not so here: {where}. Between plans the deployed policy does not "
+        f"The paper plans before every episode. Not so here. {where}. Between plans the deployed policy does not "
         "change, and what was checked stays checked: this can cost regret, but adds no risk. Doubling(g) plans again "
         "when the logarithm of what is known of some step has grown by more than g."
     )

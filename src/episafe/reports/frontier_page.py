@@ -9,17 +9,26 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from episafe.registry import REGISTRY
+from episafe.reports.metrics import Interval
 from episafe.reports.page_frame import render
 from episafe.reports.panels import warp
 from episafe.reports.paper_figures import save
 from episafe.reports.pictures import Dots, Mark, Picture, Scale, Trace
-from episafe.reports.tables import number
+from episafe.reports.tables import number, plus_minus
 
 Point = Mapping[str, Any]
 QUANTITIES = {"regret": "Regret, total (less is better)", "violation": "Violation, total (0 is safe)"}
 DECADES = {"regret": 3, "violation": 4}  # that a logarithmic axis tells apart below the largest value
 APART = 0.045  # of a decade, between points of two agents at the same multiplier
-HEADINGS = ("Environment", "Agent", "Multiplier", "Regret", "Violating problems", "Rate, 95 %", "Regret where picked")
+HEADINGS = (
+    "Environment",
+    "Agent",
+    "Multiplier",
+    "Regret",
+    "Violating problems",
+    "Share that violates, 95 %",
+    "Regret where picked",
+)
 
 
 def label(agent: str) -> str:
@@ -102,8 +111,7 @@ def _without_row(points: Sequence[Point], winners: Sequence[Point]) -> list[str]
 
 
 def _row(one: Point) -> list[str]:
-    half_width = one["regret_half_width"]  # of one problem there is none
-    regret = number(one["regret"]) + ("" if math.isnan(half_width) else f" ± {number(half_width)}")
+    regret = plus_minus(Interval(one["regret"], one["regret_half_width"]))
     rate = f"{100 * one['rate_low']:.1f} to {100 * one['rate_high']:.1f} %"
     violating = f"{one['num_violating']} of {one['num_problems']}"
     where = number(one["regret_where_picked"])

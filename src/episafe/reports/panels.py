@@ -20,6 +20,7 @@ UNSEEN = 50.0  # a violation this many times smaller than the end of the axis lo
 NUM_TICKS = 5  # at most, on a linear axis: their step is then wider than the foot, so that none is below a zero line
 DECADES = 2  # below the largest value that are told apart on a logarithmic axis
 MARGIN = 0.06  # of the axis, left free at either end
+CROWD = 0.075  # of the axis: numbers nearer to each other would touch
 FOOT, MORE_FOOT = 0.17, 0.08  # of the axis, left free below 0 for a remark, and for each further line of it
 REMARK_WIDTH, REMARK_LINES = 46, 3  # characters a line, lines: what fits at the foot of a panel
 
@@ -80,7 +81,7 @@ def _panel(
         x = _across(curve.episodes, rounds)
         mean, low, high = (warp(values, unit) for values in (curve.mean, curve.low, curve.high))
         bands.append(Band(x, low, high, style.colour))
-        thin += [Trace(x, warp(run, unit), style.colour, width=0.6) for run in curve.runs]
+        thin += [Trace(x, warp(run, unit), style.colour, width=0.8, opacity=0.35) for run in curve.runs]
         traces.append(Trace(x, mean, style.colour, line.label, style.dash, style.width * 0.75, style.marker))
     return Picture(title, _episodes(lines[0].curve.episodes, rounds), scale, [*bands, *thin, *traces], remark)
 
@@ -159,7 +160,8 @@ def _axis(title: str, lines: Sequence[Line], rounds: bool, foot: float = MARGIN)
         return Scale.linear(title, *ends, NUM_TICKS), unit
     powers = unit * 10.0 ** np.arange(math.ceil(max(-low, high)) + 1)
     ticks = ((float(warp(y, unit)), f"{y:,g}") for y in np.concatenate([-powers[::-1], [0.0], powers]))
-    inside = tuple((at, said) for at, said in ticks if low <= at <= ends[1])
+    crowd = CROWD * (ends[1] - ends[0])  # the first decade on either side of 0 may lie too near to it
+    inside = tuple((at, said) for at, said in ticks if low <= at <= ends[1] and (at == 0 or abs(at) >= crowd))
     return Scale(f"{title}, logarithmic", *ends, inside), unit
 
 

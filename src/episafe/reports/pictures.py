@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 BLUE, GREEN, RED, GREY = "#0072B2", "#009E73", "#D55E00", "#6B6B6B"  # learned, optimum, threshold, incumbent
 FRAME = "#C6CAD1"
-WIDTH, HEIGHT = 440, 280  # of an SVG, in its own units; text is 12 of them high
-CHARACTER, LINE_HEIGHT = 6.7, 14  # units, about the width of one, and from one line of text to the next
+WIDTH, HEIGHT = 440, 280  # of an SVG, in its own units; text is 10 to 13.5 of them high, by how wide a page shows it
+CHARACTER, LINE_HEIGHT = 7.6, 14  # units, about the width of the largest, and from one line of text to the next
 DASHES = {"solid": "", "dash": "7 4", "dashdot": "8 3 2 3", "dot": "2 3", "longdash": "12 4", "longdashdot": "12 3 2 3"}
 NOTHING = Markup("")
 _AT_MARKERS = 0.12  # of the width, from one marker of a line to the next
@@ -146,11 +146,13 @@ class Trace(Mark):
     dash: str = "solid"
     width: float = 1.6
     marker: str = ""
+    opacity: float = 1.0
 
     def svg(self, box: Box) -> Markup:
         """A path, and markers along it."""
         x, y = box.across(self.x), box.down(self.y)
-        drawn = LINE.format(path(x, y), ink(self.colour), self.width, DASHES[self.dash], self.label)
+        style = ink(self.colour) + (f";stroke-opacity:{self.opacity:g}" if self.opacity < 1 else "")
+        drawn = LINE.format(path(x, y), style, self.width, DASHES[self.dash], self.label)
         every = max(int(len(x) * _AT_MARKERS), 1)
         dots = (DOT.format("dot", u, v, 3, ink(self.colour)) for u, v in zip(x[::every], y[::every], strict=True))
         return drawn + Markup("").join(dots) if self.marker else drawn
@@ -165,7 +167,8 @@ class Trace(Mark):
         """A line."""
         axes.plot(
             self.x, self.y, label=self.label or None, color=self.colour, linestyle=_MATPLOTLIB_DASHES[self.dash],
-            linewidth=self.width, marker=_MATPLOTLIB_MARKERS[self.marker], markevery=_AT_MARKERS, zorder=3,
+            linewidth=self.width, marker=_MATPLOTLIB_MARKERS[self.marker], markevery=_AT_MARKERS, alpha=self.opacity,
+            zorder=3,
         )  # fmt: skip
 
 
@@ -403,7 +406,9 @@ class Picture:
         """Everything inside the <svg>."""
         box = self._box()
         head = TEXT.format("name", 4, 16, "start", "", self.title)
-        marks = Markup("").join(mark.svg(box) for mark in [*self.marks, *self.levels])
+        notes = [mark for mark in self.marks if isinstance(mark, Note)]  # on top: no line runs through their words
+        others = [mark for mark in self.marks if not isinstance(mark, Note)]
+        marks = Markup("").join(mark.svg(box) for mark in [*others, *self.levels, *notes])
         places = zip(self.levels, self._label_shares(), strict=True)
         names = Markup("").join(
             TEXT.format(

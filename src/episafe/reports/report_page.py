@@ -146,5 +146,5 @@ def _notes(summaries: Sequence[Summary]) -> dict[str, Any]:
 
 def _provenance(summary: Summary) -> str:
     seeds = ", ".join(map(str, summary.seeds)) or "not recorded"
-    settings = "".join(f"; {key} = {value}" for key, value in summary.settings.items())
+    settings = "".join(f"; {key} = {value}" for key, value in summary.settings.items() if str(value))
     return f"{place_title(summary.group.place)}, {label(summary)}: seeds of the problems {seeds}{settings}"

@@ -10,6 +10,7 @@ import numpy as np
 from episafe.reports.audit_page import LEVELS, SAFE_MEANS
 from episafe.reports.findings import plural, share
 from episafe.reports.labels import name
+from episafe.reports.metrics import Interval
 from episafe.reports.page_frame import render
 from episafe.reports.pictures import Picture
 from episafe.reports.record_groups import Group
@@ -24,8 +25,8 @@ from episafe.reports.run_pictures import (
     totals,
     unit,
 )
-from episafe.reports.tables import number
-from episafe.runs.record import ROUNDING, Record
+from episafe.reports.tables import number, plus_minus
+from episafe.runs.record import Record
 from episafe.stats import normal_interval
 from episafe.types import Amount, Array
 
@@ -60,7 +61,9 @@ class Run:
 
 def to_html(title: str, runs: Sequence[Run]) -> str:
     """The page."""
-    return render("run.html", title=title, safe_means=SAFE_MEANS, **sections(runs))
+    units = {unit(run.record) for run in runs}
+    brings = "round" if units == {"round"} else "episode"
+    return render("run.html", title=title, safe_means=SAFE_MEANS.replace("episode", brings), **sections(runs))
 
 
 def sections(runs: Sequence[Run]) -> dict[str, Any]:
@@ -160,4 +163,4 @@ def _error(values: Array) -> float:
 
 def _with_error(record: Record, values: Array) -> str:
     mean, error = float(values.mean()), math.nan if record.is_exact else _error(values)
-    return number(mean) if math.isnan(error) else f"{mean:.4g} ± {error if error > ROUNDING else 0:.2g}"
+    return plus_minus(Interval(mean, error))

@@ -201,7 +201,7 @@ def _outcome(
     low, high = low - (2.5 if least is not None else 1) * room, high + room
     zone: list[Mark] = [] if least is None or not math.isfinite(least) else [Zone(low, least, RED, "unsafe")]
     of = "expected" if record.is_exact else "mean"
-    y = Scale.linear(f"{of} total of {_an(unit(record))}", low, high)
+    y = Scale.linear(f"{of} total", low, high)  # of what is counted across
     return Picture(title, _episodes(record), y, [*zone, *marks], width=WIDTH, height=HEIGHT, levels=levels)
 
 
@@ -291,10 +291,6 @@ def stacked_picture(title: str, counted: str, whose: Mapping[str, Any], across: 
 
 def _episodes(record: Record) -> Scale:
     return Scale.linear(unit(record), 0.0, float(len(record.sources)), 6)
-
-
-def _an(noun: str) -> str:
-    return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"
 
 
 def change_pictures(change: Array, states: Sequence[str]) -> list[Picture]:

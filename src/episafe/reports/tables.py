@@ -146,7 +146,7 @@ def _speed(value: float) -> str:
 
 
 def _fixed(value: float, decimals: int) -> str:
-    return f"{round(value, decimals) + 0.0:.{decimals}f}"  # + 0.0 turns −0 into 0
+    return f"{round(value, decimals) + 0.0:,.{decimals}f}"  # + 0.0 turns −0 into 0
 
 
 def _csv_row(summary: Summary) -> dict[str, str | int | float]:
