@@ -37,8 +37,8 @@ MATRIX_KEY = (
     "Each cell: regret over that of the incumbent for ever, mean ± half of the 95 % interval over problems (1 is never "
     "to leave the incumbent, 0 is the optimum from the first episode, below 0 is reward that was taken unsafely); how "
     "far behind the best agent without violation, paired by problem; the episode at which half of the way from the "
-    "incumbent’s reward to the optimum is made, median. ✗ names the problems in which some episode violates. A frame is the best of its column, "
-    "as above; – was not run."
+    "incumbent’s reward to the optimum is made, median. ✗ names the problems in which some episode violates. A "
+    "frame is the best of its column, as above; – was not run."
 )
 READING = (
     ("Violation", "by the exact expected utility of every deployed policy; 1e-9 is allowed for rounding."),
