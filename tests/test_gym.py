@@ -14,6 +14,7 @@ from broken import BROKEN, BROKEN_VECTORS, GOOD, UTILITY, H, Walk, psi, returnin
 from conftest import constants
 from episafe.gym.step_reader import quick_test
 from episafe.problems.episodic_task import ENDED, START
+from episafe.problems.policy import Component, StepPolicy, TablePolicy
 
 
 def problem(env, **changes):
@@ -111,6 +112,37 @@ def test_a_function_as_a_policy_is_asked_for_observations_alone_and_counts_from_
     assert ENDED in es.play(made, policy, rng).states
     assert asked == [(0, 0), (1, 1)]
     np.testing.assert_array_equal(policy.probabilities(H, ENDED), [0.5, 0.5])
+
+
+class ByStep:
+    """An object of somebody's own: action h % 2 at step h, whatever is observed."""
+
+    def probabilities(self, h, observation):
+        assert observation in range(9), "no observation"
+        return np.eye(2)[h % 2]
+
+
+def test_after_a_random_start_a_policy_counts_as_the_task_and_all_else_from_the_first_observation(tmp_path):
+    rows = np.eye(2)[[0, 0, 1, 0]]  # the dummy step, then action h % 2
+    StepPolicy(rows).save(tmp_path / "steps.json")
+    table = TablePolicy(np.repeat(rows[:, None], 9, axis=1))
+    loaded, function = es.load_policy(tmp_path / "steps.json"), ByStep().probabilities
+    for policy in (loaded, StepPolicy(rows), Component(loaded), table, function, ByStep()):
+        made = problem(Walk(), random_start=True, safe_policy=policy)
+        again = problem(Walk(), random_start=True, safe_policy=made.task.safe_policy)
+        for acting in (made.task.safe_policy, again.task.safe_policy):
+            assert es.play(made, acting, np.random.default_rng(0)).actions[1:] == [0, 1, 0], policy
+        if policy in (function, table):  # a candidate has probabilities, also where no state is observed
+            continue
+        agent = es.OPSE(made.task, certifier=es.certify.Observation(0.05))
+        agent.add_candidate("v2", policy)
+        assert es.play(made, agent.candidates["v2"], np.random.default_rng(0)).actions[1:] == [0, 1, 0], policy
+        assert es.estimate(made, policy, 2).reward == 1, policy
+
+
+def test_after_a_random_start_an_incumbent_without_a_row_for_the_dummy_step_is_refused():
+    with pytest.raises(es.InvalidProblem, match=f"cannot act at step {H} .* give it a row for each, or a function"):
+        problem(Walk(), random_start=True, safe_policy=StepPolicy(np.eye(2)[[0, 1, 0]]))
 
 
 def test_six_values_have_the_cost_third():

@@ -16,7 +16,7 @@ from episafe.gym.signal_limits import ONE_NAME, Limit, check_time_limit, read_li
 from episafe.gym.step_reader import Actions, Range, Reading, read_info, read_reset, read_step, refuse_unreadable
 from episafe.problems.episodic_task import ENDED, START
 from episafe.problems.features import describe_states
-from episafe.problems.policy import Policy
+from episafe.problems.policy import Policy, counts_as_task
 from episafe.problems.sampled_problem import FunctionPolicy, SampledTask, Signal, is_sealed, key
 from episafe.problems.task import Constraint
 from episafe.types import Episode, Move
@@ -70,7 +70,8 @@ def from_gymnasium(
         horizon: H, steps an episode has at most. One that ends earlier stays in an absorbing state with zero reward
             and zero utility, or zero cost.
         safe_policy: the incumbent, (h, observation) ↦ probabilities (A,), or a policy. That it is safe is for the
-            caller to know.
+            caller to know. With random_start a function, and an object of your own with `probabilities`, count from the
+            first observation; an `es.Policy`, such as one that was saved, counts the dummy step, as the task does.
         slack: what the incumbent has to spare at least, > 0, in the units of the signal; None where nobody knows.
         threshold: the total utility of an episode to be kept in expectation.
         cost_limit: the total cost c of an episode not to be exceeded in expectation; with costs in [0, 1] it is the
@@ -171,7 +172,7 @@ class LiveCMDP(ABC):
                 _constraint(name, limit, _later(function, steps_before), horizon)
                 for (name, limit), function in zip(limits.items(), told[1], strict=True)
             ],
-            safe_policy=FunctionPolicy(_asked(safe_policy), A, steps_before),
+            safe_policy=FunctionPolicy(_asked(safe_policy), A, 0 if counts_as_task(safe_policy) else steps_before),
             feature_function=wide,
             reward_function=_later(told[0], steps_before),
             outside=dict(zip(outside, (scale_end(scales), (0.0,) * len(scales)), strict=False)),
@@ -183,6 +184,8 @@ class LiveCMDP(ABC):
         self.ended, self.after_the_end = ENDED, self.task.outside[ENDED]
         self.task.described(steps_before, self._first)
         self.task.safe_policy.probabilities(steps_before, self._first)
+        if random_start and counts_as_task(safe_policy):
+            self._require_all_steps()
         self.origin: dict[str, str | int | float] = _origin(env, limits) | {"random_start": int(random_start)}
 
     def __repr__(self) -> str:
@@ -299,6 +302,18 @@ class LiveCMDP(ABC):
                         "give random_start=True"
                     )
         return first
+
+    def _require_all_steps(self) -> None:
+        """An error if the incumbent has no row for the last step of the task, as one made without the dummy step."""
+        last = self.task.horizon - 1
+        try:
+            self.task.safe_policy.probabilities(last, self._first)
+        except Exception as error:  # of a policy, which may raise anything
+            raise InvalidProblem(
+                f"safe_policy is a policy and cannot act at step {last} ({error}): the task of a random start has "
+                f"{self.task.horizon} steps, of which 0 is the dummy one; give it a row for each, or a function, which "
+                "counts from the first observation"
+            ) from error
 
     def _refuse_another_start(self, start: Any, episode: str) -> None:
         if not self._random_start and key(start) != key(self._first):

@@ -264,6 +264,15 @@ def as_policy(policy: Any) -> Policy:
     return policy if hasattr(policy, "draw") else Component(policy)
 
 
+def counts_as_task(policy: Any) -> bool:
+    """Whether it counts steps as its task does, the dummy first step of a random start among them.
+
+    So do policies of ours, learned, loaded or made by hand. Functions and objects of others know of no dummy step: they
+    count from the first observation.
+    """
+    return Policy in type(policy).__mro__
+
+
 def as_checked(policy: Any) -> Policy:
     """The policy itself where its rows are distributions whatever it was given, else what checks each."""
     checked: Policy = policy if _is_checked(policy) else Component(policy)

@@ -23,7 +23,7 @@ from episafe.errors import Infeasible, InvalidEpisode, InvalidProblem
 from episafe.gym.step_reader import Reading
 from episafe.problems.episodic_task import ENDED, START, EpisodicTask, Outside
 from episafe.problems.episodic_task import Signal as Told
-from episafe.problems.policy import Policy, as_checked
+from episafe.problems.policy import Policy, as_checked, counts_as_task
 from episafe.problems.short_repr import short_repr, task_facts
 from episafe.problems.task import Constraint, Task, as_constraints, constraints_of
 from episafe.storage.json_values import keys_as_bytes
@@ -210,15 +210,23 @@ class SampledTask(EpisodicTask):
         return array
 
     def as_policy(self, given: Any) -> Policy:
-        """A policy, or a function (h, state) ↦ π (A,) as one."""
-        if hasattr(given, "probabilities"):
+        """A policy, or a function (h, state) ↦ π (A,) as one.
+
+        Where the start is random, functions and objects of others count from the first observation.
+        """
+        function = getattr(given, "probabilities", None)
+        if function is not None and (not self.random_start or counts_as_task(given)):
             return as_checked(given)
-        return FunctionPolicy(given, self.num_actions, int(self.random_start))
+        return FunctionPolicy(given if function is None else function, self.num_actions, int(self.random_start))
 
     def as_candidate(self, given: Any) -> Any:
-        """A policy as it is put on trial: as it is, if it has a distribution where episodes begin."""
-        if not self.random_start:
-            as_checked(given).probabilities(0, self.initial_state)
+        """A policy as it is put on trial: as it is, if it has a distribution where episodes begin.
+
+        An object of somebody else that is asked after a random start is made one of ours, by `as_policy`.
+        """
+        if self.random_start:
+            return given if counts_as_task(given) else self.as_policy(given)
+        as_checked(given).probabilities(0, self.initial_state)
         return given
 
     def weighted(self, weights: Array) -> "SampledTask":

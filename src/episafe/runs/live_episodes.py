@@ -7,7 +7,7 @@ import numpy as np
 
 from episafe.errors import InvalidProblem
 from episafe.gym.adapter import GymCMDP, LiveCMDP
-from episafe.problems.policy import Policy, as_policy
+from episafe.problems.policy import Policy
 from episafe.stats import Z_99, normal_interval
 from episafe.types import Episode
 
@@ -72,8 +72,9 @@ def estimate(problem: GymCMDP, policy: Policy, num_episodes: int = 1_000, seed: 
     rng = np.random.default_rng(choices)
     problem.seed(int(np.random.default_rng(environment).integers(2**31)))
     totals = np.empty((num_episodes, 2))
+    judged = policy if hasattr(policy, "draw") else problem.task.as_policy(policy)
     for k in range(num_episodes):
-        acting = as_policy(policy).draw(rng)[1]
+        acting = judged.draw(rng)[1]
         episode = play(problem, acting, rng)
         totals[k] = episode.rewards.sum(), episode.utilities.sum()
     (reward, utility), error = normal_interval(totals, Z_99)
