@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from unittest import mock
 
+import gymnasium
 import numpy as np
 import pytest
 import uvicorn
@@ -24,6 +25,7 @@ from typer.testing import CliRunner
 import episafe as es
 from episafe.cli import app
 from episafe.errors import InvalidEpisode
+from episafe.problems.episodic_task import ENDED, Outside
 from episafe.service import admission, server
 from episafe.service.app import Service
 from episafe.service.dashboard import watch
@@ -690,3 +692,105 @@ def test_what_was_drawn_before_is_given_up_where_the_incumbent_is_the_answer():
     service = Service(handlers, "", PATIENT)
     asyncio.run(service._plan_anyway(asked, "the service is overloaded"))
     assert first not in handlers.session.book.waiting
+
+
+class Doors(gymnasium.Env):
+    """Four steps; action 1 in the second one ends the episode."""
+
+    observation_space, action_space = gymnasium.spaces.Discrete(3), gymnasium.spaces.Discrete(2)
+
+    def __init__(self, random_start):
+        self.random_start = random_start
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.h = 0
+        return int(self.np_random.integers(3)) if self.random_start else 0, {}
+
+    def step(self, action):
+        self.h += 1
+        return self.h % 3, 0.5, self.h == 2 and action == 1, False, {"cost": 0.25}
+
+
+def doors(random_start, safe_policy, **more):
+    problem = es.from_gymnasium(
+        Doors(random_start), features=es.features.OneHot(), horizon=4, cost_limit=3, slack=1.0, safe_policy=safe_policy,
+        random_start=random_start, **more,
+    )  # fmt: skip
+    return problem, Handlers(es.open(None, es.OPSE(problem.task, certifier=es.certify.Observation())))
+
+
+@pytest.mark.parametrize("random_start", [False, True])
+def test_a_client_counts_its_steps_from_the_first_observation(random_start):
+    asked = []
+    _, handlers = doors(random_start, lambda h, state: asked.append(h) or [1.0, 0.0])
+    asked.clear()
+    for step in range(4):
+        made = handlers.plan({})["deployment"]
+        for deployment in (None, made):
+            asked.clear()
+            handlers.act({"deployment": deployment, "step": step, "state": step % 3})
+            assert set(asked) <= {step}, (random_start, step, asked)
+    handlers.act({"deployment": None, "step": 3, "state": 2})
+    assert asked == [3]
+
+
+@pytest.mark.parametrize("random_start", [False, True])
+@pytest.mark.parametrize("taken", [[0, 0, 0, 0], [0, 1, 0, 0]], ids=["to the horizon", "ended early"])
+def test_a_report_of_the_steps_that_were_made_is_the_live_episode(random_start, taken):
+    problem, handlers = doors(random_start, lambda h, state: [0.5, 0.5])
+    live = next(
+        problem.episodes([problem.task.as_policy(lambda h, state: np.eye(2)[taken[h]])], np.random.default_rng(0))
+    )
+    first, T = int(random_start), 2 if taken[1] else 4
+    said = {"states": [int(s) if s is not ENDED else None for s in live.states[first : first + T + 1]]}
+    said |= {"actions": taken[:T], "rewards": [0.5] * T, "utilities": [0.75] * T}
+    with mock.patch.object(handlers.session, "learn") as learn:
+        handlers.learn({"deployment": 0, "episode": said | ({"terminated": True} if T < 4 else {})})
+    ((episode,), _) = learn.call_args
+    assert list(episode.states) == live.states
+    assert [a for a, s in zip(episode.actions, live.states, strict=False) if not isinstance(s, Outside)] == taken[:T]
+    np.testing.assert_allclose(episode.rewards, live.rewards)
+    np.testing.assert_allclose(episode.utilities, live.utilities)
+    assert handlers.learn({"deployment": handlers.plan({})["deployment"], "episode": said | {"terminated": T < 4}})[
+        "learned"
+    ]
+
+
+@pytest.mark.parametrize("random_start", [False, True])
+def test_a_report_of_fewer_steps_says_that_the_episode_terminated_or_is_refused(random_start):
+    _, handlers = doors(random_start, lambda h, state: [0.5, 0.5])
+    made = handlers.plan({})["deployment"]
+    short = {"states": [0, 1, 2], "actions": [0, 1], "rewards": [0.5] * 2, "utilities": [0.75] * 2}
+    wrong = {
+        'give "terminated": true': short,
+        "5 steps, and 4 are to be reported": {"states": [0] * 6, "actions": [0] * 5, "terminated": True},
+        "states must have length 3, for 2 actions, got 5": short | {"states": [0] * 5, "terminated": True},
+        "rewards must have length 2, for 2 actions, got 4": short | {"rewards": [0.5] * 4, "terminated": True},
+    }
+    for message, said in wrong.items():
+        with pytest.raises(InvalidEpisode, match=message):
+            handlers.learn({"deployment": made, "episode": said})
+    with pytest.raises(ValueError, match="terminated must be true or false, got 1"):
+        handlers.learn({"deployment": made, "episode": short | {"terminated": 1}})
+    assert handlers.learn({"deployment": made, "episode": short | {"terminated": True}})["learned"]
+
+
+def test_a_trace_of_an_episode_that_ended_early_has_what_was_seen():
+    def move(h, state, action, w):
+        return (ENDED if h == 1 and action == 1 else (h + 1) % 3), 0.5, 0.75
+
+    _, handlers = doors(False, lambda h, state: [0.5, 0.5], move=move)
+    made = handlers.plan({})["deployment"]
+    said = {
+        "states": [0, 1, None],
+        "actions": [0, 1],
+        "rewards": [0.5] * 2,
+        "utilities": [0.75] * 2,
+        "terminated": True,
+    }
+    with mock.patch.object(handlers.session, "learn") as learn:
+        handlers.learn({"deployment": made, "episode": said | {"trace": [0, [0.1, 0.2]]}})
+    ((episode,), _) = learn.call_args
+    assert episode.trace == (0, (0.1, 0.2, None, None))
+    assert handlers.session.task.replay_fault(episode) == ""

@@ -7,7 +7,7 @@ answered so is abandoned: what the incumbent does in it must not count for whoev
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from secrets import token_hex
 from typing import Any
 
@@ -16,6 +16,8 @@ import numpy as np
 from episafe.deployment.open_session import OpenSession
 from episafe.deployment.session_book import Deployment
 from episafe.errors import InvalidEpisode, NotKept
+from episafe.logs.logged_episode import steps_of
+from episafe.logs.logged_episode import whole as as_whole
 from episafe.storage.json_values import plain
 from episafe.types import HELD, Episode
 
@@ -63,12 +65,13 @@ class Handlers:
         """An action for one step of an episode.
 
         Args:
-            asked: `deployment`, or null for the incumbent; `step`, from 0; `state`.
+            asked: `deployment`, or null for the incumbent; `step`, from 0 at the first observation; `state`.
         """
         only(asked, "deployment", "step", "state")
         if "state" not in asked:
             raise ValueError("act needs a state")
-        step, state = whole(asked, "step"), value_of(asked["state"])
+        state = value_of(asked["state"])
+        step = whole(asked, "step") + int(getattr(self.session.task, "random_start", False))  # as the task counts
         deployment = None if asked.get("deployment") is None else whole(asked, "deployment")
         try:
             policy = None if deployment is None else self.session.acting(deployment)
@@ -88,13 +91,14 @@ class Handlers:
         """Take in one report; `again` says that it was known already, and nothing was changed.
 
         Args:
-            asked: `deployment` or `episode_id` or both; `episode`, its parts by name; of a bandit `action`, `reward`,
-                `utility` in place of it. By its `episode_id` alone only what this process has answered a plan of: of
-                others nobody knows whether the incumbent acted, since the answer came too late.
+            asked: `deployment` or `episode_id` or both; `episode`, its parts by name, of the steps that the environment
+                made, and `terminated` where it ended early; of a bandit `action`, `reward`, `utility` in place of it.
+                By its `episode_id` alone only what this process has answered a plan of: of others nobody knows whether
+                the incumbent acted, since the answer came too late.
         """
         is_bandit = self.session.task.kind == "bandit"
         only(asked, "deployment", "episode_id", *(("action", "reward", "utility") if is_bandit else ("episode",)))
-        name, report = name_in(asked), (_observation(asked) if is_bandit else (_episode(asked),))
+        name, report = name_in(asked), (_observation(asked) if is_bandit else (_episode(asked, self.session.task),))
         deployment = None if asked.get("deployment") is None else whole(asked, "deployment")
         if deployment is None and name is None:
             raise ValueError(
@@ -246,18 +250,53 @@ def value_of(said: Any) -> Any:
     return said
 
 
-def _episode(asked: Values) -> Episode:
+def _episode(asked: Values, task: Any) -> Episode:
+    """The episode of a report, as the task counts it: a dummy step before a random start, ENDED after an early end."""
     said = asked.get("episode")
     if not isinstance(said, dict):
         raise ValueError('learn needs an episode: its parts by name, e.g. {"states": [0, 2], "actions": [1]}')
-    only(said, *PARTS)
+    only(said, *PARTS, "terminated")
+    ended = said.get("terminated", False)
+    if not isinstance(ended, bool):
+        raise ValueError(f"terminated must be true or false, got {ended!r:.80}")
     lists = {name: said[name] for name in ("states", "actions", "rewards", "utilities") if said.get(name) is not None}
     for name, values in lists.items():
         if not isinstance(values, list):
             raise ValueError(f"{name} must be a list, got {values!r:.80}")
     states = [value_of(state) for state in lists["states"]] if "states" in lists else None
     trace = None if said.get("trace") is None else value_of(said["trace"])
-    return Episode(**{**said, **lists, "states": states, "trace": trace})
+    parts = {name: said[name] for name in PARTS if name in said}
+    episode = Episode(**{**parts, **lists, "states": states, "trace": trace})
+    is_of_steps = states is not None and "actions" in lists
+    return _completed(episode, task, ended) if is_of_steps and (task.random_start or task.may_end) else episode
+
+
+def _completed(episode: Episode, task: Any, ended: bool) -> Episode:
+    """An episode of the T steps that the environment made as one of all steps of the task, as logs have it."""
+    H, T = steps_of(task), len(episode.actions)
+    if T > H or (T < H and not ended):
+        raise InvalidEpisode(
+            f'the episode has {T} steps, and {H} are to be reported: give "terminated": true where the environment '
+            "ended it before; one that was cut short by anything else is to be abandoned"
+        )
+    lengths = {"states": T + 1} | {name: T for name in ("rewards", "utilities") if getattr(episode, name) is not None}
+    for name, length in lengths.items():
+        if len(getattr(episode, name)) != length:
+            raise InvalidEpisode(
+                f"{name} must have length {length}, for {T} actions, got {len(getattr(episode, name))}"
+            )
+    seen = (episode.rewards, episode.utilities)
+    made = as_whole(task, episode.states, episode.actions, seen, ended, "the report")
+    return replace(episode, states=made.states, actions=made.actions, rewards=made.rewards, utilities=made.utilities,
+                   trace=_whole_trace(episode.trace, H, T))  # fmt: skip
+
+
+def _whole_trace(trace: Any, num_steps: int, num_made: int) -> Any:
+    """A trace of an episode that ended early: after its end nobody saw what chance brought."""
+    is_pair = isinstance(trace, tuple) and len(trace) == 2 and isinstance(trace[1], tuple)
+    if not is_pair or len(trace[1]) != num_made:
+        return trace
+    return trace[0], (*trace[1], *[None] * (num_steps - num_made))
 
 
 def _observation(asked: Values) -> tuple[Any, ...]:

@@ -16,10 +16,12 @@ REASON = {"type": "string", "description": "why the incumbent acts; empty where 
 EPISODE = {
     "type": "object",
     "properties": {
-        "states": LIST | {"description": "H + 1, from the first to the last"},
-        "actions": LIST | {"description": "H"},
-        "rewards": LIST | {"description": "H, in [0, 1]"},
-        "utilities": LIST | {"description": "H, in [0, 1]; of several constraints a list each"},
+        "states": LIST | {"description": "H + 1, from the first observation to the last"},
+        "actions": LIST | {"description": "H; fewer where the episode terminated"},
+        "rewards": LIST | {"description": "as many as actions, in [0, 1]"},
+        "utilities": LIST | {"description": "as many as actions, in [0, 1]; of several constraints a list each"},
+        "terminated": FLAG
+        | {"description": "that a live environment ended the episode with its last step, at H or before"},
         "component": INTEGER,
         "trace": LIST | {"description": "what chance brought: [start, [w_1, …, w_H]], null where nobody saw it"},
         "total_utility": {"type": ["number", "array"], "description": "of several constraints a list"},
@@ -47,7 +49,7 @@ OPERATIONS = {
     ),
     "act": Operation(
         "POST", "An action for one step. On any error the incumbent's, and the deployment is abandoned.",
-        {"deployment": DEPLOYMENT, "step": INTEGER, "state": {}},
+        {"deployment": DEPLOYMENT, "step": INTEGER | {"description": "from 0, at the first observation"}, "state": {}},
         {"action": INTEGER, "deployment": DEPLOYMENT, "reason": REASON},
     ),
     "learn": Operation(
