@@ -312,12 +312,59 @@ def test_a_live_environment_records_what_chance_brought(random_start):
 
 @pytest.mark.parametrize("mode", AutoresetMode)
 def test_environments_side_by_side_record_it_too(mode):
-    problem = queue(SyncVectorEnv([Queue] * 3, autoreset_mode=mode))
+    def make():
+        return Telling(Queue(), lambda info: {**info, "chance": (info["chance"],)})
+
+    env = SyncVectorEnv([make] * 3, autoreset_mode=mode)
+    problem = queue(env, move=lambda h, state, action, w: move_queue(h, state, action, *w))
     problem.seed(1)
     for _ in range(5):
         for episode in es.play_batch(problem, [problem.task.safe_policy] * 3, np.random.default_rng(0)):
             assert episode.trace[1][0] is not None
             assert problem.task.replay_fault(episode) == ""
+
+
+class Telling(gymnasium.Wrapper):
+    """An environment that says something else in its infos."""
+
+    def __init__(self, env, tell):
+        super().__init__(env)
+        self.tell = tell
+
+    def step(self, action):
+        *rest, info = self.env.step(action)
+        return *rest, self.tell(info)
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+@pytest.mark.parametrize(
+    ("first", "others", "is_safe"),
+    [
+        (0, 0.75, False),
+        (False, 0.75, False),
+        (np.int8(0), 0.75, False),
+        (np.float32(0), 0.1, False),
+        (np.array([0, 1]), np.array([0.75, 1.0]), False),
+        (np.array([0, 1], dtype=np.float32), np.array([0.1, 1.0]), False),
+        (0.0, 0.1, True),
+        (np.float64(0), 0.1, True),
+        (np.array([0.0, 1.0]), np.array([0.1, 1.0]), True),
+        ((0,), (0.1,), True),
+        ("none", "many", True),
+    ],
+)
+def test_what_chance_brought_side_by_side_is_what_was_told_or_is_refused(mode, first, others, is_safe):
+    """Gymnasium makes an array of the type of the first value, to which it cuts all others."""
+    told = [first, others, others]
+    make = [lambda w=w: Telling(Queue(), lambda info: {**info, "chance": w}) for w in told]
+    problem = queue(SyncVectorEnv(make, autoreset_mode=mode), move=lambda h, s, a, w: (0, 0.5, 0.5))
+    playing = problem.episodes([problem.task.safe_policy] * 3, np.random.default_rng(0))
+    if not is_safe:
+        with pytest.raises(es.InvalidProblem, match=r'infos\["chance"\] at step 1 .* report float\(w\), .* a tuple'):
+            list(playing)
+        return
+    for episode, w in zip(playing, told, strict=True):
+        np.testing.assert_array_equal(episode.trace[1][0], w)
 
 
 def test_an_environment_that_is_silent_at_a_step_leaves_a_gap():

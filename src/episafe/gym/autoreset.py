@@ -19,6 +19,7 @@ from episafe.errors import InvalidProblem
 
 NEXT_STEP, SAME_STEP, DISABLED = "NextStep", "SameStep", "Disabled"
 SIGNALS = ("utility", "cost")
+UNCUT = (np.dtype(object), np.dtype(np.float64))  # of arrays in infos that hold what each sub-environment reported
 
 
 def read_mode(env: Any) -> str:
@@ -154,10 +155,20 @@ def _number(infos: dict[str, Any], name: str, N: int, place: str) -> Any:
 
 
 def _chance(values: Any, i: int, place: str) -> Any:
-    """What chance brought to sub-environment i."""
+    """What chance brought to sub-environment i; refused where nobody can tell that it is what was reported.
+
+    An array has the type of the first value. Objects are kept as they are, and 64 bits of a float hold what others say.
+    """
     if isinstance(values, dict):
         raise InvalidProblem(
             f'infos["chance"] {place} are dicts, which Gymnasium takes apart: report a number, a tuple or an array'
+        )
+    kind = getattr(values, "dtype", None)
+    if kind is not None and kind not in UNCUT:
+        raise InvalidProblem(
+            f'infos["chance"] {place} has type {kind}: report float(w), an array of float64 or, for whatever else it '
+            "is, a tuple such as (w,) in every sub-environment, since Gymnasium cuts what all report to the type of "
+            "the first"
         )
     return deepcopy(values[i])
 
