@@ -114,6 +114,37 @@ def test_a_function_as_a_policy_is_asked_for_observations_alone_and_counts_from_
     np.testing.assert_array_equal(policy.probabilities(H, ENDED), [0.5, 0.5])
 
 
+class Lucky(Walk):
+    """A cost that only luck decides."""
+
+    def returned(self, observation, reward, *rest):
+        return observation, reward, *rest[:-1], {"cost": self.np_random.random()}
+
+
+@pytest.mark.parametrize("random_start", [False, True])
+@pytest.mark.parametrize("lanes", [None, 3], ids=["one", "vector"])
+def test_whoever_makes_a_problem_anew_and_seeds_nothing_has_other_luck(random_start, lanes):
+    def luck(directly):
+        env = Lucky() if lanes is None else gym.vector.SyncVectorEnv([Lucky] * lanes)
+        made = problem(env, random_start=random_start)
+        if directly:  # in a loop of one's own, which uses the environment itself
+            env.reset()
+            return tuple(np.ravel(env.step(0 if lanes is None else [0] * lanes)[-1]["cost"]))
+        rng = np.random.default_rng(0)
+        return tuple(u for e in made.episodes([made.task.safe_policy] * made.num_envs, rng) for u in e.utilities)
+
+    for directly in (False, True):
+        assert len({luck(directly) for _ in range(4)}) == 4
+
+    def seeded():
+        made = problem(
+            Lucky() if lanes is None else gym.vector.SyncVectorEnv([Lucky] * lanes), random_start=random_start
+        )
+        return es.run(made, es.Fixed(made.task, "incumbent"), 6, seed=3).utility_totals
+
+    np.testing.assert_array_equal(seeded(), seeded())
+
+
 class ByStep:
     """An object of somebody's own: action h % 2 at step h, whatever is observed."""
 

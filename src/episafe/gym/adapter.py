@@ -1,5 +1,6 @@
 """A Gymnasium environment as a problem: its episodes come from `reset` and `step`, how it moves is known to nobody."""
 
+import secrets
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -288,9 +289,14 @@ class LiveCMDP(ABC):
         return read_reset(returned)
 
     def _fixed_start(self) -> Any:
-        """The start; an error if it varies and nobody said so."""
+        """The start; an error if it varies and nobody said so.
+
+        The last seed is drawn, so that the environment is left with luck of its own: by a fixed one it would have the
+        same in every process, and what was seen before would count as new.
+        """
         first = None
-        for seed in range(1 if self._random_start else STARTS_COMPARED):
+        seeds = range(1 if self._random_start else STARTS_COMPARED - 1)
+        for seed in (*seeds, self._fresh_seed()):
             self._seed = seed
             starts = self._begin()
             first = starts[0] if seed == 0 else first
@@ -302,6 +308,10 @@ class LiveCMDP(ABC):
                         "give random_start=True"
                     )
         return first
+
+    def _fresh_seed(self) -> int:
+        """A seed that nobody chose; with those of sub-environments, which follow it, below 2³¹."""
+        return secrets.randbelow(2**31 - self.num_envs)
 
     def _require_all_steps(self) -> None:
         """An error if the incumbent has no row for the last step of the task, as one made without the dummy step."""

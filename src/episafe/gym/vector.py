@@ -30,7 +30,7 @@ class VectorGymCMDP(LiveCMDP):
     def __init__(self, env: Any, *settings: Any, **more: Any) -> None:
         self.num_envs = int(env.num_envs)
         self._mode = read_mode(env)
-        self._idle_rng = np.random.default_rng(0)
+        self._idle_rng = np.random.default_rng()
         super().__init__(env, *settings, **more)
         self.origin["num_envs"] = self.num_envs
 
