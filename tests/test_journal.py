@@ -264,15 +264,40 @@ def test_a_bandit_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
         build = lambda b=bandit: es.bandits.OPLBSP(b.task, radius="determinant", replan=es.Doubling(0.3))  # noqa: E731
 
         def stop(done):
-            if done > 2000:
-                raise KeyboardInterrupt
+            assert done < 9000
+            raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            es.bandits.run(bandit, build(), 4000, seed=1, folder=tmp_path / env, on_progress=stop)
-        found = es.bandits.run(bandit, build(), 4000, seed=1, folder=tmp_path / env)
-        expected = es.bandits.run(bandit, build(), 4000, seed=1)
+            es.bandits.run(bandit, build(), 9000, seed=1, folder=tmp_path / env, on_progress=stop)
+        found = es.bandits.run(bandit, build(), 9000, seed=1, folder=tmp_path / env)
+        expected = es.bandits.run(bandit, build(), 9000, seed=1)
         same_record(found, expected)
         assert found.settings["reasons"] == expected.settings["reasons"]
+
+
+def test_a_bandit_run_goes_on_with_the_luck_it_had_after_a_run_that_was_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(kept_run, "SYNC_EVERY", 0.0)
+    bandit = es.bandits.make("finite", seed=0)
+    build = lambda: es.bandits.OPLBSP(bandit.task, radius="determinant", replan=es.Doubling(0.3))  # noqa: E731
+
+    def no_space(*_):
+        raise OSError("no space left on device")
+
+    def after_a_refusal():
+        agent = build()
+        with monkeypatch.context() as full, pytest.raises(OSError, match="no space"):
+            full.setattr(kept_run, "begin_journal", no_space)
+            es.bandits.run(bandit, agent, 9000, seed=1, folder=tmp_path / "full")
+        return agent
+
+    def stop(done):
+        assert done < 9000
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        es.bandits.run(bandit, after_a_refusal(), 9000, seed=1, folder=tmp_path / "run", on_progress=stop)
+    found = es.resume(tmp_path / "run", cmdp=bandit, agent=build())
+    same_record(found, es.bandits.run(bandit, after_a_refusal(), 9000, seed=1))
 
 
 def test_threads_may_report_at_once(tmp_path):

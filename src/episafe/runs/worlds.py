@@ -359,12 +359,12 @@ class BanditWorld(World):
         return self._block[1]
 
     def streams(self) -> dict[str, Any]:
-        """Nothing but the count of reasons."""
-        return {"reasons": self.reasons.tolist()}
+        """The seed, which a later run of one agent has of its own, and the count of reasons."""
+        return {"reasons": self.reasons.tolist(), "seed": self.seed}
 
     def set_streams(self, states: dict[str, Any]) -> None:
-        """Put it back."""
-        self.reasons[:] = states["reasons"]
+        """Put them back; runs of earlier versions have not written the seed."""
+        self.reasons[:], self.seed, self._block = states["reasons"], states.get("seed", self.seed), (-1, None)
 
     def settings(self) -> dict[str, str | int | float]:
         """That it is a bandit, how often a plan was not the outcome of a search, and why."""
