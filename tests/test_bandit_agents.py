@@ -393,13 +393,14 @@ def test_spans_end_where_blocks_of_luck_do():
     assert sum(span.length for span in cut) == 3000
 
 
-def test_a_second_run_of_one_agent_has_luck_of_its_own():
+@pytest.mark.parametrize("first_round", [0, 1])
+def test_a_second_run_of_one_agent_has_luck_of_its_own(first_round):
     """The same noise again would be no new data, and the radius shrinks as if it were."""
     bandit = es.bandits.make("finite", seed=3)
     agent = es.bandits.OPLBSP(bandit.task, num_rounds=400)
     worlds = []
     for _ in range(3):
-        made = Simulation(bandit, agent, 100, 5)
+        made = Simulation(bandit, agent, 100, 5, first_round=first_round)
         worlds.append(made.world)
         made.play()
     noise = [np.ravel(world.chance(0)[1]) for world in worlds]

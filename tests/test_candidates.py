@@ -183,14 +183,39 @@ def test_a_candidate_that_is_no_distribution_is_refused_where_it_is_seen():
         agent.candidates["raw"].act(0, 1, rng)
 
 
-class SinglePrecision(Preferences):
-    """A network's answer: it sums to 1 up to the rounding of single precision."""
+class KnowsItsOwn:
+    """A table of the states that it goes to itself."""
 
     def probabilities(self, h, state):
-        return np.array([0.3, 0.7], dtype=np.float32) * np.float32(1 + 3e-7)
+        return np.array({0: [0.0, 1.0]}[state])
 
 
-def test_probabilities_of_single_precision_are_judged_as_they_act():
+def test_a_report_where_a_candidate_fails_is_refused_and_breaks_nothing():
+    agent = agent_of(two_functions(lambda h, state: np.array([1.0, 0.0])).task, es.certify.Observation())
+    agent.add_candidate("own", KnowsItsOwn())
+    session, rng, refused = es.open(None, agent), np.random.default_rng(3), 0
+    for _ in range(30):
+        deployment = session.deploy(rng)
+        try:
+            session.learn(es.Episode([0, 1, 0], [0, 0]), deployment=deployment.id)
+        except InvalidEpisode as error:
+            assert "nobody can say who may have acted: KeyError: 1" in str(error)
+            refused += 1
+    assert refused and not session.stopped and session.status().num_missing == refused
+
+
+class SinglePrecision(Preferences):
+    """A network's answer: it sums to 1 up to the rounding of single precision, or exactly 1 in that."""
+
+    ROW, FACTOR = [0.3, 0.7], 1 + 3e-7
+
+    def probabilities(self, h, state):
+        return np.array(self.ROW, dtype=np.float32) * np.float32(self.FACTOR)
+
+
+@pytest.mark.parametrize("factor", [1 + 3e-7, 1])
+def test_probabilities_of_single_precision_are_judged_as_they_act(monkeypatch, factor):
+    monkeypatch.setattr(SinglePrecision, "FACTOR", factor)
     task = two_functions(SinglePrecision(1.0)).task
     row = task.safe_policy.probabilities(0, 0)
     assert row.sum() == pytest.approx(1, abs=1e-15) and row.dtype == np.float64

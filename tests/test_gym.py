@@ -252,10 +252,16 @@ def test_a_continuous_environment_keeps_visited_states_only():
     assert run(es.features.OneHot(lambda state: cells(state[2:]), cells.size)).max() <= 17
 
 
+def test_one_step_is_an_episode_too():
+    made = problem(Walk(), horizon=1, cost_limit=0.5, slack=0.1)
+    record = es.run(made, es.OPSE(made.task, certifier=es.certify.Observation()), 5)
+    assert record.reward_totals.shape == (5,)
+
+
 def test_a_reported_state_must_be_an_observation():
     made = problem(Walk())
     agent, good = es.OPSE(made.task, constants()), es.play(made, made.task.safe_policy, np.random.default_rng(0))
-    for state in (99_999, -5, "hot", 3.5):
+    for state in (99_999, -5, "hot", 3.5, None):
         with pytest.raises(es.InvalidEpisode, match=r"state .* at step 1 is not in the observation space"):
             agent.learn(replace(good, states=[good.states[0], state, *good.states[2:]]))
     assert agent.num_learned == 0

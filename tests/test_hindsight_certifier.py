@@ -605,6 +605,24 @@ def test_a_report_of_no_deployment_is_no_logged_trace():
     session.learn(episode, deployment=session.deploy(rng, episode_id="a week").id)  # one more by that name
 
 
+def test_a_report_of_no_deployment_is_no_logged_trace_while_a_person_has_halted_either():
+    """Of a shadow phase with good days alone 6 of 6 lives deployed 0.5 where b was 0.6."""
+    cmdp, rng = es.make("battery", 1), np.random.default_rng(0)
+    session = es.open(None, agent=agent_of(cmdp.task))
+    log = cmdp.task.replay(cmdp.task.safe_policy, cmdp.draw_trace(rng), rng)
+    session.learn(log)  # before the first deployment
+    session.halt("shadow phase")
+    deployed = session.deploy(rng)
+    day = cmdp.task.replay(deployed.policy, cmdp.draw_trace(rng), rng)
+    with pytest.raises(InvalidEpisode, match="logs come before the first one"):
+        session.learn(day)
+    session.learn(day, deployment=deployed.id)
+    session.resume_exploring("Ada")
+    session.deploy(rng)
+    session.learn(day)  # teaches the planner, and proves nothing
+    assert session.status().reported == 3
+
+
 def test_a_log_with_other_traces_is_another_log(tmp_path):
     """Of the same states and actions, where nothing else is told; one was not seen in the second."""
     cmdp, rng = es.make("inventory"), np.random.default_rng(0)

@@ -309,6 +309,27 @@ def test_candidates_are_on_trial_beside_the_new_incumbent_too(tmp_path):
     assert es.audit(tmp_path, agent=rollout()).is_whole
 
 
+def test_a_withdrawn_candidate_stays_withdrawn_beside_the_new_incumbent(tmp_path):
+    """By opening with a new incumbent all were put on trial anew, and a person's decision was undone without a word."""
+    rng, v1, v2 = np.random.default_rng(0), {"incumbent_version": "1"}, {"incumbent_version": "2"}
+
+    def rollout():
+        return es.Rollout(0.5, 0.2, {"a": "a", "b": "b"}, "now", utility_max=1.0)
+
+    with es.open(tmp_path, rollout(), **v1) as session:
+        session.withdraw("a", "recalled")
+    for given in ({"new_incumbent": "Ada"}, {}, {}):
+        with es.open(tmp_path, rollout(), **v2, **given) as session:
+            assert list(session.agent.bounds()) == ["incumbent", "b"]
+            session.learn(es.Episode.of_totals(1.0), deployment=session.deploy(rng).id)
+    with es.open(tmp_path, rollout(), **v2) as session:
+        session.add_candidate("a", "a")  # a person may try it again
+        assert list(session.agent.bounds()) == ["incumbent", "b", "a"]
+    with es.open(tmp_path, rollout(), **v2) as session:
+        assert list(session.agent.bounds()) == ["incumbent", "b", "a"]
+    assert es.audit(tmp_path, agent=rollout()).is_whole
+
+
 def test_a_model_of_level_theorem_learns_no_more_of_the_old_incumbent_than_it_did(tmp_path):
     """Not those after the oldest deployment without a report: which come may depend on what they say."""
     rng, arms = np.random.default_rng(0), [[1.0, 0.0], [0.0, 1.0]]

@@ -243,6 +243,24 @@ def test_a_model_of_level_theorem_learns_in_the_order_of_deployments(tmp_path):
     assert restored.num_learned == 4
 
 
+def test_a_model_of_level_theorem_learns_from_nothing_but_deployments_once_there_was_one():
+    """Successes at once and failures never, none by its number: 3 of 3 such lives deployed 0.1 where b was 0.35."""
+    utilities, rng = np.array([0.75, 0.1]), np.random.default_rng(9_000_000)
+    task = es.bandits.BanditTask(2, np.eye(2), 0.35, [1.0, 0.0], 0.4, 0.5, 0.91)
+    session = es.open(None, es.bandits.OPLBSP(task, radius="determinant", delta=0.3, replan=es.Doubling(0.1)))
+    session.learn(np.array([1.0, 0.0]), 0.0, 1.0)  # a log, before the first deployment
+    refused = 0
+    for _ in range(300):
+        plan = session.deploy(rng).plan
+        assert plan.probabilities @ plan.atoms @ utilities >= 0.35
+        action = plan.draw(rng)
+        if rng.random() < action @ utilities:
+            with pytest.raises(es.InvalidEpisode, match="say which one this is"):
+                session.learn(action, 0.5, 1.0)
+            refused += 1
+    assert refused > 200 and session.status().reported == 1
+
+
 def test_an_epoch_that_misses_an_episode_certifies_nothing():
     cmdp, rng = late_reports.problem(0.85), np.random.default_rng(5)
     agent = es.OPSE(cmdp.task, es.Constants.proposing(), certifier=es.certify.FreshData(0.05))

@@ -98,6 +98,34 @@ def test_plans_equal_a_slow_regression_on_pooled_data(seed, d):
         np.testing.assert_array_equal(agent.planner.information, agent.planner.information[0])
 
 
+@pytest.mark.parametrize("d", [None, 5])
+def test_tables_are_those_of_pooled_data_and_nothing_follows_the_last_step(d):
+    """Several constraints plan by tables: after the last step, whose transitions are pooled too, they were written at
+    a place read behind the end of an array."""
+    for seed in range(20):
+        cmdp = homogeneous(seed, d=d)
+        task, agent = cmdp.task, es.OPSE(cmdp.task, constants())
+        H, S = task.reward.shape[:2]
+        pooled = episodes_of(cmdp, seed, 30)
+        for states, actions in pooled:
+            agent.learn(es.Episode(states, actions))
+        agent.planner.regression.prepare(agent.planner.scales)
+        P_hat, beta = agent.planner.regression.tables()
+        phi = np.array([task.features(s) for s in range(S)])
+        steps = [
+            (phi[s, a], t) for states, actions in pooled for s, a, t in zip(states, actions, states[1:], strict=False)
+        ]
+        rows, after = np.array([x for x, _ in steps]), np.eye(S)[[t for _, t in steps]]
+        gram = agent.constants.ridge * np.eye(task.dim) + rows.T @ rows
+        expected = phi @ np.linalg.solve(gram, rows.T @ after)
+        for h in range(H):
+            at = np.unique([states for states, _ in pooled])
+            np.testing.assert_allclose(P_hat[h][at], expected[at] if h + 1 < H else 0, atol=1e-9)
+            np.testing.assert_allclose(
+                beta[h][at] ** 2, np.einsum("sad,de,sae->sa", phi[at], np.linalg.inv(gram), phi[at])
+            )
+
+
 def test_without_sharing_the_plan_is_another_one():
     """The control of the test above: the same data by step."""
     given = constants(C_u=0.1)

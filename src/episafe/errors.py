@@ -31,3 +31,8 @@ class InUse(OSError):
 
 class NotKept(OSError):
     """A report that is not on the disk: it was not acknowledged, and is to be made again after the cause is mended."""
+
+
+def reason_of(error: Exception) -> str:
+    """What an error says, and its kind where it is none of ours: of a function of somebody's own."""
+    return str(error) if isinstance(error, InvalidProblem) else f"{type(error).__name__}: {error}"

@@ -147,6 +147,10 @@ class Agent(ABC):
         if self.candidates:
             self._begin_trials()
 
+    def drop_candidate(self, name: str) -> None:
+        """Forget a candidate that is not on trial."""
+        self.candidates = {other: policy for other, policy in self.candidates.items() if other != name}
+
     def begin_candidate(self, name: str) -> None:
         """Put a candidate on trial that the agent was given; the next plan knows of it, also where it is replayed."""
         self.certificate.add(self.candidates[name])

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from episafe.certify.base import INCUMBENT, PROPOSAL, Deployment
 from episafe.checks import TOLERANCE
-from episafe.errors import InvalidEpisode, InvalidProblem
+from episafe.errors import InvalidEpisode, reason_of
 from episafe.kernels.mixture_choice import EPISODES_TO_CERTIFY, best_mixture, choose, payers_share, score
 from episafe.kernels.mixture_weights import best_weights, choose_weights, mixture_bound
 from episafe.kernels.wealth import (
@@ -736,8 +736,8 @@ def shares_of(mixture: Policy, task: Any, states: Any, actions: Any) -> list[flo
     try:
         for i, policy in enumerate(mixture.components):
             acted[0, :, i] = _acted(policy, task, states, actions)
-    except InvalidProblem as error:  # by a policy of somebody's own, asked where this episode went
-        raise InvalidEpisode(f"nobody can say who may have acted: {error}") from error
+    except Exception as error:  # of a policy of somebody's own, asked where this episode went
+        raise InvalidEpisode(f"nobody can say who may have acted: {reason_of(error)}") from error
     if not share_out(acted, shares.size, shares):
         raise InvalidEpisode("the deployed policy never acts like this: report the episode with its own plan_id")
     found: list[float] = shares[0].tolist()

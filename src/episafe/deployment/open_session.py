@@ -93,9 +93,13 @@ class OpenSession(Session):
         self._wait_for_disk(number, "add it")
 
     def begin_candidates(self) -> None:
-        """Put those on trial that the agent was given and the journal does not know."""
+        """Put those on trial that the agent was given and the journal does not know, but for those withdrawn."""
         for name in self.agent.candidates:
-            if name not in self.book.candidates:
+            if name in self.book.candidates:
+                continue
+            if name in self.book.withdrawn:
+                self.agent.drop_candidate(name)
+            else:
                 self.agent.begin_candidate(name)
         self._keep_candidates()
 
@@ -185,6 +189,7 @@ class OpenSession(Session):
                 tell("withdraw", name=name, reason=reason)
                 self.agent.withdraw(name)  # obeyed at once, whatever becomes of the disk
                 self._write(Kind.WITHDRAW, {"name": name, "reason": reason, "time": now()})
+                self.book.withdraw(name)
                 self._settle_change()
 
     def change(self, reason: str, threshold: Any = None, slack: Any = None, constants: Any = None) -> list[str]:

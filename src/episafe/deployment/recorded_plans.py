@@ -167,7 +167,8 @@ class Predecessor(Unbuilt):
 
     def hear(self, deployment: int | None, *report: Any, plan_id: int | None = None, named: bool = True) -> None:
         """Let the successor see a report."""
-        late = self._planned and self._successor.uses_traces  # no log: whether it came may depend on it
+        proves = self._successor.uses_traces or self._successor.learns_in_order
+        late = self._planned and proves  # no log: whether it came may depend on it
         self._successor.hear(HELD if deployment is None and late else deployment, *report)
 
 

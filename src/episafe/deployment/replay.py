@@ -196,14 +196,14 @@ class Replay:
 
     def _withdraw(self, frame: Frame) -> None:
         self.agent.withdraw(frame.notes["name"])
-        self.book.begin_anew()
+        self.book.withdraw(frame.notes["name"])
 
     def _candidate(self, frame: Frame) -> None:
         name = frame.notes["name"]
         if name in self.book.candidates:
             raise ValueError(f"the candidate {name!r} was on trial already")
         self.agent.begin_candidate(name)
-        self.book.candidates.append(name)
+        self.book.add_candidate(name)
 
     def _plan(self, frame: Frame) -> Sequence[str]:
         notes, book = frame.notes, self.book

@@ -401,7 +401,7 @@ class Session:
             if name not in self.book.candidates:
                 number = self._write(Kind.CANDIDATE, {"name": name, "time": now()})
                 tell("candidate", name=name)
-                self.book.candidates.append(name)
+                self.book.add_candidate(name)
         return number
 
     def halt(self, reason: str) -> None:

@@ -169,7 +169,8 @@ class Book:
             nobody knows which of them a report is of.
         names: of the episodes that were reported, where they were given one, and the deployment of each; None for none,
             and where a checkpoint of before does not say it.
-        candidates: the names of the policies that somebody put on trial, in that order.
+        candidates: the names of the policies that somebody put on trial, in that order; anew beside a new incumbent.
+        withdrawn: those of them that a person has withdrawn: a new incumbent puts them on trial no more.
         repeats: reports of a plan beyond its deployments.
         newest: the number of the agent's last plan.
         in_force: number and reason of the last plan that was written down.
@@ -192,6 +193,7 @@ class Book:
     several: dict[str, None] = field(default_factory=dict)
     names: dict[str, int | None] = field(default_factory=dict)
     candidates: list[str] = field(default_factory=list)
+    withdrawn: list[str] = field(default_factory=list)
     repeats: int = 0
     newest: int = -1
     in_force: tuple[int, str] | None = None
@@ -253,6 +255,7 @@ class Book:
         they are not, and then those that are proved by deployments count no more that do not name theirs.
         """
         if plan_id is None:
+            self._require_log(agent)
             return None, False
         if plan_id > self.newest:
             raise InvalidEpisode(f"plan_id {plan_id} was not issued: {self.newest} is the last plan")
@@ -270,6 +273,16 @@ class Book:
         tossed = {number: self.waiting[number].component is not None for number in of_plan}
         oldest = min(of_plan, key=tossed.__getitem__)  # those with a coin are reported by their ids
         return oldest, len(of_plan) == 1
+
+    def _require_log(self, agent: Any) -> None:
+        """Refuse an episode of no deployment after the first one, where it would prove something: whether it came may
+        depend on what it says. Traces of before the first plan prove, as a log does."""
+        proves = agent.learns_in_order or (agent.uses_traces and self.newest == HELD)
+        if proves and self.started:
+            raise InvalidEpisode(
+                "the agent proves from what it learns here, and since its first deployment it learns from deployments "
+                "alone: say which one this is, by learn(…, deployment=deployed.id); logs come before the first one"
+            )
 
     def _name_of(self, deployment: int | None, name: str | None) -> str | None:
         """What an episode is called: as its report says, else as its deployment does."""
@@ -311,6 +324,17 @@ class Book:
         """A deployment that will never be reported, neither by its number nor by the name of its episode."""
         del self.waiting[deployment]
         self.abandoned += 1
+
+    def add_candidate(self, name: str) -> None:
+        """Somebody put a policy on trial, perhaps one that was withdrawn beside an earlier incumbent."""
+        self.candidates.append(name)
+        self.withdrawn = [other for other in self.withdrawn if other != name]
+
+    def withdraw(self, name: str) -> None:
+        """A person has ended a trial."""
+        if name in self.candidates:
+            self.withdrawn.append(name)
+        self.begin_anew()
 
     def begin_anew(self) -> None:
         """What acts by default has changed: the next plan is written down whatever it is, and nobody acts in what was

@@ -87,7 +87,7 @@ class ChanceWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         inner: Any = self.env.get_wrapper_attr("move")
         following, reward, utility = inner(h, observation, action, w)
         spent = 1 - utility if self._cost is None else self._cost(h, observation, action, w)
-        units = spent * self._bins / self._at_most if self._at_most else math.ceil(spent)
+        units = spent * self._bins / self._at_most if self._at_most else (self._bins + 1) * (spent > 0)
         if abs(units - round(units)) > ROOM * self._bins:
             raise InvalidProblem(
                 f"the cost {spent!r} at step {h} is no multiple of {self._at_most / self._bins:g}, the unit of the "

@@ -173,7 +173,7 @@ class Reading:
     def refuse_foreign(self, states: Sequence[Any]) -> None:
         """An error where a reported state is none of the observation space; parts of tuples are not looked at."""
         for h, state in enumerate(states):
-            if self._is_own.get(id(state)) is state or self._passes(state):
+            if self._is_own.get(id(state), self) is state or self._passes(state):
                 continue
             if isinstance(state, tuple) or any(state is one for one in self.outside):
                 continue

@@ -17,13 +17,17 @@ Tables = tuple[Array, Array, Array, Array]
 
 @lean_kernel
 def count_tables(model, size, state_of, P_hat, beta):  # type: ignore[no-untyped-def]
-    """P̂ = n(s,a,s')/(n(s,a) + ρ) and β = (n(s,a) + ρ)^{-1/2} at the states seen, into (H, S, A, S) and (H, S, A)."""
+    """P̂ = n(s,a,s')/(n(s,a) + ρ) and β = (n(s,a) + ρ)^{-1/2} at the states seen, into (H, S, A, S) and (H, S, A).
+
+    After the last step nothing follows, also where steps share their data, and its transitions are counted.
+    """
     (H, A, _) = model.visits.shape
     for h in range(H):
         for i in range(size[h]):
             s = state_of[h, i]
             for a in range(A):
-                beta[h, s, a], t = visit_bonus(model.visits[h, a, i], model.ridge), model.first[h, a, i]
+                beta[h, s, a] = visit_bonus(model.visits[h, a, i], model.ridge)
+                t = model.first[h, a, i] if h + 1 < H else -1
                 while t >= 0:
                     share = model.times[h, t] / (model.visits[h, a, i] + model.ridge)
                     P_hat[h, s, a, state_of[h + 1, model.target[h, t]]] = share

@@ -343,7 +343,7 @@ class SampledRegression(Regression):
         steps = [0] if self.shared else list(range(1, self.task.horizon))
         slots = [self._describe(h, state, self.task.key(state)) for h in steps]
         following = slots if self.shared else [*slots[1:], -1]
-        for h, slot, then in zip(steps, slots, following, strict=True):
+        for h, slot, then in zip(steps, slots, following, strict=False):  # one step has no second
             if self.model.is_dense:
                 x = self.phi[h, 0, :, slot]
                 self.model.gram[h] += CERTAIN * np.outer(x, x)

@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from episafe.errors import InvalidEpisode, InvalidProblem
+from episafe.errors import InvalidEpisode, reason_of
 from episafe.problems.policy import Policy
 from episafe.problems.sampled_problem import SampledTask
 from episafe.storage.json_values import as_text, from_text
@@ -141,8 +141,8 @@ class SampledTraces(Traces):
         for h, w in enumerate(self._traces[number]):
             try:
                 action = acting.act(h, state, rng)
-            except InvalidProblem as error:  # a policy of somebody's own: it has nothing from here on
-                self.fault = self.fault or f"at step {h}, state {state!r}: {error}"
+            except Exception as error:  # of a policy of somebody's own: it has nothing from here on
+                self.fault = self.fault or f"at step {h}, state {state!r}: {reason_of(error)}"
                 return
             moved = self.moved(h, state, action, w)
             if moved is None:

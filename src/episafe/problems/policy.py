@@ -130,7 +130,7 @@ def _called(name: str) -> str:
 
 def _divided(row: Any) -> Any:
     """A row that sums to 1 up to the rounding of single precision, divided by its sum, as it acts; others as given."""
-    total = float(np.sum(row))
+    total = float(np.sum(row, dtype=np.float64))
     return np.asarray(row, dtype=np.float64) / total if TOLERANCE < abs(total - 1) <= SINGLE_PRECISION else row
 
 

@@ -289,7 +289,7 @@ class GymWorld(World):
 class BanditWorld(World):
     """A linear bandit: the luck of a round depends on the seed and the round alone.
 
-    A later run of one agent that begins with round 0 again has luck of its own, as in other worlds.
+    A later run of one agent that begins with a round before where it is has luck of its own, as in other worlds.
 
     Args:
         problem: the bandit.
@@ -305,6 +305,7 @@ class BanditWorld(World):
         theta = np.vstack([problem.theta_r, problem.theta_u])
         self.parameters = Parameters(theta, problem.task.noise, problem.clicks)
         self.reasons = np.zeros(HALTED + 1, dtype=np.int64)  # how often each was given
+        self._goes_on = self.first_round > 0
         self._block: tuple[int, Any] = (-1, None)
         self._running: tuple[Any, Array] = (None, np.zeros(0))
 
@@ -312,10 +313,11 @@ class BanditWorld(World):
         """Refuse an agent for another problem, or told what is false of this one."""
         rounds = range(self.first_round, self.first_round + num_episodes)
         require_true_of_bandit(self.problem, agent, rounds)
+        self._goes_on = 0 < self.first_round >= getattr(agent, "num_learned", 0)
 
     def begin(self, seed: int, num_runs: int) -> None:
         """The seed is all there is, or what is made of it for a later run."""
-        anew = num_runs > 0 and self.first_round == 0
+        anew = num_runs > 0 and not self._goes_on
         self.seed = int(np.random.SeedSequence(seed, spawn_key=(num_runs,)).generate_state(1)[0]) if anew else seed
 
     def round(self, k: int) -> int | None:
