@@ -489,6 +489,19 @@ def test_asked_again_by_its_name_nothing_acts_that_was_stopped_since():
     assert session.deploy(rng, episode_id=made.id).policy.name == "incumbent"
 
 
+def test_asked_again_by_its_name_it_is_the_same_though_others_were_answered_since():
+    """A rollout plans anew with every report: whoever asked again was given another deployment."""
+    session, rng = es.open(None, agent=rollout("v2"), false_alarm=0), np.random.default_rng(1)
+    for k in range(30):
+        made = session.deploy(rng, episode_id=f"a {k}")
+        for other in range(10):
+            session.learn(totals(0.9), deployment=session.deploy(rng, episode_id=f"b {k} {other}").id)
+        again = session.deploy(rng, episode_id=f"a {k}")
+        assert (again.id, again.acting, again.plan.id) == (made.id, made.acting, made.plan.id)
+        session.learn(totals(0.9), deployment=made.id)
+    assert session.status().abandoned == 0
+
+
 def test_asked_again_by_its_name_the_incumbent_is_that_of_the_round():
     bandit, rng = es.bandits.make("contexts"), np.random.default_rng(0)
     session = es.open(None, es.bandits.OPLBSP(bandit.task, radius="determinant"))

@@ -23,7 +23,7 @@ from episafe.deployment.frame_kinds import Kind
 from episafe.deployment.incumbent_identity import Incumbent
 from episafe.deployment.journal import Entry, Journal
 from episafe.deployment.notices import LOGGER, NOBODY, Notices, Reported, tell
-from episafe.deployment.session_book import Book, Deployment, Waiting, figures, now, proved
+from episafe.deployment.session_book import UNDER_WAY, Book, Deployment, Waiting, figures, now, proved, remember
 from episafe.errors import Contradiction, InvalidEpisode, NotKept
 from episafe.monitors import Alarm, halt_reason, monitors_for
 from episafe.monitors.statements import STATEMENTS, Watched
@@ -70,7 +70,7 @@ class Session:
         self.book = Book(head["fingerprint"] if head else "")
         self.incumbent: Any = Incumbent(agent.task, head) if head else None  # what a journal knows of it
         self._is_table = getattr(agent.task, "is_listed", False)  # the incumbent: its fingerprint says all of it
-        self._newest: Any = None  # the agent's last plan that was deployed here
+        self._plans: dict[int, Any] = {}  # the agent's last ones that were deployed here
         self.first_plan = HELD  # that the agent had in force when it was opened: after a repair nobody deployed it yet
         self.last_plan: Any = None
         self._notices, self._has_listeners = notices, notices != NOBODY
@@ -233,8 +233,8 @@ class Session:
             return None
         if waiting.plan == HELD:  # where arms change nobody knows of which round it was
             return None if self.task.changes else self.instead(self.stopped)
-        kept = (plan for plan in (self._newest, *self.agent.recent_plans()) if plan is not None)
-        return next((plan for plan in kept if plan.id == waiting.plan), None)
+        kept = {plan.id: plan for plan in self.agent.recent_plans()} | self._plans
+        return kept.get(waiting.plan)
 
     def _make(self, round: int | None, rng: np.random.Generator | None, name: str) -> tuple[Deployment, int]:
         """One more deployment, written down, and the number of its frame."""
@@ -260,7 +260,7 @@ class Session:
             reason = f"planning failed: {type(error).__name__}: {error}"
             self._note_fault(reason)
             return self.instead(self.stopped or reason, round)
-        newest, known = max(self.book.newest, self.first_plan), self._newest or plan
+        newest, known = max(self.book.newest, self.first_plan), self._plans.get(self.book.newest, plan)
         if plan.id not in (HELD, newest, newest + 1) or (plan.id == newest and plan is not known):
             self._break(f"plan {plan.id} does not follow plan {newest}: the agent was used outside of its session")
         return plan
@@ -284,7 +284,7 @@ class Session:
         written = 0 if journal is None else journal.append_all(entries)
         book.in_force = (plan.id, plan.reason)
         number = book.deploy(plan.id, component, when, name)
-        self._newest = self._newest if plan.id == HELD else plan
+        remember(self._plans, [] if plan.id == HELD else [plan], UNDER_WAY)
         self.agent.expect(plan, number, component)
         self._heed([] if self.monitors is None else self.monitors.expect(number, plan, component))
         if journal is not None and journal.age > CHECKPOINT_EVERY:

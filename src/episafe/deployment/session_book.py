@@ -431,12 +431,11 @@ class Book:
             setattr(self, name, value)
 
 
-def remember(known: dict[int, Any], plans: Iterable[Any]) -> None:
+def remember(known: dict[int, Any], plans: Iterable[Any], most: int = PLANS_REMEMBERED) -> None:
     """Keep plans by their numbers, those that may still be deployed; the oldest are forgotten."""
     for plan in plans:
         known[plan.id] = plan
-        if plan.id >= PLANS_REMEMBERED:
-            known.pop(plan.id - PLANS_REMEMBERED, None)
+        known.pop(plan.id - most, None)
 
 
 def now() -> str:
