@@ -127,7 +127,7 @@ def test_a_name_finds_its_deployment_after_a_restart(tmp_path):
 def test_a_deployment_whose_plan_is_gone_is_abandoned_and_made_anew():
     session = es.open(None, rollout())
     made = session.deploy(np.random.default_rng(0), episode_id="a")
-    session.agent.recent_plans, session._newest = list, None
+    session.agent.recent_plans, session._plans = list, {}
     again = session.deploy(np.random.default_rng(0), episode_id="a")
     assert again.id == made.id + 1 and session.status().abandoned == 1
 
