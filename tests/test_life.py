@@ -489,6 +489,18 @@ def test_asked_again_by_its_name_nothing_acts_that_was_stopped_since():
     assert session.deploy(rng, episode_id=made.id).policy.name == "incumbent"
 
 
+def test_after_an_alarm_nobody_acts_in_what_was_deployed_before_though_a_person_lets_it_go_on():
+    """What was proved is void, and the plan of before acted all the same."""
+    session, rng = es.open(None, agent=rollout("v2")), np.random.default_rng(1)
+    made = next(one for k in range(50) if (one := session.deploy(rng, episode_id=k)).acting == "v2")
+    session.learn(totals(-0.3), deployment=session.deploy(rng).id)
+    assert "outside [0, 1.0]" in session.stopped
+    session.resume_exploring("Ada: a sensor")
+    assert session.acting(made.id) is None
+    again = session.deploy(rng, episode_id=str(made.id))
+    assert again.id > made.id and again.acting == "incumbent"
+
+
 def test_asked_again_by_its_name_it_is_the_same_though_others_were_answered_since():
     """A rollout plans anew with every report: whoever asked again was given another deployment."""
     session, rng = es.open(None, agent=rollout("v2"), false_alarm=0), np.random.default_rng(1)

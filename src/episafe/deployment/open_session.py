@@ -148,7 +148,7 @@ class OpenSession(Session):
                 raise ValueError(f"nothing to resume from: {self.broken or 'the agent explores'}")
             with self._writing("the end of a halt was written"):
                 self._write_event(Kind.RESUME, reason)
-                self.book.halted = self.book.distrusted = ""
+                self.book.resume()
 
     def promote(self, name: str, reason: str) -> None:
         """Let a certified policy act when nothing else may; the incumbent goes on paying for trials.

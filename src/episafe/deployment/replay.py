@@ -151,7 +151,7 @@ class Replay:
         self._require_place(frame)
         if not self.book.halted:
             raise ValueError("it resumes what was not halted")
-        self.book.halted = self.book.distrusted = ""
+        self.book.resume()
 
     def _lost(self, frame: Frame) -> None:
         notes = frame.notes

@@ -336,6 +336,12 @@ class Book:
             self.withdrawn.append(name)
         self.begin_anew()
 
+    def resume(self) -> None:
+        """A person lets the agent decide again; in what was deployed before an alarm nobody acts any more."""
+        if self.distrusted:
+            self.changed_at = self.started
+        self.halted = self.distrusted = ""
+
     def begin_anew(self) -> None:
         """What acts by default has changed: the next plan is written down whatever it is, and nobody acts in what was
         deployed before."""

@@ -9,6 +9,7 @@ A sub-environment whose episode is over is reset by Gymnasium itself, in one of 
     Disabled    nobody resets it; `reset(options={"reset_mask": …})` must, before the next step
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
@@ -155,22 +156,24 @@ def _number(infos: dict[str, Any], name: str, N: int, place: str) -> Any:
 
 
 def _chance(values: Any, i: int, place: str) -> Any:
-    """What chance brought to sub-environment i; refused where nobody can tell that it is what was reported.
+    """What chance brought to sub-environment i, None if it was not seen; refused where nobody can tell that it is what
+    was reported.
 
-    An array has the type of the first value. Objects are kept as they are, and 64 bits of a float hold what others say.
+    An array has the type and the shape of the first value. Objects are kept as they are, and a float holds what others
+    say: None is NaN there.
     """
     if isinstance(values, dict):
         raise InvalidProblem(
-            f'infos["chance"] {place} are dicts, which Gymnasium takes apart: report a number, a tuple or an array'
+            f'infos["chance"] {place} are dicts, which Gymnasium takes apart: report a number or a tuple'
         )
-    kind = getattr(values, "dtype", None)
-    if kind is not None and kind not in UNCUT:
+    if isinstance(values, np.ndarray) and (values.dtype not in UNCUT or values.ndim > 1):
         raise InvalidProblem(
-            f'infos["chance"] {place} has type {kind}: report float(w), an array of float64 or, for whatever else it '
-            "is, a tuple such as (w,) in every sub-environment, since Gymnasium cuts what all report to the type of "
-            "the first"
+            f'infos["chance"] {place} has type {values.dtype} and shape {values.shape}: report float(w) or, for '
+            "whatever else it is, a tuple such as (w,) or tuple(w) in every sub-environment, since Gymnasium cuts what "
+            "all report to the type and shape of the first"
         )
-    return deepcopy(values[i])
+    told = deepcopy(values[i])
+    return None if isinstance(told, float) and math.isnan(told) else told
 
 
 def _mask(infos: dict[str, Any], name: str, N: int, place: str) -> Any:
