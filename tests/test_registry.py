@@ -80,6 +80,21 @@ def test_the_page_of_agents_and_the_list_say_every_multiplier_that_is_not_1():
     assert registry.REGISTRY["opse"].line == registry.REGISTRY["opse"].summary
 
 
+def test_an_entry_that_leaves_bonus_to_the_constructor_is_listed_with_no_multiplier():
+    build = registry.Build("mine:Mine", takes=("replan",), options=("eps", "bonus"))
+    entry = registry.Entry("mine", "Mine", mdp=build)
+    assert entry.multiplier == 1 and entry.line == "mine"
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, entry in registry.AGENTS.items() if entry.mdp and "bonus" in entry.mdp.options]
+)
+def test_the_multiplier_of_an_entry_is_what_its_agent_is_built_with(name):
+    given = built(name, "mdp").arguments()
+    bonus = given["radius"].cap if "radius" in given else given["bonus"]  # DOPE's authors have it in their radius
+    assert bonus == registry.AGENTS[name].multiplier
+
+
 def test_names_of_classes_are_unique():
     entries = registry.REGISTRY.values()
     builds = [build for entry in entries for build in (entry.mdp, entry.bandit) if build is not None]

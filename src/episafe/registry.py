@@ -86,10 +86,13 @@ class Entry:
 
     @property
     def multiplier(self) -> float:
-        """By which all its bonuses are multiplied unless `bonus` is given; 1 where they are the published ones."""
+        """By which all its bonuses are multiplied unless `bonus` is given; 1 where they are the published ones.
+
+        Its entry says it, in `arguments`; what it does not say there is 1, as the constructor's own default must be.
+        """
         if self.mdp is None or "bonus" not in self.mdp.options:
             return 1.0
-        return float(self.mdp.arguments(None)["bonus"])
+        return float(self.mdp.arguments(None).get("bonus", 1.0))
 
     @property
     def line(self) -> str:
