@@ -134,11 +134,36 @@ def test_a_bar_of_80_columns_cuts_its_title_and_never_its_times(monkeypatch):
     assert all(re.search(r"\d+% \d:\d\d:\d\d left: \S:\S\S:\S\S", line) for line in lines)
 
 
-@pytest.mark.parametrize(("done", "is_told"), [(0.05, False), (0.5, True)])
-def test_the_time_left_is_told_when_enough_is_done(done, is_told):
-    bar = progress._progress(Console(file=io.StringIO()))
-    bar.get_time = iter(range(99)).__next__
-    task = bar.add_task("", total=1.0)
-    for share in (done / 2, done):
-        bar.update(task, completed=share)
-    assert (str(bar.columns[-1].render(bar.tasks[0])) != "-:--:--") == is_told
+def left_of(monkeypatch, heard, now):
+    """What a bar says is left at a time, after shares were done at some."""
+    pace = progress.Pace()
+    bar = progress._progress(Console(file=io.StringIO()), pace)
+    bar.add_task("", total=1.0)
+    for moment, share in heard:
+        monkeypatch.setattr(progress.time, "monotonic", lambda moment=moment: float(moment))
+        pace.hear(share)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: float(now))
+    return str(bar.columns[-1].render(bar.tasks[0]))
+
+
+@pytest.mark.parametrize(
+    ("heard", "now", "left"),
+    [
+        ([(60, 0.025), (61, 0.05)], 61, "-:--:--"),  # too little is done
+        ([(60, 0.1), (100, 0.5)], 100, "0:00:50"),  # 0.4 in 40 s without what was compiled before
+        ([(60, 0.1), (100, 0.5)], 130, "0:00:20"),  # 30 s later, nothing more being done
+        ([(60, 0.1), (62, 0.22)], 61 + 60, "-:--:--"),  # a part that takes longer than all before it
+        ([(0, 0.1), (100, 0.9)], 150, "-:--:--"),  # it should be over
+        ([(0, 0.1), (600, 0.5), (4000, 1.0)], 4000, "0:00:00"),  # it is over
+    ],
+)
+def test_the_time_left_is_by_the_share_done_and_told_only_where_it_can_be_true(monkeypatch, heard, now, left):
+    assert left_of(monkeypatch, heard, now) == left
+
+
+def test_a_finished_bar_has_nothing_left():
+    seen = io.StringIO()
+    with progress.bar("playing", 10, Console(file=seen, force_terminal=True, width=80)) as advance:
+        advance(3)
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen.getvalue())
+    assert re.findall(r"100% .*left: (\S+)", shown)[-1] == "0:00:00"

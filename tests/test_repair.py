@@ -203,6 +203,25 @@ def test_a_run_that_was_repaired_ends_as_if_nothing_had_happened(tmp_path):
     assert es.audit(tmp_path).is_whole and any("repaired" in fault for fault in es.audit(tmp_path).faults)
 
 
+@pytest.mark.parametrize("lost", ["batch", "aim", "aim, and the record"])
+def test_a_longer_run_that_was_repaired_is_as_long_again(tmp_path, lost):
+    """What it was made longer to is kept: by what was dropped, by the record, by the plans that were made."""
+    es.run(CHAIN, observing(), 60, seed=1, folder=tmp_path)
+    expected = es.resume(tmp_path, 120)
+    kind = Kind.BATCH if lost == "batch" else Kind.AIM
+    flip(tmp_path, [frame for frame in frames_of(tmp_path) if frame.kind == kind][-1].offset + 45)
+    if lost == "aim, and the record":
+        (tmp_path / "run.toml").unlink()
+    found = es.repair(tmp_path)
+    assert found.episodes == 60 and found.then.endswith("up to 120 episodes in all")
+    if lost != "aim, and the record":
+        with pytest.raises(ValueError, match=r"the record of 120 episodes, which one of 80 .*--episodes 120"):
+            es.resume(tmp_path, 80)
+    assert es.repair(tmp_path).damage == []
+    same_record(es.resume(tmp_path), expected)
+    assert es.audit(tmp_path).is_whole
+
+
 @pytest.mark.parametrize("end", ["closed", "torn", "lines missing"])
 def test_a_folder_that_opens_is_not_changed(tmp_path, end):
     used(tmp_path).close()

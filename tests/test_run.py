@@ -9,8 +9,10 @@ import episafe as es
 from episafe.kernels.simulation import draw, running_sums, simulate
 from episafe.reports.record_groups import first, notes, shared_keys
 from episafe.reports.run_page import Run, to_html
+from episafe.runs import run as run_module
 from episafe.runs.run import Simulation, loop, plain_loop
 from episafe.storage.atomic_files import write_bytes
+from episafe.testing.assertions import require_same_records
 
 
 def record(**changes):
@@ -173,6 +175,21 @@ def test_the_agents_own_incumbent_is_what_is_deployed(played):
     made = Simulation(cmdp, es.OPSE(task, es.Constants.paper("streaming")), 10, 0)
     list(played(made.world, made.session, made.columns))
     np.testing.assert_allclose(made.columns.facts.values[:, 1], 3.8)
+
+
+def test_progress_is_told_after_the_first_plan_and_as_often_as_time_passes(monkeypatch):
+    """Bars move while a slow agent plays, and records are the same bit for bit."""
+    cmdp = es.make("streaming", seed=1)
+    build = lambda: es.OptCMDPBonus(cmdp.task, 40, bonus=0.01)  # noqa: E731  # in the plain loop
+    told = []
+    silent = es.run(cmdp, build(), 40)
+    monkeypatch.setattr(run_module, "TELL_EVERY", 0.0)
+    require_same_records(es.run(cmdp, build(), 40, on_progress=told.append), silent, "the records differ")
+    assert told == list(range(1, 41))
+    monkeypatch.setattr(run_module, "TELL_EVERY", 1e9)
+    told.clear()
+    es.run(cmdp, build(), 40, on_progress=told.append)
+    assert told == [1, 40]
 
 
 def test_an_interrupted_run_keeps_what_was_learned():

@@ -220,13 +220,14 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Go on with a run that was stopped, or make a finished one longer: the record is that of a run never stopped."""
-    from episafe.deployment.journal_folder import read_head
+    from episafe.runs.kept_run import aim_of
     from episafe.runs.kept_run import resume as resume_run
 
-    with exit_codes(lambda: f"stopped; go on with the same command: `episafe resume {folder}`"):
-        wanted = episodes or int(read_head(folder).get("num_episodes", 1))
-        with progress.bar(f"resuming {folder}", wanted, errors) as advance:
-            record = resume_run(folder, episodes, on_progress=advance)
+    with (
+        exit_codes(lambda: f"stopped; go on with the same command: `episafe resume {folder}`"),
+        progress.bar(f"resuming {folder}", episodes or aim_of(folder), errors) as advance,
+    ):
+        record = resume_run(folder, episodes, on_progress=advance)
     _show_run(record, as_json, folder)
 
 

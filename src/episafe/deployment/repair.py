@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from episafe.certify.base import INCUMBENT
+from episafe.deployment.batch_frames import is_batch
+from episafe.deployment.episode_tapes import num_episodes
 from episafe.deployment.frame_kinds import EVENTS, Kind, Newer, change_of, marks
 from episafe.deployment.journal import check_begin
 from episafe.deployment.journal_folder import LOG, read_head
 from episafe.deployment.session_book import Book, now
 from episafe.errors import DamagedFile
+from episafe.runs.record import finished_length
 from episafe.storage import checkpoint
 from episafe.storage.atomic_files import atomic, read_arrays, write_text
 from episafe.storage.audit_trail import TRAIL, Trail, broken_at, hash_of
@@ -120,7 +123,7 @@ class Salvage:
 
     def __init__(self, folder: Path, head: Mapping[str, Any], on_progress: Callable[[float], object]) -> None:
         self._folder, self._genesis, self._fingerprint = folder, str(head["genesis"]), str(head["fingerprint"])
-        self.found = Repair(str(folder), str(head["kind"]))
+        self.found, self._length = Repair(str(folder), str(head["kind"])), head.get("num_episodes", 0)
         self._frames, self._end, self._is_short = list[Frame](), 0, False
         self._read_log(on_progress)
         self._lines, self._num_proved = self._read_trail()
@@ -240,8 +243,9 @@ class Salvage:
         found.changes += [f"put {name} on trial" for name in sorted(lost.added - kept.added)]
         reason = f"repaired: {found.damage[0]}" + "".join(f"; it was halted: {halt}" for halt in lost.halts[-1:])
         if found.kind == "run":
-            found.then = "resume it: what was dropped is played again, bit for bit"
-            return [(Kind.FAULT, {"reason": reason})]
+            asked, aim = self._aims(kept, lost)
+            found.then = f"resume it: what was dropped is played again, bit for bit, up to {aim} episodes in all"
+            return [(Kind.FAULT, {"reason": reason}), *([(Kind.AIM, {"num_episodes": aim})] if aim != asked else [])]
         found.then = "only the incumbent acts, until somebody calls session.resume_exploring(reason)"
         if self._is_short:
             found.unread = max(num_unread, lost.frames - len(self._frames) - len(frames))
@@ -252,6 +256,11 @@ class Salvage:
         candidates = max(lost.candidates, len(lost.added - kept.added)) + found.unread
         numbers = {"plans": plans, "deployments": deployments, "candidates": candidates}
         return [(Kind.LOST, {"reason": reason, **numbers, "time": now()})]
+
+    def _aims(self, kept: "Witnesses", lost: "Witnesses") -> tuple[int, int]:
+        """How many episodes a run was to have, by what is kept; and by what was dropped too, or was ever played."""
+        asked = [self._length, *kept.aims]
+        return asked[-1], max([*asked, *lost.aims][-1], lost.deployments, finished_length(self._folder))
 
     def _demotion(self, reason: str) -> list[tuple[Kind, dict[str, Any]]]:
         """The incumbent in place of who was promoted, if anybody was: a person is to say again that it acts."""
@@ -281,7 +290,7 @@ class Salvage:
             return lines
         trail = Trail(0.0, {}, self._genesis)
         trail.count, trail.head = len(lines), hash_of(lines[-1]) if lines else self._genesis
-        return [*lines, *(trail.event(EVENTS[kind], notes) for kind, notes in new)]
+        return [*lines, *(trail.event(EVENTS[kind], notes) for kind, notes in new if kind in EVENTS)]
 
 
 def _lines_up_to(line: str) -> int:
@@ -309,6 +318,7 @@ class Witnesses:
         changes: what people promoted, withdrew and changed.
         added: the names of the policies that somebody put on trial.
         candidates: how many were put on trial or lost, at least: by the frames, or by the lines, which say the same.
+        aims: how many episodes a simulation was to have, one after the other.
     """
 
     def __init__(self) -> None:
@@ -319,6 +329,7 @@ class Witnesses:
         self.changes: list[str] = []
         self.added: set[str] = set()
         self.candidates = 0
+        self.aims: list[int] = []
 
     @property
     def made(self) -> tuple[int, int]:
@@ -331,6 +342,10 @@ class Witnesses:
         for frame in frames:
             notes = dict(frame.notes)
             self._hear_change(frame.kind, notes)
+            if frame.kind == Kind.BATCH and is_batch(notes, frame.arrays):
+                self.deployments = max(self.deployments, notes["episode"] + num_episodes(frame.arrays))
+            if frame.kind == Kind.AIM and (aim := _count(notes.get("num_episodes"))):
+                self.aims.append(aim)
             if frame.kind == Kind.REPORT:
                 self.names.append(str(notes.get("id") or ""))
             if frame.kind != Kind.DEPLOY:

@@ -1,8 +1,10 @@
 """Progress of long work: a bar on a terminal, a plain line now and then elsewhere."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -21,17 +23,54 @@ BAR, FIGURES = 10, 40  # characters: a bar, and all that stands beside its title
 MEANINGFUL = 0.1  # share, done since the first part was, from which on an estimate of the time left is shown
 
 
+class Pace:
+    """How much longer work takes, by the share that is done and the time that it took.
+
+    Both are counted from the first part that was done: what came before was compiling, or only opened a file.
+    """
+
+    def __init__(self) -> None:
+        self._first = self._last = (0.0, 0.0)  # when, and what share
+
+    def hear(self, share: float) -> None:
+        """So much is done by now."""
+        if share > 0:
+            heard = (time.monotonic(), min(share, 1.0))
+            self._first = self._first if self._first[1] else heard  # before the last: another thread draws
+            self._last = heard
+
+    def left(self) -> float | None:
+        """Seconds, by the pace so far: t (1 − s)/s for a share s in time t, less what has passed since.
+
+        None where nobody can tell: too little is done, the part under way takes longer than all before it, or more has
+        passed since than was left.
+        """
+        (begun, before), (at, share) = self._first, self._last
+        waited, took, made = time.monotonic() - at, at - begun, share - before
+        if share >= 1:
+            return 0.0
+        if made < MEANINGFUL or waited > took:
+            return None
+        left = took * (1 - share) / made - waited
+        return left if left > 0 else None
+
+
 @contextmanager
 def bar(title: str, total: float, console: Console) -> Iterator[Callable[[float], None]]:
     """A function to call with how much of `total` is done."""
-    title = escape(one_line(title))
-    if console.is_terminal:
-        with _progress(console) as shown:
-            task = shown.add_task(f"compiling or reading: {title}", total=total)
-            yield lambda done: shown.update(task, completed=done, description=title)
-            shown.update(task, completed=total, description=title)
-    else:
+    title, pace = escape(one_line(title)), Pace()
+    if not console.is_terminal:
         yield _plain_lines(title, total, console)
+        return
+    with _progress(console, pace) as shown:
+        task = shown.add_task(f"compiling or reading: {title}", total=total)
+
+        def show(done: float) -> None:
+            pace.hear(done / total)
+            shown.update(task, completed=done, description=title)
+
+        yield show
+        show(total)
 
 
 @contextmanager
@@ -40,8 +79,8 @@ def late_bar(title: str, console: Console) -> Iterator[Callable[[float], None]]:
 
     It may be called for every small part: what is shown changes a few times a second.
     """
-    title, start = escape(one_line(title)), time.monotonic()
-    shown, last = _progress(console), start
+    title, start, pace = escape(one_line(title)), time.monotonic(), Pace()
+    shown, last = _progress(console, pace), start
     task, plain = shown.add_task(title, total=1.0), _plain_lines(title, 1.0, console)
 
     def show(done: float) -> None:
@@ -50,6 +89,7 @@ def late_bar(title: str, console: Console) -> Iterator[Callable[[float], None]]:
         if now - last < 0.2:
             return
         last = now
+        pace.hear(done)
         shown.update(task, completed=done)
         if not console.is_terminal:
             plain(done)
@@ -62,31 +102,31 @@ def late_bar(title: str, console: Console) -> Iterator[Callable[[float], None]]:
         shown.stop()
 
 
-def _progress(console: Console) -> "Progress":
+def _progress(console: Console, pace: Pace) -> "Progress":
     """A bar with its times; a title that is too long for the terminal ends in dots, and the times are whole."""
     from rich.progress import (
         BarColumn,
         Progress,
+        ProgressColumn,
         Task,
         TaskProgressColumn,
         TextColumn,
         TimeElapsedColumn,
-        TimeRemainingColumn,
     )
     from rich.table import Column
     from rich.text import Text
 
-    class TimeLeft(TimeRemainingColumn):
-        """The time left, once so much is done that it can be told: the first part compiles, or only opens a file."""
+    class TimeLeft(ProgressColumn):
+        """The time left, as far as it can be told."""
 
         def render(self, task: Task) -> Text:
-            """Of one bar."""
-            return super().render(task) if task.percentage >= 100 * MEANINGFUL else Text("-:--:--")
+            """Of the bar."""
+            left = pace.left()
+            return Text("-:--:--" if left is None else str(timedelta(seconds=math.ceil(left))))
 
     room = Column(no_wrap=True, overflow="ellipsis", max_width=max(console.width - FIGURES, 10))
     columns = (TextColumn("{task.description}", table_column=room), BarColumn(BAR), TaskProgressColumn())
-    times = (TimeElapsedColumn(), TextColumn("left:"), TimeLeft(elapsed_when_finished=True))
-    return Progress(*columns, *times, console=console)
+    return Progress(*columns, TimeElapsedColumn(), TextColumn("left:"), TimeLeft(), console=console)
 
 
 @contextmanager
@@ -106,21 +146,16 @@ def counting(title: str, jobs: "Sequence[AnyJob]", console: Console) -> "Iterato
 def _plain_lines(title: str, total: float, console: Console) -> Callable[[float], None]:
     """Plain lines, at most one every few seconds."""
     start = last = time.monotonic()
-    first: tuple[float, float] | None = (
-        None  # when something was done at last, and how much: what came before was compiling
-    )
+    pace = Pace()
 
     def show(done: float) -> None:
-        nonlocal last, first
+        nonlocal last
         now = time.monotonic()
-        if done <= 0:
+        pace.hear(done / total)
+        if done <= 0 or now - last < LINE_EVERY:
             return
-        first = first or (now, done / total)
-        if now - last < LINE_EVERY:
-            return
-        last, elapsed, share = now, now - start, done / total
-        since = share - first[1]
-        left = f", about {(now - first[0]) * (1 - share) / since:.0f} s left" if since >= MEANINGFUL else ""
-        console.print(f"{title}: {share:.0%} done, {elapsed:.0f} s elapsed{left}", highlight=False)
+        last, left = now, pace.left()
+        said = "" if left is None else f", about {left:.0f} s left"
+        console.print(f"{title}: {done / total:.0%} done, {now - start:.0f} s elapsed{said}", highlight=False)
 
     return show

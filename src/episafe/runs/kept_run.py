@@ -32,7 +32,7 @@ from episafe.deployment.session_book import log_dets, now
 from episafe.deployment.session_start import begin_journal, catch_up, require_same_agent, require_unused
 from episafe.errors import DamagedFile
 from episafe.monitors import monitors_for
-from episafe.runs.record import Record
+from episafe.runs.record import EPISODES, SETTINGS, Record, finished_length
 from episafe.runs.run import Progress, Simulation, loop
 from episafe.storage.frames import Frame, read
 
@@ -77,7 +77,7 @@ def resume(
         num_episodes: how many there shall be in all; None for as many as were asked for last.
         cmdp, agent: the problem, and a new agent built as the first one was. Only needed where the journal cannot
             build them: problems by functions, environments, bandits, agents of your own.
-        on_progress: called now and then with the number of episodes done.
+        on_progress: called with the number of episodes done, as by `es.run`.
 
     Example:
         >>> import episafe as es
@@ -88,8 +88,7 @@ def resume(
     """
     folder = Path(folder)
     head = read_head(folder)
-    if head["kind"] != "run":
-        raise ValueError(f"{folder} is a journal of kind {head['kind']!r}: only simulated runs are resumed here")
+    _require_run(folder, head)
     cmdp = stored_problem(folder, head) if cmdp is None else cmdp
     if cmdp is None:
         raise ValueError(f"{folder}: the journal does not hold the problem: hand it over as cmdp=")
@@ -103,6 +102,11 @@ def resume(
         wanted = num_episodes or aim
         if wanted < done:
             raise ValueError(f"{folder} has {done} episodes already: ask for at least as many, not {wanted}")
+        if wanted < (length := finished_length(folder)):
+            raise ValueError(
+                f"{folder} has the record of {length} episodes, which one of {wanted} would replace: ask for at least "
+                f"as many (--episodes {length}), or move {SETTINGS} and {EPISODES} elsewhere"
+            )
         monitors = monitors_for(agent.task, head["monitors_delta"]) if "monitors_delta" in head else None
         simulation = Simulation(cmdp, agent, wanted, head["seed"], monitors, head["first_round"])
         _require_whole_plans(simulation, head, done)
@@ -110,6 +114,18 @@ def resume(
         journal.release()
         raise
     return KeptRun(simulation, journal, batches).play(on_progress, aim)
+
+
+def aim_of(folder: Path) -> int:
+    """How many episodes were asked for last, of a simulated run."""
+    head = read_head(folder)
+    _require_run(folder, head)
+    return batches_of(folder, head)[1]
+
+
+def _require_run(folder: Path, head: Mapping[str, Any]) -> None:
+    if head["kind"] != "run":
+        raise ValueError(f"{folder} is a journal of kind {head['kind']!r}: only simulated runs are resumed here")
 
 
 def batches_of(folder: Path, head: Mapping[str, Any]) -> tuple[list[Frame], int]:

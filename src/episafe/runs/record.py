@@ -274,6 +274,16 @@ def load_settings(folder: Path) -> dict[str, Any]:
         raise DamagedFile(f"{folder} does not hold a whole record ({error}): delete it and run again") from error
 
 
+def finished_length(folder: Path) -> int:
+    """How many episodes or rounds the record in `folder` says it has; 0 where there is none that can be read."""
+    try:
+        said = load_settings(folder) if is_complete(folder) else {}
+    except DamagedFile:
+        return 0
+    length = said.get("num_episodes", said.get("num_rounds"))
+    return length if type(length) is int else 0
+
+
 def _settings_bytes(folder: Path) -> bytes:
     return read_regular(folder / SETTINGS, LARGEST_SETTINGS, "delete it and run again")
 

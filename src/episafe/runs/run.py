@@ -27,6 +27,7 @@ from episafe.runs.worlds import BanditWorld, ListedWorld, TracedWorld, World, wo
 from episafe.storage.toml_settings import versions
 
 FIRST_AHEAD, LONG = 500, 1.0  # episodes that a compiled loop begins with, and seconds that it shall not be away
+TELL_EVERY = 0.5  # seconds after which progress is told, as soon as the loop is back
 Progress = Callable[[int], None] | None
 
 
@@ -51,7 +52,7 @@ def run(
             the same, bit for bit, up to an alarm; the loop is not compiled then.
         folder: where to keep a journal, an audit trail and, at the end, the record: a run that is killed is taken up
             by `es.resume(folder)`, and ends with the same record.
-        on_progress: called now and then with the number of episodes done.
+        on_progress: called with the number of episodes done: after the first plan, and about twice a second.
 
     Example:
         >>> import episafe as es
@@ -204,10 +205,13 @@ class Simulation:
 
     def play(self, on_progress: Progress = None, done: Iterable[int] | None = None) -> Record:
         """Exhaust the loop, or one that wraps it."""
-        start, shown, K = time.perf_counter(), 0, self.columns.num_episodes
+        start, told, shown, K = time.perf_counter(), -math.inf, 0, self.columns.num_episodes
         for number in loop(self.world, self.session, self.columns) if done is None else done:
-            if on_progress is not None and (number // BATCH > shown or number == K):
-                shown = number // BATCH
+            if on_progress is None:
+                continue
+            moment = time.perf_counter()
+            if moment - told >= TELL_EVERY or number // BATCH > shown or number == K:
+                told, shown = moment, number // BATCH
                 on_progress(number)
         self.seconds += time.perf_counter() - start
         if self.columns.failed[0]:
