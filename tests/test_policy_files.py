@@ -324,6 +324,22 @@ def test_a_journal_exports_what_learn_log_reads(name, suffix, tmp_path):
         es.open(None, agent=observing(task)).export_episodes(path)
 
 
+def test_an_export_leaves_out_what_proves_nothing_where_it_was_reported(tmp_path):
+    """Good days reported again by their plan, or as of no deployment: as a log 9 of 12 lives violated by them."""
+    problem, rng = es.make("inventory", seed=0), np.random.default_rng(0)
+    agent = es.OPSE(problem.task, certifier=es.certify.Hindsight())
+    with es.open(tmp_path / "shop", agent=agent) as session:
+        logged = problem.task.replay(problem.task.safe_policy, problem.draw_trace(rng), rng)
+        session.learn(logged)
+        for _ in range(4):
+            made = session.deploy(rng)
+            day = problem.task.replay(made.policy, problem.draw_trace(rng), rng)
+            session.learn(day, deployment=made.id)
+            session.learn(day, plan_id=made.plan.id)
+            session.learn(day)
+        assert session.status().reported == 13 and session.export_episodes(tmp_path / "shop.csv") == 5
+
+
 def test_an_export_that_lacks_a_report_has_no_traces(tmp_path):
     """`Hindsight` would take the days that were reported for all days, and prove by the good ones."""
     problem, rng = es.make("inventory", seed=0), np.random.default_rng(0)
