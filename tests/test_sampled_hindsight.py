@@ -71,11 +71,13 @@ def test_a_policys_own_randomness_is_drawn_for_each_trace_by_itself():
     np.testing.assert_array_equal(first, again)
 
 
-def test_what_cannot_be_replayed_counts_as_nothing_from_there_on():
+@pytest.mark.parametrize("unseen", [None, np.nan, (np.nan,), np.array([0.0, np.nan]), np.float32("nan")])
+def test_what_cannot_be_replayed_counts_as_nothing_from_there_on(unseen):
+    """NaN, as some write what was not seen: `move` would be asked, and `w > stock` is False of it."""
     problem = shop()
     whole, torn = traces_of(problem, 1), SampledTraces(problem.task)
     chances = whole._traces[0]
-    torn.take_in((problem.task.initial_state, (*chances[:3], None, *chances[4:])))
+    torn.take_in((problem.task.initial_state, (*chances[:3], unseen, *chances[4:])))
     assert torn.totals(constant(problem, 3))[0, 1] < whole.totals(constant(problem, 3))[0, 1]
     assert "does not show what chance brought at step 3" in torn.fault
 

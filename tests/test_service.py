@@ -173,6 +173,8 @@ def test_overload_and_lateness_are_answered_by_the_incumbent():
         assert busy["acting"] == "incumbent" and "overloaded" in busy["reason"]
         action = fetch(f"{address}/act", b'{"deployment": null, "step": 0, "state": 0}')[1]
         assert action["deployment"] is None and "overloaded" in action["reason"]
+        begun = fetch(f"{address}/act", b'{"deployment": 7, "step": 1, "state": 0}')[1]
+        assert "overloaded" not in begun["reason"]  # in mid-episode it waits: nothing is proved of what two have played
         assert fetch(f"{address}/status")[0] == 503
         slow.set()
         deadline = time.monotonic() + 5

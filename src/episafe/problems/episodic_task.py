@@ -176,7 +176,7 @@ class EpisodicTask(ConstrainedTask):
         return (Episode(*values),)
 
     def read_trace(self, trace: Any) -> tuple[Any, ...]:
-        """What chance brings in each of the H steps; None for what was not seen.
+        """What chance brings in each of the H steps; None for what was not seen, and so is NaN, which nothing equals.
 
         A random start has a dummy first step, in which chance brings the start. What does not fit is an InvalidEpisode.
         """
@@ -186,12 +186,12 @@ class EpisodicTask(ConstrainedTask):
             raise InvalidEpisode(
                 f"trace must be (start, (w_1, …, w_{steps})), None for what was not seen, got {trace!r}"
             )
-        start, chances = trace
+        start, chances = trace[0], tuple(None if _has_nan(w) else w for w in trace[1])
         if self.random_start:
-            return (start, *chances)
+            return (None if _has_nan(start) else start, *chances)
         if not (start is None or alike(start, self.initial_state)):
             raise InvalidEpisode(f"the trace starts at {start!r}, and episodes at {self.initial_state!r}: correct it")
-        return tuple(chances)
+        return chances
 
     def moved(self, h: int, state: Any, action: int, w: Any) -> tuple[Any, float, Amount]:
         """Next state, reward and utility of step h, given what chance brings; None, not seen, is refused.
@@ -402,6 +402,15 @@ def move_of_constraint(move: Move, c: int) -> Move:
         return following, reward, utility[c]
 
     return cut
+
+
+def _has_nan(w: Any) -> bool:
+    """Whether a value of chance is NaN, or has one among its parts."""
+    if isinstance(w, float | np.floating):
+        return bool(w != w)
+    if isinstance(w, tuple | list):
+        return any(map(_has_nan, w))
+    return isinstance(w, np.ndarray) and w.dtype.kind == "f" and bool(np.isnan(w).any())
 
 
 @np.printoptions(legacy="1.25")  # numbers without their types

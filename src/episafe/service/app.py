@@ -25,6 +25,7 @@ STATUS: dict[type[Exception], int] = {
     ValueError: 400,
     TypeError: 400,
 }
+IN_LINE = 16  # times as many as are answered at once may wait with an episode that has begun
 log = logging.getLogger("episafe.service")
 Ask = Callable[[Values], Answer]
 
@@ -66,7 +67,8 @@ class Service:
             try:
                 self._let_in(request)
                 asked, began = read_json(await self._body(request), self.limits.depth), self.handlers.num_answers
-                if self._under_way >= self.limits.at_once or not self._bucket.take():
+                full = self._under_way >= self.limits.at_once or not self._bucket.take()
+                if full and not (name == "act" and self._may_wait(asked)):
                     if fallback is None:
                         raise Refused(503, "too many requests at once: ask again in a second")
                     said = await fallback(asked, "the service is overloaded")
@@ -80,6 +82,14 @@ class Service:
                 return _failed(error)
 
         return answer
+
+    def _may_wait(self, asked: Values) -> bool:
+        """Whether an `act` is in the middle of an episode, and the line is not too long.
+
+        There the incumbent would go on with what somebody else has begun: nothing is proved of such an episode.
+        """
+        begun = asked.get("deployment") is not None and asked.get("step") != 0
+        return begun and self._under_way < IN_LINE * self.limits.at_once
 
     async def _ask(self, ask: Ask, asked: Values, fallback: Any) -> Answer:
         """What the handlers say, in a thread, since it waits for the disk; the incumbent where that takes too long."""
