@@ -91,6 +91,11 @@ def test_every_agent_runs_by_name(agent):
         (["report", "no-such-folder"], 2, "no folder"),
         (["run", "--set", 'level="theorem"'], 2, "no 'level'; there are"),
         (["run", "--agent", "uniform", "--set", "kappa=2"], 2, "uniform reads no constants"),
+        (
+            ["run", "--agent", "optcmdp", "--constants", "theory"],
+            2,
+            "optcmdp reads no constants: leave out --constants",
+        ),
         (["run", "--set", "num_states=2.5"], 2, "num_states must be a whole number"),
         (["run", "--env", "[red]x"], 2, "no environment '[red]x'"),
         (["frobnicate"], 2, "No such command"),

@@ -14,6 +14,7 @@ from episafe.deployment import session as session_module
 from episafe.deployment import session_start
 from episafe.learning.planner import SoftmaxPlanner
 from episafe.reports import audit_page
+from episafe.reports.report import write_report
 from episafe.runs import kept_run
 from stored import by_tuples
 from test_audit import CHAIN
@@ -80,6 +81,19 @@ def test_of_format_1_the_chain_is_verified_and_the_page_says_what_that_is_worth(
     (folder / "journal.toml").write_text((folder / "journal.toml").read_text().replace("format = 1", "format = 0"))
     with pytest.raises(es.DamagedFile, match="has format 0"):
         es.audit(folder)
+
+
+def test_the_record_of_a_finished_run_of_format_1_is_reported(tmp_path):
+    folder = shutil.copytree(FORMATS / "1" / "run", tmp_path / "copy")
+    page = write_report(folder).read_text()
+    assert len(es.Record.load(folder).sources) > 0 and "Its journal has format 1" in page
+    with pytest.raises(
+        es.DamagedFile, match=r"begin a new folder\. .*es\.Record\.load and `episafe report` the record"
+    ):
+        es.resume(folder)
+    (folder / "run.toml").unlink()
+    with pytest.raises(es.DamagedFile, match="has format 1"):
+        write_report(folder)
 
 
 @pytest.mark.parametrize("folder", ["live", "run"])

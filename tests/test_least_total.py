@@ -1,5 +1,6 @@
 """The range of a total: how soon something may be tried, what is proved by it, and what an episode beyond it does."""
 
+import re
 from dataclasses import replace
 
 import gymnasium as gym
@@ -108,6 +109,8 @@ def test_check_says_what_it_would_help():
     )
     said = next(one for one in check(lava(), 200) if one.what == "forecast").found
     assert "least_total" not in said and "episode_cost_max" not in said
+    most = re.search(r"episode_cost_max=([\d.]+)", str(es.forecast(lava())))
+    assert most and float(most[1]) >= 1  # one step may cost 1, whatever the incumbent's cost
     assert "episode_cost_max=" in str(es.forecast(lava())) and "least_total" not in str(es.forecast(lava()))
     stated = next(one for one in check(lava(episode_cost_max=1.0), 20) if one.what == "trials")
     assert stated.verdict == "ok" and "21.9%" in stated.found and "episode_cost_max" not in stated.found

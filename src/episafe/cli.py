@@ -177,6 +177,8 @@ def run(
         agent = choice.asked_for(agent, certifier, which, replan)
         _require_new(out)
         constants, own, options = choice.split_changes(env, agent or "opse", choice.parse_changes(changes or []))
+        if which and agent is not None and not AGENTS[agent].reads_constants:
+            raise ValueError(f"{agent} reads no constants: leave out --constants {which}")
         if constants and agent is not None and not AGENTS[agent].reads_constants:
             raise ValueError(f"{agent} reads no constants: leave out --set {', '.join(constants)}")
         cmdp = envs.make(env, seed, variant, **options)  # type: ignore[arg-type]  # make checks the variant
@@ -309,8 +311,10 @@ def check(
     """
     from episafe.tools import environment_check as own_problem
 
-    with exit_codes(), progress.bar(f"playing {episodes} episodes of {name}", episodes, errors) as advance:
-        findings = own_problem.check(own_problem.load(name), episodes, seed, confirm or (), advance)
+    with exit_codes():
+        problem = own_problem.load(name)
+        with progress.bar(f"playing {episodes} episodes of {name}", episodes, errors) as advance:
+            findings = own_problem.check(problem, episodes, seed, confirm or (), advance)
     colours = {"ok": "green", "warning": "yellow", "error": "red", "confirm": "magenta"}
     lines = [f"[{colours[one.verdict]}]{one.verdict:8}[/] {one.what}: {escape(one.found)}" for one in findings]
     show([vars(finding) for finding in findings], as_json, lines=lines)
@@ -456,8 +460,7 @@ def bench(
         progress.bar("episafe bench", 1.0, errors) as advance,
     ):
         found = measuring.measure(quick, advance)
-    machine = {**found["machine"], "peak_memory_mib": round(found["peak_memory_mib"])}
-    show(found, as_json, measuring.tables(found), [machine])
+    show(found, as_json, measuring.tables(found), [escape(measuring.machine_line(found))])
 
 
 @command(OWN, "`episafe preflight shop:problem`, or `episafe preflight --env linear --episodes 10000`")
@@ -545,7 +548,9 @@ def frontier(
     on: On = "local",
     as_json: AsJson = False,
 ) -> None:
-    """Draw regret against violation over the constants, for OPSE, Ghosh et al. and DOPE, the same budget for each.
+    """Draw regret against violation over the constants: OPSE, Ghosh et al., DOPE, and whose entry names constants.
+
+    The budget is the same for each.
 
     The best setting of each agent without a violation is run again on fresh problems: only that says what it is worth.
     """

@@ -73,9 +73,11 @@ def read_head(folder: Path, formats: tuple[int, ...] = (FORMAT,)) -> dict[str, A
         data = read_regular(path, LARGEST_HEAD)
         head = tomllib.loads(data.decode())
         if head["format"] not in formats:
+            is_newer = type(head["format"]) is int and head["format"] > FORMAT
             raise DamagedFile(
-                f"{path} has format {head['format']}, and this version of episafe goes on with {FORMAT}: begin a new "
-                f"folder, or use the version that wrote it; `episafe audit` reads formats {AUDITED[0]} to {AUDITED[-1]}"
+                f"{path} has format {head['format']}, and this version of episafe goes on with {FORMAT}: "
+                f"{'update episafe' if is_newer else 'begin a new folder'}. `episafe audit` reads formats {AUDITED[0]} "
+                f"to {AUDITED[-1]}, es.Record.load and `episafe report` the record of a finished run"
             )
         for name in ("kind", "fingerprint"):
             head[name]

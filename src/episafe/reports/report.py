@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from episafe.deployment.follower import Follower
-from episafe.deployment.journal_folder import holds_journal, read_head
+from episafe.deployment.journal_folder import AUDITED, FORMAT, holds_journal, read_head
 from episafe.reports import bandit_metrics, run_page
 from episafe.reports.metrics import Curves, Summary, curves, summarise
 from episafe.reports.panels import charts
@@ -105,6 +105,9 @@ def _run(path: Path, on_progress: Callable[[float], object]) -> Run:
     title = path.name or str(path)
     if not holds_journal(path):
         return Run(title, Record.load(path))
+    if is_complete(path) and (written := read_head(path, AUDITED)["format"]) != FORMAT:
+        note = f"Its journal has format {written}, of which only the trail is read, by `episafe audit`: no halts here."
+        return Run(title, Record.load(path), notes=[note])
     journal = Follower(path, keeps_paths=True)
     journal.read_on(on_progress=on_progress)
     record = Record.load(path) if is_complete(path) else journal.record

@@ -227,17 +227,29 @@ def _others(at: Situation, task: Any, c: int) -> list[tuple[str, Situation]]:
     if at.evidence == "coin":
         seen = "Hindsight" if task.is_exogenous else "`move` and traces, if chance is exogenous and seen"
         found.append((seen, replace(at, evidence="hindsight", proposed=min(at.proposed, PROPOSED["hindsight"]))))
-    least = at.least + 0.9 * (min(worst, at.threshold) - at.least)
+    least = min(at.least + 0.9 * (min(worst, at.threshold) - at.least), _most_that_can_be_least(task, c))
     if least > at.least + 0.1 * (at.threshold - at.least):
         found.append((_worst(least, task, c), replace(at, least=least)))
     return found
+
+
+def _most_that_can_be_least(task: Any, c: int) -> float:
+    """Of a cost with a range a step: one step may cost its most, and leaves H − 1 at most. Else nothing is known."""
+    reading = getattr(task, "reading", None)
+    is_cost = reading is not None and reading.scales[1 + c].name == "cost"
+    return float(_num_steps(task) - 1) if is_cost else math.inf
+
+
+def _num_steps(task: Any) -> int:
+    """Steps of the environment: a random start has a dummy step before them."""
+    return int(task.horizon) - int(task.random_start)
 
 
 def _worst(least: float, task: Any, c: int) -> str:
     """How to state a least total, in the units of the limit: a cost is stated by what it is at most."""
     reading = getattr(task, "reading", None)
     if reading is not None and (scale := reading.scales[1 + c]).name == "cost":
-        most = raw_total(least, scale, task.horizon - int(task.random_start))
+        most = raw_total(least, scale, _num_steps(task))
         return f"{WORST[1]}={most:.4g}, if you know that no episode can cost more, whatever is done"
     return f"{WORST[0]}={least:.4g}, if you know that no episode can have less, whatever is done"
 

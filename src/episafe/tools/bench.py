@@ -120,6 +120,16 @@ def tables(found: dict[str, Any]) -> list[Table]:
     return [speeds, rounds, live, growths]
 
 
+def machine_line(found: dict[str, Any]) -> str:
+    """Where it was measured and by what, in one line."""
+    machine = found["machine"]
+    names = ("episafe", "source", "python", "numpy", "numba")
+    by = ", ".join(f"{name} {machine[f'{name}_version']}" for name in names)
+    return (
+        f"measured on {machine['cpu']}, {machine['cores']} cores, by {by}; {found['peak_memory_mib']:.0f} MiB at most"
+    )
+
+
 def _speed(env: str, agent: str, replan: str, num_episodes: int, repeats: int) -> dict[str, Any]:
     """One agent on one environment."""
     cmdp = make(env)

@@ -50,7 +50,8 @@ def load(name: str) -> LiveCMDP:
     if not isinstance(found, LiveCMDP):
         raise ValueError(
             f"{name} is a {type(found).__name__}, which was checked when it was made: `episafe preflight {name}` says "
-            "what to expect; check plays what es.from_gymnasium returns"
+            "what to expect, episafe.testing.check_environment(problem) makes all checks of it; `episafe check` plays "
+            "what es.from_gymnasium returns"
         )
     return found
 
