@@ -14,6 +14,7 @@ import pytest
 
 import episafe as es
 from episafe.envs.large_linear import huge
+from episafe.logs.tables import read_log
 from episafe.storage.json_values import as_text
 from gym_problems import WithCost
 
@@ -338,6 +339,35 @@ def test_an_export_leaves_out_what_proves_nothing_where_it_was_reported(tmp_path
             session.learn(day, plan_id=made.plan.id)
             session.learn(day)
         assert session.status().reported == 13 and session.export_episodes(tmp_path / "shop.csv") == 5
+
+
+def test_an_export_is_in_the_order_of_deployments(tmp_path):
+    """In that of reports the half of a log that judges could be the good days, which came late: 9 of 10 lives."""
+    problem, rng = es.make("inventory", seed=0), np.random.default_rng(0)
+    days = []
+    with es.open(tmp_path / "shop", agent=es.OPSE(problem.task, certifier=es.certify.Hindsight())) as session:
+        deployed = [session.deploy(rng) for _ in range(5)]
+        for made in deployed:
+            days.append(problem.task.replay(made.policy, problem.draw_trace(rng), rng))
+        for k in (3, 0, 4, 1, 2):
+            session.learn(days[k], deployment=deployed[k].id)
+        session.export_episodes(tmp_path / "shop.csv")
+    read = list(read_log(tmp_path / "shop.csv", problem.task))
+    assert [episode.trace[1] for episode in read] == [day.trace[1] for day in days]
+
+
+def test_a_run_after_a_log_has_luck_of_its_own(tmp_path):
+    """That of its seed may be in the log: its traces came again, and counted as new evidence."""
+    problem = es.make("inventory", seed=0)
+    build = lambda: es.OPSE(problem.task, certifier=es.certify.Hindsight())  # noqa: E731
+    es.run(problem, build(), 30, folder=tmp_path / "run")
+    es.export_episodes(tmp_path / "run", tmp_path / "run.csv")
+    warm = build()
+    es.learn_log(warm, tmp_path / "run.csv")
+    es.run(problem, warm, 30, folder=None)
+    chances = warm.certificate.traces
+    first, second = (chances.beginning(60).totals(problem.task.safe_policy, k)[:30] for k in (0, 30))
+    assert not np.array_equal(first, second)
 
 
 def test_an_export_that_lacks_a_report_has_no_traces(tmp_path):

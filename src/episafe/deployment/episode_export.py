@@ -19,7 +19,7 @@ from episafe.storage.json_values import from_text
 def export_episodes(folder: str | Path, path: str | Path, task: Any = None) -> int:
     """Write the episodes of a journal to a CSV or Parquet file that `es.learn_log` reads; how many there are.
 
-    Every report of a deployment is in it, in the order of the reports, and so are logs of before the first one. Later
+    Every report of a deployment is in it, in the order of deployments, after logs of before the first one. Later
     reports of no deployment, and those made twice, are not: here they prove nothing, and as a log they would. Episodes
     teach a planner of a new folder; what was certified of a policy stays here, and begins anew there, with its own δ.
     Where traces are replayed (`certify.Hindsight`) a log also proves, so it must not be chosen by how episodes went:
@@ -65,19 +65,22 @@ def _task(folder: Path, head: dict[str, Any]) -> Any:
 
 
 def _reported_in(folder: Path, head: dict[str, Any], task: Any) -> tuple[int, list[Named]]:
-    """How many deployments have no report, those that a repair dropped too, and the reports that are of one, or a log
-    of before the first."""
-    missing, deployed, episodes = 0, False, list[Named]()
+    """How many deployments have no report, those that a repair dropped too; and the logs of before the first one, then
+    what was reported of each, in the order of deployments: when a report came may depend on what it says."""
+    missing, logged, reported = 0, list[Named](), dict[int, list[Named]]()
+    deployed = False
     for frame in Reader(folder / LOG, head["genesis"]):
         try:
+            number = frame.notes["deployment"] if frame.kind == Kind.REPORT else None
             lost = frame.kind in (Kind.DEPLOY, Kind.LOST)
-            of_one = frame.kind == Kind.REPORT and frame.notes["deployment"] is not None
-            missing, deployed = missing + lost - of_one, deployed or lost
-            if frame.kind == Kind.BATCH or of_one or not deployed:
-                episodes.extend(_reported(frame, task))
+            missing, deployed = missing + lost - (number is not None), deployed or lost
+            if number is not None:
+                reported[number] = list(_reported(frame, task))
+            elif frame.kind == Kind.BATCH or not deployed:
+                logged.extend(_reported(frame, task))
         except UNREADABLE as error:
             raise DamagedFile(f"{LOG}: frame {frame.number} holds no episodes ({error!r}): audit the folder") from error
-    return missing, episodes
+    return missing, logged + [one for number in sorted(reported) for one in reported[number]]
 
 
 def _reported(frame: Frame, task: Any) -> Iterator[Named]:

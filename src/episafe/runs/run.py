@@ -164,6 +164,12 @@ def fast_loop(made: Any, columns: Columns, first: int, settled: bool) -> Iterato
         made.finish()  # also when the run is interrupted: what was learned stays learned
 
 
+def _number_of(logs: list[str]) -> int:
+    """A number of the logs that an agent has learned, 0 for none: a run that was exported has the luck of its seed, and
+    its traces again would be no new evidence."""
+    return sum(int(name[:12], 16) for name in logs)
+
+
 class Simulation:
     """A run under way: the world, the session, and the columns that the loop fills.
 
@@ -189,7 +195,7 @@ class Simulation:
             raise ValueError("the monitors were built for another task: build them from agent.task")
         self.session = Session(agent, monitors)
         num_runs = getattr(agent, "num_runs", 0)
-        self.world.begin(self.seed, num_runs)
+        self.world.begin(self.seed, num_runs + (_number_of(getattr(agent, "logs", [])) if traced else 0))
         agent.num_runs = num_runs + 1
         mixes = getattr(getattr(agent, "certifier", None), "mixes", False)
         m = problem.task.num_constraints
