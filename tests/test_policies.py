@@ -107,3 +107,11 @@ def test_the_package_says_its_version():
 def records_version():
     cmdp = es.make("tabular")
     return es.run(cmdp, es.Fixed(cmdp.task, "incumbent"), 1).settings["episafe_version"]
+
+
+@pytest.mark.parametrize("state", [1.5, False, np.True_, "x", None, -1, 3])
+def test_a_table_is_asked_at_the_number_of_a_state(state):
+    table = es.TablePolicy(np.full((2, 3, 2), 0.5))
+    assert table.probabilities(0, np.int8(2)).tolist() == [0.5, 0.5]
+    with pytest.raises(ValueError, match=r"state must be a whole number in \[0, 3\), got"):
+        table.probabilities(0, state)

@@ -164,8 +164,8 @@ class TablePolicy(Policy):
 
 def in_range(name: str, value: Any, below: int) -> None:
     """Refuse what is no index in [0, below): a negative one would silently mean another."""
-    if not 0 <= value < below:
-        raise ValueError(f"{name} must be in [0, {below}), got {value!r}")
+    if not hasattr(value, "__index__") or isinstance(value, bool | np.bool_) or not 0 <= value < below:
+        raise ValueError(f"{name} must be a whole number in [0, {below}), got {value!r}")
 
 
 class StepPolicy(Policy):
