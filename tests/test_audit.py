@@ -36,6 +36,17 @@ def test_a_trail_written_anew_with_its_journal_is_caught_by_a_head_kept_elsewher
     assert "kept elsewhere" in es.audit(tmp_path / "b", head=head).damage[0]
 
 
+def test_an_agent_of_something_else_is_no_damage_of_the_folder(tmp_path):
+    make(tmp_path, 0)
+    tabular = es.make("tabular", seed=0).task
+    for other in (es.OPSE(CHAIN.task, es.Constants.tuned(CHAIN.task).replace(C_u=9.0)), es.OPSE(tabular)):
+        found = es.audit(tmp_path, agent=other)
+        assert found.is_whole and found.recomputed is None and found.checked == found.num_plans
+        assert "the agent that was handed over is not the one" in found.otherwise
+    (tmp_path / "audit.jsonl").write_text("\n".join([*found.lines[1:], ""]))
+    assert not es.audit(tmp_path, agent=es.OPSE(tabular)).is_whole
+
+
 def test_it_says_how_much_of_the_journal_is_done(tmp_path):
     make(tmp_path, 0)
     shares = []

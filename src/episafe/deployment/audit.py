@@ -40,6 +40,10 @@ from episafe.storage.toml_settings import said_versions, versions
 
 DOUBTS_SHOWN = 10
 UNLISTED = "chance brought what the folder does not know how to replay; hand the agent over with --agent MODULE:NAME"
+FOREIGN = (
+    "the agent that was handed over is not the one that journal.toml names: its settings or its problem differ; build "
+    "it as it was, and hand that one over with --agent MODULE:NAME"
+)
 Progress = Callable[[float], None] | None
 
 
@@ -52,10 +56,10 @@ class Audit:
         damage: what is wrong, in words; empty if nothing is.
         lines: of the trail, in order.
         checked: how many plans are the incumbent, or have a recorded bound that reaches the threshold.
-        recomputed: how many certificates came out again to the last bit; None if nobody could build the agent, or the
-            one that the folder builds cannot replay all that chance brought.
-        otherwise: what this version does otherwise than the one that wrote the folder, so that certificates were not
-            all recomputed; "" where they were, or could not be at all.
+        recomputed: how many certificates came out again to the last bit; None if nobody could build the agent, the one
+            that the folder builds cannot replay all that chance brought, or the one handed over is of something else.
+        otherwise: what this version does otherwise than the one that wrote the folder, or what is wrong with the agent,
+            so that certificates were not all recomputed; "" where they were, or nobody built an agent.
         confirmed: how many bounds of learned policies this version computed anew then, and found to reach the threshold
             up to rounding; None where it cannot without the policies themselves.
         doubts: bounds that it found below the threshold, in words.
@@ -304,9 +308,20 @@ def _sightings(frame: Frame, task: Any) -> Iterable[tuple[tuple[Any, ...], list[
 def _recompute(
     folder: Path, told: dict[str, Any], frames: list[Frame], agent: Any, result: Audit, on_progress: Progress
 ) -> None:
-    """Every plan made again; where another version wrote some of them and this one makes others, their bounds."""
-    fingerprint = _known_incumbent(told, frames, agent)
+    """Every plan made again; where another version wrote some of them and this one makes others, their bounds. An agent
+    of something else finds nothing out of a folder that is whole so far."""
     others = any(said != versions() for said in (result.versions, *result.later_versions))
+    mine = agent.fingerprint_but_incumbent()
+    foreign = result.is_whole and told.get("fingerprint_but_incumbent", mine) != mine
+    try:
+        fingerprint = _known_incumbent(told, frames, agent)
+    except DamagedFile:
+        if not foreign:
+            raise
+        fingerprint = ""
+    if foreign and not (others and fingerprint):
+        result.otherwise = FOREIGN
+        return
     blank = agent.state() if others and agent.rechecks else {}
     try:
         _make_again(folder, told, frames, agent, fingerprint, result, on_progress)
