@@ -94,10 +94,17 @@ def _listed(module: str, names: list[str]) -> str:
 
 
 def as_rst(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
-    """Docstrings are plain English with Markdown's backticks; what else reStructuredText would obey is escaped."""
+    """Docstrings are plain English with Markdown's backticks; what else reStructuredText would obey is escaped.
+
+    Examples stay as they are, with what they print, up to the next empty line.
+    """
     letter = r"^(\s*(?:[\w, ]+: )?)(\w\.)(?=\s|$)"  # "threshold: b." is no list that begins with b
-    said = [re.sub(letter, r"\1\\\2", line) for line in lines]
-    lines[:] = ["".join(map(_plain, re.split(r"(`[^`]+`)", line))) for line in said]
+    example = False
+    for n, line in enumerate(lines):
+        example = bool(line.strip()) and (example or line.lstrip().startswith(">>>"))
+        if not example:
+            escaped = re.sub(letter, r"\1\\\2", line)
+            lines[n] = "".join(map(_plain, re.split(r"(`[^`]+`)", escaped)))
 
 
 def _plain(part: str) -> str:
