@@ -67,6 +67,7 @@ def test_the_three_facts_of_an_exact_run():
     assert "47.7 % of the way to the optimum 3" in gained(made)["said"]
     assert kept(made)["headline"] == "✓ 0 of 100 episodes below the threshold"
     assert who_acted(made)["headline"] == "Incumbent acted in 10 %"
+    assert sum(map(int, re.findall(r": (\d+)", who_acted(made)["said"]))) == 100  # counts, which no rounding unsettles
     unsafe = replace(made, threshold=3.5)
     assert kept(unsafe) | {"said": ""} == {
         "headline": "✗ 50 of 100 episodes below the threshold", "said": "", "css": "unsafe",

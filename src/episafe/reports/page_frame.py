@@ -30,6 +30,7 @@ def environment() -> Environment:
         keep_trailing_newline=True,
     )
     made.filters["emphasised"] = emphasised
+    made.filters["typed"] = lambda words: typed(tied(words))
     return made
 
 
@@ -47,6 +48,8 @@ def emphasised(sentence: str) -> Markup:
 
 
 def typed(words: str) -> Markup:
-    """Words of which those between backquotes are code, and an option is not broken after its dashes."""
+    """Words of which those between backquotes are code; options, dates and numbered names are not broken at dashes."""
     code = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(words)))
-    return Markup(re.sub(r"(?<![\w-])--\w[\w-]*", r'<span class="option">\g<0></span>', code))
+    return Markup(
+        re.sub(r"(?<![\w-])(?:--\w[\w-]*|[a-z]+-\d+\b|\d{4}-\d\d-\d\d\b)", r'<span class="option">\g<0></span>', code)
+    )

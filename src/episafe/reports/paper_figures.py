@@ -18,6 +18,7 @@ from episafe.storage.atomic_files import atomic
 
 WIDTH, HEIGHT, DPI = 12.0, 4.2, 150
 LONG_NAME = 36  # characters; four names of this length fill the width, three longer ones
+MOST_LINES, LINE = 6, 0.22  # lines of a legend for which there is room in a row; inches of each further one
 # without them the files would say when and with what they were made
 METADATA = {"png": {"Software": None}, "pdf": {"Creator": None, "Producer": None, "CreationDate": None}}
 
@@ -57,13 +58,17 @@ def file_stem(place: tuple[str, str]) -> str:
 
 def figure(rows: Sequence[Chart]) -> Figure:
     """A row a chart, its panels side by side over one legend."""
-    drawn = Figure(figsize=(WIDTH, HEIGHT * len(rows)), layout="constrained")
-    for row, chart in zip(drawn.subfigures(len(rows), 1, squeeze=False)[:, 0], rows, strict=True):
+    named = [[mark.label for mark in chart.panels[0].legend] for chart in rows]
+    fitting = [4 if max(map(len, names)) <= LONG_NAME else 3 for names in named]
+    lines = [-(-len(names) // across) for names, across in zip(named, fitting, strict=True)]
+    heights = [HEIGHT + LINE * max(0, count - MOST_LINES) for count in lines]
+    drawn = Figure(figsize=(WIDTH, sum(heights)), layout="constrained")
+    parts = drawn.subfigures(len(rows), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for row, chart, across in zip(parts, rows, fitting, strict=True):
         for axes, panel in zip(row.subplots(1, len(chart.panels)), chart.panels, strict=True):
             panel.draw(axes)
         handles, labels = row.axes[0].get_legend_handles_labels()
-        fitting = 4 if max(map(len, labels)) <= LONG_NAME else 3
-        row.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), fitting), frameon=False)
+        row.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), across), frameon=False)
         alone = all(len(curve.runs) for curve in chart.curves)
         shown = "single runs and their mean" if alone else "mean and 95 % interval over runs"
         row.suptitle(f"{chart.title}, {shown}", fontsize=11)
@@ -94,5 +99,7 @@ def run_figure(record: Record, learned: Any = None, incumbent: Any = None) -> Fi
         axes = figure.add_subplot(rows, 2, place)
         picture.draw(axes)
         if picture.legend:
-            axes.legend(loc="best", fontsize=8, framealpha=0.9)
+            axes.legend(  # below the name of the axis: it lies on no line
+                loc="upper center", bbox_to_anchor=(0.5, 0.0), borderaxespad=4.5, ncols=2, fontsize=8, frameon=False
+            )
     return figure

@@ -17,6 +17,7 @@ BLUE, GREEN, RED, GREY = "#0072B2", "#009E73", "#D55E00", "#6B6B6B"  # learned, 
 FRAME = "#C6CAD1"
 WIDTH, HEIGHT = 440, 280  # of an SVG, in its own units; text is 10 to 13.5 of them high, by how wide a page shows it
 CHARACTER, LINE_HEIGHT = 7.6, 14  # units, about the width of the largest, and from one line of text to the next
+NEAR = 22  # units below a point in which a line would run through the words there
 DASHES = {"solid": "", "dash": "7 4", "dashdot": "8 3 2 3", "dot": "2 3", "longdash": "12 4", "longdashdot": "12 3 2 3"}
 NOTHING = Markup("")
 _AT_MARKERS = 0.12  # of the width, from one marker of a line to the next
@@ -302,18 +303,24 @@ class Ticks(Mark):
 
 @dataclass(frozen=True)
 class Note(Mark):
-    """A few words below a point."""
+    """A few words below a point, and below a line that would run through them.
+
+    Attributes:
+        line: where that is drawn.
+    """
 
     x: float
     y: float
     words: str
     colour: str
+    line: float = math.nan
 
     def svg(self, box: Box) -> Markup:
         """Words beside the point, on the side where there is room."""
-        x, y = float(box.across(np.array(self.x))), float(box.down(np.array(self.y)))
+        x, y, line = (float(at) for at in (box.across(np.array(self.x)), *box.down(np.array([self.y, self.line]))))
+        under = line if 0 < line - y < NEAR else y
         left = x + CHARACTER * len(self.words) + 8 > box.right
-        words = TEXT.format("halo", x - 7 if left else x + 7, y + 16, "end" if left else "start", "", self.words)
+        words = TEXT.format("halo", x - 7 if left else x + 7, under + 16, "end" if left else "start", "", self.words)
         return DOT.format("hollow", x, y, 5, ink(self.colour)) + words
 
     def draw(self, axes: "Axes") -> None:

@@ -144,10 +144,13 @@ def kept(record: Record) -> dict[str, str]:
 
 
 def who_acted(record: Record) -> dict[str, str]:
-    """The share of episodes in which the incumbent acted, and how much of it was a mixture's coin."""
+    """The share of episodes in which the incumbent acted, and in how many a mixture's coin said so.
+
+    These are counts, which add up to all of them where rounded shares would not.
+    """
     K, of = len(record.sources), acting_shares(record)
     acted = int(record.incumbent_acted().sum())
-    parts = [f"{who}: {share(int(which.sum()), K)}" for who, which in of.items() if which.any()]
+    parts = [f"{who}: {int(which.sum()):,}" for who, which in of.items() if which.any()]
     said = "; ".join(parts)
     return fact(f"Incumbent acted in {share(acted, K)}", f"Of {K:,} {unit(record)}s. {said[0].upper()}{said[1:]}.")
 

@@ -249,7 +249,8 @@ def bounds_picture(
             at = at[np.unique(np.linspace(0, len(at) - 1, GRID).round().astype(int))]
             marks.append(Dots(x[at], bounds[at], colour, name))
     if len(first):
-        marks.append(Note(x[first[0]], bounds[first[0]], f"first allowed: {across.title} {x[first[0]]:,.0f}", BLUE))
+        words = f"first allowed: {across.title} {x[first[0]]:,.0f}"
+        marks.append(Note(x[first[0]], bounds[first[0]], words, BLUE, line=b))
     levels = [Level(b, RED, "threshold")]
     return Picture(
         f"Lower bound of each plan{of}", across, y, marks, caption=caption, width=WIDTH, height=HEIGHT, levels=levels
