@@ -514,6 +514,15 @@ def test_asked_again_by_its_name_it_is_the_same_though_others_were_answered_sinc
     assert session.status().abandoned == 0
 
 
+def test_a_round_that_nobody_knows_is_refused_and_breaks_nothing():
+    arms = [np.array([[0.9, 0.0], [0.3, 0.3]])] * 5
+    task = es.bandits.BanditTask(2, lambda k: arms[k], 0.1, lambda k: np.array([1.0, 0.0]), 0.3, 0.1, 1.0)
+    session, rng = es.open(None, es.bandits.OPLBSP(task, radius="determinant")), np.random.default_rng(0)
+    with pytest.raises(ValueError, match="nothing is known of round 5, and nothing was deployed: IndexError"):
+        session.deploy(rng, 5)
+    assert not session.stopped and session.deploy(rng, 4).id == 0
+
+
 def test_asked_again_by_its_name_the_incumbent_is_that_of_the_round():
     bandit, rng = es.bandits.make("contexts"), np.random.default_rng(0)
     session = es.open(None, es.bandits.OPLBSP(bandit.task, radius="determinant"))

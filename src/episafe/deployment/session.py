@@ -198,6 +198,8 @@ class Session:
         if os.getpid() != self._process:
             return self._unkept(round, FORKED)
         round = None if round is None else as_index("round", round)
+        if round is not None and self.task.changes:
+            self.task.require_round(round)
         if rng is not None and not hasattr(rng, "random"):
             raise TypeError(f"deploy needs a numpy Generator for the coin, got {rng!r}")
         made, written = self._in_turn(lambda: self._under_way(name) or self._make(round, rng, name))

@@ -17,7 +17,7 @@ from episafe.checks import (
     require_takes,
     within_unit_norm,
 )
-from episafe.errors import InvalidEpisode, InvalidProblem
+from episafe.errors import InvalidEpisode, InvalidProblem, reason_of
 from episafe.problems.bandit_actions import Actions, ArmsOfRound, Ball, ConvexSet, Ellipsoid, as_actions, as_arms
 from episafe.problems.bandit_policy import BanditPlan, Mixture, over_arms, without_negatives
 from episafe.problems.constrained_task import ConstrainedTask
@@ -145,6 +145,15 @@ class BanditTask(ConstrainedTask):
             return found
         given = as_distributions(f"safe_policy({round})", self.safe_policy(round), (len(self.arms(round)),))
         return without_negatives(given)
+
+    def require_round(self, round: int) -> None:
+        """Refuse a round of which nobody knows arms or incumbent: nothing at all could act in it."""
+        try:
+            self.incumbent_policy(round)
+        except Exception as error:  # of functions of somebody's own
+            raise ValueError(
+                f"nothing is known of round {round}, and nothing was deployed: {reason_of(error)}"
+            ) from error
 
     def incumbent_policy(self, round: int) -> Mixture:
         """The incumbent of a round as what it plays."""
