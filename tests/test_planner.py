@@ -163,7 +163,7 @@ def test_a_policy_refuses_states_and_steps_that_do_not_exist(draw_cmdp):
     cmdp, _ = draw_cmdp(np.random.default_rng(9))
     for policy in (es.Ghosh2024(cmdp.task, constants()).plan().policy, cmdp.task.safe_policy):
         for h, state in ((-1, 0), (3, 0), (0, -1), (0, 4)):
-            with pytest.raises(ValueError, match="must be in"):
+            with pytest.raises(ValueError, match="must be a whole number in"):
                 policy.probabilities(h, state)
         with pytest.raises(ValueError, match="read-only"):
             policy.table()[0, 0] = 9
