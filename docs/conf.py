@@ -5,6 +5,8 @@ import json
 import re
 from typing import Any
 
+from docutils import nodes
+
 import episafe
 
 project, author = "episafe", "the episafe authors"
@@ -33,6 +35,8 @@ TOPICS = {  # of the API reference, by the part of the package that a name is de
     "Logs": ("logs",),
     "Types and errors": ("types", "errors"),
 }
+NUMBER = re.compile(r"[\d\s.,%±−–+<>≤≥≈×·~()/-]*(?: (?:s|ms|MB|GB|of|to)\b[\d\s.,%]*)?")  # no words but a unit
+SEAM, LONG = re.compile(r"(::|[._/=]+)(?=\w)"), 20  # where a name may be broken, if it has more characters
 MODULES = {"Certifiers": "episafe.certify", "Bandits": "episafe.bandits", "Features": "episafe.problems.features"}
 
 
@@ -113,8 +117,39 @@ def _plain(part: str) -> str:
     return re.sub(r"([|*_])", r"\\\1", part)
 
 
+def number_columns(app: Any, doctree: nodes.document) -> None:
+    """Columns of a table that hold numbers alone, or nothing, are marked as such: they are narrow and right-aligned."""
+    for group in doctree.findall(nodes.tgroup):
+        rows = [list(row.findall(nodes.entry)) for row in group.findall(nodes.row)]
+        for column in zip(*rows, strict=True):
+            said = [entry.astext() for entry in column[1:]]
+            if all(map(NUMBER.fullmatch, said)) and any(map(str.strip, said)):
+                for entry in column:
+                    entry["classes"].append("number")
+
+
+def seams(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Names in tables are whole, and long ones are broken where a word of theirs ends, after dots and underscores."""
+    if "body" in context:
+        context["body"] = re.sub(r"<td\b.*?</td>", lambda cell: _with_seams(cell[0]), context["body"], flags=re.DOTALL)
+
+
+def _with_seams(cell: str) -> str:
+    """A cell whose code has a seam, <wbr>, wherever a word of a long name ends; short names are marked as whole."""
+
+    def word(code: re.Match[str]) -> str:
+        if len(code[1]) <= LONG:
+            return f'<span class="pre whole">{code[1]}</span>'
+        seamed = SEAM.sub(r"\g<0><wbr>", code[1])
+        return f'<span class="pre">{seamed}</span>'
+
+    return re.sub(r'<span class="pre">([^<]*)</span>', word, cell)
+
+
 def setup(app: Any) -> None:
     """What happens on the way."""
+    app.connect("doctree-read", number_columns)
+    app.connect("html-page-context", seams)
     app.connect("source-read", public_names)
     app.connect("source-read", as_markdown)
     app.connect("autodoc-process-docstring", as_rst, priority=100)  # before napoleon

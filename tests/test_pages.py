@@ -1,6 +1,7 @@
 """Every page in a real browser: no script errors, nothing clipped or faint; offline, by keyboard, by ear, on paper."""
 
 import base64
+import re
 import subprocess
 import sys
 import threading
@@ -210,6 +211,27 @@ def test_the_site_is_read_offline_and_nothing_is_clipped(driver, site, name):
     for width in WIDTHS:
         seen = look_at(driver, f"file://{site / name}.html", width, "light")
         assert [one for one in seen if not one.startswith("faint")] == [], (name, width)  # colours are the theme's
+
+
+def test_no_table_or_code_of_the_site_is_moved_sideways_on_a_tablet(driver, site):
+    size = {"width": 768, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    moved = """return [...document.querySelectorAll(".table-wrapper, .highlight pre")]
+        .filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.textContent.trim().slice(0, 40))"""
+    wide = []
+    for page in sorted(site.rglob("*.html")):
+        driver.get(f"file://{page}")
+        wide += [(page.name, words) for words in driver.execute_script(moved)]
+    assert wide == []
+
+
+def test_names_in_tables_of_the_site_are_broken_between_words_alone(site):
+    cells = re.findall(r"<td.*?</td>", (site / "paper-map.html").read_text(), flags=re.DOTALL)
+    names = re.findall(r'<span class="pre">([^<]*(?:<wbr>[^<]*)+)</span>', "".join(cells))
+    assert len(names) > 100 and all(re.search(r"[._/=:]$", part) for name in names for part in name.split("<wbr>")[:-1])
+    agents = (site / "agents.html").read_text()
+    assert '<span class="pre whole">opse-observation</span>' in agents
+    assert '<td class="number"><p>0.003</p></td>' in agents
 
 
 def test_the_site_finds_words(driver, site):
