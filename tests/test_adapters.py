@@ -1,6 +1,7 @@
 """Policies from elsewhere: by their interface here, and by the real libraries."""
 
 import pickle
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import gymnasium as gym
@@ -25,7 +26,12 @@ class Model:
 
     @property
     def policy(self):
-        return SimpleNamespace(obs_to_tensor=lambda obs: (int(obs), False), get_distribution=self._distribution)
+        modes = self.modes = []
+        return SimpleNamespace(
+            obs_to_tensor=lambda obs: (int(obs), False),
+            get_distribution=self._distribution,
+            set_training_mode=modes.append,
+        )
 
     def _distribution(self, index):
         there = SimpleNamespace(numpy=lambda: self.PROBS[[index]])
@@ -74,7 +80,9 @@ def test_the_adapters_are_there_by_the_usual_name():
 
 def test_stable_baselines3_by_its_interface():
     np.testing.assert_array_equal(adapters.stable_baselines3(Model(), 3).probabilities(0, 0), [0, 1, 0])
-    found = adapters.stable_baselines3(Model(), 3, deterministic=False).probabilities(0, 1)
+    model = Model()
+    found = adapters.stable_baselines3(model, 3, deterministic=False).probabilities(0, 1)
+    assert model.modes == [False]  # dropout is off, as in `predict`
     np.testing.assert_allclose(found, 1 / 3, rtol=1e-7)
     assert found.sum() == pytest.approx(1, abs=1e-15)
     with pytest.raises(TypeError, match="has 'predict'"):
@@ -82,6 +90,27 @@ def test_stable_baselines3_by_its_interface():
     valued = SimpleNamespace(predict=None, policy=object())
     with pytest.raises(es.InvalidProblem, match="use deterministic=True"):
         adapters.stable_baselines3(valued, 3, deterministic=False).probabilities(0, 0)
+
+
+@pytest.mark.parametrize(
+    ("said", "matches"),
+    [((1, (np.zeros(2),)), "remembers within an episode"), ((np.array([0.97]), None), "is no action")],
+)
+def test_a_model_that_remembers_or_has_no_actions_is_refused(said, matches):
+    """Its memory was dropped at every step, 0.97 was cut to 0: what acted was another policy than the model."""
+    model = SimpleNamespace(predict=lambda obs, deterministic: said, policy=None)
+    with pytest.raises(es.InvalidProblem, match=matches):
+        adapters.stable_baselines3(model, 2).probabilities(0, 0)
+
+
+def test_a_regressor_is_no_policy_and_whole_classes_are():
+    for said, row in ((0.95, None), (1.0, [0, 1])):
+        policy = adapters.scikit_learn(SimpleNamespace(predict=lambda rows, y=said: np.array([y])), 2, True)
+        if row is None:
+            with pytest.raises(es.InvalidProblem, match="is no action"):
+                policy.probabilities(0, 3.0)
+        else:
+            np.testing.assert_array_equal(policy.probabilities(0, 3.0), row)
 
 
 def test_scikit_learn_by_the_real_library():
@@ -107,6 +136,16 @@ def lake(incumbent):
     return es.from_gymnasium(
         env, features=es.features.OneHot(), horizon=5, safe_policy=incumbent, slack=0.1, cost_limit=3
     )
+
+
+def test_an_incumbent_that_draws_its_own_actions_is_refused():
+    """What it drew at a fixed start acted for ever: of 60 lives 6 had utility 0 for 2.4 promised."""
+    rng = np.random.default_rng(0)
+    for refused, share in ((True, 0.5), (True, 0.05), (False, 0.0)):
+        told = adapters.function(lambda obs, share=share: 1 + int(rng.random() < share), 4)
+        with pytest.raises(es.InvalidProblem, match="and asked again") if refused else nullcontext():
+            problem = lake(told)
+            es.run(problem, es.OPSE(problem.task), 40)
 
 
 def test_an_adapted_policy_is_an_incumbent_and_a_candidate():

@@ -94,6 +94,9 @@ def test_the_commands(tmp_path):
     page = tmp_path / "page.html"
     good = run.invoke(app, ["audit", folder, "--html", str(page)])
     assert good.exit_code == 0 and "WHOLE" in good.output and "What this cannot show" in page.read_text()
+    for words in (["--html", "journal.toml"], ["--html", "audit.jsonl"], ["--episodes", "journal.log"]):
+        over = run.invoke(app, ["audit", folder, words[0], str(tmp_path / "mine" / words[1])])
+        assert over.exit_code == 2 and "which it would destroy" in " ".join(over.output.split())
     head = json.loads(run.invoke(app, ["audit", folder, "--json"]).output)["head"]
     assert run.invoke(app, ["audit", folder, "--head", head]).exit_code == 0
     assert run.invoke(app, ["audit", folder, "--head", "0" * 64]).exit_code == 4

@@ -110,7 +110,7 @@ def test_a_function_as_a_policy_is_asked_for_observations_alone_and_counts_from_
     made = problem(env, random_start=random_start)
     policy = made.task.as_policy(lambda h, observation: asked.append((h, observation)) or np.array([0.0, 1.0]))
     assert ENDED in es.play(made, policy, rng).states
-    assert asked == [(0, 0), (1, 1)]
+    assert list(dict.fromkeys(asked)) == [(0, 0), (1, 1)]
     np.testing.assert_array_equal(policy.probabilities(H, ENDED), [0.5, 0.5])
 
 

@@ -380,11 +380,27 @@ def test_an_export_that_lacks_a_report_has_no_traces(tmp_path):
             session.learn(problem.task.replay(made.policy, problem.draw_trace(rng), rng), deployment=made.id)
         assert session.export_episodes(tmp_path / "whole.csv") == 4
         session.deploy(rng)
-        with pytest.warns(UserWarning, match="1 deployments have no report, so the file has no traces"):
+        with pytest.warns(UserWarning, match="1 episodes have no report of their steps, so the file has no traces"):
             assert session.export_episodes(tmp_path / "chosen.csv") == 4
     for name, traces in (("whole", 4), ("chosen", 0)):
         new = es.OPSE(problem.task, certifier=es.certify.Hindsight())
         assert es.learn_log(new, tmp_path / f"{name}.csv") == 4 and new.certificate.num_logged == traces
+
+
+def test_an_export_of_totals_alone_has_no_traces(tmp_path):
+    """Their days are no rows of the file, and which they are may depend on how they went: 12 of 12 lives violated."""
+    problem, rng = es.make("inventory", seed=0), np.random.default_rng(0)
+    agent = es.OPSE(problem.task, certifier=es.certify.Hindsight())
+    with es.open(tmp_path / "shop", agent=agent) as session:
+        for k in range(4):
+            made = session.deploy(rng)
+            episode = problem.task.replay(made.policy, problem.draw_trace(rng), rng)
+            session.learn(es.Episode.of_totals(1.0, 1.0) if k == 2 else episode, deployment=made.id)
+        assert session.status().num_missing == 0
+        with pytest.warns(UserWarning, match="1 episodes have no report of their steps"):
+            assert session.export_episodes(tmp_path / "chosen.csv") == 3
+    new = es.OPSE(problem.task, certifier=es.certify.Hindsight())
+    assert es.learn_log(new, tmp_path / "chosen.csv") == 3 and new.certificate.num_logged == 0
 
 
 def test_a_run_and_a_folder_export_too_and_a_rollout_by_its_totals(tmp_path):

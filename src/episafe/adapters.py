@@ -75,6 +75,9 @@ def function(answer: Answer, num_actions: int) -> AdaptedPolicy:
 def stable_baselines3(model: Any, num_actions: int, deterministic: bool = True) -> AdaptedPolicy:
     """A policy by a trained model of Stable-Baselines3 with discrete actions.
 
+    A recurrent model is refused at its first answer: what it does is no function of the observation. `es.Rollout` takes
+    it as it is.
+
     Args:
         model: with `predict`, as PPO, A2C and DQN have it.
         num_actions: A.
@@ -88,8 +91,24 @@ def stable_baselines3(model: Any, num_actions: int, deterministic: bool = True) 
 
 def _predicted(model: Any, observation: Any) -> Any:
     """The action that a model takes."""
-    action, _ = model.predict(np.asarray(observation), deterministic=True)
-    return np.asarray(action, dtype=np.int64)
+    action, memory = model.predict(np.asarray(observation), deterministic=True)
+    if memory is not None:
+        raise InvalidProblem(
+            f"{type(model).__name__} remembers within an episode, and a policy here knows its observation alone: put "
+            "what it remembers into the state, or use es.Rollout"
+        )
+    return _whole(model, action)
+
+
+def _whole(model: Any, answer: Any) -> Array:
+    """The action that a model says, which must be one of 0, 1, 2, …: no part of a number is cut off."""
+    given = np.asarray(answer)
+    if given.size != 1 or given.dtype.kind not in "biuf" or not np.all(given == np.floor(given)):
+        raise InvalidProblem(
+            f"{type(model).__name__} says {answer!r}, which is no action: give a model of discrete actions, or "
+            "adapters.function with a rule that makes an action of what it says"
+        )
+    return given.astype(np.int64)
 
 
 def _distribution(model: Any, observation: Any) -> Array:
@@ -97,6 +116,7 @@ def _distribution(model: Any, observation: Any) -> Array:
     policy = model.policy
     if not hasattr(policy, "get_distribution"):
         raise InvalidProblem(f"{type(model).__name__} has no distribution of actions: use deterministic=True")
+    policy.set_training_mode(False)  # as `predict` does: no dropout
     tensor, _ = policy.obs_to_tensor(np.asarray(observation))
     found = np.asarray(policy.get_distribution(tensor).distribution.probs.detach().cpu().numpy(), dtype=np.float64)
     return normalised(found.reshape(-1))
@@ -123,7 +143,7 @@ def scikit_learn(
 
 def _class(classifier: Any, row: Callable[[Any], Any], observation: Any) -> Any:
     """The class that a classifier predicts."""
-    return np.asarray(classifier.predict(np.asarray(row(observation)).reshape(1, -1)), dtype=np.int64)
+    return _whole(classifier, classifier.predict(np.asarray(row(observation)).reshape(1, -1)))
 
 
 def _classes(classifier: Any, row: Callable[[Any], Any], num_actions: int, observation: Any) -> Array:

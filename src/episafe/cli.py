@@ -255,14 +255,14 @@ def audit(
     from episafe.deployment.audit import audit as audit_folder
     from episafe.deployment.episode_export import export_episodes
     from episafe.reports import audit_page
-    from episafe.storage.atomic_files import write_text
+    from episafe.storage.atomic_files import as_output, write_text
 
     with exit_codes():
         with progress.bar(f"auditing {folder}: every certificate is made again", 1.0, errors) as advance:
             found = audit_folder(folder, _built(agent) if agent else None, head, advance)
         said = found.as_dict()
         if page is not None:
-            write_text(page, audit_page.as_html(said, found.lines))
+            write_text(as_output(page), audit_page.as_html(said, found.lines))
         if episodes is not None and found.is_whole:
             export_episodes(folder, episodes, _built(agent).task if agent else None)
     show(said, as_json, lines=list(map(escape, audit_page.as_text(said, found.lines).split("\n"))))
@@ -587,13 +587,13 @@ def explain(
     """Say of one plan who acts, why that was allowed, what the claim is worth, and what came of it."""
     from episafe.deployment.explanation import explain as explained
     from episafe.reports import explanation_page
-    from episafe.storage.atomic_files import write_text
+    from episafe.storage.atomic_files import as_output, write_text
 
     with exit_codes():
         with progress.late_bar(f"reading {folder}", errors) as advance:
             found = explained(folder, plan, advance)
         if page is not None:
-            write_text(page, explanation_page.to_html(folder.resolve().name, found))
+            write_text(as_output(page), explanation_page.to_html(folder.resolve().name, found))
     lines = [*found.sentences, *([""] if found.bars else []), *found.bars, *([f"wrote {page}"] if page else [])]
     show(found.as_dict(), as_json, lines=[escape(line) for line in lines])
 

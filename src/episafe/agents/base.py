@@ -22,7 +22,7 @@ from episafe.learning.planner import Every, Replanning
 from episafe.learning.policy_arrays import PolicyArrays
 from episafe.learning.regression import AnyRegression
 from episafe.problems.policy import Component, MixturePolicy, Policy
-from episafe.storage.atomic_files import write_arrays
+from episafe.storage.atomic_files import as_output, write_arrays
 from episafe.storage.state_reader import Saved, State
 from episafe.types import HELD, Amount, Array, Level, Plan, every_constraint
 
@@ -371,7 +371,7 @@ class Agent(ABC):
 
     def save(self, path: str | Path) -> None:
         """Write the `state` to one .npz file, atomically, without pickle."""
-        write_arrays(Path(path), self.state(), {})
+        write_arrays(as_output(path), self.state(), {})
 
     state, restore = agent_state.stored, agent_state.restore
 

@@ -23,7 +23,7 @@ def export_episodes(folder: str | Path, path: str | Path, task: Any = None) -> i
     reports of no deployment, and those made twice, are not: here they prove nothing, and as a log they would. Episodes
     teach a planner of a new folder; what was certified of a policy stays here, and begins anew there, with its own δ.
     Where traces are replayed (`certify.Hindsight`) a log also proves, so it must not be chosen by how episodes went:
-    where a deployment has no report, what chance brought (`trace`) is left out of all of them, with a warning.
+    where a deployment has no report of its steps, what chance brought (`trace`) is left out of all, with a warning.
 
     Args:
         folder: of the journal, live or of a run; it may be open. Nothing in it is changed.
@@ -41,11 +41,12 @@ def export_episodes(folder: str | Path, path: str | Path, task: Any = None) -> i
     if told.kind == "bandit":
         raise ValueError("rounds of a bandit have no log: keep the folder itself")
     missing, episodes = _reported_in(folder, head, told)
+    missing += sum(episode.states is None for _, episode in episodes)  # totals alone are no rows of a log
     if missing and any(episode.trace is not None for _, episode in episodes):
         warnings.warn(
-            f"{folder}: {missing} deployments have no report, so the file has no traces: a log without the days that "
-            "nobody reported would prove what is false. Report them first, or go on in the folder, which counts them "
-            "at their worst",
+            f"{folder}: {missing} episodes have no report of their steps, so the file has no traces: a log without the "
+            "days that nobody reported would prove what is false. Report them first, or go on in the folder, which "
+            "counts them at their worst",
             stacklevel=2,
         )
         episodes = [(name, replace(episode, trace=None)) for name, episode in episodes]

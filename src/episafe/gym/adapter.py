@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Played = tuple[list[Any], list[int], list[tuple[float, ...]], Any]
 REMEMBERED = 10_000  # rows of policies whose running sums are kept
 NO_SUMS: tuple[Any, list[float]] = None, []
+ASKED_AT_FIRST = 16  # times that an incumbent is asked what it does at the first observation
 STARTS_COMPARED = 8  # resets with different seeds, to see whether the start is fixed
 
 
@@ -71,8 +72,9 @@ def from_gymnasium(
         horizon: H, steps an episode has at most. One that ends earlier stays in an absorbing state with zero reward
             and zero utility, or zero cost.
         safe_policy: the incumbent, (h, observation) ↦ probabilities (A,), or a policy. That it is safe is for the
-            caller to know. With random_start a function, and an object of your own with `probabilities`, count from the
-            first observation; an `es.Policy`, such as one that was saved, counts the dummy step, as the task does.
+            caller to know; it must answer alike whenever it is asked, which is tried. With random_start a function, and
+            an object of your own with `probabilities`, count from the first observation; an `es.Policy`, such as one
+            that was saved, counts the dummy step, as the task does.
         slack: what the incumbent has to spare at least, > 0, in the units of the signal; None where nobody knows.
         threshold: the total utility of an episode to be kept in expectation.
         cost_limit: the total cost c of an episode not to be exceeded in expectation; with costs in [0, 1] it is the
@@ -184,7 +186,8 @@ class LiveCMDP(ABC):
         )
         self.ended, self.after_the_end = ENDED, self.task.outside[ENDED]
         self.task.described(steps_before, self._first)
-        self.task.safe_policy.probabilities(steps_before, self._first)
+        for _ in range(ASKED_AT_FIRST):  # each time twice: one that draws its actions by itself is refused
+            self.task.safe_policy.probabilities(steps_before, self._first)
         if random_start and counts_as_task(safe_policy):
             self._require_all_steps()
         self.origin: dict[str, str | int | float] = _origin(env, limits) | {"random_start": int(random_start)}

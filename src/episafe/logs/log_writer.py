@@ -15,7 +15,7 @@ from episafe.errors import DamagedFile, InvalidProblem
 from episafe.logs.tables import read_rows
 from episafe.plain_text import csv_cell
 from episafe.problems.episodic_task import ENDED, START, Outside
-from episafe.storage.atomic_files import atomic
+from episafe.storage.atomic_files import as_output, atomic
 from episafe.types import Episode, amounts
 
 Named = tuple[str, Episode]  # its id, "" where nobody gave one
@@ -36,7 +36,7 @@ def write_log(path: Path, episodes: Sequence[Named], task: Any) -> int:
     data = (_parquet if path.suffix == ".parquet" else _csv)(names, rows)
     if has_steps:
         _require_alike(path, data, kept, task)
-    with atomic(path) as file:
+    with atomic(as_output(path)) as file:
         file.write(data)
     return len(kept)
 

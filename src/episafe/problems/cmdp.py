@@ -19,7 +19,7 @@ from episafe.problems.policy import TablePolicy, as_table
 from episafe.problems.short_repr import short_repr, task_facts
 from episafe.problems.task import Constraint, Task, as_constraints, constraints_of
 from episafe.storage import sealed_npz
-from episafe.storage.atomic_files import read_arrays, write_arrays
+from episafe.storage.atomic_files import as_output, read_arrays, write_arrays
 from episafe.storage.json_values import keys_as_bytes, keys_from_bytes
 from episafe.types import Array, amount, amounts
 
@@ -238,7 +238,7 @@ class LinearCMDP:
         if self.state_names is not None:
             arrays["state_names"] = keys_as_bytes(self.state_names)
         names = (*SAVED, *EXOGENOUS)
-        write_arrays(Path(path), {name: arrays[name] for name in names if name in arrays}, self.origin)
+        write_arrays(as_output(path), {name: arrays[name] for name in names if name in arrays}, self.origin)
 
     @classmethod
     def load(cls, path: str | Path) -> "LinearCMDP":

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from episafe.checks import as_finite
 from episafe.errors import DamagedFile, InvalidProblem
-from episafe.storage.atomic_files import write_text
+from episafe.storage.atomic_files import as_output, write_text
 from episafe.storage.regular_files import read_regular
 from episafe.types import Array
 
@@ -24,7 +24,7 @@ def write_policy(path: Path, policy: Any, certificate: Mapping[str, Any] | None 
         text = json.dumps(said, allow_nan=False, indent=None, separators=(",", ":"))
     except (TypeError, ValueError) as error:
         raise InvalidProblem(f"a policy cannot be written ({error}): its certificate must be plain values") from error
-    write_text(path, text + "\n")
+    write_text(as_output(path), text + "\n")
 
 
 def read_policy(path: Path) -> "Field":

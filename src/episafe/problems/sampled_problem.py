@@ -23,13 +23,14 @@ from episafe.errors import Infeasible, InvalidEpisode, InvalidProblem
 from episafe.gym.step_reader import Reading
 from episafe.problems.episodic_task import ENDED, START, EpisodicTask, Outside
 from episafe.problems.episodic_task import Signal as Told
-from episafe.problems.policy import Policy, as_checked, counts_as_task
+from episafe.problems.policy import SINGLE_PRECISION, Policy, as_checked, counts_as_task
 from episafe.problems.short_repr import short_repr, task_facts
 from episafe.problems.task import Constraint, Task, as_constraints, constraints_of
 from episafe.storage.json_values import keys_as_bytes
 from episafe.types import Array, Episode, Move, amount
 
 REMEMBERED = 1_000  # cells of the states met last, which policy, certificate and regression look up; rows of a policy
+ASKED_TWICE = 64  # answers of a policy, the first ones; later one in as many
 PLACES = 32  # of an episode, that an incumbent given by a function is known by
 Signal = Callable[[int, Any], Any]  # (h, state) ↦ r_h(state, ·) or u_h(state, ·), shape (A,)
 
@@ -40,6 +41,9 @@ class FunctionPolicy(Policy):
 
     Before an episode has begun and after it has ended actions are alike: there it is uniform, and nobody asks. Of a
     random start, which takes a step of the task (`steps_before`), h counts from the first observation.
+
+    It must answer alike whenever it is asked, for it is asked to act and again to learn, and what was answered last is
+    kept. So it is asked twice now and then: one that draws its action by itself is refused, and gives probabilities.
     """
 
     function: Callable[[int, Any], Any]
@@ -47,6 +51,7 @@ class FunctionPolicy(Policy):
     steps_before: int = 0
     _last: dict[int, tuple[Any, Array]] = field(default_factory=dict, init=False, repr=False)
     _rows: dict[bytes, Array] = field(default_factory=dict, init=False, repr=False)
+    _asked: list[int] = field(default_factory=lambda: [0], init=False, repr=False)
     has_table = False
     is_checked = True
 
@@ -55,13 +60,23 @@ class FunctionPolicy(Policy):
 
     def probabilities(self, h: int, state: Any) -> Array:
         """π_h(·|state), checked to be a distribution; of the state that was asked for last at this step, as then."""
-        last = self._last.get(h)
-        if last is not None and last[0] is state:
-            return last[1]
-        row = self._checked(h, state)
-        if not isinstance(state, np.ndarray) or is_sealed(state):
+        last, asked = self._last.get(h), self._asked
+        asked[0] = number = asked[0] + 1
+        row = last[1] if last is not None and last[0] is state else self._checked(h, state)
+        if number <= ASKED_TWICE or number % ASKED_TWICE == 0:
+            self._require_alike(h, state, row)
+        if (last is None or last[1] is not row) and (not isinstance(state, np.ndarray) or is_sealed(state)):
             self._last[h] = state, row
         return row
+
+    def _require_alike(self, h: int, state: Any, row: Array) -> None:
+        """An error where it answers otherwise than before, by more than the rounding of single precision."""
+        again = self._checked(h, state)
+        if np.abs(again - row).max() > SINGLE_PRECISION:
+            raise InvalidProblem(
+                f"policy at step {h}, state {state!r}: it answers {row.tolist()}, and asked again {again.tolist()}. A "
+                "policy is a function of the state: give the probabilities that it draws by, or deterministic actions"
+            )
 
     def _checked(self, h: int, state: Any) -> Array:
         """A row that was checked before is not checked again."""

@@ -16,6 +16,7 @@ from episafe.storage import sealed_npz
 from episafe.storage.regular_files import refuse_irregular
 
 NOTES = "notes"  # the .npz member that holds plain values as JSON
+HEADS, KEPT = ("journal.toml", "run.toml"), (".toml", ".log", ".jsonl", ".npz")  # what a folder is known by, its files
 
 
 @contextmanager
@@ -37,6 +38,14 @@ def atomic(path: Path) -> Iterator[IO[bytes]]:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def as_output(path: str | Path) -> Path:
+    """A name that a user gives for a file to be written; refused where a journal or a record has its own file there."""
+    path = Path(path)
+    if path.suffix in KEPT and path.exists() and any((path.parent / head).exists() for head in HEADS):
+        raise ValueError(f"{path} is a file of the folder {path.parent}, which it would destroy: choose another name")
+    return path
 
 
 def remove_unfinished(path: Path) -> None:
