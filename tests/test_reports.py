@@ -15,8 +15,9 @@ from episafe.learning.transition_counts import Radius
 from episafe.reports import findings
 from episafe.reports.labels import label, replanning, styles
 from episafe.reports.metrics import GRID, Interval, curves, summarise
-from episafe.reports.panels import charts
+from episafe.reports.panels import MOST_LINES, REMARK_LINES, REMARK_WIDTH, charts
 from episafe.reports.paper_figures import file_stem, write_figures
+from episafe.reports.pictures import with_minus
 from episafe.reports.record_groups import software
 from episafe.reports.report import write_report
 from episafe.reports.report_page import to_html
@@ -198,6 +199,60 @@ def test_unlike_and_repeated_runs_are_named():
     assert [note for note in repeated.notes if note.startswith("2 of 3 runs repeat")]
     assert repeated.settings == {"C_u": 1.0}
     assert summarise(a_comparison())[0].notes == ()
+
+
+def test_a_frontier_is_told_by_what_was_asked_for():
+    """Constants that a rule derives from each problem are no settings of their own, and no warning."""
+
+    def asked(seed, job, **settings):
+        return opse([1.0] * 5, seed=seed, run_seed=seed, job=f"tabular-opse-{seed} episodes=5{job}", **settings)
+
+    tuned = [
+        asked(seed, " constants=tuned multiplier=0.06", changes="multiplier=0.06", lam_max=100.7 + seed)
+        for seed in (0, 1)
+    ]
+    published = [asked(seed, " multiplier=0.06", changes="multiplier=0.06", lam_max=300.0) for seed in (0, 1)]
+    rows = summarise([*tuned, *published])
+    assert [row.group.changes for row in rows] == ["constants=tuned, multiplier=0.06", "multiplier=0.06"]
+    assert [row.num_runs for row in rows] == [2, 2] and [row.notes for row in rows] == [(), ()]
+    page = html_of([*tuned, *published])
+    assert page.count('<th scope="row">') == 2 and "<small>constants=tuned, multiplier=0.06</small>" in page
+
+
+def test_a_setting_has_as_many_digits_as_tell_it_apart():
+    runs = [opse([1.0], seed=0, run_seed=run, C_u=C_u) for run, C_u in enumerate((0.16799999999999998, 1.0))]
+    assert [row.group.changes for row in summarise(runs)] == ["C_u=0.168", "C_u=1.0"]
+    runs = [opse([1.0], seed=0, run_seed=run, C_u=C_u) for run, C_u in enumerate((0.16799999999999998, 0.1680000001))]
+    assert [row.group.changes for row in summarise(runs)] == ["C_u=0.16799999999999998", "C_u=0.1680000001"]
+
+
+def test_more_lines_than_can_be_told_apart_share_the_name_of_their_agent():
+    runs = [opse([1.0] * 5, changes=f"C_u={C_u}") for C_u in range(MOST_LINES)]
+    (few,) = charts(summarise(runs), curves(runs))
+    assert not few.is_crowded and len(few.panels[0].legend) == MOST_LINES
+    runs.append(opse([1.0] * 5, agent="ghosh"))
+    (many,) = charts(summarise(runs), curves(runs))
+    assert many.is_crowded
+    assert [mark.label for mark in many.panels[0].legend] == ["OPSE-LCMDP, 12 settings", "Ghosh et al. 2024"]
+    assert "all settings of an agent look alike" in html_of(runs)
+
+
+def test_remarks_fit_their_panel_however_long_the_names_are():
+    long = "many words that name a setting, " * 3
+    rows = [("search", long, 4.0), ("search", "b", 0.0)]
+    runs = [opse([1.0] * 50, [1.0 - below] * 50, changes=name) for _, name, below in rows]
+    runs += [opse([1.0] * 50, [1.0 - 0.01] * 50, changes=f"c, {long}")]
+    (chart,) = charts(summarise(runs), curves(runs))
+    assert chart.panels[1].remark and max(map(len, chart.panels[1].remark)) <= REMARK_WIDTH
+    assert len(chart.panels[1].remark) <= REMARK_LINES
+
+
+def test_numbers_below_zero_have_a_minus():
+    assert with_minus("-1.5, [-2, 3] ± 1") == "−1.5, [−2, 3] ± 1"
+    unchanged = "2026-11-17, plan-4, --seed, 1e-05, 3-4, `-1`"
+    assert with_minus(unchanged) == unchanged
+    page = html_of([opse([9.0] * 5, [0.0] * 5)])
+    assert "regret −" in page and "regret -" not in page
 
 
 def test_agents_on_different_seeds_are_not_compared_silently():

@@ -24,6 +24,7 @@ from episafe.reports.run_pictures import (
     incumbent_values,
     observed_change,
     pictures,
+    raw_cost,
     utility_picture,
 )
 from episafe.runs.record import Record
@@ -252,6 +253,18 @@ def test_every_constraint_has_its_picture_and_its_fact():
     assert [level.y for level in utility_picture(by_constraint(made)[1], []).levels] == [3.0, 2.4]
     late, lost = map(kept, by_constraint(made))
     assert (late["css"], lost["css"]) == ("safe", "unsafe") and lost["headline"].startswith("✗ lost: ")
+
+
+def test_a_utility_that_stands_for_a_cost_is_said_to():
+    """Costs in [0, 5] a step, at most 12 of them: a utility of 0.5 below the threshold is a cost of 2.5 above that."""
+    costs = {"signal": "cost", "limit": 12.0, "cost_low": 0.0, "cost_high": 5.0}
+    observed = record(values=False, **costs)
+    mean = observed.utility_totals[-10:].mean()
+    assert raw_cost(observed, 2.0) == (14.5, 12.0) and raw_cost(record(), 2.0) is None
+    assert f"As a cost: {12 + 5 * (2.5 - mean):.4g}, at most 12." in kept(observed)["said"]
+    assert utility_picture(observed, []).title == "Utility, 1 − cost a step, which must be kept"
+    named = record(values=False, **{f"{key}_late": value for key, value in costs.items()}, constraint="late")
+    assert raw_cost(named, 2.0) == (14.5, 12.0)
 
 
 def test_a_run_with_several_constraints_is_kept_and_reported(tmp_path):

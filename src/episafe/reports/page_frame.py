@@ -11,6 +11,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from episafe.reports.pictures import with_minus
+
 
 def render(template: str, **values: Any) -> str:
     """The page that a template makes of these values."""
@@ -35,10 +37,10 @@ def environment() -> Environment:
 
 
 def tied(value: Any) -> Any:
-    """Numbers keep their ± and % on the same line."""
+    """Numbers keep their ± and % on the same line, and those below 0 have a minus, not a hyphen."""
     if type(value) is not str:  # Markup is HTML already
         return value
-    return value.replace(" ± ", "\u00a0±\u00a0").replace(" %", "\u00a0%")
+    return with_minus(value).replace(" ± ", "\u00a0±\u00a0").replace(" %", "\u00a0%")
 
 
 def emphasised(sentence: str) -> Markup:

@@ -2,8 +2,9 @@
 
 import math
 import textwrap
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,6 +23,7 @@ DECADES = 2  # below the largest value that are told apart on a logarithmic axis
 MARGIN = 0.06  # of the axis, left free at either end
 CROWD = 0.075  # of the axis: numbers nearer to each other would touch
 FOOT, MORE_FOOT = 0.17, 0.08  # of the axis, left free below 0 for a remark, and for each further line of it
+MOST_LINES = 12  # that are told apart in one panel; of more, an agent's share a name and a look
 REMARK_WIDTH, REMARK_LINES = 46, 3  # characters a line, lines: what fits at the foot of a panel
 
 
@@ -41,12 +43,14 @@ class Chart:
 
     Attributes:
         curves: those of the regret; others are of as many runs.
+        is_crowded: whether lines of an agent share a name: there are more than can be told apart.
     """
 
     place: tuple[str, str]
     title: str
     panels: tuple[Picture, ...]
     curves: tuple[Curve, ...]
+    is_crowded: bool = False
 
 
 def charts(summaries: Sequence[Summary], curves: Sequence[Curves]) -> list[Chart]:
@@ -60,7 +64,7 @@ def _chart(place: tuple[str, str], rows: Sequence[tuple[Summary, Style, Curves]]
     def lines(quantity: str, of: Sequence[tuple[Summary, Style, Curves]]) -> tuple[Line, ...]:
         return tuple(Line(label(s), name(s.group.agent), style, curves[quantity]) for s, style, curves in of)
 
-    rounds = any(is_bandit(summary.settings) for summary, _, _ in rows)
+    rounds, is_crowded = any(is_bandit(summary.settings) for summary, _, _ in rows), len(rows) > MOST_LINES
     regret = lines("regret", rows)
     panels = [_regret(regret, rounds), _violation(lines("violation", rows), rounds)]
     able = [row for row in rows if row[0].has_incumbent]
@@ -68,7 +72,23 @@ def _chart(place: tuple[str, str], rows: Sequence[tuple[Summary, Style, Curves]]
         drawn, unit = lines("incumbent_episodes", able), "rounds" if rounds else "episodes"
         panels.append(_panel("Incumbent acted, total", drawn, rounds, _axis(unit, drawn, rounds)))
     title = f"{place_title(place)} – {size([summary for summary, _, _ in rows])}"
-    return Chart(place, title, tuple(panels), tuple(line.curve for line in regret))
+    if is_crowded:
+        panels = [replace(panel, marks=_by_agent(panel, regret)) for panel in panels]
+    return Chart(place, title, tuple(panels), tuple(line.curve for line in regret), is_crowded)
+
+
+def _by_agent(panel: Picture, lines: Sequence[Line]) -> list[Mark]:
+    """The means of a panel alone, in one look an agent, and its name once with how many lines are its own."""
+    agents = {line.label: line.agent for line in lines}
+    traces = [mark for mark in panel.marks if isinstance(mark, Trace) and mark.label]
+    count = Counter(agents[trace.label] for trace in traces)
+    found, named = list[Mark](), set[str]()
+    for trace in traces:
+        agent = agents[trace.label]
+        name = "" if agent in named else f"{agent}, {count[agent]} settings" if count[agent] > 1 else agent
+        found.append(replace(trace, label=name, marker="", width=1.3))
+        named.add(agent)
+    return found
 
 
 def _panel(
@@ -109,7 +129,7 @@ def size(summaries: Sequence[Summary]) -> str:
 
 def _regret(lines: tuple[Line, ...], rounds: bool) -> Picture:
     inside, remark = _beyond(lines, rounds)
-    axis = _axis("reward", inside, rounds, FOOT if remark else MARGIN)
+    axis = _axis("reward", inside, rounds, FOOT + MORE_FOOT * (len(remark) - 1) if remark else MARGIN)
     return _panel("Regret, total (signed)", lines, rounds, axis, remark)
 
 
@@ -117,8 +137,12 @@ def _violation(lines: tuple[Line, ...], rounds: bool) -> Picture:
     inside, beyond = _beyond(lines, rounds)
     high = max(map(_magnitude, inside), default=0.0)
     small = [line for line in lines if not _is_zero(line) and UNSEEN * _magnitude(line) < high and not rounds]
-    seen = [f"{line.label} ends at {number(float(line.curve.mean[-1]))}, not 0" for line in small]
-    remark = (*_zeros(lines), *seen, *beyond)[:REMARK_LINES]
+    seen = [_fitting(f"{line.label} ends at {number(float(line.curve.mean[-1]))}, not 0") for line in small]
+    zeros = _zeros(lines)
+    if len(zeros) + sum(map(len, seen)) > REMARK_LINES:
+        seen = [(f"not 0 but near it: {len(small)} of {len(lines)} lines",)]
+    remark = (*zeros, *(line for said in seen for line in said))
+    remark += beyond if len(remark) + len(beyond) <= REMARK_LINES else ()
     axis = _axis("utility", inside, rounds, FOOT + MORE_FOOT * max(len(remark) - 1, 0))
     return _panel("Violation, total (hard)", lines, rounds, axis, remark)
 
@@ -128,7 +152,8 @@ def _beyond(lines: tuple[Line, ...], rounds: bool) -> tuple[tuple[Line, ...], tu
     far = sorted(lines, key=_magnitude, reverse=True)
     if rounds or len(far) < 2 or _magnitude(far[1]) <= 0 or _magnitude(far[0]) <= DWARFED * _magnitude(far[1]):
         return lines, ()
-    return tuple(far[1:]), (f"beyond the axis: {far[0].label}, {number(float(far[0].curve.mean[-1]))}",)
+    said = f"beyond the axis: {far[0].label}, {number(float(far[0].curve.mean[-1]))}"
+    return tuple(far[1:]), _fitting(said)
 
 
 def _zeros(lines: Sequence[Line]) -> tuple[str, ...]:
@@ -138,8 +163,13 @@ def _zeros(lines: Sequence[Line]) -> tuple[str, ...]:
         return ("0 throughout: every agent",)
     others = {line.agent for line in lines if not _is_zero(line)}
     names = dict.fromkeys(line.label if line.agent in others else line.agent for line in zero)
-    remark = textwrap.wrap(f"0 throughout: {'; '.join(names)}", REMARK_WIDTH, break_on_hyphens=False) if zero else []
-    return tuple(remark) if len(remark) < REMARK_LINES else (f"0 throughout: {len(zero)} of {len(lines)} lines",)
+    remark = _fitting(f"0 throughout: {'; '.join(names)}") if zero else ()
+    return remark if len(remark) < REMARK_LINES else (f"0 throughout: {len(zero)} of {len(lines)} lines",)
+
+
+def _fitting(remark: str) -> tuple[str, ...]:
+    """A remark in lines that fit at the foot of a panel."""
+    return tuple(textwrap.wrap(remark, REMARK_WIDTH, break_on_hyphens=False))
 
 
 def _axis(title: str, lines: Sequence[Line], rounds: bool, foot: float = MARGIN) -> tuple[Scale, float]:

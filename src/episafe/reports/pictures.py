@@ -1,6 +1,7 @@
 """What a picture shows: marks on two axes. A page has it as SVG, a notebook and a paper by matplotlib."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -105,6 +106,11 @@ class Mark:
     def draw(self, axes: "Axes") -> None:
         """Onto the axes of matplotlib."""
         raise NotImplementedError
+
+
+def with_minus(text: str) -> str:
+    """The text with a minus before every number that a hyphen makes negative."""
+    return re.sub(r"(?<![\w\-`/.])-(?=\d)", "−", text)
 
 
 def ink(colour: str) -> str:
@@ -424,7 +430,7 @@ class Picture:
             for one, share in places
         )
         lines = [
-            TEXT.format("halo", box.left + 6, box.bottom - 6 - LINE_HEIGHT * i, "start", "", line)
+            TEXT.format("halo", box.left + 6, box.bottom - 6 - LINE_HEIGHT * i, "start", "", with_minus(line))
             for i, line in enumerate(reversed(self.remark))
         ]
         return head + self._axes(box) + marks + names + Markup("").join(lines)
@@ -443,11 +449,11 @@ class Picture:
             css = "zero" if value == 0 else "grid"
             if self.y.ruled:
                 parts.append(Markup('<path class="{}" d="M{:g} {:.1f}H{:g}"/>').format(css, box.left, y, box.right))
-            parts.append(TEXT.format("tick", box.left - 6, y + 4, "end", "", text))
+            parts.append(TEXT.format("tick", box.left - 6, y + 4, "end", "", with_minus(text)))
         parts.append(Markup('<path class="zero" d="M{:g} {:g}H{:g}"/>').format(box.left, box.bottom, box.right))
         for value, text in self.x.ticks:
             x = float(box.across(np.array(value)))
-            parts.append(TEXT.format("tick", x, box.bottom + 16, "middle", "", text))
+            parts.append(TEXT.format("tick", x, box.bottom + 16, "middle", "", with_minus(text)))
         parts.append(TEXT.format("axis", (box.left + box.right) / 2, box.bottom + 33, "middle", "", self.x.title))
         if self.y.title:
             middle = (box.top + box.bottom) / 2
@@ -470,8 +476,8 @@ class Picture:
             )  # fmt: skip
         axes.set_title(self.title, fontsize=10.5, loc="left")
         axes.set(xlabel=self.x.title, ylabel=self.y.title)
-        axes.set_xticks([at for at, _ in self.x.ticks], [text for _, text in self.x.ticks])
-        axes.set_yticks([at for at, _ in self.y.ticks], [text for _, text in self.y.ticks])
+        axes.set_xticks([at for at, _ in self.x.ticks], [with_minus(text) for _, text in self.x.ticks])
+        axes.set_yticks([at for at, _ in self.y.ticks], [with_minus(text) for _, text in self.y.ticks])
         if self.y.ruled:
             axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
             axes.axhline(0.0, color="#999999", linewidth=0.8, zorder=1)

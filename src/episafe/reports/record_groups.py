@@ -1,6 +1,7 @@
 """Which records are runs of the same experiment, in which order experiments are shown, and what a reader must be told
 of the runs behind one row: cut short, repeated, not made alike; and versions."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -29,6 +30,8 @@ OF_ONE_RUN = (  # settings that may differ between runs of a group
     "planning_failed",
 )
 VERSION = "_version"
+SHORT = 8  # characters of a number that is shown with all its digits
+_CONSTANTS = re.compile(r" constants=(\S+)")  # of a job that asked for others than the published ones
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class Group:
     replan: str
     level: str
     options: str = ""  # of the environment, where they are not its own defaults
-    changes: str = ""  # of the agent's constants, as a sweep made them
+    changes: str = ""  # of the agent's constants, as a sweep or a frontier made them
 
     @classmethod
     def said_by(cls, settings: Mapping[str, Scalar]) -> "Group":
@@ -49,6 +52,8 @@ class Group:
         said = {key: str(settings.get(key, "")) for key in cls.__dataclass_fields__}
         variant = said["variant"] if said["env"] in VARIED else ""
         agent, radius = said["agent"] or "agent", str(settings.get("radius", "paper"))
+        if asked := _CONSTANTS.search(str(settings.get("job", ""))):
+            said["changes"] = ", ".join(filter(None, [f"constants={asked[1]}", said["changes"]]))
         if agent == "oplbsp" and radius == "determinant":
             agent = "oplbsp-determinant"  # whoever built it without a label
         elif agent == "oplbsp" and radius != "paper":
@@ -93,9 +98,19 @@ def grouped(records: Iterable[Record]) -> dict[Group, list[Record]]:
     for group, runs in named.items():
         keys = _unlike(runs)
         for run in runs:
-            apart = [group.changes, *(f"{key}={run.settings.get(key, '–')}" for key in keys)]
+            apart = [group.changes, *(f"{key}={_few_digits(runs, run, key)}" for key in keys)]
             found.setdefault(replace(group, changes=", ".join(filter(None, apart))), []).append(run)
     return {group: found[group] for group in sorted(found, key=Group.order)}
+
+
+def _few_digits(runs: Sequence[Record], run: Record, key: str) -> str:
+    """A setting in as few digits as tell it from those of the other runs."""
+    value = run.settings.get(key, "–")
+    if not isinstance(value, float) or len(str(value)) <= SHORT:
+        return str(value)
+    others = {float(one) for one in (other.settings.get(key) for other in runs) if isinstance(one, float)}
+    short = f"{value:.4g}"
+    return str(value) if any(f"{other:.4g}" == short for other in others - {value}) else short
 
 
 def _unlike(runs: Sequence[Record]) -> list[str]:
@@ -151,7 +166,7 @@ def notes(runs: Sequence[Record]) -> tuple[str, ...]:
     if any(len(run.reward_values) > length for run in runs):
         found.append(f"runs differ in length: cut to the first {length:,} {unit} of each")
     differing = [key for key in shared_keys(runs) if not agree(runs, key)]
-    if differing:
+    if differing and not _asked_alike(runs):
         found.append(f"runs differ in {', '.join(differing)}: the mean is over unlike runs")
     alarms = [str(run.settings["alarms"]) for run in runs if run.settings.get("alarms", "none") != "none"]
     if alarms:
@@ -164,6 +179,12 @@ def notes(runs: Sequence[Record]) -> tuple[str, ...]:
     if repeated:
         found.append(f"{repeated} of {len(runs)} runs repeat the seeds of another: the interval is too narrow")
     return tuple(found)
+
+
+def _asked_alike(runs: Sequence[Record]) -> bool:
+    """Whether jobs asked for the same in all runs, but for the seed: what differs then comes from the problems."""
+    asked = {str(run.settings.get("job", "")).partition(" ")[2] for run in runs}
+    return len(asked) == 1 and asked != {""}
 
 
 def common_settings(runs: Sequence[Record]) -> dict[str, Scalar]:

@@ -72,14 +72,15 @@ def _headline(summaries: Sequence[Summary], by_place: Places, left_out: Mapping[
 def _matrix(summaries: Sequence[Summary], by_place: Places) -> list[dict[str, Any]]:
     """Agents down, problems across; a cell says safe or not, at what regret, and how much was the incumbent's."""
     rows = []
-    for agent, level in dict.fromkeys(map(_matrix_row, summaries)):
-        shown = [[s for s in at if _matrix_row(s) == (agent, level)] for at in by_place.values()]
-        rows.append({"agent": name(agent), "level": level, "cells": list(map(_cell, shown))})
+    for row in dict.fromkeys(map(_matrix_row, summaries)):
+        shown = [[s for s in at if _matrix_row(s) == row] for at in by_place.values()]
+        agent, level, changes = row
+        rows.append({"agent": name(agent), "level": level, "changes": changes, "cells": list(map(_cell, shown))})
     return rows
 
 
-def _matrix_row(summary: Summary) -> tuple[str, str]:
-    return summary.group.agent, summary.group.level if summary.has_incumbent else ""
+def _matrix_row(summary: Summary) -> tuple[str, str, str]:
+    return summary.group.agent, summary.group.level if summary.has_incumbent else "", summary.group.changes
 
 
 def _cell(summaries: Sequence[Summary]) -> dict[str, Any]:
@@ -93,7 +94,7 @@ def _cell(summaries: Sequence[Summary]) -> dict[str, Any]:
 def _cell_lines(summary: Summary) -> list[str]:
     violating = findings.share(summary.violating_episodes.mean, summary.num_episodes)
     lines = [f"✗ violates in {violating}" if summary.total_violating_episodes else "✓ no violation"]
-    lines += [f"regret {plus_minus(summary.regret)}", *filter(None, [summary.group.changes])]
+    lines.append(f"regret {plus_minus(summary.regret)}")
     if summary.has_incumbent:
         lines.append(findings.reliance(summary))
     if not summary.group.replans_every_episode:
@@ -102,10 +103,12 @@ def _cell_lines(summary: Summary) -> list[str]:
 
 
 def _drawn_as(charts: Sequence[Chart]) -> str:
-    alone = [bool(len(curve.runs)) for chart in charts for curve in chart.curves]
+    alone = [bool(len(curve.runs)) for chart in charts if not chart.is_crowded for curve in chart.curves]
     few = "Thin lines are single runs, thick ones their means; too few for an interval." if any(alone) else ""
     enough = "" if all(alone) else "Lines are means over runs, bands 95 % t-intervals."
-    return f"{enough} {few}".strip()
+    crowded = "Where lines are too many to tell apart, they are means alone: all settings of an agent look alike."
+    said = enough, few, crowded if any(chart.is_crowded for chart in charts) else ""
+    return " ".join(filter(None, said))
 
 
 def _problem(chart: Chart, at: Sequence[Summary]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from episafe.reports.run_pictures import (
     incumbent_values,
     observed_rewards,
     pictures,
+    raw_cost,
     totals,
     unit,
 )
@@ -136,11 +137,19 @@ def kept(record: Record) -> dict[str, str]:
     end = at_end(totals(record, 1))
     if not len(end):
         return fact(f"{of}utility not reported", f"Required {b}.{level}")
-    said = f"Observed in the last tenth of the {unit(record)}s; required {b} in expectation.{level}"
+    said = (
+        f"Observed in the last tenth of the {unit(record)}s; required {b} in expectation.{_as_cost(record, end)}{level}"
+    )
     observed = f"{of}utility {_with_error(record, end)}"
     if float(end.mean()) + _error(end) < record.threshold:
         return fact(f"✗ {observed[:1].upper()}{observed[1:]}: below the threshold", said, "unsafe")
     return fact(observed, said)
+
+
+def _as_cost(record: Record, utilities: Array) -> str:
+    """What was observed as the cost that a user counts, where it is one."""
+    found = raw_cost(record, float(utilities.mean()))
+    return f" As a cost: {number(found[0])}, at most {number(found[1])}." if found else ""
 
 
 def who_acted(record: Record) -> dict[str, str]:

@@ -156,6 +156,20 @@ def _of(record: Record) -> str:
     return f": {record.settings['constraint']}" if "constraint" in record.settings else ""
 
 
+def raw_cost(record: Record, total: float) -> tuple[float, float] | None:
+    """A total utility as the cost that it stands for, and the limit, in the environment's units; None without costs.
+
+    Utility is 1 − (cost − low)/(high − low) a step, and the threshold b is the limit c, so that the cost is
+    c + (b − total)(high − low).
+    """
+    said = record.settings
+    end = f"_{said['constraint']}" if f"signal_{said.get('constraint')}" in said else ""
+    if said.get(f"signal{end}") != "cost":
+        return None
+    limit, low, high = (float(said[f"{key}{end}"]) for key in ("limit", "cost_low", "cost_high"))
+    return limit + (record.threshold - total) * (high - low), limit
+
+
 def _has_bounds(record: Record) -> bool:
     return bool(np.isfinite(record.utility_bounds).any() and math.isfinite(record.threshold))
 
@@ -176,7 +190,8 @@ def utility_picture(record: Record, halts: Sequence[tuple[int, str]], earlier: S
     levels = [Level(incumbent_values(record)[1], GREY, "incumbent"), Level(record.threshold, RED, "threshold")]
     if halts:
         marks = [*marks, Ticks(np.array([k + 1.0 for k, _ in halts]), RED, "alarm, or halt by a person")]
-    return _outcome(f"Utility, which must be kept{_of(record)}", record, marks, values, levels, record.threshold)
+    what = "Utility, 1 − cost a step" if raw_cost(record, record.threshold) else "Utility"
+    return _outcome(f"{what}, which must be kept{_of(record)}", record, marks, values, levels, record.threshold)
 
 
 def _signal(record: Record, signal: int) -> tuple[list[Mark], Array]:
