@@ -15,6 +15,8 @@ from conftest import constants
 from episafe.gym.step_reader import quick_test
 from episafe.problems.episodic_task import ENDED, START
 from episafe.problems.policy import Component, StepPolicy, TablePolicy
+from episafe.problems.sampled_problem import key
+from episafe.tools import environment_check
 
 
 def problem(env, **changes):
@@ -304,3 +306,52 @@ def test_a_problem_is_shown_in_one_line():
     assert shown.startswith("GymCMDP(Walk, ")
     assert len(shown) < 120
     assert "\n" not in shown
+
+
+@pytest.mark.parametrize(
+    ("space", "seen", "says"),
+    [
+        (gym.spaces.MultiDiscrete([3, 4]), np.array([2, 1]), [(2, 1), [2, 1], np.array([2, 1], dtype=np.int32)]),
+        (
+            gym.spaces.Box(-1, 1, (2,), np.float32),
+            np.array([0.1, 0.5], dtype=np.float32),
+            [(float(np.float32(0.1)), 0.5), [0.1, 0.5], np.array([0.1, 0.5])],
+        ),
+    ],
+)
+def test_a_state_that_is_said_in_plain_numbers_is_the_array_that_was_met(space, seen, says):
+    """Over HTTP a list, elsewhere numbers of another type: what was proved acted as in a state that nobody met."""
+    env = returning(lambda o, r, d, t, i: (seen, r, d, t, {"cost": 0.0}), start=lambda self: seen)
+    env.observation_space = space
+    task = problem(env, features=es.features.OneHot(key, 12)).task
+    for said in says:
+        assert task.key(said) == task.key(seen) == key(seen)
+        states = [said] * (H + 1)
+        (read, _), _ = task.read_report(es.Episode(states, [0] * H, [0.5] * H, [0.5] * H))
+        assert all(key(state) == key(seen) for state in read)
+    for wrong in ((2.5, 1), (9, 9), (1,), "ab", ((1, 2), 3)):
+        if wrong == (2.5, 1) and space.dtype.kind == "f":
+            continue
+        with pytest.raises(es.InvalidEpisode, match="is not in the observation space"):
+            task.read_report(es.Episode([wrong] * (H + 1), [0] * H, [0.5] * H, [0.5] * H))
+
+
+def test_a_run_an_estimate_and_a_check_leave_luck_that_nobody_chose():
+    """Left with theirs, a loop had the same episodes in every process, and counted them as new: 4 of 8 lives."""
+
+    def after(look):
+        made = problem(Walk())
+        made.env.returned = lambda o, r, d, t, i: (int(made.env.np_random.integers(50)), r, d, t, {"cost": 0.0})
+        look(made)
+        rng = np.random.default_rng(0)
+        return [es.play(made, made.task.safe_policy, rng).states for _ in range(5)]
+
+    looks = {
+        "estimate": lambda made: es.estimate(made, made.task.safe_policy, 3),
+        "run": lambda made: es.run(made, es.Fixed(made.task, "incumbent"), 3, seed=1),
+        "slack": lambda made: es.measure_slack(made, most_episodes=64),
+        "check": lambda made: environment_check.check(made, 5),
+    }
+    for name, look in looks.items():
+        assert after(look) != after(look), name
+    assert after(lambda made: made.seed(3)) == after(lambda made: made.seed(3))

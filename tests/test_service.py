@@ -734,7 +734,7 @@ def test_a_client_counts_its_steps_from_the_first_observation(random_start):
             handlers.act({"deployment": deployment, "step": step, "state": step % 3})
             assert set(asked) <= {step}, (random_start, step, asked)
     handlers.act({"deployment": None, "step": 3, "state": 2})
-    assert asked == [3]
+    assert set(asked) == {3}
 
 
 @pytest.mark.parametrize("random_start", [False, True])

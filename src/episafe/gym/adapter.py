@@ -222,6 +222,13 @@ class LiveCMDP(ABC):
         """Begin the next episode with `env.reset(seed=seed)`."""
         self._seed = seed
 
+    def forget_seed(self) -> None:
+        """Begin the next episode with a seed that nobody chose.
+
+        After episodes of a chosen one a loop would have the same luck in every process, and count it as new.
+        """
+        self.seed(self._fresh_seed())
+
     @property
     def told(self) -> tuple[str, ...]:
         """Which of "reward" and "utility" functions tell, so that what the environment says of them is not read."""

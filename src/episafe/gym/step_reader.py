@@ -175,9 +175,9 @@ class Reading:
         for h, state in enumerate(states):
             if self._is_own.get(id(state), self) is state or self._passes(state):
                 continue
-            if isinstance(state, tuple) or any(state is one for one in self.outside):
+            if any(state is one for one in self.outside) or (isinstance(state, tuple) and self.space.shape is None):
                 continue
-            if not self.space.contains(state):
+            if (self.space.shape and not isinstance(state, np.ndarray)) or not self.space.contains(state):
                 raise InvalidEpisode(
                     f"state {state!r} at step {h} is not in the observation space {self.space}: report observations as "
                     "the environment gives them; their type counts too"

@@ -29,6 +29,10 @@ class ConstrainedTask:
         """What people read of each constraint; "utility" where there is one without a name."""
         return tuple(one.name or "utility" for one in self.constraints)
 
+    def as_state(self, said: Any) -> Any:
+        """A state as somebody says it, over the wire too, as the task has it; here as it is."""
+        return said
+
     def only(self, what: str) -> Any:
         """What the one constraint has; an error where there are several, so that nobody takes the first for all."""
         if self.num_constraints > 1:

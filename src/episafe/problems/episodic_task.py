@@ -188,7 +188,7 @@ class EpisodicTask(ConstrainedTask):
             )
         start, chances = trace[0], tuple(None if _has_nan(w) else w for w in trace[1])
         if self.random_start:
-            return (None if _has_nan(start) else start, *chances)
+            return (None if _has_nan(start) else self.as_state(start), *chances)
         if not (start is None or alike(start, self.initial_state)):
             raise InvalidEpisode(f"the trace starts at {start!r}, and episodes at {self.initial_state!r}: correct it")
         return chances

@@ -162,16 +162,42 @@ class SampledTask(EpisodicTask):
     def key(self, state: Any) -> Hashable:
         """What a state is looked up by."""
         if self.cell_function is None or isinstance(state, Outside):
-            return state if type(state) is int else key(state)
+            return state if type(state) is int else key(self.as_state(state))
         found = self._cells.get(id(state))
         if found is not None and found[0] is state:
             return found[1]
-        name = key(self.cell_function(state))
+        name = key(self.cell_function(self.as_state(state)))
         if is_sealed(state):
             if len(self._cells) >= REMEMBERED:
                 self._cells.clear()
             self._cells[id(state)] = state, name
         return name
+
+    @cached_property
+    def _array(self) -> tuple[Any, tuple[int, ...]] | None:
+        """Type and shape of states that are arrays, by the observation space, else by the initial state."""
+        form = self.initial_state if self.reading is None else self.reading.space
+        return (form.dtype, form.shape) if getattr(form, "shape", None) else None
+
+    def as_state(self, said: Any) -> Any:
+        """A state as somebody says it: where states are arrays, lists and numbers of another type become such an array.
+
+        Else it would be a state that nobody has met. What cannot be one is left as it is, to be refused.
+        """
+        if self._array is None or isinstance(said, Outside):
+            return said
+        dtype, shape = self._array
+        if type(said) is np.ndarray and said.dtype == dtype:
+            return said
+        try:
+            given = np.asarray(said)
+        except ValueError:  # lists of several lengths
+            return said
+        made = given.astype(dtype) if given.dtype.kind in "biuf" else given
+        if made.dtype != dtype or made.shape != shape or (dtype.kind != "f" and not np.array_equal(made, given)):
+            return said
+        made.setflags(write=False)
+        return made
 
     def described(self, h: int, state: Any) -> tuple[Array, Array, Array]:
         """φ (A, d), r_h and u_h (A,) at a state, checked in full; NaN for what is not known."""
@@ -266,6 +292,8 @@ class SampledTask(EpisodicTask):
         """The states as they are: each is checked when it is first seen, before anything is learned."""
         if len(states) != self.horizon + 1:
             raise InvalidEpisode(f"states must have length {self.horizon + 1}, got {len(states)}")
+        if self._array is not None:
+            states = [self.as_state(state) for state in states]
         if self.reading is not None:
             self.reading.refuse_foreign(states)
         return states

@@ -50,7 +50,7 @@ def estimate(problem: GymCMDP, policy: Policy, num_episodes: int = 1_000, seed: 
     """Play `policy`, a mixture too, in episodes of its own; the learner sees nothing of them.
 
     Args:
-        problem: a live environment; its next `reset` is seeded anew.
+        problem: a live environment; it is seeded for these episodes, and left with luck that nobody chose.
         policy: what to judge, e.g. `agent.plan().policy` or `problem.task.safe_policy`.
         num_episodes: how many episodes, at least 2.
         seed: of these episodes; take one that no run has used.
@@ -73,9 +73,12 @@ def estimate(problem: GymCMDP, policy: Policy, num_episodes: int = 1_000, seed: 
     problem.seed(int(np.random.default_rng(environment).integers(2**31)))
     totals = np.empty((num_episodes, 2))
     judged = policy if hasattr(policy, "draw") else problem.task.as_policy(policy)
-    for k in range(num_episodes):
-        acting = judged.draw(rng)[1]
-        episode = play(problem, acting, rng)
-        totals[k] = episode.rewards.sum(), episode.utilities.sum()
+    try:
+        for k in range(num_episodes):
+            acting = judged.draw(rng)[1]
+            episode = play(problem, acting, rng)
+            totals[k] = episode.rewards.sum(), episode.utilities.sum()
+    finally:
+        problem.forget_seed()
     (reward, utility), error = normal_interval(totals, Z_99)
     return Estimate(float(reward), float(error[0]), float(utility), float(error[1]))

@@ -212,13 +212,16 @@ class Simulation:
     def play(self, on_progress: Progress = None, done: Iterable[int] | None = None) -> Record:
         """Exhaust the loop, or one that wraps it."""
         start, told, shown, K = time.perf_counter(), -math.inf, 0, self.columns.num_episodes
-        for number in loop(self.world, self.session, self.columns) if done is None else done:
-            if on_progress is None:
-                continue
-            moment = time.perf_counter()
-            if moment - told >= TELL_EVERY or number // BATCH > shown or number == K:
-                told, shown = moment, number // BATCH
-                on_progress(number)
+        try:
+            for number in loop(self.world, self.session, self.columns) if done is None else done:
+                if on_progress is None:
+                    continue
+                moment = time.perf_counter()
+                if moment - told >= TELL_EVERY or number // BATCH > shown or number == K:
+                    told, shown = moment, number // BATCH
+                    on_progress(number)
+        finally:
+            self.world.end()
         self.seconds += time.perf_counter() - start
         if self.columns.failed[0]:
             warnings.warn(f"the incumbent acted in {self._failed()}", RuntimeWarning, stacklevel=3)

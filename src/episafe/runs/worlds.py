@@ -81,6 +81,9 @@ class World:
         transitions, choices, coin = (np.random.default_rng(each) for each in root.spawn(3))
         self.luck: Any = SimpleNamespace(transitions=transitions, choices=choices, coin=coin)
 
+    def end(self) -> None:
+        """Leave nothing of the run's luck behind."""
+
     def round(self, k: int) -> int | None:
         """What an agent is told of the time, where that matters."""
         return None
@@ -262,6 +265,10 @@ class GymWorld(World):
         """Start the streams of a run; the environment has a seed of its own from them."""
         super().begin(seed, num_runs)
         self.problem.seed(int(self.luck.transitions.integers(2**31)))
+
+    def end(self) -> None:
+        """Whatever is played next has other luck."""
+        self.problem.forget_seed()
 
     def play(self, k: int, drawn: Sequence[Drawn]) -> Iterator[Played]:
         """One episode of each policy, side by side where the environment has several."""

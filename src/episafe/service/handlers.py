@@ -70,7 +70,7 @@ class Handlers:
         only(asked, "deployment", "step", "state")
         if "state" not in asked:
             raise ValueError("act needs a state")
-        state = value_of(asked["state"])
+        state = self.session.task.as_state(value_of(asked["state"]))
         step = whole(asked, "step") + int(getattr(self.session.task, "random_start", False))  # as the task counts
         deployment = None if asked.get("deployment") is None else whole(asked, "deployment")
         try:

@@ -71,6 +71,19 @@ def check(
     for name in confirmed:
         if name not in CONFIRM:
             raise ValueError(f"there is nothing to confirm of the name {name!r}: give {', '.join(CONFIRM)}")
+    try:
+        return _findings(problem, num_episodes, seed, confirmed, on_progress)
+    finally:
+        problem.forget_seed()
+
+
+def _findings(
+    problem: LiveCMDP,
+    num_episodes: int,
+    seed: int,
+    confirmed: Collection[str],
+    on_progress: Callable[[int], None] | None,
+) -> list[Finding]:
     findings = [_gymnasium(problem)]
     problem.seed(seed)
     rng = np.random.default_rng(seed)
