@@ -14,6 +14,8 @@ import numpy as np
 from episafe.certify.base import INCUMBENT
 from episafe.checks import as_number, as_slack
 from episafe.errors import Infeasible
+from episafe.gym.signal_limits import units_of
+from episafe.gym.step_reader import LIMIT, OTHER
 from episafe.kernels.mixing import admits_all
 from episafe.learning.constants import DERIVED, Constants
 from episafe.problems.policy import Policy
@@ -101,12 +103,14 @@ def require_withdrawable(agent: Any, name: str) -> None:
         raise ValueError(f"no policy {name!r} is on trial: there are {', '.join(bounds) or 'none'}")
 
 
-def checked(agent: Any, threshold: Any = None, slack: Any = None, constants: Any = None) -> Change:
-    """A change of what is given, checked; nothing is changed yet."""
+def checked(
+    agent: Any, threshold: Any = None, slack: Any = None, constants: Any = None, cost_limit: Any = None
+) -> Change:
+    """A change of what is given, in the units that limits were stated in, checked; nothing is changed yet."""
     task, own = agent.task, agent._own_constants()
     others = {} if constants is None or own is None else _changed_constants(own, constants)
     agent._require_changeable(constants)
-    limits = _changed_limits(agent, threshold, slack)
+    limits = _changed_limits(agent, *_read_limits(task, {"utility": threshold, "cost": cost_limit}, slack))
     now = [(one.threshold, one.slack) for one in task.constraints]
     if list(zip(*limits, strict=True)) == now and not others:
         raise ValueError("nothing would change: give another threshold, slack or constants")
@@ -145,21 +149,42 @@ def apply(agent: Any, change: Change) -> None:
     agent.changes = [*agent.changes, change]
 
 
-def _changed_limits(agent: Any, threshold: Any, slack: Any) -> Limits:
+def _read_limits(task: Any, given: Mapping[str, Any], slack: Any) -> tuple[list[Any], list[Any]]:
+    """b and ξ of each constraint, of utilities in [0, 1] where they were so scaled; None for what stays.
+
+    Args:
+        task: as it was.
+        given: new limits by the signal that they are on, "utility" or "cost": a number, one for each constraint, or
+            those that change by name; None: all stay.
+        slack: new ones, likewise.
+    """
+    names, units = task.constraint_names, units_of(task)
+    kept, slacks = {signal: _each(limits, names) for signal, limits in given.items()}, _each(slack, names)
+    found = []
+    for c, (one, unit) in enumerate(zip(task.constraints, units, strict=True)):
+        signal, other = unit.signal, OTHER[unit.signal]
+        if kept[other][c] is not None:
+            raise ValueError(
+                f"the limit{one.of} is on a {signal}: give {LIMIT[signal]}=…, in the units of that {signal}, in place "
+                f"of {LIMIT[other]}=…"
+            )
+        found.append(unit.scaled(kept[signal][c], slacks[c], one.threshold, one.least_total))
+    return [b for b, _ in found], [xi for _, xi in found]
+
+
+def _changed_limits(agent: Any, thresholds: Sequence[Any], slacks: Sequence[Any]) -> Limits:
     """Thresholds and slacks that hold from now on; refused if the incumbent is not known to be above a threshold.
 
     Args:
         agent: with the task as it was.
-        threshold, slack: new ones, a number, one for each constraint, or those that change by name; None: all stay.
+        thresholds, slacks: new ones, one for each constraint; None for one that stays.
     """
-    task, names = agent.task, agent.task.constraint_names
+    task = agent.task
     # of the incumbent of each constraint where no slack is known: b, or what its own episodes have proved
     proved = np.maximum(amounts(task.limits), amounts(agent.bounds().get(INCUMBENT, task.limits)))
     limits = [
-        _changed(one, float(known), b, xi)
-        for one, known, b, xi in zip(
-            task.constraints, proved, _each(threshold, names), _each(slack, names), strict=True
-        )
+        _changed(task, c, float(known), b, xi)
+        for c, (known, b, xi) in enumerate(zip(proved, thresholds, slacks, strict=True))
     ]
     return tuple(b for b, _ in limits), tuple(xi for _, xi in limits)
 
@@ -176,15 +201,16 @@ def _each(given: Any, names: Sequence[str]) -> list[Any]:
     return list(given)
 
 
-def _changed(one: Constraint, proved: float, threshold: Any, slack: Any) -> tuple[float, float | None]:
+def _changed(task: Any, c: int, proved: float, threshold: Any, slack: Any) -> tuple[float, float | None]:
+    one: Constraint = task.constraints[c]
     b = one.threshold if threshold is None else as_number("threshold", threshold)
     if one.slack is None:
         if slack is not None:
             raise ValueError("the slack was not known when this began, and the incumbent is proved by its own episodes")
         if b > proved:
             raise Infeasible(
-                f"the incumbent is proved to have {proved:.6g} and the threshold{one.of} would be {b:.6g}: wait until "
-                "more is proved of it, or begin a new folder with another incumbent"
+                f"the incumbent is proved to have {_beside(task, c, proved, b)}: wait until more is proved of it, or "
+                "begin a new folder with another incumbent"
             )
         return b, None
     if slack is not None:
@@ -193,10 +219,17 @@ def _changed(one: Constraint, proved: float, threshold: Any, slack: Any) -> tupl
     rest = known - b
     if not rest > 0:
         raise Infeasible(
-            f"the incumbent is known to have {known:.6g} and the threshold{one.of} would be {b:.6g}: state the slack "
-            "that it has above it, if somebody knows that, or begin a new folder with another incumbent"
+            f"the incumbent is known to have {_beside(task, c, known, b)}: state the slack that it has to spare there, "
+            "if somebody knows that, or begin a new folder with another incumbent"
         )
     return b, rest if b + rest <= known else math.nextafter(rest, 0.0)
+
+
+def _beside(task: Any, c: int, has: float, b: float) -> str:
+    """What an error says of what the incumbent has, beside the limit that there would be, as people state both."""
+    unit, of = units_of(task)[c], task.constraints[c].of
+    most = "at most " if unit.signal == "cost" else ""
+    return f"{most}{unit.raw(has):.6g} and the {LIMIT[unit.signal]}{of} would be {unit.raw(b):.6g}"
 
 
 def _changed_constants(was: Constants, now: Any) -> dict[str, float]:

@@ -192,21 +192,29 @@ class OpenSession(Session):
                 self.book.withdraw(name)
                 self._settle_change()
 
-    def change(self, reason: str, threshold: Any = None, slack: Any = None, constants: Any = None) -> list[str]:
-        """Go on with another threshold, slack or constants; what does not survive it, in words.
+    def change(
+        self, reason: str, threshold: Any = None, slack: Any = None, constants: Any = None, cost_limit: Any = None
+    ) -> list[str]:
+        """Go on with another limit, slack or constants; what does not survive it, in words.
 
         Bounds survive, for they do not depend on the threshold; without a new slack the incumbent keeps b + ξ of
         before. A folder is opened again with the agent as it was begun: the journal holds the changes.
 
+        Limits and slacks are given as they were stated at first: of `es.from_gymnasium` in the units of the signal, by
+        `threshold` where the limit is on a utility and by `cost_limit` where it is on a cost; of all other tasks in
+        those of the task, by `threshold`. Journal and status say b of utilities in [0, 1] a step, as `task.limits`.
+
         Args:
             reason: who changes it and why; it is kept.
             threshold: b, below what the incumbent is known to have; of several constraints one for each, or by names.
-            slack: ξ, what the incumbent is known to have above the threshold: a statement of yours, like the first one.
+            slack: ξ, what the incumbent is known to have above the threshold, or below the cost limit: a statement of
+                yours, like the first one.
             constants: of the planner, `agent.constants.replace(…)`; they touch no guarantee here.
+            cost_limit: c, above what the incumbent is known to cost; a number, or by names as the threshold.
         """
         reason = as_reason(reason)
         with self._changing("change it"):
-            change = self.agent.as_change(threshold, slack, constants)
+            change = self.agent.as_change(threshold, slack, constants, cost_limit)
             with self._writing("a change was written"):
                 self._keep_candidates()
                 dropped: list[str] = self.agent.change(change)

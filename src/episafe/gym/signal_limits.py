@@ -1,7 +1,7 @@
 """The limits of a live problem: what is kept of which signal, raw and scaled to [0, 1], and its own time limit."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from episafe.checks import TOLERANCE, as_number, as_slack
 from episafe.errors import Infeasible, InvalidProblem
@@ -58,6 +58,50 @@ def raw_total(total: float, scale: Range, horizon: int) -> float:
     """The inverse of `scale_total`."""
     share = horizon - total if scale.name == "cost" else total
     return horizon * scale.low + share * (scale.high - scale.low)
+
+
+class Units(NamedTuple):
+    """The units that a limit was stated in: those of its signal, or of the task itself, where `scale` is None."""
+
+    scale: Range | None
+    horizon: int
+
+    @property
+    def signal(self) -> str:
+        """What the limit is on, "utility" or "cost"."""
+        return "utility" if self.scale is None else self.scale.name
+
+    def raw(self, total: float) -> float:
+        """A total of the task in these units."""
+        return total if self.scale is None else raw_total(total, self.scale, self.horizon)
+
+    def scaled(self, kept: Any, slack: Any, threshold: float, least_total: float) -> tuple[Any, Any]:
+        """Another limit and another slack as b and ξ of the task; None for one that is not given, and stays.
+
+        Args:
+            kept, slack: in these units.
+            threshold, least_total: of the task, as they were.
+        """
+        if self.scale is None or (kept is None and slack is None):
+            return kept, slack
+        new = None if kept is None else as_number(LIMIT[self.signal], kept)
+        worst = self.raw(least_total) if new is not None and least_total > 0 else None
+        stated = self.raw(threshold) if new is None else new, as_slack(slack), (self.scale, self.scale), worst
+        b, xi, _ = scale_limit(stated, self.horizon)
+        return None if new is None else b, xi
+
+
+def units_of(task: Any) -> tuple[Units, ...]:
+    """The units of each constraint's limit."""
+    reading, m = getattr(task, "reading", None), task.num_constraints
+    if reading is None:
+        return (Units(None, 0),) * m
+    scales = reading.scales[1:]
+    if len(scales) != m:
+        raise ValueError(
+            f"the task has {m} of {len(scales)} limits of its environment: take the task that has them all"
+        )
+    return tuple(Units(scale, task.horizon - int(task.random_start)) for scale in scales)
 
 
 def scale_end(scales: tuple[Range, ...]) -> tuple[float, ...]:
