@@ -185,7 +185,7 @@ class LiveColumns:
 
     def _lost(self, notes: Mapping[str, Any]) -> None:
         """A repair: deployments up to here were made, and nobody knows what came of them."""
-        self.abandoned += notes["deployments"] - self._started
+        self.abandoned += notes["deployments"] - notes.get("passed", 0) - self._started
         self._started = notes["deployments"]
         self._halt(notes)
 

@@ -29,6 +29,9 @@ from episafe.storage.journal_files import HASH, Log, encode
 
 DROPPED, PAGE = "dropped-{}", "repair.json"  # folders with what repairs dropped, and what they say of it
 SHOWN = 10  # names of reports
+PASSED = (
+    1_000_000  # numbers of deployments that are not given where the log lacks nobody knows how many
+)
 MOST = 2**40  # plans or deployments: what says that there were more is damaged
 MADE = {"plan": "plans", "plans": "plans", "id": "deployments", "deployment": "deployments", "episode": "deployments",
         "deployments": "deployments", "frames": "frames"}  # fmt: skip
@@ -45,7 +48,8 @@ class Repair:
         damage: what was wrong, in words; empty if there was nothing to repair.
         frames, episodes: how many were kept.
         dropped: the folder with what was dropped; "" if nothing was.
-        reports, plans, deployments: how many were lost; of the last two, at most.
+        reports, plans, deployments: how many were lost; of the last two, at most, by all that bears witness.
+        passed: numbers of deployments that are passed over, for where a log is cut nobody knows how many are gone.
         unread: at most so many frames are lost that cannot be read; there may be reports among them.
         halts: the reasons of halts in what was dropped.
         changes: what people had promoted, withdrawn, changed or put on trial in what was dropped: it holds no more.
@@ -62,6 +66,7 @@ class Repair:
     reports: int = 0
     plans: int = 0
     deployments: int = 0
+    passed: int = 0
     unread: int = 0
     halts: list[str] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
@@ -78,8 +83,8 @@ class Repair:
         if not self.damage:
             return [kept, self.then]
         lost = f"lost {self.reports} reports, at most {self.plans} plans and {self.deployments} deployments"
-        if self.unread:
-            lost += f"; up to {self.unread} frames cannot be read"
+        lost += f"; up to {self.unread} frames cannot be read" if self.unread else ""
+        lost += f", and what only the end of {LOG} knew; {self.passed:,} numbers are not given" if self.passed else ""
         halts = [f"a halt was dropped, and stays: {halt}" for halt in self.halts]
         halts += [f"was dropped, and is to be done again: {change}" for change in self.changes]
         more = f" and {len(self.names) - SHOWN} more, see {PAGE} there" if len(self.names) > SHOWN else ""
@@ -254,7 +259,9 @@ class Salvage:
         if not (self._is_short or found.plans or found.deployments):
             return [*self._demotion(reason), (Kind.HALT, {"reason": reason, "time": now()})]
         candidates = max(lost.candidates, len(lost.added - kept.added)) + found.unread
-        numbers = {"plans": plans, "deployments": deployments, "candidates": candidates}
+        found.passed = PASSED if self._is_short else 0  # what was deployed after the last that bears witness
+        numbers = {"plans": plans, "deployments": deployments + found.passed, "candidates": candidates}
+        numbers |= {"passed": found.passed} if found.passed else {}
         return [(Kind.LOST, {"reason": reason, **numbers, "time": now()})]
 
     def _aims(self, kept: "Witnesses", lost: "Witnesses") -> tuple[int, int]:

@@ -162,6 +162,7 @@ class Book:
         learned_hash: SHA-256 over the agent's fingerprint and all it has learned from, in their order.
         started, reported, unannounced, abandoned: see `Status`.
         unnamed: see `Status`.
+        passed: numbers of deployments that repairs passed over.
         waiting: deployments without a report, by their ids, oldest first.
         called: deployments without a report, by the names that their callers gave the episodes; abandoned ones too,
             until there is another by that name.
@@ -188,6 +189,7 @@ class Book:
     unannounced: int = 0
     abandoned: int = 0
     unnamed: int = 0
+    passed: int = 0
     waiting: dict[int, Waiting] = field(default_factory=dict)
     called: dict[str, int] = field(default_factory=dict)
     several: dict[str, None] = field(default_factory=dict)
@@ -356,9 +358,13 @@ class Book:
 
     def lose(self, notes: Mapping[str, Any]) -> None:
         """Deployments and plans that were made, and are lost; what came of them nobody knows, so exploring stops."""
-        if notes["plans"] <= self.newest or notes["deployments"] < self.started:
+        if notes["plans"] <= self.newest or notes["deployments"] - notes.get("passed", 0) < self.started:
             raise ValueError("it loses what stands before it")
-        self.abandoned += notes["deployments"] - self.started
+        passed = notes.get("passed", 0)
+        self.abandoned, self.passed = (
+            self.abandoned + notes["deployments"] - passed - self.started,
+            self.passed + passed,
+        )
         self.started, self.newest = notes["deployments"], notes["plans"] - 1
         self.begin_anew()  # all trials end: nobody acts in what was deployed before
         self.halted = notes["reason"]
