@@ -43,7 +43,8 @@ class OpenSession(Session):
         """Deployments, reports, and what is missing."""
         with self._lock:
             book, seen = self.book, {} if self.monitors is None else self.monitors.status()
-            return Status(book.started - book.passed, book.reported, book.missing, book.oldest, book.abandoned, book.unannounced,
+            return Status(book.started - book.passed, book.reported, book.missing, book.oldest,
+                          book.abandoned, book.unannounced,
                           list(book.faults), self.stopped, seen, self.agent.promoted,
                           getattr(getattr(self.agent, "certificate", None), "untraced", 0),
                           num_overdue(book.started, book.waiting), book.unnamed)  # fmt: skip

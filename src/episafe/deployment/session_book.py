@@ -361,10 +361,8 @@ class Book:
         if notes["plans"] <= self.newest or notes["deployments"] - notes.get("passed", 0) < self.started:
             raise ValueError("it loses what stands before it")
         passed = notes.get("passed", 0)
-        self.abandoned, self.passed = (
-            self.abandoned + notes["deployments"] - passed - self.started,
-            self.passed + passed,
-        )
+        self.abandoned += notes["deployments"] - passed - self.started
+        self.passed += passed
         self.started, self.newest = notes["deployments"], notes["plans"] - 1
         self.begin_anew()  # all trials end: nobody acts in what was deployed before
         self.halted = notes["reason"]
