@@ -29,9 +29,7 @@ from episafe.storage.journal_files import HASH, Log, encode
 
 DROPPED, PAGE = "dropped-{}", "repair.json"  # folders with what repairs dropped, and what they say of it
 SHOWN = 10  # names of reports
-PASSED = (
-    1_000_000  # numbers of deployments that are not given where the log lacks nobody knows how many
-)
+PASSED = 1_000_000  # numbers of deployments that are not given where the log lacks nobody knows how many
 MOST = 2**40  # plans or deployments: what says that there were more is damaged
 MADE = {"plan": "plans", "plans": "plans", "id": "deployments", "deployment": "deployments", "episode": "deployments",
         "deployments": "deployments", "frames": "frames"}  # fmt: skip
