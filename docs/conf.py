@@ -35,8 +35,8 @@ TOPICS = {  # of the API reference, by the part of the package that a name is de
     "Logs": ("logs",),
     "Types and errors": ("types", "errors"),
 }
-NUMBER = re.compile(r"[\d\s.,%±−–+<>≤≥≈×·~()/-]*(?: (?:s|ms|MB|GB|of|to)\b[\d\s.,%]*)?")  # no words but a unit
-SEAM, LONG = re.compile(r"(::|[._/=]+)(?=\w)"), 20  # where a name may be broken, if it has more characters
+NUMBER = re.compile(r"(?:[\d\s.,%±−–+<>≤≥≈×·~()/-]|none|never|\b(?:s|ms|MB|GB|MiB|of|to)\b)*")  # no other words
+SEAM, LONG = re.compile(r"(::|[._/=]+)(?=\w{3})"), 20  # where a name may be broken, if it has more characters
 MODULES = {"Certifiers": "episafe.certify", "Bandits": "episafe.bandits", "Features": "episafe.problems.features"}
 
 
@@ -80,7 +80,8 @@ def as_markdown(app: Any, docname: str, source: list[str]) -> None:
                     f"![What the cell above draws](data:image/png;base64,{''.join(shown['image/png']).strip()})"
                 )
             elif said := "".join(output.get("text", shown.get("text/plain", ""))):
-                parts.append(f"```text\n{said}\n```")
+                kind = "none" if re.search(r"\S {2,}\S", said) else "text"  # a table is moved sideways, and not wrapped
+                parts.append(f"```{kind}\n{said}\n```")
     first, note = parts[1], parts[0]
     source[0] = "\n\n".join([first.replace("\n", f"\n\n{note}\n", 1), *parts[2:]])
 
@@ -118,32 +119,28 @@ def _plain(part: str) -> str:
 
 
 def number_columns(app: Any, doctree: nodes.document) -> None:
-    """Columns of a table that hold numbers alone, or nothing, are marked as such: they are narrow and right-aligned."""
+    """Columns of a table that hold numbers alone, or nothing, are marked as such, to be right-aligned and whole."""
     for group in doctree.findall(nodes.tgroup):
         rows = [list(row.findall(nodes.entry)) for row in group.findall(nodes.row)]
         for column in zip(*rows, strict=True):
             said = [entry.astext() for entry in column[1:]]
-            if all(map(NUMBER.fullmatch, said)) and any(map(str.strip, said)):
+            if all(map(NUMBER.fullmatch, said)) and any(re.search(r"\d", one) for one in said):
                 for entry in column:
-                    entry["classes"].append("number")
+                    entry["classes"] += ["number", *(["several"] if ", " in entry.astext() else [])]
 
 
 def seams(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
-    """Names in tables are whole, and long ones are broken where a word of theirs ends, after dots and underscores."""
+    """Names in code are whole, and long ones are broken where a word of theirs ends, after dots and underscores."""
     if "body" in context:
-        context["body"] = re.sub(r"<td\b.*?</td>", lambda cell: _with_seams(cell[0]), context["body"], flags=re.DOTALL)
+        context["body"] = re.sub(r'<span class="pre">([^<]*)</span>', _with_seams, context["body"])
 
 
-def _with_seams(cell: str) -> str:
-    """A cell whose code has a seam, <wbr>, wherever a word of a long name ends; short names are marked as whole."""
-
-    def word(code: re.Match[str]) -> str:
-        if len(code[1]) <= LONG:
-            return f'<span class="pre whole">{code[1]}</span>'
-        seamed = SEAM.sub(r"\g<0><wbr>", code[1])
-        return f'<span class="pre">{seamed}</span>'
-
-    return re.sub(r'<span class="pre">([^<]*)</span>', word, cell)
+def _with_seams(code: re.Match[str]) -> str:
+    """A word of code: marked as whole, or with a seam, <wbr>, at every place where it may be broken."""
+    if len(code[1]) <= LONG:
+        return f'<span class="pre whole">{code[1]}</span>'
+    seamed = SEAM.sub(r"\g<0><wbr>", code[1])
+    return f'<span class="pre">{seamed}</span>'
 
 
 def setup(app: Any) -> None:

@@ -225,7 +225,7 @@ def test_no_table_or_code_of_the_site_is_moved_sideways_on_a_tablet(driver, site
     assert wide == []
 
 
-def test_names_in_tables_of_the_site_are_broken_between_words_alone(site):
+def test_names_on_the_site_are_broken_between_words_alone(site):
     cells = re.findall(r"<td.*?</td>", (site / "paper-map.html").read_text(), flags=re.DOTALL)
     names = re.findall(r'<span class="pre">([^<]*(?:<wbr>[^<]*)+)</span>', "".join(cells))
     assert len(names) > 100 and all(re.search(r"[._/=:]$", part) for name in names for part in name.split("<wbr>")[:-1])

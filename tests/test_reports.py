@@ -234,7 +234,19 @@ def test_more_lines_than_can_be_told_apart_share_the_name_of_their_agent():
     (many,) = charts(summarise(runs), curves(runs))
     assert many.is_crowded
     assert [mark.label for mark in many.panels[0].legend] == ["OPSE-LCMDP, 12 settings", "Ghosh et al. 2024"]
-    assert "all settings of an agent look alike" in html_of(runs)
+    assert "all settings of an agent look alike" in html_of(runs) and '<ul class="verdict">' not in html_of(runs)
+
+
+def test_who_plans_alike_is_told_together():
+    rows = summarise([opse([1.0] * 5, agent=agent, replan="Doubling(growth=0.3)") for agent in ("opse", "dope")])
+    assert (
+        "On Tabular, released variant: everybody who plans, by Doubling(0.3)."
+        in dict(findings.reading(rows))["Replanning"]
+    )
+    rows = summarise(
+        [opse([1.0] * 5), *(opse([1.0] * 5, agent=a, replan="Doubling(growth=0.3)") for a in ("ghosh", "dope"))]
+    )
+    assert "Ghosh et al. 2024 and DOPE by Doubling(0.3)." in dict(findings.reading(rows))["Replanning"]
 
 
 def test_remarks_fit_their_panel_however_long_the_names_are():

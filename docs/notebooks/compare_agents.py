@@ -57,9 +57,10 @@ for name, runs in records.items():
 # %%
 from matplotlib import pyplot
 
+colours = ("#0072B2", "#000000", "#E69F00", "#D55E00", "#6B6B6B")  # those that reports have for these agents
 figure, axes = pyplot.subplots(figsize=(8, 3.6), layout="constrained")
-for name, runs in records.items():
-    axes.plot(np.mean([run.regret() for run in runs], axis=0), label=name)
+for (name, runs), colour in zip(records.items(), colours, strict=True):
+    axes.plot(np.mean([run.regret() for run in runs], axis=0), label=name, color=colour)
 axes.set(xlabel="episode", ylabel="regret, total (reward)")
 axes.legend(frameon=False)
 pyplot.show()

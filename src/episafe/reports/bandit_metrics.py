@@ -8,7 +8,7 @@ import numpy as np
 
 from episafe.reports.labels import name, place_title
 from episafe.reports.metrics import HAS_INCUMBENT, Interval
-from episafe.reports.pictures import BLUE, GREY, Dots, Mark, Picture, Scale, Trace
+from episafe.reports.pictures import BLUE, GREY, Dots, Mark, Picture, Scale, Trace, with_minus
 from episafe.reports.record_groups import Group, shortest
 from episafe.reports.tables import number, plus_minus
 from episafe.runs.record import Record, is_complete
@@ -120,7 +120,7 @@ def _pictures(slack: Sequence[tuple[float, Interval, Interval]]) -> list[Picture
         y = np.log10(np.array([low, mean, high]))
         guide = y[1, -1] + power * (xi - xi[-1])
         bars = [Trace(np.full(2, x), y[[0, 2], i], BLUE) for i, x in enumerate(xi)]
-        slope = Trace(xi, guide, GREY, f"slope {power:g}", "dot")
+        slope = Trace(xi, guide, GREY, with_minus(f"slope {power:g}"), "dot")
         marks: list[Mark] = [
             slope,
             *bars,

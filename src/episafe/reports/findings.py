@@ -133,7 +133,7 @@ def reading(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
     rare = [summary for summary in summaries if not summary.group.replans_every_episode]
     alike = dict[str, list[str]]()  # of every place, who plans how: places where that is the same are told together
     for place in dict.fromkeys(s.group.place for s in rare):
-        theirs = "; ".join(f"{name(s.group.agent)} by {replanning(s)}" for s in rare if s.group.place == place)
+        theirs = _rules([s for s in summaries if s.group.place == place and s.group.replan])
         alike.setdefault(theirs, []).append(place_title(place))
     where = ". ".join(f"On {', '.join(places)}: {theirs}" for theirs, places in alike.items())
     replanned = (
@@ -143,6 +143,17 @@ def reading(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
     )
     said = READING | ({"Replanning": replanned} if rare else {})
     return [(title, in_rounds(words, summaries)) for title, words in said.items()]
+
+
+def _rules(planners: Sequence[Summary]) -> str:
+    """Who of those that plan at one place does so by which rule, those of a rule together."""
+    rules = dict[str, list[str]]()
+    for one in planners:
+        if not one.group.replans_every_episode:
+            rules.setdefault(replanning(one), []).append(name(one.group.agent))
+    told = [f"{' and '.join(dict.fromkeys(who))} by {rule}" for rule, who in rules.items()]
+    alone = len(rules) == 1 and all(not one.group.replans_every_episode for one in planners) and len(planners) > 1
+    return f"everybody who plans, by {next(iter(rules))}" if alone else "; ".join(told)
 
 
 def reliance(summary: Summary) -> str:
