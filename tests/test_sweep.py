@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,31 @@ def problem(seed, loss=0.0):
 
 def cautious(task, policy="incumbent"):
     return es.Fixed(task, policy)
+"""
+LIVE = """
+import time
+import gymnasium
+import episafe as es
+
+class Ring(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Discrete(8), gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.s = 0
+        return 0, {}
+
+    def step(self, action):
+        time.sleep(0)  # another thread's turn
+        self.s = (self.s + 1 + int(self.np_random.random() < 0.4 + 0.2 * int(action))) % 8
+        return self.s, float(action), False, False, {"utility": float(self.s % 3 != 0)}
+
+def made(env):
+    return es.from_gymnasium(env, features=es.features.OneHot(), horizon=5, threshold=1.0, slack=0.3,
+                             safe_policy=lambda h, s: [1.0, 0.0])
+
+env = Ring()
+problem, wrapped = made(env), made(gymnasium.Wrapper(env))
 """
 
 
@@ -144,6 +170,63 @@ def test_own_environments_and_agents_are_named_by_module(tmp_path, here, monkeyp
     assert set(frame.agent) == {"opse", "incumbent", "uniform"}
     assert set(frame.env) == {"streaming", "own_sweep:problem"} - {"streaming"}
     assert set(frame.options) == {"loss=0.0", "loss=0.25"}
+
+
+@pytest.fixture
+def live(tmp_path, monkeypatch):
+    """A module with one environment that is two problems, one of them of its wrapper."""
+    pytest.importorskip("gymnasium")
+    (tmp_path / "live_sweep.py").write_text(LIVE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import live_sweep
+
+    yield live_sweep
+    del sys.modules["live_sweep"]
+
+
+def test_one_environment_has_one_run_at_a_time_whatever_the_threads(tmp_path, live):
+    found = []
+    for threads in (1, 4):
+        folder = tmp_path / str(threads)
+        asked = [
+            Job(f"{name}-{seed}", f"live_sweep:{name}", "incumbent", seed, 100)
+            for seed in range(4)
+            for name in ("problem", "wrapped")
+        ]
+        with ThreadPoolExecutor(threads) as executor:
+            assert run_jobs(asked, folder, executor=executor) == (0, {})
+        found.append([facts(folder / job.name) for job in asked])
+    assert found[0] == found[1]
+
+
+def test_a_run_in_the_midst_of_another_of_its_environment_is_refused(live):
+    problem, outcomes = live.problem, []
+
+    def another(done):
+        with ThreadPoolExecutor(1) as executor:
+            outcomes.append(executor.submit(live.wrapped.reset).exception())
+        with pytest.raises(es.InvalidProblem, match="a run of this environment is under way"):
+            es.run(live.wrapped, es.Fixed(live.wrapped.task, "incumbent"), 10)
+
+    expected = es.run(problem, es.Fixed(problem.task, "incumbent"), 50)
+    record = es.run(problem, es.Fixed(problem.task, "incumbent"), 50, on_progress=another)
+    assert outcomes and all("a run in another thread plays this environment" in str(error) for error in outcomes)
+    assert np.array_equal(record.utility_totals, expected.utility_totals)
+    problem.reset()  # and it is free again
+
+
+def test_an_environment_is_free_again_after_a_run_that_failed(tmp_path, live):
+    problem = live.problem
+    with pytest.raises(ZeroDivisionError):
+        es.run(
+            problem, es.Fixed(problem.task, "incumbent"), 50, on_progress=lambda done: 1 // 0, folder=tmp_path / "run"
+        )
+    with ThreadPoolExecutor(1) as executor:
+        resumed = {"cmdp": problem, "agent": es.Fixed(problem.task, "incumbent")}
+        record = executor.submit(es.resume, tmp_path / "run", **resumed).result(timeout=60)
+    assert np.array_equal(
+        record.utility_totals, es.run(problem, es.Fixed(problem.task, "incumbent"), 50).utility_totals
+    )
 
 
 def test_a_folder_with_a_run_of_other_settings_is_refused_and_left_alone(tmp_path, here):

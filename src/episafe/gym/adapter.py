@@ -4,6 +4,7 @@ import secrets
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from copy import copy, deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -13,6 +14,7 @@ import numpy as np
 from episafe.checks import as_count, as_flag, require_takes
 from episafe.errors import InvalidProblem
 from episafe.gym.autoreset import sub_environments
+from episafe.gym.one_run import one_run, refuse_beside_a_run
 from episafe.gym.signal_limits import ONE_NAME, Limit, check_time_limit, read_limits, scale_end, scale_limit
 from episafe.gym.step_reader import Actions, Range, Reading, read_info, read_reset, read_step, refuse_unreadable
 from episafe.problems.episodic_task import ENDED, START
@@ -229,6 +231,10 @@ class LiveCMDP(ABC):
         """
         self.seed(self._fresh_seed())
 
+    def one_run(self) -> AbstractContextManager[None]:
+        """Where a run plays: those of other threads that have the same environment wait until it is over."""
+        return one_run(self.env)
+
     @property
     def told(self) -> tuple[str, ...]:
         """Which of "reward" and "utility" functions tell, so that what the environment says of them is not read."""
@@ -285,6 +291,7 @@ class LiveCMDP(ABC):
 
     def _reset_env(self) -> Any:
         """The observation of `env.reset()`, seeded if `seed` was called since the last one."""
+        refuse_beside_a_run(self.env)
         given = {} if self._seed is None else {"seed": self._seed}
         self._seed = None
         try:

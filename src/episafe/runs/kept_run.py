@@ -33,7 +33,7 @@ from episafe.deployment.session_start import begin_journal, catch_up, require_sa
 from episafe.errors import DamagedFile
 from episafe.monitors import monitors_for
 from episafe.runs.record import EPISODES, SETTINGS, Record, finished_length
-from episafe.runs.run import Progress, Simulation, loop
+from episafe.runs.run import Progress, Simulation, loop, one_run
 from episafe.storage.frames import Frame, read
 
 SYNC_EVERY, CHECKPOINT_EVERY = 1.0, 5.0  # seconds
@@ -95,25 +95,26 @@ def resume(
     agent = agent_of(folder, head, cmdp.task) if agent is None else agent
     require_unused(agent)
     require_same_agent(folder, head, agent)
-    journal = Journal(folder, agent.settings(), agent.task.limits)  # nobody else may write from here on
-    try:
-        batches, aim = batches_of(folder, head)
-        done = batches[-1].notes["episode"] + length_of(batches[-1].arrays) if batches else 0
-        wanted = num_episodes or aim
-        if wanted < done:
-            raise ValueError(f"{folder} has {done} episodes already: ask for at least as many, not {wanted}")
-        if wanted < (length := finished_length(folder)):
-            raise ValueError(
-                f"{folder} has the record of {length} episodes, which one of {wanted} would replace: ask for at least "
-                f"as many (--episodes {length}), or move {SETTINGS} and {EPISODES} elsewhere"
-            )
-        monitors = monitors_for(agent.task, head["monitors_delta"]) if "monitors_delta" in head else None
-        simulation = Simulation(cmdp, agent, wanted, head["seed"], monitors, head["first_round"])
-        _require_whole_plans(simulation, head, done)
-    except BaseException:
-        journal.release()
-        raise
-    return KeptRun(simulation, journal, batches).play(on_progress, aim)
+    with one_run(cmdp):
+        journal = Journal(folder, agent.settings(), agent.task.limits)  # nobody else may write from here on
+        try:
+            batches, aim = batches_of(folder, head)
+            done = batches[-1].notes["episode"] + length_of(batches[-1].arrays) if batches else 0
+            wanted = num_episodes or aim
+            if wanted < done:
+                raise ValueError(f"{folder} has {done} episodes already: ask for at least as many, not {wanted}")
+            if wanted < (length := finished_length(folder)):
+                raise ValueError(
+                    f"{folder} has the record of {length} episodes, which one of {wanted} would replace: ask for at "
+                    f"least as many (--episodes {length}), or move {SETTINGS} and {EPISODES} elsewhere"
+                )
+            monitors = monitors_for(agent.task, head["monitors_delta"]) if "monitors_delta" in head else None
+            simulation = Simulation(cmdp, agent, wanted, head["seed"], monitors, head["first_round"])
+            _require_whole_plans(simulation, head, done)
+        except BaseException:
+            journal.release()
+            raise
+        return KeptRun(simulation, journal, batches).play(on_progress, aim)
 
 
 def aim_of(folder: Path) -> int:

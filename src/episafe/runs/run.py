@@ -7,6 +7,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,8 @@ def run(
     """Run `agent` on `cmdp`; the same seed gives the same record of a new agent, bit for bit.
 
     Args:
-        cmdp: the world, known to this loop and not to the agent.
+        cmdp: the world, known to this loop and not to the agent. A live environment has one run at a time: another
+            thread's is waited for.
         agent: plans before each episode and learns after it.
         num_episodes: K. A vector environment plays N at a time; the last batch is smaller where N does not divide K.
         seed: of the run; actions, transitions and the coins of mixtures are drawn from separate streams.
@@ -62,12 +64,18 @@ def run(
         >>> float(record.violation()[-1])
         0.0
     """
-    simulation = Simulation(cmdp, agent, num_episodes, seed, monitors)
-    if folder is None:
-        return simulation.play(on_progress)
-    from episafe.runs.kept_run import begin  # it plays simulations
+    with one_run(cmdp):
+        simulation = Simulation(cmdp, agent, num_episodes, seed, monitors)
+        if folder is None:
+            return simulation.play(on_progress)
+        from episafe.runs.kept_run import begin  # it plays simulations
 
-    return begin(simulation, folder, on_progress)
+        return begin(simulation, folder, on_progress)
+
+
+def one_run(problem: Any) -> AbstractContextManager[None]:
+    """Where a run plays a problem; only an environment is changed by that, and has one at a time."""
+    return problem.one_run() if hasattr(problem, "one_run") else nullcontext()
 
 
 # found by exact type: a subclass that overrides anything runs in the plain loop
