@@ -1,5 +1,8 @@
 """Hindsight where states are not listed: replays step by step, proposals that go by the step, and how it is kept."""
 
+from dataclasses import dataclass
+from decimal import Decimal
+
 import numpy as np
 import pytest
 
@@ -71,7 +74,21 @@ def test_a_policys_own_randomness_is_drawn_for_each_trace_by_itself():
     np.testing.assert_array_equal(first, again)
 
 
-@pytest.mark.parametrize("unseen", [None, np.nan, (np.nan,), np.array([0.0, np.nan]), np.float32("nan")])
+@dataclass(frozen=True)
+class Sold:
+    """What chance brings, as no journal could hold it."""
+
+    number: float
+
+
+@pytest.mark.parametrize(
+    "unseen",
+    [
+        None, np.nan, (np.nan,), np.array([0.0, np.nan]), np.float32("nan"), {"sold": np.nan}, {np.nan: 1},
+        ({"sold": [{"bread": np.nan}]},), np.array([1, np.nan], dtype=object), {1.0, np.nan}, Decimal("nan"),
+        Sold(np.nan),
+    ],
+)  # fmt: skip
 def test_what_cannot_be_replayed_counts_as_nothing_from_there_on(unseen):
     """NaN, as some write what was not seen: `move` would be asked, and `w > stock` is False of it."""
     problem = shop()

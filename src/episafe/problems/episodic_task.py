@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
+from decimal import Decimal
 from enum import Enum
 from functools import cached_property
 from types import MappingProxyType
@@ -178,7 +179,8 @@ class EpisodicTask(ConstrainedTask):
     def read_trace(self, trace: Any) -> tuple[Any, ...]:
         """What chance brings in each of the H steps; None for what was not seen, and so is NaN, which nothing equals.
 
-        A random start has a dummy first step, in which chance brings the start. What does not fit is an InvalidEpisode.
+        So is a value with NaN anywhere among its parts, as of a tuple, a dict or an array. A random start has a dummy
+        first step, in which chance brings the start. What does not fit is an InvalidEpisode.
         """
         steps = self.horizon - int(self.random_start)
         is_pair = isinstance(trace, tuple | list) and len(trace) == 2 and isinstance(trace[1], tuple | list)
@@ -405,12 +407,18 @@ def move_of_constraint(move: Move, c: int) -> Move:
 
 
 def _has_nan(w: Any) -> bool:
-    """Whether a value of chance is NaN, or has one among its parts."""
-    if isinstance(w, float | np.floating):
-        return bool(w != w)
-    if isinstance(w, tuple | list):
+    """Whether a value of chance is NaN, or has one anywhere among its parts."""
+    if isinstance(w, float | Decimal):
+        return w != w
+    if isinstance(w, tuple | list | set | frozenset):
         return any(map(_has_nan, w))
-    return isinstance(w, np.ndarray) and w.dtype.kind == "f" and bool(np.isnan(w).any())
+    if isinstance(w, np.ndarray | np.generic):
+        if w.dtype.kind in "fcmM":
+            return bool(np.isnan(w).any())
+        return w.dtype.kind in "OV" and any(map(_has_nan, np.ravel(w).tolist()))
+    if isinstance(w, Mapping):
+        return any(map(_has_nan, (*w, *w.values())))
+    return is_dataclass(w) and any(_has_nan(getattr(w, part.name)) for part in fields(w))
 
 
 @np.printoptions(legacy="1.25")  # numbers without their types
