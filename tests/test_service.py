@@ -305,7 +305,7 @@ def test_a_report_by_name_counts_for_nobody_where_the_incumbent_was_the_answer()
         while session.status().abandoned == 0 and time.monotonic() < deadline:
             time.sleep(0.01)
     handlers = Handlers(es.open(None, rollout()))
-    handlers.note_answer({"episode_id": "late"}, handlers.refuse("overloaded"), 0)
+    handlers.note_answer({"episode_id": "late"}, handlers.refuse({}, "overloaded"), 0)
     planned(handlers, episode_id="late")  # asked again, it is an episode like any other
     assert handlers.learn(json.loads(report)) == {"learned": True, "again": False}
 
@@ -796,3 +796,18 @@ def test_a_trace_of_an_episode_that_ended_early_has_what_was_seen():
     ((episode,), _) = learn.call_args
     assert episode.trace == (0, (0.1, 0.2, None, None))
     assert handlers.session.task.replay_fault(episode) == ""
+
+
+def test_a_bandit_is_told_the_incumbents_action_also_under_overload_and_others_nothing_of_the_kind():
+    bandit = es.bandits.make("finite")
+    handlers = Handlers(es.open(None, es.bandits.OPLBSP(bandit.task, radius="determinant")))
+    assert np.shape(handlers.refuse({}, "overloaded")["action"]) == (bandit.task.dim,)
+    assert "action" not in Handlers(es.open(None, rollout())).refuse({}, "overloaded")
+
+
+def test_what_fails_in_an_incumbent_that_acts_is_said_as_it_is():
+    _, handlers = doors(False, lambda h, state: state.nobody if h else [1.0, 0.0])
+    with pytest.raises(AttributeError, match="nobody"):
+        handlers.act({"deployment": None, "step": 1, "state": 1})
+    with pytest.raises(ValueError, match="a name here and no policy that acts"):
+        Handlers(es.open(None, rollout())).act({"deployment": None, "step": 1, "state": 1})

@@ -9,12 +9,12 @@ def draw(policy, uniform):  # uniform: a random number in [0, 1); the component 
 
 
 def probabilities(policy, h, state, phi=None, reward=None, utility=None):  # phi, …: a row for each action, as the task
-    if policy["kind"] == "table":
-        return policy["table"][h][state]
     if policy["kind"] == "steps":  # whatever the state
         return policy["steps"][h]
-    if policy["kind"] == "rows" and state in policy["rows"][h]:  # by the state's text
-        return policy["rows"][h][state]
+    if policy["kind"] == "rows" and not isinstance(state, str):
+        raise TypeError(f"rows are by the text of a state, not by {state!r}: see docs/policies.md")
+    if policy["kind"] == "table" or (policy["kind"] == "rows" and state in policy["rows"][h]):
+        return policy[policy["kind"]][h][state]
     c, left, A, logits = policy["scales"], policy["horizon"] - 1 - h, policy["num_actions"], []
     for a in range(A):
         beta, bonus, (r, dagger, u), means = policy.get("beta"), policy.get("bonus"), (0, 0, 0), (0, 0)

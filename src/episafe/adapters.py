@@ -131,7 +131,7 @@ def scikit_learn(
         classifier: with `predict_proba` and `classes_`, or with `predict` where it is deterministic.
         num_actions: A; actions that it never saw get probability 0.
         deterministic: True for the action of `predict`; False for the probabilities of `predict_proba`.
-        row: observation ↦ its row of inputs; by default its numbers in order.
+        row: observation ↦ its row of inputs, or a data frame of one row; by default its numbers in order.
     """
     needed = "predict" if deterministic else "predict_proba"
     if not hasattr(classifier, needed):
@@ -143,7 +143,7 @@ def scikit_learn(
 
 def _class(classifier: Any, row: Callable[[Any], Any], observation: Any) -> Any:
     """The class that a classifier predicts."""
-    return _whole(classifier, classifier.predict(np.asarray(row(observation)).reshape(1, -1)))
+    return _whole(classifier, classifier.predict(_inputs(row(observation))))
 
 
 def _classes(classifier: Any, row: Callable[[Any], Any], num_actions: int, observation: Any) -> Array:
@@ -151,8 +151,13 @@ def _classes(classifier: Any, row: Callable[[Any], Any], num_actions: int, obser
     probabilities, classes = np.zeros(num_actions), np.asarray(classifier.classes_)
     if classes.dtype.kind not in "iu" or classes.min() < 0 or classes.max() >= num_actions:
         raise InvalidProblem(f"the classes {classes.tolist()} are not actions 0 to {num_actions - 1}")
-    probabilities[classes] = classifier.predict_proba(np.asarray(row(observation)).reshape(1, -1))[0]
+    probabilities[classes] = classifier.predict_proba(_inputs(row(observation)))[0]
     return normalised(probabilities)
+
+
+def _inputs(row: Any) -> Any:
+    """A row of inputs as a table of one row; what is one already, as a data frame with its names, as it is."""
+    return row if getattr(row, "ndim", 1) == 2 else np.asarray(row).reshape(1, -1)
 
 
 def normalised(probabilities: Array) -> Array:

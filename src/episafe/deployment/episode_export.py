@@ -23,7 +23,8 @@ def export_episodes(folder: str | Path, path: str | Path, task: Any = None) -> i
     reports of no deployment, and those made twice, are not: here they prove nothing, and as a log they would. Episodes
     teach a planner of a new folder; what was certified of a policy stays here, and begins anew there, with its own δ.
     Where traces are replayed (`certify.Hindsight`) a log also proves, so it must not be chosen by how episodes went:
-    where a deployment has no report of its steps, what chance brought (`trace`) is left out of all, with a warning.
+    where a deployment has no report of its steps, or one by its plan alone while others of that plan waited, what chance
+    brought (`trace`) is left out of all, with a warning.
 
     Args:
         folder: of the journal, live or of a run; it may be open. Nothing in it is changed.
@@ -44,9 +45,9 @@ def export_episodes(folder: str | Path, path: str | Path, task: Any = None) -> i
     missing += sum(episode.states is None for _, episode in episodes)  # totals alone are no rows of a log
     if missing and any(episode.trace is not None for _, episode in episodes):
         warnings.warn(
-            f"{folder}: {missing} episodes have no report of their steps, so the file has no traces: a log without the "
-            "days that nobody reported would prove what is false. Report them first, or go on in the folder, which "
-            "counts them at their worst",
+            f"{folder}: {missing} episodes have no report of steps that is surely theirs, so the file has no traces: a "
+            "log without the days that nobody reported would prove what is false. Report them first, by the number of "
+            "the deployment, or go on in the folder, which counts them at their worst",
             stacklevel=2,
         )
         episodes = [(name, replace(episode, trace=None)) for name, episode in episodes]
@@ -67,14 +68,16 @@ def _task(folder: Path, head: dict[str, Any]) -> Any:
 
 def _reported_in(folder: Path, head: dict[str, Any], task: Any) -> tuple[int, list[Named]]:
     """How many deployments have no report, those that a repair dropped too; and the logs of before the first one, then
-    what was reported of each, in the order of deployments: when a report came may depend on what it says."""
+    what was reported of each, in the order of deployments: when a report came may depend on what it says. So one by its
+    plan, of which several waited, is of nobody knows which."""
     missing, logged, reported = 0, list[Named](), dict[int, list[Named]]()
     deployed = False
     for frame in Reader(folder / LOG, head["genesis"]):
         try:
             number = frame.notes["deployment"] if frame.kind == Kind.REPORT else None
             lost = frame.kind in (Kind.DEPLOY, Kind.LOST)
-            missing, deployed = missing + lost - (number is not None), deployed or lost
+            is_known = number is not None and frame.notes.get("named", False)
+            missing, deployed = missing + lost - is_known, deployed or lost
             if number is not None:
                 reported[number] = list(_reported(frame, task))
             elif frame.kind == Kind.BATCH or not deployed:

@@ -180,7 +180,8 @@ class Session:
         """One more deployment, its coin tossed: both are on the disk when this returns.
 
         Args:
-            rng: tosses the coin of a mixture.
+            rng: tosses the coin of a mixture. Without a fixed seed where the program is started anew on its folder:
+                with one the first coins fall alike at every start, and a mixture is none.
             round: as for `plan`.
             episode_id: a name of yours for the episode, which its report has too. Asked again by the same name, as
                 after a lost answer, it is the same deployment, its coin included; if what acts in it cannot be had any

@@ -1,6 +1,7 @@
 """`es.load_policy`: a policy from its file, which acts as the one that was saved, by what the task tells."""
 
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -109,8 +110,17 @@ def _rows(said: Field, features: Any) -> Policy:
             as_distributions(f"the row of {name!r} at step {h}", row, row.shape)
     if len(rows) != task.horizon:
         said.refuse("rows", f"has {len(rows)} steps, not {task.horizon}")
+    if task.initial_state is None:  # told by a function: the rows say whether states are arrays
+        first = _array_like(next((name for row in rows for name in row), None))
+        task = replace(task, initial_state=first, norm_bound=None)
     elsewhere = said.number("beta", 0), said.number("bonus", -np.inf)
     return RowsPolicy(task, rows, elsewhere, _signals(said, task), _scales(said), said.number("lam", 0))
+
+
+def _array_like(name: Any) -> Array | None:
+    """An array of the type and shape of the one that is known by this name; None where it is no array's."""
+    is_array = isinstance(name, tuple) and len(name) == 3 and isinstance(name[2], bytes)
+    return np.zeros(name[1], dtype=name[0]) if is_array else None
 
 
 READERS = {"table": _table, "steps": _steps, "mixture": _mixture, "softmax": _softmax, "rows": _rows}

@@ -49,7 +49,8 @@ def run(
             thread's is waited for.
         agent: plans before each episode and learns after it.
         num_episodes: K. A vector environment plays N at a time; the last batch is smaller where N does not divide K.
-        seed: of the run; actions, transitions and the coins of mixtures are drawn from separate streams.
+        seed: of the run; actions, transitions and the coins of mixtures are drawn from separate streams. Take another
+            one than that of an earlier run in which something that the agent is given, as a candidate, was learned.
         monitors: `es.Monitors(agent.task)` to watch the run, and to halt it where an alarm asks for it. The record is
             the same, bit for bit, up to an alarm; the loop is not compiled then.
         folder: where to keep a journal, an audit trail and, at the end, the record: a run that is killed is taken up

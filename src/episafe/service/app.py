@@ -124,7 +124,7 @@ class Service:
         before = self.handlers.made_before(asked)  # and not what is made by that name until this is given up
         if before is not None:  # who was drawn for it does not act; nobody waits for the disk
             asyncio.get_running_loop().run_in_executor(None, self.handlers.give_up, before)
-        return self.handlers.refuse(reason)
+        return self.handlers.refuse(asked, reason)
 
     async def _act_anyway(self, asked: Values, reason: str) -> Answer:
         """The incumbent's action for one that came too late, or was too much; its deployment is given up."""

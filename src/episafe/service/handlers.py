@@ -171,17 +171,20 @@ class Handlers:
             return answer
         at, known = self._answers.get(name, (0, None))
         if at > began and known is None and answer["deployment"] is not None:
-            answer = self.refuse("the same was asked twice at once, and the incumbent was the answer")
+            answer = self.refuse(asked, "the same was asked twice at once, and the incumbent was the answer")
         self.num_answers += 1
         self._answers[name] = self.num_answers, answer["deployment"]
         if len(self._answers) > REMEMBERED:
             del self._answers[next(iter(self._answers))]
         return answer
 
-    def refuse(self, reason: str) -> Answer:
+    def refuse(self, asked: Values, reason: str) -> Answer:
         """What `plan` answers where nothing may be deployed but the incumbent; nothing is written down."""
-        return {"deployment": None, "plan": HELD, "acting": "incumbent", "component": 0, "source": "safe",
+        said = {"deployment": None, "plan": HELD, "acting": "incumbent", "component": 0, "source": "safe",
                 "level": self.session.agent.level, "reason": reason, "utility_bound": None}  # fmt: skip
+        if self.session.task.kind == "bandit":
+            said["action"] = self._own_action(self.session.agent.told_plan(reason, asked.get("round")).policy)
+        return said
 
     def made_before(self, asked: Values) -> int | None:
         """The deployment that was made by this `episode_id`, if there is one by now."""
@@ -196,12 +199,10 @@ class Handlers:
 
     def _incumbent_acts(self, step: int, state: Any, reason: str) -> Answer:
         policy = self.session.instead(reason).policy
-        try:
-            action = self._act(policy, step, state)
-        except (AttributeError, NotImplementedError) as error:
-            raise ValueError(
-                "the incumbent is a name here and no policy that acts: let it act where it lives"
-            ) from error
+        acts = getattr(policy, "policy", policy)
+        if not (hasattr(acts, "act") or hasattr(acts, "probabilities")):
+            raise ValueError("the incumbent is a name here and no policy that acts: let it act where it lives")
+        action = self._act(policy, step, state)
         return {"action": action, "deployment": None, "reason": reason}
 
     def _act(self, policy: Any, step: int, state: Any) -> int:
@@ -211,9 +212,13 @@ class Handlers:
     def _drawn(self, made: Deployment) -> list[float]:
         """The action of a round: that of a deployment is the same, however often and whenever it is asked for."""
         if made.id == HELD:
-            with self._acting:
-                return [float(entry) for entry in made.policy.draw(self._actions)]
+            return self._own_action(made.policy)
         return [float(entry) for entry in made.policy.draw(np.random.default_rng([self._own, made.id]))]
+
+    def _own_action(self, policy: Any) -> list[float]:
+        """One that nobody asks for again."""
+        with self._acting:
+            return [float(entry) for entry in policy.draw(self._actions)]
 
 
 def only(asked: Values, *known: str) -> None:
