@@ -37,6 +37,7 @@ TOPICS = {  # of the API reference, by the part of the package that a name is de
 }
 NUMBER = re.compile(r"(?:[\d\s.,%±−–+<>≤≥≈×·~()/-]|none|never|\b(?:s|ms|MB|GB|MiB|of|to)\b)*")  # no other words
 SEAM, LONG = re.compile(r"(::|[._/=]+)(?=\w{3})"), 20  # where a name may be broken, if it has more characters
+EMPHASIS = re.compile(r"((?<![\w*])\*\w[^*]*\w\*(?![\w*]))")  # as Markdown and reStructuredText have it
 MODULES = {"Certifiers": "episafe.certify", "Bandits": "episafe.bandits", "Features": "episafe.problems.features"}
 
 
@@ -81,7 +82,7 @@ def as_markdown(app: Any, docname: str, source: list[str]) -> None:
                 )
             elif said := "".join(output.get("text", shown.get("text/plain", ""))):
                 kind = "none" if re.search(r"\S {2,}\S", said) else "text"  # a table is moved sideways, and not wrapped
-                parts.append(f"```{kind}\n{said}\n```")
+                parts.append(f"```{kind}\n{said.rstrip()}\n```")
     first, note = parts[1], parts[0]
     source[0] = "\n\n".join([first.replace("\n", f"\n\n{note}\n", 1), *parts[2:]])
 
@@ -115,7 +116,9 @@ def as_rst(app: Any, what: str, name: str, thing: Any, options: Any, lines: list
 def _plain(part: str) -> str:
     if part.startswith("`") and part.endswith("`") and len(part) > 1:
         return f"`{part}`"
-    return re.sub(r"([|*_])", r"\\\1", part)
+    return "".join(
+        piece if EMPHASIS.fullmatch(piece) else re.sub(r"([|*_])", r"\\\1", piece) for piece in EMPHASIS.split(part)
+    )
 
 
 def number_columns(app: Any, doctree: nodes.document) -> None:

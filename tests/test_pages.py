@@ -234,6 +234,14 @@ def test_names_on_the_site_are_broken_between_words_alone(site):
     assert '<td class="number"><p>0.003</p></td>' in agents
 
 
+def test_no_formula_of_the_site_is_read_as_emphasis(site):
+    """Underscores behind a bracket or a dash begin emphasis in Markdown, and are eaten: φ_i‖_{Λ} … ‖_{Λ}."""
+    for page in site.rglob("*.html"):
+        text = re.sub(r"<code.*?</code>", "", page.read_text(), flags=re.DOTALL)
+        said = [re.sub(r"<.*?>", "", words) for words in re.findall(r"<em>(.*?)</em>", text, flags=re.DOTALL)]
+        assert [words for words in said if re.search(r"[{}^‖Σᵀ]", words)] == [], page.name
+
+
 def test_the_site_finds_words(driver, site):
     driver.get(f"file://{site}/search.html?q=incumbent")
     found = "return document.querySelectorAll('#search-results li').length"
