@@ -433,6 +433,53 @@ def test_a_log_that_its_replay_contradicts_is_refused():
     assert len(agent.certificate.traces) == 0
 
 
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_log_whose_last_episode_is_refused_teaches_nothing(kept, tmp_path):
+    """A typing error, corrected and learned again, had the others count twice: 6 of 6 lives violated."""
+    cmdp, rng = es.make("inventory", 2), np.random.default_rng(0)
+    days = [cmdp.task.replay(cmdp.task.safe_policy, cmdp.draw_trace(rng), rng) for _ in range(4)]
+    agent = agent_of(cmdp.task)
+    learner = es.open(tmp_path / "shop", agent) if kept else agent
+    wrong = replace(days[3], utilities=1 - days[3].utilities)
+    write_log(tmp_path / "log.csv", [("", day) for day in (*days[:3], wrong)], cmdp.task)
+    with pytest.raises(es.DamagedFile, match=r"episode number 3 of the log.*is not what move makes of its trace"):
+        es.learn_log(learner, tmp_path / "log.csv")
+    assert len(agent.certificate.traces) == agent.num_learned == 0 and not agent.logs
+    write_log(tmp_path / "log.csv", [("", day) for day in days], cmdp.task)
+    assert es.learn_log(learner, tmp_path / "log.csv") == 4 == len(agent.certificate.traces)
+    if kept:
+        learner.close()
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_log_that_was_interrupted_is_not_learned_twice(kept, tmp_path, monkeypatch):
+    """By an agent its first half counted twice, and judged what was chosen by it: 6 of 6 lives violated."""
+    cmdp, rng = es.make("inventory", 2), np.random.default_rng(0)
+    days = [cmdp.task.replay(cmdp.task.safe_policy, cmdp.draw_trace(rng), rng) for _ in range(4)]
+    write_log(tmp_path / "log.csv", [("", day) for day in days], cmdp.task)
+    agent = agent_of(cmdp.task)
+    learner = es.open(tmp_path / "shop", agent) if kept else agent
+    learn = agent.learn
+
+    def interrupted(*report, **others):
+        if agent.num_learned == 3:
+            raise KeyboardInterrupt
+        learn(*report, **others)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(agent, "learn", interrupted)
+        es.learn_log(learner, tmp_path / "log.csv")
+    assert len(agent.certificate.traces) == 3
+    if not kept:
+        with pytest.raises(ValueError, match=r"has learned this log before, or a part of it.*begin with a new agent"):
+            es.learn_log(agent, tmp_path / "log.csv")
+        assert len(agent.certificate.traces) == 3
+        return
+    learner.close()
+    with es.open(tmp_path / "shop", agent_of(cmdp.task)) as again:  # its journal says which episodes it has
+        assert es.learn_log(again, tmp_path / "log.csv") == 1 and len(again.agent.certificate.traces) == 4
+
+
 def test_several_constraints_have_a_sequence_each():
     """A limit on bad episodes beside the expected utility: both are kept, and both bounds are true."""
     cmdp = es.chance(listed(Fair(), threshold=1.0), total_cost_at_most=2, probability=0.5, keep=True)

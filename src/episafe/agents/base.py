@@ -219,7 +219,7 @@ class Agent(ABC):
         if deployment is None or not self.learns_in_order:
             self._hear(deployment, report, plan_id)
             return
-        self.check(*report)
+        self.task.check_report(*report)
         for held in self._reports.take(deployment, (deployment, report, plan_id)):
             self._hear(*held)
 
@@ -254,8 +254,13 @@ class Agent(ABC):
         self._learned = True
 
     def check(self, *report: Any) -> None:
-        """Refuse a report that does not fit the task, as `learn` would, and learn nothing."""
+        """Refuse a report of no plan, as of a log, where `learn` would, and learn nothing."""
         self.task.check_report(*report)
+        observed, _ = self.task.read_report(*report)
+        if self.certificate is not None:
+            self._weigh(report, observed, None)  # nothing is changed before what it returns is called
+        else:
+            self._require_steps(observed)
 
     def check_length(self, num_episodes: int) -> None:
         """Refuse to learn from so many episodes more, where its guarantee does not hold for them."""

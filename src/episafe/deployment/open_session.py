@@ -27,6 +27,7 @@ from episafe.deployment.session_start import (
 )
 from episafe.monitors import Alarm, monitors_for
 from episafe.problems.policy import Component
+from episafe.storage.json_values import as_text
 
 CHECKPOINT_AFTER = 1000  # frames that were lived through again
 
@@ -133,8 +134,10 @@ class OpenSession(Session):
         return export_episodes(self._journal.folder, path, self.agent.task)
 
     def check(self, *report: Any) -> None:
-        """Refuse a report that does not fit the task, and learn nothing."""
-        self.agent.check(*report)
+        """Refuse a report of no plan, as of a log, where `learn` would, and learn nothing."""
+        with self._lock:
+            self.agent.check(*report)
+        as_text(self.task.report_values(*report))  # what a journal can hold
 
     def resume_exploring(self, reason: str) -> None:
         """Let the agent decide again after a halt. Nothing in episafe calls this: it is for a person who knows why.

@@ -18,9 +18,10 @@ MINARI_ID = re.compile(r"[-\w/]+-v\d+")
 def learn_log(agent: Any, source: Any) -> int:
     """Let `agent` learn every episode of a log, and return how many were new to it.
 
-    The log is read in full before anything is learned, so that a damaged one changes nothing. With a theorem's
-    constants, K must count these episodes too. An agent refuses a log that it has learned; a journal leaves out the
-    episodes that it has, so that a program may be started again. Logs must not overlap: nobody sees that.
+    The log is read and checked in full before anything is learned, so that one that is damaged, or has an episode that
+    is refused, changes nothing. With a theorem's constants, K must count these episodes too. An agent refuses a log
+    that it has learned, or a part of it before it was interrupted; a journal leaves out the episodes that it has, so
+    that a program may be started again. Logs must not overlap: nobody sees that.
 
     Args:
         agent: who learns; or the journal of one, what `es.open` returns.
@@ -49,10 +50,13 @@ def learn_log(agent: Any, source: Any) -> int:
             agent.learn(whole[number], episode_id=f"log {name} {number}")
         return len(new)
     if name in agent.logs:
-        raise ValueError("the agent has learned this log before: twice it would count as twice the data; leave it out")
+        raise ValueError(
+            "the agent has learned this log before, or a part of it, if it was interrupted: twice it would count as "
+            "twice the data; leave it out, or begin with a new agent"
+        )
+    agent.logs.append(name)  # first: whoever is interrupted has learned a part
     for episode in whole:
         agent.learn(episode)
-    agent.logs.append(name)
     return len(whole)
 
 
