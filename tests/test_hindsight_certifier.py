@@ -682,6 +682,30 @@ def test_a_log_with_other_traces_is_another_log(tmp_path):
         assert es.learn_log(session, tmp_path / "log.csv") == new
 
 
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("other", ["floats.parquet", "told.csv"])
+def test_a_log_is_the_same_whatever_file_it_is_in(other, kept, tmp_path):
+    """With other types of its numbers, or without what the task tells, it counted twice: 6 of 6 lives violated."""
+    pyarrow, csv, parquet = map(pytest.importorskip, ("pyarrow", "pyarrow.csv", "pyarrow.parquet"))
+    cmdp, rng = es.make("inventory"), np.random.default_rng(0)
+    days = [cmdp.task.replay(cmdp.task.safe_policy, cmdp.draw_trace(rng), rng) for _ in range(3)]
+    days[2] = replace(days[2], trace=(days[2].trace[0], (*days[2].trace[1][:-1], None)))
+    write_log(tmp_path / "log.csv", [("", day) for day in days], cmdp.task)
+    table = csv.read_csv(tmp_path / "log.csv").drop_columns(["episode_id"])
+    kinds = [(name, pyarrow.float64()) for name in table.column_names]
+    parquet.write_table(table.cast(pyarrow.schema(kinds)), tmp_path / "floats.parquet")
+    csv.write_csv(table.drop_columns(["reward", "utility"]), tmp_path / "told.csv")
+    agent = agent_of(cmdp.task)
+    learner = es.open(None, agent) if kept else agent
+    assert es.learn_log(learner, tmp_path / "log.csv") == 3
+    if kept:
+        assert es.learn_log(learner, tmp_path / other) == 0
+    else:
+        with pytest.raises(ValueError, match="has learned this log before"):
+            es.learn_log(learner, tmp_path / other)
+    assert len(agent.certificate.traces) == 3
+
+
 @dataclass(frozen=True)
 class Weather:
     """What chance brings, as no journal could hold it."""

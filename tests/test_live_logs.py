@@ -137,6 +137,20 @@ def test_a_file_teaches_what_its_episodes_teach(kind, random_start, suffix, tmp_
     assert_same(agent, learned(made, episodes))
 
 
+def test_a_log_in_numbers_of_half_the_length_is_the_same(tmp_path):
+    """As files hold float32: 0.1 is 0.1 in a CSV, and 0.10000000149 in Parquet."""
+    made, env, _ = recorded("box", random_start=True)
+    pyarrow, csv, parquet = map(pytest.importorskip, ("pyarrow", "pyarrow.csv", "pyarrow.parquet"))
+    table = [row | {"reward": 0.7 * row["reward"], "utility": 0.7 * row["utility"]} for row in rows(made, env)]
+    table = pyarrow.Table.from_pylist(table)
+    kinds = [(one.name, pyarrow.float32() if one.name in ("reward", "utility") else one.type) for one in table.schema]
+    half = table.cast(pyarrow.schema(kinds))
+    csv.write_csv(half, tmp_path / "log.csv")
+    parquet.write_table(half, tmp_path / "log.parquet")
+    with es.open(None, agent=es.OPSE(made.task, constants())) as session:
+        assert [es.learn_log(session, tmp_path / f"log.{kind}") for kind in ("csv", "parquet")] == [30, 0]
+
+
 @dataclass
 class EpisodeData:
     """The fields that Minari documents of an episode."""

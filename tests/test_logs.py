@@ -134,6 +134,20 @@ def test_a_log_is_learned_once(tmp_path):
         assert es.learn_log(learner, tmp_path / "other.csv") == 5
 
 
+def test_a_log_that_was_learned_under_its_old_name_is_known_by_it(tmp_path):
+    """What journals and agents of earlier versions hold; a program that is started again learns its log again."""
+    cmdp, name = es.make("tabular", seed=0), "65f60ddadbd99acf5213445b7ab6f519471a46ffbb163384f9a44596a5a06806"
+    (tmp_path / "log.csv").write_text(GOOD)
+    agent = es.OPSE(cmdp.task, constants())
+    with es.open(None, agent) as session:
+        session.learn(*read_log(tmp_path / "log.csv", cmdp.task), episode_id=f"log {name} 0")
+        assert es.learn_log(session, tmp_path / "log.csv") == 0
+    agent.logs.append(name)
+    with pytest.raises(ValueError, match="learned this log before"):
+        es.learn_log(agent, tmp_path / "log.csv")
+    assert agent.num_learned == 1
+
+
 def test_a_journal_leaves_out_the_logged_episodes_that_it_has(tmp_path):
     cmdp = es.make("streaming", seed=3)
     incumbent_log(cmdp, tmp_path / "log.csv", 5)

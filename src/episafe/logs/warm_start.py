@@ -2,6 +2,9 @@
 
 import hashlib
 import re
+from collections.abc import Mapping
+from decimal import Decimal
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +13,11 @@ import numpy as np
 from episafe.errors import DamagedFile, InvalidEpisode, InvalidProblem
 from episafe.logs.minari import load, read_minari
 from episafe.logs.tables import read_log
+from episafe.problems.sampled_problem import AnyTask
 from episafe.types import Episode
 
 MINARI_ID = re.compile(r"[-\w/]+-v\d+")
+TRUTHS = {"true": 1, "false": 0}
 
 
 def learn_log(agent: Any, source: Any) -> int:
@@ -43,13 +48,14 @@ def learn_log(agent: Any, source: Any) -> int:
             agent.check(episode)
         except (InvalidEpisode, InvalidProblem) as error:
             raise DamagedFile(f"episode number {number} of the log, counted from 0: {error}") from error
-    name = _digest(whole)
+    name, name_before = _digest(whole, agent.task), _digest_before(whole)
     if hasattr(agent, "reported_ids"):
-        new = [number for number in range(len(whole)) if f"log {name} {number}" not in agent.reported_ids]
+        known = agent.reported_ids
+        new = [n for n in range(len(whole)) if known.isdisjoint({f"log {name} {n}", f"log {name_before} {n}"})]
         for number in new:
             agent.learn(whole[number], episode_id=f"log {name} {number}")
         return len(new)
-    if name in agent.logs:
+    if name in agent.logs or name_before in agent.logs:
         raise ValueError(
             "the agent has learned this log before, or a part of it, if it was interrupted: twice it would count as "
             "twice the data; leave it out, or begin with a new agent"
@@ -60,8 +66,34 @@ def learn_log(agent: Any, source: Any) -> int:
     return len(whole)
 
 
-def _digest(episodes: list[Episode]) -> str:
-    """What names a log, whatever file it is in."""
+def _digest(episodes: list[Episode], task: AnyTask) -> str:
+    """What names a log, whatever file it is in: all that is learned of it, as the task reads it."""
+    digest = hashlib.sha256()
+    for episode in episodes:
+        trace = None if episode.trace is None else task.read_trace(episode.trace)
+        digest.update(repr(_canonical([task.read_report(episode), trace])).encode())
+    return digest.hexdigest()
+
+
+def _canonical(value: Any) -> Any:
+    """The same for values that differ by their file alone: 3 and 3.0, true in words, fractions by float32's digits."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, tuple | list):
+        return [_canonical(entry) for entry in value]
+    if isinstance(value, Mapping):
+        return [_canonical(entry) for entry in value.items()]
+    if isinstance(value, str):
+        return TRUTHS.get(value.lower(), value)
+    if isinstance(value, float | Decimal):
+        value = float(value)
+        value = value if value.is_integer() else float(np.float32(value))
+        return int(value) if value.is_integer() else value
+    return value.value if isinstance(value, Enum) else int(value) if isinstance(value, bool) else value
+
+
+def _digest_before(episodes: list[Episode]) -> str:
+    """The name by which journals and agents of earlier versions know a log."""
     digest = hashlib.sha256()
     for episode in episodes:
         for values in (episode.states, episode.actions, episode.rewards, episode.utilities):
