@@ -355,3 +355,36 @@ def test_a_run_an_estimate_and_a_check_leave_luck_that_nobody_chose():
     for name, look in looks.items():
         assert after(look) != after(look), name
     assert after(lambda made: made.seed(3)) == after(lambda made: made.seed(3))
+
+
+@pytest.mark.parametrize(
+    ("space", "seen", "says", "wrong"),
+    [
+        (gym.spaces.Box(0, 3, (), np.int64), np.array(2), [2, 2.0, np.int32(2)], [(2, 1), 2.5]),
+        (
+            gym.spaces.Tuple([gym.spaces.MultiBinary([2, 2]), gym.spaces.Discrete(3)]),
+            (np.array([[0, 1], [1, 1]], dtype=np.int8), 2),
+            [(((0, 1), (1, 1)), 2), [[0, 1, 1, 1], 2]],
+            [((0, 1), 2), (0, 1, 1, 1, 2), 3, ((0, 1, 1, 1), (2,))],
+        ),
+        (
+            gym.spaces.Tuple([gym.spaces.Box(0, 3, (), np.float32), gym.spaces.Discrete(3)]),
+            (np.array(0.1, dtype=np.float32), 1),
+            [(0.1, 1), ((0.1,), 1), [np.float64(0.1), 1]],
+            [((0.1, 0.2), 1), (0.1, 1, 1)],
+        ),
+    ],
+)
+def test_numbers_and_tuples_that_are_said_plainly_are_the_states_that_were_met(space, seen, says, wrong):
+    """Over HTTP a list of lists, or one number: 2 of 2 lives were unsafe for each of these."""
+    env = returning(lambda o, r, d, t, i: (seen, r, d, t, {"cost": 0.0}), start=lambda self: seen)
+    env.observation_space = space
+    made = problem(env, features=es.features.OneHot(key, 12))
+    task, met = made.task, made.reset()
+    report = lambda state: es.Episode([state] * (H + 1), [0] * H, [0.5] * H, [0.5] * H)  # noqa: E731
+    for said in [*says, met]:
+        assert task.key(said) == task.key(met)
+        assert {task.key(state) for state in task.read_report(report(said))[0][0]} == {task.key(met)}
+    for said in wrong:
+        with pytest.raises(es.InvalidEpisode, match="is not in the observation space"):
+            task.read_report(report(said))

@@ -175,13 +175,24 @@ class Reading:
         for h, state in enumerate(states):
             if self._is_own.get(id(state), self) is state or self._passes(state):
                 continue
-            if any(state is one for one in self.outside) or (isinstance(state, tuple) and self.space.shape is None):
+            if any(state is one for one in self.outside):
                 continue
-            if (self.space.shape and not isinstance(state, np.ndarray)) or not self.space.contains(state):
+            if not self._is_state(state):
                 raise InvalidEpisode(
                     f"state {state!r} at step {h} is not in the observation space {self.space}: report observations as "
                     "the environment gives them; their type counts too"
                 )
+
+    @cached_property
+    def plain(self) -> Callable[[Any], Any] | None:
+        """What makes a state of an observation in plain numbers and lists, as over the wire; None if it is one."""
+        return plain_reader(self.space)
+
+    def _is_state(self, state: Any) -> bool:
+        """Whether a state is of the observation space; of a tuple its parts are counted, and not looked at."""
+        if self.space.shape is None:
+            return is_alike(self.space, state)
+        return (self.plain is None or isinstance(state, np.ndarray)) and bool(self.space.contains(state))
 
     def values(self, raw_reward: Any, raw_signal: Any, place: str) -> tuple[float, ...]:
         """Reward and the utility of each constraint in [0, 1], utility = 1 − cost; NaN for what is told."""
@@ -369,6 +380,68 @@ def as_state(observation: Any) -> Any:
     if isinstance(observation, tuple):
         return tuple(tuple(p.ravel().tolist()) if isinstance(p, np.ndarray) else as_state(p) for p in observation)
     return observation
+
+
+def plain_reader(space: Any, is_part: bool = False) -> Callable[[Any], Any] | None:
+    """What makes a state, as `as_state` has it, of an observation of the space that is said in plain numbers and lists.
+
+    None where that is a state already. What cannot be one is left as it is, to be refused.
+    """
+    import gymnasium.spaces as spaces
+
+    if isinstance(space, spaces.Discrete):
+        return None
+    if isinstance(space, spaces.Tuple):
+        readers = [plain_reader(part, True) for part in space.spaces]
+        return None if not any(readers) else partial(_read_parts, readers)
+    return partial(_read_flat if is_part else read_array, space.dtype, space.shape)
+
+
+def _read_parts(readers: list[Callable[[Any], Any] | None], said: Any) -> Any:
+    """A tuple by its parts."""
+    if not isinstance(said, tuple | list) or len(said) != len(readers):
+        return said
+    return tuple(part if read is None else read(part) for read, part in zip(readers, said, strict=True))
+
+
+def _read_flat(dtype: Any, shape: tuple[int, ...], said: Any) -> Any:
+    """An array that is a part of a tuple: its numbers in order."""
+    made = _cast(dtype, said)
+    return said if made is None or made.size != math.prod(shape) else tuple(made.ravel().tolist())
+
+
+def read_array(dtype: Any, shape: tuple[int, ...], said: Any) -> Any:
+    """An array of this type and shape, sealed, of what is said: lists, tuples, numbers, arrays of another type."""
+    if type(said) is np.ndarray and said.dtype == dtype:
+        return said
+    made = _cast(dtype, said)
+    if made is None or made.shape != shape:
+        return said
+    made.setflags(write=False)
+    return made
+
+
+def _cast(dtype: Any, said: Any) -> Any:
+    """What is said as an array of this type; None where it is none, or whole numbers would lose something."""
+    try:
+        given = np.asarray(said)
+    except ValueError:  # lists of several lengths
+        return None
+    if given.dtype.kind not in "biuf":
+        return None
+    made = np.array(given, dtype=dtype)
+    return made if dtype.kind == "f" or np.array_equal(made, given) else None
+
+
+def is_alike(space: Any, state: Any) -> bool:
+    """Whether a state has as many parts as observations of a tuple, and each as many numbers."""
+    import gymnasium.spaces as spaces
+
+    if isinstance(space, spaces.Discrete):
+        return not isinstance(state, tuple | list | np.ndarray)
+    parts = space.spaces if isinstance(space, spaces.Tuple) else [spaces.Discrete(1)] * math.prod(space.shape)
+    is_tuple = isinstance(state, tuple) and len(state) == len(parts)
+    return is_tuple and all(is_alike(part, of) for part, of in zip(parts, state, strict=True))
 
 
 def is_finite(state: Any) -> bool:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -20,7 +20,7 @@ from episafe.checks import (
     within_unit_norm,
 )
 from episafe.errors import Infeasible, InvalidEpisode, InvalidProblem
-from episafe.gym.step_reader import Reading
+from episafe.gym.step_reader import Reading, read_array
 from episafe.problems.episodic_task import ENDED, START, EpisodicTask, Outside
 from episafe.problems.episodic_task import Signal as Told
 from episafe.problems.policy import SINGLE_PRECISION, Policy, as_checked, counts_as_task
@@ -162,7 +162,7 @@ class SampledTask(EpisodicTask):
     def key(self, state: Any) -> Hashable:
         """What a state is looked up by."""
         if self.cell_function is None or isinstance(state, Outside):
-            return state if type(state) is int else key(self.as_state(state))
+            return state if type(state) is int and self._plain is None else key(self.as_state(state))
         found = self._cells.get(id(state))
         if found is not None and found[0] is state:
             return found[1]
@@ -174,30 +174,19 @@ class SampledTask(EpisodicTask):
         return name
 
     @cached_property
-    def _array(self) -> tuple[Any, tuple[int, ...]] | None:
-        """Type and shape of states that are arrays, by the observation space, else by the initial state."""
-        form = self.initial_state if self.reading is None else self.reading.space
-        return (form.dtype, form.shape) if getattr(form, "shape", None) else None
+    def _plain(self) -> Callable[[Any], Any] | None:
+        """What makes a state of what is said in plain numbers, by the observation space, else by the initial state."""
+        if self.reading is not None:
+            return self.reading.plain
+        s = self.initial_state
+        return partial(read_array, s.dtype, s.shape) if isinstance(s, np.ndarray) else None
 
     def as_state(self, said: Any) -> Any:
         """A state as somebody says it: where states are arrays, lists and numbers of another type become such an array.
 
         Else it would be a state that nobody has met. What cannot be one is left as it is, to be refused.
         """
-        if self._array is None or isinstance(said, Outside):
-            return said
-        dtype, shape = self._array
-        if type(said) is np.ndarray and said.dtype == dtype:
-            return said
-        try:
-            given = np.asarray(said)
-        except ValueError:  # lists of several lengths
-            return said
-        made = given.astype(dtype) if given.dtype.kind in "biuf" else given
-        if made.dtype != dtype or made.shape != shape or (dtype.kind != "f" and not np.array_equal(made, given)):
-            return said
-        made.setflags(write=False)
-        return made
+        return said if self._plain is None or isinstance(said, Outside) else self._plain(said)
 
     def described(self, h: int, state: Any) -> tuple[Array, Array, Array]:
         """φ (A, d), r_h and u_h (A,) at a state, checked in full; NaN for what is not known."""
@@ -292,7 +281,7 @@ class SampledTask(EpisodicTask):
         """The states as they are: each is checked when it is first seen, before anything is learned."""
         if len(states) != self.horizon + 1:
             raise InvalidEpisode(f"states must have length {self.horizon + 1}, got {len(states)}")
-        if self._array is not None:
+        if self._plain is not None:
             states = [self.as_state(state) for state in states]
         if self.reading is not None:
             self.reading.refuse_foreign(states)
