@@ -10,6 +10,7 @@ import pytest
 import episafe as es
 from episafe.envs.gymnasium import RulesEnv
 from episafe.envs.inventory import Inventory
+from episafe.problems.episodic_task import ENDED
 from episafe.problems.rules import listed
 
 gymnasium = pytest.importorskip("gymnasium")
@@ -250,6 +251,28 @@ class TestEnvironment:
             (following, after), promised, utility = env.move(h, before, action, info["chance"])
             assert np.array_equal(following, state) and after == level
             assert promised == reward and utility == 1 - info["cost"]
+
+    def test_an_episode_that_ends_early_is_what_move_makes_of_it(self):
+        """The first one refuted all replays, 3 of 3: its last state was the end and a level."""
+
+        class Ending(RulesEnv):
+            def move(self, h, state, action, w):
+                following, reward, utility = super().move(h, state, action, w)
+                return (ENDED if w[0] > 2 else following), reward, utility
+
+            def step(self, action):
+                state, reward, ended, cut, info = super().step(action)
+                return state, reward, ended or info["chance"][0] > 2, cut, info
+
+        env = es.chance(Ending(Inventory(2.0)), cost=lost, total_cost_at_most=4, probability=0.9)
+        problem = es.from_gymnasium(
+            env, features=es.features.OneHot(), horizon=14, cost_limit=env.cost_limit, slack=0.05, move=env.move,
+            episode_cost_max=env.episode_cost_max, safe_policy=lambda h, state: Inventory(2.0).incumbent(h, state[0]),
+        )  # fmt: skip
+        problem.seed(1)
+        episodes = [es.play(problem, problem.task.safe_policy, np.random.default_rng(0)) for _ in range(20)]
+        assert any(ENDED in episode.states for episode in episodes)
+        assert [problem.task.replay_fault(episode) for episode in episodes] == [""] * 20
 
     def test_costs_that_are_no_multiples_cannot_be_replayed(self):
         env = es.chance(RulesEnv(Inventory(2.0)), total_cost_at_most=3)

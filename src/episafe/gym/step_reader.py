@@ -411,10 +411,15 @@ def _read_flat(dtype: Any, shape: tuple[int, ...], said: Any) -> Any:
 
 
 def read_array(dtype: Any, shape: tuple[int, ...], said: Any) -> Any:
-    """An array of this type and shape, sealed, of what is said: lists, tuples, numbers, arrays of another type."""
+    """An array of this type and shape, sealed, of what is said: lists, tuples, numbers, arrays of another type.
+
+    Its numbers may be in one row, as they are where it is a part of a tuple.
+    """
     if type(said) is np.ndarray and said.dtype == dtype:
         return said
     made = _cast(dtype, said)
+    if made is not None and made.shape == (math.prod(shape),):
+        made = made.reshape(shape)
     if made is None or made.shape != shape:
         return said
     made.setflags(write=False)
