@@ -1,5 +1,6 @@
 """Live environments: broken ones are refused with the remedy, sound ones are learned safely."""
 
+import json
 import re
 import subprocess
 import sys
@@ -388,3 +389,29 @@ def test_numbers_and_tuples_that_are_said_plainly_are_the_states_that_were_met(s
     for said in wrong:
         with pytest.raises(es.InvalidEpisode, match="is not in the observation space"):
             task.read_report(report(said))
+
+
+def test_what_an_earlier_version_learned_of_lists_is_learned_anew_and_its_policies_are_read_as_arrays(tmp_path):
+    """Its states over HTTP had the names of tuples: what was proved acted as where nobody was, 3 of 3 lives."""
+    seen = np.array([2, 1])
+    env = returning(lambda o, r, d, t, i: (seen, r, d, t, {"cost": 0.0}), start=lambda self: seen)
+    env.observation_space = gym.spaces.MultiDiscrete([3, 4])
+    before, now = (problem(env).task for _ in range(2))
+    before.__dict__["_plain"] = None
+    agents = [es.OPSE(task, constants()) for task in (before, now)]
+    report = es.Episode([seen] + [(2, 1)] * H, [0] * H, [0.5] * H, [0.5] * H)
+    object.__setattr__(before, "reading", None)
+    agents[0].learn(report)
+    agents[1].learn(report)
+    states = [agent.state() for agent in agents]
+    es.OPSE(now, constants()).restore(states[1])
+    with pytest.raises(es.DamagedFile, match="lists for observations that are arrays"):
+        es.OPSE(now, constants()).restore(states[0])
+    scales = {"C_r": 1, "utility_bonus": 0, "C_dagger": 0, "B_dagger": 0, "kappa": 1, "curve": 0, "spread": 0}
+    said = {
+        "episafe_policy": 1, "name": "", "certificate": {}, "kind": "rows", "horizon": H, "num_actions": 2, "lam": 0.0,
+        "scales": scales, "learned": ["reward", "utility"], "signal_scales": [0, 0], "outside": {"ended": [0, 1]},
+        "beta": 1.0, "bonus": 1.0, "rows": [{'{"tuple":[2,1]}': [0.25, 0.75]}] * H,
+    }  # fmt: skip
+    (tmp_path / "policy.json").write_text(json.dumps(said))
+    assert es.load_policy(tmp_path / "policy.json", now).probabilities(0, seen).tolist() == [0.25, 0.75]

@@ -102,8 +102,12 @@ def _rows(said: Field, features: Any) -> Policy:
     rows: list[dict[Hashable, Array]] = []
     for h, field in enumerate(said.objects("rows")):
         try:
-            keys = [from_text(text) for text in field.said]
-            rows.append({name: field.numbers(as_text(name), (task.num_actions,)) for name in keys})
+            names = [from_text(text) for text in field.said]
+            keys = [name if task.cell_function else task.key(name) for name in names]  # lists of before for arrays too
+            if len(set(keys)) < len(keys):
+                said.refuse("rows", f"has at step {h} one state twice, as a list and as an array")
+            read = [field.numbers(as_text(name), (task.num_actions,)) for name in names]
+            rows.append(dict(zip(keys, read, strict=True)))
         except UNREADABLE as error:
             said.refuse("rows", f"has at step {h} a state that cannot be read ({error})")
         for name, row in rows[h].items():

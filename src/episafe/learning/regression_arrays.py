@@ -171,7 +171,10 @@ def _sampled(regression: SampledRegression, used: int) -> dict[str, object]:
 def _describe_sampled(regression: SampledRegression, saved: Saved, used: int) -> None:
     task, support, unknown = regression.task, regression.support, regression.task.unknown
     H, A = task.horizon, task.num_actions
-    regression.rename(_names(saved, support.size))
+    names = _names(saved, support.size)
+    if task.cell_function is None and any(task.key(name) != name for known in names for name in known):
+        saved.refuse("keys", "have lists for observations that are arrays, as an earlier version had them over HTTP")
+    regression.rename(names)
     if regression.slot(0, task.initial_state) != 0:
         saved.refuse("keys", "do not begin with the initial state")
     support.reward[:, :, :used] = saved.numbers("reward", (H, A, used), nan="reward" in unknown)
