@@ -3,6 +3,7 @@
 import importlib.util
 import re
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import episafe as es
 from episafe.errors import InvalidEpisode
 from episafe.learning.traces import SampledTraces
 from episafe.logs.log_writer import write_log
+from episafe.logs.tables import read_log
 from episafe.problems.policy import Component
 from episafe.problems.rules import Rules, listed
 from episafe.problems.sampled_problem import FunctionPolicy
@@ -680,6 +682,51 @@ def test_a_log_with_other_traces_is_another_log(tmp_path):
     for episode, new in ((seen, 1), (gap, 1), (seen, 0)):
         write_log(tmp_path / "log.csv", [("", episode)], cmdp.task)
         assert es.learn_log(session, tmp_path / "log.csv") == new
+
+
+BOTH = (".csv", ".parquet")
+
+
+@pytest.mark.parametrize(
+    ("w", "suffixes"),
+    [
+        (3, BOTH), (-1, BOTH), (2.5, BOTH), (3.0, BOTH), (1e22, BOTH), (float("inf"), BOTH), ("rain", BOTH),
+        (np.int64(3), BOTH), (np.float32(0.1), BOTH), ((3,), BOTH), ((1, "rain", 0.5), BOTH), ((1, None), BOTH),
+        (np.nan, BOTH), (False, [".parquet"]), (np.True_, [".parquet"]), ((1, True), [".parquet"]),
+        ("00", []), ("11", []), ("1e3", []), ("nan", []), ("True", BOTH), ("", []), ("+", [".parquet"]),
+        ("\x1b", [".parquet"]), ("rain" * 300, [".csv"]), (2**80, [".csv"]), ([1, 2], []), ({"sold": 3}, []),
+        ((1, (2, 3)), []), (np.array([1, 2]), []), ((), []),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("suffix", BOTH)
+def test_what_chance_brought_comes_back_as_it_was_or_is_left_out(w, suffixes, suffix, tmp_path):
+    """False as "False" is true to `move`, and "00" was 0: 8 of 8 lives violated by such a log."""
+    cmdp, rng = es.make("inventory"), np.random.default_rng(0)
+    made = cmdp.task.replay(cmdp.task.safe_policy, cmdp.draw_trace(rng), rng)
+    episode, path = replace(made, trace=(made.trace[0], (w,) * len(made.trace[1]))), tmp_path / f"log{suffix}"
+    if suffix not in suffixes:
+        with pytest.warns(UserWarning, match="has no traces, because they would not be read back as they are"):
+            write_log(path, [("", episode)], cmdp.task)
+        assert [one.trace for one in read_log(path, cmdp.task)] == [None]
+        return
+    write_log(path, [("", episode)], cmdp.task)
+    ((read, *_),) = (cmdp.task.read_trace(one.trace) for one in read_log(path, cmdp.task))
+    expected = None if repr(w) in ("nan", "(1, None)") else w.item() if isinstance(w, np.generic) else w
+    assert read == expected and type(read) is type(expected)
+
+
+def test_a_log_of_values_of_several_types_has_no_traces(tmp_path):
+    """A column of Parquet has one type: whole numbers beside fractions would be fractions."""
+    cmdp, rng = es.make("inventory"), np.random.default_rng(0)
+    made = cmdp.task.replay(cmdp.task.safe_policy, cmdp.draw_trace(rng), rng)
+    for others in ((1, 2.5), (1, "rain"), (1, (1,)), ((1, 2), (1,))):
+        chances = (*others, *[others[0]] * (len(made.trace[1]) - 2))
+        for suffix, number in ((".csv", 1 - any(isinstance(w, tuple) for w in others)), (".parquet", 0)):
+            path = tmp_path / f"log{suffix}"
+            with nullcontext() if number else pytest.warns(UserWarning, match="has no traces"):
+                write_log(path, [("", replace(made, trace=(made.trace[0], chances)))], cmdp.task)
+            (read,) = read_log(path, cmdp.task)
+            assert read.trace == ((made.trace[0], chances) if number else None)
 
 
 @pytest.mark.parametrize("kept", [False, True])

@@ -24,7 +24,8 @@ def export_episodes(folder: str | Path, path: str | Path, task: Any = None) -> i
     teach a planner of a new folder; what was certified of a policy stays here, and begins anew there, with its own δ.
     Where traces are replayed (`certify.Hindsight`) a log also proves, so it must not be chosen by how episodes went:
     where a deployment has no report of its steps, or one by its plan alone while others of that plan waited, traces are
-    left out of all, with a warning.
+    left out of all, with a warning. So they are where some value of chance would not be read back as it is, type and
+    value: a boolean from a CSV, a text of digits.
 
     Args:
         folder: of the journal, live or of a run; it may be open. Nothing in it is changed.

@@ -1,17 +1,21 @@
 """Episodes written as the rows of a CSV or Parquet file that `es.learn_log` reads; logs/tables.py has the columns.
 
-What is written is read back before the file takes its name: the episodes must come out as they went in.
+What is written is read back before the file takes its name: the episodes must come out as they went in. What chance
+brought must too, type and value, since `move` is asked with it: else it is left out of all.
 """
 
 import csv
 import io
+import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from episafe.errors import DamagedFile, InvalidProblem
+from episafe.logs.logged_episode import steps_of
 from episafe.logs.tables import read_rows
 from episafe.plain_text import csv_cell
 from episafe.problems.episodic_task import ENDED, START, Outside
@@ -20,32 +24,53 @@ from episafe.types import Episode, amounts
 
 Named = tuple[str, Episode]  # its id, "" where nobody gave one
 Cells = dict[str, Any]
+REMEDY = "columns cannot hold these states: keep the folder itself"
 
 
 def write_log(path: Path, episodes: Sequence[Named], task: Any) -> int:
     """Write those episodes that have steps, and return how many; of a task without steps all of them, by their totals.
 
-    A rollout's totals teach no planner: that file is for other programs.
+    A rollout's totals teach no planner: that file is for other programs. Where some trace would not come back as it
+    was, all are left out, with a warning: a log without traces proves nothing.
     """
     has_steps = task.kind != "rollout"
     kept = [named for named in episodes if not has_steps or named[1].states is not None]
     if not kept:
         raise ValueError("there is no episode to export: report some first; those with totals alone teach no planner")
-    rows = list((_rows if has_steps else _totals)(kept, task))
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    data = (_parquet if path.suffix == ".parquet" else _csv)(names, rows)
-    if has_steps:
-        _require_alike(path, data, kept, task)
+    data = _steps(path, kept, task) if has_steps else _table(path, list(_totals(kept, task)))
     with atomic(as_output(path)) as file:
         file.write(data)
     return len(kept)
+
+
+def _steps(path: Path, episodes: Sequence[Named], task: Any) -> bytes:
+    """The rows of the steps as a file; without what chance brought, and with a warning, where that would not come back
+    as it was."""
+    if all(one.trace is None for _, one in episodes):
+        return _read_back(path, episodes, task)
+    try:
+        return _read_back(path, episodes, task)
+    except (ValueError, TypeError, OverflowError) as error:  # also of pyarrow, as where a column has several types
+        fault = error
+    data = _read_back(path, [(name, replace(one, trace=None)) for name, one in episodes], task)
+    warnings.warn(
+        f"{path} has no traces, because they would not be read back as they are ({fault}), and a log of other values "
+        "would prove what is false. Whole numbers and tuples of them come back from every file, booleans from "
+        "Parquet; or go on in the folder",
+        stacklevel=4,
+    )
+    return data
+
+
+def _table(path: Path, rows: list[Cells]) -> bytes:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return (_parquet if path.suffix == ".parquet" else _csv)(names, rows)
 
 
 def _rows(episodes: Sequence[Named], task: Any) -> Iterator[Cells]:
     """One row a step of the environment: no dummy first step, and none after an early end."""
     columns = {"reward": ["reward"], "utility": _names("utility", task)}
     signals = [name for name in columns if all(_signal(one, name) is not None for _, one in episodes)]
-    traced = all(one.trace is None or _is_plain(one.trace) for _, one in episodes)
     for number, (label, episode) in enumerate(episodes):
         before = int(episode.states[0] is START)
         for h in range(before, len(episode.actions)):
@@ -57,7 +82,7 @@ def _rows(episodes: Sequence[Named], task: Any) -> Iterator[Cells]:
             row |= {f"next_{name}": None for name in _cells("state", state)} | _cells("next_state", after)
             for name in signals:
                 row |= dict(zip(columns[name], amounts(_signal(episode, name)[h]).tolist(), strict=True))
-            yield row | (_chance_cells(episode.trace[1][h - before]) if traced and episode.trace is not None else {})
+            yield row | ({} if episode.trace is None else _chance_cells(episode.trace[1][h - before]))
 
 
 def _names(name: str, task: Any) -> list[str]:
@@ -65,16 +90,15 @@ def _names(name: str, task: Any) -> list[str]:
     return [f"{name}_{one}" for one in task.constraint_names] if task.num_constraints > 1 else [name]
 
 
-def _is_plain(trace: Any) -> bool:
-    """Whether columns can hold what chance brought: numbers and words, or several of these."""
-    values = [value for w in trace[1] for value in (w if isinstance(w, tuple | list) else [w])]
-    return all(value is None or isinstance(value, int | float | str | np.number) for value in values)
-
-
 def _chance_cells(w: Any) -> Cells:
-    if isinstance(w, tuple | list):
-        return {f"chance_{i}": value for i, value in enumerate(w)}
-    return {} if w is None else {"chance": w}
+    if isinstance(w, tuple):
+        return {f"chance_{i}": _item(value) for i, value in enumerate(w)}
+    return {} if w is None else {"chance": _item(w)}
+
+
+def _item(value: Any) -> Any:
+    """A number of numpy as Python's, with all its digits."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _signal(episode: Episode, name: str) -> Any:
@@ -122,20 +146,62 @@ def _parquet(names: list[str], rows: list[Cells]) -> bytes:
     return data.getvalue()
 
 
-def _require_alike(path: Path, data: bytes, episodes: Sequence[Named], task: Any) -> None:
-    """What `learn_log` would read is what was reported."""
-    remedy = "columns cannot hold these states: keep the folder itself"
+def _read_back(path: Path, episodes: Sequence[Named], task: Any) -> bytes:
+    """The rows of the steps as a file, of which `learn_log` reads what was reported."""
+    data = _table(path, list(_rows(episodes, task)))
     try:
         read = list(read_rows(path, io.BytesIO(data), task))
     except DamagedFile as error:
-        raise InvalidProblem(f"an episode would not be read back ({error}): {remedy}") from error
+        raise InvalidProblem(f"an episode would not be read back ({error}): {REMEDY}") from error
     for (_, ours), theirs in zip(episodes, read, strict=True):
-        inside = [h for h, state in enumerate(ours.states[:-1]) if not isinstance(state, Outside)]
-        acted = all(ours.actions[h] == theirs.actions[h] for h in inside)  # outside all actions are alike
-        if not (acted and all(map(_alike, ours.states, theirs.states))):
-            raise InvalidProblem(
-                f"the episode with states {ours.states!r} would be read as {theirs.states!r}: {remedy}"
-            )
+        _require_alike(ours, theirs)
+        _require_same_chance(ours, theirs, task)
+    return data
+
+
+def _require_alike(ours: Episode, theirs: Episode) -> None:
+    """States and actions are what they were."""
+    inside = [h for h, state in enumerate(ours.states[:-1]) if not isinstance(state, Outside)]
+    acted = all(ours.actions[h] == theirs.actions[h] for h in inside)  # outside all actions are alike
+    if not (acted and all(map(_alike, ours.states, theirs.states))):
+        raise InvalidProblem(f"the episode with states {ours.states!r} would be read as {theirs.states!r}: {REMEDY}")
+
+
+def _require_same_chance(ours: Episode, theirs: Episode, task: Any) -> None:
+    """What chance brought is what it was, or was not seen."""
+    if ours.trace is not None and not task.is_exogenous:
+        raise InvalidProblem("the task has no move, so its logs have none: export by one that has, task=…")
+    (start, *brought), (start_read, *read) = (_brought(one, task) for one in (ours, theirs))
+    if not (start is None or _alike(start, start_read)):
+        raise InvalidProblem(f"the trace starts at {start!r}, and the episode at {start_read!r}")
+    for h, (one, other) in enumerate(zip(brought, read, strict=True)):
+        if not _same(one, other):
+            raise InvalidProblem(f"what chance brought at step {h}, {one!r}, would be read as {other!r}")
+
+
+def _brought(episode: Episode, task: Any) -> list[Any]:
+    """Where a trace starts, None where all do alike; and what chance brought in each step of the environment, None
+    where nobody saw all of it, and after an early end."""
+    if episode.trace is None:
+        return [None] * (1 + steps_of(task))
+    seen = task.read_trace(episode.trace)
+    start, chances = (seen[0], seen[1:]) if task.random_start else (None, seen)
+    states = episode.states[int(task.random_start) : -1]
+    return [start, *(None if state is ENDED or _lacks(w) else w for state, w in zip(states, chances, strict=True))]
+
+
+def _lacks(w: Any) -> bool:
+    return w is None or (isinstance(w, tuple) and any(part is None for part in w))
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values of chance have the same type and value; numbers of numpy are those of Python."""
+    one = _item(one)
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return one is other or (isinstance(one, bool | int | float | str) and one == other)
 
 
 def _alike(one: Any, other: Any) -> bool:

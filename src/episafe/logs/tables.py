@@ -11,7 +11,8 @@ Columns, one row a step, in any order; rows of an episode may be apart:
     utility_NAME   in place of utility where there are several constraints, one column for each by its name
     terminated     1 at the step with which an episode ended early, so that it has no further rows; may be left out
     chance         what chance brought in this step, of an exogenous problem: a number or a word, empty where it was not
-                   seen; or chance_0, chance_1, … where it is several, as of `Rules`; may be left out
+                   seen; or chance_0, chance_1, … where it is several, as of `Rules`; may be left out. What reads as a
+                   number is one, also as text: 00 is 0. Words stay words: True is one in a CSV, a boolean in Parquet
 
 Learning from a log keeps the guarantee at its level only if the log was not selected by its outcomes (say, successful
 episodes only), comes from the same system, and counts steps as the task does. The file alone
