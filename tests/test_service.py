@@ -811,3 +811,38 @@ def test_what_fails_in_an_incumbent_that_acts_is_said_as_it_is():
         handlers.act({"deployment": None, "step": 1, "state": 1})
     with pytest.raises(ValueError, match="a name here and no policy that acts"):
         Handlers(es.open(None, rollout())).act({"deployment": None, "step": 1, "state": 1})
+
+
+class Grid(Doors):
+    """Doors whose observations are arrays."""
+
+    observation_space = gymnasium.spaces.MultiDiscrete([3, 2])
+
+    def reset(self, *, seed=None, options=None):
+        state, info = super().reset(seed=seed)
+        return np.array([state, 0]), info
+
+    def step(self, action):
+        state, *rest = super().step(action)
+        return np.array([state, 1]), *rest
+
+
+@pytest.mark.parametrize("features", [es.features.OneHot(), lambda state: np.append(state / 10, 0.5)])
+def test_reports_of_lists_are_read_once_for_agent_monitors_journal_and_export(tmp_path, features):
+    """Monitors were handed tuples, and the first report broke the session; no folder of them could be exported."""
+    problem = es.from_gymnasium(
+        Grid(False), features=features, horizon=4, cost_limit=3, slack=1.0, safe_policy=lambda h, state: [1.0, 0.0]
+    )
+    agent = lambda: es.OPSE(problem.task, certifier=es.certify.Observation())  # noqa: E731
+    session = es.open(tmp_path / "grid", agent())
+    handlers = Handlers(session)
+    for k in range(3):
+        made = handlers.plan({"episode_id": k})
+        states = [[0, 0], [1, 1], [2, 1], [0, 1], [1, 1]]
+        steps = {"states": states, "actions": [0] * 4, "rewards": [0.5] * 4, "utilities": [0.75] * 4}
+        assert handlers.learn({"deployment": made["deployment"], "episode": steps})["learned"]
+    assert not session.stopped and session.export_episodes(tmp_path / "log.csv") == 3
+    session.close()
+    with es.open(tmp_path / "grid", agent()) as session:
+        assert session.status().reported == 3 and not session.stopped
+    assert es.learn_log(agent(), tmp_path / "log.csv") == 3 and es.audit(tmp_path / "grid", agent=agent()).is_whole

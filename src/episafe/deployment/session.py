@@ -348,8 +348,9 @@ class Session:
         credited = None if deployment is None else plan_id  # beyond the deployments of a plan nothing is proved
         promoted, refuted = self.agent.promoted, self.agent.refuted
         self._keep_candidates()
+        read = self.task.report_from(from_text(text))
         try:
-            alarms = self.observe(None, self.task.report_from(from_text(text)), credited, deployment, named)
+            alarms = self.observe(None, read, credited, deployment, named)
         except InvalidEpisode as error:
             self._heed(self._shown_by(error, report))
             raise
@@ -359,7 +360,7 @@ class Session:
             raise
         notes = {"plan": plan_id, "deployment": deployment, "named": named, "id": name, "time": now(), "values": text}
         if self.incumbent is not None and not self._is_table:
-            notes |= self.incumbent.noted(report)
+            notes |= self.incumbent.noted(read)
         number = self._write(Kind.REPORT, notes)
         if plan_id is not None and deployment is None and self.agent.counts_deployments and not self.book.repeats:
             self._note_fault(f"a report of plan {plan_id} is one too many: {BY_NAME}")

@@ -277,6 +277,13 @@ class SampledTask(EpisodicTask):
         """0: the features of states that nobody lists say nothing of the whole."""
         return 0.0
 
+    def report_from(self, values: list[Any]) -> tuple[Episode]:
+        """What an agent learns from, of what `report_values` gave; states are as the task has them."""
+        (episode,) = super().report_from(values)
+        if self._plain is None or not isinstance(episode.states, list | tuple | np.ndarray):
+            return (episode,)
+        return (replace(episode, states=[self.as_state(state) for state in episode.states]),)
+
     def _read_states(self, states: Any) -> Any:
         """The states as they are: each is checked when it is first seen, before anything is learned."""
         if len(states) != self.horizon + 1:
