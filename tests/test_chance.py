@@ -10,6 +10,7 @@ import pytest
 import episafe as es
 from episafe.envs.gymnasium import RulesEnv
 from episafe.envs.inventory import Inventory
+from episafe.logs.tables import read_rows
 from episafe.problems.episodic_task import ENDED
 from episafe.problems.rules import listed
 
@@ -273,6 +274,28 @@ class TestEnvironment:
         episodes = [es.play(problem, problem.task.safe_policy, np.random.default_rng(0)) for _ in range(20)]
         assert any(ENDED in episode.states for episode in episodes)
         assert [problem.task.replay_fault(episode) for episode in episodes] == [""] * 20
+
+    @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+    def test_its_episodes_travel(self, tmp_path, suffix):
+        """Its observations are tuples of an array and a level: no file could hold them."""
+        rules, env = Inventory(2.0), self.wrapped()
+        problem = es.from_gymnasium(
+            env, features=es.features.OneHot(), horizon=14, cost_limit=env.cost_limit, slack=0.05,
+            episode_cost_max=env.episode_cost_max, safe_policy=lambda h, state: rules.incumbent(h, state[0]),
+        )  # fmt: skip
+        new = lambda: es.OPSE(problem.task, es.Constants.proposing(), certifier=es.certify.Observation())  # noqa: E731
+        problem.seed(0)
+        rng, episodes = np.random.default_rng(0), []
+        with es.open(tmp_path / "shop", agent=new()) as session:
+            for _ in range(3):
+                made = session.deploy(rng)
+                episodes.append(es.play(problem, made.policy, rng))
+                session.learn(episodes[-1], deployment=made.id)
+            assert session.export_episodes(tmp_path / f"log{suffix}") == 3
+        with (tmp_path / f"log{suffix}").open("rb") as file:
+            read = list(read_rows(tmp_path / f"log{suffix}", file, problem.task))
+        assert [list(one.states) for one in read] == [list(one.states) for one in episodes]
+        assert es.learn_log(new(), tmp_path / f"log{suffix}") == 3
 
     def test_costs_that_are_no_multiples_cannot_be_replayed(self):
         env = es.chance(RulesEnv(Inventory(2.0)), total_cost_at_most=3)

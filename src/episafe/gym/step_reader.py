@@ -5,7 +5,7 @@ Observations are states, actions go by number, signals lie in [0, 1].
 
 import math
 import sys
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -447,6 +447,27 @@ def is_alike(space: Any, state: Any) -> bool:
     parts = space.spaces if isinstance(space, spaces.Tuple) else [spaces.Discrete(1)] * math.prod(space.shape)
     is_tuple = isinstance(state, tuple) and len(state) == len(parts)
     return is_tuple and all(is_alike(part, of) for part, of in zip(parts, state, strict=True))
+
+
+def number_kinds(space: Any) -> list[str]:
+    """The kind of each number of an observation, in order: "f" for fractions, others for whole ones."""
+    import gymnasium.spaces as spaces
+
+    if isinstance(space, spaces.Tuple):
+        return [kind for part in space.spaces for kind in number_kinds(part)]
+    return [space.dtype.kind] * math.prod(space.shape)
+
+
+def observation_of(space: Any, numbers: Iterator[Any]) -> Any:
+    """The observation that has these numbers, in order."""
+    import gymnasium.spaces as spaces
+
+    if isinstance(space, spaces.Tuple):
+        return tuple(observation_of(part, numbers) for part in space.spaces)
+    if isinstance(space, spaces.Discrete):
+        return int(next(numbers))
+    taken = [next(numbers) for _ in range(math.prod(space.shape))]
+    return np.array(taken, dtype=space.dtype).reshape(space.shape)
 
 
 def is_finite(state: Any) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 
 from episafe.errors import DamagedFile, InvalidProblem
 from episafe.logs.logged_episode import steps_of
-from episafe.logs.tables import read_rows
+from episafe.logs.tables import read_rows, same_state
 from episafe.plain_text import csv_cell
 from episafe.problems.episodic_task import ENDED, START, Outside
 from episafe.storage.atomic_files import as_output, atomic
@@ -109,12 +109,17 @@ def _cells(name: str, state: Any) -> Cells:
     """A state as columns: one, or one a coordinate; none of the end."""
     if state is ENDED:
         return {}
-    values = np.asarray(state)
-    if values.dtype.kind not in "biuf":
+    parts = [np.asarray(part) for part in _parts(state)]
+    if any(part.dtype.kind not in "biuf" for part in parts):
         raise InvalidProblem(f"the state {state!r} has no columns of numbers: keep the folder itself")
-    if values.ndim == 0:
-        return {name: values.item()}
-    return {f"{name}_{i}": value for i, value in enumerate(values.ravel().tolist())}
+    if not isinstance(state, tuple) and parts[0].ndim == 0:
+        return {name: parts[0].item()}
+    return {f"{name}_{i}": value for i, value in enumerate(x for part in parts for x in part.ravel().tolist())}
+
+
+def _parts(state: Any) -> list[Any]:
+    """Numbers and arrays of a state, one after another: those of a tuple, and of tuples within it."""
+    return [found for part in state for found in _parts(part)] if isinstance(state, tuple) else [state]
 
 
 def _totals(episodes: Sequence[Named], task: Any) -> Iterator[Cells]:
@@ -205,7 +210,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _alike(one: Any, other: Any) -> bool:
-    return one is other or (type(one) is type(other) and np.array_equal(one, other)) or _same_number(one, other)
+    return one is other or (type(one) is type(other) and same_state(one, other)) or _same_number(one, other)
 
 
 def _same_number(one: Any, other: Any) -> bool:

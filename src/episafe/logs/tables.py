@@ -4,7 +4,7 @@ Columns, one row a step, in any order; rows of an episode may be apart:
 
     episode        any label; rows with the same one belong together
     step           0..H−1, each exactly once in an episode; the dummy first step of a random start has no row
-    state          the state at this step; or state_0, state_1, … for the coordinates of an array
+    state          the state at this step; or state_0, state_1, … for the coordinates of an array, or of a tuple's parts
     action         0..A−1
     next_state     the state after the step, or next_state_0, …; read at the last step and compared at the others
     reward, utility   in [0, 1], where the task does not tell them; may be left out
@@ -30,6 +30,7 @@ from typing import IO, Any
 import numpy as np
 
 from episafe.errors import DamagedFile, InvalidProblem
+from episafe.gym.step_reader import number_kinds, observation_of
 from episafe.logs.logged_episode import steps_of, whole
 from episafe.problems.sampled_problem import AnyTask
 from episafe.storage.regular_files import open_regular
@@ -78,7 +79,7 @@ def _episodes(path: Path, columns: list[str], rows: Iterator[Row], task: AnyTask
         for h in range(len(steps) - 1):
             if ended[h]:
                 raise DamagedFile(f"{place}: terminated at step {h}, and there are rows after it: leave them out")
-            if not np.array_equal(after[h], states[h + 1]):
+            if not same_state(after[h], states[h + 1]):
                 raise DamagedFile(
                     f"{place}, step {h}: next_state {after[h]!r} is not the state {states[h + 1]!r} of step {h + 1}"
                 )
@@ -278,17 +279,19 @@ def _state(row: Row, axes: list[str], task: AnyTask, place: str) -> Any:
         if task.is_listed or task.one_hot:
             return _whole(row, axes[0], place)
         return np.array([_number(row, axes[0], place)])
-    kind, shape = reading.space.dtype, reading.space.shape
-    if kind is None or shape is None:
-        raise DamagedFile(f"{place}: columns cannot hold observations of {reading.space}: log with Minari")
-    read = _number if kind.kind == "f" else _whole
-    values = [read(row, name, place) for name in axes]
-    if len(values) != int(np.prod(shape)):
-        raise DamagedFile(f"{place}: {len(values)} columns of {axes[0]}, and {reading.space} has {int(np.prod(shape))}")
+    kinds = number_kinds(reading.space)
+    if len(axes) != len(kinds):
+        raise DamagedFile(f"{place}: {len(axes)} columns of {axes[0]}, and {reading.space} has {len(kinds)}")
+    values = [(_number if kind == "f" else _whole)(row, name, place) for name, kind in zip(axes, kinds, strict=True)]
     try:
-        return reading.state(np.array(values, dtype=kind).reshape(shape)[()], f"at step {row['step']}")
+        return reading.state(observation_of(reading.space, iter(values)), f"at step {row['step']}")
     except InvalidProblem as error:
         raise DamagedFile(f"{place}: {error}") from error
+
+
+def same_state(one: Any, other: Any) -> bool:
+    """Whether two states are the same: arrays by their numbers, tuples part by part."""
+    return one == other if isinstance(one, tuple) and isinstance(other, tuple) else np.array_equal(one, other)
 
 
 def _number(row: Row, name: str, place: str) -> float:

@@ -97,7 +97,14 @@ def _digest_before(episodes: list[Episode]) -> str:
     digest = hashlib.sha256()
     for episode in episodes:
         for values in (episode.states, episode.actions, episode.rewards, episode.utilities):
-            digest.update(repr(None if values is None else [np.asarray(value).tolist() for value in values]).encode())
+            digest.update(repr(None if values is None else [_listed(value) for value in values]).encode())
         if episode.trace is not None:
             digest.update(repr(episode.trace).encode())
     return digest.hexdigest()
+
+
+def _listed(value: Any) -> Any:
+    try:
+        return np.asarray(value).tolist()
+    except ValueError:  # a tuple of unlike parts, which no log of before had
+        return value
