@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 
 import gymnasium as gym
@@ -415,3 +416,20 @@ def test_what_an_earlier_version_learned_of_lists_is_learned_anew_and_its_polici
     }  # fmt: skip
     (tmp_path / "policy.json").write_text(json.dumps(said))
     assert es.load_policy(tmp_path / "policy.json", now).probabilities(0, seen).tolist() == [0.25, 0.75]
+
+
+def test_a_look_waits_for_a_run_of_another_thread_and_is_refused_in_the_midst_of_one():
+    """It seeded the environment of the run, whose record was then another one, and could not be resumed."""
+    made = problem(Walk())
+    agent = lambda: es.Fixed(made.task, "incumbent")  # noqa: E731
+    look = lambda k: es.estimate(made, made.task.safe_policy, 2)  # noqa: E731
+    with pytest.raises(es.InvalidProblem, match="in the midst of it"):
+        es.run(made, agent(), 5, on_progress=look)
+    made.seed(5)
+    with made.one_run():
+        waiting = threading.Thread(target=look, args=(0,))
+        waiting.start()
+        waiting.join(0.1)
+        assert waiting.is_alive() and made._seed == 5
+    waiting.join(10)
+    assert not waiting.is_alive()

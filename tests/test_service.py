@@ -846,3 +846,13 @@ def test_reports_of_lists_are_read_once_for_agent_monitors_journal_and_export(tm
     with es.open(tmp_path / "grid", agent()) as session:
         assert session.status().reported == 3 and not session.stopped
     assert es.learn_log(agent(), tmp_path / "log.csv") == 3 and es.audit(tmp_path / "grid", agent=agent()).is_whole
+
+
+@pytest.mark.parametrize("wrong", ["3", [1], 7, 0.5, None, [0, 1]])
+def test_nobody_acts_in_a_state_that_is_none(wrong):
+    """The proposal acted in it as where nobody was: mean utility 1.2 to 1.7 for 2.4 promised, and nothing halted."""
+    _, handlers = doors(False, lambda h, state: [1.0, 0.0])
+    made = handlers.plan({})["deployment"]
+    with pytest.raises(ValueError, match="is not in the observation space"):
+        handlers.act({"deployment": made, "step": 1, "state": wrong})
+    assert handlers.act({"deployment": made, "step": 1, "state": 2})["deployment"] == made

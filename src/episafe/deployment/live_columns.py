@@ -94,6 +94,11 @@ class LiveColumns:
         return len(self._plan_rows)
 
     @property
+    def next_number(self) -> int:
+        """The number of the next deployment, which is how many there were, and those that repairs passed over."""
+        return self._started
+
+    @property
     def oldest_missing(self) -> str:
         """The time of the oldest deployment without a report; "" if there is none."""
         return next(iter(self.waiting.values()), (0, ""))[1]

@@ -173,15 +173,17 @@ class Reading:
     def refuse_foreign(self, states: Sequence[Any]) -> None:
         """An error where a reported state is none of the observation space; parts of tuples are not looked at."""
         for h, state in enumerate(states):
-            if self._is_own.get(id(state), self) is state or self._passes(state):
-                continue
-            if any(state is one for one in self.outside):
-                continue
-            if not self._is_state(state):
-                raise InvalidEpisode(
-                    f"state {state!r} at step {h} is not in the observation space {self.space}: report observations as "
-                    "the environment gives them; their type counts too"
-                )
+            self.require_state(state, f" at step {h}")
+
+    def require_state(self, state: Any, place: str = "") -> None:
+        """An error where a state is none of the observation space."""
+        if self._is_own.get(id(state), self) is state or self._passes(state):
+            return
+        if not (any(state is one for one in self.outside) or self._is_state(state)):
+            raise InvalidEpisode(
+                f"state {state!r}{place} is not in the observation space {self.space}: give observations as the "
+                "environment gives them; their type counts too"
+            )
 
     @cached_property
     def plain(self) -> Callable[[Any], Any] | None:

@@ -144,6 +144,7 @@ def act_unseen(
 ) -> Array:
     """π^λ at a step and a state that was never met: β and its bonus are those of `elsewhere`, and P̂V = 0."""
     (beta, bonus), (h, state), A = elsewhere, place, task.num_actions
+    task.require_state(task.as_state(state))
     told = task.reward_at(h, state), task.utility_at(h, state)
     if signals is not None and signals.estimates(state):
         told = signals.clipped(np.zeros((2, A)), np.full(A, beta), told)

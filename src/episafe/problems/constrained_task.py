@@ -33,6 +33,9 @@ class ConstrainedTask:
         """A state as somebody says it, over the wire too, as the task has it; here as it is."""
         return said
 
+    def require_state(self, state: Any) -> None:
+        """An error where nobody can be in a state; here everything may be one."""
+
     def only(self, what: str) -> Any:
         """What the one constraint has; an error where there are several, so that nobody takes the first for all."""
         if self.num_constraints > 1:

@@ -188,6 +188,11 @@ class SampledTask(EpisodicTask):
         """
         return said if self._plain is None or isinstance(said, Outside) else self._plain(said)
 
+    def require_state(self, state: Any) -> None:
+        """An InvalidEpisode where a state is no observation: whoever acts there would act as where nobody was."""
+        if self.reading is not None:
+            self.reading.require_state(state)
+
     def described(self, h: int, state: Any) -> tuple[Array, Array, Array]:
         """φ (A, d), r_h and u_h (A,) at a state, checked in full; NaN for what is not known."""
         A, phi = self.num_actions, np.zeros((self.num_actions, 0))

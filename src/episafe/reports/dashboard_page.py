@@ -112,7 +112,7 @@ def _sub(follower: Follower) -> str:
 def _reports(follower: Follower) -> dict[str, str]:
     columns = follower.columns
     waiting, oldest = len(columns.waiting), _clock(columns.oldest_missing)
-    overdue = num_overdue(len(columns), columns.waiting)
+    overdue = num_overdue(getattr(columns, "next_number", 0), columns.waiting)  # of a run nothing waits
     warning = missing_warning(len(columns), overdue, columns.abandoned, columns.oldest_missing)
     since = f"; the oldest waits since {oldest}" if oldest else ""
     said = f"{columns.reported:,} of {len(columns):,} deployments reported, {columns.abandoned:,} abandoned{since}."

@@ -70,15 +70,16 @@ def estimate(problem: GymCMDP, policy: Policy, num_episodes: int = 1_000, seed: 
         )
     environment, choices = np.random.SeedSequence(seed).spawn(2)
     rng = np.random.default_rng(choices)
-    problem.seed(int(np.random.default_rng(environment).integers(2**31)))
     totals = np.empty((num_episodes, 2))
     judged = policy if hasattr(policy, "draw") else problem.task.as_policy(policy)
-    try:
-        for k in range(num_episodes):
-            acting = judged.draw(rng)[1]
-            episode = play(problem, acting, rng)
-            totals[k] = episode.rewards.sum(), episode.utilities.sum()
-    finally:
-        problem.forget_seed()
+    with problem.one_run():
+        problem.seed(int(np.random.default_rng(environment).integers(2**31)))
+        try:
+            for k in range(num_episodes):
+                acting = judged.draw(rng)[1]
+                episode = play(problem, acting, rng)
+                totals[k] = episode.rewards.sum(), episode.utilities.sum()
+        finally:
+            problem.forget_seed()
     (reward, utility), error = normal_interval(totals, Z_99)
     return Estimate(float(reward), float(error[0]), float(utility), float(error[1]))

@@ -71,6 +71,10 @@ class Handlers:
         if "state" not in asked:
             raise ValueError("act needs a state")
         state = self.session.task.as_state(value_of(asked["state"]))
+        try:
+            self.session.task.require_state(state)
+        except InvalidEpisode as error:
+            raise ValueError(str(error)) from error
         step = whole(asked, "step") + int(getattr(self.session.task, "random_start", False))  # as the task counts
         deployment = None if asked.get("deployment") is None else whole(asked, "deployment")
         try:

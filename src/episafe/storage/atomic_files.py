@@ -16,7 +16,16 @@ from episafe.storage import sealed_npz
 from episafe.storage.regular_files import refuse_irregular
 
 NOTES = "notes"  # the .npz member that holds plain values as JSON
-HEADS, KEPT = ("journal.toml", "run.toml"), (".toml", ".log", ".jsonl", ".npz")  # what a folder is known by, its files
+HEADS = ("journal.toml", "run.toml")  # that folders of journals and of records are known by
+PARTS = (
+    "journal.log",
+    "audit.jsonl",
+    "problem.npz",
+    "told.npz",
+    "checkpoint-0.npz",
+    "checkpoint-1.npz",
+    "episodes.npz",
+)
 
 
 @contextmanager
@@ -43,7 +52,7 @@ def atomic(path: Path) -> Iterator[IO[bytes]]:
 def as_output(path: str | Path) -> Path:
     """A name that a user gives for a file to be written; refused where a journal or a record has its own file there."""
     path = Path(path)
-    if path.suffix in KEPT and path.exists() and any((path.parent / head).exists() for head in HEADS):
+    if path.name in (*HEADS, *PARTS) and path.exists() and any((path.parent / head).exists() for head in HEADS):
         raise ValueError(f"{path} is a file of the folder {path.parent}, which it would destroy: choose another name")
     return path
 

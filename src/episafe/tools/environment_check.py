@@ -71,10 +71,11 @@ def check(
     for name in confirmed:
         if name not in CONFIRM:
             raise ValueError(f"there is nothing to confirm of the name {name!r}: give {', '.join(CONFIRM)}")
-    try:
-        return _findings(problem, num_episodes, seed, confirmed, on_progress)
-    finally:
-        problem.forget_seed()
+    with problem.one_run():
+        try:
+            return _findings(problem, num_episodes, seed, confirmed, on_progress)
+        finally:
+            problem.forget_seed()
 
 
 def _findings(
