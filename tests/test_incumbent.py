@@ -396,3 +396,44 @@ def test_what_the_new_incumbent_does_is_not_recorded_as_what_was_promoted_before
             assert session.deploy(rng).acting == "incumbent"
     plan = [frame for frame in frames(tmp_path) if frame.kind == 2][-1]
     assert plan.notes["source"] == "safe" and es.audit(tmp_path, agent=rollout("other")).is_whole
+
+
+def rollout(incumbent="v1", candidates=("v2",)):
+    return es.Rollout(0.5, None, {name: name for name in candidates}, incumbent, utility_max=1.0)
+
+
+def lived(session, num_episodes=3):
+    rng = np.random.default_rng(0)
+    for _ in range(num_episodes):
+        session.learn(es.Episode.of_totals(0.9, 1.0), deployment=session.deploy(rng).id)
+
+
+def test_a_rollouts_incumbent_of_another_name_is_another_one(tmp_path):
+    """What the first had proved paid for trials beside the second: 6 of 6 lives below b."""
+    with es.open(tmp_path, agent=rollout()) as session:
+        lived(session)
+    with pytest.raises(ValueError, match="the name that stands for it is another"):
+        es.open(tmp_path, agent=rollout("v5"))
+    with pytest.raises(ValueError, match="leave out new_incumbent"):
+        es.open(tmp_path, agent=rollout(), new_incumbent="nobody")
+    with es.open(tmp_path, agent=rollout("v5"), new_incumbent="the release of May") as session:
+        lived(session)
+    with pytest.raises(ValueError, match="the name that stands for it is another"):
+        es.open(tmp_path, agent=rollout("v1"))
+    es.open(tmp_path, agent=rollout("v5")).close()
+    assert es.audit(tmp_path, agent=rollout("v5")).is_whole and "v5" not in (tmp_path / "journal.toml").read_text()
+
+
+def test_a_candidate_that_was_promoted_becomes_the_incumbent_and_need_not_be_given_any_more(tmp_path):
+    with es.open(tmp_path, agent=rollout()) as session:
+        lived(session, 150)
+        session.promote("v2", "it is the better one")
+    new = lambda: rollout("v2", ("v3",))  # noqa: E731
+    with es.open(tmp_path, agent=new(), new_incumbent="v1 is switched off") as session:
+        lived(session)
+        assert set(session.agent.bounds()) == {"incumbent", "v3"}
+    with es.open(tmp_path, agent=new()) as session:
+        lived(session)
+    assert es.audit(tmp_path, agent=new()).is_whole
+    with pytest.raises(ValueError, match=r"has the candidates \['v3'\]"):
+        es.open(tmp_path, agent=rollout("v2", ()))

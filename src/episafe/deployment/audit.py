@@ -355,7 +355,7 @@ def _make_again(
     trail = Trail(agent.task.limits, agent.settings(), told["genesis"])
     book = Book(told["fingerprint"])
     if told["kind"] == "live":
-        require_candidates(agent, book, frames)
+        require_candidates(agent, book, frames[since_incumbent(frames) :])
         agent.hold_candidates()
     replay = Replay(agent, book, trail, folder=folder, head=told)
     before = since_incumbent(frames)

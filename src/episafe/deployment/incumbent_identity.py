@@ -32,11 +32,13 @@ class Incumbent:
     Attributes:
         fingerprint: of the agent that it was part of when it was last accepted.
         version: as its user called it; "" where it is known by what it does.
+        name: a hash of what stands for it, a text or a number; "" where it is a policy, or nobody noted it.
         replaced: why there was another one before, in order.
     """
 
     def __init__(self, task: Any, head: Mapping[str, Any]) -> None:
         self._task, self.fingerprint, self.version = task, head.get("fingerprint", ""), head.get("incumbent", "")
+        self.name = head.get("incumbent_name", "")
         self.replaced: list[str] = []
         self._begin()
 
@@ -76,7 +78,7 @@ class Incumbent:
 
     def replace(self, notes: Mapping[str, Any]) -> None:
         """A person has put another one in its place: what was seen of it is of no interest any more."""
-        self.fingerprint, self.version = notes["fingerprint"], notes["version"]
+        self.fingerprint, self.version, self.name = notes["fingerprint"], notes["version"], notes.get("name", "")
         self.replaced.append(notes["reason"])
         self._begin()
 
@@ -90,6 +92,8 @@ class Incumbent:
         """How the one that the task has differs from the one that is known here; "" if it does not."""
         if version != self.version:
             return f"its version is {version!r}, and was {self.version!r}"
+        if self.name not in ("", self._task.incumbent_name) and not version:
+            return "the name that stands for it is another"
         for _, place, was in self._sample:
             if said := self._differs(from_text(place), was):
                 return said
@@ -114,18 +118,19 @@ class Incumbent:
 
     def state(self) -> State:
         """All of it as named arrays."""
-        said = [self.fingerprint, self.version, self.replaced, self._count, self._stride, self._sample]
+        said = [self.fingerprint, self.version, self.replaced, self._count, self._stride, self._sample, self.name]
         return {"incumbent": np.frombuffer(json.dumps(said).encode(), np.uint8)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` gave."""
         try:
             said = json.loads(state["incumbent"].tobytes())
-            fingerprint, version, replaced, count, stride, sample = said
+            fingerprint, version, replaced, count, stride, sample, *name = said  # before, no name was noted
             rows = [(int(number), str(place), float(was)) for number, place, was in sample]
         except UNREADABLE as error:
             raise DamagedFile(
                 f"what is known of the incumbent cannot be read ({error}): delete the checkpoint"
             ) from error
         self.fingerprint, self.version, self.replaced = fingerprint, version, replaced
+        self.name = str(name[0]) if name else ""
         self._count, self._stride, self._sample = count, stride, rows

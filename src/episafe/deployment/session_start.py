@@ -38,10 +38,10 @@ def catch_up(session: Session, journal: Journal, version: str = "", new_incumben
     journal.trail.restate(session.agent.task.limits, session.agent.settings())
     if new_incumbent:
         _require_unchanged(journal.folder, frames)
-    require_candidates(session.agent, session.book, frames)
+    before = len(frames) if new_incumbent else since_incumbent(frames)
+    require_candidates(session.agent, session.book, frames[before:])
     known = {"folder": journal.folder, "head": journal.head, "incumbent": session.incumbent}
     replay = Replay(session.agent, session.book, journal.trail, session.monitors, **known)
-    before = len(frames) if new_incumbent else since_incumbent(frames)
     lines = learned_before(replay, frames[:before])
     try:
         lines += replay.take(frames[before:])
@@ -92,7 +92,7 @@ def _replace_incumbent(session: Session, journal: Journal, version: str, reason:
     the checkpoints of before go: of another agent, they would be of no use."""
     checkpoint.remove(journal.folder)
     notes = {"what": "incumbent", "reason": reason, "time": now(), "version": version}
-    notes["fingerprint"] = session.agent.fingerprint()
+    notes |= {"fingerprint": session.agent.fingerprint(), "name": session.agent.task.incumbent_name}
     journal.append(Kind.CHANGE, notes)
     journal.sync_trail()
     session.incumbent.replace(notes)
@@ -104,6 +104,8 @@ def begin_journal(folder: Path, agent: Any, settings: dict[str, str | int | floa
     """Write what a journal begins with; a problem that can be saved is kept beside it."""
     said = {**settings, "fingerprint": agent.fingerprint(), "agent_settings": json.dumps(agent.settings())}
     said["fingerprint_but_incumbent"] = agent.fingerprint_but_incumbent()
+    if agent.task.incumbent_name:
+        said["incumbent_name"] = agent.task.incumbent_name
     if agent.task.num_constraints > 1:
         said["constraint_names"] = json.dumps(agent.task.constraint_names)
     own = None

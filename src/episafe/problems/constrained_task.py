@@ -29,6 +29,11 @@ class ConstrainedTask:
         """What people read of each constraint; "utility" where there is one without a name."""
         return tuple(one.name or "utility" for one in self.constraints)
 
+    @property
+    def incumbent_name(self) -> str:
+        """A hash of what stands for the incumbent, where that is a text or a number; "" where it is a policy."""
+        return ""
+
     def as_state(self, said: Any) -> Any:
         """A state as somebody says it, over the wire too, as the task has it; here as it is."""
         return said

@@ -1,5 +1,6 @@
 """What is told of a rollout: a threshold, an incumbent, and nothing of what policies see or do."""
 
+import hashlib
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -59,6 +60,13 @@ class RolloutTask(EpisodicTask):
         return short_repr(
             self, {name: fact for one in facts for name, fact in one.items()} | {"utility_max": self.utility_max}
         )
+
+    @property
+    def incumbent_name(self) -> str:
+        """A hash of the name or address that stands for the incumbent; "" where it is anything else."""
+        if not isinstance(self.incumbent, str | int | float):
+            return ""
+        return hashlib.sha256(repr(self.incumbent).encode()).hexdigest()[:16]
 
     @property
     def horizon(self) -> float:  # type: ignore[override]
