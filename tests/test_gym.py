@@ -367,13 +367,13 @@ def test_a_run_an_estimate_and_a_check_leave_luck_that_nobody_chose():
             gym.spaces.Tuple([gym.spaces.MultiBinary([2, 2]), gym.spaces.Discrete(3)]),
             (np.array([[0, 1], [1, 1]], dtype=np.int8), 2),
             [(((0, 1), (1, 1)), 2), [[0, 1, 1, 1], 2]],
-            [((0, 1), 2), (0, 1, 1, 1, 2), 3, ((0, 1, 1, 1), (2,))],
+            [((0, 1), 2), (0, 1, 1, 1, 2), 3, ((0, 1, 1, 1), (2,)), ((0, 1, 1, 2), 2), ((0, 1, 1, 1), 3), ("0111", 2)],
         ),
         (
             gym.spaces.Tuple([gym.spaces.Box(0, 3, (), np.float32), gym.spaces.Discrete(3)]),
             (np.array(0.1, dtype=np.float32), 1),
             [(0.1, 1), ((0.1,), 1), [np.float64(0.1), 1]],
-            [((0.1, 0.2), 1), (0.1, 1, 1)],
+            [((0.1, 0.2), 1), (0.1, 1, 1), (0.1, "1"), ("0.1", 1), (None, None), (3.5, 1), (0.1, True)],
         ),
     ],
 )
@@ -433,3 +433,17 @@ def test_a_look_waits_for_a_run_of_another_thread_and_is_refused_in_the_midst_of
         assert waiting.is_alive() and made._seed == 5
     waiting.join(10)
     assert not waiting.is_alive()
+
+
+def test_a_learned_policy_acts_in_no_state_that_is_none_also_after_a_new_one():
+    """The first new one was remembered for all others: "3" for 3 then acted as where nobody was."""
+    task = problem(Walk()).task
+    agent = es.OPSE(task, constants())
+    agent.learn(es.Episode(list(range(H + 1)), [0] * H, [0.5] * H, [0.5] * H))
+    agent.plan()
+    policy = agent.planner.policy(0.5)
+    for _ in range(2):
+        assert policy.probabilities(1, 30).sum() == pytest.approx(1)
+        for wrong in ("3", (3,), 3.5, 103, None, np.array([3])):
+            with pytest.raises(es.InvalidEpisode, match="is not in the observation space"):
+                policy.probabilities(1, wrong)

@@ -171,7 +171,7 @@ class Reading:
         return state
 
     def refuse_foreign(self, states: Sequence[Any]) -> None:
-        """An error where a reported state is none of the observation space; parts of tuples are not looked at."""
+        """An error where a reported state is none of the observation space."""
         for h, state in enumerate(states):
             self.require_state(state, f" at step {h}")
 
@@ -191,9 +191,9 @@ class Reading:
         return plain_reader(self.space)
 
     def _is_state(self, state: Any) -> bool:
-        """Whether a state is of the observation space; of a tuple its parts are counted, and not looked at."""
+        """Whether a state is of the observation space."""
         if self.space.shape is None:
-            return is_alike(self.space, state)
+            return is_observation(self.space, state)
         return (self.plain is None or isinstance(state, np.ndarray)) and bool(self.space.contains(state))
 
     def values(self, raw_reward: Any, raw_signal: Any, place: str) -> tuple[float, ...]:
@@ -440,15 +440,17 @@ def _cast(dtype: Any, said: Any) -> Any:
     return made if dtype.kind == "f" or np.array_equal(made, given) else None
 
 
-def is_alike(space: Any, state: Any) -> bool:
-    """Whether a state has as many parts as observations of a tuple, and each as many numbers."""
+def is_observation(space: Any, state: Any) -> bool:
+    """Whether a state, as `as_state` has it, is an observation of a tuple: each part is one of its own space."""
     import gymnasium.spaces as spaces
 
+    if isinstance(space, spaces.Tuple):
+        is_tuple = isinstance(state, tuple) and len(state) == len(space.spaces)
+        return is_tuple and all(map(is_observation, space.spaces, state))
     if isinstance(space, spaces.Discrete):
-        return not isinstance(state, tuple | list | np.ndarray)
-    parts = space.spaces if isinstance(space, spaces.Tuple) else [spaces.Discrete(1)] * math.prod(space.shape)
-    is_tuple = isinstance(state, tuple) and len(state) == len(parts)
-    return is_tuple and all(is_alike(part, of) for part, of in zip(parts, state, strict=True))
+        return _is_whole(int(space.start), int(space.start + space.n), state)
+    numbers = isinstance(state, tuple) and all(isinstance(x, int | float) for x in state)
+    return numbers and len(state) == math.prod(space.shape) and bool(space.contains(observation_of(space, iter(state))))
 
 
 def number_kinds(space: Any) -> list[str]:

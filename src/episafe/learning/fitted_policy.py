@@ -89,6 +89,8 @@ class FittedSlots:
             signals = self._regression.signals
             if not (self._tells_nothing and signals is not None and signals.estimates(state)):
                 return self._unseen(h, state)
+            task = self._regression.task
+            task.require_state(task.as_state(state))
             slot = UNSEEN
         found = rows.get(slot)
         if found is None:
