@@ -447,3 +447,16 @@ def test_a_learned_policy_acts_in_no_state_that_is_none_also_after_a_new_one():
         for wrong in ("3", (3,), 3.5, 103, None, np.array([3])):
             with pytest.raises(es.InvalidEpisode, match="is not in the observation space"):
                 policy.probabilities(1, wrong)
+
+
+def test_features_and_signals_are_of_the_array_that_was_met():
+    """float32(0.7) lies in another tile than 0.7: in one's own loop what was proved acted as where nobody was."""
+    seen = np.array([0.7], dtype=np.float32)
+    env = returning(lambda o, r, d, t, i: (seen, r, d, t, {"cost": 0.0}), start=lambda self: seen)
+    env.observation_space = gym.spaces.Box(0, 1, (1,), np.float32)
+    tiles = es.features.Tiles(bins=10, tilings=1, low=[0.0], high=[1.0])
+    task = problem(env, features=tiles, reward=lambda h, state: np.full(2, float(state[0]) % 0.5)).task
+    for said in ([0.7], (0.7,), np.array([0.7])):
+        np.testing.assert_array_equal(task.features(said), task.features(seen))
+        np.testing.assert_array_equal(task.reward_at(0, said), task.reward_at(0, seen))
+    assert not np.array_equal(tiles(np.array([0.7])), tiles(seen))

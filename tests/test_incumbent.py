@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import episafe as es
 from episafe.deployment import session as session_module
 from episafe.deployment.incumbent_identity import MOST, Incumbent
 from episafe.problems.policy import TablePolicy
+from episafe.problems.rollout_task import RolloutTask
 from episafe.problems.rules import Rules, listed
 from episafe.storage.json_values import from_text
 from stored import by_tuples
@@ -437,3 +439,31 @@ def test_a_candidate_that_was_promoted_becomes_the_incumbent_and_need_not_be_giv
     assert es.audit(tmp_path, agent=new()).is_whole
     with pytest.raises(ValueError, match=r"has the candidates \['v3'\]"):
         es.open(tmp_path, agent=rollout("v2", ()))
+
+
+@pytest.mark.parametrize("kind", [str, Path, lambda name: ("models", name), str.encode, lambda name: {"at": name}])
+def test_a_rollouts_incumbent_is_known_by_plain_values_of_any_kind(tmp_path, kind):
+    with es.open(tmp_path, agent=rollout(kind("v1"))) as session:
+        lived(session)
+    with pytest.raises(ValueError, match="the name that stands for it is another"):
+        es.open(tmp_path, agent=rollout(kind("v5")))
+    es.open(tmp_path, agent=rollout(kind("v1"))).close()
+
+
+def test_where_nobody_knows_the_old_incumbent_the_word_of_a_person_is_taken(tmp_path):
+    """Who said it was told to leave it out, and what the first had proved paid for trials beside the second."""
+    with es.open(tmp_path, agent=rollout(lambda: 1)) as session:
+        lived(session)
+    with es.open(tmp_path, agent=rollout(lambda: 2), new_incumbent="the release of May") as session:
+        assert session.incumbent.replaced == ["the release of May"]
+
+
+def test_a_folder_of_before_notes_the_name_when_it_is_opened(tmp_path, monkeypatch):
+    with monkeypatch.context() as before:
+        before.setattr(RolloutTask, "incumbent_name", "")
+        with es.open(tmp_path, agent=rollout()) as session:
+            lived(session)
+    es.open(tmp_path, agent=rollout()).close()
+    with pytest.raises(ValueError, match="the name that stands for it is another"):
+        es.open(tmp_path, agent=rollout("v5"))
+    assert es.audit(tmp_path, agent=rollout()).is_whole

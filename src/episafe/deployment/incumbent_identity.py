@@ -88,6 +88,11 @@ class Incumbent:
         found = (self._differs(place, float(was)) for place, was in sightings if was is not None)
         return next((one for one in found if one), "")
 
+    @property
+    def is_known(self) -> bool:
+        """Whether one can tell another one from it: by version, by name, or by what it does."""
+        return bool(self.version or self.name) or self._task.kind != "rollout"
+
     def differing(self, fingerprint: str, version: str) -> str:
         """How the one that the task has differs from the one that is known here; "" if it does not."""
         if version != self.version:
@@ -132,5 +137,5 @@ class Incumbent:
                 f"what is known of the incumbent cannot be read ({error}): delete the checkpoint"
             ) from error
         self.fingerprint, self.version, self.replaced = fingerprint, version, replaced
-        self.name = str(name[0]) if name else ""
+        self.name = str(name[0]) if name else "" if replaced else self.name
         self._count, self._stride, self._sample = count, stride, rows

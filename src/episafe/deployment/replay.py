@@ -162,6 +162,8 @@ class Replay:
         what, notes = frame.notes["what"], frame.notes
         if what == "versions":
             self.book.versions = said_versions(notes)
+            if self.incumbent is not None:
+                self.incumbent.name = notes.get("incumbent_name", self.incumbent.name)
         elif what == "settings":
             self._change_settings(notes)
             self.book.begin_anew()

@@ -54,9 +54,10 @@ def catch_up(session: Session, journal: Journal, version: str = "", new_incumben
     session.book.faults += journal.noted
     if new_incumbent:
         _replace_incumbent(session, journal, version, new_incumbent)
-    if said_versions(session.book.versions or journal.head) != versions():
-        session.book.versions = versions()
-        journal.append(Kind.CHANGE, {"what": "versions", **versions(), "time": now()})
+    incumbent, name = session.incumbent, session.agent.task.incumbent_name
+    if said_versions(session.book.versions or journal.head) != versions() or (name and not incumbent.name):
+        session.book.versions, incumbent.name = versions(), name
+        journal.append(Kind.CHANGE, {"what": "versions", **versions(), "time": now(), "incumbent_name": name})
     session.distrust(session.book.distrusted)  # the process may have ended between an alarm and what follows from it
     session.demote(replay.demoted)
     return frames
@@ -71,7 +72,7 @@ def _require_same_incumbent(session: Session, folder: Path, version: str, new: s
             "one that it was kept with, or, if a person has replaced it, say so once, es.open(…, new_incumbent="
             '"who and why"); if it is the same and cannot say the same twice, give incumbent_version="…" too'
         )
-    if new and not differs:
+    if new and not differs and session.incumbent.is_known:
         raise ValueError(
             f"the incumbent is the one that {folder} was kept with: leave out new_incumbent, or a later change would "
             "pass unseen"

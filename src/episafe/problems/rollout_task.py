@@ -3,6 +3,8 @@
 import hashlib
 import math
 from dataclasses import dataclass
+from enum import Enum
+from pathlib import PurePath
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -63,10 +65,8 @@ class RolloutTask(EpisodicTask):
 
     @property
     def incumbent_name(self) -> str:
-        """A hash of the name or address that stands for the incumbent; "" where it is anything else."""
-        if not isinstance(self.incumbent, str | int | float):
-            return ""
-        return hashlib.sha256(repr(self.incumbent).encode()).hexdigest()[:16]
+        """A hash of the name, path or address that stands for the incumbent; "" where it is anything else."""
+        return hashlib.sha256(repr(self.incumbent).encode()).hexdigest()[:16] if _is_name(self.incumbent) else ""
 
     @property
     def horizon(self) -> float:  # type: ignore[override]
@@ -114,3 +114,12 @@ class RolloutTask(EpisodicTask):
         numbers = [math.nan if number is None else number for number in said]
         least = [one.least_total for one in self.constraints]
         return [np.array(numbers + (least if any(least) else []))]
+
+
+def _is_name(incumbent: Any) -> bool:
+    """Whether something is plain values alone, which say the same in every process."""
+    if isinstance(incumbent, tuple | list):
+        return all(map(_is_name, incumbent))
+    if isinstance(incumbent, dict):
+        return all(map(_is_name, (*incumbent.keys(), *incumbent.values())))
+    return isinstance(incumbent, str | bytes | int | float | PurePath | Enum | np.generic)

@@ -212,7 +212,8 @@ class SampledTask(EpisodicTask):
         """φ(state, ·), shape (A, d)."""
         if self.feature_function is None:
             raise ValueError("one-hot features of states that are not listed have no array")
-        return self._shaped("features", self.feature_function(state), (self.num_actions, self.dim), state)
+        given = self.feature_function(self.as_state(state))
+        return self._shaped("features", given, (self.num_actions, self.dim), state)
 
     def reward_at(self, h: int, state: Any) -> Array:
         """r_h(state, ·), shape (A,); NaN where it is not known."""
@@ -228,7 +229,7 @@ class SampledTask(EpisodicTask):
             return np.full(self.num_actions, self.outside[state][g])
         if function is None:
             return np.full(self.num_actions, np.nan)
-        return self._shaped(self._signal_names[g], function(h, state), (self.num_actions,), state)
+        return self._shaped(self._signal_names[g], function(h, self.as_state(state)), (self.num_actions,), state)
 
     @cached_property
     def _signal_names(self) -> tuple[str, ...]:
