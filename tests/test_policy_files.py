@@ -198,7 +198,8 @@ def test_the_readers_are_short_and_the_python_one_draws_by_the_weights():
     assert [policy_reader.draw(mixture, uniform) for uniform in (0, 0.24, 0.26, 1)] == ["a", "a", "b", "b"]
 
 
-def test_a_state_that_is_an_array_is_found_as_a_tuple_too_and_the_reader_asks_for_texts(tmp_path):
+@pytest.mark.parametrize("random_start", [False, True])
+def test_a_state_that_is_an_array_is_found_as_a_tuple_too_and_the_reader_asks_for_texts(tmp_path, random_start):
     """Asked by what is no name of a row, both answered as for a state that nobody met."""
     name = {"tuple": ["<i8", {"tuple": [2]}, {"bytes": np.array([1, 2]).tobytes().hex()}]}
     text, rows = json.dumps(name, separators=(",", ":")), [[0.25, 0.75]]
@@ -208,14 +209,18 @@ def test_a_state_that_is_an_array_is_found_as_a_tuple_too_and_the_reader_asks_fo
         "scales": scales, "learned": ["reward", "utility"], "signal_scales": [0, 0], "outside": {}, "beta": 1.0,
         "bonus": 1.0, "rows": [{text: rows[0]}],
     }  # fmt: skip
+    if random_start:
+        first = {'{"outside":"start"}': [0.5, 0.5]}
+        said |= {"horizon": 2, "outside": {"start": [0, 0]}, "rows": [first, {text: rows[0]}]}
     (tmp_path / "policy.json").write_text(json.dumps(said))
     policy = es.load_policy(tmp_path / "policy.json", lambda state: state)
+    h = int(random_start)
     for state in (np.array([1, 2]), (1, 2), [1, 2], np.array([1, 2], dtype=np.int32)):
-        assert policy.probabilities(0, state).tolist() == rows[0]
-    assert policy.probabilities(0, (2, 1)).tolist() == [0.5, 0.5]
-    assert policy_reader.probabilities(said, 0, text) == rows[0]
+        assert policy.probabilities(h, state).tolist() == rows[0]
+    assert policy.probabilities(h, (2, 1)).tolist() == [0.5, 0.5]
+    assert policy_reader.probabilities(said, h, text) == rows[0]
     with pytest.raises(TypeError, match="by the text of a state"):
-        policy_reader.probabilities(said, 0, (1, 2))
+        policy_reader.probabilities(said, h, (1, 2))
 
 
 # ---- hostile files

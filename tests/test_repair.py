@@ -173,6 +173,7 @@ def test_numbers_that_only_the_end_of_the_log_knew_are_not_given_again(tmp_path)
         backup = (tmp_path / "journal.log").read_bytes()
         session.halt("somebody looks")
         late = [session.deploy(rng).id for _ in range(30)]
+        plans = session.book.newest
     for path in tmp_path.glob("checkpoint-*.npz"):
         path.unlink()
     (tmp_path / "journal.log").write_bytes(backup)
@@ -182,6 +183,7 @@ def test_numbers_that_only_the_end_of_the_log_knew_are_not_given_again(tmp_path)
         session.resume_exploring("looked at")
         new = [session.deploy(rng).id for _ in range(40)]
         assert not set(new) & set(late) and session.status().started < 100
+        assert session.plan().id > plans + 1000  # plans that only the end of the log knew, too
         for number in late:
             with pytest.raises(es.InvalidEpisode):
                 session.learn(es.Episode.of_totals(0.7, 0.2), deployment=number)

@@ -136,10 +136,11 @@ def _wrong(folder, seed, names, told):
     with es.open(folder, rollout(names), false_alarm=0.01 * (seed % 2)) as session:
         halted, bounds = bool(session.book.halted), session.agent.bounds()
     frames, wrong = list(read(folder / LOG, read_head(folder)["genesis"])), []
-    acted, began, plan, reported, abandoned, in_log = {}, {}, None, [], [], False
+    acted, began, plan, num_first, reported, abandoned, in_log = {}, {}, None, 0, [], [], False
     for frame in frames:
         notes = frame.notes
         if frame.kind == Kind.PLAN:
+            num_first = len(began) if plan is None else num_first
             plan = notes["names"] or ["incumbent"]
         elif frame.kind == Kind.DEPLOY:
             acted[notes["id"]] = plan[notes["component"] or 0]
@@ -163,7 +164,9 @@ def _wrong(folder, seed, names, told):
     for name, bound in bounds.items():
         first, j = began.get(name, (0, 0))
         outcomes = [came_of(seed, number, name) for number, who in acted.items() if who == name and number >= first]
-        if j and bound > 0 and not _proved(bound * (1 - 1e-9), outcomes, DELTA / (j * (j + 1))):
+        share = 1 / (j * (j + 1)) if j else 0
+        share = (share + 1 / (num_first + 1)) / 2 if j <= num_first else share  # those before the first plan
+        if j and bound > 0 and not _proved(bound * (1 - 1e-9), outcomes, DELTA * share):
             wrong.append(f"{bound} of {name} is not proved by what came of its {len(outcomes)} deployments")
     return wrong + es.audit(folder).damage[:1]
 

@@ -258,7 +258,7 @@ class Salvage:
             return [*self._demotion(reason), (Kind.HALT, {"reason": reason, "time": now()})]
         candidates = max(lost.candidates, len(lost.added - kept.added)) + found.unread
         found.passed = PASSED if self._is_short else 0  # what was deployed after the last that bears witness
-        numbers = {"plans": plans, "deployments": deployments + found.passed, "candidates": candidates}
+        numbers = {"plans": plans + found.passed, "deployments": deployments + found.passed, "candidates": candidates}
         numbers |= {"passed": found.passed} if found.passed else {}
         return [(Kind.LOST, {"reason": reason, **numbers, "time": now()})]
 

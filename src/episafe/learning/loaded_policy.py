@@ -115,7 +115,7 @@ def _rows(said: Field, features: Any) -> Policy:
     if len(rows) != task.horizon:
         said.refuse("rows", f"has {len(rows)} steps, not {task.horizon}")
     if task.initial_state is None:  # told by a function: the rows say whether states are arrays
-        first = _array_like(next((name for row in rows for name in row), None))
+        first = _array_like(next((name for row in rows for name in row if not isinstance(name, Outside)), None))
         task = replace(task, initial_state=first, norm_bound=None)
     elsewhere = said.number("beta", 0), said.number("bonus", -np.inf)
     return RowsPolicy(task, rows, elsewhere, _signals(said, task), _scales(said), said.number("lam", 0))
