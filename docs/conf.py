@@ -102,15 +102,31 @@ def _listed(module: str, names: list[str]) -> str:
 def as_rst(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
     """Docstrings are plain English with Markdown's backticks; what else reStructuredText would obey is escaped.
 
-    Examples stay as they are, with what they print, up to the next empty line.
+    Examples stay as they are, with what they print, up to the next empty line; so do formulas, which are indented after
+    a colon and an empty line, and keep their lines.
     """
     letter = r"^(\s*(?:[\w, ]+: )?)(\w\.)(?=\s|$)"  # "threshold: b." is no list that begins with b
-    example = False
+    example, formula = False, -1
     for n, line in enumerate(lines):
-        example = bool(line.strip()) and (example or line.lstrip().startswith(">>>"))
+        if formula >= 0 and (not line.strip() or _indent(line) > formula):
+            continue
+        example, formula = bool(line.strip()) and (example or line.lstrip().startswith(">>>")), -1
         if not example:
             escaped = re.sub(letter, r"\1\\\2", line)
             lines[n] = "".join(map(_plain, re.split(r"(`[^`]+`)", escaped)))
+        if line.endswith(":") and _is_formula(line, lines[n + 1 : n + 3]):
+            lines[n], formula = f"{lines[n]}:", _indent(line)
+
+
+def _is_formula(line: str, following: list[str]) -> bool:
+    """Whether an empty line and a deeper one follow, which is no item of a list and no example."""
+    if len(following) < 2 or following[0].strip():
+        return False
+    return _indent(following[1]) > _indent(line) and not following[1].lstrip().startswith(("- ", ">>>"))
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 def _plain(part: str) -> str:

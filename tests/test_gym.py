@@ -460,3 +460,14 @@ def test_features_and_signals_are_of_the_array_that_was_met():
         np.testing.assert_array_equal(task.features(said), task.features(seen))
         np.testing.assert_array_equal(task.reward_at(0, said), task.reward_at(0, seen))
     assert not np.array_equal(tiles(np.array([0.7])), tiles(seen))
+
+
+def test_a_policy_of_features_acts_in_no_state_that_is_none():
+    env = returning(lambda o, r, d, t, i: (np.array([0.5]), r, d, t, {"cost": 0.0}), start=lambda self: np.array([0.5]))
+    env.observation_space = gym.spaces.Box(0, 1, (1,), np.float64)
+    task = problem(env, features=es.features.Fourier(low=[0.0], high=[1.0])).task
+    policy = es.OPSE(task, constants()).planner.policy(0.5)
+    assert policy.probabilities(1, np.array([0.25])).sum() == pytest.approx(1)
+    for wrong in (np.array([25.0]), np.array([-0.5]), "0.5", np.array([0.5, 0.5])):
+        with pytest.raises(es.InvalidEpisode, match="is not in the observation space"):
+            policy.probabilities(1, wrong)

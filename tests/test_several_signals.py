@@ -282,3 +282,11 @@ def test_a_problem_of_one_constraint_of_several_is_that():
     assert alone.task.threshold == shop.task.constraints[1].threshold
     assert alone.optimal_value() > shop.optimal_value()
     assert alone.evaluate(alone.task.safe_policy)[1] == shop.evaluate(shop.task.safe_policy)[1][1]
+
+
+def test_an_estimate_has_a_utility_for_each():
+    """It was the sum of all."""
+    problem = kiosk()
+    found = es.estimate(problem, problem.task.safe_policy, 20)
+    assert found.utility.shape == found.utility_half_width.shape == (problem.task.num_constraints,)
+    assert (found.utility <= problem.task.horizon).all() and str(found).count("±") == 1 + problem.task.num_constraints

@@ -609,6 +609,7 @@ def serve(
     token_file: Annotated[Path | None, typer.Option(help="File with the token; default: $EPISAFE_TOKEN.")] = None,
     sync: Annotated[str, typer.Option(help="each or plans: what is waited for.")] = "each",
     false_alarm: Annotated[float, typer.Option(help="Probability that the monitors ever raise a false alarm.")] = 0.01,
+    incumbent_version: Annotated[str, typer.Option(help="What you call the incumbent, as for es.open.")] = "",
 ) -> None:
     """Answer over HTTP for one session: plan, act, learn, halt, status. On any error the answer is the incumbent.
 
@@ -623,7 +624,8 @@ def serve(
     with exit_codes():
         made = named(agent)
         with errors_inside(agent):
-            answer(folder, made, host, port, token_file, sync, false_alarm)  # type: ignore[arg-type]
+            said = {"false_alarm": false_alarm, "incumbent_version": incumbent_version}
+            answer(folder, made, host, port, token_file, sync, **said)  # type: ignore[arg-type]
 
 
 @command(OWN, "`episafe dashboard shop`, while `episafe serve shop` runs")

@@ -43,7 +43,9 @@ class FittedFeatures:
 
     def probabilities(self, h: int, state: Any) -> Array:
         """π^λ_h(·|state), shape (A,)."""
-        task, phi = self._task, self._task.features(state)
+        task = self._task
+        task.require_state(task.as_state(state))
+        phi = task.features(state)
         told = task.reward_at(h, state), task.utility_at(h, state)
         if self._signals is not None and self._signals.estimates(state):
             told = self._signals.estimate(self.kept["theta"][h], self.kept["gram_inv"][h], phi, told)

@@ -1,7 +1,7 @@
 """Episodes of a live environment, and what a policy is worth by fresh ones, where exact values cannot be had."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from episafe.errors import InvalidProblem
 from episafe.gym.adapter import GymCMDP, LiveCMDP
 from episafe.problems.policy import Policy
 from episafe.stats import Z_99, normal_interval
-from episafe.types import Episode
+from episafe.types import Episode, amount, amounts
 
 
 def play(problem: LiveCMDP, policy: Policy, rng: np.random.Generator) -> Episode:
@@ -32,18 +32,20 @@ def play_batch(problem: LiveCMDP, policies: Sequence[Policy], rng: np.random.Gen
 
 
 class Estimate(NamedTuple):
-    """Means of total reward and utility over fresh episodes, each with the half-width of its 99 % interval (normal)."""
+    """Means of total reward and utility over fresh episodes, each with the half-width of its 99 % interval (normal).
+
+    Of several constraints utility and half-width are (m,), each interval by itself.
+    """
 
     reward: float
     reward_half_width: float
-    utility: float
-    utility_half_width: float
+    utility: Any
+    utility_half_width: Any
 
     def __str__(self) -> str:
-        return (
-            f"reward {self.reward:.2f} ± {self.reward_half_width:.2f}, "
-            f"utility {self.utility:.2f} ± {self.utility_half_width:.2f} (99 %)"
-        )
+        pairs = zip(amounts(self.utility), amounts(self.utility_half_width), strict=True)
+        said = " and ".join(f"{mean:.2f} ± {half:.2f}" for mean, half in pairs)
+        return f"reward {self.reward:.2f} ± {self.reward_half_width:.2f}, utility {said} (99 %)"
 
 
 def estimate(problem: GymCMDP, policy: Policy, num_episodes: int = 1_000, seed: int = 0) -> Estimate:
@@ -70,7 +72,7 @@ def estimate(problem: GymCMDP, policy: Policy, num_episodes: int = 1_000, seed: 
         )
     environment, choices = np.random.SeedSequence(seed).spawn(2)
     rng = np.random.default_rng(choices)
-    totals = np.empty((num_episodes, 2))
+    totals = np.empty((num_episodes, 1 + problem.task.num_constraints))
     judged = policy if hasattr(policy, "draw") else problem.task.as_policy(policy)
     with problem.one_run():
         problem.seed(int(np.random.default_rng(environment).integers(2**31)))
@@ -78,8 +80,8 @@ def estimate(problem: GymCMDP, policy: Policy, num_episodes: int = 1_000, seed: 
             for k in range(num_episodes):
                 acting = judged.draw(rng)[1]
                 episode = play(problem, acting, rng)
-                totals[k] = episode.rewards.sum(), episode.utilities.sum()
+                totals[k, 0], totals[k, 1:] = episode.rewards.sum(), episode.utilities.sum(axis=0)
         finally:
             problem.forget_seed()
-    (reward, utility), error = normal_interval(totals, Z_99)
-    return Estimate(float(reward), float(error[0]), float(utility), float(error[1]))
+    mean, error = normal_interval(totals, Z_99)
+    return Estimate(float(mean[0]), float(error[0]), amount(mean[1:]), amount(error[1:]))

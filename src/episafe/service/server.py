@@ -28,6 +28,7 @@ def serve(
     sync: Sync = "each",
     false_alarm: float = 0.01,
     limits: Limits = BORNE,
+    incumbent_version: str = "",
 ) -> None:
     """Open the session of a folder and answer for it until SIGTERM or Ctrl-C; then close it in good order.
 
@@ -40,6 +41,7 @@ def serve(
         sync: as for `es.open`.
         false_alarm: as for `es.open`.
         limits: what is borne.
+        incumbent_version: as for `es.open`.
     """
     try:
         from episafe.service import admission
@@ -50,7 +52,8 @@ def serve(
     token = _token(host, token_file)
     with admission.listening(host, port) as sockets:
         built = agent if hasattr(agent, "incumbent_plan") and not isinstance(agent, type) else _made(agent)
-        with open_session(folder, built, sync=sync, false_alarm=false_alarm) as session:
+        said = {"false_alarm": false_alarm, "incumbent_version": incumbent_version}
+        with open_session(folder, built, sync=sync, **said) as session:  # type: ignore[arg-type]
             with suppress(Exception):  # whatever it is, the first deployment says it
                 session.warm_up()
             LOG.info("%s is served at http://%s:%d/ (Ctrl-C closes it in good order)", folder, host, port)
