@@ -377,6 +377,23 @@ def test_logged_traces_certify_before_the_first_deployment():
     assert agent.certificate.replayed.trials.num_factors[row] == 100 % 32
 
 
+def test_what_is_proposed_from_half_of_a_log_depends_on_nothing_that_was_fitted_to_all_of_it():
+    """A candidate that is added after the log, as it must be, may know the half that judges the proposal."""
+    cmdp, found = es.make("inventory", 0), []
+    for candidates in ({}, {"fitted": cmdp.optimal_policy()}):
+        rng, agent = np.random.default_rng(0), agent_of(cmdp.task)
+        for _ in range(60):
+            agent.learn(cmdp.task.replay(cmdp.task.safe_policy, cmdp.draw_trace(rng), rng))
+        for name, policy in candidates.items():
+            agent.add_candidate(name, policy)
+        agent.plan()
+        ledger = agent.certificate.replayed
+        found.append([policy.table() for name, policy in zip(ledger.names, ledger.policies, strict=True)
+                      if name.startswith("proposal")])  # fmt: skip
+    assert len(found[0]) == len(found[1]) == 1
+    np.testing.assert_array_equal(*found)
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_a_log_with_traces_is_written_and_read(tmp_path, suffix):
     """A session's folder as a file with columns chance_0, …, from which another agent starts improved."""

@@ -169,15 +169,19 @@ class HindsightCertificate:
         if self.newest_plan < 0:
             self._learn_from_log()
         self.next_proposal = math.ceil(GROWTH * len(self.traces))
-        found = self._most_promising(self.traces, math.ceil(AHEAD * len(self.traces)))
+        beside = np.flatnonzero(self.replayed.in_use).tolist()
+        found = self._most_promising(self.traces, math.ceil(AHEAD * len(self.traces)), beside)
         if found is not None:
             self.consider(found)
 
     def _learn_from_log(self) -> None:
-        """Propose from the first half of the traces that were logged, and judge that by the others."""
+        """Propose from the first half of the traces that were logged, and judge that by the others.
+
+        The incumbent alone is looked at beside it: candidates of somebody else may have been fitted to all of them.
+        """
         n = self.num_logged
         first = self.traces.beginning(n // 2)
-        found = self._most_promising(first, n - n // 2) if n else None
+        found = self._most_promising(first, n - n // 2, [0]) if n else None
         if found is None:
             return
         row = self._put_on_trial(found)
@@ -187,13 +191,19 @@ class HindsightCertificate:
         self._begin(row, found.policy)
         self.observed.consider(found)
 
-    def _most_promising(self, traces: Any, ahead: int) -> Proposal | None:
-        """That with which the best mixture is forecast to be best; None where it is no better without."""
+    def _most_promising(self, traces: Any, ahead: int, beside: list[int]) -> Proposal | None:
+        """That with which the best mixture is forecast to be best; None where it is no better without.
+
+        Args:
+            traces: that it is made of.
+            ahead: how many more are to judge it.
+            beside: the rows of the policies that may be mixed with it.
+        """
         ledger, recent = self.replayed, max(len(traces) - MOST_TRACES, 0)
         thresholds, n = amounts(self.task.limits), len(ledger.policies)
-        in_use = np.append(ledger.in_use, True).astype(np.int64)
+        in_use = np.isin(np.arange(n + 1), [*beside, n]).astype(np.int64)
         scores, lower = np.zeros(n + 1), np.zeros((n + 1, len(thresholds)))
-        for i in np.flatnonzero(ledger.in_use).tolist():
+        for i in beside:
             scores[i], lower[i] = ledger.score(i), amounts(ledger.lower[i])
             if i:
                 lower[i] = forecast(ledger.each, traces.totals(ledger.policies[i], recent), ahead, i)
