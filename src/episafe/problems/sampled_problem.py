@@ -62,10 +62,11 @@ class FunctionPolicy(Policy):
         """π_h(·|state), checked to be a distribution; of the state that was asked for last at this step, as then."""
         last, asked = self._last.get(h), self._asked
         asked[0] = number = asked[0] + 1
-        row = last[1] if last is not None and last[0] is state else self._checked(h, state)
+        known = None if last is None or last[0] is not state else last[1]
+        row = self._checked(h, state) if known is None else known
         if number <= ASKED_TWICE or number % ASKED_TWICE == 0:
             self._require_alike(h, state, row)
-        if (last is None or last[1] is not row) and (not isinstance(state, np.ndarray) or is_sealed(state)):
+        if known is None and (not isinstance(state, np.ndarray) or is_sealed(state)):
             self._last[h] = state, row
         return row
 
