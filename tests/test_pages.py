@@ -206,15 +206,17 @@ def site(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("name", ["index", "five-minutes", "choosing", "gallery", "theory-certificates"])
+@pytest.mark.parametrize("name", ["index", "five-minutes", "choosing", "gallery", "theory-certificates", "genindex"])
 def test_the_site_is_read_offline_and_nothing_is_clipped(driver, site, name):
     for width in WIDTHS:
         seen = look_at(driver, f"file://{site / name}.html", width, "light")
         assert [one for one in seen if not one.startswith("faint")] == [], (name, width)  # colours are the theme's
 
 
-def test_no_table_or_code_of_the_site_is_moved_sideways_on_a_tablet(driver, site):
-    size = {"width": 768, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
+@pytest.mark.parametrize(("media", "width"), [("screen", 768), ("print", 717)])
+def test_no_table_or_code_of_the_site_is_moved_sideways_on_a_tablet_or_cut_on_paper(driver, site, media, width):
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media})
+    size = {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     moved = """return [...document.querySelectorAll(".table-wrapper, .highlight pre")]
         .filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.textContent.trim().slice(0, 40))"""
@@ -222,6 +224,7 @@ def test_no_table_or_code_of_the_site_is_moved_sideways_on_a_tablet(driver, site
     for page in sorted(site.rglob("*.html")):
         driver.get(f"file://{page}")
         wide += [(page.name, words) for words in driver.execute_script(moved)]
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
     assert wide == []
 
 
