@@ -14,9 +14,10 @@ import numpy as np
 from episafe.checks import as_count, as_flag, require_takes
 from episafe.errors import InvalidProblem
 from episafe.gym.autoreset import sub_environments
+from episafe.gym.observations import observations_of
 from episafe.gym.one_run import one_run, refuse_beside_a_run
 from episafe.gym.signal_limits import ONE_NAME, Limit, check_time_limit, read_limits, scale_end, scale_limit
-from episafe.gym.step_reader import Actions, Range, Reading, read_info, read_reset, read_step, refuse_unreadable
+from episafe.gym.step_reader import Actions, Range, Reading, read_info, read_reset, read_step
 from episafe.problems.episodic_task import ENDED, START
 from episafe.problems.features import describe_states
 from episafe.problems.policy import Policy, counts_as_task
@@ -156,18 +157,18 @@ class LiveCMDP(ABC):
     ) -> None:
         self.env, self._H, self._random_start = env, horizon, random_start
         action_space, observation_space = self._spaces()
-        refuse_unreadable(observation_space)
+        observations = observations_of(observation_space)
         (reward_scale, _), *_ = (limit[2] for limit in limits.values())
         scales = (reward_scale, *(limit[2][1] for limit in limits.values()))
         known, outside = (told[0] is not None, told[1][0] is not None), (ENDED, START) if random_start else (ENDED,)
         names = tuple(name for name in limits if name != ONE_NAME)
-        self._reading = Reading(observation_space, Actions(action_space), scales, known, outside, names)
+        self._reading = Reading(observations, Actions(action_space), scales, known, outside, names)
         self._seed: int | None = None
         self._sums: dict[int, tuple[Any, list[float]]] = {}  # of sealed rows, by their identity
         self._first = self._fixed_start()
         self._h, self._episode = horizon, 0
         A, steps_before = self._reading.actions.count, int(random_start)
-        wide, dim, cell = describe_states(features, self._first, A, observation_space, outside)
+        wide, dim, cell = describe_states(features, self._first, A, observations, outside)
         self.task = SampledTask(
             horizon=horizon + steps_before,
             num_actions=A,

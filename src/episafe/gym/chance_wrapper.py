@@ -11,7 +11,8 @@ import gymnasium
 
 from episafe.checks import as_number, require_takes
 from episafe.errors import InvalidProblem
-from episafe.gym.step_reader import plain_reader, read_info
+from episafe.gym.observations import observations_of
+from episafe.gym.step_reader import read_info
 from episafe.problems.episodic_task import ENDED
 
 BINS = 10  # of the total, in observations, where the limit is no small whole number
@@ -55,7 +56,7 @@ class ChanceWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._at_most, probability, self._name = limit
         whole = self._at_most == int(self._at_most) and 1 <= self._at_most <= MOST_WHOLE
         self._bins = int(self._at_most) if whole else BINS
-        self._plain = plain_reader(env.observation_space)
+        self._read = observations_of(env.observation_space).read
         levels = gymnasium.spaces.Discrete(self._bins + 2)
         self.observation_space = gymnasium.spaces.Tuple((env.observation_space, levels))
         self.cost_limit: Any = {self._name: 1 - probability} if keep else 1 - probability
@@ -86,8 +87,7 @@ class ChanceWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         Needs costs that are whole numbers of the unit of a level: others are refused.
         """
         observation, level = state
-        if self._plain is not None:  # an array, as the environment itself gives it, and no tuple of its numbers
-            observation = self._plain(observation)
+        observation = self._read(observation)  # an array, as the environment itself gives it, no tuple of its numbers
         inner: Any = self.env.get_wrapper_attr("move")
         following, reward, utility = inner(h, observation, action, w)
         spent = 1 - utility if self._cost is None else self._cost(h, observation, action, w)

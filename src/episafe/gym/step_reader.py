@@ -4,24 +4,22 @@ Observations are states, actions go by number, signals lie in [0, 1].
 """
 
 import math
-import sys
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from episafe.checks import TOLERANCE, as_number
 from episafe.errors import InvalidEpisode, InvalidProblem
+from episafe.gym.observations import Observations, as_state, is_finite
 
 OTHER = {"utility": "cost", "cost": "utility"}
 LIMIT = {"utility": "threshold", "cost": "cost_limit"}
 NAMED = "named"  # signals that are mappings, by the names of constraints
 FLAGS = (bool, np.bool_)
 MOST_ACTIONS = 4096
-WHOLE = (int, np.int64)
-SMALL = 64  # numbers in an array up to which plain comparisons are the faster ones
 REMEMBERED = 1_000  # states read last, which are not looked at again when they are reported
 
 
@@ -95,7 +93,7 @@ class Reading:
     """How raw values are read, of a live environment and of its logs.
 
     Attributes:
-        space: the observation space.
+        observations: those of its observation space, as states.
         actions: the finite actions, numbered.
         scales: the raw ranges of the reward, and of the utility or the cost, of each constraint.
         told: whether reward and utility are told by functions, so that raw ones are not read.
@@ -103,12 +101,17 @@ class Reading:
         names: of the constraints, where signals are mappings by name; none where there is one signal.
     """
 
-    space: Any
+    observations: Observations
     actions: Actions
     scales: tuple[Range, ...]
     told: tuple[bool, bool]
     outside: tuple[Hashable, ...] = ()
     names: tuple[str, ...] = ()
+
+    @property
+    def space(self) -> Any:
+        """The observation space."""
+        return self.observations.space
 
     @cached_property
     def signal(self) -> str | None:
@@ -119,7 +122,7 @@ class Reading:
 
     @cached_property
     def _passes(self) -> Callable[[Any], bool]:
-        return quick_test(self.space)
+        return self.observations.passes
 
     @cached_property
     def _is_own(self) -> dict[int, Any]:
@@ -179,22 +182,11 @@ class Reading:
         """An error where a state is none of the observation space."""
         if self._is_own.get(id(state), self) is state or self._passes(state):
             return
-        if not (any(state is one for one in self.outside) or self._is_state(state)):
+        if not (any(state is one for one in self.outside) or self.observations.has(state)):
             raise InvalidEpisode(
                 f"state {state!r}{place} is not in the observation space {self.space}: give observations as the "
                 "environment gives them; their type counts too"
             )
-
-    @cached_property
-    def plain(self) -> Callable[[Any], Any] | None:
-        """What makes a state of an observation in plain numbers and lists, as over the wire; None if it is one."""
-        return plain_reader(self.space)
-
-    def _is_state(self, state: Any) -> bool:
-        """Whether a state is of the observation space."""
-        if self.space.shape is None:
-            return is_observation(self.space, state)
-        return (self.plain is None or isinstance(state, np.ndarray)) and bool(self.space.contains(state))
 
     def values(self, raw_reward: Any, raw_signal: Any, place: str) -> tuple[float, ...]:
         """Reward and the utility of each constraint in [0, 1], utility = 1 − cost; NaN for what is told."""
@@ -310,185 +302,3 @@ def _shown(returned: Any) -> str:
     if isinstance(returned, tuple):
         return f"{len(returned)} values ({', '.join(type(part).__name__ for part in returned)})"
     return type(returned).__name__
-
-
-def num_values(space: Any) -> int | None:
-    """How many observations a space has; None if they cannot be counted."""
-    import gymnasium.spaces as spaces
-
-    if isinstance(space, spaces.Discrete):
-        return int(space.n)
-    if isinstance(space, spaces.MultiDiscrete):
-        return math.prod(int(n) for n in np.ravel(space.nvec))
-    if isinstance(space, spaces.MultiBinary):
-        return int(2 ** np.prod(space.shape))
-    if isinstance(space, spaces.Tuple):
-        sizes = [num_values(part) for part in space.spaces]
-        return None if None in sizes else math.prod(size for size in sizes if size is not None)
-    if isinstance(space, spaces.Box) and space.dtype.kind in "iu" and space.is_bounded():
-        return math.prod(int(n) for n in np.ravel(space.high.astype(object) - space.low.astype(object) + 1))
-    return None
-
-
-def quick_test(space: Any) -> Callable[[Any], bool]:
-    """A test that only finite values of the space pass, and most of them do: what fails it is looked at in full.
-
-    It asks for the exact type, shape and bounds of Gymnasium's own spaces; of other spaces nothing passes.
-    """
-    import gymnasium.spaces as spaces
-
-    low: Any = None
-    if type(space) is spaces.Discrete:
-        return partial(_is_whole, int(space.start), int(space.start + space.n))
-    if type(space) is spaces.Box:
-        low, high = space.low, space.high
-    elif type(space) is spaces.MultiDiscrete:
-        low, high = space.start, space.start + space.nvec - 1
-    elif type(space) is spaces.MultiBinary:
-        low, high = np.zeros(space.shape, dtype=int), np.ones(space.shape, dtype=int)
-    if low is None or low.size > SMALL:
-        return _is_nothing
-    lows, highs = np.ravel(low).tolist(), np.ravel(high).tolist()
-    most = sys.float_info.max
-    ends = [(max(low, -most), min(high, most)) for low, high in zip(lows, highs, strict=True)]
-    return partial(_is_array, space.dtype, space.shape, ends)
-
-
-def _is_whole(least: int, beyond: int, value: Any) -> bool:
-    return type(value) in WHOLE and least <= value < beyond
-
-
-def _is_array(dtype: Any, shape: tuple[int, ...], ends: list[tuple[float, float]], value: Any) -> bool:
-    if type(value) is not np.ndarray or value.dtype != dtype or value.shape != shape:
-        return False
-    for number, (low, high) in zip((value if value.ndim == 1 else value.ravel()).tolist(), ends, strict=True):
-        if not low <= number <= high:
-            return False
-    return True
-
-
-def _is_nothing(value: Any) -> bool:
-    return False
-
-
-def as_state(observation: Any) -> Any:
-    """An observation as a state: whole numbers as int, tuples as such, arrays copied and sealed."""
-    if isinstance(observation, np.ndarray):
-        state = np.array(observation)  # not .copy(), which keeps a subclass
-        state.setflags(write=False)
-        return state
-    if isinstance(observation, np.generic):
-        return observation.item()
-    if isinstance(observation, tuple):
-        return tuple(tuple(p.ravel().tolist()) if isinstance(p, np.ndarray) else as_state(p) for p in observation)
-    return observation
-
-
-def plain_reader(space: Any, is_part: bool = False) -> Callable[[Any], Any] | None:
-    """What makes a state, as `as_state` has it, of an observation of the space that is said in plain numbers and lists.
-
-    None where that is a state already. What cannot be one is left as it is, to be refused.
-    """
-    import gymnasium.spaces as spaces
-
-    if isinstance(space, spaces.Discrete):
-        return None
-    if isinstance(space, spaces.Tuple):
-        readers = [plain_reader(part, True) for part in space.spaces]
-        return None if not any(readers) else partial(_read_parts, readers)
-    return partial(_read_flat if is_part else read_array, space.dtype, space.shape)
-
-
-def _read_parts(readers: list[Callable[[Any], Any] | None], said: Any) -> Any:
-    """A tuple by its parts."""
-    if not isinstance(said, tuple | list) or len(said) != len(readers):
-        return said
-    return tuple(part if read is None else read(part) for read, part in zip(readers, said, strict=True))
-
-
-def _read_flat(dtype: Any, shape: tuple[int, ...], said: Any) -> Any:
-    """An array that is a part of a tuple: its numbers in order."""
-    made = _cast(dtype, said)
-    return said if made is None or made.size != math.prod(shape) else tuple(made.ravel().tolist())
-
-
-def read_array(dtype: Any, shape: tuple[int, ...], said: Any) -> Any:
-    """An array of this type and shape, sealed, of what is said: lists, tuples, numbers, arrays of another type.
-
-    Its numbers may be in one row, as they are where it is a part of a tuple.
-    """
-    if type(said) is np.ndarray and said.dtype == dtype:
-        return said
-    made = _cast(dtype, said)
-    if made is not None and made.shape == (math.prod(shape),):
-        made = made.reshape(shape)
-    if made is None or made.shape != shape:
-        return said
-    made.setflags(write=False)
-    return made
-
-
-def _cast(dtype: Any, said: Any) -> Any:
-    """What is said as an array of this type; None where it is none, or whole numbers would lose something."""
-    try:
-        given = np.asarray(said)
-    except ValueError:  # lists of several lengths
-        return None
-    if given.dtype.kind not in "biuf":
-        return None
-    made = np.array(given, dtype=dtype)
-    return made if dtype.kind == "f" or np.array_equal(made, given) else None
-
-
-def is_observation(space: Any, state: Any) -> bool:
-    """Whether a state, as `as_state` has it, is an observation of a tuple: each part is one of its own space."""
-    import gymnasium.spaces as spaces
-
-    if isinstance(space, spaces.Tuple):
-        is_tuple = isinstance(state, tuple) and len(state) == len(space.spaces)
-        return is_tuple and all(map(is_observation, space.spaces, state))
-    if isinstance(space, spaces.Discrete):
-        return _is_whole(int(space.start), int(space.start + space.n), state)
-    numbers = isinstance(state, tuple) and all(isinstance(x, int | float) for x in state)
-    return numbers and len(state) == math.prod(space.shape) and bool(space.contains(observation_of(space, iter(state))))
-
-
-def number_kinds(space: Any) -> list[str]:
-    """The kind of each number of an observation, in order: "f" for fractions, others for whole ones."""
-    import gymnasium.spaces as spaces
-
-    if isinstance(space, spaces.Tuple):
-        return [kind for part in space.spaces for kind in number_kinds(part)]
-    return [space.dtype.kind] * math.prod(space.shape)
-
-
-def observation_of(space: Any, numbers: Iterator[Any]) -> Any:
-    """The observation that has these numbers, in order."""
-    import gymnasium.spaces as spaces
-
-    if isinstance(space, spaces.Tuple):
-        return tuple(observation_of(part, numbers) for part in space.spaces)
-    if isinstance(space, spaces.Discrete):
-        return int(next(numbers))
-    taken = [next(numbers) for _ in range(math.prod(space.shape))]
-    return np.array(taken, dtype=space.dtype).reshape(space.shape)
-
-
-def is_finite(state: Any) -> bool:
-    """Whether a state, and every part of one that is a tuple, is without NaN and infinity."""
-    if isinstance(state, tuple):
-        return all(is_finite(part) for part in state)
-    values = np.asarray(state)
-    return values.dtype.kind != "f" or bool(np.isfinite(values).all())
-
-
-def refuse_unreadable(space: Any) -> None:
-    """Refuse observation spaces whose values are neither arrays, numbers nor tuples of these."""
-    import gymnasium.spaces as spaces
-
-    readable = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Box, spaces.Tuple)
-    if not isinstance(space, readable):
-        raise InvalidProblem(
-            f"observations of {space} cannot be told apart or turned into features: wrap the environment in "
-            "gymnasium.wrappers.FlattenObservation, or in a TransformObservation of yours"
-        )

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from episafe.errors import DamagedFile, InvalidProblem
-from episafe.gym.step_reader import Reading, as_state, read_step
+from episafe.gym.observations import as_state
+from episafe.gym.step_reader import Reading, read_step
 from episafe.logs.logged_episode import whole
 from episafe.problems.sampled_problem import AnyTask
 from episafe.types import Episode

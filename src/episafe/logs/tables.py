@@ -30,7 +30,6 @@ from typing import IO, Any
 import numpy as np
 
 from episafe.errors import DamagedFile, InvalidProblem
-from episafe.gym.step_reader import number_kinds, observation_of
 from episafe.logs.logged_episode import steps_of, whole
 from episafe.problems.sampled_problem import AnyTask
 from episafe.storage.regular_files import open_regular
@@ -279,12 +278,12 @@ def _state(row: Row, axes: list[str], task: AnyTask, place: str) -> Any:
         if task.is_listed or task.one_hot:
             return _whole(row, axes[0], place)
         return np.array([_number(row, axes[0], place)])
-    kinds = number_kinds(reading.space)
+    kinds = reading.observations.kinds
     if len(axes) != len(kinds):
         raise DamagedFile(f"{place}: {len(axes)} columns of {axes[0]}, and {reading.space} has {len(kinds)}")
     values = [(_number if kind == "f" else _whole)(row, name, place) for name, kind in zip(axes, kinds, strict=True)]
     try:
-        return reading.state(observation_of(reading.space, iter(values)), f"at step {row['step']}")
+        return reading.state(reading.observations.of(iter(values)), f"at step {row['step']}")
     except InvalidProblem as error:
         raise DamagedFile(f"{place}: {error}") from error
 

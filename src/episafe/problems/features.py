@@ -15,7 +15,7 @@ import numpy as np
 
 from episafe.checks import as_count, as_finite
 from episafe.errors import InvalidProblem
-from episafe.gym.step_reader import num_values
+from episafe.gym.observations import Observations
 from episafe.types import Array
 
 # φ, None if it is one-hot; d; and what one-hot features tell apart
@@ -201,17 +201,19 @@ class RBF(Box):
         return weight / weight.sum()
 
 
-def describe_states(features: Any, first: Any, num_actions: int, space: Any, outside: Sequence[Hashable]) -> Described:
+def describe_states(
+    features: Any, first: Any, num_actions: int, observations: Observations, outside: Sequence[Hashable]
+) -> Described:
     """φ of observations, with one more dimension for each state outside of the environment.
 
     No two states outside share a dimension: in a model of all steps the start would then lead where the end does.
     """
     if isinstance(features, OneHot):
-        size = features.size or num_values(space)
+        size = features.size or observations.count
         if size is None:
             raise InvalidProblem(
-                f"one-hot features need countable observations, and {space} has not: use Tiles, Fourier, RBF, "
-                "Polynomial, or OneHot(cells, cells.size) with Cells"
+                f"one-hot features need countable observations, and {observations.space} has not: use Tiles, Fourier, "
+                "RBF, Polynomial, or OneHot(cells, cells.size) with Cells"
             )
         return None, (size + len(outside)) * num_actions, features.cell
     if not callable(features) or isinstance(features, type):

@@ -20,7 +20,8 @@ from episafe.checks import (
     within_unit_norm,
 )
 from episafe.errors import Infeasible, InvalidEpisode, InvalidProblem
-from episafe.gym.step_reader import Reading, read_array
+from episafe.gym.observations import as_whole, read_array
+from episafe.gym.step_reader import Reading
 from episafe.problems.episodic_task import ENDED, START, EpisodicTask, Outside
 from episafe.problems.episodic_task import Signal as Told
 from episafe.problems.policy import SINGLE_PRECISION, Policy, as_checked, counts_as_task
@@ -163,7 +164,7 @@ class SampledTask(EpisodicTask):
     def key(self, state: Any) -> Hashable:
         """What a state is looked up by."""
         if self.cell_function is None or isinstance(state, Outside):
-            return state if type(state) is int and self._plain is None else key(self.as_state(state))
+            return key(self.as_state(state))
         found = self._cells.get(id(state))
         if found is not None and found[0] is state:
             return found[1]
@@ -175,19 +176,19 @@ class SampledTask(EpisodicTask):
         return name
 
     @cached_property
-    def _plain(self) -> Callable[[Any], Any] | None:
+    def _read(self) -> Callable[[Any], Any]:
         """What makes a state of what is said in plain numbers, by the observation space, else by the initial state."""
         if self.reading is not None:
-            return self.reading.plain
+            return self.reading.observations.read
         s = self.initial_state
-        return partial(read_array, s.dtype, s.shape) if isinstance(s, np.ndarray) else None
+        return partial(read_array, s.dtype, s.shape) if isinstance(s, np.ndarray) else as_whole
 
     def as_state(self, said: Any) -> Any:
         """A state as somebody says it: where states are arrays, lists and numbers of another type become such an array.
 
         Else it would be a state that nobody has met. What cannot be one is left as it is, to be refused.
         """
-        return said if self._plain is None or isinstance(said, Outside) else self._plain(said)
+        return said if type(said) is Outside else self._read(said)
 
     def require_state(self, state: Any) -> None:
         """An InvalidEpisode where a state is no observation: whoever acts there would act as where nobody was."""
@@ -287,7 +288,7 @@ class SampledTask(EpisodicTask):
     def report_from(self, values: list[Any]) -> tuple[Episode]:
         """What an agent learns from, of what `report_values` gave; states are as the task has them."""
         (episode,) = super().report_from(values)
-        if self._plain is None or not isinstance(episode.states, list | tuple | np.ndarray):
+        if not isinstance(episode.states, list | tuple | np.ndarray):
             return (episode,)
         return (replace(episode, states=[self.as_state(state) for state in episode.states]),)
 
@@ -295,8 +296,7 @@ class SampledTask(EpisodicTask):
         """The states as they are: each is checked when it is first seen, before anything is learned."""
         if len(states) != self.horizon + 1:
             raise InvalidEpisode(f"states must have length {self.horizon + 1}, got {len(states)}")
-        if self._plain is not None:
-            states = [self.as_state(state) for state in states]
+        states = [self.as_state(state) for state in states]
         if self.reading is not None:
             self.reading.refuse_foreign(states)
         return states

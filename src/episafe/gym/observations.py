@@ -1,0 +1,244 @@
+"""Observations of a space as states: which there are, how one is read that somebody says, how many numbers it has.
+
+A class for each kind of space; `observations_of` is the one place that asks which kind it is.
+"""
+
+import math
+import sys
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from episafe.errors import InvalidProblem
+
+WHOLE = (int, np.int64)
+SMALL = 64  # numbers in an array up to which plain comparisons are the faster ones
+
+
+class Observations:
+    """The observations of a space, as states.
+
+    Attributes:
+        count: how many there are; None if they cannot be counted.
+        kinds: the kind of each number of an observation, in order: "f" for fractions, others for whole ones.
+        passes: a test that only finite observations pass, and most of them do: what fails it is looked at in full. It
+            asks for exact type, shape and bounds, of Gymnasium's own spaces; of other spaces nothing passes.
+    """
+
+    count: int | None
+    kinds: tuple[str, ...]
+    passes: Callable[[Any], bool]
+
+    def __init__(self, space: Any) -> None:
+        self.space = space
+
+    def read(self, said: Any) -> Any:
+        """What is said, in plain numbers and lists too, as a state; what cannot be one is left, to be refused."""
+        raise NotImplementedError
+
+    def has(self, state: Any) -> bool:
+        """Whether a state, as `read` has it, is an observation."""
+        raise NotImplementedError
+
+    def of(self, numbers: Iterator[Any]) -> Any:
+        """The observation that has these numbers, in order."""
+        raise NotImplementedError
+
+
+class WholeNumbers(Observations):
+    """Those of `Discrete`: a state is an int."""
+
+    def __init__(self, space: Any) -> None:
+        super().__init__(space)
+        self.count, self.kinds = int(space.n), (space.dtype.kind,)
+        self.passes = partial(_is_whole, int(space.start), int(space.start) + self.count)
+
+    def read(self, said: Any) -> Any:
+        """A whole number."""
+        return as_whole(said)
+
+    def has(self, state: Any) -> bool:
+        """Whether it is such a whole number."""
+        return isinstance(state, int | np.integer) and bool(self.space.contains(state))
+
+    def of(self, numbers: Iterator[Any]) -> Any:
+        """The next number."""
+        return int(next(numbers))
+
+
+class Arrays(Observations):
+    """Those of `Box`, `MultiDiscrete` and `MultiBinary`: a state is a sealed array."""
+
+    def __init__(self, space: Any, low: Any, high: Any, is_bounded: bool = True) -> None:
+        super().__init__(space)
+        self.is_bounded = is_bounded
+        self.kinds = (space.dtype.kind,) * math.prod(space.shape)
+        self._ends = list(zip(np.ravel(low).tolist(), np.ravel(high).tolist(), strict=True))
+        self.passes = _is_nothing
+        if len(self.kinds) <= SMALL:
+            most = sys.float_info.max
+            ends = [(max(low, -most), min(high, most)) for low, high in self._ends]
+            self.passes = partial(_is_array, space.dtype, space.shape, ends)
+
+    @cached_property
+    def count(self) -> int | None:  # type: ignore[override]
+        """Of whole numbers between bounds the product of how many each can be."""
+        if self.space.dtype.kind not in "iu" or not self.is_bounded:
+            return None
+        return math.prod(high - low + 1 for low, high in self._ends)
+
+    def read(self, said: Any) -> Any:
+        """An array of what is said."""
+        return read_array(self.space.dtype, self.space.shape, said)
+
+    def has(self, state: Any) -> bool:
+        """Whether it is such an array, of the very type: others would be looked up by other bytes."""
+        is_typed = isinstance(state, np.ndarray) and state.dtype == self.space.dtype
+        return is_typed and bool(self.space.contains(state))
+
+    def of(self, numbers: Iterator[Any]) -> Any:
+        """An array of the next numbers."""
+        taken = [next(numbers) for _ in self.kinds]
+        return np.array(taken, dtype=self.space.dtype).reshape(self.space.shape)
+
+
+class ArrayParts(Arrays):
+    """Arrays that are parts of a tuple: there a state has their numbers, in order, as a tuple."""
+
+    def read(self, said: Any) -> Any:
+        """The numbers of what is said."""
+        made = _cast(self.space.dtype, said)
+        return said if made is None or made.size != len(self.kinds) else tuple(made.ravel().tolist())
+
+    def has(self, state: Any) -> bool:
+        """Whether these are the numbers of such an array."""
+        is_numbers = isinstance(state, tuple) and all(isinstance(x, int | float) for x in state)
+        return is_numbers and len(state) == len(self.kinds) and bool(self.space.contains(self.of(iter(state))))
+
+
+class Tuples(Observations):
+    """Those of `Tuple`: a state is a tuple of the states of its parts."""
+
+    def __init__(self, space: Any) -> None:
+        super().__init__(space)
+        self.parts = [observations_of(part, ArrayParts) for part in space.spaces]
+        self.kinds = tuple(kind for part in self.parts for kind in part.kinds)
+
+    @cached_property
+    def count(self) -> int | None:  # type: ignore[override]
+        """The product of how many each part has."""
+        counts = [part.count for part in self.parts if part.count is not None]
+        return math.prod(counts) if len(counts) == len(self.parts) else None
+
+    def read(self, said: Any) -> Any:
+        """A tuple of what each part reads."""
+        if not isinstance(said, tuple | list) or len(said) != len(self.parts):
+            return said
+        return tuple(part.read(one) for part, one in zip(self.parts, said, strict=True))
+
+    def has(self, state: Any) -> bool:
+        """Whether it is a tuple, and each part has its own."""
+        is_tuple = isinstance(state, tuple) and len(state) == len(self.parts)
+        return is_tuple and all(part.has(one) for part, one in zip(self.parts, state, strict=True))
+
+    def of(self, numbers: Iterator[Any]) -> Any:
+        """A tuple of what each part makes of the next numbers."""
+        return tuple(part.of(numbers) for part in self.parts)
+
+
+def observations_of(space: Any, arrays: type[Arrays] = Arrays) -> Observations:
+    """The observations of a space; an error if they are neither arrays, numbers nor tuples of these."""
+    import gymnasium.spaces as spaces
+
+    made: Observations
+    if isinstance(space, spaces.Discrete):
+        made = WholeNumbers(space)
+    elif isinstance(space, spaces.Box):
+        made = arrays(space, space.low, space.high, space.is_bounded())
+    elif isinstance(space, spaces.MultiDiscrete):
+        made = arrays(space, space.start, space.start + space.nvec - 1)
+    elif isinstance(space, spaces.MultiBinary):
+        made = arrays(space, np.zeros(space.shape, dtype=int), np.ones(space.shape, dtype=int))
+    elif isinstance(space, spaces.Tuple):
+        made = Tuples(space)
+    else:
+        raise InvalidProblem(
+            f"observations of {space} cannot be told apart or turned into features: wrap the environment in "
+            "gymnasium.wrappers.FlattenObservation, or in a TransformObservation of yours"
+        )
+    if type(space) not in (spaces.Discrete, spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary):
+        made.passes = _is_nothing
+    return made
+
+
+def as_state(observation: Any) -> Any:
+    """An observation as a state: whole numbers as int, tuples as such, arrays copied and sealed."""
+    if isinstance(observation, np.ndarray):
+        state = np.array(observation)  # not .copy(), which keeps a subclass
+        state.setflags(write=False)
+        return state
+    if isinstance(observation, np.generic):
+        return observation.item()
+    if isinstance(observation, tuple):
+        return tuple(tuple(p.ravel().tolist()) if isinstance(p, np.ndarray) else as_state(p) for p in observation)
+    return observation
+
+
+def is_finite(state: Any) -> bool:
+    """Whether a state, and every part of one that is a tuple, is without NaN and infinity."""
+    if isinstance(state, tuple):
+        return all(is_finite(part) for part in state)
+    values = np.asarray(state)
+    return values.dtype.kind != "f" or bool(np.isfinite(values).all())
+
+
+def as_whole(said: Any) -> Any:
+    """An array of one whole number, without axes, as that number; all else as it is."""
+    return int(said) if isinstance(said, np.ndarray) and said.shape == () and said.dtype.kind in "iu" else said
+
+
+def read_array(dtype: Any, shape: tuple[int, ...], said: Any) -> Any:
+    """An array of this type and shape, sealed, of what is said: lists, tuples, numbers, arrays of another type.
+
+    Its numbers may be in one row, as they are where it is a part of a tuple.
+    """
+    if type(said) is np.ndarray and said.dtype == dtype:
+        return said
+    made = _cast(dtype, said)
+    if made is not None and made.shape == (math.prod(shape),):
+        made = made.reshape(shape)
+    if made is None or made.shape != shape:
+        return said
+    made.setflags(write=False)
+    return made
+
+
+def _cast(dtype: Any, said: Any) -> Any:
+    """What is said as an array of this type; None where it is none, or whole numbers would lose something."""
+    try:
+        given = np.asarray(said)
+    except ValueError:  # lists of several lengths
+        return None
+    if given.dtype.kind not in "biuf":
+        return None
+    made = np.array(given, dtype=dtype)
+    return made if dtype.kind == "f" or np.array_equal(made, given) else None
+
+
+def _is_whole(least: int, beyond: int, value: Any) -> bool:
+    return type(value) in WHOLE and least <= value < beyond
+
+
+def _is_array(dtype: Any, shape: tuple[int, ...], ends: list[tuple[float, float]], value: Any) -> bool:
+    if type(value) is not np.ndarray or value.dtype != dtype or value.shape != shape:
+        return False
+    for number, (low, high) in zip((value if value.ndim == 1 else value.ravel()).tolist(), ends, strict=True):
+        if not low <= number <= high:
+            return False
+    return True
+
+
+def _is_nothing(value: Any) -> bool:
+    return False

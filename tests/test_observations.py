@@ -1,0 +1,124 @@
+"""Observations as states: one class for each kind of space, and all of it agrees."""
+
+import itertools
+import json
+import time
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import episafe as es
+from episafe.gym.observations import as_state, is_finite, observations_of
+
+BOX = gym.spaces.Box(-2.0, 2.0, (2, 2), np.float32)
+SPACES = [
+    gym.spaces.Discrete(3, start=5),
+    BOX,
+    gym.spaces.Box(0, 4, (2,), np.int16),
+    gym.spaces.MultiDiscrete([2, 3], start=[0, 4]),
+    gym.spaces.MultiBinary(3),
+    gym.spaces.Tuple([gym.spaces.Discrete(2), gym.spaces.Discrete(3)]),
+    gym.spaces.Tuple([BOX, gym.spaces.Tuple([gym.spaces.MultiBinary(2), gym.spaces.Discrete(4)])]),
+]
+
+
+def said(observation):
+    """An observation as a client says it in JSON."""
+    if isinstance(observation, tuple):
+        return tuple(said(part) for part in observation)
+    return json.loads(json.dumps(np.asarray(observation).tolist()))
+
+
+def numbers(observation):
+    parts = observation if isinstance(observation, tuple) else [np.ravel(observation).tolist()]
+    return [x for part in parts for x in (numbers(part) if isinstance(observation, tuple) else part)]
+
+
+def same(one, other):
+    if isinstance(one, np.ndarray):
+        return one.dtype == other.dtype and np.array_equal(one, other)
+    return type(one) is type(other) and one == other
+
+
+@pytest.mark.parametrize("space", SPACES, ids=str)
+def test_what_is_said_and_what_is_written_in_numbers_is_the_state_that_was_observed(space):
+    space.seed(1)
+    observations = observations_of(space)
+    for _ in range(50):
+        observation = space.sample()
+        state = as_state(observation)
+        assert observations.has(state)
+        assert is_finite(state)
+        assert same(observations.read(said(observation)), state)
+        assert same(observations.read(state), state)
+        assert len(observations.kinds) == len(numbers(observation))
+        assert same(as_state(observations.of(iter(numbers(observation)))), state)
+
+
+@pytest.mark.parametrize("space", SPACES, ids=str)
+def test_what_is_of_another_space_is_no_state(space):
+    observations = observations_of(space)
+    foreign = [
+        None,
+        "5",
+        5.0,
+        99,
+        (),
+        (1,),
+        (5, 5),
+        [0, 1],
+        np.array(5),
+        np.array([5]),
+        np.zeros(3),
+        np.full((2, 2), 3.0, np.float32),
+    ]
+    assert [value for value in foreign if observations.has(value)] == []
+
+
+@pytest.mark.parametrize(
+    ("space", "count"),
+    [
+        (gym.spaces.Discrete(3, start=5), 3),
+        (gym.spaces.Box(-1, 4, (2,), np.int16), 36),
+        (gym.spaces.Box(-np.inf, np.inf, (1,), np.int16), None),
+        (gym.spaces.Box(0, 1, (1,), np.float32), None),
+        (gym.spaces.MultiDiscrete([2, 3], start=[0, 4]), 6),
+        (gym.spaces.MultiBinary((2, 2)), 16),
+        (gym.spaces.Tuple([gym.spaces.Discrete(2), gym.spaces.MultiBinary(2)]), 8),
+        (gym.spaces.Tuple([gym.spaces.Discrete(2), BOX]), None),
+    ],
+    ids=str,
+)
+def test_observations_are_counted_where_they_can_be(space, count):
+    assert observations_of(space).count == count
+    if count is not None and not isinstance(space, gym.spaces.Box):
+        met = {str(space.sample()) for _ in range(2000)}
+        assert len(met) == count
+
+
+def test_bounds_of_whole_numbers_are_those_that_are_met():
+    observations = observations_of(gym.spaces.MultiDiscrete([2, 3], start=[0, 4]))
+    met = [pair for pair in itertools.product(range(-1, 9), repeat=2) if observations.has(np.array(pair))]
+    assert met == list(itertools.product([0, 1], [4, 5, 6]))
+
+
+def test_a_picture_is_made_ready_at_once():
+    began = time.process_time()
+    observations = observations_of(gym.spaces.Box(0, 255, (210, 160, 3), np.uint8))
+    assert observations.has(np.zeros((210, 160, 3), np.uint8))
+    assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize("space", [gym.spaces.Text(3), gym.spaces.Tuple([gym.spaces.Discrete(2), gym.spaces.Text(3)])])
+def test_observations_that_are_no_numbers_are_refused(space):
+    with pytest.raises(es.InvalidProblem, match="wrap the environment"):
+        observations_of(space)
+
+
+@pytest.mark.parametrize("space", [gym.spaces.Discrete(3), gym.spaces.Tuple([gym.spaces.Discrete(3)])], ids=str)
+def test_an_array_that_is_one_whole_number_is_that_number(space):
+    """It was looked up as an array, where nobody had been."""
+    observations, number = observations_of(space), np.array(2)
+    said = (number,) if isinstance(space, gym.spaces.Tuple) else number
+    assert same(observations.read(said), (2,) if isinstance(space, gym.spaces.Tuple) else 2)
