@@ -18,10 +18,11 @@ exclude_patterns = ["_build"]
 html_theme, html_title = "furo", "episafe"
 html_theme_options = {"navigation_with_keys": True, "top_of_page_buttons": []}
 html_show_sphinx = False
-html_static_path, html_css_files = ["_static"], ["site.css"]
+html_static_path, html_css_files, templates_path = ["_static"], ["site.css"], ["_templates"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4
 autodoc_typehints, autodoc_member_order = "none", "bysource"
+autodoc_preserve_defaults = True  # as the source has them: Radius(), and no <function <lambda>>
 napoleon_numpy_docstring, napoleon_use_ivar, napoleon_attr_annotations = False, True, False
 suppress_warnings = [
     "myst.xref_missing",
@@ -35,8 +36,9 @@ TOPICS = {  # of the API reference, by the part of the package that a name is de
     "Logs": ("logs",),
     "Types and errors": ("types", "errors"),
 }
-NUMBER = re.compile(r"(?:[\d\s.,%±−–+<>≤≥≈×·~()/-]|none|never|\b(?:s|ms|MB|GB|MiB|of|to)\b)*")  # no other words
-SEAM, LONG = re.compile(r"(::|[._/=]+)(?=\w{3})"), 20  # where a name may be broken, if it has more characters
+NUMBER = re.compile(r"(?:[\d\s.,%±−–→+<>≤≥≈×·~()/-]|none|never|\b(?:s|ms|MB|GB|MiB|of|to)\b)*")  # no other words
+SEAM, LONG = re.compile(r"(::|[._/=(]+)(?=\w{3})"), 20  # where a name may be broken, if it has more characters
+FEW = 12  # lines of code that are not split over two printed pages
 EMPHASIS = re.compile(r"((?<![\w*])\*\w[^*]*\w\*(?![\w*]))")  # as Markdown and reStructuredText have it
 MODULES = {"Certifiers": "episafe.certify", "Bandits": "episafe.bandits", "Features": "episafe.problems.features"}
 
@@ -103,7 +105,8 @@ def as_rst(app: Any, what: str, name: str, thing: Any, options: Any, lines: list
     """Docstrings are plain English with Markdown's backticks; what else reStructuredText would obey is escaped.
 
     Examples stay as they are, with what they print, up to the next empty line; so do formulas, which are indented after
-    a colon and an empty line, and keep their lines.
+    a colon and an empty line, and keep their lines. A property's words begin after an empty comment: napoleon would
+    read what stands before a colon in the first of them as a type.
     """
     letter = r"^(\s*(?:[\w, ]+: )?)(\w\.)(?=\s|$)"  # "threshold: b." is no list that begins with b
     example, formula = False, -1
@@ -116,6 +119,8 @@ def as_rst(app: Any, what: str, name: str, thing: Any, options: Any, lines: list
             lines[n] = "".join(map(_plain, re.split(r"(`[^`]+`)", escaped)))
         if line.endswith(":") and _is_formula(line, lines[n + 1 : n + 3]):
             lines[n], formula = f"{lines[n]}:", _indent(line)
+    if what == "property":
+        lines[:0] = ["..", ""]
 
 
 def _is_formula(line: str, following: list[str]) -> bool:
@@ -148,6 +153,13 @@ def number_columns(app: Any, doctree: nodes.document) -> None:
                     entry["classes"] += ["number", *(["several"] if ", " in entry.astext() else [])]
 
 
+def short_blocks(app: Any, doctree: nodes.document) -> None:
+    """Code of few lines is marked as such, to be whole on paper."""
+    for block in doctree.findall(nodes.literal_block):
+        if len(block.astext().splitlines()) <= FEW:
+            block["classes"].append("short")
+
+
 def seams(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
     """Names in code are whole, and long ones are broken where a word of theirs ends, after dots and underscores."""
     if "body" in context:
@@ -165,6 +177,7 @@ def _with_seams(code: re.Match[str]) -> str:
 def setup(app: Any) -> None:
     """What happens on the way."""
     app.connect("doctree-read", number_columns)
+    app.connect("doctree-read", short_blocks)
     app.connect("html-page-context", seams)
     app.connect("source-read", public_names)
     app.connect("source-read", as_markdown)

@@ -245,6 +245,14 @@ def test_no_formula_of_the_site_is_read_as_emphasis(site):
         assert [words for words in said if re.search(r"[{}^‖Σᵀ]", words)] == [], page.name
 
 
+def test_the_search_page_says_what_to_do_before_anything_is_asked(driver, site):
+    driver.get(f"file://{site}/search.html")
+    said = driver.find_element("css selector", "[role=main]").text
+    assert "Words to look for" in said and "index" in said and not unnamed(driver)
+    driver.find_element("id", "words").send_keys("incumbent\n")
+    assert "q=incumbent" in driver.current_url
+
+
 def test_the_site_finds_words(driver, site):
     driver.get(f"file://{site}/search.html?q=incumbent")
     found = "return document.querySelectorAll('#search-results li').length"
