@@ -226,6 +226,13 @@ def test_a_setting_has_as_many_digits_as_tell_it_apart():
     assert [row.group.changes for row in summarise(runs)] == ["C_u=0.16799999999999998", "C_u=0.1680000001"]
 
 
+def test_settings_of_a_row_are_told_in_few_digits():
+    page = html_of([opse([1.0], seed=0, C_u=0.08399999999999999, S=1234567, C_r=1e-09)])
+    told = page.partition("Seeds and settings of every row")[2]
+    assert "C_u = 0.084;" in f"{told};".replace("<", ";") and "0.08399" not in page
+    assert "S = 1234567" in told and "C_r = 1e-09" in told  # whole numbers are whole, small ones are not 0
+
+
 def test_more_lines_than_can_be_told_apart_share_the_name_of_their_agent():
     runs = [opse([1.0] * 5, changes=f"C_u={C_u}") for C_u in range(MOST_LINES)]
     (few,) = charts(summarise(runs), curves(runs))

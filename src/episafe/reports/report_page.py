@@ -148,6 +148,8 @@ def _notes(summaries: Sequence[Summary]) -> dict[str, Any]:
 
 
 def _provenance(summary: Summary) -> str:
+    """Seeds and settings, numbers in six digits: run.toml of each run has them to the last bit."""
     seeds = ", ".join(map(str, summary.seeds)) or "not recorded"
-    settings = "".join(f"; {key} = {value}" for key, value in summary.settings.items() if str(value))
+    said = {key: f"{value:.6g}" if isinstance(value, float) else str(value) for key, value in summary.settings.items()}
+    settings = "".join(f"; {key} = {value}" for key, value in said.items() if value)
     return f"{place_title(summary.group.place)}, {label(summary)}: seeds of the problems {seeds}{settings}"
