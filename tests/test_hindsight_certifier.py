@@ -812,3 +812,79 @@ def test_a_candidate_that_is_no_distribution_on_a_trace_has_nothing_from_there_o
     totals = traces.totals(Component(NoDistributionLater(), "own"))
     assert totals[:, 1].tolist() == [1.0, 1.0, 1.0]  # of three steps the first
     assert "policy 'own' at step 1 sums to 4, not 1" in traces.fault
+
+
+@dataclass(frozen=True)
+class Stall(Rules):
+    """Always the same state: three loaves are baked, and d are asked for."""
+
+    horizon: int = 3
+    num_actions: int = 4
+    shape: tuple[int, ...] = (1,)
+    start: tuple[int, ...] = (0,)
+
+    def move(self, h, state, action, luck):
+        (asked,) = luck
+        return (0,), (3 - action) / 3, min(action, asked) / asked if asked else 1.0
+
+    def incumbent(self, h, state):
+        return np.array([0.0, 0.0, 1.0, 0.0])
+
+    def chances(self, h, state):
+        return [(range(4), np.array([0.5, 0.3, 0.2, 0.0]))]
+
+
+@pytest.mark.parametrize("unseen", [False, True])
+def test_a_change_of_chance_is_seen_by_the_traces_where_no_utilities_are_reported(unseen):
+    """Monitors looked at the means that the task tells, which no change of the world changes: 6 of 6 lives went on."""
+    task, rng = listed(Stall(), threshold=2.4).task, np.random.default_rng(3)
+    monitors, plan = es.Monitors(task), es.Plan(task.safe_policy, "safe")
+    busy = (task.initial_state, ((3,),) * task.horizon)
+    for _ in range(200):
+        episode = task.replay(task.safe_policy, busy, rng)
+        trace = (busy[0], (None,) * task.horizon) if unseen else busy
+        monitors.watch(plan, es.Episode(episode.states, episode.actions, trace=trace))
+    assert bool(monitors.alarms) is not unseen  # what nobody saw counts at its best
+
+
+SHOWN = {"number": float, "array": lambda x: np.array([x]), "tuple": lambda x: (x,), "list": lambda x: (x,)}
+
+
+def level(exact, kind):
+    """The system counts in tenths, and `move` in fractions: 0.7 − 0.4 is not 0.3."""
+
+    def move(h, state, action, w):
+        left = float(np.ravel(state)[0]) - (w if h == 0 else 0.3 * action)
+        left = round(left, 1) if exact else left
+        return [left] if kind == "list" else SHOWN[kind](left), float(action and h), 1.0
+
+    return es.SampledCMDP(
+        features=lambda x: np.eye(2), reward=None, utility=None, sample=None, horizon=2, num_actions=2,
+        initial_state=SHOWN[kind](0.7), threshold=1.5, slack=0.5, safe_policy=lambda h, x: [1.0, 0.0], move=move,
+        chance=lambda h, past, rng: 0.4,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "exact"), [("number", 0), ("array", 0), ("tuple", 0), ("list", 1)])
+def test_a_state_that_differs_in_the_last_bit_or_its_type_is_another_one(kind, exact):
+    """A candidate that sells from 0.3 on sold in the system and kept in every replay: 12 of 12 lives were below b."""
+    task = level(exact, kind).task
+    shown = SHOWN[kind]
+    episode = es.Episode([shown(0.7), shown(0.3), shown(0.3)], [0, 0], [0.0, 0.0], [1.0, 1.0], trace=(None, (0.4, 0.4)))
+    assert "which is not the very same" in task.replay_fault(episode)
+    if kind != "list":
+        assert level(1, kind).task.replay_fault(episode) == ""
+
+
+def test_an_episode_that_starts_elsewhere_is_refused_by_replays():
+    """A stock that is carried over shows in states[0]; replays began full: 6 of 6 lives were below b."""
+    cmdp = es.make("inventory", seed=0)
+    session, rng = es.open(None, agent_of(cmdp.task)), np.random.default_rng(0)
+    made = session.deploy(rng)
+    episode = cmdp.task.replay(made.policy, cmdp.draw_trace(rng), rng)
+    other = [cmdp.task.initial_state + 1, *episode.states[1:]]
+    report = es.Episode(other, episode.actions, trace=(None, episode.trace[1]), component=made.component)
+    with pytest.raises(es.InvalidEpisode, match="and replays start at"):
+        session.learn(report, deployment=made.id)
+    assert "it starts at" in cmdp.task.replay_fault(report)
+    session.learn(replace(report, states=episode.states), deployment=made.id)

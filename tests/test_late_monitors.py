@@ -1,6 +1,8 @@
 """Monitors when reports are late, lost, repeated or wrong: no false alarm, and nothing that is true goes unseen."""
 
 import math
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -615,3 +617,88 @@ def test_the_shares_of_the_monitors_add_up_and_the_page_names_them_all():
     for what, statement in STATEMENTS.items():
         assert f"| {what} |" in page and monitors.status().get(what, {"false_alarm": 0})["false_alarm"] <= 0.01
         assert statement.halts == (what not in ("residual", "replay"))
+
+
+# Going on after an alarm
+
+
+def failing(session, count, rng):
+    """Deployments that fail, until the session halts."""
+    for k in range(count):
+        made = session.deploy(rng)
+        session.learn(replace(outcome(False), component=made.component), deployment=made.id)
+        if session.stopped:
+            return k + 1
+    return math.inf
+
+
+@pytest.mark.parametrize("reopened", ["never", "by its checkpoint", "without it", "as a kill leaves it"])
+def test_whoever_goes_on_after_an_alarm_is_watched_as_before(tmp_path, reopened):
+    """Each monitor spoke once in the life of a folder: after three alarms that were heeded nobody watched any more."""
+    folder, rng, found = tmp_path / "live", np.random.default_rng(1), []
+    session = es.open(folder, certified())
+    for number in range(5):
+        found.append(failing(session, 400, rng))
+        session.resume_exploring(f"looked into, number {number}")
+        assert not session.stopped and session.monitors.standing == []
+        failing(session, 3, rng)
+        if reopened == "as a kill leaves it":
+            folder = Path(shutil.copytree(folder, tmp_path / f"{number}"))
+        elif reopened != "never":
+            session.close()
+        if reopened == "without it":
+            for file in folder.glob("checkpoint-*"):
+                file.unlink()
+        if reopened != "never":
+            was, session = session.monitors.state(), es.open(folder, certified())
+            assert {
+                name for name, array in session.monitors.state().items() if array.tobytes() != was[name].tobytes()
+            } == set()
+        status = session.status().monitors
+        assert (session.monitors.standing, status["begun_anew"], status["episodes"]) == ([], number + 1, 3)
+    assert max(found) < 100
+    assert len(session.monitors.alarms) >= 5
+    session.close()
+    assert es.audit(folder, agent=certified()).is_whole
+
+
+def test_a_halt_by_a_person_does_not_make_monitors_forget():
+    session, rng = es.open(None, certified()), np.random.default_rng(1)
+    failing(session, 5, rng)
+    session.halt("lunch")
+    session.resume_exploring("back")
+    assert session.status().monitors["begun_anew"] == 0 and session.status().monitors["episodes"] == 5
+
+
+def test_monitors_of_an_earlier_version_that_stayed_deaf_begin_anew(tmp_path):
+    session, rng = es.open(None, certified()), np.random.default_rng(1)
+    failing(session, 400, rng)
+    before = {name: array for name, array in session.monitors.state().items() if name != "past"}
+    session.resume_exploring("seen")
+    session._restore_monitors(before)
+    assert session.monitors.standing == [] and failing(session, 400, rng) < 100
+
+
+def test_of_several_constraints_all_begin_anew():
+    task = replace(TASK, constraint=[replace(TASK.constraint, name=name) for name in ("one", "two")])
+    monitors = es.Monitors(task)
+    plan = es.Plan(task.safe_policy, "safe", utility_bound=np.array([0.5, 0.5]))
+    for _ in range(2):
+        for k in range(400):
+            monitors.expect(k, plan)
+            monitors.report(k, es.Episode([0, 0], [1], utilities=[[1.0, 0.0]]))
+            if monitors.standing:
+                break
+        assert k < 100 and {alarm.says[:3] for alarm in monitors.standing} == {"two"}
+        monitors.go_on()
+    assert monitors.standing == [] and len(monitors.alarms) >= 2 and monitors.status()["begun_anew"] == 2
+
+
+def test_a_report_of_before_counts_for_no_test_but_its_range_does():
+    monitors = es.Monitors(unknown_signals())
+    for k in range(3):
+        monitors.expect(k, es.Plan(monitors.task.safe_policy, "safe"))
+    assert [one.what for one in monitors.report(0, es.Episode.of_totals(7.0))] == ["range"]
+    monitors.go_on()
+    assert monitors.report(1, es.Episode.of_totals(0.5)) == [] and monitors.status()["episodes"] == 0
+    assert [one.what for one in monitors.report(2, es.Episode.of_totals(7.0))] == ["range"]

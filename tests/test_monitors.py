@@ -570,7 +570,7 @@ def test_after_an_alarm_in_a_simulation_what_was_promoted_acts_no_more():
 
     class AlarmAtFive:
         def __init__(self, task):
-            self.task, self.seen, self.alarms = task, 0, []
+            self.task, self.seen, self.standing, self.alarms = task, 0, [], []
 
         def watch_report(self, plan, *report):
             self.seen += 1

@@ -1,5 +1,7 @@
 """Bandits of finitely many arms under several constraints: plans, the optimum, and everything around them."""
 
+import shutil
+
 import numpy as np
 import pytest
 import scipy.optimize
@@ -261,3 +263,39 @@ def test_the_lemmas_of_feasibility_and_optimism_hold_in_all_constraints_at_once(
         optimistic = theta[:, 0] @ plan.policy.mean() + agent.optimism * C * norm_of(model, plan.policy)
         assert plan.source == "search" and optimistic >= bandit.optimal_value() - 1e-9
     assert passed >= 5
+
+
+@pytest.mark.parametrize("m", [1, 2])
+@pytest.mark.parametrize("false_alarm", [0.01, 0])
+def test_a_batch_in_which_nobody_came_is_a_report_of_nothing(m, false_alarm, tmp_path):
+    """The monitors refused it when the agent had taken it in: 6 of 6 folders could not be opened after a kill."""
+    bandit, rng = drawn(5, m), np.random.default_rng(0)
+    opened = lambda folder: es.open(folder, B.OPLBSP(bandit.task, radius="determinant"), false_alarm=false_alarm)  # noqa: E731
+    with opened(tmp_path / "live") as session:
+        for size in [2, 0, 3, 0, 1]:
+            made = session.deploy(rng)
+            actions = np.array([made.plan.draw(rng) for _ in range(size)]).reshape(size, 4)
+            seen = np.zeros(size), np.zeros(size if m == 1 else (size, m))
+            session.learn(*((actions, *seen) if size != 0 or made.id == 1 else ([], [], [])), deployment=made.id)
+        assert (session.agent.num_learned, session.status().num_missing) == (6, 0)
+        killed = tmp_path / "killed"
+        shutil.copytree(tmp_path / "live", killed)
+    with opened(killed) as session:
+        assert session.agent.num_learned == 6
+    for folder in (killed, tmp_path / "live"):
+        assert es.audit(folder, agent=B.OPLBSP(bandit.task, radius="determinant")).is_whole
+
+
+def test_what_monitors_refuse_after_it_was_learned_breaks_the_session(monkeypatch):
+    """It is learned and not written down: nobody may go on with it."""
+    bandit, rng = drawn(5, 1), np.random.default_rng(0)
+    session = es.open(None, B.OPLBSP(bandit.task, radius="determinant"))
+
+    def refuses(*report):
+        raise es.InvalidEpisode("no")
+
+    made = session.deploy(rng)
+    monkeypatch.setattr(session.monitors, "report", refuses)
+    with pytest.raises(RuntimeError, match="refuse what the agent has learned: no"):
+        session.learn(made.plan.draw(rng), 0.0, 0.0, deployment=made.id)
+    assert "learning failed" in session.broken and session.deploy(rng).id == -1

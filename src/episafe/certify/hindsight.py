@@ -13,6 +13,7 @@ from episafe.certify.observation import Observation, ObservationCertificate
 from episafe.certify.observation import Weighed as Observed
 from episafe.certify.wealth_forecast import forecast, forecast_of_new, value_of_best
 from episafe.checks import TOLERANCE, as_probability
+from episafe.errors import InvalidEpisode
 from episafe.kernels.wealth import BETS
 from episafe.learning.hindsight_planner import MOST_TRACES, replays_of
 from episafe.learning.planner import Aim, Proposal, SoftmaxPlanner
@@ -286,6 +287,11 @@ class HindsightCertificate:
         `move`, which may be wrong, stand in for it.
         """
         report = outcome.report
+        if outcome.states is not None and not self.task.starts(outcome.states):
+            raise InvalidEpisode(
+                f"states[0] is {outcome.states[0]!r}, and replays start at {self.task.initial_state!r}: what they "
+                "prove is of episodes that do; reset the system there, or state a random start"
+            )
         if not self.refuted and outcome.trace is not None and outcome.states is not None:
             self.task.require_moves(report)
         if not report.reports_utility:

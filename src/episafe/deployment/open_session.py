@@ -142,6 +142,8 @@ class OpenSession(Session):
     def resume_exploring(self, reason: str) -> None:
         """Let the agent decide again after a halt. Nothing in episafe calls this: it is for a person who knows why.
 
+        If it was an alarm, all monitors begin anew, on what is deployed from now on.
+
         Args:
             reason: who lets it go on and why; it is kept.
         """
@@ -153,6 +155,8 @@ class OpenSession(Session):
             with self._writing("the end of a halt was written"):
                 self._write_event(Kind.RESUME, reason)
                 self.book.resume()
+                if self.monitors is not None:
+                    self.monitors.go_on()
 
     def promote(self, name: str, reason: str) -> None:
         """Let a certified policy act when nothing else may; the incumbent goes on paying for trials.
@@ -287,8 +291,9 @@ def open(
             agent, of bandits too.
         sync: "each": plans and reports are on the disk when `plan` and `learn` return. "plans": reports survive the
             process at once, and a loss of power from the next plan on.
-        false_alarm: the probability that the monitors, `es.Monitors` or those of bandits, ever raise a false alarm; 0
-            for no monitors. After an alarm that halts only the incumbent is deployed, until a person calls
+        false_alarm: the probability that the monitors, `es.Monitors` or those of bandits, ever raise a false alarm, or
+            raise one again after a person let the agent go on; 0 for no monitors. After an alarm that halts only the
+            incumbent is deployed, until a person calls
             `resume_exploring(reason)`.
         incumbent_version: what you call the incumbent, e.g. a tag of its release. Folders know an incumbent given by a
             function by what it does at the states of the reports; with a version they ask for nothing else.

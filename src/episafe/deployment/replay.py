@@ -152,6 +152,8 @@ class Replay:
         if not self.book.halted:
             raise ValueError("it resumes what was not halted")
         self.book.resume()
+        if self.monitors is not None:
+            self.monitors.go_on()
 
     def _lost(self, frame: Frame) -> None:
         notes = frame.notes

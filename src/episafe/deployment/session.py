@@ -77,7 +77,7 @@ class Session:
         self._untold: list[Alarm] = []  # alarms that nobody was told of yet
         self._unkept_names: set[str] = set()  # of episodes in which the incumbent acts, since nothing could be kept
         if monitors is not None:  # who may have watched an earlier run
-            self.book.halted = halt_reason(monitors.alarms)
+            self.book.halted = halt_reason(monitors.standing)
         self.broken = ""  # why nothing can be kept any more
         self._incumbent: Any = None  # the plan that is deployed while it is stopped
         self._lock, self._process = threading.RLock(), os.getpid()
@@ -107,6 +107,8 @@ class Session:
         if self.agent.task is not self.monitors.task:  # changed, or begun anew after a checkpoint of no use
             self.monitors.keep_to(self.agent.task)
         self.monitors.restore(state)
+        if not self.book.halted and halt_reason(self.monitors.standing):
+            self.monitors.go_on()  # a person let the agent go on, under a version whose monitors stayed deaf
 
     def decide(self, round: int | None = None) -> Any:
         """The agent's plan, or the incumbent where it may not decide."""
@@ -147,15 +149,22 @@ class Session:
             self.agent.learn(*report, plan_id=issued)
         else:
             self.agent.hear(deployment, *report, plan_id=issued, named=named)
-        alarms: list[Alarm] = []
-        if self.monitors is not None and deployment is not None:
-            alarms = self.monitors.report(deployment, *report) if named else self.monitors.abandon(deployment)
-        elif self.monitors is not None and plan is not None:
-            alarms = self.monitors.watch_report(plan, *report)
+        try:
+            alarms = self._watched(plan, report, deployment, named)
+        except InvalidEpisode as error:  # which means that nothing was learned
+            raise RuntimeError(f"the monitors refuse what the agent has learned: {error}") from error
         for what, says in self.contradicted.items():  # whether anybody watches or not
             if says != before[what] and not halt_reason(alarms):
                 alarms = [*alarms, Alarm(what, says, self.book.reported + 1, STATEMENTS[what].halts)]
         return alarms
+
+    def _watched(self, plan: Any, report: tuple[Any, ...], deployment: int | None, named: bool) -> list[Alarm]:
+        """What the monitors say of a report."""
+        if self.monitors is None:
+            return []
+        if deployment is not None:
+            return list(self.monitors.report(deployment, *report) if named else self.monitors.abandon(deployment))
+        return [] if plan is None else list(self.monitors.watch_report(plan, *report))
 
     @property
     def contradicted(self) -> dict[Watched, str]:

@@ -100,7 +100,8 @@ class ListedTraces(Traces):
         if by_steps and episode.total_reward is None and episode.total_utility is None:
             path = np.asarray(episode.states, dtype=np.int64), np.asarray(episode.actions, dtype=np.int64)
             signals = np.column_stack([episode.rewards, episode.utilities])
-            if follows(self._tables, self._chances[self._size - 1], *path, signals, TOLERANCE):
+            is_followed = follows(self._tables, self._chances[self._size - 1], *path, signals, TOLERANCE)
+            if is_followed and self.task.starts(episode.states):
                 return ""
         return super().fault_of(episode)
 

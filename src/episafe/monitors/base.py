@@ -76,19 +76,45 @@ class Watch:
     """Monitors at work. Subclasses turn plans and what came of them into numbers.
 
     Attributes:
-        alarms: all that were raised, oldest first; each monitor raises one.
+        alarms: all that were raised, oldest first. Each monitor raises one, and once more whenever all began anew.
+        past: how often they began anew, and how many of the alarms were raised before that.
     """
 
     floor = 0.0  # what utilities are at least, where they may be negative; intervals of means are of what is above it
 
     def __init__(self, delta: float, promise: Promise, features: tuple[int, int] | None) -> None:
-        self.delta, self.promise, self.seen = as_probability("delta", delta), promise, nothing_seen()
-        self.residual = None if features is None else ResidualMonitor(*features, self._share("residual"))
-        self.line, self.last_coin, self.spell = ReportLine(), np.array([-1]), new_spell()
-        self.waiting: dict[int, Facts] = {}
+        self.delta, self.promise, self._features_of = as_probability("delta", delta), promise, features
         self.alarms: list[Alarm] = []
+        self.past = np.zeros(2, dtype=np.int64)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Nothing is seen, and nothing waited for."""
+        features = self._features_of
+        self.seen, self.line, self.last_coin, self.spell = nothing_seen(), ReportLine(), np.array([-1]), new_spell()
+        self.residual = None if features is None else ResidualMonitor(*features, self._share("residual"))
+        self.waiting: dict[int, Facts] = {}
         counters = {what: reading.counter(self) for what, reading in READINGS.items()}
         self._counters = {what: counter for what, counter in counters.items() if counter is not None}
+
+    @property
+    def standing(self) -> list[Alarm]:
+        """The alarms since nobody has let the agent go on."""
+        return self.alarms[int(self.past[1]) :]
+
+    def go_on(self) -> None:
+        """A person lets the agent go on. If alarms stand, all tests begin anew, each with its whole share of δ.
+
+        They are of what is deployed from now on, so whatever was seen and whoever decided it, a false alarm until the
+        next time has probability ≤ δ. Else a monitor that has spoken would be deaf to what comes later.
+        """
+        if self.standing:
+            self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """All tests, on what is deployed from now on."""
+        self.past[:] = self.past[0] + 1, len(self.alarms)
+        self._begin()
 
     def expect(self, deployment: int, plan: Any, component: int | None = None) -> list[Alarm]:
         """One more deployment, before anything is known of it; the alarms that its coin raises, if any.
@@ -113,9 +139,9 @@ class Watch:
 
     def report(self, deployment: int, *report: Any) -> list[Alarm]:
         """What came of a deployment, after the agent accepted it; the alarms that it raises, if any."""
-        if deployment not in self.waiting:
-            return []
         outcome = self._outcome(*report)
+        if deployment not in self.waiting:  # it counts for no test; but what lies outside its range does so at any time
+            return self._news(outcome.outside)
         return self._settle(self.waiting.pop(deployment), outcome)
 
     def abandon(self, deployment: int) -> list[Alarm]:
@@ -230,7 +256,7 @@ class Watch:
 
     def _news(self, outside: str = "") -> list[Alarm]:
         """What is contradicted that was not before."""
-        known, now = {alarm.what for alarm in self.alarms}, int(self.seen.counts[0])
+        known, now = {alarm.what for alarm in self.standing}, int(self.seen.counts[0])
         raised = {what: int(array[place]) for what, (array, place) in self._counters.items() if what not in known}
         new = [
             Alarm(what, READINGS[what].says(self, at), at if what == "residual" else now, STATEMENTS[what].halts)
@@ -254,7 +280,8 @@ class Watch:
         }
         deployed = int(self.seen.purse.size[0])
         counts = {"episodes": int(self.seen.counts[0]), "deployed": deployed, "waiting": len(self.waiting)}
-        return {"delta": self.delta, **counts, **found, "alarms": [vars(alarm) for alarm in self.alarms]}
+        said = {"begun_anew": int(self.past[0]), "alarms": [vars(alarm) for alarm in self.alarms]}
+        return {"delta": self.delta, **counts, **found, **said}
 
     def statements(self) -> dict[str, str]:
         """What each monitor tests, how often its alarm is false, and what that assumes, in words."""

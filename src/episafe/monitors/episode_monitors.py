@@ -27,8 +27,9 @@ Flags = NDArray[np.bool_]
 class Monitors(Watch):
     """Watches whether what a guarantee assumes still holds. A false alarm, at any time, has probability ≤ delta.
 
-    That holds whatever delays or loses reports, if each is of its own deployment, given its plan an episode is
-    independent of the others, and what the monitor tests is true:
+    After an alarm a person may let the agent go on (`go_on`): all tests begin anew then, with delta anew. It holds
+    whatever delays or loses reports, if each is of its own deployment, given its plan an episode is independent of the
+    others, and what the monitor tests is true:
 
     - "incumbent": V^u(π_sf) ≥ b + ξ;
     - "threshold": policies that passed the check have V^u ≥ b, on average; mixtures over their coin;
@@ -161,9 +162,14 @@ class Monitors(Watch):
         return "" if inside else f"the utility {utility:.4g}, outside [{least:g}, {most}]"
 
     def _utility(self, episode: Episode) -> float:
-        """The total utility: as observed where the episode says so, else as the task knows it."""
+        """The total utility: as observed where the episode says so, else as its trace shows, else as the task knows it.
+
+        The task's own are means over chance, which a change of the world does not change.
+        """
         if episode.utilities is not None:
             return float(np.sum(episode.utilities))
+        if episode.trace is not None and episode.states is not None and not episode.reports_utility:
+            return self.task.most_utility(episode)
         return float(self.task.total("utility", episode))
 
     def _listed_features(self, states: IntArray, actions: IntArray) -> ResidualData:

@@ -21,12 +21,13 @@ SAFE, WAITS, FEATURES = 1, 2, 4  # bits of a turn in the line of reports
 
 @dataclass(frozen=True)
 class Alarm:
-    """A contradiction between the data and what a monitor watches. Each monitor raises its alarm once.
+    """A contradiction between the data and what a monitor watches. Each monitor raises its alarm once, until a
+    person lets the agent go on.
 
     Attributes:
         what: which monitor.
         says: what is contradicted, by which figures, in words.
-        after: how many episodes had been watched, this one included.
+        after: how many episodes had been watched since the monitors began, or began anew, this one included.
         halts: whether exploration should stop: `session.halt(alarm.says)`.
     """
 
@@ -94,7 +95,7 @@ def stored(watch: Any) -> State:
 
 def restore(watch: Any, state: State) -> None:
     """Let a `Watch` that was built alike go on from what `stored` gave."""
-    ours = stored(watch)
+    ours, state = stored(watch), {"past": np.zeros(2, dtype=np.int64), **state}  # earlier versions never began anew
     for name in ours.keys() | state.keys():
         if name not in state or name not in ours:
             raise DamagedFile(f"the monitors' state {'lacks' if name in ours else 'has an unknown'} {name!r}")
@@ -114,6 +115,7 @@ def restore(watch: Any, state: State) -> None:
 def _arrays(watch: Any) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
     yield from _named("utilities", watch.seen)
     yield "last_coin", watch.last_coin
+    yield "past", watch.past
     yield from _named("spell", watch.spell)
     if watch.residual is not None:
         yield from _named("residual", watch.residual.seen)

@@ -55,7 +55,9 @@ class Monitors(Watch):
     def _outcome(self, *report: Any) -> Outcome:
         _, _, utility = report
         seen = np.atleast_1d(utility)
-        if seen.ndim != 1 or seen.size == 0 or seen.dtype.kind not in "biuf" or not np.isfinite(seen).all():
+        if seen.shape == (0,):  # a batch in which nobody came
+            return Outcome(math.nan)
+        if seen.ndim != 1 or seen.dtype.kind not in "biuf" or not np.isfinite(seen).all():
             raise InvalidEpisode(f"utility must be one finite number, or some, got {utility!r}")
         return Outcome(float(seen.mean()))
 

@@ -31,6 +31,17 @@ class SeveralMonitors:
         self._each = [build(task.of_constraint(c), self.delta / m) for c in range(m)]
         self.alarms: list[Alarm] = []
 
+    @property
+    def standing(self) -> list[Alarm]:
+        """The alarms since nobody has let the agent go on."""
+        return self._named([one.standing for one in self._each])
+
+    def go_on(self) -> None:
+        """A person lets the agent go on: if an alarm of any set stands, all of them begin anew."""
+        if self.standing:
+            for one in self._each:
+                one.begin_anew()
+
     def expect(self, deployment: int, plan: Any, component: int | None = None) -> list[Alarm]:
         """One more deployment, before anything is known of it."""
         plans = self._plans(plan)
@@ -77,19 +88,21 @@ class SeveralMonitors:
 
     def _heard(self, tell: Callable[[int, Watch], list[Alarm]]) -> list[Alarm]:
         """Tell every set; the alarms, with the name of their constraint."""
-        new = [
-            replace(alarm, says=f"{self._names[c]}: {alarm.says}")
-            for c, one in enumerate(self._each)
-            for alarm in tell(c, one)
-        ]
+        new = self._named([tell(c, one) for c, one in enumerate(self._each)])
         self.alarms += new
         return new
 
+    def _named(self, alarms: list[list[Alarm]]) -> list[Alarm]:
+        """The alarms of each set, with the name of its constraint."""
+        each = zip(self._names, alarms, strict=True)
+        return [replace(alarm, says=f"{name}: {alarm.says}") for name, raised in each for alarm in raised]
+
     def status(self) -> dict[str, Any]:
         """All figures as plain values, by constraint, and the alarms."""
-        said = {name: one.status() for name, one in zip(self._names, self._each, strict=True)}
+        said: dict[str, Any] = {name: one.status() for name, one in zip(self._names, self._each, strict=True)}
         counts = {name: self._each[0].status()[name] for name in ("episodes", "deployed", "waiting")}
-        return {"delta": self.delta, **counts, **said, "alarms": [vars(alarm) for alarm in self.alarms]}
+        said |= {"begun_anew": self._each[0].status()["begun_anew"], "alarms": [vars(alarm) for alarm in self.alarms]}
+        return {"delta": self.delta, **counts, **said}
 
     def statements(self) -> dict[str, str]:
         """What each monitor tests, how often its alarm is false, and what that assumes, in words."""
@@ -118,6 +131,4 @@ class SeveralMonitors:
             of[int(number)][rest] = array
         for one, own in zip(self._each, of, strict=True):
             one.restore(own)
-        self.alarms = []
-        for name, one in zip(self._names, self._each, strict=True):
-            self.alarms += [replace(alarm, says=f"{name}: {alarm.says}") for alarm in one.alarms]
+        self.alarms = self._named([one.alarms for one in self._each])

@@ -175,6 +175,8 @@ class BanditTask(ConstrainedTask):
         """
         rewards, utilities = (_observed(*pair) for pair in (("reward", reward), ("utility", utility)))
         m = self.num_constraints
+        if not (np.size(action) or rewards.size or utilities.size):  # nobody came
+            return (np.zeros((0, self.dim)), np.zeros(0), np.zeros(0 if m == 1 else (0, m))), None
         rewards, utilities = np.atleast_1d(rewards), np.atleast_1d(utilities) if m == 1 else np.atleast_2d(utilities)
         try:
             actions = as_finite("action", np.atleast_2d(np.asarray(action)), (len(rewards), self.dim))
@@ -206,7 +208,8 @@ class BanditTask(ConstrainedTask):
 
     def seen_by(self, c: int, report: tuple[Any, ...]) -> tuple[Any, ...]:
         """A report as constraint c sees it, of several; its last part is the utility."""
-        return (*report[:-1], np.asarray(report[-1])[..., c])
+        utilities = np.asarray(report[-1])
+        return (*report[:-1], utilities[..., c] if utilities.size else np.zeros(0))
 
     def with_component(self, report: tuple[Any, ...], component: int | None) -> tuple[Any, ...]:
         """The report as it is: a plan of a bandit is drawn from by whoever acts."""

@@ -211,6 +211,7 @@ class EpisodicTask(ConstrainedTask):
         if self.move is None:
             raise InvalidProblem("nobody said how the system moves given chance: give move=… to replay traces")
         following, reward, utility = self.move(h - int(self.random_start), state, action, w)
+        following = self.as_state(following)
         signals = (reward, utility) if self.num_constraints == 1 else (reward, *utility)
         if not all(-TOLERANCE <= signal <= 1 + TOLERANCE for signal in signals):
             raise InvalidProblem(
@@ -247,6 +248,10 @@ class EpisodicTask(ConstrainedTask):
         totals = utilities[:, 0] if self.num_constraints == 1 else utilities
         return Episode(states, done, rewards, totals, drawn, trace=trace)
 
+    def starts(self, states: Any) -> bool:
+        """Whether an episode starts where all do."""
+        return is_same_state(self.as_state(states[0]), self.initial_state)
+
     def require_moves(self, episode: Episode) -> None:
         """Refuse an episode of whose trace `move` fails to make a step, from the state and the action reported there.
 
@@ -275,6 +280,8 @@ class EpisodicTask(ConstrainedTask):
         """
         (states, actions), _ = self.read_report(episode)  # type: ignore[misc]
         total, seen_all = np.zeros(1 + self.num_constraints), True
+        if not self.starts(states):
+            return f"it starts at {states[0]!r}, and episodes at {self.initial_state!r}"
         for h, w in enumerate(self.read_trace(episode.trace)):
             if w is None and states[h] is not ENDED:
                 seen_all = False
@@ -288,11 +295,30 @@ class EpisodicTask(ConstrainedTask):
             for name, ours, theirs in zip(("state", "reward", "utility"), made, seen, strict=True):
                 if theirs is not None and not alike(ours, theirs):
                     return f"{_place(h, states[h], actions[h])}: {_differs(name, ours, theirs)}"
+            if not is_same_state(made[0], states[h + 1]):
+                ours, theirs = (
+                    one.tolist() if isinstance(one, np.ndarray) else one for one in (made[0], states[h + 1])
+                )
+                return (
+                    f"{_place(h, states[h], actions[h])}: {_differs('state', ours, theirs)}, which is not the very "
+                    "same; a policy may act otherwise there: let move round as the system does, and give the same type"
+                )
         stated = (episode.total_reward, total[0]), (episode.total_utility, amount(total[1:]))
         for (theirs, ours), name in zip(stated, SIGNALS, strict=True):
             if seen_all and theirs is not None and not alike(ours, amount(np.ravel(theirs))):
                 return f"in total: {_differs(name, ours, theirs)}"
         return ""
+
+    def most_utility(self, episode: Episode) -> float:
+        """The most that the total utility of an episode can be, by its trace: 1 at a step of which nobody can say."""
+        (states, actions), _ = self.read_report(episode)  # type: ignore[misc]
+        total = 0.0
+        for h, w in enumerate(self.read_trace(episode.trace)):
+            try:
+                total += float(self.moved(h, states[h], int(actions[h]), w)[2])
+            except Exception:  # not seen, or a move that cannot be made
+                total += 1.0
+        return total
 
     def seen_by(self, c: int, report: tuple[Any, ...]) -> tuple[Any, ...]:
         """A report as constraint c sees it, of several."""
@@ -429,6 +455,21 @@ def _place(h: int, state: Any, action: Any) -> str:
 @np.printoptions(legacy="1.25")
 def _differs(name: str, ours: Any, theirs: Any) -> str:
     return f"move gives the {name} {ours!r}, and the episode has {theirs!r}"
+
+
+def is_same_state(one: Any, other: Any) -> bool:
+    """Whether two states are the same to the last bit: a policy that acts by a level of 0.3 parts 0.3 from 0.7 − 0.4.
+
+    Arrays of one type are compared as they are looked up, by their bytes. A list is no tuple: it does not equal one.
+    """
+    is_row = [isinstance(state, tuple | list) for state in (one, other)]
+    if any(is_row):
+        is_alike = all(is_row) and isinstance(one, tuple) == isinstance(other, tuple)
+        return is_alike and len(one) == len(other) and all(map(is_same_state, one, other))
+    ours, theirs = np.asarray(one), np.asarray(other)
+    if ours.dtype == theirs.dtype and ours.dtype.kind == "f" and ours.ndim:
+        return ours.shape == theirs.shape and ours.tobytes() == theirs.tobytes()
+    return bool(np.array_equal(ours, theirs))
 
 
 def alike(one: Any, other: Any) -> bool:
