@@ -17,6 +17,11 @@ WHOLE = (int, np.int64)
 SMALL = 64  # numbers in an array up to which plain comparisons are the faster ones
 
 
+def as_whole(said: Any) -> Any:
+    """An array of one whole number, without axes, as that number; all else as it is."""
+    return int(said) if isinstance(said, np.ndarray) and said.shape == () and said.dtype.kind in "iu" else said
+
+
 class Observations:
     """The observations of a space, as states.
 
@@ -50,14 +55,12 @@ class Observations:
 class WholeNumbers(Observations):
     """Those of `Discrete`: a state is an int."""
 
+    read = staticmethod(as_whole)
+
     def __init__(self, space: Any) -> None:
         super().__init__(space)
         self.count, self.kinds = int(space.n), (space.dtype.kind,)
         self.passes = partial(_is_whole, int(space.start), int(space.start) + self.count)
-
-    def read(self, said: Any) -> Any:
-        """A whole number."""
-        return as_whole(said)
 
     def has(self, state: Any) -> bool:
         """Whether it is such a whole number."""
@@ -192,11 +195,6 @@ def is_finite(state: Any) -> bool:
         return all(is_finite(part) for part in state)
     values = np.asarray(state)
     return values.dtype.kind != "f" or bool(np.isfinite(values).all())
-
-
-def as_whole(said: Any) -> Any:
-    """An array of one whole number, without axes, as that number; all else as it is."""
-    return int(said) if isinstance(said, np.ndarray) and said.shape == () and said.dtype.kind in "iu" else said
 
 
 def read_array(dtype: Any, shape: tuple[int, ...], said: Any) -> Any:

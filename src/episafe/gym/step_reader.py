@@ -151,7 +151,7 @@ class Reading:
     def _kept(self, observation: Any) -> Any:
         """What passed the test as a state; arrays are remembered."""
         if type(observation) is not np.ndarray:
-            return as_state(observation)
+            return observation if type(observation) is int else as_state(observation)
         state = observation.copy()
         state.setflags(write=False)
         if len(self._is_own) >= REMEMBERED:

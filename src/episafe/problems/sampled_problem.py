@@ -188,7 +188,8 @@ class SampledTask(EpisodicTask):
 
         Else it would be a state that nobody has met. What cannot be one is left as it is, to be refused.
         """
-        return said if type(said) is Outside else self._read(said)
+        is_state = type(said) is Outside or (type(said) is int and self._read is as_whole)
+        return said if is_state else self._read(said)
 
     def require_state(self, state: Any) -> None:
         """An InvalidEpisode where a state is no observation: whoever acts there would act as where nobody was."""
