@@ -529,13 +529,16 @@ def test_a_journal_keeps_candidates_beside_a_planner(tmp_path):
     assert es.audit(tmp_path, agent=found).is_whole
 
 
-def test_a_number_that_no_float_holds_is_refused_and_breaks_nothing():
-    session, rng = in_memory(rollout("v2")), np.random.default_rng(0)
-    made = session.deploy(rng)
-    for total in (es.Episode.of_totals(10**400), es.Episode.of_totals(0.5, -(10**400))):
+@pytest.mark.parametrize("m", [1, 2])
+def test_a_number_that_no_float_holds_is_refused_and_breaks_nothing(m):
+    """Of two limits the monitors, asked whether its range alone is wrong, failed at it, and the session broke."""
+    agent = rollout("v2") if m == 1 else es.Rollout([0.5, 0.5], [0.3, 0.3], {"v2": "v2"}, "v1", utility_max=1.0)
+    session, of = es.open(None, agent), (lambda total: total) if m == 1 else (lambda total: [total, 0.5])
+    made = session.deploy(np.random.default_rng(0))
+    for total in (es.Episode.of_totals(of(10**400)), es.Episode.of_totals(of(0.5), -(10**400))):
         with pytest.raises(InvalidEpisode, match="finite number"):
             session.learn(total, deployment=made.id)
-    session.learn(es.Episode.of_totals(0.5), deployment=made.id)
+    session.learn(es.Episode.of_totals(of(0.5)), deployment=made.id)
     assert not session.stopped
 
 

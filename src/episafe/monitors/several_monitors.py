@@ -70,7 +70,7 @@ class SeveralMonitors:
         """The alarm of a report that the agent refused for its range alone."""
         try:
             return self._heard(lambda c, one: one.refused(*self.task.seen_by(c, report)))
-        except (IndexError, TypeError, ValueError):  # it does not fit otherwise
+        except (IndexError, TypeError, ValueError, OverflowError):  # it does not fit otherwise
             return []
 
     def watch_report(self, plan: Any, *report: Any) -> list[Alarm]:
