@@ -15,6 +15,7 @@ from episafe.errors import InvalidEpisode
 from episafe.learning.traces import SampledTraces
 from episafe.logs.log_writer import write_log
 from episafe.logs.tables import read_log
+from episafe.problems.episodic_task import ENDED, START, is_same_state
 from episafe.problems.policy import Component
 from episafe.problems.rules import Rules, listed
 from episafe.problems.sampled_problem import FunctionPolicy
@@ -874,6 +875,23 @@ def test_a_state_that_differs_in_the_last_bit_or_its_type_is_another_one(kind, e
     assert "which is not the very same" in task.replay_fault(episode)
     if kind != "list":
         assert level(1, kind).task.replay_fault(episode) == ""
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (np.float32(0.7), float(np.float32(0.7)), False), (np.float64(0.7), 0.7, True), (0.0, -0.0, True),
+        (3, 3.0, True), (np.int32(3), 3, True), ((0.5, np.float32(0.5)), (0.5, 0.5), False),
+        ((1, "a"), (1, "a"), True), ("a", "b", False),
+        (np.array([0.0]), np.array([-0.0]), False), (np.array([1, 2]), np.array([1, 2], np.int8), True),
+        ((), [], False),
+        (np.array([0.5], np.float32), np.array([0.5]), False), (START, START, True), (ENDED, 3, False),
+    ],
+)  # fmt: skip
+def test_states_are_the_same_if_nobody_can_tell_them_apart(one, other, same):
+    """np.float32(0.7) is at least 0.7, and its value as a float is not: 12 of 12 lives were below b by that."""
+    assert is_same_state(one, other) is same
+    assert is_same_state(other, one) is same
 
 
 def test_an_episode_that_starts_elsewhere_is_refused_by_replays():

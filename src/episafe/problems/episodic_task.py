@@ -460,15 +460,16 @@ def _differs(name: str, ours: Any, theirs: Any) -> str:
 def is_same_state(one: Any, other: Any) -> bool:
     """Whether two states are the same to the last bit: a policy that acts by a level of 0.3 parts 0.3 from 0.7 − 0.4.
 
-    Arrays of one type are compared as they are looked up, by their bytes. A list is no tuple: it does not equal one.
+    Fractions of another precision are others, since np.float32(0.7) ≥ 0.7 and its value is not. Arrays are compared as
+    they are looked up, by their bytes. A list is no tuple: it does not equal one.
     """
     is_row = [isinstance(state, tuple | list) for state in (one, other)]
     if any(is_row):
         is_alike = all(is_row) and isinstance(one, tuple) == isinstance(other, tuple)
         return is_alike and len(one) == len(other) and all(map(is_same_state, one, other))
     ours, theirs = np.asarray(one), np.asarray(other)
-    if ours.dtype == theirs.dtype and ours.dtype.kind == "f" and ours.ndim:
-        return ours.shape == theirs.shape and ours.tobytes() == theirs.tobytes()
+    if ours.dtype.kind == theirs.dtype.kind == "f" and (ours.ndim or ours.dtype != theirs.dtype):
+        return (ours.dtype, ours.shape, ours.tobytes()) == (theirs.dtype, theirs.shape, theirs.tobytes())
     return bool(np.array_equal(ours, theirs))
 
 
