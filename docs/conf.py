@@ -6,6 +6,8 @@ import re
 from typing import Any
 
 from docutils import nodes
+from sphinx.builders.html import StandaloneHTMLBuilder
+from sphinx.util.osutil import relative_uri
 
 import episafe
 
@@ -89,6 +91,12 @@ def as_markdown(app: Any, docname: str, source: list[str]) -> None:
     source[0] = "\n\n".join([first.replace("\n", f"\n\n{note}\n", 1), *parts[2:]])
 
 
+def next_decisions(app: Any, docname: str, source: list[str]) -> None:
+    """Decisions stand below their list: each leads to it, and to the ones before and after."""
+    if docname == "decisions/README":
+        source[0] += "\n```{toctree}\n:hidden:\n:glob:\n\n0*\n```\n"
+
+
 def _listed(module: str, names: list[str]) -> str:
     found = __import__(module, fromlist=["x"])
     lines = []
@@ -160,6 +168,24 @@ def short_blocks(app: Any, doctree: nodes.document) -> None:
             block["classes"].append("short")
 
 
+def whole_percents(app: Any, doctree: nodes.document) -> None:
+    """A number and its % stand on one line."""
+    for text in list(doctree.findall(nodes.Text)):
+        if not isinstance(text.parent, nodes.literal | nodes.FixedTextElement | nodes.math | nodes.math_block):
+            text.parent.replace(text, nodes.Text(re.sub(r"(?<=\d) (?=%)", "\N{NO-BREAK SPACE}", text)))
+
+
+def open_pictures(app: Any, doctree: nodes.document, docname: str) -> None:
+    """A picture that is no link yet is one to itself at its full size: small words in it are read there."""
+    for picture in list(doctree.findall(nodes.image)):
+        if not isinstance(picture.parent, nodes.reference):
+            file = f"{app.builder.imagedir}/{app.env.images[picture['uri']][1]}"
+            link = nodes.reference(internal=True, refuri=relative_uri(app.builder.get_target_uri(docname), file))
+            link["classes"].append("picture")
+            picture.replace_self(link)
+            link += [picture, nodes.inline(text="Open the picture")]
+
+
 def seams(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
     """Names in code are whole, and long ones are broken where a word of theirs ends, after dots and underscores."""
     if "body" in context:
@@ -175,10 +201,14 @@ def _with_seams(code: re.Match[str]) -> str:
 
 
 def setup(app: Any) -> None:
-    """What happens on the way."""
+    """What happens on the way. Pictures of notebooks are files, too: browsers follow no link to data."""
+    StandaloneHTMLBuilder.supported_data_uri_images = False
     app.connect("doctree-read", number_columns)
     app.connect("doctree-read", short_blocks)
+    app.connect("doctree-read", whole_percents)
+    app.connect("doctree-resolved", open_pictures)
     app.connect("html-page-context", seams)
     app.connect("source-read", public_names)
     app.connect("source-read", as_markdown)
+    app.connect("source-read", next_decisions)
     app.connect("autodoc-process-docstring", as_rst, priority=100)  # before napoleon

@@ -93,8 +93,17 @@ def test_the_site_builds_without_a_warning_and_loads_nothing(tmp_path):
         assert f'id="episafe.{name}"' in api or not callable(getattr(es, name)), name
     assert ">Type<" not in api and "Whether every exact value is known: not so for problems" in api  # whole sentences
     assert "&lt;function" not in api and " at 0x" not in api  # defaults are as the source has them
+    opened = 0
     for page in tmp_path.rglob("*.html"):
         assert not re.search(r'(?:src|href)="https?://[^"]+\.(?:js|css|woff2?)"', page.read_text()), page
+        for link, picture in re.findall(r"(<a [^>]*>)?(<img [^>]*>(?:<span>[^<]*</span></a>)?)", page.read_text()):
+            assert link, f"{page}: {picture} is no link"
+            if "picture" in link:
+                (to,), (source,) = re.findall('href="([^"]+)"', link), re.findall('src="([^"]+)"', picture)
+                assert to == source and (page.parent / to).is_file(), f"{page}: {to}"
+                assert picture.endswith("<span>Open the picture</span></a>"), f"{page}: {picture}"
+                opened += 1
+    assert opened >= len(list((ROOT / "docs" / "figures").glob("*.png"))) + len(NOTEBOOKS)
 
 
 def test_a_picture_is_drawn_within_its_frame():
