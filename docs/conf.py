@@ -26,10 +26,7 @@ myst_heading_anchors = 4
 autodoc_typehints, autodoc_member_order = "none", "bysource"
 autodoc_preserve_defaults = True  # as the source has them: Radius(), and no <function <lambda>>
 napoleon_numpy_docstring, napoleon_use_ivar, napoleon_attr_annotations = False, True, False
-suppress_warnings = [
-    "myst.xref_missing",
-    "toc.not_included",
-]  # files outside docs/ are no pages; tests check every link
+suppress_warnings = ["myst.xref_missing"]  # files outside docs/ are no pages; tests check every link
 TOPICS = {  # of the API reference, by the part of the package that a name is defined in
     "Problems and policies": ("problems", "envs", "gym"),
     "Agents, and what they are built with": ("agents", "learning"),
@@ -40,6 +37,7 @@ TOPICS = {  # of the API reference, by the part of the package that a name is de
 }
 NUMBER = re.compile(r"(?:[\d\s.,%±−–→+<>≤≥≈×·~()/-]|none|never|\b(?:s|ms|MB|GB|MiB|of|to)\b)*")  # no other words
 SEAM, LONG = re.compile(r"(::|[._/=(]+)(?=\w{3})"), 20  # where a name may be broken, if it has more characters
+FIRST_LINK = re.compile(r"^\|[^\[\n]*\[[^\]]*\]\(([\w-]+)\.md\)", re.MULTILINE)  # of a table's row, to a page beside it
 FEW = 12  # lines of code that are not split over two printed pages
 EMPHASIS = re.compile(r"((?<![\w*])\*\w[^*]*\w\*(?![\w*]))")  # as Markdown and reStructuredText have it
 MODULES = {"Certifiers": "episafe.certify", "Bandits": "episafe.bandits", "Features": "episafe.problems.features"}
@@ -91,10 +89,11 @@ def as_markdown(app: Any, docname: str, source: list[str]) -> None:
     source[0] = "\n\n".join([first.replace("\n", f"\n\n{note}\n", 1), *parts[2:]])
 
 
-def next_decisions(app: Any, docname: str, source: list[str]) -> None:
-    """Decisions stand below their list: each leads to it, and to the ones before and after."""
-    if docname == "decisions/README":
-        source[0] += "\n```{toctree}\n:hidden:\n:glob:\n\n0*\n```\n"
+def pages_below(app: Any, docname: str, source: list[str]) -> None:
+    """Examples and decisions stand below the table that lists them, and lead to it, to the one before and the next."""
+    if docname in ("examples/README", "decisions/README"):
+        names = FIRST_LINK.findall(source[0])
+        source[0] += "\n```{toctree}\n:hidden:\n\n" + "\n".join(names) + "\n```\n"
 
 
 def _listed(module: str, names: list[str]) -> str:
@@ -210,5 +209,5 @@ def setup(app: Any) -> None:
     app.connect("html-page-context", seams)
     app.connect("source-read", public_names)
     app.connect("source-read", as_markdown)
-    app.connect("source-read", next_decisions)
+    app.connect("source-read", pages_below)
     app.connect("autodoc-process-docstring", as_rst, priority=100)  # before napoleon
