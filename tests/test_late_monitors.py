@@ -662,9 +662,12 @@ def test_whoever_goes_on_after_an_alarm_is_watched_as_before(tmp_path, reopened)
     assert es.audit(folder, agent=certified()).is_whole
 
 
-def test_a_halt_by_a_person_does_not_make_monitors_forget():
+@pytest.mark.parametrize("said", [[], [es.Alarm("residual", "not linear", 3, halts=False)]])
+def test_a_halt_by_a_person_does_not_make_monitors_forget(said):
+    """Nor while an alarm stands that halts nothing: who stopped every night saw no slow fall, in 3 of 4 lives."""
     session, rng = es.open(None, certified()), np.random.default_rng(1)
     failing(session, 5, rng)
+    session.monitors.alarms += said
     session.halt("lunch")
     session.resume_exploring("back")
     assert session.status().monitors["begun_anew"] == 0 and session.status().monitors["episodes"] == 5

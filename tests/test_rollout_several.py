@@ -138,3 +138,17 @@ def test_a_report_needs_one_total_a_constraint(total):
     deployed = session.deploy(rng)
     with pytest.raises(es.InvalidEpisode, match="2 finite numbers, one a constraint"):
         session.learn(totals(total), deployment=deployed.id)
+
+
+@pytest.mark.parametrize("m", [1, 2])
+def test_an_incumbent_that_falls_is_seen_whatever_the_number_of_limits(m):
+    """A set a constraint did not know the incumbent, which was made anew for it: 6 of 6 falls went unseen."""
+    limits = (0.5, 0.4) if m == 1 else ([0.5, 0.5], [0.4, 0.4])
+    session, rng = es.open(None, es.Rollout(*limits, {}, "v1", utility_max=1.0)), np.random.default_rng(2)
+    for _ in range(300):
+        total = float(rng.random() < 0.55)
+        session.learn(totals(total if m == 1 else [total, 0.95]), deployment=session.deploy(rng).id)
+    assert {alarm.what for alarm in session.monitors.alarms} >= {"incumbent"}
+    status = session.status().monitors
+    for one in [status] if m == 1 else [status[name] for name in session.task.constraint_names]:
+        assert one["incumbent"]["episodes"] == one["drift"]["episodes"] == 300

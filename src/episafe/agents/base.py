@@ -139,7 +139,7 @@ class Agent(ABC):
         """
         tried = self._as_candidate(policy)
         require_free_name(name, tried, {**self.candidates, INCUMBENT: self.task.safe_policy})
-        self.candidates = {**self.candidates, name: Component(tried, name)}
+        self.candidates = {**self.candidates, name: Component(tried, name, self.task.read)}
         self.begin_candidate(name)
 
     def hold_candidates(self) -> None:

@@ -21,7 +21,7 @@ from episafe.gym.step_reader import Actions, Range, Reading, read_info, read_res
 from episafe.problems.episodic_task import ENDED, START
 from episafe.problems.features import describe_states
 from episafe.problems.policy import Policy, counts_as_task
-from episafe.problems.sampled_problem import FunctionPolicy, SampledTask, Signal, is_sealed, key
+from episafe.problems.sampled_problem import FunctionPolicy, SampledTask, Signal, is_sealed, key, state_reader
 from episafe.problems.task import Constraint
 from episafe.types import Episode, Move
 
@@ -178,7 +178,12 @@ class LiveCMDP(ABC):
                 _constraint(name, limit, _later(function, steps_before), horizon)
                 for (name, limit), function in zip(limits.items(), told[1], strict=True)
             ],
-            safe_policy=FunctionPolicy(_asked(safe_policy), A, 0 if counts_as_task(safe_policy) else steps_before),
+            safe_policy=FunctionPolicy(
+                _asked(safe_policy),
+                A,
+                0 if counts_as_task(safe_policy) else steps_before,
+                state_reader(observations.read),
+            ),
             feature_function=wide,
             reward_function=_later(told[0], steps_before),
             outside=dict(zip(outside, (scale_end(scales), (0.0,) * len(scales)), strict=False)),

@@ -1,13 +1,12 @@
 """Watching a run: does what is assumed still hold? Each monitor has its share of one probability of a false alarm."""
 
 import math
-from collections.abc import Iterable
 from typing import Any
 
 from episafe.monitors import round_monitors
 from episafe.monitors.base import Watch
 from episafe.monitors.episode_monitors import Monitors
-from episafe.monitors.monitor_state import Alarm
+from episafe.monitors.monitor_state import Alarm, halt_reason
 
 __all__ = ["Alarm", "Monitors", "halt_reason", "monitors_for"]
 
@@ -19,8 +18,3 @@ def monitors_for(task: Any, delta: float) -> Watch | None:
     if getattr(task, "horizon", 0.0) == math.inf:
         return None
     return BY_KIND[task.kind](task, delta)  # type: ignore[arg-type, call-arg]
-
-
-def halt_reason(alarms: Iterable[Alarm]) -> str:
-    """Why to stop exploring, in words; "" if no alarm asks for it."""
-    return "; ".join(alarm.says for alarm in alarms if alarm.halts)

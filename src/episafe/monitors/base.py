@@ -19,7 +19,7 @@ from episafe.kernels.mean_intervals import NOT_ITS
 from episafe.kernels.spell_wealth import follow_spells, new_spell
 from episafe.kernels.utility_tests import CHECKED, INCUMBENT, Batch, Promise, expect, follow, nothing_seen, take_in
 from episafe.monitors import monitor_state
-from episafe.monitors.monitor_state import Alarm, Coin, Facts, Outcome, Turn
+from episafe.monitors.monitor_state import Alarm, Coin, Facts, Outcome, Turn, halt_reason
 from episafe.monitors.residual_test import ResidualMonitor
 from episafe.monitors.statements import READINGS, STATEMENTS, Watched
 from episafe.storage.state_reader import State
@@ -103,12 +103,13 @@ class Watch:
         return self.alarms[int(self.past[1]) :]
 
     def go_on(self) -> None:
-        """A person lets the agent go on. If alarms stand, all tests begin anew, each with its whole share of δ.
+        """A person lets the agent go on. If an alarm stands that halts, all tests begin anew, with all of δ.
 
         They are of what is deployed from now on, so whatever was seen and whoever decided it, a false alarm until the
-        next time has probability ≤ δ. Else a monitor that has spoken would be deaf to what comes later.
+        next time has probability ≤ δ. Else a monitor that has spoken would be deaf to what comes later. After a halt
+        for another reason nothing is forgotten.
         """
-        if self.standing:
+        if halt_reason(self.standing):
             self.begin_anew()
 
     def begin_anew(self) -> None:

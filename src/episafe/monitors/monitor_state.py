@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -35,6 +35,11 @@ class Alarm:
     says: str
     after: int
     halts: bool = True
+
+
+def halt_reason(alarms: Iterable[Alarm]) -> str:
+    """Why to stop exploring, in words; "" if no alarm asks for it."""
+    return "; ".join(alarm.says for alarm in alarms if alarm.halts)
 
 
 class Coin(NamedTuple):

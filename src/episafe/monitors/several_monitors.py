@@ -9,7 +9,7 @@ import numpy as np
 from episafe.checks import as_probability
 from episafe.errors import DamagedFile
 from episafe.monitors.base import Watch
-from episafe.monitors.monitor_state import Alarm
+from episafe.monitors.monitor_state import Alarm, halt_reason
 from episafe.types import amounts
 
 
@@ -37,8 +37,8 @@ class SeveralMonitors:
         return self._named([one.standing for one in self._each])
 
     def go_on(self) -> None:
-        """A person lets the agent go on: if an alarm of any set stands, all of them begin anew."""
-        if self.standing:
+        """A person lets the agent go on: if an alarm of any set stands that halts, all of them begin anew."""
+        if halt_reason(self.standing):
             for one in self._each:
                 one.begin_anew()
 

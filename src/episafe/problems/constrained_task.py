@@ -1,5 +1,6 @@
 """What every task has: one constraint, or several."""
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -33,6 +34,11 @@ class ConstrainedTask:
     def incumbent_name(self) -> str:
         """A hash of what stands for the incumbent, where that is a text or a number; "" where it is a policy."""
         return ""
+
+    @property
+    def read(self) -> Callable[[Any], Any] | None:
+        """What policies read a state by before they are asked; None where every state is as the task has it."""
+        return None
 
     def as_state(self, said: Any) -> Any:
         """A state as somebody says it, over the wire too, as the task has it; here as it is."""

@@ -75,10 +75,7 @@ class EpisodicTask(ConstrainedTask):
     def with_limits(self, thresholds: Sequence[float], slacks: Sequence[float | None]) -> Self:
         """The same task with other thresholds and slacks, one a constraint, and the same incumbent."""
         limits = zip(self.constraints, thresholds, slacks, strict=True)
-        constraints = [replace(one, threshold=b, slack=slack) for one, b, slack in limits]
-        made = replace(self, constraint=constraints)  # type: ignore[type-var]
-        made.__dict__["safe_policy"] = self.safe_policy
-        return made
+        return self._with(constraint=[replace(one, threshold=b, slack=slack) for one, b, slack in limits])
 
     def of_constraint(self, c: int) -> Any:
         """The same task as if constraint c were the only one."""
@@ -86,7 +83,13 @@ class EpisodicTask(ConstrainedTask):
         cut: dict[str, Any] = {"outside": outside} if outside else {}
         if self.move is not None and self.num_constraints > 1:
             cut["move"] = move_of_constraint(self.move, c)
-        return replace(self, constraint=replace(self.constraints[c], name=""), **cut)  # type: ignore[type-var]
+        return self._with(constraint=replace(self.constraints[c], name=""), **cut)
+
+    def _with(self, **other: Any) -> Self:
+        """The same task with something else, and the very same incumbent: whoever watches knows it by that."""
+        made = replace(self, **other)  # type: ignore[type-var]
+        made.__dict__["safe_policy"] = self.safe_policy
+        return made
 
     @cached_property
     def random_start(self) -> bool:

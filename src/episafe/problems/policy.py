@@ -1,7 +1,7 @@
 """Policies: what acts. Anything with `probabilities(h, state)`, for a finite task also a table; and mixtures."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -92,13 +92,19 @@ class Component(Policy):
     """A policy under a name: what a mixture's coin says acts. Also what makes any policy of a user one of ours.
 
     Where nobody asks for probabilities, `policy` may be anything that acts: a function, a network, a service's address.
+
+    Args:
+        policy: who acts.
+        name: what records call it.
+        read: makes a state, as its task has it, of whatever it is asked at: it must act where it is judged.
     """
 
     is_checked = True
     policy: Any = None
 
-    def __init__(self, policy: Any, name: str = "") -> None:
-        self.name, self.policy = name, policy
+    def __init__(self, policy: Any, name: str = "", read: Callable[[Any], Any] | None = None) -> None:
+        self.name, self.policy, self.read = name, policy, read
+        self.has_table = getattr(policy, "has_table", True)
         self._is_checked = _is_checked(policy)
 
     def probabilities(self, h: int, state: Any) -> Array:
@@ -106,7 +112,7 @@ class Component(Policy):
 
         It would act by what it answers divided by the sum, and be judged by the answer itself.
         """
-        row = self.policy.probabilities(h, state)
+        row = self.policy.probabilities(h, state if self.read is None else self.read(state))
         if self._is_checked:
             return row
         return as_distributions(f"policy{_called(self.name)} at step {h}", _divided(row), (None,))
@@ -117,7 +123,9 @@ class Component(Policy):
 
     def act(self, h: int, state: Any, rng: np.random.Generator) -> int:
         """An action drawn from π_h(·|state), as the policy itself draws it."""
-        return self.policy.act(h, state, rng) if hasattr(self.policy, "act") else super().act(h, state, rng)
+        if not hasattr(self.policy, "act"):
+            return super().act(h, state, rng)
+        return self.policy.act(h, state if self.read is None else self.read(state), rng)
 
     def as_json(self) -> dict[str, Any]:
         """That of the policy itself."""
@@ -237,7 +245,7 @@ class MixturePolicy(Policy):
     def component(self, index: int) -> Component:
         """A component under its name."""
         acting = self.components[index]
-        return Component(getattr(acting, "policy", acting), self.names[index])
+        return Component(getattr(acting, "policy", acting), self.names[index], getattr(acting, "read", None))
 
     def probabilities(self, h: int, state: Any) -> Array:
         """Not to be had: a component acts for a whole episode."""
@@ -273,10 +281,13 @@ def counts_as_task(policy: Any) -> bool:
     return Policy in type(policy).__mro__
 
 
-def as_checked(policy: Any) -> Policy:
-    """The policy itself where its rows are distributions whatever it was given, else what checks each."""
-    checked: Policy = policy if _is_checked(policy) else Component(policy)
-    return checked
+def as_checked(policy: Any, read: Callable[[Any], Any] | None = None) -> Policy:
+    """The policy itself where its rows are distributions whatever it was given, else what checks each.
+
+    Where states are to be `read`, what does so before it asks.
+    """
+    is_ready = _is_checked(policy) and (read is None or getattr(policy, "read", None) is not None)
+    return policy if is_ready else Component(policy, read=read)
 
 
 def _is_checked(policy: Any) -> bool:

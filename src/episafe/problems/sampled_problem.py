@@ -41,7 +41,8 @@ class FunctionPolicy(Policy):
     """A policy given by a function (h, state) ↦ π_h(·|state), shape (A,).
 
     Before an episode has begun and after it has ended actions are alike: there it is uniform, and nobody asks. Of a
-    random start, which takes a step of the task (`steps_before`), h counts from the first observation.
+    random start, which takes a step of the task (`steps_before`), h counts from the first observation. Where states are
+    `read`, it is asked at what that makes of them, as it will be judged.
 
     It must answer alike whenever it is asked, for it is asked to act and again to learn, and what was answered last is
     kept. So it is asked twice now and then: one that draws its action by itself is refused, and gives probabilities.
@@ -50,6 +51,7 @@ class FunctionPolicy(Policy):
     function: Callable[[int, Any], Any]
     num_actions: int
     steps_before: int = 0
+    read: Callable[[Any], Any] | None = None
     _last: dict[int, tuple[Any, Array]] = field(default_factory=dict, init=False, repr=False)
     _rows: dict[bytes, Array] = field(default_factory=dict, init=False, repr=False)
     _asked: list[int] = field(default_factory=lambda: [0], init=False, repr=False)
@@ -61,6 +63,7 @@ class FunctionPolicy(Policy):
 
     def probabilities(self, h: int, state: Any) -> Array:
         """π_h(·|state), checked to be a distribution; of the state that was asked for last at this step, as then."""
+        state = state if self.read is None else self.read(state)
         last, asked = self._last.get(h), self._asked
         asked[0] = number = asked[0] + 1
         known = None if last is None or last[0] is not state else last[1]
@@ -149,6 +152,7 @@ class SampledTask(EpisodicTask):
             constraint=constraints if len(constraints) > 1 else constraints[0],
             norm_bound=as_norm_bound(self.norm_bound, self.dim),
         )
+        self.__dict__["safe_policy"] = as_checked(self.safe_policy, self.read)
 
     @property
     def one_hot(self) -> bool:
@@ -182,6 +186,11 @@ class SampledTask(EpisodicTask):
             return self.reading.observations.read
         s = self.initial_state
         return partial(read_array, s.dtype, s.shape) if isinstance(s, np.ndarray) else as_whole
+
+    @cached_property
+    def read(self) -> Callable[[Any], Any]:
+        """What policies read a state by before they are asked."""
+        return state_reader(self._read)
 
     def as_state(self, said: Any) -> Any:
         """A state as somebody says it: where states are arrays, lists and numbers of another type become such an array.
@@ -255,8 +264,9 @@ class SampledTask(EpisodicTask):
         """
         function = getattr(given, "probabilities", None)
         if function is not None and (not self.random_start or counts_as_task(given)):
-            return as_checked(given)
-        return FunctionPolicy(given if function is None else function, self.num_actions, int(self.random_start))
+            return as_checked(given, self.read)
+        before = int(self.random_start)
+        return FunctionPolicy(given if function is None else function, self.num_actions, before, self.read)
 
     def as_candidate(self, given: Any) -> Any:
         """A policy as it is put on trial: as it is, if it has a distribution where episodes begin.
@@ -323,6 +333,15 @@ class SampledTask(EpisodicTask):
         names = keys_as_bytes([self.key(s), tuple(outside), self.unknown])
         told = np.zeros(0) if self.one_hot else self.features(s), self.reward_at(0, s), self.utility_at(0, s)
         return [names, *told, *(policy.probabilities(0, s) for policy in policies)]
+
+
+def state_reader(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """What reads states, by how observations are read; those outside of the environment are as they are."""
+    return partial(_read_inside, read)
+
+
+def _read_inside(read: Callable[[Any], Any], state: Any) -> Any:
+    return state if type(state) is Outside else read(state)
 
 
 AnyTask = Task | SampledTask
