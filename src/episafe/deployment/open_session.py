@@ -142,7 +142,7 @@ class OpenSession(Session):
     def resume_exploring(self, reason: str) -> None:
         """Let the agent decide again after a halt. Nothing in episafe calls this: it is for a person who knows why.
 
-        If it was an alarm, all monitors begin anew, on what is deployed from now on.
+        If an alarm of the monitors has halted it, all of them begin anew, on what is deployed from now on.
 
         Args:
             reason: who lets it go on and why; it is kept.
