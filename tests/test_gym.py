@@ -399,7 +399,7 @@ def test_what_an_earlier_version_learned_of_lists_is_learned_anew_and_its_polici
     env = returning(lambda o, r, d, t, i: (seen, r, d, t, {"cost": 0.0}), start=lambda self: seen)
     env.observation_space = gym.spaces.MultiDiscrete([3, 4])
     before, now = (problem(env).task for _ in range(2))
-    before.__dict__["_read"] = lambda said: said
+    before.__dict__["read"] = lambda said: said
     agents = [es.OPSE(task, constants()) for task in (before, now)]
     report = es.Episode([seen] + [(2, 1)] * H, [0] * H, [0.5] * H, [0.5] * H)
     object.__setattr__(before, "reading", None)

@@ -180,25 +180,20 @@ class SampledTask(EpisodicTask):
         return name
 
     @cached_property
-    def _read(self) -> Callable[[Any], Any]:
-        """What makes a state of what is said in plain numbers, by the observation space, else by the initial state."""
-        if self.reading is not None:
-            return self.reading.observations.read
-        s = self.initial_state
-        return partial(read_array, s.dtype, s.shape) if isinstance(s, np.ndarray) else as_whole
-
-    @cached_property
     def read(self) -> Callable[[Any], Any]:
-        """What policies read a state by before they are asked."""
-        return state_reader(self._read)
+        """What makes a state of what is said, by the observation space, else by the initial state.
+
+        Where states are arrays, lists and numbers of another type become such an array: else it would be a state that
+        nobody has met. What cannot be one is left as it is, to be refused. Policies read by it before they are asked.
+        """
+        s = self.initial_state
+        if self.reading is not None:
+            return state_reader(self.reading.observations.read)
+        return state_reader(partial(read_array, s.dtype, s.shape) if isinstance(s, np.ndarray) else as_whole)
 
     def as_state(self, said: Any) -> Any:
-        """A state as somebody says it: where states are arrays, lists and numbers of another type become such an array.
-
-        Else it would be a state that nobody has met. What cannot be one is left as it is, to be refused.
-        """
-        is_state = type(said) is Outside or (type(said) is int and self._read is as_whole)
-        return said if is_state else self._read(said)
+        """A state as somebody says it, as the task has it."""
+        return self.read(said)
 
     def require_state(self, state: Any) -> None:
         """An InvalidEpisode where a state is no observation: whoever acts there would act as where nobody was."""
@@ -340,8 +335,9 @@ def state_reader(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return partial(_read_inside, read)
 
 
-def _read_inside(read: Callable[[Any], Any], state: Any) -> Any:
-    return state if type(state) is Outside else read(state)
+def _read_inside(read: Callable[[Any], Any], said: Any) -> Any:
+    is_state = type(said) is Outside or (type(said) is int and read is as_whole)
+    return said if is_state else read(said)
 
 
 AnyTask = Task | SampledTask
