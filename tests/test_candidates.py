@@ -7,7 +7,7 @@ import episafe as es
 from episafe.certify.ledger import shares_of
 from episafe.errors import InvalidEpisode
 from episafe.problems.episodic_task import ENDED
-from episafe.problems.policy import StepPolicy
+from episafe.problems.policy import Component, StepPolicy
 
 
 def agent_of(task, certifier):
@@ -260,3 +260,20 @@ def test_actions_after_the_end_of_an_episode_take_no_part_in_shares():
         assert states[1] is ENDED
         shares = shares_of(mixture, problem.task, states, [0] + [filled] * 7)
         assert shares == pytest.approx([0.8, 0.2], abs=1e-12)  # 1 against 1/4 in the one step that was acted in
+
+
+def test_what_a_class_of_somebody_calls_act_is_not_asked_where_it_has_probabilities():
+    """As of `act(h, state, deterministic=False)`: the generator came as a flag, and what was judged did not act."""
+
+    class Greedy:
+        def probabilities(self, h, state):
+            return np.array([0.5, 0.5])
+
+        def act(self, h, state, deterministic=False):
+            return 1 if deterministic else 0
+
+    rng = np.random.default_rng(0)
+    drawn = [Component(Greedy(), "mine").act(0, 3, rng) for _ in range(200)]
+    assert 60 < sum(drawn) < 140
+    acts_alone = type("Alone", (), {"act": lambda self, h, state, rng: 1})()
+    assert Component(acts_alone, "rollout").act(0, 3, rng) == 1

@@ -1,16 +1,22 @@
 """Observations as states: one class for each kind of space, and all of it agrees."""
 
+import enum
 import itertools
 import json
 import time
+from collections import namedtuple
 
 import gymnasium as gym
 import numpy as np
 import pytest
 
 import episafe as es
-from episafe.gym.observations import as_state, is_finite, observations_of
+from episafe.gym.observations import as_state, is_finite, observations_of, read_like
+from episafe.problems.episodic_task import START, is_same_state
 
+Pair = namedtuple("Pair", "one other")
+Level = enum.IntEnum("Level", "LOW HIGH")
+Name = enum.Enum("Name", {"X": "x"}, type=str)
 BOX = gym.spaces.Box(-2.0, 2.0, (2, 2), np.float32)
 SPACES = [
     gym.spaces.Discrete(3, start=5),
@@ -122,3 +128,30 @@ def test_an_array_that_is_one_whole_number_is_that_number(space):
     observations, number = observations_of(space), np.array(2)
     said = (number,) if isinstance(space, gym.spaces.Tuple) else number
     assert same(observations.read(said), (2,) if isinstance(space, gym.spaces.Tuple) else 2)
+
+
+@pytest.mark.parametrize(
+    ("example", "said", "read"),
+    [
+        (3, np.uint8(5), 5), (3, np.array(5), 5), (3, 5, 5), (0.5, 3, 3.0),
+        (0.5, np.float32(0.7), float(np.float32(0.7))),
+        ((3, 0.5), (np.uint8(4), 1), (4, 1.0)), ((3, (True, "a")), (4, (np.True_, np.str_("b"))), (4, (True, "b"))),
+        ((1, 2), Pair(3, np.int8(4)), (3, 4)), (Pair(1, 0.5), Pair(3, 4), (3, 4.0)),
+        (1, Level.HIGH, 2), ("a", Name.X, "x"),
+        ("a", np.str_("b"), "b"), (START, (np.uint8(1), np.float32(0.5)), (1, 0.5)), (0.5, True, True), (3, 0.5, 0.5),
+        ((np.zeros(2), 1), ([1, 2], np.int8(3)), (np.array([1.0, 2.0]), 3)), (3, [1, 2], [1, 2]), (3, None, None),
+    ],
+)  # fmt: skip
+def test_without_a_space_what_is_said_is_read_like_the_first_state(example, said, read):
+    """np.uint8(3) − 5 is 254: a candidate acted at it and was judged at 3, in 6 of 6 lives."""
+    found = read_like(example, said)
+    assert is_same_state(found, read)
+    assert is_same_state(read_like(example, found), read)
+
+
+@pytest.mark.parametrize("said", [np.uint8(2), np.uint16(2), np.int64(2), np.array(2, np.uint8), 2])
+@pytest.mark.parametrize("space", [gym.spaces.Discrete(3), gym.spaces.Tuple([gym.spaces.Discrete(3)])], ids=str)
+def test_whole_numbers_of_a_space_are_of_one_type(space, said):
+    is_tuple = isinstance(space, gym.spaces.Tuple)
+    (read,) = observations_of(space).read((said,)) if is_tuple else (observations_of(space).read(said),)
+    assert type(read) is int and read == 2

@@ -1,5 +1,7 @@
 """What may be deployed under several constraints: weights by a linear program, a bound of each, the same bits."""
 
+import shutil
+
 import numpy as np
 import pytest
 from scipy.optimize import linprog
@@ -359,3 +361,72 @@ def no_share(agent):
 def test_every_bound_of_two_constraints_covers_and_careless_ones_do_not(certifier, num_episodes, spoil):
     assert wrong_runs(certifier, num_episodes) == 0
     assert wrong_runs(certifier, num_episodes, spoil) >= 2
+
+
+@pytest.mark.parametrize("kind", ["model", "observation", "fresh-data", "box", "bandit", "rollout"])
+def test_a_folder_that_is_closed_before_the_first_plan_opens_again(kind, tmp_path):
+    """Of no plans the bounds had another shape than was asked for, also by who learns all again: no folder opened."""
+    task = es.make("tabular", 0, num_constraints=2).task
+
+    def build():
+        certifiers = {"observation": es.certify.Observation, "fresh-data": es.certify.FreshData, "box": es.certify.Box}
+        if kind == "rollout":
+            return es.Rollout([0.5, 0.5], [0.3, 0.3], {"v2": "v2"}, "v1", utility_max=1.0)
+        if kind == "bandit":
+            arms = np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.6]])
+            told = es.bandits.BanditTask(2, arms, [0.35, 0.3], [0, 1, 0], [0.4, 0.2], 0.1, 1.0)
+            return es.bandits.OPLBSP(told, radius="determinant")
+        return (
+            es.OPSE(task, constants(), certifier=certifiers[kind]()) if kind != "model" else es.OPSE(task, constants())
+        )
+
+    agent = build()
+    build().restore(agent.state())
+    session = es.open(tmp_path, agent)
+    session.halt("maintenance")
+    session._journal._checkpointed -= 10  # long ago, so that closing writes one
+    session.close()
+    assert list(tmp_path.glob("checkpoint-*")) or kind in ("observation", "rollout")
+    with es.open(tmp_path, build()) as session:
+        assert session.stopped == "halted: maintenance"
+
+
+@pytest.mark.parametrize("kind", ["observation", "roomier", "rollout"])
+def test_several_limits_are_opened_by_their_checkpoint_as_by_all_their_frames(kind, tmp_path):
+    """The ledger's arrays had names that no file takes: none was ever written, and every opening learned all again."""
+    cmdp, rng = es.make("tabular", 2, num_constraints=2), np.random.default_rng(0)
+
+    def build():
+        if kind == "rollout":
+            return es.Rollout([0.5, 0.5], [0.3, 0.3], {"v2": "v2", "v3": "v3"}, "v1", utility_max=1.0)
+        certifier = es.certify.Observation() if kind == "observation" else es.certify.Roomier()
+        return es.OPSE(cmdp.task, es.Constants.proposing(), certifier=certifier)
+
+    session = es.open(tmp_path / "live", build())
+    for k in range(150):
+        made = session.deploy(rng)
+        if kind == "rollout":
+            episode = es.Episode.of_totals([float(rng.random() < 0.9), float(rng.random() < 0.8)])
+        else:
+            states, actions = [cmdp.task.initial_state], []
+            for h in range(4):
+                actions.append(made.policy.act(h, states[-1], rng))
+                states.append(rng.choice(5, p=cmdp.P[h, states[-1], actions[-1]]))
+            utilities = cmdp.task.utilities[:, np.arange(4), states[:-1], actions].T
+            episode = es.Episode(np.array(states), np.array(actions), utilities=utilities, component=made.component)
+        if k % 20 != 7:  # some are missing
+            session.learn(episode, deployment=made.id)
+    state = {name: array.tobytes() for name, array in session.agent.state().items()}
+    session._journal._checkpointed -= 10
+    session.close()
+    shutil.copytree(tmp_path / "live", tmp_path / "bare")
+    assert list((tmp_path / "live").glob("checkpoint-*"))
+    for file in (tmp_path / "bare").glob("checkpoint-*"):
+        file.unlink()
+    plans = []
+    for folder in ("live", "bare"):
+        with es.open(tmp_path / folder, build()) as again:
+            assert {name: array.tobytes() for name, array in again.agent.state().items()} == state
+            plans.append([np.asarray(again.plan().utility_bound).tolist() for _ in range(3)])
+        assert es.audit(tmp_path / folder, agent=build()).is_whole
+    assert plans[0] == plans[1]

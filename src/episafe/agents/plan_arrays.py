@@ -42,9 +42,8 @@ def restored(saved: Saved, policies: Sequence[Policy], task: Any) -> list[Any]:
     sources, levels, reasons = (saved.texts(name, (n,)).tolist() for name in ("source", "level", "reason"))
     lams = saved.numbers("lam", (n,), nan=True, inf=True).tolist()
     m = task.num_constraints
-    bounds = list(
-        map(amount, saved.numbers("utility_bound", (n, m) if m > 1 else (n,), nan=True, inf=True).reshape(n, m))
-    )
+    shape = (n, m) if m > 1 and n > 0 else (n,)  # of no plans numpy knows no m
+    bounds = list(map(amount, saved.numbers("utility_bound", shape, nan=True, inf=True).reshape(n, m)))
     for name, found, known in (("source", sources, SOURCES), ("level", levels, get_args(Level))):
         if not set(found) <= set(known):
             saved.refuse(name, f"holds something else than {', '.join(known)}")

@@ -672,13 +672,13 @@ class Ledger:
         each = [own | one.state() for one in self.each]
         if len(each) == 1:
             return each[0]
-        return {name: array for c, one in enumerate(each) for name, array in under(f"constraint-{c}", one).items()}
+        return {name: array for c, one in enumerate(each) for name, array in under(f"constraint_{c}", one).items()}
 
     def restore(self, saved: Saved, policies: Sequence[Policy]) -> None:
         """Fill a new ledger with what `state` said."""
         incumbent = self.policies[0]
         for c, one in enumerate(self.each):
-            said = saved if len(self.each) == 1 else saved.under(f"constraint-{c}")
+            said = saved if len(self.each) == 1 else saved.under(f"constraint_{c}")
             names = said.texts("names", (None,)).tolist()
             n, given = len(names), list(filter(None, names))
             if not len(self.policies) <= n < MOST_ROWS or names[0] != INCUMBENT or len(set(given)) < len(given):

@@ -14,12 +14,16 @@ import numpy as np
 from episafe.errors import InvalidProblem
 
 WHOLE = (int, np.int64)
+PLAIN: dict[type, Callable[[Any], Any]] = {int: int.__int__, float: float.__float__, str: str.__str__}
 SMALL = 64  # numbers in an array up to which plain comparisons are the faster ones
 
 
 def as_whole(said: Any) -> Any:
-    """An array of one whole number, without axes, as that number; all else as it is."""
-    return int(said) if isinstance(said, np.ndarray) and said.shape == () and said.dtype.kind in "iu" else said
+    """A whole number of numpy's, or an array without axes that is one, as an int; all else as it is."""
+    if type(said) is int:
+        return said
+    is_whole = isinstance(said, bool | np.integer) or (isinstance(said, np.ndarray) and said.shape == ())
+    return int(said) if is_whole and np.asarray(said).dtype.kind in "biu" else said
 
 
 class Observations:
@@ -195,6 +199,27 @@ def is_finite(state: Any) -> bool:
         return all(is_finite(part) for part in state)
     values = np.asarray(state)
     return values.dtype.kind != "f" or bool(np.isfinite(values).all())
+
+
+def read_like(example: Any, said: Any) -> Any:
+    """What is said as a state like `example`, where no space says what states are: in every part of the same type.
+
+    Numbers of numpy's are Python's, since np.uint8(3) − 5 is 254; whole ones are fractions where the example has one.
+    What is a number, a text or a tuple with a class of its own is just that, as a journal keeps it.
+    """
+    if isinstance(example, np.ndarray):
+        return read_array(example.dtype, example.shape, said)
+    if isinstance(said, np.generic):
+        said = said.item()
+    if isinstance(said, tuple):
+        fits = isinstance(example, tuple) and len(example) == len(said)
+        return tuple(map(read_like, example if fits else said, said))
+    for kind, plain in PLAIN.items():
+        if isinstance(said, kind) and type(said) not in (kind, bool):
+            said = plain(said)
+    if type(example) is float and type(said) is int:
+        return float(said)
+    return as_whole(said) if isinstance(said, np.ndarray) else said
 
 
 def read_array(dtype: Any, shape: tuple[int, ...], said: Any) -> Any:

@@ -168,7 +168,7 @@ class Reading:
                 f"observation {observation!r} {place} is not in the observation space {self.space}: correct the space, "
                 "or what is returned (its type counts too)"
             )
-        state = self.observations.read(as_state(observation))
+        state = as_state(self.observations.read(observation))
         if not is_finite(state):
             raise InvalidProblem(f"observation {observation!r} {place} is not finite: mend the environment")
         return state

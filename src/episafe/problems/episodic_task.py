@@ -253,7 +253,7 @@ class EpisodicTask(ConstrainedTask):
 
     def starts(self, states: Any) -> bool:
         """Whether an episode starts where all do."""
-        return is_same_state(self.as_state(states[0]), self.initial_state)
+        return is_same_state(self.as_state(states[0]), self.as_state(self.initial_state))
 
     def require_moves(self, episode: Episode) -> None:
         """Refuse an episode of whose trace `move` fails to make a step, from the state and the action reported there.
@@ -461,19 +461,16 @@ def _differs(name: str, ours: Any, theirs: Any) -> str:
 
 
 def is_same_state(one: Any, other: Any) -> bool:
-    """Whether two states are the same to the last bit: a policy that acts by a level of 0.3 parts 0.3 from 0.7 − 0.4.
+    """Whether two states, as a task reads them, are the same to the last bit and of one type: policies act by them.
 
-    Fractions of another precision are others, since np.float32(0.7) ≥ 0.7 and its value is not. Arrays are compared as
-    they are looked up, by their bytes. A list is no tuple: it does not equal one.
+    A level of 0.3 parts 0.3 from 0.7 − 0.4. Arrays are compared as they are looked up, by their bytes.
     """
-    is_row = [isinstance(state, tuple | list) for state in (one, other)]
-    if any(is_row):
-        is_alike = all(is_row) and isinstance(one, tuple) == isinstance(other, tuple)
-        return is_alike and len(one) == len(other) and all(map(is_same_state, one, other))
-    ours, theirs = np.asarray(one), np.asarray(other)
-    if ours.dtype.kind == theirs.dtype.kind == "f" and (ours.ndim or ours.dtype != theirs.dtype):
-        return (ours.dtype, ours.shape, ours.tobytes()) == (theirs.dtype, theirs.shape, theirs.tobytes())
-    return bool(np.array_equal(ours, theirs))
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and one.dtype != object:
+        return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
+    if isinstance(one, tuple | list) and type(one) is type(other):
+        return len(one) == len(other) and all(map(is_same_state, one, other))
+    ours, theirs = (state.item() if isinstance(state, np.generic) else state for state in (one, other))
+    return type(ours) is type(theirs) and bool(np.all(ours == theirs))
 
 
 def alike(one: Any, other: Any) -> bool:

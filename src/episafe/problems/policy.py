@@ -122,8 +122,11 @@ class Component(Policy):
         return self.policy.table()
 
     def act(self, h: int, state: Any, rng: np.random.Generator) -> int:
-        """An action drawn from π_h(·|state), as the policy itself draws it."""
-        if not hasattr(self.policy, "act"):
+        """An action drawn from π_h(·|state); by whoever has no probabilities, as it acts by itself.
+
+        What somebody's own class calls `act` may be something else than what its probabilities say.
+        """
+        if not self._is_checked and hasattr(self.policy, "probabilities"):
             return super().act(h, state, rng)
         return self.policy.act(h, state if self.read is None else self.read(state), rng)
 

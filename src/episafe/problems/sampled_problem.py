@@ -20,7 +20,7 @@ from episafe.checks import (
     within_unit_norm,
 )
 from episafe.errors import Infeasible, InvalidEpisode, InvalidProblem
-from episafe.gym.observations import as_whole, read_array
+from episafe.gym.observations import as_whole, read_like
 from episafe.gym.step_reader import Reading
 from episafe.problems.episodic_task import ENDED, START, EpisodicTask, Outside
 from episafe.problems.episodic_task import Signal as Told
@@ -183,13 +183,12 @@ class SampledTask(EpisodicTask):
     def read(self) -> Callable[[Any], Any]:
         """What makes a state of what is said, by the observation space, else by the initial state.
 
-        Where states are arrays, lists and numbers of another type become such an array: else it would be a state that
-        nobody has met. What cannot be one is left as it is, to be refused. Policies read by it before they are asked.
+        All are of the same types then: else it would be a state that nobody has met, or in which somebody acts as he
+        was not judged. What cannot be one is left as it is, to be refused. Policies read by it before they are asked.
         """
-        s = self.initial_state
         if self.reading is not None:
             return state_reader(self.reading.observations.read)
-        return state_reader(partial(read_array, s.dtype, s.shape) if isinstance(s, np.ndarray) else as_whole)
+        return state_reader(partial(read_like, self.initial_state))
 
     def as_state(self, said: Any) -> Any:
         """A state as somebody says it, as the task has it."""
