@@ -155,3 +155,16 @@ def test_whole_numbers_of_a_space_are_of_one_type(space, said):
     is_tuple = isinstance(space, gym.spaces.Tuple)
     (read,) = observations_of(space).read((said,)) if is_tuple else (observations_of(space).read(said),)
     assert type(read) is int and read == 2
+
+
+def test_arrays_that_are_read_cannot_be_written_to():
+    """A candidate that normalised its state in place changed where the incumbent was asked: 7 of 8 lives below b."""
+    space = gym.spaces.Box(0, 9, (2,), np.float64)
+    given = np.array([3.0, 4.0])
+    for read in (observations_of(space).read(given), read_like(given, given), read_like((given, 1), (given, 2))[0]):
+        with pytest.raises(ValueError, match="read-only"):
+            read /= 10
+        assert read.tolist() == [3.0, 4.0]
+    assert observations_of(space).read(read) is read  # once read it stays the same
+    assert observations_of(gym.spaces.Box(0, 9, (2, 1), np.float64)).read([3, 4]).flags.owndata
+    given /= 10  # whose it is may write to it

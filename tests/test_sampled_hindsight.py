@@ -148,3 +148,32 @@ def test_its_state_is_restored_and_its_policies_travel(tmp_path):
     np.testing.assert_array_equal(es.load_policy(tmp_path / "steps.json").rows, policy.rows)
     with pytest.raises(TypeError, match="knows no states"):
         policy.table()
+
+
+@pytest.mark.parametrize("kind", [np.array, list, lambda pair: dict(enumerate(pair)), lambda pair: (np.array(pair),)])
+def test_a_move_that_uses_up_what_chance_brought_leaves_it_to_the_next_policy(kind):
+    """All policies were replayed on the same array: the second on what the first had left, 18 of 18 lives below b."""
+
+    def move(h, state, action, w):
+        demand = w[0] if isinstance(w, tuple) else w
+        served = 0.0
+        for i in range(2):
+            sold = min(demand[i], action)
+            demand[i] -= sold
+            served += sold
+        return 0, 0.0, served / 2
+
+    problem = es.SampledCMDP(
+        features=lambda state: np.eye(2), reward=None, utility=None, sample=None, horizon=2, num_actions=2,
+        initial_state=0, threshold=0.5, slack=0.5, safe_policy=lambda h, state: [0.0, 1.0], move=move,
+        chance=lambda h, past, rng: kind([1.0, 1.0]),
+    )  # fmt: skip
+    traces, trace = SampledTraces(problem.task), (0, (kind([1.0, 1.0]), kind([1.0, 0.0])))
+    traces.take_in(trace)
+    for _ in range(2):
+        assert traces.totals(constant(problem, 1)).tolist() == [[0.0, 1.5]]
+        assert traces.totals(constant(problem, 0)).tolist() == [[0.0, 0.0]]
+        assert problem.task.replay(constant(problem, 1), trace, np.random.default_rng(0)).utilities.tolist() == [
+            1.0,
+            0.5,
+        ]

@@ -14,14 +14,14 @@ import numpy as np
 from episafe.checks import as_count, as_flag, require_takes
 from episafe.errors import InvalidProblem
 from episafe.gym.autoreset import sub_environments
-from episafe.gym.observations import observations_of
+from episafe.gym.observations import is_sealed, observations_of
 from episafe.gym.one_run import one_run, refuse_beside_a_run
 from episafe.gym.signal_limits import ONE_NAME, Limit, check_time_limit, read_limits, scale_end, scale_limit
 from episafe.gym.step_reader import Actions, Range, Reading, read_info, read_reset, read_step
 from episafe.problems.episodic_task import ENDED, START
 from episafe.problems.features import describe_states
 from episafe.problems.policy import Policy, counts_as_task
-from episafe.problems.sampled_problem import FunctionPolicy, SampledTask, Signal, is_sealed, key, state_reader
+from episafe.problems.sampled_problem import FunctionPolicy, SampledTask, Signal, key, state_reader
 from episafe.problems.task import Constraint
 from episafe.types import Episode, Move
 

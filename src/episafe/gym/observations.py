@@ -201,6 +201,11 @@ def is_finite(state: Any) -> bool:
     return values.dtype.kind != "f" or bool(np.isfinite(values).all())
 
 
+def is_sealed(state: Any) -> bool:
+    """Whether it is an array that nobody can write to, so that it stands for the same state as long as it lives."""
+    return type(state) is np.ndarray and state.flags.owndata and not state.flags.writeable
+
+
 def read_like(example: Any, said: Any) -> Any:
     """What is said as a state like `example`, where no space says what states are: in every part of the same type.
 
@@ -225,13 +230,14 @@ def read_like(example: Any, said: Any) -> Any:
 def read_array(dtype: Any, shape: tuple[int, ...], said: Any) -> Any:
     """An array of this type and shape, sealed, of what is said: lists, tuples, numbers, arrays of another type.
 
-    Its numbers may be in one row, as they are where it is a part of a tuple.
+    Its numbers may be in one row, as they are where it is a part of a tuple. What can be written to is copied: whoever
+    is asked at it, and normalises it in place, would change where others are asked.
     """
     if type(said) is np.ndarray and said.dtype == dtype:
-        return said
+        return said if is_sealed(said) else as_state(said)
     made = _cast(dtype, said)
     if made is not None and made.shape == (math.prod(shape),):
-        made = made.reshape(shape)
+        made = made.reshape(shape).copy()
     if made is None or made.shape != shape:
         return said
     made.setflags(write=False)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import fields, is_dataclass, replace
 from decimal import Decimal
 from enum import Enum
@@ -213,7 +214,7 @@ class EpisodicTask(ConstrainedTask):
             return w, self.outside[START][0], amount(self.outside[START][1:])
         if self.move is None:
             raise InvalidProblem("nobody said how the system moves given chance: give move=… to replay traces")
-        following, reward, utility = self.move(h - int(self.random_start), state, action, w)
+        following, reward, utility = self.move(h - int(self.random_start), state, action, own_copy(w))
         following = self.as_state(following)
         signals = (reward, utility) if self.num_constraints == 1 else (reward, *utility)
         if not all(-TOLERANCE <= signal <= 1 + TOLERANCE for signal in signals):
@@ -458,6 +459,16 @@ def _place(h: int, state: Any, action: Any) -> str:
 @np.printoptions(legacy="1.25")
 def _differs(name: str, ours: Any, theirs: Any) -> str:
     return f"move gives the {name} {ours!r}, and the episode has {theirs!r}"
+
+
+def own_copy(w: Any) -> Any:
+    """What chance brought, as one call of `move` may use it up: the next policy is replayed on all of it."""
+    if w is None or isinstance(w, int | float | str | bytes | np.generic):
+        return w
+    try:
+        return deepcopy(w)
+    except Exception:  # an object of somebody's that has no copy
+        return w
 
 
 def is_same_state(one: Any, other: Any) -> bool:

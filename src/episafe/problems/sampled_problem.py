@@ -20,7 +20,7 @@ from episafe.checks import (
     within_unit_norm,
 )
 from episafe.errors import Infeasible, InvalidEpisode, InvalidProblem
-from episafe.gym.observations import as_whole, read_like
+from episafe.gym.observations import as_whole, is_sealed, read_like
 from episafe.gym.step_reader import Reading
 from episafe.problems.episodic_task import ENDED, START, EpisodicTask, Outside
 from episafe.problems.episodic_task import Signal as Told
@@ -153,6 +153,8 @@ class SampledTask(EpisodicTask):
             norm_bound=as_norm_bound(self.norm_bound, self.dim),
         )
         self.__dict__["safe_policy"] = as_checked(self.safe_policy, self.read)
+        if isinstance(self.initial_state, np.ndarray):
+            self.__dict__["initial_state"] = self.read(self.initial_state)  # which nobody can write to
 
     @property
     def one_hot(self) -> bool:
@@ -324,7 +326,8 @@ class SampledTask(EpisodicTask):
         """Of functions, what they say of the initial state."""
         s = self.initial_state
         outside = sorted((state.value, *told) for state, told in self.outside.items())
-        names = keys_as_bytes([self.key(s), tuple(outside), self.unknown])
+        first = key(s) if self.cell_function is None else self.key(s)  # of the type that was given
+        names = keys_as_bytes([first, tuple(outside), self.unknown])
         told = np.zeros(0) if self.one_hot else self.features(s), self.reward_at(0, s), self.utility_at(0, s)
         return [names, *told, *(policy.probabilities(0, s) for policy in policies)]
 
@@ -474,11 +477,6 @@ def _require_one_source(sample: Any, move: Any, chance: Any) -> None:
         raise InvalidProblem("next states come from sample, or from chance by way of move: give one of them")
     if chance is not None and move is None:
         raise InvalidProblem("chance needs move=(h, state, action, w) ↦ (next state, reward, utility): give it")
-
-
-def is_sealed(state: Any) -> bool:
-    """Whether it is an array that nobody can write to, so that it stands for the same state as long as it lives."""
-    return type(state) is np.ndarray and state.flags.owndata and not state.flags.writeable
 
 
 def key(state: Any) -> Hashable:
