@@ -277,3 +277,18 @@ def test_what_a_class_of_somebody_calls_act_is_not_asked_where_it_has_probabilit
     assert 60 < sum(drawn) < 140
     acts_alone = type("Alone", (), {"act": lambda self, h, state, rng: 1})()
     assert Component(acts_alone, "rollout").act(0, 3, rng) == 1
+
+
+def test_an_object_that_draws_its_action_by_itself_is_refused_as_a_function_is():
+    """Its shares were those of a second draw: 2 of 4 lives were below b."""
+    rng = np.random.default_rng(0)
+    drawing = type("Net", (), {"probabilities": lambda self, h, state: np.eye(2)[rng.integers(2)]})()
+    asked = Component(drawing, "net")
+    with pytest.raises(es.InvalidProblem, match="asked again"):
+        for _ in range(20):
+            asked.probabilities(0, 3)
+    steady, calls = type("Net", (), {"probabilities": lambda self, h, state: calls.append(h) or [0.5, 0.5]})(), []
+    mixture = es.MixturePolicy((Component(steady, "net"), StepPolicy([[0.5, 0.5]])), (0.5, 0.5), ("net", "incumbent"))
+    for _ in range(1000):
+        mixture.component(0).probabilities(0, 3)
+    assert len(calls) == 1000 + 64 + 1000 // 64 - 1

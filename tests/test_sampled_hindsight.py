@@ -12,6 +12,7 @@ from episafe.envs.inventory import Inventory
 from episafe.learning.step_proposals import proposals
 from episafe.learning.traces import SampledTraces
 from episafe.problems.policy import StepPolicy
+from episafe.storage.json_values import as_text
 from episafe.testing.assertions import require_same_arrays
 
 
@@ -177,3 +178,32 @@ def test_a_move_that_uses_up_what_chance_brought_leaves_it_to_the_next_policy(ki
             1.0,
             0.5,
         ]
+
+
+def test_what_is_masked_was_not_seen():
+    """A masked number came back as the 1e20 that fills its place, and was replayed: 4 of 4 lives were below b."""
+    problem = shop()
+    hidden = np.ma.array([3.0, 4.0], mask=[False, True])
+    chances = problem.task.read_trace((None, (1.0, hidden, np.ma.masked, {"a": hidden}, (hidden,), np.ma.array([1.0]))))
+    assert [w is None for w in chances] == [False, True, True, True, True, False]
+    with pytest.raises(es.InvalidEpisode, match="None for what was not seen"):
+        as_text([hidden])
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_states_that_are_numbers_are_exported_and_learned(tmp_path, suffix):
+    """They came back as arrays of one number, and were refused."""
+    problem = es.SampledCMDP(
+        features=lambda state: np.eye(2), reward=None, utility=None, sample=None, horizon=2, num_actions=2,
+        initial_state=10, threshold=0.5, slack=0.5, safe_policy=lambda h, state: [0.0, 1.0],
+        move=lambda h, state, action, w: (state - w, 0.5, 1.0), chance=lambda h, past, rng: int(rng.integers(3)),
+    )  # fmt: skip
+    rng = np.random.default_rng(0)
+    with es.open(tmp_path / "live", es.OPSE(problem.task)) as session:
+        for _ in range(6):
+            made = session.deploy(rng)
+            trace = (None, tuple(int(w) for w in rng.integers(3, size=2)))
+            session.learn(problem.task.replay(made.policy, trace, rng), deployment=made.id)
+    file = tmp_path / f"episodes.{suffix}"
+    assert es.export_episodes(tmp_path / "live", file, task=problem.task) == 6
+    assert es.learn_log(es.OPSE(problem.task), file) == 6

@@ -270,14 +270,13 @@ def _ends(row: Row, place: str) -> bool:
 
 
 def _state(row: Row, axes: list[str], task: AnyTask, place: str) -> Any:
-    """The observation that a live task reads; else a whole number, or an array where a state has coordinates."""
-    reading = task.reading
+    """The observation that a live task reads; else a number like the first state, or an array of coordinates."""
+    reading, first = task.reading, task.initial_state
+    if reading is None and (len(axes) > 1 or isinstance(first, np.ndarray)):
+        return np.array([_number(row, name, place) for name in axes])
     if reading is None:
-        if len(axes) > 1:
-            return np.array([_number(row, name, place) for name in axes])
-        if task.is_listed or task.one_hot:
-            return _whole(row, axes[0], place)
-        return np.array([_number(row, axes[0], place)])
+        is_whole = task.is_listed or task.one_hot or isinstance(first, int | np.integer)
+        return (_whole if is_whole else _number)(row, axes[0], place)
     kinds = reading.observations.kinds
     if len(axes) != len(kinds):
         raise DamagedFile(f"{place}: {len(axes)} columns of {axes[0]}, and {reading.space} has {len(kinds)}")

@@ -437,7 +437,9 @@ def move_of_constraint(move: Move, c: int) -> Move:
 
 
 def _has_nan(w: Any) -> bool:
-    """Whether a value of chance is NaN, or has one anywhere among its parts."""
+    """Whether a value of chance is NaN or masked, or has such a one anywhere among its parts."""
+    if np.ma.is_masked(w):
+        return True
     if isinstance(w, float | Decimal):
         return w != w
     if isinstance(w, tuple | list | set | frozenset):

@@ -14,6 +14,7 @@ from episafe.problems.policy_file import write_policy
 from episafe.types import Array, IntArray
 
 SINGLE_PRECISION = 1e-6  # by which probabilities of single precision may miss 1
+ASKED_TWICE = 64  # answers of a policy, the first ones; later one in as many
 
 
 class Policy(Protocol):
@@ -97,13 +98,16 @@ class Component(Policy):
         policy: who acts.
         name: what records call it.
         read: makes a state, as its task has it, of whatever it is asked at: it must act where it is judged.
+        asked: how often somebody's own policy was asked; it is asked twice now and then, and must answer alike.
     """
 
     is_checked = True
     policy: Any = None
 
-    def __init__(self, policy: Any, name: str = "", read: Callable[[Any], Any] | None = None) -> None:
-        self.name, self.policy, self.read = name, policy, read
+    def __init__(
+        self, policy: Any, name: str = "", read: Callable[[Any], Any] | None = None, asked: list[int] | None = None
+    ) -> None:
+        self.name, self.policy, self.read, self.asked = name, policy, read, [0] if asked is None else asked
         self.has_table = getattr(policy, "has_table", True)
         self._is_checked = _is_checked(policy)
 
@@ -112,10 +116,18 @@ class Component(Policy):
 
         It would act by what it answers divided by the sum, and be judged by the answer itself.
         """
-        row = self.policy.probabilities(h, state if self.read is None else self.read(state))
+        state = state if self.read is None else self.read(state)
         if self._is_checked:
-            return row
-        return as_distributions(f"policy{_called(self.name)} at step {h}", _divided(row), (None,))
+            return self.policy.probabilities(h, state)
+        row = self._checked(h, state)
+        self.asked[0] = number = self.asked[0] + 1
+        if number <= ASKED_TWICE or number % ASKED_TWICE == 0:
+            require_alike(f"policy{_called(self.name)} at step {h}, state {state!r}", row, self._checked(h, state))
+        return row
+
+    def _checked(self, h: int, state: Any) -> Array:
+        row = _divided(self.policy.probabilities(h, state))
+        return as_distributions(f"policy{_called(self.name)} at step {h}", row, (None,))
 
     def table(self) -> Array:
         """π as an array (H, S, A)."""
@@ -133,6 +145,18 @@ class Component(Policy):
     def as_json(self) -> dict[str, Any]:
         """That of the policy itself."""
         return self.policy.as_json() if hasattr(self.policy, "as_json") else super().as_json()
+
+
+def require_alike(place: str, row: Array, again: Array) -> None:
+    """An error where a policy answers otherwise when it is asked again, by more than the rounding of single precision.
+
+    It is asked to act and again to be judged.
+    """
+    if row.shape != again.shape or np.abs(again - row).max() > SINGLE_PRECISION:
+        raise InvalidProblem(
+            f"{place}: it answers {row.tolist()}, and asked again {again.tolist()}. A policy is a function of the "
+            "state: give the probabilities that it draws by, or deterministic actions"
+        )
 
 
 def _called(name: str) -> str:
@@ -248,7 +272,8 @@ class MixturePolicy(Policy):
     def component(self, index: int) -> Component:
         """A component under its name."""
         acting = self.components[index]
-        return Component(getattr(acting, "policy", acting), self.names[index], getattr(acting, "read", None))
+        same = (getattr(acting, name, None) for name in ("read", "asked"))
+        return Component(getattr(acting, "policy", acting), self.names[index], *same)
 
     def probabilities(self, h: int, state: Any) -> Array:
         """Not to be had: a component acts for a whole episode."""

@@ -24,14 +24,13 @@ from episafe.gym.observations import as_whole, is_sealed, read_like
 from episafe.gym.step_reader import Reading
 from episafe.problems.episodic_task import ENDED, START, EpisodicTask, Outside
 from episafe.problems.episodic_task import Signal as Told
-from episafe.problems.policy import SINGLE_PRECISION, Policy, as_checked, counts_as_task
+from episafe.problems.policy import ASKED_TWICE, Policy, as_checked, counts_as_task, require_alike
 from episafe.problems.short_repr import short_repr, task_facts
 from episafe.problems.task import Constraint, Task, as_constraints, constraints_of
 from episafe.storage.json_values import keys_as_bytes
 from episafe.types import Array, Episode, Move, amount
 
 REMEMBERED = 1_000  # cells of the states met last, which policy, certificate and regression look up; rows of a policy
-ASKED_TWICE = 64  # answers of a policy, the first ones; later one in as many
 PLACES = 32  # of an episode, that an incumbent given by a function is known by
 Signal = Callable[[int, Any], Any]  # (h, state) ↦ r_h(state, ·) or u_h(state, ·), shape (A,)
 
@@ -69,19 +68,10 @@ class FunctionPolicy(Policy):
         known = None if last is None or last[0] is not state else last[1]
         row = self._checked(h, state) if known is None else known
         if number <= ASKED_TWICE or number % ASKED_TWICE == 0:
-            self._require_alike(h, state, row)
+            require_alike(f"policy at step {h}, state {state!r}", row, self._checked(h, state))
         if known is None and (not isinstance(state, np.ndarray) or is_sealed(state)):
             self._last[h] = state, row
         return row
-
-    def _require_alike(self, h: int, state: Any, row: Array) -> None:
-        """An error where it answers otherwise than before, by more than the rounding of single precision."""
-        again = self._checked(h, state)
-        if np.abs(again - row).max() > SINGLE_PRECISION:
-            raise InvalidProblem(
-                f"policy at step {h}, state {state!r}: it answers {row.tolist()}, and asked again {again.tolist()}. A "
-                "policy is a function of the state: give the probabilities that it draws by, or deterministic actions"
-            )
 
     def _checked(self, h: int, state: Any) -> Array:
         """A row that was checked before is not checked again."""

@@ -83,6 +83,10 @@ def _written(value: Any) -> Any:
     if type(value) in _WRITERS:
         kind, write = _WRITERS[type(value)]
         return {kind: write(value)}
+    if isinstance(value, np.ma.MaskedArray | np.matrix):  # what comes back is a plain array, its masked numbers too
+        raise InvalidEpisode(
+            f"a journal cannot hold a {type(value).__name__}: give np.asarray of it, and None for what was not seen"
+        )
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufSU" and value.dtype.itemsize:
         kind = "array" if isinstance(value, np.ndarray) else "number"
         return {kind: [value.dtype.str, list(value.shape), value.tobytes().hex()]}
