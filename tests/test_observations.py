@@ -12,7 +12,9 @@ import pytest
 
 import episafe as es
 from episafe.gym.observations import as_state, is_finite, observations_of, read_like
+from episafe.learning.traces import SampledTraces
 from episafe.problems.episodic_task import START, is_same_state
+from episafe.runs.worlds import world_of
 
 Pair = namedtuple("Pair", "one other")
 Level = enum.IntEnum("Level", "LOW HIGH")
@@ -136,8 +138,9 @@ def test_an_array_that_is_one_whole_number_is_that_number(space):
         (3, np.uint8(5), 5), (3, np.array(5), 5), (3, 5, 5), (0.5, 3, 3.0),
         (0.5, np.float32(0.7), float(np.float32(0.7))),
         ((3, 0.5), (np.uint8(4), 1), (4, 1.0)), ((3, (True, "a")), (4, (np.True_, np.str_("b"))), (4, (True, "b"))),
-        ((1, 2), Pair(3, np.int8(4)), (3, 4)), (Pair(1, 0.5), Pair(3, 4), (3, 4.0)),
-        (1, Level.HIGH, 2), ("a", Name.X, "x"),
+        ((5, 0), np.array([3, 1], np.uint8), (3, 1)), ((0.5, 0), np.array([3, 1], np.int8), (3.0, 1)),
+        ((1, 2), [3, 4], (3, 4)), (5, np.array([3], np.uint8), 3), (0.5, np.array([[3]], np.uint8), 3.0),
+        ((5, (1, 2)), (3, np.array([1, 2])), (3, (1, 2))),
         ("a", np.str_("b"), "b"), (START, (np.uint8(1), np.float32(0.5)), (1, 0.5)), (0.5, True, True), (3, 0.5, 0.5),
         ((np.zeros(2), 1), ([1, 2], np.int8(3)), (np.array([1.0, 2.0]), 3)), (3, [1, 2], [1, 2]), (3, None, None),
     ],
@@ -155,6 +158,56 @@ def test_whole_numbers_of_a_space_are_of_one_type(space, said):
     is_tuple = isinstance(space, gym.spaces.Tuple)
     (read,) = observations_of(space).read((said,)) if is_tuple else (observations_of(space).read(said),)
     assert type(read) is int and read == 2
+
+
+@pytest.mark.parametrize("said", [Pair(3, 4), Level.HIGH, Name.X, (1, Level.LOW), (Pair(1, 2), 3)])
+def test_a_state_with_a_class_of_its_own_is_refused_with_the_remedy(said):
+    """Made plain without a word it was another state to an incumbent that asks `state is Level.LOW`: 24 of 24 lives."""
+    with pytest.raises(es.InvalidProblem, match=r"give a plain (int|str|tuple), here and wherever"):
+        read_like(said, said)
+
+
+@pytest.mark.parametrize("start", [np.uint8(5), (np.uint8(5), 0), np.float32(0.5)])
+def test_replays_and_runs_begin_at_the_first_state_as_it_is_read(start):
+    """np.uint8(5) − 7 is 254: replays began there, and reports at 5, in 4 of 4 lives."""
+    asked = []
+
+    def move(h, state, action, w):
+        asked.append(state)
+        return state, 0.0, 1.0
+
+    told = {
+        "features": lambda state: np.eye(2), "reward": None, "utility": None, "horizon": 2, "num_actions": 2,
+        "initial_state": start, "threshold": 0.5, "slack": 0.5, "safe_policy": lambda h, state: [0.0, 1.0],
+    }  # fmt: skip
+    problem = es.SampledCMDP(sample=None, move=move, chance=lambda h, past, rng: 1, **told)
+    problem.task.replay(problem.task.safe_policy, (None, (1, 1)), np.random.default_rng(0))
+    traces = SampledTraces(problem.task)
+    traces.take_in((None, (1, 1)))
+    traces.totals(problem.task.safe_policy)
+    assert len(asked) == 4
+    assert not any(
+        isinstance(part, np.generic) for state in asked for part in (state if type(state) is tuple else [state])
+    )
+
+
+def test_states_of_a_run_are_not_the_buffer_of_the_world():
+    """`out[:] = …; return out` made all states of an episode the last one: 4 of 4 lives."""
+    out = np.zeros(1)
+
+    def sample(h, state, action, rng):
+        out[:] = h + 1
+        return out
+
+    problem = es.SampledCMDP(
+        features=lambda state: np.eye(2), reward=lambda h, state: np.zeros(2), utility=lambda h, state: np.ones(2),
+        sample=sample, horizon=3, num_actions=2, initial_state=np.zeros(1), threshold=0.5, slack=0.5,
+        safe_policy=lambda h, state: [0.0, 1.0],
+    )  # fmt: skip
+    world = world_of(problem)
+    world.begin(0, 0)
+    (played,) = world.play(0, [(None, problem.task.safe_policy)])
+    assert [float(state[0]) for state in played.report[0].states] == [0.0, 1.0, 2.0, 3.0]
 
 
 def test_arrays_that_are_read_cannot_be_written_to():

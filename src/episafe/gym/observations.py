@@ -14,7 +14,7 @@ import numpy as np
 from episafe.errors import InvalidProblem
 
 WHOLE = (int, np.int64)
-PLAIN: dict[type, Callable[[Any], Any]] = {int: int.__int__, float: float.__float__, str: str.__str__}
+PLAIN = (int, float, str, tuple)
 SMALL = 64  # numbers in an array up to which plain comparisons are the faster ones
 
 
@@ -209,22 +209,29 @@ def is_sealed(state: Any) -> bool:
 def read_like(example: Any, said: Any) -> Any:
     """What is said as a state like `example`, where no space says what states are: in every part of the same type.
 
-    Numbers of numpy's are Python's, since np.uint8(3) − 5 is 254; whole ones are fractions where the example has one.
-    What is a number, a text or a tuple with a class of its own is just that, as a journal keeps it.
+    Numbers of numpy's are Python's, since np.uint8(3) − 5 is 254; whole ones are fractions where the example has one;
+    an array is a tuple, or one number, where the example is. A class of its own is refused: a journal does not keep it,
+    and whoever asks for it would act as in another state.
     """
     if isinstance(example, np.ndarray):
         return read_array(example.dtype, example.shape, said)
     if isinstance(said, np.generic):
         said = said.item()
-    if isinstance(said, tuple):
+    if isinstance(said, np.ndarray) and said.dtype.kind in "biuf":
+        is_number = said.size == 1 and isinstance(example, int | float)
+        said = said.item() if is_number else tuple(said.tolist()) if isinstance(example, tuple) else as_state(said)
+    if isinstance(said, list) and isinstance(example, tuple):
+        said = tuple(said)
+    for kind in PLAIN:
+        if isinstance(said, kind) and type(said) not in (kind, bool):
+            raise InvalidProblem(
+                f"the state {said!r} is a {type(said).__name__}: give a plain {kind.__name__}, here and wherever "
+                "states are compared (of an Enum its .value, of a NamedTuple tuple(…))"
+            )
+    if type(said) is tuple:
         fits = isinstance(example, tuple) and len(example) == len(said)
         return tuple(map(read_like, example if fits else said, said))
-    for kind, plain in PLAIN.items():
-        if isinstance(said, kind) and type(said) not in (kind, bool):
-            said = plain(said)
-    if type(example) is float and type(said) is int:
-        return float(said)
-    return as_whole(said) if isinstance(said, np.ndarray) else said
+    return float(said) if type(example) is float and type(said) is int else said
 
 
 def read_array(dtype: Any, shape: tuple[int, ...], said: Any) -> Any:

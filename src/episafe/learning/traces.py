@@ -137,7 +137,7 @@ class SampledTraces(Traces):
         """Add what a policy has on one trace to `total` (1 + m,)."""
         rng = np.random.default_rng(int.from_bytes(self._hashes[number]))
         _, acting = policy.draw(rng)
-        state = self.task.initial_state
+        state = self.task.start
         for h, w in enumerate(self._traces[number]):
             try:
                 action = acting.act(h, state, rng)

@@ -241,7 +241,7 @@ class EpisodicTask(ConstrainedTask):
         policy = policy if hasattr(policy, "draw") else self.as_policy(policy)
         component, acting = policy.draw(rng)
         taken = None if actions is None else as_whole_numbers("actions", actions, self.horizon, self.num_actions)
-        state = self.initial_state
+        state = self.start
         states, done = [state], np.zeros(self.horizon, dtype=np.int64)
         rewards, utilities = np.zeros(self.horizon), np.zeros((self.horizon, self.num_constraints))
         for h, w in enumerate(self.read_trace(trace)):
@@ -252,9 +252,14 @@ class EpisodicTask(ConstrainedTask):
         totals = utilities[:, 0] if self.num_constraints == 1 else utilities
         return Episode(states, done, rewards, totals, drawn, trace=trace)
 
+    @property
+    def start(self) -> Any:
+        """s₁ as all states are read: it may be given as a number of another type."""
+        return self.as_state(self.initial_state)
+
     def starts(self, states: Any) -> bool:
         """Whether an episode starts where all do."""
-        return is_same_state(self.as_state(states[0]), self.as_state(self.initial_state))
+        return is_same_state(self.as_state(states[0]), self.start)
 
     def require_moves(self, episode: Episode) -> None:
         """Refuse an episode of whose trace `move` fails to make a step, from the state and the action reported there.

@@ -244,13 +244,13 @@ class SampledWorld(World):
                 total = float(episode.rewards.sum()), episode.utilities.sum(axis=0)
                 yield Played((replace(episode, component=component),), total)
                 continue
-            states, actions, collected = [task.initial_state], [], np.zeros(1 + task.num_constraints)
+            states, actions, collected = [task.start], [], np.zeros(1 + task.num_constraints)
             for h in range(task.horizon):
                 state = states[-1]
                 action = int(draw(running_sums(policy.probabilities(h, state)), luck.choices.random()))
                 collected += np.append(task.reward_at(h, state)[action], task.utility_at(h, state)[action])
                 actions.append(action)
-                states.append(self.problem.sample(h, state, action, luck.transitions))
+                states.append(task.as_state(self.problem.sample(h, state, action, luck.transitions)))
             yield Played((Episode(states, actions, component=component),), (collected[0], collected[1:]))
 
 
