@@ -293,8 +293,7 @@ def open(
             process at once, and a loss of power from the next plan on.
         false_alarm: the probability that the monitors, `es.Monitors` or those of bandits, ever raise a false alarm, or
             raise one again after a person let the agent go on; 0 for no monitors. After an alarm that halts only the
-            incumbent is deployed, until a person calls
-            `resume_exploring(reason)`.
+            incumbent is deployed, until a person calls `resume_exploring(reason)`.
         incumbent_version: what you call the incumbent, e.g. a tag of its release. Folders know an incumbent given by a
             function by what it does at the states of the reports; with a version they ask for nothing else.
         new_incumbent: who has replaced the incumbent and why; it is kept. Only once, when a folder is opened with

@@ -99,7 +99,7 @@ class Watch:
 
     @property
     def standing(self) -> list[Alarm]:
-        """The alarms since nobody has let the agent go on."""
+        """The alarms that were raised since a person last let the agent go on."""
         return self.alarms[int(self.past[1]) :]
 
     def go_on(self) -> None:
@@ -113,7 +113,7 @@ class Watch:
             self.begin_anew()
 
     def begin_anew(self) -> None:
-        """All tests, on what is deployed from now on."""
+        """Forget what was seen: all tests are of what is deployed from now on."""
         self.past[:] = self.past[0] + 1, len(self.alarms)
         self._begin()
 

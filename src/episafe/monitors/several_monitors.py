@@ -33,7 +33,7 @@ class SeveralMonitors:
 
     @property
     def standing(self) -> list[Alarm]:
-        """The alarms since nobody has let the agent go on."""
+        """The alarms that were raised since a person last let the agent go on."""
         return self._named([one.standing for one in self._each])
 
     def go_on(self) -> None:
