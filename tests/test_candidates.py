@@ -6,8 +6,8 @@ import pytest
 import episafe as es
 from episafe.certify.ledger import shares_of
 from episafe.errors import InvalidEpisode
-from episafe.problems.episodic_task import ENDED
 from episafe.problems.policy import Component, StepPolicy
+from episafe.problems.states import ENDED
 
 
 def agent_of(task, certifier):

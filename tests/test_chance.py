@@ -11,8 +11,8 @@ import episafe as es
 from episafe.envs.gymnasium import RulesEnv
 from episafe.envs.inventory import Inventory
 from episafe.logs.tables import read_rows
-from episafe.problems.episodic_task import ENDED
 from episafe.problems.rules import listed
+from episafe.problems.states import ENDED
 
 gymnasium = pytest.importorskip("gymnasium")
 

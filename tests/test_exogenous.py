@@ -13,9 +13,9 @@ from episafe.envs.battery import Battery
 from episafe.envs.cloud import Cloud
 from episafe.envs.gymnasium import RulesEnv
 from episafe.envs.inventory import Inventory
-from episafe.problems.episodic_task import ENDED, START
 from episafe.problems.listed_move import ListedMove, chance_key
 from episafe.problems.rules import Rules, _explored, _outcomes, listed
+from episafe.problems.states import ENDED, START
 from episafe.testing.assertions import require_no_path
 
 SMALL = {"inventory": Inventory(mean_demand=2.0), "battery": Battery(), "cloud": Cloud()}

@@ -16,9 +16,8 @@ import episafe as es
 from broken import BROKEN, BROKEN_VECTORS, GOOD, UTILITY, H, Walk, psi, returning
 from conftest import constants
 from episafe.gym.observations import observations_of
-from episafe.problems.episodic_task import ENDED, START, Outside, is_same_state
 from episafe.problems.policy import Component, StepPolicy, TablePolicy
-from episafe.problems.sampled_problem import key
+from episafe.problems.states import ENDED, START, Outside, is_same_state, key
 from episafe.tools import environment_check
 
 

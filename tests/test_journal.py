@@ -19,7 +19,7 @@ from episafe.deployment.journal import Journal
 from episafe.deployment.journal_folder import beginning, read_head
 from episafe.errors import DamagedFile
 from episafe.experiments.agent_choice import build_agent
-from episafe.problems.episodic_task import ENDED
+from episafe.problems.states import ENDED
 from episafe.registry import AGENTS
 from episafe.reports import audit_page
 from episafe.runs import kept_run

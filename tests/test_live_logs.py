@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 import episafe as es
 from conftest import constants
-from episafe.problems.episodic_task import Outside
+from episafe.problems.states import Outside
 
 H = 5
 

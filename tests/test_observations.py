@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import episafe as es
-from episafe.gym.observations import as_state, is_finite, observations_of, read_like
+from episafe.gym.observations import observations_of, state_of
 from episafe.learning.traces import SampledTraces
-from episafe.problems.episodic_task import START, is_same_state
+from episafe.problems.states import START, is_finite, is_same_state, reader_like
 from episafe.runs.worlds import world_of
 
 Pair = namedtuple("Pair", "one other")
@@ -55,13 +55,13 @@ def test_what_is_said_and_what_is_written_in_numbers_is_the_state_that_was_obser
     observations = observations_of(space)
     for _ in range(50):
         observation = space.sample()
-        state = as_state(observation)
+        state = state_of(observation)
         assert observations.has(state)
         assert is_finite(state)
         assert same(observations.read(said(observation)), state)
         assert same(observations.read(state), state)
         assert len(observations.kinds) == len(numbers(observation))
-        assert same(as_state(observations.of(iter(numbers(observation)))), state)
+        assert same(state_of(observations.of(iter(numbers(observation)))), state)
 
 
 @pytest.mark.parametrize("space", SPACES, ids=str)
@@ -147,9 +147,9 @@ def test_an_array_that_is_one_whole_number_is_that_number(space):
 )  # fmt: skip
 def test_without_a_space_what_is_said_is_read_like_the_first_state(example, said, read):
     """np.uint8(3) − 5 is 254: a candidate acted at it and was judged at 3, in 6 of 6 lives."""
-    found = read_like(example, said)
+    found = reader_like(example)(said)
     assert is_same_state(found, read)
-    assert is_same_state(read_like(example, found), read)
+    assert is_same_state(reader_like(example)(found), read)
 
 
 @pytest.mark.parametrize("said", [np.uint8(2), np.uint16(2), np.int64(2), np.array(2, np.uint8), 2])
@@ -164,7 +164,7 @@ def test_whole_numbers_of_a_space_are_of_one_type(space, said):
 def test_a_state_with_a_class_of_its_own_is_refused_with_the_remedy(said):
     """Made plain without a word it was another state to an incumbent that asks `state is Level.LOW`: 24 of 24 lives."""
     with pytest.raises(es.InvalidProblem, match=r"give a plain (int|str|tuple), here and wherever"):
-        read_like(said, said)
+        reader_like(said)(said)
 
 
 @pytest.mark.parametrize("start", [np.uint8(5), (np.uint8(5), 0), np.float32(0.5)])
@@ -214,7 +214,7 @@ def test_arrays_that_are_read_cannot_be_written_to():
     """A candidate that normalised its state in place changed where the incumbent was asked: 7 of 8 lives below b."""
     space = gym.spaces.Box(0, 9, (2,), np.float64)
     given = np.array([3.0, 4.0])
-    for read in (observations_of(space).read(given), read_like(given, given), read_like((given, 1), (given, 2))[0]):
+    for read in (observations_of(space).read(given), reader_like(given)(given), reader_like((given, 1))((given, 2))[0]):
         with pytest.raises(ValueError, match="read-only"):
             read /= 10
         assert read.tolist() == [3.0, 4.0]

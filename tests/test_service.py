@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 import episafe as es
 from episafe.cli import app
 from episafe.errors import InvalidEpisode
-from episafe.problems.episodic_task import ENDED, Outside
+from episafe.problems.states import ENDED, Outside
 from episafe.service import admission, server
 from episafe.service.app import Service
 from episafe.service.dashboard import watch

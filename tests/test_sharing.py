@@ -9,8 +9,8 @@ import pytest
 import episafe as es
 import oracles
 from conftest import constants
-from episafe.problems.episodic_task import ENDED, START
 from episafe.problems.sampled_problem import SampledTask
+from episafe.problems.states import ENDED, START
 
 
 def homogeneous(seed, S=4, A=3, H=4, d=None, scale=0.6, shared=True):

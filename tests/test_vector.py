@@ -10,7 +10,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 import episafe as es
 from broken import GOOD, Walk
 from conftest import constants
-from episafe.problems.episodic_task import ENDED, START
+from episafe.problems.states import ENDED, START
 from gym_problems import WithCost, table
 from lanes import H, cost, ends, lanes, reward
 from test_gym_learning import fell, lake

@@ -14,8 +14,8 @@ import numpy as np
 
 from episafe.checks import as_count, as_distributions
 from episafe.errors import InvalidProblem
-from episafe.problems.episodic_task import ENDED, START
 from episafe.problems.policy import Policy
+from episafe.problems.states import ENDED, START
 from episafe.types import Array
 
 Answer = Callable[[Any], Any]  # observation ↦ an action, or the probabilities of all

@@ -31,11 +31,10 @@ from episafe.kernels.wealth import (
     raise_by_prefixes,
     share_out,
 )
-from episafe.learning.planner import SoftmaxPolicy
 from episafe.learning.policy_arrays import PolicyArrays
-from episafe.problems.episodic_task import Outside
 from episafe.problems.policy import MixturePolicy, Policy
 from episafe.problems.sampled_problem import AnyTask, known_slacks
+from episafe.problems.states import Outside
 from episafe.storage.state_reader import Saved, State, under
 from episafe.types import Amount, Array, IntArray, amount
 
@@ -752,11 +751,8 @@ def _acted(policy: Policy, task: Any, states: Any, actions: Any) -> Any:
     """
     if task.is_listed:
         return policy.table()[np.arange(len(actions)), np.asarray(states)[: len(actions)], actions]
-    taken, nobody = np.asarray(actions).tolist(), 1 / task.num_actions
-    if type(policy) is SoftmaxPolicy and hasattr(policy.fitted, "along"):
-        found = policy.fitted.along(states, taken)
-        return [nobody if isinstance(state, Outside) else p for state, p in zip(states, found, strict=False)]
-    return [
-        nobody if isinstance(state, Outside) else policy.probabilities(h, state)[action]
-        for h, (state, action) in enumerate(zip(states, taken, strict=False))
-    ]
+    steps = list(zip(range(len(actions)), states, np.asarray(actions).tolist(), strict=False))
+    inside = [step for step in steps if type(step[1]) is not Outside]
+    found = np.full(len(steps), 1 / task.num_actions)
+    found[[h for h, _, _ in inside]] = policy.along(inside)
+    return found

@@ -14,14 +14,14 @@ import numpy as np
 from episafe.checks import as_count, as_flag, require_takes
 from episafe.errors import InvalidProblem
 from episafe.gym.autoreset import sub_environments
-from episafe.gym.observations import is_sealed, observations_of
+from episafe.gym.observations import observations_of
 from episafe.gym.one_run import one_run, refuse_beside_a_run
 from episafe.gym.signal_limits import ONE_NAME, Limit, check_time_limit, read_limits, scale_end, scale_limit
 from episafe.gym.step_reader import Actions, Range, Reading, read_info, read_reset, read_step
-from episafe.problems.episodic_task import ENDED, START
 from episafe.problems.features import describe_states
 from episafe.problems.policy import Policy, counts_as_task
-from episafe.problems.sampled_problem import FunctionPolicy, SampledTask, Signal, key, state_reader
+from episafe.problems.sampled_problem import FunctionPolicy, SampledTask, Signal
+from episafe.problems.states import ENDED, START, is_sealed, key
 from episafe.problems.task import Constraint
 from episafe.types import Episode, Move
 
@@ -182,7 +182,7 @@ class LiveCMDP(ABC):
                 _asked(safe_policy),
                 A,
                 0 if counts_as_task(safe_policy) else steps_before,
-                state_reader(observations.read),
+                observations.read,
             ),
             feature_function=wide,
             reward_function=_later(told[0], steps_before),
@@ -392,7 +392,8 @@ class GymCMDP(LiveCMDP):
 
         With several constraints there is a utility for each, in their order.
         """
-        self._refuse_after_the_end()
+        if self._h >= self._H:
+            self._refuse_after_the_end()
         self._h += 1
         self._chance = None
         if self._h == 0:
@@ -417,12 +418,12 @@ class GymCMDP(LiveCMDP):
 
     def play(self, policies: Sequence[Policy], rng: np.random.Generator) -> Iterator[Played]:
         """One episode of each policy, one after the other."""
-        draw, step, uniform = self.draw, self.step, rng.random
+        draw, step = self.draw, self.step
         for policy in policies:
             state, probabilities = self.reset(), policy.probabilities
             states, actions, seen, chances = [state], [], [], []
-            for h in range(self.task.horizon):
-                action = draw(probabilities(h, state), uniform())
+            for h, uniform in enumerate(rng.random(self.task.horizon).tolist()):
+                action = draw(probabilities(h, state), uniform)
                 followed = step(action)
                 state = followed[0]
                 states.append(state)

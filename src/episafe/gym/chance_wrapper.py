@@ -13,7 +13,7 @@ from episafe.checks import as_number, require_takes
 from episafe.errors import InvalidProblem
 from episafe.gym.observations import observations_of
 from episafe.gym.step_reader import read_info
-from episafe.problems.episodic_task import ENDED
+from episafe.problems.states import ENDED
 
 BINS = 10  # of the total, in observations, where the limit is no small whole number
 MOST_WHOLE = 50  # a whole limit up to this is counted in ones

@@ -12,18 +12,10 @@ from typing import Any
 import numpy as np
 
 from episafe.errors import InvalidProblem
+from episafe.problems.states import Reader, cast, read_array, sealed
 
 WHOLE = (int, np.int64)
-PLAIN = (int, float, str, tuple)
 SMALL = 64  # numbers in an array up to which plain comparisons are the faster ones
-
-
-def as_whole(said: Any) -> Any:
-    """A whole number of numpy's, or an array without axes that is one, as an int; all else as it is."""
-    if type(said) is int:
-        return said
-    is_whole = isinstance(said, bool | np.integer) or (isinstance(said, np.ndarray) and said.shape == ())
-    return int(said) if is_whole and np.asarray(said).dtype.kind in "biu" else said
 
 
 class Observations:
@@ -32,20 +24,19 @@ class Observations:
     Attributes:
         count: how many there are; None if they cannot be counted.
         kinds: the kind of each number of an observation, in order: "f" for fractions, others for whole ones.
+        read: what makes a state of what is said, in plain numbers and lists too; what cannot be one is left, to be
+            refused.
         passes: a test that only finite observations pass, and most of them do: what fails it is looked at in full. It
             asks for exact type, shape and bounds, of Gymnasium's own spaces; of other spaces nothing passes.
     """
 
     count: int | None
     kinds: tuple[str, ...]
+    read: Reader
     passes: Callable[[Any], bool]
 
     def __init__(self, space: Any) -> None:
         self.space = space
-
-    def read(self, said: Any) -> Any:
-        """What is said, in plain numbers and lists too, as a state; what cannot be one is left, to be refused."""
-        raise NotImplementedError
 
     def has(self, state: Any) -> bool:
         """Whether a state, as `read` has it, is an observation."""
@@ -59,10 +50,9 @@ class Observations:
 class WholeNumbers(Observations):
     """Those of `Discrete`: a state is an int."""
 
-    read = staticmethod(as_whole)
-
     def __init__(self, space: Any) -> None:
         super().__init__(space)
+        self.read = read_whole
         self.count, self.kinds = int(space.n), (space.dtype.kind,)
         self.passes = partial(_is_whole, int(space.start), int(space.start) + self.count)
 
@@ -83,6 +73,7 @@ class Arrays(Observations):
         self.is_bounded = is_bounded
         self.kinds = (space.dtype.kind,) * math.prod(space.shape)
         self._ends = list(zip(np.ravel(low).tolist(), np.ravel(high).tolist(), strict=True))
+        self.read = partial(read_array, space.dtype, space.shape)
         self.passes = _is_nothing
         if len(self.kinds) <= SMALL:
             most = sys.float_info.max
@@ -95,10 +86,6 @@ class Arrays(Observations):
         if self.space.dtype.kind not in "iu" or not self.is_bounded:
             return None
         return math.prod(high - low + 1 for low, high in self._ends)
-
-    def read(self, said: Any) -> Any:
-        """An array of what is said."""
-        return read_array(self.space.dtype, self.space.shape, said)
 
     def has(self, state: Any) -> bool:
         """Whether it is such an array, of the very type: others would be looked up by other bytes."""
@@ -114,10 +101,9 @@ class Arrays(Observations):
 class ArrayParts(Arrays):
     """Arrays that are parts of a tuple: there a state has their numbers, in order, as a tuple."""
 
-    def read(self, said: Any) -> Any:
-        """The numbers of what is said."""
-        made = _cast(self.space.dtype, said)
-        return said if made is None or made.size != len(self.kinds) else tuple(made.ravel().tolist())
+    def __init__(self, space: Any, low: Any, high: Any, is_bounded: bool = True) -> None:
+        super().__init__(space, low, high, is_bounded)
+        self.read = partial(read_numbers, space.dtype, len(self.kinds))
 
     def has(self, state: Any) -> bool:
         """Whether these are the numbers of such an array."""
@@ -132,18 +118,13 @@ class Tuples(Observations):
         super().__init__(space)
         self.parts = [observations_of(part, ArrayParts) for part in space.spaces]
         self.kinds = tuple(kind for part in self.parts for kind in part.kinds)
+        self.read = partial(read_parts, tuple(part.read for part in self.parts))
 
     @cached_property
     def count(self) -> int | None:  # type: ignore[override]
         """The product of how many each part has."""
         counts = [part.count for part in self.parts if part.count is not None]
         return math.prod(counts) if len(counts) == len(self.parts) else None
-
-    def read(self, said: Any) -> Any:
-        """A tuple of what each part reads."""
-        if not isinstance(said, tuple | list) or len(said) != len(self.parts):
-            return said
-        return tuple(part.read(one) for part, one in zip(self.parts, said, strict=True))
 
     def has(self, state: Any) -> bool:
         """Whether it is a tuple, and each part has its own."""
@@ -180,87 +161,36 @@ def observations_of(space: Any, arrays: type[Arrays] = Arrays) -> Observations:
     return made
 
 
-def as_state(observation: Any) -> Any:
+def state_of(observation: Any) -> Any:
     """An observation as a state: whole numbers as int, tuples as such, arrays copied and sealed."""
     if isinstance(observation, np.ndarray):
-        state = np.array(observation)  # not .copy(), which keeps a subclass
-        state.setflags(write=False)
-        return state
+        return sealed(observation)
     if isinstance(observation, np.generic):
         return observation.item()
     if isinstance(observation, tuple):
-        return tuple(tuple(p.ravel().tolist()) if isinstance(p, np.ndarray) else as_state(p) for p in observation)
+        return tuple(tuple(p.ravel().tolist()) if isinstance(p, np.ndarray) else state_of(p) for p in observation)
     return observation
 
 
-def is_finite(state: Any) -> bool:
-    """Whether a state, and every part of one that is a tuple, is without NaN and infinity."""
-    if isinstance(state, tuple):
-        return all(is_finite(part) for part in state)
-    values = np.asarray(state)
-    return values.dtype.kind != "f" or bool(np.isfinite(values).all())
-
-
-def is_sealed(state: Any) -> bool:
-    """Whether it is an array that nobody can write to, so that it stands for the same state as long as it lives."""
-    return type(state) is np.ndarray and state.flags.owndata and not state.flags.writeable
-
-
-def read_like(example: Any, said: Any) -> Any:
-    """What is said as a state like `example`, where no space says what states are: in every part of the same type.
-
-    Numbers of numpy's are Python's, since np.uint8(3) − 5 is 254; whole ones are fractions where the example has one;
-    an array is a tuple, or one number, where the example is. A class of its own is refused: a journal does not keep it,
-    and whoever asks for it would act as in another state.
-    """
-    if isinstance(example, np.ndarray):
-        return read_array(example.dtype, example.shape, said)
-    if isinstance(said, np.generic):
-        said = said.item()
-    if isinstance(said, np.ndarray) and said.dtype.kind in "biuf":
-        is_number = said.size == 1 and isinstance(example, int | float)
-        said = said.item() if is_number else tuple(said.tolist()) if isinstance(example, tuple) else as_state(said)
-    if isinstance(said, list) and isinstance(example, tuple):
-        said = tuple(said)
-    for kind in PLAIN:
-        if isinstance(said, kind) and type(said) not in (kind, bool):
-            raise InvalidProblem(
-                f"the state {said!r} is a {type(said).__name__}: give a plain {kind.__name__}, here and wherever "
-                "states are compared (of an Enum its .value, of a NamedTuple tuple(…))"
-            )
-    if type(said) is tuple:
-        fits = isinstance(example, tuple) and len(example) == len(said)
-        return tuple(map(read_like, example if fits else said, said))
-    return float(said) if type(example) is float and type(said) is int else said
-
-
-def read_array(dtype: Any, shape: tuple[int, ...], said: Any) -> Any:
-    """An array of this type and shape, sealed, of what is said: lists, tuples, numbers, arrays of another type.
-
-    Its numbers may be in one row, as they are where it is a part of a tuple. What can be written to is copied: whoever
-    is asked at it, and normalises it in place, would change where others are asked.
-    """
-    if type(said) is np.ndarray and said.dtype == dtype:
-        return said if is_sealed(said) else as_state(said)
-    made = _cast(dtype, said)
-    if made is not None and made.shape == (math.prod(shape),):
-        made = made.reshape(shape).copy()
-    if made is None or made.shape != shape:
+def read_whole(said: Any) -> Any:
+    """A whole number of numpy's, or an array without axes that is one, as an int; all else as it is."""
+    if type(said) is int:
         return said
-    made.setflags(write=False)
-    return made
+    is_whole = isinstance(said, bool | np.integer) or (isinstance(said, np.ndarray) and said.shape == ())
+    return int(said) if is_whole and np.asarray(said).dtype.kind in "biu" else said
 
 
-def _cast(dtype: Any, said: Any) -> Any:
-    """What is said as an array of this type; None where it is none, or whole numbers would lose something."""
-    try:
-        given = np.asarray(said)
-    except ValueError:  # lists of several lengths
-        return None
-    if given.dtype.kind not in "biuf":
-        return None
-    made = np.array(given, dtype=dtype)
-    return made if dtype.kind == "f" or np.array_equal(made, given) else None
+def read_numbers(dtype: Any, size: int, said: Any) -> Any:
+    """So many numbers of an array of this type, in order, as a tuple."""
+    made = cast(dtype, said)
+    return said if made is None or made.size != size else tuple(made.ravel().tolist())
+
+
+def read_parts(readers: tuple[Reader, ...], said: Any) -> Any:
+    """A tuple of what each of the readers reads."""
+    if not isinstance(said, tuple | list) or len(said) != len(readers):
+        return said
+    return tuple(read(one) for read, one in zip(readers, said, strict=True))
 
 
 def _is_whole(least: int, beyond: int, value: Any) -> bool:

@@ -13,7 +13,8 @@ import numpy as np
 
 from episafe.checks import TOLERANCE, as_number
 from episafe.errors import InvalidEpisode, InvalidProblem
-from episafe.gym.observations import Observations, as_state, is_finite
+from episafe.gym.observations import Observations, state_of
+from episafe.problems.states import is_finite
 
 OTHER = {"utility": "cost", "cost": "utility"}
 LIMIT = {"utility": "threshold", "cost": "cost_limit"}
@@ -121,6 +122,18 @@ class Reading:
         return NAMED if self.names else self.scales[1].name
 
     @cached_property
+    def _plainly(self) -> tuple[float, float, str, str, float, float] | None:
+        """Low and width of the reward, the names of the signal and of the other one, low and width of the signal.
+
+        None where something is told by functions, or signals go by name.
+        """
+        if any(self.told) or self.names:
+            return None
+        reward, signal = self.scales
+        named = signal.name, OTHER[signal.name]
+        return reward.low, reward.high - reward.low, *named, signal.low, signal.high - signal.low
+
+    @cached_property
     def _passes(self) -> Callable[[Any], bool]:
         return self.observations.passes
 
@@ -134,16 +147,17 @@ class Reading:
 
         That is so for five values of the very types that are asked for, where nothing is told and all is in range.
         """
-        if type(returned) is not tuple or len(returned) != 5 or self.told[0] or self.told[1] or self.names:
+        plainly = self._plainly
+        if plainly is None or type(returned) is not tuple or len(returned) != 5:
             return None
         observation, raw, terminated, truncated, info = returned
         if terminated is not False or truncated is not False or type(info) is not dict or type(raw) is not float:
             return None
-        (_, low, high), (name, least, most) = self.scales
+        low, width, name, other, least, span = plainly
         signal = info.get(name)
-        if type(signal) is not float or OTHER[name] in info or not self._passes(observation):
+        if type(signal) is not float or other in info or not self._passes(observation):
             return None
-        reward, utility = (raw - low) / (high - low), (signal - least) / (most - least)
+        reward, utility = (raw - low) / width, (signal - least) / span
         if not (0.0 <= reward <= 1.0 and 0.0 <= utility <= 1.0):
             return None
         return self._kept(observation), reward, 1.0 - utility if name == "cost" else utility
@@ -151,7 +165,7 @@ class Reading:
     def _kept(self, observation: Any) -> Any:
         """What passed the test as a state; arrays are remembered."""
         if type(observation) is not np.ndarray:
-            return observation if type(observation) is int else as_state(observation)
+            return observation if type(observation) is int else state_of(observation)
         state = observation.copy()
         state.setflags(write=False)
         if len(self._is_own) >= REMEMBERED:
@@ -168,15 +182,17 @@ class Reading:
                 f"observation {observation!r} {place} is not in the observation space {self.space}: correct the space, "
                 "or what is returned (its type counts too)"
             )
-        state = as_state(self.observations.read(observation))
+        state = state_of(self.observations.read(observation))
         if not is_finite(state):
             raise InvalidProblem(f"observation {observation!r} {place} is not finite: mend the environment")
         return state
 
     def refuse_foreign(self, states: Sequence[Any]) -> None:
         """An error where a reported state is none of the observation space."""
+        own, passes = self._is_own, self._passes
         for h, state in enumerate(states):
-            self.require_state(state, f" at step {h}")
+            if own.get(id(state), self) is not state and not passes(state):
+                self.require_state(state, f" at step {h}")
 
     def require_state(self, state: Any, place: str = "") -> None:
         """An error where a state is none of the observation space."""

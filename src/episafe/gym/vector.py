@@ -10,7 +10,7 @@ from episafe.gym.adapter import LiveCMDP, Played
 from episafe.gym.autoreset import DISABLED, NEXT_STEP, SAME_STEP, SIGNALS, observations_of, read_mode, split
 from episafe.gym.step_reader import read_reset
 from episafe.problems.policy import Policy
-from episafe.problems.sampled_problem import key
+from episafe.problems.states import key
 from episafe.types import Array, amounts
 
 

@@ -5,6 +5,7 @@ counts:    size (H,) slots, bonus (H, A, n), P̂V = Q (H, 3, A, n), reward and u
            lists its states
 """
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from episafe.kernels import softmax_actions
 from episafe.kernels.backward_pass import visit_bonus
 from episafe.kernels.lanes import padded
 from episafe.kernels.model_arrays import Scales, widened
+from episafe.problems.states import sealed
 from episafe.storage.json_values import as_text
 from episafe.types import Array
 
@@ -96,17 +98,15 @@ class FittedSlots:
             slot = UNSEEN
         found = rows.get(slot)
         if found is None:
-            found = rows[slot] = self._unseen(h, state) if slot == UNSEEN else self._at_slot(h, slot, state)
-            found.setflags(write=False)
+            found = rows[slot] = sealed(self._unseen(h, state) if slot == UNSEEN else self._at_slot(h, slot, state))
         return found
 
-    def along(self, states: Any, actions: list[int]) -> list[float]:
-        """π^λ_h(a_h|s_h) at every step of an episode, as `probabilities` has them."""
-        found = []
-        slots = self._regression.known_slots(states)  # type: ignore[union-attr]
-        for h, (i, action, rows) in enumerate(zip(slots, actions, self._rows, strict=True)):
-            row = rows.get(i) if i >= 0 else None
-            found.append((self.probabilities(h, states[h]) if row is None else row)[action])
+    def along(self, steps: Sequence[tuple[int, Any, int]]) -> list[float]:
+        """π^λ_h(a_h|s_h) at the steps (h, s_h, a_h) of an episode, as `probabilities` has them."""
+        slot, found = self._regression.slot, []
+        for h, state, action in steps:
+            row = self._rows[h].get(slot(h, state))
+            found.append((self.probabilities(h, state) if row is None else row)[action])
         return found
 
     def _at_slot(self, h: int, slot: int, state: Any) -> Array:

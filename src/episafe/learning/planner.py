@@ -5,6 +5,7 @@ Between plans the policy is fixed and stays certified, so that the rule for it t
 
 import copy
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -54,6 +55,11 @@ class SoftmaxPolicy(Policy):
         if self._task.num_states is not None:
             in_range("state", state, self._task.num_states)
         return self.fitted.probabilities(h, state)
+
+    def along(self, steps: Sequence[tuple[int, Any, int]]) -> list[float]:
+        """π_h(a_h|s_h) at the steps (h, s_h, a_h) of an episode, all at once where counts are looked up."""
+        is_own = type(self) is SoftmaxPolicy  # a subclass may answer something else
+        return self.fitted.along(steps) if is_own and hasattr(self.fitted, "along") else super().along(steps)
 
     def table(self) -> Array:
         """π as an array (H, S, A), every state filled, seen or not."""

@@ -260,11 +260,6 @@ class SampledRegression(Regression):
         """The slot of a state, −1 if it was never seen at this step."""
         return self._slot_of[h].get(self.task.key(state), -1)
 
-    def known_slots(self, states: Any) -> list[int]:
-        """The same of the states of an episode, one a step."""
-        key = self.task.key
-        return [known.get(key(state), -1) for known, state in zip(self._slot_of, states, strict=False)]
-
     def names(self) -> list[list[Hashable]]:
         """The keys of the states of each step, in the order of their slots."""
         return [list(known) for known in self._slot_of]

@@ -18,7 +18,7 @@ from episafe.errors import DamagedFile, InvalidProblem
 from episafe.logs.logged_episode import steps_of
 from episafe.logs.tables import read_rows, same_state
 from episafe.plain_text import csv_cell
-from episafe.problems.episodic_task import ENDED, START, Outside
+from episafe.problems.states import ENDED, START, Outside
 from episafe.storage.atomic_files import as_output, atomic
 from episafe.types import Episode, amounts
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from episafe.errors import DamagedFile
-from episafe.problems.episodic_task import ENDED, START
 from episafe.problems.sampled_problem import AnyTask
+from episafe.problems.states import ENDED, START
 from episafe.types import Episode
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from episafe.errors import DamagedFile, InvalidProblem
-from episafe.gym.observations import as_state
+from episafe.gym.observations import state_of
 from episafe.gym.step_reader import Reading, read_step
 from episafe.logs.logged_episode import whole
 from episafe.problems.sampled_problem import AnyTask
@@ -62,7 +62,7 @@ def _rows(data: Any, count: int) -> list[Any]:
 def _state(observation: Any, reading: Reading | None, place: str) -> Any:
     if reading is not None:
         return reading.state(observation, place)
-    state = as_state(np.asarray(observation)[()])
+    state = state_of(np.asarray(observation)[()])
     return int(state) if isinstance(state, float) and state.is_integer() else state
 
 

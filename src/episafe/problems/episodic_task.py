@@ -1,11 +1,10 @@
-"""What tasks of episodes share: reports and whether they fit, plans, and two states that no environment has."""
+"""What tasks of episodes share: reports and whether they fit, plans, replays."""
 
 import math
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import fields, is_dataclass, replace
 from decimal import Decimal
-from enum import Enum
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -19,26 +18,11 @@ from episafe.gym.step_reader import Reading
 from episafe.problems.constrained_task import ConstrainedTask
 from episafe.problems.policy import Policy
 from episafe.problems.short_repr import short_repr, task_facts
-from episafe.storage.json_values import register
+from episafe.problems.states import ENDED, START, Outside, is_same_state
 from episafe.types import Amount, Array, Episode, IntArray, Move, Plan, amount, amounts
 
 Signal = Literal["reward", "utility"]
 SIGNALS: dict[Signal, str] = {"reward": "rewards", "utility": "utilities"}
-
-
-class Outside(Enum):
-    """Where an episode is while its environment is not running. All actions are alike there, and nobody moves it.
-
-    START is a dummy first step whose transition is the distribution of the start. ENDED is
-    absorbing: an episode that ends early stays there up to the horizon.
-    """
-
-    START = "start"
-    ENDED = "ended"
-
-
-START, ENDED = Outside.START, Outside.ENDED
-register("outside", Outside, lambda state: state.value, Outside)
 
 
 class EpisodicTask(ConstrainedTask):
@@ -476,19 +460,6 @@ def own_copy(w: Any) -> Any:
         return deepcopy(w)
     except Exception:  # an object of somebody's that has no copy
         return w
-
-
-def is_same_state(one: Any, other: Any) -> bool:
-    """Whether two states, as a task reads them, are the same to the last bit and of one type: policies act by them.
-
-    A level of 0.3 parts 0.3 from 0.7 − 0.4. Arrays are compared as they are looked up, by their bytes.
-    """
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and one.dtype != object:
-        return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
-    if isinstance(one, tuple | list) and type(one) is type(other):
-        return len(one) == len(other) and all(map(is_same_state, one, other))
-    ours, theirs = (state.item() if isinstance(state, np.generic) else state for state in (one, other))
-    return type(ours) is type(theirs) and bool(np.all(ours == theirs))
 
 
 def alike(one: Any, other: Any) -> bool:

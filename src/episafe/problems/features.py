@@ -106,7 +106,7 @@ class Cells(Box):
         for x, (low, width) in zip(values, self._axes, strict=True):
             unit = (x - low) / width
             if 0.0 < unit < 1.0:
-                found.append(min(int(unit * bins), bins - 1))
+                found.append(int(unit * bins))  # below `bins`: the product is rounded to a number below it
             elif math.isfinite(x):
                 found.append(0 if unit <= 0.0 else bins - 1)
         return tuple(found)

@@ -45,6 +45,14 @@ class Policy(Protocol):
         """An action drawn from π_h(·|state)."""
         return draw_index(self.probabilities(h, state), rng)
 
+    def along(self, steps: Sequence[tuple[int, Any, int]]) -> list[float]:
+        """π_h(a_h|s_h) at the steps (h, s_h, a_h) of an episode."""
+        return [self.probabilities(h, state)[action] for h, state, action in steps]
+
+    def named(self, name: str) -> "Component":
+        """The same policy under a name."""
+        return Component(self, name)
+
     @property
     def policy(self) -> "Policy":
         """The policy behind a component's name; of a policy, itself."""
@@ -120,14 +128,17 @@ class Component(Policy):
         if self._is_checked:
             return self.policy.probabilities(h, state)
         row = self._checked(h, state)
-        self.asked[0] = number = self.asked[0] + 1
-        if number <= ASKED_TWICE or number % ASKED_TWICE == 0:
-            require_alike(f"policy{_called(self.name)} at step {h}, state {state!r}", row, self._checked(h, state))
+        if is_asked_twice(self.asked):
+            require_alike(row, self._checked(h, state), h, state, self.name)
         return row
 
     def _checked(self, h: int, state: Any) -> Array:
         row = _divided(self.policy.probabilities(h, state))
         return as_distributions(f"policy{_called(self.name)} at step {h}", row, (None,))
+
+    def named(self, name: str) -> "Component":
+        """The same policy under another name."""
+        return Component(self.policy, name, self.read, self.asked)
 
     def table(self) -> Array:
         """π as an array (H, S, A)."""
@@ -147,15 +158,22 @@ class Component(Policy):
         return self.policy.as_json() if hasattr(self.policy, "as_json") else super().as_json()
 
 
-def require_alike(place: str, row: Array, again: Array) -> None:
+def is_asked_twice(asked: list[int]) -> bool:
+    """Count an answer of somebody's own policy, and say whether it is asked again: the first ones, then one in many."""
+    asked[0] = number = asked[0] + 1
+    return number <= ASKED_TWICE or number % ASKED_TWICE == 0
+
+
+def require_alike(row: Array, again: Array, h: int, state: Any, name: str = "") -> None:
     """An error where a policy answers otherwise when it is asked again, by more than the rounding of single precision.
 
     It is asked to act and again to be judged.
     """
     if row.shape != again.shape or np.abs(again - row).max() > SINGLE_PRECISION:
         raise InvalidProblem(
-            f"{place}: it answers {row.tolist()}, and asked again {again.tolist()}. A policy is a function of the "
-            "state: give the probabilities that it draws by, or deterministic actions"
+            f"policy{_called(name)} at step {h}, state {state!r}: it answers {row.tolist()}, and asked again "
+            f"{again.tolist()}. A policy is a function of the state: give the probabilities that it draws by, or "
+            "deterministic actions"
         )
 
 
@@ -199,6 +217,8 @@ class TablePolicy(Policy):
 
 def in_range(name: str, value: Any, below: int) -> None:
     """Refuse what is no index in [0, below): a negative one would silently mean another."""
+    if type(value) is int and 0 <= value < below:
+        return
     if not hasattr(value, "__index__") or isinstance(value, bool | np.bool_) or not 0 <= value < below:
         raise ValueError(f"{name} must be a whole number in [0, {below}), got {value!r}")
 
@@ -271,9 +291,8 @@ class MixturePolicy(Policy):
 
     def component(self, index: int) -> Component:
         """A component under its name."""
-        acting = self.components[index]
-        same = (getattr(acting, name, None) for name in ("read", "asked"))
-        return Component(getattr(acting, "policy", acting), self.names[index], *same)
+        acting, name = self.components[index], self.names[index]
+        return acting.named(name) if hasattr(acting, "named") else Component(acting, name)
 
     def probabilities(self, h: int, state: Any) -> Array:
         """Not to be had: a component acts for a whole episode."""

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -20,17 +20,20 @@ from episafe.checks import (
     within_unit_norm,
 )
 from episafe.errors import Infeasible, InvalidEpisode, InvalidProblem
-from episafe.gym.observations import as_whole, is_sealed, read_like
 from episafe.gym.step_reader import Reading
-from episafe.problems.episodic_task import ENDED, START, EpisodicTask, Outside
+from episafe.problems.episodic_task import EpisodicTask
 from episafe.problems.episodic_task import Signal as Told
-from episafe.problems.policy import ASKED_TWICE, Policy, as_checked, counts_as_task, require_alike
+from episafe.problems.policy import Policy, as_checked, counts_as_task, is_asked_twice, require_alike
 from episafe.problems.short_repr import short_repr, task_facts
+from episafe.problems.states import Outside, Reader, is_sealed, key, reader_like
 from episafe.problems.task import Constraint, Task, as_constraints, constraints_of
 from episafe.storage.json_values import keys_as_bytes
 from episafe.types import Array, Episode, Move, amount
 
 REMEMBERED = 1_000  # cells of the states met last, which policy, certificate and regression look up; rows of a policy
+NOT_MET = (object(), None)  # a state, and its cell
+NOT_ASKED = (object(), np.zeros(0))  # the state that a policy was asked at, and its answer
+DOUBLE = np.dtype(np.float64)
 PLACES = 32  # of an episode, that an incumbent given by a function is known by
 Signal = Callable[[int, Any], Any]  # (h, state) ↦ r_h(state, ·) or u_h(state, ·), shape (A,)
 
@@ -50,7 +53,7 @@ class FunctionPolicy(Policy):
     function: Callable[[int, Any], Any]
     num_actions: int
     steps_before: int = 0
-    read: Callable[[Any], Any] | None = None
+    read: Reader | None = None
     _last: dict[int, tuple[Any, Array]] = field(default_factory=dict, init=False, repr=False)
     _rows: dict[bytes, Array] = field(default_factory=dict, init=False, repr=False)
     _asked: list[int] = field(default_factory=lambda: [0], init=False, repr=False)
@@ -63,22 +66,20 @@ class FunctionPolicy(Policy):
     def probabilities(self, h: int, state: Any) -> Array:
         """π_h(·|state), checked to be a distribution; of the state that was asked for last at this step, as then."""
         state = state if self.read is None else self.read(state)
-        last, asked = self._last.get(h), self._asked
-        asked[0] = number = asked[0] + 1
-        known = None if last is None or last[0] is not state else last[1]
-        row = self._checked(h, state) if known is None else known
-        if number <= ASKED_TWICE or number % ASKED_TWICE == 0:
-            require_alike(f"policy at step {h}, state {state!r}", row, self._checked(h, state))
-        if known is None and (not isinstance(state, np.ndarray) or is_sealed(state)):
+        last, known = self._last.get(h, NOT_ASKED)
+        is_known = last is state
+        row = known if is_known else self._checked(h, state)
+        if is_asked_twice(self._asked):
+            require_alike(row, self._checked(h, state), h, state)
+        if not is_known and (not isinstance(state, np.ndarray) or is_sealed(state)):
             self._last[h] = state, row
         return row
 
     def _checked(self, h: int, state: Any) -> Array:
         """A row that was checked before is not checked again."""
-        shape = (self.num_actions,)
-        is_outside = state is START or state is ENDED
-        given = np.full(shape, 1 / shape[0]) if is_outside else self.function(h - self.steps_before, state)
-        if type(given) is not np.ndarray or given.dtype != np.float64 or given.shape != shape:
+        A, shape = self.num_actions, (self.num_actions,)
+        given = np.full(A, 1 / A) if type(state) is Outside else self.function(h - self.steps_before, state)
+        if type(given) is not np.ndarray or given.dtype != DOUBLE or given.shape != shape:
             return as_distributions(f"policy at step {h}, state {state!r}", given, shape)
         content = given.tobytes()
         row = self._rows.get(content)
@@ -159,12 +160,13 @@ class SampledTask(EpisodicTask):
 
     def key(self, state: Any) -> Hashable:
         """What a state is looked up by."""
-        if self.cell_function is None or isinstance(state, Outside):
-            return key(self.as_state(state))
-        found = self._cells.get(id(state))
-        if found is not None and found[0] is state:
-            return found[1]
-        name = key(self.cell_function(self.as_state(state)))
+        if self.cell_function is None or type(state) is Outside:
+            state = self.read(state)
+            return state if type(state) is int else key(state)
+        met, name = self._cells.get(id(state), NOT_MET)
+        if met is state:
+            return name
+        name = key(self.cell_function(self.read(state)))
         if is_sealed(state):
             if len(self._cells) >= REMEMBERED:
                 self._cells.clear()
@@ -172,15 +174,13 @@ class SampledTask(EpisodicTask):
         return name
 
     @cached_property
-    def read(self) -> Callable[[Any], Any]:
+    def read(self) -> Reader:
         """What makes a state of what is said, by the observation space, else by the initial state.
 
         All are of the same types then: else it would be a state that nobody has met, or in which somebody acts as he
         was not judged. What cannot be one is left as it is, to be refused. Policies read by it before they are asked.
         """
-        if self.reading is not None:
-            return state_reader(self.reading.observations.read)
-        return state_reader(partial(read_like, self.initial_state))
+        return reader_like(self.initial_state) if self.reading is None else self.reading.observations.read
 
     def as_state(self, said: Any) -> Any:
         """A state as somebody says it, as the task has it."""
@@ -293,7 +293,7 @@ class SampledTask(EpisodicTask):
         """The states as they are: each is checked when it is first seen, before anything is learned."""
         if len(states) != self.horizon + 1:
             raise InvalidEpisode(f"states must have length {self.horizon + 1}, got {len(states)}")
-        states = [self.as_state(state) for state in states]
+        states = list(map(self.read, states))
         if self.reading is not None:
             self.reading.refuse_foreign(states)
         return states
@@ -320,16 +320,6 @@ class SampledTask(EpisodicTask):
         names = keys_as_bytes([first, tuple(outside), self.unknown])
         told = np.zeros(0) if self.one_hot else self.features(s), self.reward_at(0, s), self.utility_at(0, s)
         return [names, *told, *(policy.probabilities(0, s) for policy in policies)]
-
-
-def state_reader(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """What reads states, by how observations are read; those outside of the environment are as they are."""
-    return partial(_read_inside, read)
-
-
-def _read_inside(read: Callable[[Any], Any], said: Any) -> Any:
-    is_state = type(said) is Outside or (type(said) is int and read is as_whole)
-    return said if is_state else read(said)
 
 
 AnyTask = Task | SampledTask
@@ -467,16 +457,3 @@ def _require_one_source(sample: Any, move: Any, chance: Any) -> None:
         raise InvalidProblem("next states come from sample, or from chance by way of move: give one of them")
     if chance is not None and move is None:
         raise InvalidProblem("chance needs move=(h, state, action, w) ↦ (next state, reward, utility): give it")
-
-
-def key(state: Any) -> Hashable:
-    """What a state is looked up by: itself, or for an array its type, shape and bytes."""
-    if isinstance(state, np.ndarray):
-        return (state.dtype.str, state.shape, state.tobytes())
-    try:
-        hash(state)
-    except TypeError:
-        raise InvalidProblem(
-            f"state {state!r} is neither hashable nor a numpy array: use a tuple or an array"
-        ) from None
-    return state

@@ -20,7 +20,7 @@ from episafe.kernels.bandit_loop import World as Parameters
 from episafe.kernels.simulation import draw, follow, follow_chance, running_sums
 from episafe.problems.cmdp import require_equal_steps
 from episafe.problems.policy import TablePolicy
-from episafe.problems.sampled_problem import key
+from episafe.problems.states import key
 from episafe.runs.assumptions import require_same_problem, require_true_of_bandit, require_true_of_kernel
 from episafe.types import HELD, Amount, Array, Episode, IntArray, amount
 

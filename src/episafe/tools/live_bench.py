@@ -22,6 +22,7 @@ from episafe.problems.sampled_problem import SampledTask
 from episafe.runs.run import run
 
 EARLY = Constants(0.1, 0.1, 0.1, 0.1, kappa=0.01, lam_max=300, num_halvings=20)  # so small that it soon explores
+SETTLED = 0.2  # seconds after which threads of linear algebra, which building a problem woke, no longer wait busily
 
 
 def live_speeds(quick: bool) -> list[dict[str, Any]]:
@@ -38,12 +39,14 @@ def _speed(env: str, agent: str, quick: bool) -> dict[str, Any]:
     def ours() -> float:
         problem = PROBLEMS[env]()
         learner = AGENTS[agent](problem.task)
+        time.sleep(SETTLED)
         start = time.process_time()
         run(problem, learner, num_episodes)
         return time.process_time() - start
 
     def bare() -> float:
         played = PROBLEMS[env]().env
+        time.sleep(SETTLED)
         start = time.process_time()
         for one in done:
             played.reset(**one) if type(one) is dict else played.step(one)

@@ -1,0 +1,162 @@
+"""States as tasks have them: two that no environment has, how others are read, sealed, compared and looked up."""
+
+import math
+from collections.abc import Callable, Hashable
+from enum import Enum
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from episafe.errors import InvalidProblem
+from episafe.storage.json_values import register
+
+PLAIN = (int, float, str, tuple)
+FIXED = frozenset({int, float, bool, str, type(None)})  # types whose values are read as they are
+
+Reader = Callable[[Any], Any]  # what is said ↦ the state; what cannot be one is left as it is, to be refused
+
+
+class Outside(Enum):
+    """Where an episode is while its environment is not running. All actions are alike there, and nobody moves it.
+
+    START is a dummy first step whose transition is the distribution of the start. ENDED is
+    absorbing: an episode that ends early stays there up to the horizon.
+    """
+
+    START = "start"
+    ENDED = "ended"
+
+
+START, ENDED = Outside.START, Outside.ENDED
+register("outside", Outside, lambda state: state.value, Outside)
+
+
+def key(state: Any) -> Hashable:
+    """What a state is looked up by: itself, or for an array its type, shape and bytes."""
+    if isinstance(state, np.ndarray):
+        return (state.dtype.str, state.shape, state.tobytes())
+    try:
+        hash(state)
+    except TypeError:
+        raise InvalidProblem(
+            f"state {state!r} is neither hashable nor a numpy array: use a tuple or an array"
+        ) from None
+    return state
+
+
+def is_same_state(one: Any, other: Any) -> bool:
+    """Whether two states, as a task reads them, are the same to the last bit and of one type: policies act by them.
+
+    A level of 0.3 parts 0.3 from 0.7 − 0.4. Arrays are compared as they are looked up, by their bytes.
+    """
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and one.dtype != object:
+        return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
+    if isinstance(one, tuple | list) and type(one) is type(other):
+        return len(one) == len(other) and all(map(is_same_state, one, other))
+    ours, theirs = (state.item() if isinstance(state, np.generic) else state for state in (one, other))
+    return type(ours) is type(theirs) and bool(np.all(ours == theirs))
+
+
+def is_finite(state: Any) -> bool:
+    """Whether a state, and every part of one that is a tuple, is without NaN and infinity."""
+    if isinstance(state, tuple):
+        return all(is_finite(part) for part in state)
+    values = np.asarray(state)
+    return values.dtype.kind != "f" or bool(np.isfinite(values).all())
+
+
+def is_sealed(state: Any) -> bool:
+    """Whether it is an array that nobody can write to, so that it stands for the same state as long as it lives."""
+    return type(state) is np.ndarray and state.flags.owndata and not state.flags.writeable
+
+
+def sealed(array: Any) -> Any:
+    """A copy of an array that nobody can write to."""
+    state = np.array(array)  # not .copy(), which keeps a subclass
+    state.setflags(write=False)
+    return state
+
+
+def reader_like(first: Any) -> Reader:
+    """What reads states where no space says what they are: in every part of the type of the first one.
+
+    Whole numbers are fractions where it has one; an array is a tuple, or one number, where it is.
+    """
+    first = plain(first)
+    if isinstance(first, np.ndarray):
+        return partial(read_array, first.dtype, first.shape)
+    if isinstance(first, int | float):
+        return partial(_read_number, type(first))
+    if isinstance(first, tuple):
+        types = tuple(map(type, first))
+        return partial(_read_tuple, types if FIXED.issuperset(types) else None, tuple(map(reader_like, first)))
+    return plain
+
+
+def plain(said: Any) -> Any:
+    """What is said in types of Python's, part by part, since np.uint8(3) − 5 is 254; arrays are copied and sealed.
+
+    A class of its own is refused: a journal does not keep it, and whoever asks for it would act as in another state.
+    """
+    if type(said) in FIXED:
+        return said
+    if isinstance(said, np.generic):
+        return said.item()
+    if isinstance(said, np.ndarray):
+        return said if is_sealed(said) else sealed(said)
+    for kind in PLAIN:
+        if isinstance(said, kind) and type(said) is not kind:
+            raise InvalidProblem(
+                f"the state {said!r} is a {type(said).__name__}: give a plain {kind.__name__}, here and wherever "
+                "states are compared (of an Enum its .value, of a NamedTuple tuple(…))"
+            )
+    return tuple(map(plain, said)) if type(said) is tuple else said
+
+
+def read_array(dtype: Any, shape: tuple[int, ...], said: Any) -> Any:
+    """An array of this type and shape, sealed, of what is said: lists, tuples, numbers, arrays of another type.
+
+    Its numbers may be in one row, as they are where it is a part of a tuple. What can be written to is copied: whoever
+    is asked at it, and normalises it in place, would change where others are asked.
+    """
+    if type(said) is np.ndarray and said.dtype == dtype:
+        flags = said.flags
+        return said if flags.owndata and not flags.writeable else sealed(said)
+    made = cast(dtype, said)
+    if made is not None and made.shape == (math.prod(shape),):
+        made = made.reshape(shape).copy()
+    if made is None or made.shape != shape:
+        return said
+    made.setflags(write=False)
+    return made
+
+
+def cast(dtype: Any, said: Any) -> Any:
+    """What is said as an array of this type; None where it is none, or whole numbers would lose something."""
+    try:
+        given = np.asarray(said)
+    except ValueError:  # lists of several lengths
+        return None
+    if given.dtype.kind not in "biuf":
+        return None
+    made = np.array(given, dtype=dtype)
+    return made if dtype.kind == "f" or np.array_equal(made, given) else None
+
+
+def _read_number(kind: type, said: Any) -> Any:
+    if type(said) is kind:
+        return said
+    said = plain(said.item() if isinstance(said, np.ndarray) and said.size == 1 else said)
+    return float(said) if kind is float and type(said) is int else said
+
+
+def _read_tuple(types: tuple[type, ...] | None, readers: tuple[Reader, ...], said: Any) -> Any:
+    """A tuple of what each of the readers reads; as it is where all parts are of these types, read as they are."""
+    if type(said) is tuple and tuple(map(type, said)) == types:
+        return said
+    if isinstance(said, list) or (isinstance(said, np.ndarray) and said.ndim > 0 and said.dtype.kind in "biuf"):
+        said = tuple(said.tolist() if isinstance(said, np.ndarray) else said)
+    if type(said) is not tuple or len(said) != len(readers):
+        return plain(said)
+    return tuple(read(one) for read, one in zip(readers, said, strict=True))
