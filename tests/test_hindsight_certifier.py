@@ -15,9 +15,8 @@ from episafe.errors import InvalidEpisode
 from episafe.learning.traces import SampledTraces
 from episafe.logs.log_writer import write_log
 from episafe.logs.tables import read_log
-from episafe.problems.policy import Component
+from episafe.problems.policy import Component, FunctionPolicy
 from episafe.problems.rules import Rules, listed
-from episafe.problems.sampled_problem import FunctionPolicy
 from episafe.problems.states import ENDED, START, is_same_state
 from episafe.runs.run import Simulation, loop, plain_loop
 from episafe.storage.state_reader import Saved

@@ -7,8 +7,7 @@ import pytest
 
 import episafe as es
 from episafe.envs.large_linear import huge
-from episafe.problems.policy import Component, as_policy
-from episafe.problems.sampled_problem import FunctionPolicy
+from episafe.problems.policy import Component, FunctionPolicy, as_policy
 
 
 def certified(problem, num_episodes=150):

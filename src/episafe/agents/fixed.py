@@ -9,8 +9,8 @@ from episafe.agents.base import Agent
 from episafe.errors import InvalidProblem
 from episafe.learning.planner import Doubling
 from episafe.learning.policy_arrays import PolicyArrays
-from episafe.problems.policy import Policy, TablePolicy, uniform_table
-from episafe.problems.sampled_problem import AnyTask, FunctionPolicy
+from episafe.problems.policy import FunctionPolicy, Policy, TablePolicy, uniform_table
+from episafe.problems.sampled_problem import AnyTask
 from episafe.storage.state_reader import Saved, State
 from episafe.types import Array, IntArray, Plan
 

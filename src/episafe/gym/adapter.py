@@ -19,8 +19,8 @@ from episafe.gym.one_run import one_run, refuse_beside_a_run
 from episafe.gym.signal_limits import ONE_NAME, Limit, check_time_limit, read_limits, scale_end, scale_limit
 from episafe.gym.step_reader import Actions, Range, Reading, read_info, read_reset, read_step
 from episafe.problems.features import describe_states
-from episafe.problems.policy import Policy, counts_as_task
-from episafe.problems.sampled_problem import FunctionPolicy, SampledTask, Signal
+from episafe.problems.policy import FunctionPolicy, Policy, counts_as_task
+from episafe.problems.sampled_problem import SampledTask, Signal
 from episafe.problems.states import ENDED, START, is_sealed, key
 from episafe.problems.task import Constraint
 from episafe.types import Episode, Move

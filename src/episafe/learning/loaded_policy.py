@@ -14,9 +14,9 @@ from episafe.kernels.model_arrays import Scales
 from episafe.learning.fitted_policy import FittedFeatures, act_unseen, facts_as_json
 from episafe.learning.planner import SoftmaxPolicy
 from episafe.learning.signal_regression import Signals
-from episafe.problems.policy import MixturePolicy, Policy, StepPolicy, TablePolicy, in_range
+from episafe.problems.policy import FunctionPolicy, MixturePolicy, Policy, StepPolicy, TablePolicy, in_range
 from episafe.problems.policy_file import Field, read_policy
-from episafe.problems.sampled_problem import FunctionPolicy, SampledTask
+from episafe.problems.sampled_problem import SampledTask
 from episafe.problems.states import Outside
 from episafe.problems.task import Constraint
 from episafe.storage.json_values import as_text, from_text

@@ -18,7 +18,7 @@ from episafe.gym.step_reader import Reading
 from episafe.problems.constrained_task import ConstrainedTask
 from episafe.problems.policy import Policy
 from episafe.problems.short_repr import short_repr, task_facts
-from episafe.problems.states import ENDED, START, Outside, is_same_state
+from episafe.problems.states import ENDED, FIXED, START, Outside, is_same_state
 from episafe.types import Amount, Array, Episode, IntArray, Move, Plan, amount, amounts
 
 Signal = Literal["reward", "utility"]
@@ -454,7 +454,7 @@ def _differs(name: str, ours: Any, theirs: Any) -> str:
 
 def own_copy(w: Any) -> Any:
     """What chance brought, as one call of `move` may use it up: the next policy is replayed on all of it."""
-    if w is None or isinstance(w, int | float | str | bytes | np.generic):
+    if type(w) in FIXED or isinstance(w, bytes | np.generic) or (type(w) is tuple and FIXED.issuperset(map(type, w))):
         return w
     try:
         return deepcopy(w)

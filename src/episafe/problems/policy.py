@@ -2,18 +2,23 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
 
-from episafe.checks import TOLERANCE, as_distributions
+from episafe.checks import TOLERANCE, as_distributions, require_takes
 from episafe.errors import InvalidProblem
 from episafe.problems.policy_file import write_policy
+from episafe.problems.states import Outside, Reader, is_sealed
 from episafe.types import Array, IntArray
 
 SINGLE_PRECISION = 1e-6  # by which probabilities of single precision may miss 1
+REMEMBERED = 1_000  # rows that a function answered, which are not checked again
+NOT_ASKED = (object(), np.zeros(0))  # the state that a policy was asked at, and its answer
+DOUBLE = np.dtype(np.float64)
 ASKED_TWICE = 64  # answers of a policy, the first ones; later one in as many
 
 
@@ -112,9 +117,7 @@ class Component(Policy):
     is_checked = True
     policy: Any = None
 
-    def __init__(
-        self, policy: Any, name: str = "", read: Callable[[Any], Any] | None = None, asked: list[int] | None = None
-    ) -> None:
+    def __init__(self, policy: Any, name: str = "", read: Reader | None = None, asked: list[int] | None = None) -> None:
         self.name, self.policy, self.read, self.asked = name, policy, read, [0] if asked is None else asked
         self.has_table = getattr(policy, "has_table", True)
         self._is_checked = _is_checked(policy)
@@ -185,6 +188,62 @@ def _divided(row: Any) -> Any:
     """A row that sums to 1 up to the rounding of single precision, divided by its sum, as it acts; others as given."""
     total = float(np.sum(row, dtype=np.float64))
     return np.asarray(row, dtype=np.float64) / total if TOLERANCE < abs(total - 1) <= SINGLE_PRECISION else row
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionPolicy(Policy):
+    """A policy given by a function (h, state) ↦ π_h(·|state), shape (A,).
+
+    Before an episode has begun and after it has ended actions are alike: there it is uniform, and nobody asks. Of a
+    random start, which takes a step of the task (`steps_before`), h counts from the first observation. Where states are
+    `read`, it is asked at what that makes of them, as it will be judged.
+
+    It must answer alike whenever it is asked, for it is asked to act and again to learn, and what was answered last is
+    kept. So it is asked twice now and then: one that draws its action by itself is refused, and gives probabilities.
+    """
+
+    function: Callable[[int, Any], Any]
+    num_actions: int
+    steps_before: int = 0
+    read: Reader | None = None
+    _last: dict[int, tuple[Any, Array]] = field(default_factory=dict, init=False, repr=False)
+    _rows: dict[bytes, Array] = field(default_factory=dict, init=False, repr=False)
+    _asked: list[int] = field(default_factory=lambda: [0], init=False, repr=False)
+    has_table = False
+    is_checked = True
+
+    def __post_init__(self) -> None:
+        require_takes("a policy", self.function, "policy(h, state)", 0, None)
+
+    def probabilities(self, h: int, state: Any) -> Array:
+        """π_h(·|state), checked to be a distribution; of the state that was asked for last at this step, as then."""
+        state = state if self.read is None else self.read(state)
+        last, known = self._last.get(h, NOT_ASKED)
+        is_known = last is state
+        row = known if is_known else self._checked(h, state)
+        if is_asked_twice(self._asked):
+            require_alike(row, self._checked(h, state), h, state)
+        if not is_known and (not isinstance(state, np.ndarray) or is_sealed(state)):
+            self._last[h] = state, row
+        return row
+
+    def _checked(self, h: int, state: Any) -> Array:
+        """A row that was checked before is not checked again."""
+        A, shape = self.num_actions, (self.num_actions,)
+        given = np.full(A, 1 / A) if type(state) is Outside else self.function(h - self.steps_before, state)
+        if type(given) is not np.ndarray or given.dtype != DOUBLE or given.shape != shape:
+            return as_distributions(f"policy at step {h}, state {state!r}", given, shape)
+        content = given.tobytes()
+        row = self._rows.get(content)
+        if row is None:
+            if len(self._rows) >= REMEMBERED:
+                self._rows.clear()
+            row = self._rows[content] = as_distributions(f"policy at step {h}, state {state!r}", given, shape)
+        return row
+
+    def table(self) -> Array:
+        """Not to be had: the states are not listed."""
+        raise ValueError("a policy given by a function has no table of states: use probabilities(h, state)")
 
 
 class TablePolicy(Policy):
@@ -328,7 +387,7 @@ def counts_as_task(policy: Any) -> bool:
     return Policy in type(policy).__mro__
 
 
-def as_checked(policy: Any, read: Callable[[Any], Any] | None = None) -> Policy:
+def as_checked(policy: Any, read: Reader | None = None) -> Policy:
     """The policy itself where its rows are distributions whatever it was given, else what checks each.
 
     Where states are to be `read`, what does so before it asks.

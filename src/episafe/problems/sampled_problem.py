@@ -11,87 +11,27 @@ import numpy as np
 from episafe.checks import (
     TOLERANCE,
     as_count,
-    as_distributions,
     as_finite,
     as_flag,
     as_norm_bound,
     as_unit_range,
-    require_takes,
     within_unit_norm,
 )
 from episafe.errors import Infeasible, InvalidEpisode, InvalidProblem
 from episafe.gym.step_reader import Reading
 from episafe.problems.episodic_task import EpisodicTask
 from episafe.problems.episodic_task import Signal as Told
-from episafe.problems.policy import Policy, as_checked, counts_as_task, is_asked_twice, require_alike
+from episafe.problems.policy import FunctionPolicy, Policy, as_checked, counts_as_task
 from episafe.problems.short_repr import short_repr, task_facts
 from episafe.problems.states import Outside, Reader, is_sealed, key, reader_like
 from episafe.problems.task import Constraint, Task, as_constraints, constraints_of
 from episafe.storage.json_values import keys_as_bytes
 from episafe.types import Array, Episode, Move, amount
 
-REMEMBERED = 1_000  # cells of the states met last, which policy, certificate and regression look up; rows of a policy
+REMEMBERED = 1_000  # cells of the states met last, which policy, certificate and regression look up
 NOT_MET = (object(), None)  # a state, and its cell
-NOT_ASKED = (object(), np.zeros(0))  # the state that a policy was asked at, and its answer
-DOUBLE = np.dtype(np.float64)
 PLACES = 32  # of an episode, that an incumbent given by a function is known by
 Signal = Callable[[int, Any], Any]  # (h, state) ↦ r_h(state, ·) or u_h(state, ·), shape (A,)
-
-
-@dataclass(frozen=True, eq=False)
-class FunctionPolicy(Policy):
-    """A policy given by a function (h, state) ↦ π_h(·|state), shape (A,).
-
-    Before an episode has begun and after it has ended actions are alike: there it is uniform, and nobody asks. Of a
-    random start, which takes a step of the task (`steps_before`), h counts from the first observation. Where states are
-    `read`, it is asked at what that makes of them, as it will be judged.
-
-    It must answer alike whenever it is asked, for it is asked to act and again to learn, and what was answered last is
-    kept. So it is asked twice now and then: one that draws its action by itself is refused, and gives probabilities.
-    """
-
-    function: Callable[[int, Any], Any]
-    num_actions: int
-    steps_before: int = 0
-    read: Reader | None = None
-    _last: dict[int, tuple[Any, Array]] = field(default_factory=dict, init=False, repr=False)
-    _rows: dict[bytes, Array] = field(default_factory=dict, init=False, repr=False)
-    _asked: list[int] = field(default_factory=lambda: [0], init=False, repr=False)
-    has_table = False
-    is_checked = True
-
-    def __post_init__(self) -> None:
-        require_takes("a policy", self.function, "policy(h, state)", 0, None)
-
-    def probabilities(self, h: int, state: Any) -> Array:
-        """π_h(·|state), checked to be a distribution; of the state that was asked for last at this step, as then."""
-        state = state if self.read is None else self.read(state)
-        last, known = self._last.get(h, NOT_ASKED)
-        is_known = last is state
-        row = known if is_known else self._checked(h, state)
-        if is_asked_twice(self._asked):
-            require_alike(row, self._checked(h, state), h, state)
-        if not is_known and (not isinstance(state, np.ndarray) or is_sealed(state)):
-            self._last[h] = state, row
-        return row
-
-    def _checked(self, h: int, state: Any) -> Array:
-        """A row that was checked before is not checked again."""
-        A, shape = self.num_actions, (self.num_actions,)
-        given = np.full(A, 1 / A) if type(state) is Outside else self.function(h - self.steps_before, state)
-        if type(given) is not np.ndarray or given.dtype != DOUBLE or given.shape != shape:
-            return as_distributions(f"policy at step {h}, state {state!r}", given, shape)
-        content = given.tobytes()
-        row = self._rows.get(content)
-        if row is None:
-            if len(self._rows) >= REMEMBERED:
-                self._rows.clear()
-            row = self._rows[content] = as_distributions(f"policy at step {h}, state {state!r}", given, shape)
-        return row
-
-    def table(self) -> Array:
-        """Not to be had: the states are not listed."""
-        raise ValueError("a policy given by a function has no table of states: use probabilities(h, state)")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -12,7 +12,7 @@ from episafe.errors import InvalidProblem
 from episafe.storage.json_values import register
 
 PLAIN = (int, float, str, tuple)
-FIXED = frozenset({int, float, bool, str, type(None)})  # types whose values are read as they are
+FIXED = frozenset({int, float, bool, str, type(None)})  # types whose values nobody changes, and are read as they are
 
 Reader = Callable[[Any], Any]  # what is said ↦ the state; what cannot be one is left as it is, to be refused
 
