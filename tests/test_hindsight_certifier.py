@@ -798,6 +798,22 @@ def test_means_that_stand_in_for_utilities_end_no_proof():
     assert "below the least of" in agent.void
 
 
+def test_a_least_total_is_checked_again_after_a_trace_that_shows_less():
+    """After one trace with a gap nobody looked any more, until the folder was opened by a checkpoint."""
+    agents = []
+    for gap in (0, None):
+        task = by_chance(np.array([0.7, 0.3])).task
+        told = replace(task, constraint=replace(task.constraint, least_total=0.5))
+        agents.append(agent_of(told))
+        agents[-1].add_candidate("none", FunctionPolicy(lambda h, state: np.array([0.0, 1.0]), 2))
+        for first in (gap, 9):
+            plan = agents[-1].plan()
+            one = len(plan.policy.components) - 1 or None
+            report = es.Episode([0] * 4, [0] * 3, [0.0] * 3, [1.0] * 3, one, trace=(0, (first, 9, 9)))
+            agents[-1].learn(report, plan_id=plan.id)
+    assert all("a policy on trial would have had a total utility of" in agent.void for agent in agents)
+
+
 class NoDistributionLater:
     """Somebody's own policy, whose second row is none."""
 

@@ -133,6 +133,11 @@ class SampledTraces(Traces):
             self._replay(policy, number, row)
         return found
 
+    def totals_of_all(self, policies: Sequence[Policy], first: int = 0) -> Array:
+        """The same for several policies, (P, n − first, 1 + m); the `fault` is then of these replays alone."""
+        self.fault = ""
+        return super().totals_of_all(policies, first)
+
     def _replay(self, policy: Policy, number: int, total: Array) -> None:
         """Add what a policy has on one trace to `total` (1 + m,)."""
         rng = np.random.default_rng(int.from_bytes(self._hashes[number]))
