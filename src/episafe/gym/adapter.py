@@ -17,10 +17,10 @@ from episafe.gym.autoreset import sub_environments
 from episafe.gym.observations import observations_of
 from episafe.gym.one_run import one_run, refuse_beside_a_run
 from episafe.gym.signal_limits import ONE_NAME, Limit, check_time_limit, read_limits, scale_end, scale_limit
-from episafe.gym.step_reader import Actions, Range, Reading, read_info, read_reset, read_step
+from episafe.gym.step_reader import NumberedActions, Range, Reading, read_info, read_reset, read_step
 from episafe.problems.features import describe_states
 from episafe.problems.policy import FunctionPolicy, Policy, counts_as_task
-from episafe.problems.sampled_problem import SampledTask, Signal
+from episafe.problems.sampled_problem import SampledTask, SignalFunction
 from episafe.problems.states import ENDED, START, is_sealed, key
 from episafe.problems.task import Constraint
 from episafe.types import Episode, Move
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # an episode: its states (H+1), its actions (H), the reward and the utility of each constraint seen at each step, NaN if
 # told, and its trace
-Played = tuple[list[Any], list[int], list[tuple[float, ...]], Any]
+PlayedSteps = tuple[list[Any], list[int], list[tuple[float, ...]], Any]
 REMEMBERED = 10_000  # rows of policies whose running sums are kept
 NO_SUMS: tuple[Any, list[float]] = None, []
 ASKED_AT_FIRST = 16  # times that an incumbent is asked what it does at the first observation
@@ -50,7 +50,7 @@ def from_gymnasium(
     utility_range: Any = None,
     cost_range: Any = None,
     random_start: bool = False,
-    reward: Signal | None = None,
+    reward: SignalFunction | None = None,
     utility: Any = None,
     time_homogeneous: bool = False,
     move: Move | None = None,
@@ -120,7 +120,7 @@ def from_gymnasium(
     return kind(env, features, H, safe_policy, limits, random, told, **known)
 
 
-def _functions(utility: Any, limits: Mapping[str, Limit]) -> tuple[Signal | None, ...]:
+def _functions(utility: Any, limits: Mapping[str, Limit]) -> tuple[SignalFunction | None, ...]:
     """What tells the utility of each constraint; None where it is learned."""
     if ONE_NAME in limits or utility is None:
         return (utility,) * len(limits)
@@ -151,7 +151,7 @@ class LiveCMDP(ABC):
         safe_policy: Any,
         limits: Mapping[str, Limit],
         random_start: bool,
-        told: tuple[Signal | None, tuple[Signal | None, ...]],
+        told: tuple[SignalFunction | None, tuple[SignalFunction | None, ...]],
         move: Move | None = None,
         **more: Any,
     ) -> None:
@@ -162,7 +162,7 @@ class LiveCMDP(ABC):
         scales = (reward_scale, *(limit[2][1] for limit in limits.values()))
         known, outside = (told[0] is not None, told[1][0] is not None), (ENDED, START) if random_start else (ENDED,)
         names = tuple(name for name in limits if name != ONE_NAME)
-        self._reading = Reading(observations, Actions(action_space), scales, known, outside, names)
+        self._reading = Reading(observations, NumberedActions(action_space), scales, known, outside, names)
         self._seed: int | None = None
         self._sums: dict[int, tuple[Any, list[float]]] = {}  # of sealed rows, by their identity
         self._first = self._fixed_start()
@@ -267,7 +267,7 @@ class LiveCMDP(ABC):
         """The states of episodes side by side in which these actions are taken, those of one episode each."""
 
     @abstractmethod
-    def play(self, policies: Sequence[Policy], rng: np.random.Generator) -> Iterator[Played]:
+    def play(self, policies: Sequence[Policy], rng: np.random.Generator) -> Iterator[PlayedSteps]:
         """One episode of each policy, as many at a time as the environment plays; actions are drawn with `rng`."""
 
     def episodes(self, policies: Sequence[Policy], rng: np.random.Generator) -> Iterator[Episode]:
@@ -416,7 +416,7 @@ class GymCMDP(LiveCMDP):
         (taken,) = actions
         return [[self.reset(), *(self.step(action)[0] for action in taken)]]
 
-    def play(self, policies: Sequence[Policy], rng: np.random.Generator) -> Iterator[Played]:
+    def play(self, policies: Sequence[Policy], rng: np.random.Generator) -> Iterator[PlayedSteps]:
         """One episode of each policy, one after the other."""
         draw, step = self.draw, self.step
         for policy in policies:
@@ -436,7 +436,7 @@ class GymCMDP(LiveCMDP):
         return [self._reading.state(self._reset_env(), "at reset")]
 
 
-def _asked(policy: Any) -> Signal:
+def _asked(policy: Any) -> SignalFunction:
     """The function (h, observation) ↦ probabilities of a policy."""
     function = getattr(policy, "probabilities", policy)
     if not callable(function):
@@ -457,13 +457,13 @@ def _reading_states(move: Move, reading: Reading) -> Move:
     return moved
 
 
-def _constraint(name: str, limit: Limit, utility: Signal | None, horizon: int) -> Constraint:
+def _constraint(name: str, limit: Limit, utility: SignalFunction | None, horizon: int) -> Constraint:
     """A limit of the environment as one on utilities in [0, 1]."""
     threshold, slack, least_total = scale_limit(limit, horizon)
     return Constraint(utility, threshold, slack, name, least_total)
 
 
-def _later(function: Signal | None, steps_before: int) -> Signal | None:
+def _later(function: SignalFunction | None, steps_before: int) -> SignalFunction | None:
     return None if function is None else lambda h, state: function(h - steps_before, state)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from episafe.errors import InvalidProblem
-from episafe.problems.states import Reader, cast, read_array, sealed
+from episafe.problems.states import StateReader, cast, read_array, sealed
 
 WHOLE = (int, np.int64)
 SMALL = 64  # numbers in an array up to which plain comparisons are the faster ones
@@ -32,7 +32,7 @@ class Observations:
 
     count: int | None
     kinds: tuple[str, ...]
-    read: Reader
+    read: StateReader
     passes: Callable[[Any], bool]
 
     def __init__(self, space: Any) -> None:
@@ -65,7 +65,7 @@ class WholeNumbers(Observations):
         return int(next(numbers))
 
 
-class Arrays(Observations):
+class ArrayObservations(Observations):
     """Those of `Box`, `MultiDiscrete` and `MultiBinary`: a state is a sealed array."""
 
     def __init__(self, space: Any, low: Any, high: Any, is_bounded: bool = True) -> None:
@@ -98,7 +98,7 @@ class Arrays(Observations):
         return np.array(taken, dtype=self.space.dtype).reshape(self.space.shape)
 
 
-class ArrayParts(Arrays):
+class ArrayParts(ArrayObservations):
     """Arrays that are parts of a tuple: there a state has their numbers, in order, as a tuple."""
 
     def __init__(self, space: Any, low: Any, high: Any, is_bounded: bool = True) -> None:
@@ -136,7 +136,7 @@ class Tuples(Observations):
         return tuple(part.of(numbers) for part in self.parts)
 
 
-def observations_of(space: Any, arrays: type[Arrays] = Arrays) -> Observations:
+def observations_of(space: Any, arrays: type[ArrayObservations] = ArrayObservations) -> Observations:
     """The observations of a space; an error if they are neither arrays, numbers nor tuples of these."""
     import gymnasium.spaces as spaces
 
@@ -186,7 +186,7 @@ def read_numbers(dtype: Any, size: int, said: Any) -> Any:
     return said if made is None or made.size != size else tuple(made.ravel().tolist())
 
 
-def read_parts(readers: tuple[Reader, ...], said: Any) -> Any:
+def read_parts(readers: tuple[StateReader, ...], said: Any) -> Any:
     """A tuple of what each of the readers reads."""
     if not isinstance(said, tuple | list) or len(said) != len(readers):
         return said

@@ -24,7 +24,7 @@ MOST_ACTIONS = 4096
 REMEMBERED = 1_000  # states read last, which are not looked at again when they are reported
 
 
-class Actions:
+class NumberedActions:
     """The actions of a finite space, numbered 0..A−1."""
 
     def __init__(self, space: Any) -> None:
@@ -103,7 +103,7 @@ class Reading:
     """
 
     observations: Observations
-    actions: Actions
+    actions: NumberedActions
     scales: tuple[Range, ...]
     told: tuple[bool, bool]
     outside: tuple[Hashable, ...] = ()

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from episafe.errors import InvalidProblem
-from episafe.gym.adapter import LiveCMDP, Played
+from episafe.gym.adapter import LiveCMDP, PlayedSteps
 from episafe.gym.autoreset import DISABLED, NEXT_STEP, SAME_STEP, SIGNALS, observations_of, read_mode, split
 from episafe.gym.step_reader import read_reset
 from episafe.problems.policy import Policy
@@ -92,11 +92,11 @@ class VectorGymCMDP(LiveCMDP):
         columns = [self.reset(len(actions)), *(self.step(list(taken))[0] for taken in zip(*actions, strict=True))]
         return [list(states) for states in zip(*columns, strict=True)]
 
-    def play(self, policies: Sequence[Policy], rng: np.random.Generator) -> Iterator[Played]:
+    def play(self, policies: Sequence[Policy], rng: np.random.Generator) -> Iterator[PlayedSteps]:
         """One episode of each policy, N at a time side by side; sub-environments without one are idle."""
         for first in range(0, len(policies), self.num_envs):
             acting = policies[first : first + self.num_envs]
-            batch: list[Played] = [([state], [], [], []) for state in self.reset(len(acting))]
+            batch: list[PlayedSteps] = [([state], [], [], []) for state in self.reset(len(acting))]
             for h in range(self.task.horizon):
                 for policy, (states, actions, _, _) in zip(acting, batch, strict=True):
                     actions.append(self.draw(policy.probabilities(h, states[-1]), rng.random()))

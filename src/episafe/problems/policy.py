@@ -12,7 +12,7 @@ import numpy as np
 from episafe.checks import TOLERANCE, as_distributions, require_takes
 from episafe.errors import InvalidProblem
 from episafe.problems.policy_file import write_policy
-from episafe.problems.states import Outside, Reader, is_sealed
+from episafe.problems.states import Outside, StateReader, is_sealed
 from episafe.types import Array, IntArray
 
 SINGLE_PRECISION = 1e-6  # by which probabilities of single precision may miss 1
@@ -117,7 +117,9 @@ class Component(Policy):
     is_checked = True
     policy: Any = None
 
-    def __init__(self, policy: Any, name: str = "", read: Reader | None = None, asked: list[int] | None = None) -> None:
+    def __init__(
+        self, policy: Any, name: str = "", read: StateReader | None = None, asked: list[int] | None = None
+    ) -> None:
         self.name, self.policy, self.read, self.asked = name, policy, read, [0] if asked is None else asked
         self.has_table = getattr(policy, "has_table", True)
         self._is_checked = _is_checked(policy)
@@ -205,7 +207,7 @@ class FunctionPolicy(Policy):
     function: Callable[[int, Any], Any]
     num_actions: int
     steps_before: int = 0
-    read: Reader | None = None
+    read: StateReader | None = None
     _last: dict[int, tuple[Any, Array]] = field(default_factory=dict, init=False, repr=False)
     _rows: dict[bytes, Array] = field(default_factory=dict, init=False, repr=False)
     _asked: list[int] = field(default_factory=lambda: [0], init=False, repr=False)
@@ -387,7 +389,7 @@ def counts_as_task(policy: Any) -> bool:
     return Policy in type(policy).__mro__
 
 
-def as_checked(policy: Any, read: Reader | None = None) -> Policy:
+def as_checked(policy: Any, read: StateReader | None = None) -> Policy:
     """The policy itself where its rows are distributions whatever it was given, else what checks each.
 
     Where states are to be `read`, what does so before it asks.

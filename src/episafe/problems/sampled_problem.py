@@ -19,11 +19,10 @@ from episafe.checks import (
 )
 from episafe.errors import Infeasible, InvalidEpisode, InvalidProblem
 from episafe.gym.step_reader import Reading
-from episafe.problems.episodic_task import EpisodicTask
-from episafe.problems.episodic_task import Signal as Told
+from episafe.problems.episodic_task import EpisodicTask, Signal
 from episafe.problems.policy import FunctionPolicy, Policy, as_checked, counts_as_task
 from episafe.problems.short_repr import short_repr, task_facts
-from episafe.problems.states import Outside, Reader, is_sealed, key, reader_like
+from episafe.problems.states import Outside, StateReader, is_sealed, key, reader_like
 from episafe.problems.task import Constraint, Task, as_constraints, constraints_of
 from episafe.storage.json_values import keys_as_bytes
 from episafe.types import Array, Episode, Move, amount
@@ -31,7 +30,7 @@ from episafe.types import Array, Episode, Move, amount
 REMEMBERED = 1_000  # cells of the states met last, which policy, certificate and regression look up
 NOT_MET = (object(), None)  # a state, and its cell
 PLACES = 32  # of an episode, that an incumbent given by a function is known by
-Signal = Callable[[int, Any], Any]  # (h, state) ↦ r_h(state, ·) or u_h(state, ·), shape (A,)
+SignalFunction = Callable[[int, Any], Any]  # (h, state) ↦ r_h(state, ·) or u_h(state, ·), shape (A,)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -63,7 +62,7 @@ class SampledTask(EpisodicTask):
     constraint: Any
     safe_policy: Policy
     feature_function: Callable[[Any], Any] | None
-    reward_function: Signal | None
+    reward_function: SignalFunction | None
     outside: Mapping[Outside, tuple[Any, ...]] = field(default_factory=dict)
     cell_function: Callable[[Any], Any] | None = None
     time_homogeneous: bool = False
@@ -114,7 +113,7 @@ class SampledTask(EpisodicTask):
         return name
 
     @cached_property
-    def read(self) -> Reader:
+    def read(self) -> StateReader:
         """What makes a state of what is said, by the observation space, else by the initial state.
 
         All are of the same types then: else it would be a state that nobody has met, or in which somebody acts as he
@@ -162,7 +161,7 @@ class SampledTask(EpisodicTask):
         rows = [self._signal(1 + c, one.utility, h, state) for c, one in enumerate(self.constraints)]
         return rows[0] if len(rows) == 1 else np.stack(rows, axis=-1)
 
-    def _signal(self, g: int, function: Signal | None, h: int, state: Any) -> Array:
+    def _signal(self, g: int, function: SignalFunction | None, h: int, state: Any) -> Array:
         if isinstance(state, Outside):
             return np.full(self.num_actions, self.outside[state][g])
         if function is None:
@@ -238,7 +237,7 @@ class SampledTask(EpisodicTask):
             self.reading.refuse_foreign(states)
         return states
 
-    def _told(self, signal: Told, states: Any, actions: Any) -> Any:
+    def _told(self, signal: Signal, states: Any, actions: Any) -> Any:
         rows = self.utility_at if signal == "utility" else self.reward_at
         return [rows(h, states[h])[actions[h]] for h in range(self.horizon)]
 
@@ -338,7 +337,7 @@ class SampledCMDP:
     def __init__(
         self,
         features: Callable[[Any], Any],
-        reward: Signal | None,
+        reward: SignalFunction | None,
         utility: Any,
         sample: Callable[[int, Any, int, np.random.Generator], Any] | None,
         horizon: int,

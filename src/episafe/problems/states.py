@@ -14,7 +14,7 @@ from episafe.storage.json_values import register
 PLAIN = (int, float, str, tuple)
 FIXED = frozenset({int, float, bool, str, type(None)})  # types whose values nobody changes, and are read as they are
 
-Reader = Callable[[Any], Any]  # what is said ↦ the state; what cannot be one is left as it is, to be refused
+StateReader = Callable[[Any], Any]  # what is said ↦ the state; what cannot be one is left as it is, to be refused
 
 
 class Outside(Enum):
@@ -78,12 +78,12 @@ def sealed(array: Any) -> Any:
     return state
 
 
-def reader_like(first: Any) -> Reader:
+def reader_like(first: Any) -> StateReader:
     """What reads states where no space says what they are: in every part of the type of the first one.
 
     Whole numbers are fractions where it has one; an array is a tuple, or one number, where it is.
     """
-    first = plain(first)
+    first = plain_state(first)
     if isinstance(first, np.ndarray):
         return partial(read_array, first.dtype, first.shape)
     if isinstance(first, int | float):
@@ -91,10 +91,10 @@ def reader_like(first: Any) -> Reader:
     if isinstance(first, tuple):
         types = tuple(map(type, first))
         return partial(_read_tuple, types if FIXED.issuperset(types) else None, tuple(map(reader_like, first)))
-    return plain
+    return plain_state
 
 
-def plain(said: Any) -> Any:
+def plain_state(said: Any) -> Any:
     """What is said in types of Python's, part by part, since np.uint8(3) − 5 is 254; arrays are copied and sealed.
 
     A class of its own is refused: a journal does not keep it, and whoever asks for it would act as in another state.
@@ -111,7 +111,7 @@ def plain(said: Any) -> Any:
                 f"the state {said!r} is a {type(said).__name__}: give a plain {kind.__name__}, here and wherever "
                 "states are compared (of an Enum its .value, of a NamedTuple tuple(…))"
             )
-    return tuple(map(plain, said)) if type(said) is tuple else said
+    return tuple(map(plain_state, said)) if type(said) is tuple else said
 
 
 def read_array(dtype: Any, shape: tuple[int, ...], said: Any) -> Any:
@@ -147,16 +147,16 @@ def cast(dtype: Any, said: Any) -> Any:
 def _read_number(kind: type, said: Any) -> Any:
     if type(said) is kind:
         return said
-    said = plain(said.item() if isinstance(said, np.ndarray) and said.size == 1 else said)
+    said = plain_state(said.item() if isinstance(said, np.ndarray) and said.size == 1 else said)
     return float(said) if kind is float and type(said) is int else said
 
 
-def _read_tuple(types: tuple[type, ...] | None, readers: tuple[Reader, ...], said: Any) -> Any:
+def _read_tuple(types: tuple[type, ...] | None, readers: tuple[StateReader, ...], said: Any) -> Any:
     """A tuple of what each of the readers reads; as it is where all parts are of these types, read as they are."""
     if type(said) is tuple and tuple(map(type, said)) == types:
         return said
     if isinstance(said, list) or (isinstance(said, np.ndarray) and said.ndim > 0 and said.dtype.kind in "biuf"):
         said = tuple(said.tolist() if isinstance(said, np.ndarray) else said)
     if type(said) is not tuple or len(said) != len(readers):
-        return plain(said)
+        return plain_state(said)
     return tuple(read(one) for read, one in zip(readers, said, strict=True))
