@@ -9,7 +9,7 @@ import pytest
 
 import episafe as es
 from episafe.deployment import session as session_module
-from episafe.deployment.incumbent_identity import MOST, Incumbent
+from episafe.deployment.incumbent_identity import MOST, IncumbentIdentity
 from episafe.problems.policy import TablePolicy
 from episafe.problems.rollout_task import RolloutTask
 from episafe.problems.rules import Rules, listed
@@ -227,10 +227,10 @@ def test_what_is_asked_for_again_is_bounded_and_of_all_times(tmp_path):
         return CARRYING
 
     task = world(counting).task
-    known = Incumbent(task, {"fingerprint": "a"})
+    known = IncumbentIdentity(task, {"fingerprint": "a"})
     for k in range(5000):
         known.noted((es.Episode([(float(k), "a")] * 4, [0, 1, 0]),))
-    restored = Incumbent(task, {"fingerprint": "a"})
+    restored = IncumbentIdentity(task, {"fingerprint": "a"})
     restored.restore(known.state())
     asked.clear()
     assert restored.differing("a", "") == "" and MOST // 3 < len(asked) <= MOST

@@ -31,7 +31,7 @@ from episafe.service.app import Service
 from episafe.service.dashboard import watch
 from episafe.service.handlers import Handlers
 from episafe.service.openapi import OPERATIONS, description
-from episafe.service.request_limits import Bucket, Limits, read_json
+from episafe.service.request_limits import Bucket, RequestLimits, read_json
 from episafe.service.server import serve
 
 CLIENTS = Path(__file__).parents[1] / "examples" / "clients"
@@ -48,7 +48,7 @@ def learner():
     return es.OPSE(cmdp.task, es.Constants.tuned(cmdp.task), certifier=es.certify.Observation())
 
 
-PATIENT = Limits(seconds=60.0)  # a busy machine compiles for longer than a client waits
+PATIENT = RequestLimits(seconds=60.0)  # a busy machine compiles for longer than a client waits
 
 
 @contextmanager
@@ -163,7 +163,7 @@ class Broken:
 
 def test_overload_and_lateness_are_answered_by_the_incumbent():
     session = es.open(None, learner())
-    with answering(session, limits=Limits(at_once=1, seconds=0.05)) as address:
+    with answering(session, limits=RequestLimits(at_once=1, seconds=0.05)) as address:
         slow = threading.Event()
         deploy = session.deploy
         session.deploy = lambda *asked: (slow.wait(5), deploy(*asked))[1]
@@ -185,7 +185,7 @@ def test_overload_and_lateness_are_answered_by_the_incumbent():
 
 def test_a_plan_asked_again_under_overload_gives_up_what_was_drawn_before():
     session = es.open(None, rollout())
-    with answering(session, limits=Limits(at_once=1, seconds=60)) as address:
+    with answering(session, limits=RequestLimits(at_once=1, seconds=60)) as address:
         first = fetch(f"{address}/plan", b'{"episode_id": 17}')[1]
         busy, free, deploy = threading.Event(), threading.Event(), session.deploy
         session.deploy = lambda *asked: (busy.set(), free.wait(9), deploy(*asked))[2]
@@ -294,7 +294,7 @@ def test_a_report_by_name_counts_for_nobody_where_the_incumbent_was_the_answer()
     session.deploy = lambda *asked: (slow.wait(5), deploy(*asked))[1]
     session.abandon = lambda deployment: (time.sleep(0.3), abandon(deployment))  # the moment
     report = b'{"episode_id": "late", "episode": {"total_utility": 1, "total_reward": 1}}'
-    with answering(session, limits=Limits(seconds=0.05)) as address:
+    with answering(session, limits=RequestLimits(seconds=0.05)) as address:
         assert fetch(f"{address}/plan", b'{"episode_id": "late"}')[1]["deployment"] is None
         slow.set()
         while not session.status().started:
@@ -330,7 +330,7 @@ def test_what_was_asked_twice_at_once_is_the_incumbents_if_that_was_one_of_the_a
     session, busy, free = es.open(None, rollout()), threading.Event(), threading.Event()
     deploy, answers = session.deploy, []
     session.deploy = lambda *asked: (busy.set(), free.wait(9), deploy(*asked))[2]
-    with answering(session, limits=Limits(at_once=1, seconds=60)) as address:
+    with answering(session, limits=RequestLimits(at_once=1, seconds=60)) as address:
         ask = lambda: answers.append(fetch(f"{address}/plan", b'{"episode_id": "a"}')[1])  # noqa: E731
         slow = threading.Thread(target=ask)
         slow.start()
@@ -399,7 +399,7 @@ def test_what_fails_after_its_answer_was_given_is_no_noise(caplog):
         raise InvalidEpisode("reported meanwhile")
 
     session.deploy = deploy
-    with answering(session, limits=Limits(seconds=0.02)) as address:
+    with answering(session, limits=RequestLimits(seconds=0.02)) as address:
         assert "no answer within" in fetch(f"{address}/plan", b'{"episode_id": "late"}')[1]["reason"]
         assert failed.wait(5)
     gc.collect()

@@ -17,7 +17,7 @@ import numpy as np
 from episafe.deployment.agent_recipe import agent_of, is_certified
 from episafe.deployment.batch_frames import sampled_reports, unfinished_record
 from episafe.deployment.frame_kinds import Kind, change_of, marks
-from episafe.deployment.incumbent_identity import Incumbent
+from episafe.deployment.incumbent_identity import IncumbentIdentity
 from episafe.deployment.journal import check_begin
 from episafe.deployment.journal_folder import AUDITED, FORMAT, LOG, agent_settings, read_head, stored_problem
 from episafe.deployment.recorded_plans import (
@@ -280,7 +280,7 @@ def _walk(folder: Path, told: dict[str, Any], result: Audit, agent: Unbuilt, **k
 def _known_incumbent(told: dict[str, Any], frames: list[Frame], agent: Any) -> str:
     """The fingerprint of the agent with the incumbent that the folder ends with, if the agent has that one: it does
     what it did wherever it was seen."""
-    incumbent, differs = Incumbent(agent.task, told), ""
+    incumbent, differs = IncumbentIdentity(agent.task, told), ""
     for frame in frames:
         try:
             if frame.kind == Kind.CHANGE and frame.notes["what"] == "incumbent":

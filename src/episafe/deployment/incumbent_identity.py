@@ -22,7 +22,7 @@ MOST = 256  # sightings that are asked for again when a folder is opened
 DIGITS, TOLERANCE = 6, 2e-6  # of a probability: functions need not be right to the last bit
 
 
-class Incumbent:
+class IncumbentIdentity:
     """What a journal knows of its incumbent.
 
     Args:

@@ -27,7 +27,7 @@ from episafe.types import Amount
 REMEDY = "restore it from a copy, or `episafe repair` the folder"
 
 
-class Entry(NamedTuple):
+class NewFrame(NamedTuple):
     """A frame to be: its kind, plain values, arrays, and the lines of the trail that say the same."""
 
     kind: Kind
@@ -148,9 +148,9 @@ class Journal:
         self, kind: Kind, notes: Mapping[str, Any], arrays: Arrays | None = None, lines: Sequence[str] = ()
     ) -> int:
         """`append_all` of one."""
-        return self.append_all([Entry(kind, notes, arrays, lines)])
+        return self.append_all([NewFrame(kind, notes, arrays, lines)])
 
-    def append_all(self, entries: Sequence[Entry]) -> int:
+    def append_all(self, frames: Sequence[NewFrame]) -> int:
         """Add frames, and the lines of the trail that say the same, all or none; on the disk after `sync` of the number
         that this returns, that of the last.
 
@@ -160,9 +160,9 @@ class Journal:
         self._head.look()
         with self._lines:
             self._file.look()
-        said = [[self.trail.event(EVENTS[one.kind], one.notes)] if one.kind in EVENTS else one.lines for one in entries]
+        said = [[self.trail.event(EVENTS[one.kind], one.notes)] if one.kind in EVENTS else one.lines for one in frames]
         try:
-            last = self.log.append_all([one[:3] for one in entries])
+            last = self.log.append_all([one[:3] for one in frames])
         except Gone as error:
             self._bear_witness(error, [line for lines in said for line in lines])
             raise

@@ -14,7 +14,7 @@ from episafe.certify.base import INCUMBENT
 from episafe.deployment.batch_frames import padded, recorded_episodes, sampled_reports, trail_lines
 from episafe.deployment.episode_tapes import ReportOf, num_episodes
 from episafe.deployment.frame_kinds import EVENTS, Kind, require_frame_kind
-from episafe.deployment.incumbent_identity import Incumbent
+from episafe.deployment.incumbent_identity import IncumbentIdentity
 from episafe.deployment.journal_folder import LOG
 from episafe.deployment.session_book import Book, figures, remember
 from episafe.errors import DamagedFile
@@ -84,7 +84,7 @@ class Replay:
         *,
         folder: Path,
         head: Mapping[str, Any],
-        incumbent: Incumbent | None = None,
+        incumbent: IncumbentIdentity | None = None,
     ) -> None:
         self.folder, self.head, self.incumbent = folder, head, incumbent
         self.agent, self.book, self.trail, self.monitors = agent, book, trail, monitors

@@ -20,8 +20,8 @@ import numpy as np
 from episafe.certify.base import INCUMBENT
 from episafe.checks import as_index, as_reason
 from episafe.deployment.frame_kinds import Kind
-from episafe.deployment.incumbent_identity import Incumbent
-from episafe.deployment.journal import Entry, Journal
+from episafe.deployment.incumbent_identity import IncumbentIdentity
+from episafe.deployment.journal import Journal, NewFrame
 from episafe.deployment.notices import LOGGER, NOBODY, Notices, Reported, tell
 from episafe.deployment.session_book import UNDER_WAY, Book, Deployment, Waiting, figures, now, proved, remember
 from episafe.errors import Contradiction, InvalidEpisode, NotKept
@@ -68,7 +68,7 @@ class Session:
         self.agent, self.monitors, self._journal, self._sync = agent, monitors, journal, sync
         head = None if journal is None else journal.head
         self.book = Book(head["fingerprint"] if head else "")
-        self.incumbent: Any = Incumbent(agent.task, head) if head else None  # what a journal knows of it
+        self.incumbent: Any = IncumbentIdentity(agent.task, head) if head else None  # what a journal knows of it
         self._is_table = getattr(agent.task, "is_listed", False)  # the incumbent: its fingerprint says all of it
         self._plans: dict[int, Any] = {}  # the agent's last ones that were deployed here
         self.first_plan = HELD  # that the agent had in force when it was opened: after a repair nobody deployed it yet
@@ -287,13 +287,13 @@ class Session:
         book, journal, when = self.book, self._journal, now()
         self._keep_candidates()
         coin = {"id": book.started, "plan": plan.id, "component": component, "time": when}
-        entries = [Entry(Kind.DEPLOY, coin | ({"name": name} if name else {}))]
+        frames = [NewFrame(Kind.DEPLOY, coin | ({"name": name} if name else {}))]
         if journal is not None and ((plan.id, plan.reason) != book.in_force or round is not None):
             notes = {**figures(self.agent, plan), "time": when, "round": round, "failed": plan.failed}
             notes |= {"proved": proved(self.agent, plan)} if notes["names"] else {}
             line = book.line(journal.trail, notes)
-            entries.insert(0, Entry(Kind.PLAN, {**notes, "trail": journal.trail.head}, lines=(line,)))
-        written = 0 if journal is None else journal.append_all(entries)
+            frames.insert(0, NewFrame(Kind.PLAN, {**notes, "trail": journal.trail.head}, lines=(line,)))
+        written = 0 if journal is None else journal.append_all(frames)
         book.in_force = (plan.id, plan.reason)
         number = book.deploy(plan.id, component, when, name)
         remember(self._plans, [] if plan.id == HELD else [plan], UNDER_WAY)
@@ -445,12 +445,12 @@ class Session:
         halts, demotes = bool(reason) and not self.book.halted, bool(reason) and self.agent.promoted != INCUMBENT
         self.book.halted = self.book.halted or reason  # obeyed at once, whatever becomes of the disk
         self.book.distrusted = reason or self.book.distrusted
-        entries = [self._fault(f"alarm of the monitors, {one.what}: {one.says}", alarm=one.what) for one in alarms]
+        frames = [self._fault(f"alarm of the monitors, {one.what}: {one.says}", alarm=one.what) for one in alarms]
         if demotes:
-            entries.append(self._promotion(INCUMBENT, f"alarm of the monitors: {reason}"))
+            frames.append(self._promotion(INCUMBENT, f"alarm of the monitors: {reason}"))
         if halts:
-            entries.append(self._event(Kind.HALT, reason))
-        self._append(entries)
+            frames.append(self._event(Kind.HALT, reason))
+        self._append(frames)
         if demotes:
             self._settle_change()
         elif halts:
@@ -468,14 +468,14 @@ class Session:
         self.agent.promote(name)
         self._settle_change()
 
-    def _promotion(self, name: str, reason: str) -> Entry:
+    def _promotion(self, name: str, reason: str) -> NewFrame:
         """The frame of what acts from now on when nothing else may; the incumbent does at once, whatever becomes of the
         disk."""
         bounds = [] if name == INCUMBENT else amounts(self.agent.bounds()[name]).tolist()
         if name == INCUMBENT:
             self.agent.promote(name)
         tell("promote", name=name, reason=reason)
-        return Entry(Kind.PROMOTE, {"name": name, "reason": reason, "bounds": bounds, "time": now()})
+        return NewFrame(Kind.PROMOTE, {"name": name, "reason": reason, "bounds": bounds, "time": now()})
 
     def _settle_change(self) -> None:
         """The next deployment writes its plan anew; on the disk when this returns, in both witnesses."""
@@ -539,17 +539,17 @@ class Session:
         self._append([self._event(kind, reason)])
         self._sync_trail()
 
-    def _event(self, kind: Kind, reason: str) -> Entry:
+    def _event(self, kind: Kind, reason: str) -> NewFrame:
         """The frame of a halt, or of its end."""
         tell("halt" if kind == Kind.HALT else "resume", reason=reason)
-        return Entry(kind, {"reason": reason, **self.book.counts(), "time": now()})
+        return NewFrame(kind, {"reason": reason, **self.book.counts(), "time": now()})
 
     def _write(self, kind: Kind, notes: Mapping[str, Any]) -> int:
-        return self._append([Entry(kind, notes)])
+        return self._append([NewFrame(kind, notes)])
 
-    def _append(self, entries: Sequence[Entry]) -> int:
+    def _append(self, frames: Sequence[NewFrame]) -> int:
         """Write frames down, all or none; the number of the last."""
-        return 0 if self._journal is None or not entries else self._journal.append_all(entries)
+        return 0 if self._journal is None or not frames else self._journal.append_all(frames)
 
     def _wait_for_disk(self, number: int, again: str = "report this") -> None:
         """Return when a frame is on the disk."""
@@ -574,11 +574,11 @@ class Session:
         except OSError as error:
             self._break(f"the journal cannot be written: {error}")
 
-    def _fault(self, reason: str, **more: str) -> Entry:
+    def _fault(self, reason: str, **more: str) -> NewFrame:
         """The frame of what went wrong."""
         self.book.faults.append(reason)
         tell("fault", reason=reason)
-        return Entry(Kind.FAULT, {"reason": reason, **more, "time": now()})
+        return NewFrame(Kind.FAULT, {"reason": reason, **more, "time": now()})
 
     def _break(self, reason: str) -> None:
         """Give up writing: what is in memory may be ahead of what is on the disk, so only the incumbent is deployed."""

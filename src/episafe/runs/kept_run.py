@@ -21,7 +21,7 @@ from episafe.deployment.batch_frames import (
 from episafe.deployment.episode_tapes import BATCH
 from episafe.deployment.episode_tapes import num_episodes as length_of
 from episafe.deployment.frame_kinds import Kind
-from episafe.deployment.incumbent_identity import Incumbent
+from episafe.deployment.incumbent_identity import IncumbentIdentity
 from episafe.deployment.journal import Journal
 from episafe.deployment.journal_folder import (
     LOG,
@@ -162,7 +162,7 @@ class KeptRun:
         self._simulation, self._batches = simulation, batches or []
         agent = simulation.agent
         simulation.session.book.learned_hash = agent.fingerprint()
-        simulation.session.incumbent = Incumbent(agent.task, journal.head)
+        simulation.session.incumbent = IncumbentIdentity(agent.task, journal.head)
         self._tape = simulation.world.tape(agent.task)
         self._written, self._begun = 0, time.perf_counter()
         self._journal, self._synced = journal, time.monotonic()

@@ -17,7 +17,7 @@ from episafe.errors import InvalidEpisode, NotKept
 from episafe.service.admission import Refused, require_localhost
 from episafe.service.handlers import Answer, Handlers, Values
 from episafe.service.openapi import OPERATIONS, description, page
-from episafe.service.request_limits import BORNE, Bucket, Limits, read_json
+from episafe.service.request_limits import BORNE, Bucket, RequestLimits, read_json
 
 STATUS: dict[type[Exception], int] = {
     InvalidEpisode: 409,
@@ -40,7 +40,7 @@ class Service:
         limits: what is borne.
     """
 
-    def __init__(self, handlers: Handlers, token: str = "", limits: Limits = BORNE) -> None:
+    def __init__(self, handlers: Handlers, token: str = "", limits: RequestLimits = BORNE) -> None:
         self.handlers, self._token, self.limits = handlers, token.encode(), limits
         self._bucket, self._under_way = Bucket(limits.per_second), 0
         self._threads = ThreadPoolExecutor(min(limits.at_once, 32), thread_name_prefix="episafe")

@@ -13,7 +13,7 @@ TEXT, BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL), re.compile(rb"[\[
 
 
 @dataclass(frozen=True)
-class Limits:
+class RequestLimits:
     """What is borne.
 
     Attributes:
@@ -37,7 +37,7 @@ class Limits:
                 raise ValueError(f"{name} must be > 0, got {getattr(self, name)!r}")
 
 
-BORNE = Limits()
+BORNE = RequestLimits()
 
 
 class Bucket:

@@ -10,7 +10,7 @@ from typing import Any
 from episafe.deployment.open_session import open as open_session
 from episafe.deployment.session import Sync
 from episafe.errors import InvalidProblem
-from episafe.service.request_limits import BORNE, Limits
+from episafe.service.request_limits import BORNE, RequestLimits
 from episafe.storage.regular_files import read_regular
 
 TOKEN = "EPISAFE_TOKEN"  # the environment's, where no file is named
@@ -27,7 +27,7 @@ def serve(
     token_file: Path | None = None,
     sync: Sync = "each",
     false_alarm: float = 0.01,
-    limits: Limits = BORNE,
+    limits: RequestLimits = BORNE,
     incumbent_version: str = "",
 ) -> None:
     """Open the session of a folder and answer for it until SIGTERM or Ctrl-C; then close it in good order.
