@@ -6,7 +6,7 @@ import pytest
 import episafe as es
 import oracles
 from episafe.kernels.extended_value_iteration import (
-    Box,
+    KernelBox,
     confidence_box,
     extended_greedy,
     extended_occupancy,
@@ -37,7 +37,7 @@ def test_plans_equal_the_extended_linear_program(seed, draw_cmdp):
     assert (plan.source == "safe") == (solved is None)
     if solved is not None:
         assert plan.utility_bound >= task.threshold
-        box = Box(*confidence_box(counts, 1.0, 1.0, np.inf))
+        box = KernelBox(*confidence_box(counts, 1.0, 1.0, np.inf))
         reward, utility = task.reward + 0.3 * box.bonus, task.utility - 0.3 * box.bonus
         value, _, _, lam = optimistic_pessimistic(reward, utility, box, task.threshold, task.initial_state)
         assert value == pytest.approx(solved[0], abs=1e-8)
@@ -83,7 +83,7 @@ def test_the_box_is_the_papers_radius_and_everything_where_nothing_was_seen(seed
 def test_a_box_of_one_kernel_gives_its_plain_values(seed, draw_cmdp):
     """With lower = upper = P, extended value iteration is value iteration and its occupancy the policy's."""
     cmdp, raw = draw_cmdp(np.random.default_rng(seed))
-    box = Box(raw["P"], raw["P"], np.zeros((3, 4, 3)))
+    box = KernelBox(raw["P"], raw["P"], np.zeros((3, 4, 3)))
     actions, order, V = extended_greedy(raw["reward"], raw["utility"], box.lower, box.upper, 0.0, 1.0)
     s = raw["initial_state"]
     assert V[s, 1] == pytest.approx(cmdp.evaluate(cmdp.task.safe_policy)[1], abs=1e-12)

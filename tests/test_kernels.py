@@ -25,7 +25,7 @@ from episafe.kernels import (
     transition_box,
     wealth,
 )
-from episafe.kernels.bandit_regression import Radius
+from episafe.kernels.bandit_regression import BanditRadius
 from episafe.kernels.compilation import ByModel, Formula
 from episafe.kernels.model_arrays import Scales
 from test_paper_map import ROWS
@@ -224,7 +224,7 @@ def bandit_decide():
             bandit_regression.absorb(model, row[None], 0, row[None] @ [[1.0, 0.1], [0.2, 1.0]], 0)
     safe, C = np.eye(6)[np.argmax(arms[:, 1])], 0.05
     rule = bandit_decision.Rule(np.array([0.5]), norm_bound=1.0, slack=0.2, trigger=True)
-    known = (arms, 0, safe), model, rule, Radius(C, 0.0, 0.0, 0.0, 0.0, math.inf)
+    known = (arms, 0, safe), model, rule, BanditRadius(C, 0.0, 0.0, 0.0, 0.0, math.inf)
     source, _, reason = bandit_decision.decide(*known, room, policy, bound := np.empty(1))
     beta = np.sqrt(np.einsum("ni,ij,nj->n", arms, np.linalg.inv(model.gram), arms))
     theta = np.linalg.solve(model.gram, model.sums.T)

@@ -11,7 +11,7 @@ import oracles
 from conftest import constants
 from episafe.certify.observation import ObservationCertificate
 from episafe.deployment.explanation import explain
-from episafe.kernels.extended_value_iteration import Box
+from episafe.kernels.extended_value_iteration import KernelBox
 from episafe.kernels.mixing import admits_all
 from episafe.kernels.mixture_weights import best_weights, mixture_bound
 from episafe.kernels.model_arrays import Scales
@@ -289,7 +289,7 @@ def test_fresh_data_pays_for_every_constraint():
 def test_dope_with_several_constraints_solves_its_problem(seed):
     """In a box of one kernel it is the exact optimum; and with a box, each constraint is checked."""
     cmdp = es.make("tabular", seed, num_constraints=2)
-    task, box = cmdp.task, Box(cmdp.P, cmdp.P, np.zeros(cmdp.task.reward.shape))
+    task, box = cmdp.task, KernelBox(cmdp.P, cmdp.P, np.zeros(cmdp.task.reward.shape))
     bound, parts, _ = optimistic_pessimistic_of_several(
         task.reward, task.utilities, box, np.array(task.limits), task.initial_state
     )

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from episafe.agents.base import Agent
 from episafe.errors import Infeasible
-from episafe.kernels.extended_value_iteration import Box
+from episafe.kernels.extended_value_iteration import KernelBox
 from episafe.kernels.mixing import admits, admits_all
 from episafe.learning.constants import Constants
 from episafe.learning.dope_problem import markov_table, optimistic_pessimistic, optimistic_pessimistic_of_several
@@ -82,7 +82,7 @@ class DOPE(Agent):
             return self._incumbent("the optimistic-pessimistic problem is infeasible", bound)
         return Plan(TablePolicy(markov_table(box, parts, task.initial_state)), "search", lam, bound, self.level)
 
-    def _propose_of_several(self, reward: Array, utilities: Array, box: Box) -> Plan:
+    def _propose_of_several(self, reward: Array, utilities: Array, box: KernelBox) -> Plan:
         """The same with several constraints, whose optimum mixes up to m + 1 pairs."""
         task, limits = self.task, amounts(self.task.limits)
         try:

@@ -21,7 +21,7 @@ BLOCK = 1_024  # rounds whose noise is drawn together: a run can then begin at a
 SOURCE, ID, DUE, REASON, ROUND = range(5)  # what a plan is marked with
 
 
-class World(NamedTuple):
+class BanditLaw(NamedTuple):
     """`theta` (1 + m, d): θ_r and every θ_u; the noise R; whether rewards are clicks."""
 
     theta: Array
@@ -85,7 +85,7 @@ class Span(NamedTuple):
     position: int
 
 
-class Deployed(NamedTuple):
+class DeployedMixture(NamedTuple):
     """The plan in force.
 
     `atoms` (n, d), `weights` (n,) and their running sums, all with room for every arm; `values` (1 + m,): reward and

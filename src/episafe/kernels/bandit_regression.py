@@ -14,7 +14,7 @@ from episafe.types import Array, IntArray
 REFACTOR_EVERY = 500  # observations between fresh inverses, so that rounding does not build up
 
 
-class Regression(NamedTuple):
+class BanditRegression(NamedTuple):
     """All that was learned: gram Λ, gram_inv Λ⁻¹ (d, d), sums Σ a r and Σ a u (1 + m, d), ln det Λ (1,), seen (1,)."""
 
     gram: Array
@@ -24,13 +24,13 @@ class Regression(NamedTuple):
     seen: IntArray
 
 
-def blank(dim: int, num_constraints: int = 1) -> Regression:
+def blank(dim: int, num_constraints: int = 1) -> BanditRegression:
     """Nothing learned yet."""
     sums = np.zeros((1 + num_constraints, dim))
-    return Regression(np.eye(dim), np.eye(dim), sums, np.zeros(1), np.zeros(1, dtype=np.int64))
+    return BanditRegression(np.eye(dim), np.eye(dim), sums, np.zeros(1), np.zeros(1, dtype=np.int64))
 
 
-class Radius(NamedTuple):
+class BanditRadius(NamedTuple):
     """C = offset + noise·√(per_log_det·ln det Λ + per_log_count·ln(1 + n) + constant), for n < limit observations."""
 
     offset: float

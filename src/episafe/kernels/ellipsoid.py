@@ -21,10 +21,10 @@ from episafe.types import Array
 STEPS = 200  # the gap falls by a factor of about four a step, so that 25 are usual
 GAP = 1e-13  # relative to the size of the terms: what float64 leaves of a difference
 
-Frame = tuple[Array, Array]  # basis with a = basis·y, and the eigenvalues w (d,) of W in growing order
+Coordinates = tuple[Array, Array]  # basis with a = basis·y, and the eigenvalues w (d,) of W in growing order
 
 
-class Solution(NamedTuple):
+class EllipsoidSolution(NamedTuple):
     """Atoms (2, d) in a's coordinates, the share of the second, λ, and the duality gap; `feasible` is False without."""
 
     atoms: Array
@@ -34,18 +34,20 @@ class Solution(NamedTuple):
     feasible: bool
 
 
-def frame(root: Array, gram_inv: Array) -> Frame:
+def frame(root: Array, gram_inv: Array) -> Coordinates:
     """The coordinates in which set and norm are diagonal; `root` is L⁻ᵀ (d, d)."""
     w, V = np.linalg.eigh(root.T @ gram_inv @ root)
     return root @ V, np.maximum(w, np.finfo(np.float64).tiny)
 
 
-def solve(theta_r: Array, theta_u: Array, at: Frame, scales: tuple[float, float], threshold: float) -> Solution:
+def solve(
+    theta_r: Array, theta_u: Array, at: Coordinates, scales: tuple[float, float], threshold: float
+) -> EllipsoidSolution:
     """The best mixture for f = θ_rᵀa + c_f‖a‖_{Λ⁻¹}, g = θ_uᵀa − c_g‖a‖_{Λ⁻¹}, E[g] ≥ b; `scales` are c_f, c_g."""
     basis, w = at
     ends = np.empty((2, len(w)))
     found = chords(basis.T @ theta_r, basis.T @ theta_u, w, *scales, threshold, ends)
-    return Solution(ends @ basis.T, *found)
+    return EllipsoidSolution(ends @ basis.T, *found)
 
 
 @kernel

@@ -15,7 +15,7 @@ from episafe.types import Array, IntArray
 Greedy = tuple[IntArray, IntArray]  # a policy and, by the order of next states it favours, a kernel; both (H, S)
 
 
-class Box(NamedTuple):
+class KernelBox(NamedTuple):
     """Confidence set of the kernel: `lower`, `upper`, both (H, S, A, S), `bonus` β (H, S, A) = Σ_{s'} γ."""
 
     lower: Array

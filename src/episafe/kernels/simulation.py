@@ -11,7 +11,7 @@ from episafe.types import Array
 Streams = tuple[np.random.Generator, np.random.Generator]  # of actions, of transitions; never shared
 
 
-class World(NamedTuple):
+class Law(NamedTuple):
     """What a loop knows and the agent does not: `P` (H, S, A, S), its running sums, r, u (H, S, A) and s₁."""
 
     P: Array

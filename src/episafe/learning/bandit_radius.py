@@ -15,13 +15,13 @@ import math
 from typing import Any, Literal
 
 from episafe.checks import is_number
-from episafe.kernels.bandit_regression import Radius
+from episafe.kernels.bandit_regression import BanditRadius
 from episafe.types import Level
 
 Name = Literal["paper", "determinant", "anytime"]
 
 
-def radius(kind: Any, task: Any, num_rounds: int | None, delta: float) -> tuple[Radius, Level]:
+def radius(kind: Any, task: Any, num_rounds: int | None, delta: float) -> tuple[BanditRadius, Level]:
     """The radius by name, or set by hand, for a BanditTask, and the level of what is proved with it."""
     if not is_number(delta) or not 0 < delta < 1:
         raise ValueError(f"delta must be in (0, 1), got {delta!r}: it is the probability that the bound fails")
@@ -30,17 +30,17 @@ def radius(kind: Any, task: Any, num_rounds: int | None, delta: float) -> tuple[
     if is_number(kind):
         if not (math.isfinite(kind) and kind >= 0):
             raise ValueError(f"a radius set by hand must be a finite number >= 0, got {kind!r}")
-        return Radius(float(kind), 0.0, 0.0, 0.0, 0.0, math.inf), "heuristic"
+        return BanditRadius(float(kind), 0.0, 0.0, 0.0, 0.0, math.inf), "heuristic"
     B, R, d, s = task.norm_bound, task.noise, max(task.dim, 2), 1 + task.num_constraints
     if kind == "determinant":
-        return Radius(B, R, 1.0, 0.0, 2 * math.log(s / delta), math.inf), "theorem"
+        return BanditRadius(B, R, 1.0, 0.0, 2 * math.log(s / delta), math.inf), "theorem"
     if kind == "anytime":
-        return Radius(B, R, 0.0, d, d * math.log(s / delta), math.inf), "theorem"
+        return BanditRadius(B, R, 0.0, d, d * math.log(s / delta), math.inf), "theorem"
     if kind != "paper":
         raise ValueError(f'radius must be "paper", "determinant", "anytime" or a number, got {kind!r}')
     if num_rounds is None:
         raise ValueError('radius "paper" needs num_rounds: give it, or use radius="determinant", which needs none')
-    return Radius(B, R, 0.0, 0.0, d * math.log(2 * s * num_rounds / delta), 2 * num_rounds), "theorem"
+    return BanditRadius(B, R, 0.0, 0.0, d * math.log(2 * s * num_rounds / delta), 2 * num_rounds), "theorem"
 
 
 def as_rounds(value: Any) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from episafe.kernels.extended_value_iteration import Box, Greedy, extended_greedy, extended_occupancy
+from episafe.kernels.extended_value_iteration import Greedy, KernelBox, extended_greedy, extended_occupancy
 from episafe.kernels.mixing import admits_all, nudged_until
 from episafe.problems.cutting_planes import best_mixture_of_several
 from episafe.problems.dual_search import Mixture, Point, best_mixture
@@ -15,7 +15,7 @@ Pairs = Sequence[tuple[float, Greedy]]  # of a policy and a kernel, each with it
 
 
 def optimistic_pessimistic(
-    reward: Array, utility: Array, box: Box, threshold: float, initial_state: int
+    reward: Array, utility: Array, box: KernelBox, threshold: float, initial_state: int
 ) -> Mixture[Greedy]:
     """max over π and P' in the box of V^r_{P'}(s₁) s.t. V^u_{P'}(s₁) ≥ b: a mixture of two (π, P') pairs.
 
@@ -31,7 +31,7 @@ def optimistic_pessimistic(
 
 
 def optimistic_pessimistic_of_several(
-    reward: Array, utilities: Array, box: Box, thresholds: Array, initial_state: int
+    reward: Array, utilities: Array, box: KernelBox, thresholds: Array, initial_state: int
 ) -> tuple[Array, Pairs, Array]:
     """The same under m constraints: utilities (m, H, S, A), thresholds b (m,); at most m + 1 pairs.
 
@@ -63,14 +63,14 @@ def optimistic_pessimistic_of_several(
     return towards_safest(share), moved, multipliers
 
 
-def signal_values(signals: Array, box: Box, pair: Greedy, initial_state: int) -> Array:
+def signal_values(signals: Array, box: KernelBox, pair: Greedy, initial_state: int) -> Array:
     """V of each signal (n, H, S, A) under a pair (π, P')."""
     steps, states = np.indices(signals.shape[1:3])
     reached = extended_occupancy(box.lower, box.upper, *pair, initial_state)
     return (signals[:, steps, states, pair[0]] * reached).sum(axis=(1, 2))
 
 
-def markov_table(box: Box, parts: Pairs, initial_state: int) -> Array:
+def markov_table(box: KernelBox, parts: Pairs, initial_state: int) -> Array:
     """π_h(a|s) = Σ_{s'} z_h(s,a,s') / Σ_{a,s'} z_h(s,a,s') of the mixed occupancy z; uniform where that is 0/0."""
     H, S, A = box.bonus.shape
     mass, (steps, states) = np.zeros((H, S, A)), np.indices((H, S))

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from episafe.checks import as_probability, as_scale, as_whole
-from episafe.kernels.extended_value_iteration import Box, confidence_box
+from episafe.kernels.extended_value_iteration import KernelBox, confidence_box
 from episafe.problems.task import Task
 from episafe.storage.state_reader import Saved, State, under
 from episafe.types import Array, IntArray
@@ -107,9 +107,9 @@ class TransitionCounts:
         P_hat[self.visits == 0] = 1 / self._task.num_states
         return P_hat
 
-    def box(self, radius: Radius) -> Box:
+    def box(self, radius: Radius) -> KernelBox:
         """P̂ ± γ, and Σ_{s'} γ."""
-        return Box(*confidence_box(self.times, radius.deviation, radius.bias, radius.cap))
+        return KernelBox(*confidence_box(self.times, radius.deviation, radius.bias, radius.cap))
 
     def observe(self, states: Any, actions: IntArray) -> None:
         """Count one episode."""

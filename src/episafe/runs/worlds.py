@@ -15,8 +15,7 @@ import numpy as np
 from episafe.checks import as_whole
 from episafe.deployment.episode_tapes import ListedTape, RoundTape, Tape, TextTape
 from episafe.kernels.bandit_decision import REASONS
-from episafe.kernels.bandit_loop import BLOCK, expected, luck, observe
-from episafe.kernels.bandit_loop import World as Parameters
+from episafe.kernels.bandit_loop import BLOCK, BanditLaw, expected, luck, observe
 from episafe.kernels.simulation import draw, follow, follow_chance, running_sums
 from episafe.problems.cmdp import require_equal_steps
 from episafe.problems.policy import TablePolicy
@@ -310,7 +309,7 @@ class BanditWorld(World):
         super().__init__(problem)
         self.first_round, self.changes = as_whole("first_round", first_round, 0), problem.task.changes
         theta = np.vstack([problem.theta_r, problem.theta_u])
-        self.parameters = Parameters(theta, problem.task.noise, problem.clicks)
+        self.law = BanditLaw(theta, problem.task.noise, problem.clicks)
         self.reasons = np.zeros(HALTED + 1, dtype=np.int64)  # how often each was given
         self._goes_on = self.first_round > 0
         self._block: tuple[int, Any] = (-1, None)
@@ -338,7 +337,7 @@ class BanditWorld(World):
 
     def values(self, plan: Any) -> tuple[float, Amount]:
         """Exact E[θ_rᵀa] and E[θ_uᵀa] of a plan."""
-        theta = self.parameters.theta
+        theta = self.law.theta
         reward, *utilities = (float(expected(theta, g, plan.atoms, plan.probabilities)) for g in range(len(theta)))
         return reward, amount(utilities)
 
@@ -357,14 +356,14 @@ class BanditWorld(World):
             if self._running[0] is not plan:
                 self._running = plan, running_sums(plan.probabilities)
             atom = draw(self._running[1], choices[position])
-            signals = np.empty((1, len(self.parameters.theta)))
-            observe(self.parameters, plan.atoms, atom, noise, position, signals)
+            signals = np.empty((1, len(self.law.theta)))
+            observe(self.law, plan.atoms, atom, noise, position, signals)
             yield Played((plan.atoms[atom], float(signals[0, 0]), amount(signals[0, 1:])), atom=int(atom))
 
     def chance(self, block: int) -> Any:
         """What chance brings in the rounds of a block."""
         if self._block[0] != block:
-            self._block = block, luck(self.seed, block, len(self.parameters.theta))
+            self._block = block, luck(self.seed, block, len(self.law.theta))
         return self._block[1]
 
     def streams(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from episafe.errors import InvalidProblem
 from episafe.kernels.arm_mixtures import INFEASIBLE, envelope
 from episafe.kernels.backward_pass import elliptical_bonus
 from episafe.kernels.bandit_decision import BEYOND, NO_POLICY, REASONS
-from episafe.kernels.bandit_regression import Regression, estimates, radius_now
+from episafe.kernels.bandit_regression import BanditRegression, estimates, radius_now
 from episafe.kernels.mixing import mixed, nudged
 from episafe.learning.planner import Every, Replanning
 from episafe.problems.bandit_policy import BanditPlan, over_arms
@@ -75,14 +75,14 @@ class OPLB(Agent):
         """Those of its regression, and the utility that it is told."""
         return super().settings() | {"known_utility": self.known_utility}
 
-    def _rest(self) -> Regression:
+    def _rest(self) -> BanditRegression:
         """The regression on a^⊥ = Pa from that on a: Λ^⊥ = I + P(Λ−I)P, Σ a^⊥(u − (aᵀe₀)c) = P(Σ au − c(Λ−I)e₀)."""
         P = np.eye(self.task.dim) - np.outer(self.e_0, self.e_0)
         model = self.learner.model
         seen = model.gram - np.eye(self.task.dim)
         gram = np.eye(self.task.dim) + P @ seen @ P
         sums = np.array([np.zeros(self.task.dim), P @ (model.sums[1] - self._per_e_0 * seen @ self.e_0)])
-        return Regression(gram, np.linalg.inv(gram), sums, np.array([np.linalg.slogdet(gram)[1]]), model.seen)
+        return BanditRegression(gram, np.linalg.inv(gram), sums, np.array([np.linalg.slogdet(gram)[1]]), model.seen)
 
     def _propose(self) -> Any:
         model, radius, arms = self.learner.model, self.learner.radius, self.task.arms(self.round)
@@ -109,6 +109,6 @@ class OPLB(Agent):
         return BanditPlan(mixture.atoms, mixture.probabilities, "search", lam, bound, self.level)
 
 
-def _widths(radius: Any, model: Regression, actions: Array) -> Array:
+def _widths(radius: Any, model: BanditRegression, actions: Array) -> Array:
     """C‖a‖_{Λ⁻¹} of each action, (n,)."""
     return float(radius_now(radius, model.log_det[0], model.seen[0])) * elliptical_bonus(actions, model.gram_inv)

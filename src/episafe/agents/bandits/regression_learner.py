@@ -8,7 +8,7 @@ import numpy as np
 
 from episafe.kernels import ellipsoid
 from episafe.kernels.bandit_decision import REASONS, Rule, decide, optimism_of, room, slack_of
-from episafe.kernels.bandit_regression import Regression, absorb_all, blank, estimates, norm, radius_now
+from episafe.kernels.bandit_regression import BanditRegression, absorb_all, blank, estimates, norm, radius_now
 from episafe.learning.bandit_radius import radius as radius_of
 from episafe.problems.bandit_policy import BanditPlan, over_arms
 from episafe.problems.bandit_task import BanditTask
@@ -36,7 +36,7 @@ class RegressionLearner:
         self._task, self.rule = task, rule
         self.radius, proved = radius_of(radius, task, num_rounds, delta)
         self.level: Level = proved if rule.constrained else "heuristic"  # of plans
-        self.model: Regression = blank(task.dim, task.num_constraints)
+        self.model: BanditRegression = blank(task.dim, task.num_constraints)
         self._given: dict[str, Any] = {"num_rounds": num_rounds, "delta": delta, "radius": radius}
         self.said: dict[str, str | int | float] = dict(said)
 
@@ -78,7 +78,7 @@ class RegressionLearner:
     def restored(self, saved: Saved) -> "RegressionLearner":
         """A learner like this one that knows what was stored of another; this one is not changed."""
         model, d = saved.under("model"), self._task.dim
-        read = Regression(
+        read = BanditRegression(
             model.numbers("gram", (d, d)),
             model.numbers("gram_inv", (d, d)),
             model.numbers("sums", (1 + self._task.num_constraints, d)),

@@ -14,7 +14,7 @@ from episafe.agents.bandits.oplb import OPLB
 from episafe.checks import TOLERANCE, as_distributions
 from episafe.errors import InvalidProblem
 from episafe.kernels.bandit_decision import REASONS, room
-from episafe.kernels.bandit_loop import BLOCK, Deployed, RoundTrace, Span, blank_rounds, expected, optima, play
+from episafe.kernels.bandit_loop import BLOCK, DeployedMixture, RoundTrace, Span, blank_rounds, expected, optima, play
 from episafe.learning.planner import Doubling, Every
 from episafe.problems.bandit_actions import as_arms
 from episafe.problems.bandit_policy import without_negatives
@@ -50,7 +50,7 @@ class BanditLoop:
             last_id = agent.plan_in_force.id if agent.recent_plans() else -1
             n, marks = self._num_arms, np.array([0, last_id, 1, 0, first_round])
             atoms, figures = (np.zeros((n, task.dim)), np.zeros(n), np.zeros(n)), (np.zeros(1 + m), np.zeros(m))
-            self._deployed = Deployed(*atoms, *figures, np.zeros(2), marks)
+            self._deployed = DeployedMixture(*atoms, *figures, np.zeros(2), marks)
         else:
             self._deployed = self._deploy(agent.plan(), self._num_arms)
 
@@ -63,30 +63,30 @@ class BanditLoop:
             if columns.optima is not None:
                 arms, safe = _stacked(world.problem, span)
                 best = columns.optima[span.row : span.row + span.length]
-                optima(world.parameters.theta, task.thresholds, arms, safe, best)
+                optima(world.law.theta, task.thresholds, arms, safe, best)
             offer, kept = (arms, safe, task.changes), (columns.facts, world.reasons, self._trace)
             luck, done = world.chance(span.round // BLOCK), 0
             while done < span.length:
-                done = play(offer, world.parameters, luck, self._learner, self._deployed, kept, span, done)
+                done = play(offer, world.law, luck, self._learner, self._deployed, kept, span, done)
                 if done < span.length:
                     self.finish()
                     self._deployed = self._deploy(self._agent.plan(), 0)
         if failed < world.reasons[len(REASONS)]:
             columns.fail(int(world.reasons[len(REASONS)]) - failed, self._failure)
 
-    def _deploy(self, plan: Any, num_arms: int) -> Deployed:
+    def _deploy(self, plan: Any, num_arms: int) -> DeployedMixture:
         self._failure = plan.reason if plan.failed else self._failure
         size = max(num_arms, len(plan.probabilities))
         atoms, weights, running = np.zeros((size, self._agent.task.dim)), np.zeros(size), np.zeros(size)
         atoms[: len(plan.atoms)], weights[: len(plan.atoms)] = plan.atoms, plan.probabilities
         running[:] = np.cumsum(weights)
-        theta = self._world.parameters.theta
+        theta = self._world.law.theta
         values = np.array([expected(theta, which, atoms, weights) for which in range(len(theta))])
         bounds = amounts(every_constraint(plan.utility_bound, len(values) - 1)).copy()
         figures = np.array([plan.lam, self._agent.information_then[0]])
         reason = REASONS.index(plan.reason) if plan.reason in REASONS else len(REASONS)
         marks = [SOURCES.index(plan.source), plan.id, 0, reason, self._agent.round]
-        return Deployed(atoms, weights, running, values, bounds, figures, np.array(marks))
+        return DeployedMixture(atoms, weights, running, values, bounds, figures, np.array(marks))
 
     def finish(self) -> None:
         """Hand the plan in force back to the agent."""

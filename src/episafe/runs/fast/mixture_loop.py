@@ -11,8 +11,7 @@ from episafe.certify.observation import ObservationCertificate
 from episafe.certify.roomier import RoomierCertificate
 from episafe.kernels.episode_trace import Trace, no_trace
 from episafe.kernels.mixture_loop import OnTrial, play
-from episafe.kernels.simulation import World as KnownWorld
-from episafe.kernels.simulation import running_sums
+from episafe.kernels.simulation import Law, running_sums
 from episafe.learning.regression import episodes_to_refactoring
 from episafe.runs.columns import BY_SOURCE
 from episafe.runs.record import Columns
@@ -41,7 +40,7 @@ class MixtureLoop:
         self._regression, self._certificate = agent.planner.regression, agent.certificate
         self._trace = no_trace() if trace is None else trace
         task, first = cmdp.task, cmdp.task.constraints[0]
-        self._world = KnownWorld(cmdp.P, world.kernel, task.reward, first.utility, task.initial_state)
+        self._law = Law(cmdp.P, world.kernel, task.reward, first.utility, task.initial_state)
         n, m = num_rows, task.num_constraints
         tables, running = (np.zeros((n, *task.reward.shape)) for _ in range(2))
         self._on_trial = OnTrial(
@@ -82,7 +81,7 @@ class MixtureLoop:
         assert columns.coins is not None
         done = int(
             play(
-                self._world, self._on_trial, sequences, self._lower, learner, self._streams,
+                self._law, self._on_trial, sequences, self._lower, learner, self._streams,
                 (columns.facts, columns.coins, self._trace), stretch,
             )
         )  # fmt: skip

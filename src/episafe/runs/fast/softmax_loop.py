@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from episafe.kernels.episode_trace import Trace, no_trace
-from episafe.kernels.simulation import World as KnownWorld
-from episafe.kernels.simulation import running_sums
+from episafe.kernels.simulation import Law, running_sums
 from episafe.kernels.softmax_loop import Deployed, play
 from episafe.learning.multiplier_search import Bisection, WarmStart
 from episafe.learning.planner import Decision, Doubling, Every, SoftmaxPlanner
@@ -42,7 +41,7 @@ class SoftmaxLoop:
         cmdp, task, luck = world.problem, world.problem.task, world.luck
         self._agent, self._planner, self._streams = agent, agent.learner, (luck.choices, luck.transitions)
         self._trace = NO_TRACE if trace is None else trace
-        self._world = KnownWorld(cmdp.P, world.kernel, task.reward, task.constraint.utility, task.initial_state)
+        self._law = Law(cmdp.P, world.kernel, task.reward, task.constraint.utility, task.initial_state)
         # Every() is growth below zero: the information never shrinks
         self._growth = getattr(agent.replan, "growth", -math.inf)
         plan = agent.plan()
@@ -67,7 +66,7 @@ class SoftmaxLoop:
             pause = min(stop, k + episodes_to_refactoring(regression.num_episodes))
             known = regression.visited, regression.model, regression.work
             learner = *known, planner.scales, planner.search, self._growth
-            done = play(self._world, self._deployed, learner, self._streams, columns.facts, self._trace, k, pause)
+            done = play(self._law, self._deployed, learner, self._streams, columns.facts, self._trace, k, pause)
             regression.count(done - k)
             k = done
 
