@@ -59,7 +59,7 @@ def split(returned: Any, env: Any, mode: str, wanted: Wanted, place: str) -> lis
     names = ("rewards", "costs") if size == 6 else ("rewards",)
     numbers = [_each(name, part, N, place) for name, part in zip(names, returned[1:], strict=False)]
     flags = [_each(name, returned[i], N, place) for name, i in (("terminations", -3), ("truncations", -2))]
-    observations, infos = observations_of(returned[0], env, place), returned[-1]
+    observations, infos = unbatched(returned[0], env, place), returned[-1]
     if not isinstance(infos, dict):
         raise InvalidProblem(f"infos {place} must be a dict, got {type(infos).__name__}: return it last")
     found = []
@@ -72,7 +72,7 @@ def split(returned: Any, env: Any, mode: str, wanted: Wanted, place: str) -> lis
     return found
 
 
-def observations_of(observations: Any, env: Any, place: str) -> list[Any]:
+def unbatched(observations: Any, env: Any, place: str) -> list[Any]:
     """A batch of observations as a list of N."""
     from gymnasium.vector.utils import iterate
 

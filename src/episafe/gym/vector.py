@@ -7,7 +7,7 @@ import numpy as np
 
 from episafe.errors import InvalidProblem
 from episafe.gym.adapter import LiveCMDP, PlayedSteps
-from episafe.gym.autoreset import DISABLED, NEXT_STEP, SAME_STEP, SIGNALS, observations_of, read_mode, split
+from episafe.gym.autoreset import DISABLED, NEXT_STEP, SAME_STEP, SIGNALS, read_mode, split, unbatched
 from episafe.gym.step_reader import read_reset
 from episafe.problems.policy import Policy
 from episafe.problems.states import key
@@ -115,7 +115,7 @@ class VectorGymCMDP(LiveCMDP):
 
     def _states(self, observations: Any, place: str, which: Any) -> list[Any]:
         """States of the sub-environments `which`, None for the others."""
-        found = observations_of(observations, self.env, place)
+        found = unbatched(observations, self.env, place)
         chosen = set(which)
         return [
             self._reading.state(one, f"{place}, sub-environment {i}") if i in chosen else None
