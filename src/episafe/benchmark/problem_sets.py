@@ -20,7 +20,6 @@ from episafe.envs import make
 from episafe.errors import DamagedFile
 from episafe.problems.cmdp import LinearCMDP
 from episafe.problems.unknown_signals import UnknownSignals
-from episafe.types import amounts
 
 VERSION = "episafe-bench-1"
 FROZEN = f"{VERSION}.csv"
@@ -169,7 +168,7 @@ def problem_hash(cmdp: LinearCMDP) -> str:
     compared, and its table is not.
     """
     task = cmdp.task
-    parts = [cmdp.P, task.reward, *(one.utility for one in task.constraints), amounts(task.limits)]
+    parts = [cmdp.P, task.reward, *(one.utility for one in task.constraints), task.thresholds]
     parts += [np.array([task.initial_state, task.time_homogeneous]), *([] if task.one_hot else [task.phi])]
     found = hashlib.sha256()
     for part in parts:

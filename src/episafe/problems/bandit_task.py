@@ -23,7 +23,7 @@ from episafe.problems.bandit_policy import BanditPlan, Mixture, over_arms, witho
 from episafe.problems.constrained_task import ConstrainedTask
 from episafe.problems.short_repr import short_repr
 from episafe.problems.task import as_constraints, constraints_of, limit_arrays, limits_from
-from episafe.types import Array, amounts
+from episafe.types import Array
 
 ROUNDS = 16  # by which a function of the round is recognised in a saved state
 
@@ -87,11 +87,6 @@ class BanditTask(ConstrainedTask):
         limits = {f"threshold{one.of}": one.threshold for one in self.constraints}
         limits |= {f"slack{one.of}": one.slack for one in self.constraints}
         return short_repr(self, {**said, **limits, "noise": self.noise, "norm_bound": self.norm_bound})
-
-    @property
-    def thresholds(self) -> Array:
-        """b (m,), (1,) where there is one."""
-        return amounts(self.limits)
 
     def told_slacks(self, who: str, otherwise: str = "") -> list[float]:
         """ξ of every constraint, for what cannot do without; `otherwise` is one more remedy."""

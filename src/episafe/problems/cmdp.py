@@ -13,6 +13,7 @@ import numpy as np
 from episafe.checks import TOLERANCE, as_distributions, as_norm_bound, as_number, as_state, as_unit_range
 from episafe.errors import DamagedFile, Infeasible, InvalidProblem
 from episafe.problems import exact_answers
+from episafe.problems.cutting_planes import require_reachable
 from episafe.problems.listed_move import ARRAYS, NOWHERE, ExogenousLaw, ListedMove
 from episafe.problems.model_answers import occupancy
 from episafe.problems.policy import TablePolicy, as_table
@@ -21,7 +22,7 @@ from episafe.problems.task import Constraint, Task, as_constraints, constraints_
 from episafe.storage import sealed_npz
 from episafe.storage.atomic_files import as_output, read_arrays, write_arrays
 from episafe.storage.json_values import keys_as_bytes, keys_from_bytes
-from episafe.types import Array, amount, amounts
+from episafe.types import Array, amount
 
 # what a file holds of a problem, in this order; and those that are one number
 SAVED = (
@@ -130,7 +131,7 @@ class LinearCMDP:
         """The incumbent (H, S, A): the given one, else the policy of largest utility, or largest sum of several."""
         for one in constraints:
             table, most = exact_answers.utility_greedy(self.P, one.utility)
-            _require_reachable(one, float(most[initial_state]))
+            require_reachable(one.threshold, float(most[initial_state]), one.of)
         if given is not None:
             return as_table("safe_policy", given, self.P.shape[:3])
         if len(constraints) == 1:
@@ -199,7 +200,7 @@ class LinearCMDP:
         if method != "lp":
             raise ValueError(f'method must be "dual" or "lp", got {method!r}')
         task = self.task
-        return exact_answers.lp_optimum(self.P, task.reward, task.utilities, amounts(task.limits), task.initial_state)
+        return exact_answers.lp_optimum(self.P, task.reward, task.utilities, task.thresholds, task.initial_state)
 
     def optimal_policy(self) -> TablePolicy:
         """A Markov policy that attains the optimum: the occupancy mixture of at most m + 1 deterministic ones."""
@@ -227,8 +228,8 @@ class LinearCMDP:
     @cached_property
     def _optimum(self) -> exact_answers.Optimum:
         task = self.task
-        limits, names = amounts(task.limits), task.constraint_names
-        return exact_answers.optimum_of_several(self.P, task.reward, task.utilities, limits, task.initial_state, names)
+        told = (task.utilities, task.thresholds, task.initial_state, task.constraint_names)
+        return exact_answers.optimum_of_several(self.P, task.reward, *told)
 
     def save(self, path: str | Path) -> None:
         """Write the problem to one .npz file, atomically and without pickle."""
@@ -343,15 +344,6 @@ def _told_norm_bound(given: float | None, least: float, dim: int) -> float:
     if as_norm_bound(given, dim) < least * (1 - TOLERANCE):
         raise Infeasible(f"norm_bound is {given:.12g}, and P needs {least:.12g} with these features: leave it out")
     return given
-
-
-def _require_reachable(one: Constraint, largest: float) -> None:
-    """An error where no policy has as much utility as a constraint asks for."""
-    if one.threshold > largest + TOLERANCE:
-        raise Infeasible(
-            f"threshold {one.threshold:.12g}{one.of} cannot be reached: the largest utility of any policy is "
-            f"{largest:.12g}; lower the threshold"
-        )
 
 
 def _told_slack(one: Constraint, value: float) -> float:

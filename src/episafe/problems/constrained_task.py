@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from episafe.errors import InvalidProblem
-from episafe.types import Amount, amount
+from episafe.types import Amount, Array, amount, amounts
 
 
 class ConstrainedTask:
@@ -77,6 +77,11 @@ class ConstrainedTask:
         b = np.array([one.threshold for one in self.constraints])
         b.setflags(write=False)  # it is handed to many
         return amount(b)
+
+    @property
+    def thresholds(self) -> Array:
+        """b (m,), (1,) where there is one."""
+        return amounts(self.limits)
 
     @property
     def stated_utility(self) -> Amount:

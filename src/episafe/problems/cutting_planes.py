@@ -43,7 +43,8 @@ def best_mixture_of_several(
         that room is below it.
     """
     found = Points(best, 1 + len(thresholds))
-    require_reachable(found.utilities.max(axis=1), thresholds, names)
+    for name, threshold, largest in zip(names, thresholds, found.utilities.max(axis=1), strict=True):
+        require_reachable(threshold, largest, f" of {name}")
     for _ in range(MAX_ROUNDS):
         room, safest, y = found.most_room(thresholds)
         beyond = found.extend(np.append(0.0, y), room + float(y @ thresholds))
@@ -126,11 +127,10 @@ def _solved(objective: Array, rows: Array, thresholds: Array, num_points: int) -
     return float(-solved.fun), weights / weights.sum(), multipliers
 
 
-def require_reachable(largest: Array, thresholds: Array, names: Sequence[str]) -> None:
-    """Refuse a threshold above the `largest` utility of any policy; both (m,)."""
-    for name, threshold, reached in zip(names, thresholds, largest, strict=True):
-        if threshold > reached + TOLERANCE:
-            raise Infeasible(
-                f"threshold {threshold:.12g} of {name} cannot be reached: the largest utility of any policy is "
-                f"{reached:.12g}; lower the threshold"
-            )
+def require_reachable(threshold: float, largest: float, of: str) -> None:
+    """Refuse a threshold above the largest utility of any policy; `of` says whose it is, as `Constraint.of`."""
+    if threshold > largest + TOLERANCE:
+        raise Infeasible(
+            f"threshold {threshold:.12g}{of} cannot be reached: the largest utility of any policy is {largest:.12g}; "
+            "lower the threshold"
+        )

@@ -116,7 +116,7 @@ def optimum_of_several(
         )
     names = names or [f"constraint {i}" for i in range(m)]
     if m == 1:
-        require_reachable(utility_greedy(P, utilities[0])[1][[initial_state]], thresholds, names)
+        require_reachable(thresholds[0], utility_greedy(P, utilities[0])[1][initial_state], f" of {names[0]}")
         value, policy, lam = optimum(P, reward, utilities[0], float(thresholds[0]), initial_state)
         return Optimum(value, policy, np.array([lam]))
     rewards = np.stack([reward, *utilities], axis=-1)

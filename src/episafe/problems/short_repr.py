@@ -20,12 +20,9 @@ def _rounded(numbers: Iterable[float | None]) -> Any:
     return known[0] if len(known) == 1 else [None if number is None else float(f"{number:.6g}") for number in known]
 
 
-def _has_least(task: Any) -> bool:
-    return any(one.least_total for one in task.constraints)
-
-
 def task_facts(task: Any) -> dict[str, Any]:
     """The sizes of an es.Task or es.SampledTask, its features, threshold and slack."""
+    has_least = any(one.least_total for one in task.constraints)
     return {
         "H": task.horizon,
         "S": task.num_states,
@@ -35,6 +32,6 @@ def task_facts(task: Any) -> dict[str, Any]:
         "constraints": ", ".join(task.constraint_names) if task.num_constraints > 1 else None,
         "threshold": _rounded(one.threshold for one in task.constraints),
         "slack": _rounded(one.slack for one in task.constraints),
-        "least_total": _rounded(one.least_total for one in task.constraints) if _has_least(task) else None,
+        "least_total": _rounded(one.least_total for one in task.constraints) if has_least else None,
         "time_homogeneous": task.time_homogeneous or None,
     }

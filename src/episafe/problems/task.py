@@ -295,13 +295,10 @@ def constraint_arrays(constraints: Sequence[Constraint]) -> dict[str, NDArray[An
 
 def limit_arrays(constraints: Sequence[Constraint]) -> dict[str, NDArray[Any]]:
     """The same without the utility."""
-    slacks = [math.nan if one.slack is None else one.slack for one in constraints]
-    told = {
-        "threshold": np.asarray(amount([one.threshold for one in constraints])),
-        "slack": np.asarray(amount(slacks)),
-    }
-    if len(constraints) == 1 and constraints[0].slack is None:
-        del told["slack"]
+    told = {"threshold": np.asarray(amount([one.threshold for one in constraints]))}
+    if len(constraints) > 1 or constraints[0].slack is not None:
+        slacks = [math.nan if one.slack is None else one.slack for one in constraints]
+        told["slack"] = np.asarray(amount(slacks))
     if any(one.least_total for one in constraints):
         told["least_total"] = np.asarray(amount([one.least_total for one in constraints]))
     named = any(one.name for one in constraints)

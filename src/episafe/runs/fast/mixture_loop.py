@@ -15,7 +15,7 @@ from episafe.kernels.simulation import Law, running_sums
 from episafe.learning.regression import episodes_to_refactoring
 from episafe.runs.columns import BY_SOURCE
 from episafe.runs.record import Columns
-from episafe.types import SAFE, amount, amounts
+from episafe.types import SAFE, amount
 
 
 def begin(world: Any, agent: Any, columns: Columns, first: int, trace: Trace | None) -> "MixtureLoop | None":
@@ -45,7 +45,7 @@ class MixtureLoop:
         tables, running = (np.zeros((n, *task.reward.shape)) for _ in range(2))
         self._on_trial = OnTrial(
             tables, running, np.zeros((n, 1 + m)), np.full(n, math.nan), np.zeros(n), np.full(n, -1), np.zeros(m),
-            np.zeros((1, task.horizon, n)), np.zeros((1, n)), task.utilities, amounts(task.limits),
+            np.zeros((1, task.horizon, n)), np.zeros((1, n)), task.utilities, task.thresholds,
         )  # fmt: skip
         self._lower = None if m == 1 else np.zeros((n, m))
         self._entered: list[object] = [None] * num_rows
