@@ -13,6 +13,7 @@ from matplotlib.ticker import StrMethodFormatter
 from episafe.reports.paper_figures import save
 from episafe.reports.pictures import BLUE, GREEN, GREY, RED
 from episafe.runs.record import Record
+from episafe.stats import normal_interval
 from episafe.types import Array
 
 NUM_BLOCKS = 12  # of a run without exact values: each is drawn as a mean with its interval
@@ -155,5 +156,4 @@ def _shown(record: Record, signal: int) -> tuple[Array, Array]:
     if totals is None or len(totals) < 2 * NUM_BLOCKS:
         raise ValueError(f"a picture of observed totals needs at least {2 * NUM_BLOCKS} episodes")
     size = len(totals) // NUM_BLOCKS
-    blocks = totals[: size * NUM_BLOCKS].reshape(NUM_BLOCKS, size)
-    return blocks.mean(axis=1), 1.96 * blocks.std(axis=1, ddof=1) / size**0.5
+    return normal_interval(totals[: size * NUM_BLOCKS].reshape(NUM_BLOCKS, size).T)

@@ -28,7 +28,7 @@ from episafe.reports.pictures import (
 )
 from episafe.reports.record_groups import is_bandit
 from episafe.runs.record import Record
-from episafe.stats import Z_95
+from episafe.stats import normal_interval
 from episafe.types import Amount, Array, amounts
 
 NUM_BLOCKS, LEAST = 24, 10  # blocks of episodes that observed means are drawn of, and fewest episodes of one
@@ -68,9 +68,8 @@ def blocks(totals: Array) -> Array:
     rows = []
     for low, high in pairwise(edges):
         known = totals[low:high][np.isfinite(totals[low:high])]
-        many = len(known) > 1
-        error = Z_95 * known.std(ddof=1) / len(known) ** 0.5 if many else math.nan
-        rows.append(((low + high + 1) / 2, known.mean() if many else math.nan, error))
+        mean, error = normal_interval(known) if len(known) > 1 else (math.nan, math.nan)
+        rows.append(((low + high + 1) / 2, mean, error))
     return np.array(rows, dtype=np.float64).T
 
 
@@ -224,25 +223,16 @@ def bound_picture(record: Record, earlier: Sequence[Trace] = ()) -> Picture:
     """The lower bound of every plan against the threshold: what was refused, and what was allowed."""
     new = np.flatnonzero(np.r_[True, np.diff(record.plan_ids) != 0])
     allowed = record.sources[new] != "safe"
-    at, bounds, caption = (
-        (new + 1.0).astype(np.float64),
-        record.utility_bounds[new],
-        MIXED[not _of(record)] if record.mixed().any() else "",
-    )
+    caption = MIXED[not _of(record)] if record.mixed().any() else ""
     refused = NOT_SURE if is_bandit(record.settings) else REFUSED
-    drawn = bounds_picture(at, bounds, allowed, record.threshold, _episodes(record), caption, _of(record), refused)
+    at, across = (new + 1).astype(np.float64), _episodes(record)
+    b, bounds = record.threshold, record.utility_bounds[new]
+    drawn = bounds_picture(at, bounds, allowed, b, across, caption, _of(record), refused)
     return replace(drawn, marks=[*drawn.marks, *earlier])
 
 
 def bounds_picture(
-    x: Array,
-    bounds: Array,
-    allowed: Any,
-    b: float,
-    across: Scale,
-    caption: str = "",
-    of: str = "",
-    refused: str = REFUSED,
+    x: Array, bounds: Array, allowed: Any, b: float, across: Scale, caption: str, of: str, refused: str
 ) -> Picture:
     """Bounds of plans that begin at x, which of them were allowed, what the others were, and the threshold b."""
     known = np.isfinite(bounds)

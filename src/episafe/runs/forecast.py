@@ -16,6 +16,7 @@ from episafe.checks import TOLERANCE, as_probability
 from episafe.errors import InvalidProblem
 from episafe.gym.signal_limits import raw_total
 from episafe.kernels.wealth import BETS, LARGEST
+from episafe.logs.logged_episode import steps_of
 from episafe.runs.worlds import world_of
 from episafe.types import Array
 
@@ -233,25 +234,24 @@ def _others(at: Situation, task: Any, c: int) -> list[tuple[str, Situation]]:
     return found
 
 
+def _cost_scale(task: Any, c: int) -> Any:
+    """How the cost that constraint c limits was scaled; None where it is no cost of a live environment."""
+    scale = None if task.reading is None else task.reading.scales[1 + c]
+    return scale if scale is not None and scale.name == "cost" else None
+
+
 def _most_that_can_be_least(task: Any, c: int) -> float:
     """Of a cost with a range a step: one step may cost its most, and leaves H − 1 at most. Else nothing is known."""
-    reading = getattr(task, "reading", None)
-    is_cost = reading is not None and reading.scales[1 + c].name == "cost"
-    return float(_num_steps(task) - 1) if is_cost else math.inf
-
-
-def _num_steps(task: Any) -> int:
-    """Steps of the environment: a random start has a dummy step before them."""
-    return int(task.horizon) - int(task.random_start)
+    return math.inf if _cost_scale(task, c) is None else float(steps_of(task) - 1)
 
 
 def _worst(least: float, task: Any, c: int) -> str:
     """How to state a least total, in the units of the limit: a cost is stated by what it is at most."""
-    reading = getattr(task, "reading", None)
-    if reading is not None and (scale := reading.scales[1 + c]).name == "cost":
-        most = raw_total(least, scale, _num_steps(task))
-        return f"{WORST[1]}={most:.4g}, if you know that no episode can cost more, whatever is done"
-    return f"{WORST[0]}={least:.4g}, if you know that no episode can have less, whatever is done"
+    scale = _cost_scale(task, c)
+    if scale is None:
+        return f"{WORST[0]}={least:.4g}, if you know that no episode can have less, whatever is done"
+    most = raw_total(least, scale, steps_of(task))
+    return f"{WORST[1]}={most:.4g}, if you know that no episode can cost more, whatever is done"
 
 
 def _why(at: Situation) -> str:

@@ -38,6 +38,7 @@ COSTS = {  # of each kind of measurement: how many, and about how long one takes
     "speed": (18, 0.1, 4.5), "rounds": (8, 0.1, 7.0), "length": (1, 0.1, 5.0), "functions": (1, 1.5, 15.0),
     "one λ": (2, 0.1, 1.0), "wide": (2, 3.5, 40.0), "live": (1, 5.5, 110.0),
 }  # fmt: skip
+REPEATS = 30  # of what is over at once
 PER_MIB = 2**20 if sys.platform == "darwin" else 2**10  # ru_maxrss is in bytes there, in KiB elsewhere
 
 
@@ -106,13 +107,8 @@ def tables(found: dict[str, Any]) -> list[Table]:
     title = "Live step: ours and the bare environment, µs"
     live = Table("environment", "agent", "steps", "plans", "ours", "bare", title=title, caption=none)
     for row in found["live_speeds"]:
-        steps, plans, ours, bare = (
-            f"{row['num_steps']:,}",
-            f"{row['plans']:,}",
-            f"{row['ours']:.1f}",
-            f"{row['bare']:.1f}",
-        )
-        live.add_row(row["env"], row["agent"], steps, plans, ours, bare)
+        counts = (f"{row[name]:,}" for name in ("num_steps", "plans"))
+        live.add_row(row["env"], row["agent"], *counts, f"{row['ours']:.1f}", f"{row['bare']:.1f}")
     growths = Table("time against", "sizes", "seconds", "exponent", title="Growth")
     for row in found["growths"]:
         sizes, seconds = (", ".join(f"{x:.3g}" for x in row[name]) for name in ("sizes", "seconds"))
@@ -225,10 +221,10 @@ def _wide(dim: int, points: int) -> float:
     return _shortest(lambda: planner.utility_bounds(lams) if points > 1 else planner.utility_bound(1.0)) / points
 
 
-def _shortest(function: Callable[[], object], repeats: int = 30) -> float:
+def _shortest(function: Callable[[], object]) -> float:
     """Seconds of one call, the least of some."""
     function()
-    return min(_timed(function)[0] for _ in range(repeats))
+    return min(_timed(function)[0] for _ in range(REPEATS))
 
 
 def _timed(function: Callable[[], T]) -> tuple[float, T]:

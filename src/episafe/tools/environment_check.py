@@ -261,8 +261,7 @@ def _brought(task: Any, episode: Episode) -> Iterator[tuple[Any, Any]]:
 
 def _incumbent(problem: LiveCMDP, episodes: list[Episode]) -> Finding:
     """The incumbent's utility with a 99 % interval, against threshold and slack."""
-    H = steps_of(problem.task)  # the dummy step of a random start has no utility
-    totals = np.array([np.sum(episode.utilities) for episode in episodes])
+    H, totals = steps_of(problem.task), _totals(episodes)  # the dummy step of a random start has no utility
     mean, (low, high) = float(totals.mean()), (H * end for end in mean_interval(totals / H, DELTA))
     b, slack = problem.task.threshold, problem.task.slack
     told = "slack not known" if slack is None else f"slack {slack:.3g}"
@@ -306,9 +305,8 @@ def _trials(problem: LiveCMDP, episodes: list[Episode]) -> Finding:
 
 def _forecast(problem: LiveCMDP, episodes: list[Episode], delta: float) -> Finding:
     """About how long it takes, from the incumbent's episodes; a guide."""
-    totals = np.array([np.sum(episode.utilities) for episode in episodes])
     try:
-        found = forecast(problem.task, totals, delta)
+        found = forecast(problem.task, _totals(episodes), delta)
     except ValueError as error:
         return Finding("forecast", "ok", f"none: {error}")
     kept = [change for change in found.changes if not change.what.startswith(WORST)]  # "trials" has advised it
@@ -322,8 +320,7 @@ def _worst_total_advice(problem: LiveCMDP, episodes: list[Episode], share: float
     one step of the worst would make of the best episode.
     """
     scale, H = problem.scale, steps_of(problem.task)
-    b, slack = problem.task.threshold, problem.task.slack or 0.0
-    totals = np.array([np.sum(episode.utilities) for episode in episodes])
+    b, slack, totals = problem.task.threshold, problem.task.slack or 0.0, _totals(episodes)
     least = next((worst for worst in (float(totals.min()), float(totals.max()) - 1.0) if 0 < worst < b), 0.0)
     then = slack / (b + slack - least)
     if then < MUCH * share:
@@ -399,6 +396,11 @@ def _told_and_seen(problem: LiveCMDP, name: str, rng: np.random.Generator) -> Pa
                 place = (h - int(task.random_start), str(state), action)
                 found.setdefault(place, (told, []))[1].append(seen[g])
     return found
+
+
+def _totals(episodes: list[Episode]) -> Array:
+    """The total utility of each."""
+    return np.array([np.sum(episode.utilities) for episode in episodes])
 
 
 def _coordinates(state: Any) -> Array:

@@ -55,9 +55,7 @@ def preflight(cmdp: LinearCMDP, num_episodes: int, delta: float = 0.05) -> dict[
     }
 
 
-def gain(
-    problem: Any, delta: float = 0.05, on_progress: Callable[[float], object] = lambda share: None
-) -> dict[str, Any]:
+def gain(problem: Any, delta: float, on_progress: Callable[[float], object] = lambda share: None) -> dict[str, Any]:
     """When the recommended agent may be expected to have gained something, and what would shorten that."""
     found = forecast(problem, delta=delta, on_progress=on_progress)
     return {**asdict(found), "changes": [one._asdict() for one in found.changes], "text": str(found)}
