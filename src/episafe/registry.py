@@ -15,10 +15,9 @@ TERMS = ("bonus", "delta")  # that the same may be given: the multiplier of all 
 ROUNDS = ("num_rounds", "delta", "replan")  # and rounds
 DETERMINANT = {"radius": "determinant"}
 NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
-Proved = Literal[
-    "zero", "hard", "soft", ""
-]  # of violations, by an agent's theorem: none in any episode; the sum of their
-# positive parts is o(K); their sum is, and what is kept in one episode may pay for another; nothing
+# of violations, by an agent's theorem: none in any episode; the sum of their positive parts is o(K); their sum is, and
+# what is kept in one episode may pay for another; nothing
+Proved = Literal["zero", "hard", "soft", ""]
 
 
 @dataclass(frozen=True)
@@ -151,15 +150,14 @@ def make_certifier(name: str) -> Any:
 
 def known_class(name: str) -> Any:
     """The class of an agent or of a part of one, by its own name; None where it is not known here."""
-    builds = [build for entry in REGISTRY.values() for build in (entry.mdp, entry.bandit) if build is not None]
+    builds = (*BUILDS.values(), *BANDIT_BUILDS.values())
     paths = (*(build.agent for build in builds), *(path for path, _ in CERTIFIERS.values()), *PARTS)
     return next((resolve_name(path) for path in paths if path.partition(":")[2] == name), None)
 
 
 def labelled_class(label: str) -> Any:
     """The class of the agent that this registry has by this label; None where there is none."""
-    entry = REGISTRY.get(label)
-    build = entry and (entry.mdp or entry.bandit)
+    build = BUILDS.get(label) or BANDIT_BUILDS.get(label)
     return resolve_name(build.agent) if build else None
 
 
@@ -493,5 +491,6 @@ REGISTRY: dict[str, Entry] = {
         "opaque policies beside an incumbent, by their totals alone, proved at 95 %", "Rollout", proved="zero"
     ),
 }
-AGENTS = {name: entry for name, entry in REGISTRY.items() if entry.mdp is not None}
-BANDIT_AGENTS = {name: entry for name, entry in REGISTRY.items() if entry.bandit is not None}
+BUILDS = {name: entry.mdp for name, entry in REGISTRY.items() if entry.mdp is not None}
+BANDIT_BUILDS = {name: entry.bandit for name, entry in REGISTRY.items() if entry.bandit is not None}
+AGENTS, BANDIT_AGENTS = ({name: REGISTRY[name] for name in builds} for builds in (BUILDS, BANDIT_BUILDS))

@@ -3,7 +3,7 @@
 import math
 import time
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -11,7 +11,7 @@ from typing import Any
 
 from episafe.benchmark.problem_sets import PROBLEM_SETS, VERSION, ProblemSet, problem_set
 from episafe.experiments.job import Job
-from episafe.registry import AGENTS
+from episafe.registry import AGENTS, BUILDS
 from episafe.runs.record import Record
 
 FILE = "benchmark.toml"
@@ -68,9 +68,8 @@ def multiplier(agent: str, one: str) -> float:
 
 def has_multiplier(agent: str) -> bool:
     """Whether an agent has bonuses to multiply: certified ones have not, and what never plans neither."""
-    entry, build = AGENTS[agent], AGENTS[agent].mdp
-    assert build is not None
-    return "bonus" in build.options or (entry.reads_constants and not entry.only_proposes)
+    entry = AGENTS[agent]
+    return "bonus" in BUILDS[agent].options or (entry.reads_constants and not entry.only_proposes)
 
 
 def job(agent: str, one: str, seed: int, num_episodes: int, factor: float | None = None) -> BenchmarkJob:
@@ -96,13 +95,12 @@ class Comparison:
 
     def jobs(self) -> list[BenchmarkJob]:
         """All jobs, problem by problem, so that one that is stopped early has something of everything."""
-        return list(self._jobs())
-
-    def _jobs(self) -> Iterator[BenchmarkJob]:
-        for rank in range(max(self.problems.values(), default=0)):
-            for (agent, one), count in self.problems.items():
-                if rank < count:
-                    yield job(agent, one, problem_set(one).seeds[rank], self.num_episodes)
+        return [
+            job(agent, one, problem_set(one).seeds[rank], self.num_episodes)
+            for rank in range(max(self.problems.values(), default=0))
+            for (agent, one), count in self.problems.items()
+            if rank < count
+        ]
 
     def frontier_jobs(self) -> list[BenchmarkJob]:
         """Agents with a multiplier at others around it, on as many problems of two sets."""

@@ -2,7 +2,7 @@
 
 import csv
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from importlib.resources import files
@@ -112,7 +112,14 @@ def half_way(values: Array, level: float) -> float:
 
 def rows(jobs: Iterable[BenchmarkJob], folder: Path) -> list[Row]:
     """A row for each agent on each set, of the records of these jobs that are there."""
-    return rows_of((job, read_run(Record.load(folder / job.name))) for job in jobs if is_complete(folder / job.name))
+    return rows_of(_made(jobs, folder))
+
+
+def _made(jobs: Iterable[BenchmarkJob], folder: Path) -> Iterator[tuple[BenchmarkJob, Run]]:
+    """The jobs whose records are there, each with what counts of it."""
+    for job in jobs:
+        if is_complete(folder / job.name):
+            yield job, read_run(Record.load(folder / job.name))
 
 
 def rows_of(made: Iterable[tuple[BenchmarkJob, Run]]) -> list[Row]:
@@ -129,10 +136,8 @@ def rows_of(made: Iterable[tuple[BenchmarkJob, Run]]) -> list[Row]:
 def points(jobs: Iterable[BenchmarkJob], folder: Path) -> list[dict[str, Any]]:
     """Regret and violation at every multiplier that was run, and which is the chosen one."""
     found = dict[tuple[str, str, float], list[Run]]()
-    for job in jobs:
-        if is_complete(folder / job.name):
-            run = read_run(Record.load(folder / job.name))
-            found.setdefault((job.env, job.agent, job.multiplier), []).append(run)
+    for job, run in _made(jobs, folder):
+        found.setdefault((job.env, job.agent, job.multiplier), []).append(run)
     return [
         {
             "set": one,
@@ -149,14 +154,10 @@ def points(jobs: Iterable[BenchmarkJob], folder: Path) -> list[dict[str, Any]]:
 
 def best_safe(runs: Mapping[str, Mapping[int, Run]]) -> str:
     """The agent of least mean regret among those that promise never to violate, and did not; the incumbent if alike."""
-    kept = {agent: of for agent, of in runs.items() if promises(agent) and not any(run.violates for run in of.values())}
+    promising = {agent: of for agent, of in runs.items() if REGISTRY[agent].proved == "zero"}  # luck is no promise
+    kept = {agent: of for agent, of in promising.items() if not any(run.violates for run in of.values())}
     means = {agent: float(np.mean([run.regret for run in of.values()])) for agent, of in kept.items()}
     return min(means, key=lambda agent: (round(means[agent], ALIKE), agent != "incumbent"), default="")
-
-
-def promises(agent: str) -> bool:
-    """Whether an agent has a theorem of zero violation: luck on few problems is no promise."""
-    return REGISTRY[agent].proved == "zero"
 
 
 def _row(job: BenchmarkJob, runs: Mapping[int, Run], best: Mapping[int, Run]) -> Row:

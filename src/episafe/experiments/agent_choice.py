@@ -14,7 +14,7 @@ from episafe.learning.planner import Every, Replanning
 from episafe.learning.transition_counts import Radius
 from episafe.problems.bandit import LinearBandit
 from episafe.problems.cmdp import LinearCMDP
-from episafe.registry import AGENTS, BANDIT_AGENTS, CERTIFIERS, NO_OPTIONS
+from episafe.registry import AGENTS, BANDIT_BUILDS, BUILDS, CERTIFIERS, NO_OPTIONS
 from episafe.tools.calibration import scaled
 
 SHOWN = 40  # letters of a value that an error repeats
@@ -41,12 +41,10 @@ def build_agent(
     """
     if name not in AGENTS:
         raise ValueError(f"no agent {name!r}; there are {', '.join(AGENTS)}")
-    build = AGENTS[name].mdp
-    assert build is not None
     if constants is None and AGENTS[name].reads_constants:
         constants = default_constants(cmdp, name)
     replan = replan or (Every() if constants is None else constants.replan)
-    return build.make(cmdp, options, constants=constants, replan=replan, num_episodes=num_episodes)
+    return BUILDS[name].make(cmdp, options, constants=constants, replan=replan, num_episodes=num_episodes)
 
 
 def chosen_agent(
@@ -62,8 +60,7 @@ def chosen_agent(
 
     All its bonuses are multiplied: for DOPE its box, on scales that are as they were; `bonus` where that is an option.
     """
-    build, (changed, options, _) = AGENTS[name].mdp, split_changes("", name, dict(changes))
-    assert build is not None
+    build, (changed, options, _) = BUILDS[name], split_changes("", name, dict(changes))
     constants = None
     if AGENTS[name].reads_constants:
         constants = choose(which, cmdp, name, num_episodes, **changed)
@@ -80,11 +77,9 @@ def chosen_agent(
 
 def build_bandit_agent(name: str, bandit: LinearBandit, num_rounds: int, delta: float, replan: Replanning) -> Agent:
     """The agent `name` for a bandit."""
-    if name not in BANDIT_AGENTS:
-        raise ValueError(f"no agent of bandits {name!r}; there are {', '.join(BANDIT_AGENTS)}")
-    build = BANDIT_AGENTS[name].bandit
-    assert build is not None
-    return build.make(bandit, num_rounds=num_rounds, delta=delta, replan=replan)
+    if name not in BANDIT_BUILDS:
+        raise ValueError(f"no agent of bandits {name!r}; there are {', '.join(BANDIT_BUILDS)}")
+    return BANDIT_BUILDS[name].make(bandit, num_rounds=num_rounds, delta=delta, replan=replan)
 
 
 def certified(agent: str, certifier: str) -> str:
@@ -157,13 +152,11 @@ def split_changes(
     env: str, agent: str, changes: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Changes by whose they are: of the constants, of options of the agent, and of options of the environment."""
-    build = AGENTS[agent].mdp
-    assert build is not None
-    ours, constants = set(build.options), {each.name for each in fields(Constants) if each.init}
+    ours, constants = set(BUILDS[agent].options), {each.name for each in fields(Constants) if each.init}
     if env in ENVIRONMENTS:
         for name in changes.keys() - constants - ours - options_of(env).keys():
             names = f"constants {', '.join(sorted(constants))}; options of {env} {', '.join(options_of(env))}"
-            names += f"; of {agent} {', '.join(build.options)}" if ours else ""
+            names += f"; of {agent} {', '.join(BUILDS[agent].options)}" if ours else ""
             raise ValueError(f"--set: no {name!r}; there are {names}")
     rest = changes.keys() - constants - ours
     of_constants, of_agent, of_env = (

@@ -8,7 +8,7 @@ from typing import Any
 
 from episafe.envs import ENVIRONMENTS
 from episafe.experiments.job import BanditJob, Job
-from episafe.registry import AGENTS, BANDIT_AGENTS
+from episafe.registry import AGENTS, BANDIT_BUILDS
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class BanditExperiment:
         jobs = [
             self._job(env, agent, seed, self.slack)
             for env, agent, seed in product(self.environments, self.agents, range(self.num_seeds))
-            if env == "finite" or not BANDIT_AGENTS[agent].bandit.finite_only  # type: ignore[union-attr]
+            if env == "finite" or not BANDIT_BUILDS[agent].finite_only
         ]
         return sorted(jobs, key=lambda job: -job.cost)
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from episafe.registry import AGENTS, BANDIT_AGENTS, REGISTRY
+from episafe.registry import BANDIT_AGENTS, BUILDS, REGISTRY
 from episafe.reports.metrics import HAS_INCUMBENT, Summary
 from episafe.reports.record_groups import is_bandit
 
@@ -54,7 +54,7 @@ def name(agent: str) -> str:
 def multiplied(summary: Summary) -> str:
     """The agent and, where it is not 1, the multiplier of its bonuses: nothing is proved of it then."""
     agent, said = summary.group.agent, summary.settings
-    if agent not in AGENTS or "bonus" not in AGENTS[agent].mdp.options:  # type: ignore[union-attr]
+    if agent not in BUILDS or "bonus" not in BUILDS[agent].options:
         return name(agent)
     cap = _CAP.search(str(said.get("radius", "")))  # DOPE's authors cap their radius at 1, times the multiplier
     bonus = float(cap[1] if cap else said.get("bonus", 1.0))
