@@ -64,7 +64,7 @@ Section = tuple[str, list[str], Rows]  # title, sentences, and rows of the table
 
 def sections(found: dict[str, Any], lines: list[str], most: int = SHOWN) -> list[Section]:
     """The page, part by part; of the changes of what was deployed at most `most` at each end."""
-    read = [json.loads(line) for line in lines] if not found["damage"] else []
+    read = _read(found, lines)
     deployed = [line for line in read if "event" not in line]
     changes = _changes(read)
     return [
@@ -80,6 +80,11 @@ def sections(found: dict[str, Any], lines: list[str], most: int = SHOWN) -> list
             _ends(changes, most),
         ),
     ]
+
+
+def _read(found: dict[str, Any], lines: list[str]) -> list[dict[str, Any]]:
+    """The lines of a trail; none of one that is damaged."""
+    return [] if found["damage"] else [json.loads(line) for line in lines]
 
 
 def _faults(found: dict[str, Any]) -> list[str]:
@@ -99,8 +104,8 @@ def _verdict(found: dict[str, Any]) -> list[str]:
                 "it, and the last lines of the trail with them, if their hash was not kept elsewhere. The version that "
                 "wrote it can recompute its certificates."]  # fmt: skip
     if found["recomputed"] is None:
-        why = "the agent could not be built from the folder; hand it over with --agent MODULE:NAME"
-        why = found["otherwise"] or why
+        unbuilt = "the agent could not be built from the folder; hand it over with --agent MODULE:NAME"
+        why = found["otherwise"] or unbuilt
         return [
             f"The chain of lines is whole, and the log says the same. NO certificate was recomputed: {why}.",
             _checked(found),
@@ -224,16 +229,15 @@ def _changes(read: list[dict[str, Any]]) -> Rows:
     rows: list[list[str]] = []
     last, count = "", 0
     for line in read:
-        what = str(line["event"]) if "event" in line else _what(line)
         if "event" in line:
             rows.append(_event(line))
-        elif what != last:
-            count = 0
+            last = ""
+            continue
+        if _what(line) != last:
+            last, count = _what(line), 0
             rows.append(_row(line))
-        if "event" not in line:
-            count += 1
-            rows[-1][ALIKE] = f"{count:,}"
-        last = what
+        count += 1
+        rows[-1][ALIKE] = f"{count:,}"
     return [tuple(row) for row in rows]
 
 
@@ -250,9 +254,9 @@ def _row(line: dict[str, Any]) -> list[str]:
     elif names and line["source"] != "safe":
         what += f": {names[0]}"
     bounds = [_written(line[name], form) for name, form in BOUNDS.items()]
-    said = [_when(line), str(line.get("reason") or "–")]
-    numbers = f"{line['episode'] + 1:,}", f"{line['plan']:,}" if line["plan"] >= 0 else "–"  # halted: of no plan
-    return [numbers[0], said[0], numbers[1], what, "1", *bounds, f"{line['learned']:,}", said[1]]
+    plan = f"{line['plan']:,}" if line["plan"] >= 0 else "–"  # halted: of no plan
+    known, reason = f"{line['learned']:,}", str(line.get("reason") or "–")
+    return [f"{line['episode'] + 1:,}", _when(line), plan, what, "1", *bounds, known, reason]
 
 
 def _weights(weights: Sequence[float], names: Sequence[str]) -> str:
@@ -319,13 +323,6 @@ def _reports(found: dict[str, Any]) -> list[str]:
     return [*said, f"{never} never reported{oldest}."]
 
 
-def _table(rows: Rows, unit: str) -> list[list[str]]:
-    """Header and rows, without the columns that say nothing."""
-    columns = [i for i in range(len(HEADER)) if any(row[i] not in ("–", "…") for row in rows)]
-    headings = (f"from {unit}", *HEADER[1:])
-    return [[row[i] for i in columns] for row in (headings, *rows)] if rows else []
-
-
 def as_text(found: dict[str, Any], lines: list[str]) -> str:
     """The page for a terminal, without anything that it would obey."""
     parts = [f"Audit of {one_line(found['folder'])}", SAFE_MEANS]
@@ -343,8 +340,10 @@ def _rows_as_text(rows: Rows) -> list[str]:
     said = [f"  {'  '.join(f'{cell:>{width}}' for cell, width in zip(row, widths, strict=True))}" for row in table]
     found = [said[0]]
     for row, cells, figures in zip(rows, table[1:], said[1:], strict=True):
+        if any(cell != "–" for cell in cells):
+            found.append(figures)
         words = [one_line(cell) for name in WORDS if (cell := row[HEADER.index(name)]) != "–"]
-        found += [figures] * any(cell != "–" for cell in cells) + [f"      {'  '.join(words)}"]
+        found.append(f"      {'  '.join(words)}")
     return [line.rstrip() for line in found]
 
 
@@ -356,12 +355,7 @@ def as_html(found: dict[str, Any], lines: list[str]) -> str:
         safe_means=SAFE_MEANS,
         verdict=_colour(found),
         sections=[_section_as_values(section, _unit(found)) for section in sections(found, lines, MOST_SHOWN)],
-        pictures=_pictures(
-            [json.loads(line) for line in lines] if not found["damage"] else [],
-            NOT_SURE if is_bandit(found["settings"]) else REFUSED,
-            found["constraints"],
-            _unit(found),
-        ),
+        pictures=_pictures(found, _read(found, lines)),
         words=WORDS[1:],  # a time does not wrap
     )
 
@@ -373,9 +367,10 @@ def _colour(found: dict[str, Any]) -> str:
     return "" if found["recomputed"] is None else "safe"
 
 
-def _pictures(read: list[dict[str, Any]], refused: str, names: list[str], unit: str) -> list[Picture]:
-    """Bounds against the threshold, those of other plans than allowed ones by the name of `refused`, and what was
-    deployed when, by the trail; of several constraints by their names, over episodes or what `unit` calls them."""
+def _pictures(found: dict[str, Any], read: list[dict[str, Any]]) -> list[Picture]:
+    """Bounds against the threshold, and what was deployed when, by the trail; of several constraints by their names."""
+    names, unit = found["constraints"], _unit(found)
+    refused = NOT_SURE if is_bandit(found["settings"]) else REFUSED
     deployed = [line for line in read if "event" not in line]
     thresholds = _numbers(deployed[-1]["threshold"]) if deployed else np.zeros(0)
     if not np.isfinite(thresholds).all() or not deployed:
@@ -401,6 +396,8 @@ def _pictures(read: list[dict[str, Any]], refused: str, names: list[str], unit: 
 
 
 def _section_as_values(section: Section, unit: str) -> dict[str, Any]:
+    """A section as the template shows it; its table without the columns that say nothing."""
     title, sentences, rows = section
-    headings, *shown = _table(rows, unit) if rows else [[]]
+    columns = [i for i in range(len(HEADER)) if any(row[i] not in ("–", "…") for row in rows)]
+    headings, *shown = [[row[i] for i in columns] for row in ((f"from {unit}", *HEADER[1:]), *rows)]
     return {"title": title, "sentences": sentences, "headings": headings, "rows": shown}

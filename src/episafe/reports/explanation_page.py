@@ -32,8 +32,10 @@ def check_picture(why: Explanation) -> Picture | None:
     y = Scale.linear("proved utility", low - (room if low < 0 else 0.0), high + room)
     across = Scale.linear("% of episodes", 0.0, 100.0)
     title = f"Why plan {why.plan} was allowed" if not why.is_incumbent else f"Why plan {why.plan} is the incumbent"
-    said = [AREA] * known + [f"Of {why.constraint}, the constraint with the least room."] * bool(why.constraint)
-    return Picture(title, across, y, marks, caption=" ".join(said), width=WIDTH, height=HEIGHT, levels=levels)
+    area = AREA if known else ""
+    least = f"Of {why.constraint}, the constraint with the least room." if why.constraint else ""
+    caption = f"{area} {least}".strip()
+    return Picture(title, across, y, marks, caption=caption, width=WIDTH, height=HEIGHT, levels=levels)
 
 
 def _areas(why: Explanation) -> list[Mark]:

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from episafe.registry import REGISTRY
+from episafe.reports.labels import name
 from episafe.reports.metrics import Interval
 from episafe.reports.page_frame import render
 from episafe.reports.panels import warp
@@ -33,9 +34,8 @@ HEADINGS = (
 
 def label(agent: str) -> str:
     """The name of a row, as "OPSE-LCMDP, tuned constants"."""
-    name, _, which = agent.partition(", ")
-    known = REGISTRY[name].label if name in REGISTRY else name
-    return f"{known}, {which} constants" if which else known
+    kind, _, which = agent.partition(", ")
+    return f"{name(kind)}, {which} constants" if which else name(kind)
 
 
 def pictures(points: Sequence[Point], env: str) -> list[Picture]:
@@ -48,24 +48,11 @@ def _picture(points: Sequence[Point], env: str, quantity: str) -> Picture:
     agents = list(dict.fromkeys(point["agent"] for point in points))
     largest = max([abs(point[quantity]) for point in mine], default=0.0) or 1.0
     unit = 10.0 ** (math.floor(math.log10(largest)) + 1 - DECADES[quantity])
-    marks, drawn = list[Mark](), [0.0]
+    marks = list[Mark]()
     for rank, agent in enumerate(agents):
         of = sorted((point for point in mine if point["agent"] == agent), key=lambda point: -point["multiplier"])
-        if not of:
-            continue
-        x = -np.log10([point["multiplier"] for point in of]) + APART * (rank - (len(agents) - 1) / 2)
-        mean = np.array([point[quantity] for point in of])
-        error = np.nan_to_num([point[f"{quantity}_half_width"] for point in of])
-        low, high = mean - error, mean + error
-        if quantity == "violation":
-            low = np.maximum(low, 0.0)
-        y = [warp(values, unit) for values in (low, mean, high)]
-        name, _, which = agent.partition(", ")
-        colour = (REGISTRY[name].colour if name in REGISTRY else "") or "#8B4513"
-        marks += [Trace(np.full(2, at), np.array([y[0][i], y[2][i]]), colour, width=1) for i, at in enumerate(x)]
-        marks += [Trace(x, y[1], colour, label(agent), "solid" if which != "published" or name != "opse" else "dash")]
-        marks += [Dots(x, y[1], colour, hollow=which == "published" and name == "opse", size=3)]
-        drawn += [*y[0], *y[2]]
+        marks += _marks(of, quantity, unit, APART * (rank - (len(agents) - 1) / 2)) if of else []
+    drawn = [0.0, *(y for mark in marks if isinstance(mark, Trace) for y in mark.y.tolist())]
     powers = unit * 10.0 ** np.arange(DECADES[quantity] + 1)
     values = [*(-powers[::-1]), 0.0, *powers]
     low_end, high_end = min(drawn), max(drawn) or 1.0
@@ -77,6 +64,22 @@ def _picture(points: Sequence[Point], env: str, quantity: str) -> Picture:
     ends = -math.log10(given[0]) - 0.15, -math.log10(given[-1]) + 0.15
     across = Scale("multiplier of the bonuses, falling", *ends, tuple((-math.log10(m), f"{m:g}") for m in given))
     return Picture(QUANTITIES[quantity], across, down, marks)
+
+
+def _marks(of: Sequence[Point], quantity: str, unit: float, aside: float) -> list[Mark]:
+    """One agent: intervals, a line and dots; of OPSE with the published constants dashed and hollow."""
+    agent = of[0]["agent"]
+    kind, _, which = agent.partition(", ")
+    colour = (REGISTRY[kind].colour if kind in REGISTRY else "") or "#8B4513"
+    is_second = kind == "opse" and which == "published"
+    x = -np.log10([point["multiplier"] for point in of]) + aside
+    mean = np.array([point[quantity] for point in of])
+    error = np.nan_to_num([point[f"{quantity}_half_width"] for point in of])
+    least = 0.0 if quantity == "violation" else -np.inf
+    low, y, high = (warp(values, unit) for values in (np.maximum(mean - error, least), mean, mean + error))
+    bars = [Trace(np.full(2, at), np.array([low[i], high[i]]), colour, width=1) for i, at in enumerate(x)]
+    line = Trace(x, y, colour, label(agent), "dash" if is_second else "solid")
+    return [*bars, line, Dots(x, y, colour, hollow=is_second, size=3)]
 
 
 def to_html(points: Sequence[Point], winners: Sequence[Point]) -> str:

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -134,6 +134,11 @@ def path(x: Array, y: Array) -> str:
     return "".join(said)
 
 
+def circles(x: Array, y: Array, css: str, size: float, colour: str) -> Markup:
+    """One at each point."""
+    return NOTHING.join(DOT.format(css, u, v, size, ink(colour)) for u, v in zip(x, y, strict=True))
+
+
 LINE = Markup('<path class="line" d="{}" style="{}" stroke-width="{:g}" stroke-dasharray="{}"><title>{}</title></path>')
 AREA = Markup('<path class="area" d="{}" style="{}" fill-opacity="{:g}"><title>{}</title></path>')
 DOT = Markup('<circle class="{}" cx="{:.1f}" cy="{:.1f}" r="{:g}" style="{}"/>')
@@ -161,8 +166,7 @@ class Trace(Mark):
         style = ink(self.colour) + (f";stroke-opacity:{self.opacity:g}" if self.opacity < 1 else "")
         drawn = LINE.format(path(x, y), style, self.width, DASHES[self.dash], self.label)
         every = max(int(len(x) * _AT_MARKERS), 1)
-        dots = (DOT.format("dot", u, v, 3, ink(self.colour)) for u, v in zip(x[::every], y[::every], strict=True))
-        return drawn + Markup("").join(dots) if self.marker else drawn
+        return drawn + circles(x[::every], y[::every], "dot", 3, self.colour) if self.marker else drawn
 
     def swatch(self) -> Markup:
         """A stroke."""
@@ -224,9 +228,8 @@ class Dots(Mark):
 
     def svg(self, box: Box) -> Markup:
         """Circles."""
-        css, style = "hollow" if self.hollow else "dot", ink(self.colour)
-        places = zip(box.across(self.x).tolist(), box.down(self.y).tolist(), strict=True)
-        return Markup("").join(DOT.format(css, x, y, self.size, style) for x, y in places)
+        css = "hollow" if self.hollow else "dot"
+        return circles(box.across(self.x), box.down(self.y), css, self.size, self.colour)
 
     def swatch(self) -> Markup:
         """One of them."""
@@ -363,7 +366,7 @@ class Cells(Mark):
             top, bottom = sorted(box.down(np.array([i, i + 1.0])))
             colour = ink(BLUE if value >= 0 else GREY)
             drawn.append(cell.format(left, top, right, bottom, left, colour, abs(value), self.names[i][j]))
-        return Markup("").join(drawn)
+        return NOTHING.join(drawn)
 
     def draw(self, axes: "Axes") -> None:
         """An image."""
@@ -386,6 +389,7 @@ class Picture:
         remark: lines at the foot of the axes.
         caption: what is written below, as sentences.
         width, height: of the SVG.
+        levels: lines to compare with.
     """
 
     title: str
@@ -396,7 +400,7 @@ class Picture:
     caption: str = ""
     width: int = WIDTH
     height: int = HEIGHT
-    levels: Sequence[Level] = field(default=())
+    levels: Sequence[Level] = ()
 
     @property
     def legend(self) -> list[Mark]:
@@ -421,9 +425,9 @@ class Picture:
         head = TEXT.format("name", 4, 16, "start", "", self.title)
         notes = [mark for mark in self.marks if isinstance(mark, Note)]  # on top: no line runs through their words
         others = [mark for mark in self.marks if not isinstance(mark, Note)]
-        marks = Markup("").join(mark.svg(box) for mark in [*others, *self.levels, *notes])
+        marks = NOTHING.join(mark.svg(box) for mark in [*others, *self.levels, *notes])
         places = zip(self.levels, self._label_shares(), strict=True)
-        names = Markup("").join(
+        names = NOTHING.join(
             TEXT.format(
                 "", box.right + 5, box.bottom - share * (box.bottom - box.top) + 4, "start", ink(one.colour), one.name
             )
@@ -433,7 +437,7 @@ class Picture:
             TEXT.format("halo", box.left + 6, box.bottom - 6 - LINE_HEIGHT * i, "start", "", with_minus(line))
             for i, line in enumerate(reversed(self.remark))
         ]
-        return head + self._axes(box) + marks + names + Markup("").join(lines)
+        return head + self._axes(box) + marks + names + NOTHING.join(lines)
 
     def _box(self) -> Box:
         ticks = max((len(text) for _, text in self.y.ticks), default=1)
@@ -461,7 +465,7 @@ class Picture:
                 Markup('<text class="axis" transform="translate(13 {:.1f}) rotate(-90)" text-anchor="middle">{}</text>')
                 .format(middle, self.y.title)
             )  # fmt: skip
-        return Markup("").join(parts)
+        return NOTHING.join(parts)
 
     def draw(self, axes: "Axes") -> None:
         """The same onto the axes of matplotlib."""

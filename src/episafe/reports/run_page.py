@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -56,7 +56,7 @@ class Run:
     record: Record
     halts: Sequence[tuple[int, str]] = ()
     changes: Sequence[Picture] = ()
-    notes: Sequence[str] = field(default=())
+    notes: Sequence[str] = ()
     earlier: Sequence[tuple[int, Amount]] = ()
 
 

@@ -57,8 +57,8 @@ def to_latex(summaries: Sequence[Summary]) -> str:
     """The columns that a paper shows, with a caption and the rules of the booktabs package; what else must be known as
     comments. All other numbers are in the CSV."""
     lengths, varied = {s.num_episodes for s in summaries}, any(s.group.variant for s in summaries)
-    left_out = ("Variant",) * (not varied) + ("Episodes",) * (len(lengths) == 1)
-    shown = {heading: cell for heading, cell in IN_PAPERS.items() if heading not in left_out}
+    says_nothing = {"Variant": not varied, "Episodes": len(lengths) == 1}
+    shown = {heading: cell for heading, cell in IN_PAPERS.items() if not says_nothing.get(heading)}
     after = f" after {min(lengths):,} episodes" if len(lengths) == 1 else ""
     said = [*beforehand(summaries), *(f"{s.group.where}, {label(s)}: {note}" for s in summaries for note in s.notes)]
     caption = in_rounds(f"{CAPTION.format(after=after)} {SAFE_MEANS}", summaries)
