@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from episafe.experiments.job import Job
     from episafe.runs.record import Record
 
+UNFINISHED = "stopped; run the same command again to finish what is missing"
 SHOWN = 10  # failed runs that are told one by one
 BEGIN, OWN, VERIFY, COMPARE = "Begin", "Your own system", "Go on and verify", "Compare and measure"  # parts of the help
 
@@ -177,10 +178,9 @@ def run(
         agent = choice.asked_for(agent, certifier, which, replan)
         _require_new(out)
         constants, own, options = choice.split_changes(env, agent or "opse", choice.parse_changes(changes or []))
-        if which and agent is not None and not AGENTS[agent].reads_constants:
-            raise ValueError(f"{agent} reads no constants: leave out --constants {which}")
-        if constants and agent is not None and not AGENTS[agent].reads_constants:
-            raise ValueError(f"{agent} reads no constants: leave out --set {', '.join(constants)}")
+        if (which or constants) and agent is not None and not AGENTS[agent].reads_constants:
+            asked = f"--constants {which}" if which else f"--set {', '.join(constants)}"
+            raise ValueError(f"{agent} reads no constants: leave out {asked}")
         cmdp = envs.make(env, seed, variant, **options)  # type: ignore[arg-type]  # make checks the variant
         agent, settings = agent or choice.recommended(cmdp.task), None
         if AGENTS[agent].reads_constants:
@@ -352,7 +352,7 @@ def _experiment(
     """Run an experiment; interrupted it says how to go on, and failed jobs are named."""
     from episafe.experiments.comparisons import Place
 
-    with exit_codes(lambda: "stopped; run the same command again to finish what is missing"):
+    with exit_codes(lambda: UNFINISHED):
         failures = run_all(Place(folder, workers, on, errors if as_json else console))
     if as_json:
         show({"folder": str(folder), "report": str(folder / "report.html"), "failed": dict(failures)}, as_json)
@@ -420,7 +420,7 @@ def benchmark(
     from episafe.experiments.comparisons import Place
 
     place = Place(out or _place("benchmark-results", not full), workers, on, errors if as_json else console)
-    with exit_codes(lambda: "stopped; run the same command again to finish what is missing"):
+    with exit_codes(lambda: UNFINISHED):
         found, failures = measurement.benchmark(not full, place, latex)
     found["failed"] = dict(failures)
     show(found, as_json, [measurement.table(found)], [escape(f"page: {found['page']}")])
@@ -488,11 +488,9 @@ def preflight(
                 found = {"forecast": before.gain(named_problem(name), delta, advance), "notes": []}
         else:
             found = before.preflight(LinearCMDP.load(problem) if problem else envs.make(env, seed), episodes, delta)
-    forecast = f"Forecast for es.OPSE(task): {found['forecast']['text']}"
     if not as_json:
-        console.say(forecast)
-    tables = [] if name else before.tables(found)
-    show(found, as_json, tables, [f"- {note}" for note in found["notes"]])
+        console.say(f"Forecast for es.OPSE(task): {found['forecast']['text']}")
+    show(found, as_json, [] if name else before.tables(found), [f"- {note}" for note in found["notes"]])
 
 
 @command(COMPARE, "`episafe calibrate streaming --delta 0.05 --problems 60 --set horizon=3`")
@@ -665,7 +663,7 @@ def _six_digits(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _show_run(record: "Record", as_json: bool, folder: Path | None = None) -> None:
+def _show_run(record: "Record", as_json: bool, folder: Path | None) -> None:
     """What a run reached; where it is kept, also what to do with it."""
     from episafe.reports.metrics import run_facts
 

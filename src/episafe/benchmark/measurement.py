@@ -89,13 +89,13 @@ def table(found: dict[str, Any]) -> Table:
     shown = Table("set", "best", "regret", "half way", "violate", title=title)
     for name in dict.fromkeys(row["set"] for row in found["rows"]):
         of = [row for row in found["rows"] if row["set"] == name]
-        unsafe = [row["agent"] for row in of if row["violating"]]
+        unsafe = escape(f"{sum(bool(row['violating']) for row in of)} of {len(of)}")
         best = benchmark_page.best_of(of, name)
         if best is None:
-            shown.add_row(name, "none", "–", "–", escape(f"{len(unsafe)} of {len(of)}"))
+            shown.add_row(name, "none", "–", "–", unsafe)
             continue
         width = math.nan if best["regret_half_width"] is None else best["regret_half_width"]
         regret = plus_minus(Interval(best["regret"], width))
         half = "never" if best["half_way"] is None else f"{best['half_way']:g}"
-        shown.add_row(name, best["agent"], regret, half, escape(f"{len(unsafe)} of {len(of)}"))
+        shown.add_row(name, best["agent"], regret, half, unsafe)
     return shown

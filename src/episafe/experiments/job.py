@@ -77,8 +77,10 @@ class Job:
         said: dict[str, Any] = {"job": self.identity, **self.facts(agent)}
         if ":" in self.env:
             said |= {"env": self.env, "seed": self.seed, "options": _said(self.options)}
-        asked = _said((*self.changes, *((("multiplier", self.multiplier),) if self.multiplier != 1 else ())))
-        return made.noting(**said, **({"changes": asked} if asked else {}))
+        multiplied = {} if self.multiplier == 1 else {"multiplier": self.multiplier}
+        if asked := _said((*self.changes, *multiplied.items())):
+            said["changes"] = asked
+        return made.noting(**said)
 
     def facts(self, agent: Any) -> dict[str, Any]:
         """What else its record says, of the agent after the run."""

@@ -1,6 +1,6 @@
 """Records as tables for other software: a row an episode, or a row a run. pandas is an extra, imported when used."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +31,7 @@ def results(folder: str | Path) -> Any:
         >>> es.results("paper-results/quick").groupby(["env", "agent"]).regret.mean()  # doctest: +SKIP
     """
     folder = Path(folder)
-    rows = [
-        {"path": path.relative_to(folder).as_posix(), **settings, **finals}
-        for path in record_folders(folder)
-        for settings, finals in [_row(Record.load(path))]
-    ]
+    rows = [{"path": path.relative_to(folder).as_posix(), **_row(Record.load(path))} for path in record_folders(folder)]
     names = dict.fromkeys(name for row in rows for name in row)
     return _pandas().DataFrame({name: _column([row.get(name) for row in rows]) for name in names})
 
@@ -71,10 +67,11 @@ def record_folders(folder: str | Path) -> list[Path]:
     return found
 
 
-def _row(record: Record) -> tuple[Mapping[str, Any], dict[str, Any]]:
+def _row(record: Record) -> dict[str, Any]:
     """The settings of a run, and what it came to."""
     known = record.is_exact and len(record.sources) > 0
-    finals = {
+    return {
+        **record.settings,
         "episodes": len(record.sources),
         "optimum": record.optimum,
         **{name: float(b) for name, b in _by_constraint("threshold", record, record.threshold).items()},
@@ -85,17 +82,16 @@ def _row(record: Record) -> tuple[Mapping[str, Any], dict[str, Any]]:
         "incumbent_deployments": int((record.sources == "safe").sum()),
         "plans": len(np.unique(record.plan_ids)),
     }
-    return record.settings, finals
 
 
 def _column(values: Sequence[Any]) -> list[Any]:
     """Values of one type: numbers where all are, else text; None where a run does not say."""
     said = [value for value in values if value is not None]
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in said):
-        return [np.nan if value is None else value for value in values] if len(said) < len(values) else said
-    return (
-        list(values) if all(isinstance(value, bool) for value in said) else [v if v is None else str(v) for v in values]
-    )
+        return [np.nan if value is None else value for value in values]
+    if all(isinstance(value, bool) for value in said):
+        return list(values)
+    return [None if value is None else str(value) for value in values]
 
 
 def _by_constraint(column: str, record: Record, values: Any) -> dict[str, Any]:

@@ -23,11 +23,7 @@ from episafe.deployment.episode_tapes import num_episodes as length_of
 from episafe.deployment.frame_kinds import Kind
 from episafe.deployment.incumbent_identity import IncumbentIdentity
 from episafe.deployment.journal import Journal
-from episafe.deployment.journal_folder import (
-    LOG,
-    read_head,
-    stored_problem,
-)
+from episafe.deployment.journal_folder import LOG, read_head, stored_problem
 from episafe.deployment.session_book import log_dets, now
 from episafe.deployment.session_start import begin_journal, catch_up, require_same_agent, require_unused
 from episafe.errors import DamagedFile

@@ -2,7 +2,7 @@
 
 import hashlib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from pkgutil import resolve_name
@@ -84,11 +84,13 @@ class Record:
         """The name of what acted in each episode, (K,): "incumbent", "proposal-7", the name of a fixed policy."""
         numbered = np.char.add("proposal-", self.plan_ids.astype(np.str_))
         named = np.where(self.sources == "fixed", str(self.settings.get("agent", "fixed")), numbered)
-        acting = np.where(self.sources == "safe", "incumbent", named)
+        return self._by_name(self.acting_names, np.where(self.sources == "safe", "incumbent", named))
+
+    def _by_name(self, values: Sequence[Any], otherwise: NDArray[Any]) -> NDArray[Any]:
+        """Of each episode the value of the name that acted, one for each of `acting_names`; else `otherwise`, (K,)."""
         if self.acting_numbers is None or not self.acting_names:
-            return acting
-        given = np.array(self.acting_names)[np.maximum(self.acting_numbers, 0)]
-        return np.where(self.acting_numbers < 0, acting, given)
+            return otherwise
+        return np.where(self.acting_numbers < 0, otherwise, np.array(values)[np.maximum(self.acting_numbers, 0)])
 
     def __repr__(self) -> str:
         said = {name: self.settings.get(name) for name in ("env", "variant", "seed", "agent", "level")}
@@ -140,11 +142,7 @@ class Record:
     def incumbent_acted(self) -> NDArray[np.bool_]:
         """Whether the incumbent acted, alone or drawn from a mixture, in each episode, (K,)."""
         alone = ("safe", "fixed") if self.settings.get("agent") == "incumbent" else ("safe",)
-        acted: NDArray[np.bool_] = np.isin(self.sources, alone)
-        if self.acting_numbers is None or not self.acting_names:
-            return acted
-        named = np.array([name == "incumbent" for name in self.acting_names])[np.maximum(self.acting_numbers, 0)]
-        return np.where(self.acting_numbers < 0, acted, named)
+        return self._by_name([name == "incumbent" for name in self.acting_names], np.isin(self.sources, alone))
 
     def mixed(self) -> NDArray[np.bool_]:
         """Whether a mixture was deployed, of which a coin drew who acted, in each episode, (K,)."""
@@ -157,9 +155,8 @@ class Record:
             learned, incumbent: policies with a table, to draw too where they differ, as `agent.plan().policy` and
                 `task.safe_policy`.
         """
-        return resolve_name("episafe.reports.paper_figures:run_figure")(
-            self, learned, incumbent
-        )  # it stands above records
+        run_figure = resolve_name("episafe.reports.paper_figures:run_figure")  # it stands above records
+        return run_figure(self, learned, incumbent)
 
     def of_constraint(self, c: int) -> "Record":
         """The same run as if constraint c were the only one: for whoever draws or sums up one at a time."""

@@ -11,6 +11,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import product
 from statistics import median
 from typing import Any, TypeVar
@@ -66,17 +67,16 @@ def measure(quick: bool, on_progress: Callable[[float], None] = lambda share: No
     dims = [3, 10] if quick else [5, 10, 20, 40]
     large = [100, 10_000, 1_000_000]
     wide = [50, 100] if quick else [100, 200, 400]
-    growths = [
-        counting("length", _growth("episodes K (linear, doubling)", lengths, _listed)),
-        counting(
-            "functions",
-            _growth("states S (given by functions, doubling)", large, lambda S: _functions(S, 300 if quick else 3_000)),
-        ),
-        counting("one λ", _growth("states S (linear, seconds per λ)", states, lambda S: _per_lam("num_states", S))),
-        counting("one λ", _growth("features d (linear, seconds per λ)", dims, lambda d: _per_lam("dim", d))),
-        counting("wide", _growth("features d (2000 states, A = 10, seconds per λ)", wide, lambda d: _wide(d, 1))),
-        counting("wide", _growth("features d (2000 states, A = 10, per λ, 16 at once)", wide, lambda d: _wide(d, 16))),
+    functions = partial(_functions, num_episodes=300 if quick else 3_000)
+    varied: list[tuple[str, str, list[int], Callable[[int], float]]] = [
+        ("length", "episodes K (linear, doubling)", lengths, _listed),
+        ("functions", "states S (given by functions, doubling)", large, functions),
+        ("one λ", "states S (linear, seconds per λ)", states, partial(_per_lam, "num_states")),
+        ("one λ", "features d (linear, seconds per λ)", dims, partial(_per_lam, "dim")),
+        ("wide", "features d (2000 states, A = 10, seconds per λ)", wide, partial(_wide, points=1)),
+        ("wide", "features d (2000 states, A = 10, per λ, 16 at once)", wide, partial(_wide, points=16)),
     ]
+    growths = [counting(kind, _growth(what, sizes, seconds_at)) for kind, what, sizes, seconds_at in varied]
     return {
         "speeds": speeds,
         "bandit_speeds": rounds,

@@ -34,7 +34,7 @@ def begin(world: Any, agent: Any, columns: Columns, first: int, trace: Trace | N
 class MixtureLoop:
     """A run of OPSE under `Observation`: `advance` takes it on by some episodes, `finish` hands the plan back."""
 
-    def __init__(self, world: Any, agent: Any, trace: Trace | None = None) -> None:
+    def __init__(self, world: Any, agent: Any, trace: Trace | None) -> None:
         cmdp, luck, num_rows = world.problem, world.luck, len(agent.certificate.ledger.policies)
         self._cmdp, self._agent, self._streams = cmdp, agent, (luck.choices, luck.transitions, luck.coin)
         self._regression, self._certificate = agent.planner.regression, agent.certificate

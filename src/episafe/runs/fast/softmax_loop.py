@@ -16,8 +16,6 @@ from episafe.problems.policy import TablePolicy
 from episafe.runs.record import Columns
 from episafe.types import SOURCES
 
-NO_TRACE = no_trace()
-
 
 def begin(world: Any, agent: Any, columns: Columns, first: int, trace: Trace | None) -> "SoftmaxLoop | None":
     """The loop, if it knows planner, rule and search, the planner itself certifies, steps share no data, and neither an
@@ -37,10 +35,10 @@ def begin(world: Any, agent: Any, columns: Columns, first: int, trace: Trace | N
 class SoftmaxLoop:
     """A run of a softmax agent: `advance` takes it on by some episodes, `finish` hands the plan back to the agent."""
 
-    def __init__(self, world: Any, agent: Any, trace: Trace | None = None) -> None:
+    def __init__(self, world: Any, agent: Any, trace: Trace | None) -> None:
         cmdp, task, luck = world.problem, world.problem.task, world.luck
         self._agent, self._planner, self._streams = agent, agent.learner, (luck.choices, luck.transitions)
-        self._trace = NO_TRACE if trace is None else trace
+        self._trace = no_trace() if trace is None else trace
         self._law = Law(cmdp.P, world.kernel, task.reward, task.constraint.utility, task.initial_state)
         # Every() is growth below zero: the information never shrinks
         self._growth = getattr(agent.replan, "growth", -math.inf)
