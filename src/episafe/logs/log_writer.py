@@ -18,6 +18,7 @@ from episafe.errors import DamagedFile, InvalidProblem
 from episafe.logs.logged_episode import steps_of
 from episafe.logs.tables import read_rows, same_state
 from episafe.plain_text import csv_cell
+from episafe.problems.episodic_task import SIGNALS, Signal
 from episafe.problems.states import ENDED, START, Outside
 from episafe.storage.atomic_files import as_output, atomic
 from episafe.types import Episode, amounts
@@ -46,11 +47,11 @@ def write_log(path: Path, episodes: Sequence[Named], task: Any) -> int:
 def _steps(path: Path, episodes: Sequence[Named], task: Any) -> bytes:
     """The rows of the steps as a file; without what chance brought, and with a warning, where that would not come back
     as it was."""
-    if all(one.trace is None for _, one in episodes):
-        return _read_back(path, episodes, task)
     try:
         return _read_back(path, episodes, task)
     except (ValueError, TypeError, OverflowError) as error:  # also of pyarrow, as where a column has several types
+        if all(one.trace is None for _, one in episodes):
+            raise
         fault = error
     data = _read_back(path, [(name, replace(one, trace=None)) for name, one in episodes], task)
     warnings.warn(
@@ -69,8 +70,8 @@ def _table(path: Path, rows: list[Cells]) -> bytes:
 
 def _rows(episodes: Sequence[Named], task: Any) -> Iterator[Cells]:
     """One row a step of the environment: no dummy first step, and none after an early end."""
-    columns = {"reward": ["reward"], "utility": _names("utility", task)}
-    signals = [name for name in columns if all(_signal(one, name) is not None for _, one in episodes)]
+    columns: dict[Signal, list[str]] = {"reward": ["reward"], "utility": _names("utility", task)}
+    signals = [name for name in columns if all(getattr(one, SIGNALS[name]) is not None for _, one in episodes)]
     for number, (label, episode) in enumerate(episodes):
         before = int(episode.states[0] is START)
         for h in range(before, len(episode.actions)):
@@ -81,7 +82,7 @@ def _rows(episodes: Sequence[Named], task: Any) -> Iterator[Cells]:
             row |= {"action": int(episode.actions[h]), "terminated": int(after is ENDED)}
             row |= {f"next_{name}": None for name in _cells("state", state)} | _cells("next_state", after)
             for name in signals:
-                row |= dict(zip(columns[name], amounts(_signal(episode, name)[h]).tolist(), strict=True))
+                row |= dict(zip(columns[name], amounts(getattr(episode, SIGNALS[name])[h]).tolist(), strict=True))
             yield row | ({} if episode.trace is None else _chance_cells(episode.trace[1][h - before]))
 
 
@@ -99,10 +100,6 @@ def _chance_cells(w: Any) -> Cells:
 def _item(value: Any) -> Any:
     """A number of numpy as Python's, with all its digits."""
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _signal(episode: Episode, name: str) -> Any:
-    return episode.rewards if name == "reward" else episode.utilities
 
 
 def _cells(name: str, state: Any) -> Cells:

@@ -19,7 +19,7 @@ from episafe.kernels.mean_intervals import NOT_ITS
 from episafe.kernels.spell_wealth import follow_spells, new_spell
 from episafe.kernels.utility_tests import CHECKED, INCUMBENT, Batch, Promise, expect, follow, nothing_seen, take_in
 from episafe.monitors import monitor_state
-from episafe.monitors.monitor_state import Alarm, Coin, Facts, Outcome, Turn, halt_reason
+from episafe.monitors.monitor_state import Alarm, Coin, Facts, Outcome, Turn, halt_reason, in_words
 from episafe.monitors.residual_test import ResidualMonitor
 from episafe.monitors.statements import READINGS, STATEMENTS, Watched
 from episafe.storage.state_reader import State
@@ -290,8 +290,7 @@ class Watch:
 
     def settings(self) -> dict[str, str | int | float]:
         """What a record should say: δ, and every alarm in words."""
-        said = "; ".join(f"{alarm.what} after {alarm.after}: {alarm.says}" for alarm in self.alarms)
-        return {"monitors_delta": self.delta, "alarms": said or "none"}
+        return {"monitors_delta": self.delta, "alarms": in_words(self.alarms)}
 
     def state(self) -> State:
         """All that decides future alarms, as named arrays; `restore` takes it back bit for bit."""

@@ -42,6 +42,11 @@ def halt_reason(alarms: Iterable[Alarm]) -> str:
     return "; ".join(alarm.says for alarm in alarms if alarm.halts)
 
 
+def in_words(alarms: Iterable[Alarm]) -> str:
+    """Every alarm, as a record says it; "none" where there is none."""
+    return "; ".join(f"{alarm.what} after {alarm.after}: {alarm.says}" for alarm in alarms) or "none"
+
+
 class Coin(NamedTuple):
     """The coin of a mixture: the weights of its components, which of them are the incumbent, and the component that
     was known last when it was tossed, −1 if none was."""

@@ -9,7 +9,7 @@ import numpy as np
 from episafe.checks import as_probability
 from episafe.errors import DamagedFile
 from episafe.monitors.base import Watch
-from episafe.monitors.monitor_state import Alarm, halt_reason
+from episafe.monitors.monitor_state import Alarm, halt_reason, in_words
 from episafe.types import amounts
 
 
@@ -114,8 +114,7 @@ class SeveralMonitors:
 
     def settings(self) -> dict[str, str | int | float]:
         """What a record should say: δ, and every alarm in words."""
-        said = "; ".join(f"{alarm.what} after {alarm.after}: {alarm.says}" for alarm in self.alarms)
-        return {"monitors_delta": self.delta, "alarms": said or "none"}
+        return {"monitors_delta": self.delta, "alarms": in_words(self.alarms)}
 
     def state(self) -> dict[str, np.ndarray[Any, Any]]:
         """All that decides future alarms, as named arrays."""

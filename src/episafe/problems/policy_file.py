@@ -17,7 +17,7 @@ LARGEST = 1 << 28  # bytes
 REMEDY = "save the policy again, or give its own file"
 
 
-def write_policy(path: Path, policy: Any, certificate: Mapping[str, Any] | None = None) -> None:
+def write_policy(path: Path, policy: Any, certificate: Mapping[str, Any] | None) -> None:
     """Write a policy, atomically; numbers come back to the last bit."""
     said = {MARK: VERSION, "name": policy.name, "certificate": dict(certificate or {}), **policy.as_json()}
     try:

@@ -104,12 +104,11 @@ def to_latex(rows: Sequence[Row]) -> str:
 
 def _warnings(rows: Sequence[Row]) -> list[str]:
     few = min((row["problems"] for row in rows), default=0)
-    said = [f"As few as {plural(few, 'problem')} a set: intervals are wide, and no violation on them proves little."]
     broken = [row for row in rows if row["violating"] and REGISTRY[row["agent"]].proved == "zero"]
     where = ", ".join(f"{name(row['agent'])} on {row['set']}" for row in broken)
-    return (said if few < 10 else []) + (
-        [f"Agents with a theorem of zero violation that violate: {where}."] if where else []
-    )
+    wide = f"As few as {plural(few, 'problem')} a set: intervals are wide, and no violation on them proves little."
+    violate = f"Agents with a theorem of zero violation that violate: {where}."
+    return [said for said, holds in ((wide, few < 10), (violate, broken)) if holds]
 
 
 def _regret(row: Row) -> str:

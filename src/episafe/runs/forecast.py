@@ -143,7 +143,7 @@ def _as_columns(totals: Any, num_constraints: int) -> Array:
     return columns
 
 
-def incumbent_totals(problem: Any, on_progress: Callable[[float], object] = lambda share: None) -> Array:
+def incumbent_totals(problem: Any, on_progress: Callable[[float], object]) -> Array:
     """Total utilities of episodes of the incumbent, (n,), or (n, m) of m constraints."""
     world, task = world_of(problem), problem.task
     world.begin(0, 0)
@@ -156,7 +156,7 @@ def incumbent_totals(problem: Any, on_progress: Callable[[float], object] = lamb
     return np.array(totals)
 
 
-def _of_constraint(at: "Situation", task: Any, c: int) -> Forecast:
+def _of_constraint(at: Situation, task: Any, c: int) -> Forecast:
     first, half = _reached(at)
     found = (Change(what, _reached(other)[1]) for what, other in _others(at, task, c))
     shorter = sorted((one for one in found if one.half < SHORTER * half), key=lambda one: one.half)

@@ -30,7 +30,7 @@ OF_ONE_DRAW = ("seed", "redraws")  # of what `make` notes
 SIZES = ("horizon", "num_states", "num_actions", "dim", "one_hot", "time_homogeneous")
 
 
-def _of_family(name: str, seed: int, /, **options: Any) -> LinearCMDP:
+def _problem(name: str, seed: int, /, **options: Any) -> LinearCMDP:
     """The problem of a seed, by the name of its environment, or of a function as `module:name`."""
     draw: Callable[..., LinearCMDP] = partial(make, name) if name in ENVIRONMENTS else named(name)
     return draw(seed, **options)
@@ -172,7 +172,7 @@ def family_of(text: str, options: dict[str, Any]) -> Family:
         raise ValueError(f"no environment {text!r}; there are {', '.join(ENVIRONMENTS)}; or give MODULE:FUNCTION")
     if text not in ENVIRONMENTS:
         named(text)  # what is wrong with it is said here
-    return partial(_of_family, text, **options)
+    return partial(_problem, text, **options)
 
 
 def _facts(problem: Any) -> Facts:

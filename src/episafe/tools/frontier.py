@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from episafe.envs import PAPER
 from episafe.experiments.job import Job
 from episafe.registry import REGISTRY
 from episafe.reports.tables import csv_text
@@ -18,7 +19,7 @@ from episafe.runs.record import Record
 from episafe.stats import rate_interval
 from episafe.storage.atomic_files import write_text
 
-ENVS = ("tabular", "streaming", "linear")
+ENVS = tuple(PAPER)
 MULTIPLIERS = (2.0, 1.0, 0.5, 0.25, 0.125, 0.06, 0.03)  # as many for every agent: the same budget
 FIRST_SEED = 200  # tuned on 5000 and up, reported on 0 to 99; these are fresh to both
 FRESH_SEED = 20_000  # fresh to what these pick

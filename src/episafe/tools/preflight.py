@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from episafe.envs import PAPER
 from episafe.kernels.backward_pass import elliptical_bonus, visit_bonus
 from episafe.learning import theorem_bounds, theory_constants
 from episafe.learning.constants import Constants
@@ -38,7 +39,7 @@ def preflight(cmdp: LinearCMDP, num_episodes: int, delta: float = 0.05) -> dict[
     slack, theory = known_slack(task), Constants.theory(task, num_episodes, delta)
     chosen, sizes = {"theory": theory, "tuned": Constants.tuned(task)}, theory.scope
     assert sizes is not None
-    if cmdp.origin.get("env") in ("tabular", "streaming", "linear"):
+    if cmdp.origin.get("env") in PAPER:
         chosen["published"] = Constants.paper(str(cmdp.origin["env"]))
     return {
         "problem": {**asdict(sizes), "threshold": task.threshold, "worst_regret": num_episodes * task.horizon},
