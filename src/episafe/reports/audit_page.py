@@ -16,6 +16,7 @@ from episafe.reports.page_frame import render
 from episafe.reports.pictures import Picture, Scale
 from episafe.reports.record_groups import is_bandit
 from episafe.reports.run_pictures import MIXED, NOT_SURE, REFUSED, bounds_picture, stacked_picture, threshold_steps
+from episafe.runs.record import ROUNDING
 from episafe.types import Array, amount, amounts
 
 SHOWN = 12  # changes listed at each end, for a terminal
@@ -42,7 +43,6 @@ CANNOT_SHOW = (
 
 ALIKE = 4  # the column that counts plans
 BOUNDS = {"bound": ".6g", "margin": ".3g"}  # figures of a plan, None where it has none, and how they are written
-ROUNDING = 1e-9  # a margin below it is told as that
 NAMELESS = "a simulation keeps no names of what it mixes"
 HEADER = (
     "from", "time", "plan", "deployed", "plans alike", "lower bound", "above threshold by", "reports known", "because",

@@ -80,9 +80,7 @@ def draw_outcomes(outcomes: Sequence[Outcome], horizon: int | Sequence[int], pat
             _draw_utilities(axes, one, largest)
         for axes in others[len(several) :]:
             axes.set_axis_off()
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return save(drawn, path)
+    return save(drawn, Path(path))
 
 
 def _draw_rewards(axes: Axes, outcome: Outcome) -> None:
