@@ -91,11 +91,11 @@ def poor_incumbent(seed: int, share: float) -> LinearCMDP:
 def jobs(num_problems: int, num_episodes: int) -> list[Job]:
     """Every line at every value of every axis; runs at the first value of S serve for K too."""
     return [
-        job
+        _job(axis, line, i, seed, num_episodes)
         for seed in problem_set("tabular").seeds[:num_problems]
         for axis, (_, values) in AXES.items()
         for line in lines(axis)
-        for job in (_job(axis, line, i, seed, num_episodes) for i in range(len(values)))
+        for i in range(len(values))
     ]
 
 

@@ -18,24 +18,11 @@ from episafe.envs.shop import shop
 from episafe.problems.cmdp import LinearCMDP
 from episafe.types import Variant
 
-PAPER: dict[str, Callable[..., LinearCMDP]] = {"tabular": tabular, "streaming": streaming, "linear": linear}
-ENVIRONMENTS: dict[str, Callable[..., LinearCMDP]] = {
-    **PAPER,
-    "inventory": inventory,
-    "battery": battery,
-    "cloud": cloud,
-    "shop": shop,
-    "media": media,
-    "ring": ring,
-    "jobs": jobs,
-    "rover": rover,
-    "box": box,
-    "cliff": cliff,
-    "riverswim": riverswim,
-    "dirichlet": dirichlet,
-    "queue": queue,
-    "stepmix": stepmix,
-}
+ENVIRONMENTS: dict[str, Callable[..., LinearCMDP]] = {made.__name__: made for made in (
+    tabular, streaming, linear, inventory, battery, cloud, shop, media, ring, jobs, rover, box, cliff, riverswim,
+    dirichlet, queue, stepmix,
+)}  # fmt: skip
+PAPER = {name: ENVIRONMENTS[name] for name in ("tabular", "streaming", "linear")}
 
 
 def make(name: str, seed: int = 0, variant: Variant = "released", **options: Any) -> LinearCMDP:

@@ -72,12 +72,9 @@ def _with_best(count: int, theta_r: Array, theta_u: Array, arms: Array, slack: f
     incumbent, several = np.zeros(len(arms)), theta_u.ndim > 1
     utilities = arms @ (theta_u.sum(axis=0) if several else theta_u)
     incumbent[np.argsort(utilities)[-count:]] = 1 / count
-    if several:
-        thresholds = theta_u @ (incumbent @ arms) - slack
-        slacks = np.full(len(thresholds), slack)
-        return LinearBandit(theta_r, theta_u, arms, thresholds, incumbent, slack=slacks, **facts)
-    threshold = float(incumbent @ arms @ theta_u) - slack
-    return LinearBandit(theta_r, theta_u, arms, threshold, incumbent, slack=slack, **facts)
+    threshold = theta_u @ (incumbent @ arms) - slack  # (m,) of several
+    told = np.full(len(threshold), slack) if several else slack
+    return LinearBandit(theta_r, theta_u, arms, threshold, incumbent, slack=told, **facts)
 
 
 def ball(rng: np.random.Generator, *, dim: int = 5, slack: float = 0.3, noise: float = 0.5) -> LinearBandit:

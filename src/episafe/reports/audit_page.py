@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from episafe.plain_text import one_line
+from episafe.reports.findings import plural
 from episafe.reports.page_frame import render
 from episafe.reports.pictures import Picture, Scale
 from episafe.reports.record_groups import is_bandit
@@ -116,10 +117,8 @@ def _verdict(found: dict[str, Any]) -> list[str]:
 
 
 def _checked(found: dict[str, Any]) -> str:
-    return (
-        f"{found['checked']:,} of {_plans(found['plans'])} passed the check by what was recorded: the incumbent, or a "
-        "bound that reaches the threshold."
-    )
+    passed = f"{found['checked']:,} of {plural(found['plans'], 'plan')} passed the check by what was recorded"
+    return f"{passed}: the incumbent, or a bound that reaches the threshold."
 
 
 def _otherwise(found: dict[str, Any]) -> list[str]:
@@ -132,7 +131,7 @@ def _otherwise(found: dict[str, Any]) -> list[str]:
         anew = "No bound could be computed anew: that takes the policies themselves, which a journal does not keep."
     else:
         anew = f"Computed anew from the recorded episodes, {_bounds(found['confirmed'])} the threshold, up to rounding."
-    came = f"{_plans(found['recomputed'])} came out again to the last bit. After that: {found['otherwise']}"
+    came = f"{plural(found['recomputed'], 'plan')} came out again to the last bit. After that: {found['otherwise']}"
     return [whole, f"{verified} {_checked(found)}", anew, *found["doubts"], came]
 
 
@@ -172,7 +171,7 @@ def _deployed(found: dict[str, Any], deployed: list[dict[str, Any]], num_changes
     if not deployed:
         return ["Not shown: the trail is damaged or empty."]
     counts = Counter(_what(one) for one in deployed)
-    said = [f"{_plans(count)}: {what}." for what, count in counts.items()]
+    said = [f"{plural(count, 'plan')}: {what}." for what, count in counts.items()]
     else_bound = "its own" if is_bandit(found["settings"]) else "that of what was refused"
     said.append(
         f"A learned policy is allowed only if {_limits(deployed, _unit(found))}; else the incumbent is deployed, and "
@@ -211,10 +210,6 @@ def _unit(found: dict[str, Any]) -> str:
     if is_bandit(found["settings"]):
         return "round"
     return "episode" if found["kind"] == "run" else "deployment"
-
-
-def _plans(count: int) -> str:
-    return "1 plan" if count == 1 else f"{count:,} plans"
 
 
 def _what(line: dict[str, Any]) -> str:

@@ -116,9 +116,8 @@ def write_frontier(points: Sequence[Point], winners: Sequence[Point], folder: Pa
     """frontier.html, frontier.png, frontier.csv and winners.csv in `folder`."""
     from episafe.reports import frontier_page  # drawing libraries take a second to import
 
-    paths = [folder / name for name in ("frontier.html", "frontier.csv", "winners.csv")]
-    for path, text in zip(
-        paths, (frontier_page.to_html(points, winners), csv_text(points), csv_text(winners)), strict=True
-    ):
-        write_text(path, text)
-    return [*paths, frontier_page.write_figure(points, folder / "frontier.png")]
+    page = frontier_page.to_html(points, winners)
+    texts = {"frontier.html": page, "frontier.csv": csv_text(points), "winners.csv": csv_text(winners)}
+    for name, text in texts.items():
+        write_text(folder / name, text)
+    return [*(folder / name for name in texts), frontier_page.write_figure(points, folder / "frontier.png")]
