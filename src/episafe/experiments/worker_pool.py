@@ -35,7 +35,7 @@ def run_jobs(
         on_done: called in this process after each job, found, made or failed.
         executor: where to run them in place of processes of our own; it stays open. Jobs travel by pickle.
     """
-    _require_names_that_differ(jobs)
+    _require_unique_names(jobs)
     found = [job for job in jobs if is_done(job, folder)]
     for job in found:
         on_done(job)
@@ -116,7 +116,7 @@ def _keep(files: dict[str, bytes], folder: Path) -> None:
         raise
 
 
-def _require_names_that_differ(jobs: Sequence[AnyJob]) -> None:
+def _require_unique_names(jobs: Sequence[AnyJob]) -> None:
     names = set[str]()
     for job in jobs:
         if job.name in names:

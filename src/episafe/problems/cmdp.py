@@ -14,6 +14,7 @@ from episafe.checks import TOLERANCE, as_distributions, as_norm_bound, as_number
 from episafe.errors import DamagedFile, Infeasible, InvalidProblem
 from episafe.problems import exact_answers
 from episafe.problems.cutting_planes import require_reachable
+from episafe.problems.exact_answers import policy_values
 from episafe.problems.listed_move import ARRAYS, NOWHERE, ExogenousLaw, ListedMove
 from episafe.problems.model_answers import occupancy
 from episafe.problems.policy import TablePolicy, as_table
@@ -103,7 +104,7 @@ class LinearCMDP:
         self.state_names = _as_state_names(state_names, S)
         self._parts: list[tuple[Array, Array]] = []  # tables of components evaluated last, and their values
         told = tuple(
-            replace(one, slack=_told_slack(one, self._policy_values(reward, one.utility, table, initial_state)[1]))
+            replace(one, slack=_told_slack(one, policy_values(self.P, reward, one.utility, table, initial_state)[1]))
             for one in constraints
         )
         self.task = Task(H, S, A, reward, phi, initial_state, told, TablePolicy(table), time_homogeneous, move)
@@ -186,12 +187,9 @@ class LinearCMDP:
 
     def _table_values(self, table: Array) -> Array:
         task = self.task
-        each = [self._policy_values(task.reward, one.utility, table, task.initial_state) for one in task.constraints]
+        told = (table, task.initial_state)
+        each = [policy_values(self.P, task.reward, one.utility, *told) for one in task.constraints]
         return np.array([each[0][0], *(utility for _, utility in each)])
-
-    def _policy_values(self, reward: Array, utility: Array, table: Array, initial_state: int) -> tuple[float, float]:
-        V_r, V_u = exact_answers.policy_values(self.P, reward, utility, table, initial_state)
-        return float(V_r), float(V_u)
 
     def optimal_value(self, method: Literal["dual", "lp"] = "dual") -> float:
         """The exact constrained optimum at s₁; "lp" asks HiGHS instead, slower and good to about 1e-7."""

@@ -4,7 +4,7 @@ State (s, l) has number s·L + l, where l counts the total so far in units, from
 all totals beyond the limit.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
@@ -148,14 +148,14 @@ def with_running_total(tables: Tables, units: CostUnits, keep: bool) -> dict[str
     `keep`: whether the utilities that are there come before it.
     """
     reward, L, after = tables["reward"], units.levels, units.following()
-    told = tables["utility"] if keep else []
+    told, names = tables["utility"] if keep else [], tables["state_names"] or range(reward.shape[1])
     kept = np.zeros(after.shape)
     kept[-1] = after[-1] <= units.most
     made: dict[str, Any] = {
         "reward": np.repeat(reward, L, axis=1),
         "safe_policy": np.repeat(as_table("safe_policy", tables["safe_policy"], reward.shape), L, axis=1),
         "initial_state": tables["initial_state"] * L,
-        "state_names": _names(tables["state_names"], reward.shape[1], L),
+        "state_names": [(name, level) for name in names for level in range(L)],
         "time_homogeneous": bool(tables["time_homogeneous"] and (units.costs == units.costs[0]).all()),
     }
     if tables["move"] is None:
@@ -165,11 +165,6 @@ def with_running_total(tables: Tables, units: CostUnits, keep: bool) -> dict[str
     else:
         made |= _exogenous(tables, after, kept, bool(told))
     return made | {"phi": _features(tables["phi"], L, made["P"])}
-
-
-def _names(names: tuple[Hashable, ...] | None, num_states: int, levels: int) -> list[Hashable]:
-    """(what the state was called, the level of its total)."""
-    return [(name, level) for name in names or range(num_states) for level in range(levels)]
 
 
 def _kernel(P: Array, after: IntArray) -> Array:

@@ -99,9 +99,8 @@ def constraints_of(
     given |= {name: [None] * m for name in ("utility", "slack") if given[name] is None}
     for name, values in given.items():
         if not hasattr(values, "__len__") or len(values) != m:
-            raise InvalidProblem(
-                f"threshold has {m} entries, and {name} is {_shown(values)}: give {m}, one a constraint"
-            )
+            shown = f"a list of {len(values)}" if hasattr(values, "__len__") else repr(values)
+            raise InvalidProblem(f"threshold has {m} entries, and {name} is {shown}: give {m}, one a constraint")
     return tuple(map(Constraint, given["utility"], threshold, given["slack"], given["names"], given["least_total"]))
 
 
@@ -115,10 +114,6 @@ def _in_order(what: str, given: Any, names: Sequence[str]) -> Any:
             f"{', '.join(names) or 'nothing'}: " + ("give one for each of these" if names else NAMELESS)
         )
     return [given[name] for name in names]
-
-
-def _shown(values: Any) -> str:
-    return f"a list of {len(values)}" if hasattr(values, "__len__") else repr(values)
 
 
 def _name(given: Any, c: int, count: int) -> str:

@@ -130,13 +130,11 @@ def _otherwise(found: dict[str, Any]) -> list[str]:
     if found["confirmed"] is None:
         anew = "No bound could be computed anew: that takes the policies themselves, which a journal does not keep."
     else:
-        anew = f"Computed anew from the recorded episodes, {_bounds(found['confirmed'])} the threshold, up to rounding."
+        count = found["confirmed"]
+        reach = "1 bound of a learned policy reaches" if count == 1 else f"{count:,} bounds of learned policies reach"
+        anew = f"Computed anew from the recorded episodes, {reach} the threshold, up to rounding."
     came = f"{plural(found['recomputed'], 'plan')} came out again to the last bit. After that: {found['otherwise']}"
     return [whole, f"{verified} {_checked(found)}", anew, *found["doubts"], came]
-
-
-def _bounds(count: int) -> str:
-    return "1 bound of a learned policy reaches" if count == 1 else f"{count:,} bounds of learned policies reach"
 
 
 def _verified(found: dict[str, Any]) -> list[str]:

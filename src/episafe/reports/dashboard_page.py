@@ -14,7 +14,6 @@ from episafe.reports.page_frame import render
 from episafe.reports.run_page import fact, gained, kept, who_acted
 from episafe.reports.run_pictures import by_constraint, pictures
 from episafe.reports.tables import number
-from episafe.runs.record import Record
 from episafe.storage.json_values import plain
 from episafe.types import amounts
 
@@ -61,22 +60,18 @@ def _row_as_values(row: Row) -> dict[str, Any]:
 
 def _inside(follower: Follower) -> dict[str, Any]:
     record, rows = follower.record, follower.latest()
-    newest = check_picture(rows[0].why) if rows else None
+    facts = [] if record is None else [who_acted(record), *map(kept, by_constraint(record)), gained(record)]
     return {
         "state": _state(follower),
         "reading": "" if follower.share_read >= 1 else f"Reading the journal: {100 * follower.share_read:.0f} %",
         "sub": _sub(follower),
-        "facts": [*([] if record is None else _facts(record)), _reports(follower), _alarms(follower)],
+        "facts": [*facts, _reports(follower), _alarms(follower)],
         "pictures": {} if record is None else pictures(record, follower.columns.halts, follower.earlier),
-        "newest": newest,
+        "newest": check_picture(rows[0].why) if rows else None,
         "proved": [] if not rows else _proved(rows[0]),
         "events": [event._replace(time=_clock(event.time)) for event in reversed(follower.events)],
         "rows": [_shown(row) for row in rows],
     }
-
-
-def _facts(record: Record) -> list[dict[str, str]]:
-    return [who_acted(record), *map(kept, by_constraint(record)), gained(record)]
 
 
 def _state(follower: Follower) -> dict[str, str]:

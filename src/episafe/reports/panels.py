@@ -179,7 +179,7 @@ def _axis(title: str, lines: Sequence[Line], rounds: bool, foot: float = MARGIN)
     so too.
     """
     largest = max(map(_magnitude, lines), default=0.0)
-    unit = _decade(largest) / 10**DECADES if rounds and largest > 0 else 0.0
+    unit = 10.0 ** math.floor(math.log10(largest)) / 10**DECADES if rounds and largest > 0 else 0.0
     curves = [y for line in lines for y in (line.curve.mean, line.curve.low, line.curve.high, line.curve.runs.ravel())]
     drawn = np.concatenate([[0.0], *(warp(y, unit) for y in curves)])
     low, high = float(np.nanmin(drawn)), float(np.nanmax(drawn))
@@ -193,11 +193,6 @@ def _axis(title: str, lines: Sequence[Line], rounds: bool, foot: float = MARGIN)
     crowd = CROWD * (ends[1] - ends[0])  # the first decade on either side of 0 may lie too near to it
     inside = tuple((at, said) for at, said in ticks if low <= at <= ends[1] and (at == 0 or abs(at) >= crowd))
     return Scale(f"{title}, logarithmic", *ends, inside), unit
-
-
-def _decade(size: float) -> float:
-    """The power of ten just below."""
-    return 10.0 ** math.floor(math.log10(size))
 
 
 def warp(y: Array, unit: float) -> Array:

@@ -47,7 +47,8 @@ def to_markdown(summaries: Sequence[Summary]) -> str:
     ruler = ["---"] * NUM_WORDS + ["---:"] * (len(COLUMNS) - NUM_WORDS)
     sentences = [in_rounds(SAFE_MEANS, summaries), *beforehand(summaries)]
     above = [line for sentence in sentences for line in (markdown_cell(sentence), "")]
-    lines = above + [_markdown_line(row) for row in (headings(summaries), ruler, *map(cells, summaries))]
+    rows = (headings(summaries), ruler, *map(cells, summaries))
+    lines = [*above, *(f"| {' | '.join(map(markdown_cell, row))} |" for row in rows)]
     notes = [f"{' '.join(cells(summary)[:NUM_WORDS])}: {note}" for summary in summaries for note in summary.notes]
     said = [f"- {markdown_cell(note)}" for note in notes]
     return "\n".join([*lines, "", *said, ""] if said else [*lines, ""])
@@ -156,10 +157,6 @@ def _csv_row(summary: Summary) -> dict[str, str | int | float]:
         interval: Interval = getattr(summary, metric)
         row |= {f"{metric}_mean": interval.mean, f"{metric}_half_width": interval.half_width}
     return row | {"notes": "; ".join(summary.notes)}
-
-
-def _markdown_line(row: Sequence[str]) -> str:
-    return f"| {' | '.join(map(markdown_cell, row))} |"
 
 
 COLUMNS: dict[str, Callable[[Summary], str]] = {

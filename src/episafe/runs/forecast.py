@@ -228,7 +228,9 @@ def _others(at: Situation, task: Any, c: int) -> list[tuple[str, Situation]]:
     if at.evidence == "coin":
         seen = "Hindsight" if task.is_exogenous else "`move` and traces, if chance is exogenous and seen"
         found.append((seen, replace(at, evidence="hindsight", proposed=min(at.proposed, PROPOSED["hindsight"]))))
-    least = min(at.least + 0.9 * (min(worst, at.threshold) - at.least), _most_that_can_be_least(task, c))
+    # of a cost with a range a step, one step may cost its most and leaves H − 1 at most; else nothing is known
+    most = math.inf if _cost_scale(task, c) is None else float(steps_of(task) - 1)
+    least = min(at.least + 0.9 * (min(worst, at.threshold) - at.least), most)
     if least > at.least + 0.1 * (at.threshold - at.least):
         found.append((_worst(least, task, c), replace(at, least=least)))
     return found
@@ -238,11 +240,6 @@ def _cost_scale(task: Any, c: int) -> Any:
     """How the cost that constraint c limits was scaled; None where it is no cost of a live environment."""
     scale = None if task.reading is None else task.reading.scales[1 + c]
     return scale if scale is not None and scale.name == "cost" else None
-
-
-def _most_that_can_be_least(task: Any, c: int) -> float:
-    """Of a cost with a range a step: one step may cost its most, and leaves H − 1 at most. Else nothing is known."""
-    return math.inf if _cost_scale(task, c) is None else float(steps_of(task) - 1)
 
 
 def _worst(least: float, task: Any, c: int) -> str:

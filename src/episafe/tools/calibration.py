@@ -143,12 +143,13 @@ def calibrate(
         )
     best = passed[-1]
     shared = _shared([_facts(cmdp) for cmdp in problems.values()])
+    horizon = f" and horizon {shared['horizon']}" if "horizon" in shared else ""
     rule = OPSE(problems[first_seed].task, shape(problems[first_seed].task)).replan
     statement = (
         f"on the family {name} at most {delta:g} of all problems violate in {num_episodes} episodes, with confidence "
         f"{confidence:g}: {best.num_violating} of {num_problems} did (seeds {first_seed} to "
         f"{first_seed + num_problems - 1}, Clopper-Pearson bound {best.rate_bound:.4f}), multiplier "
-        f"{best.multiplier:g}; for OPSE with {rule!r}{_horizon(shared)}, and for nothing else"
+        f"{best.multiplier:g}; for OPSE with {rule!r}{horizon}, and for nothing else"
     )
     return Calibration(best.multiplier, statement, trials, shape, name, shared, num_episodes)
 
@@ -185,10 +186,6 @@ def _facts(problem: Any) -> Facts:
 def _shared(every: Sequence[Facts]) -> Facts:
     """The facts on which all agree."""
     return {name: value for name, value in every[0].items() if all(one.get(name) == value for one in every)}
-
-
-def _horizon(shared: Facts) -> str:
-    return f" and horizon {shared['horizon']}" if "horizon" in shared else ""
 
 
 def _outcome(family: Family, shape: Shape, multiplier: float, num_episodes: int, seed: int) -> tuple[bool, float]:
