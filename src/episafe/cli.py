@@ -318,10 +318,9 @@ def check(
     colours = {"ok": "green", "warning": "yellow", "error": "red", "confirm": "magenta"}
     lines = [f"[{colours[one.verdict]}]{one.verdict:8}[/] {one.what}: {escape(one.found)}" for one in findings]
     show([vars(finding) for finding in findings], as_json, lines=lines)
-    asked, questions = on_terminal() and not as_json, [one.what for one in findings if one.verdict == "confirm"]
-    if any(one.verdict == "error" for one in findings) or not all(
-        asked and typer.confirm(f"{what}: is that meant?") for what in questions
-    ):
+    has_errors, can_ask = any(one.verdict == "error" for one in findings), on_terminal() and not as_json
+    questions = [f"{one.what}: is that meant?" for one in findings if one.verdict == "confirm"]
+    if has_errors or not all(can_ask and typer.confirm(question) for question in questions):
         raise typer.Exit(UNSAFE)
 
 

@@ -99,10 +99,11 @@ class SeveralMonitors:
 
     def status(self) -> dict[str, Any]:
         """All figures as plain values, by constraint, and the alarms."""
-        said: dict[str, Any] = {name: one.status() for name, one in zip(self._names, self._each, strict=True)}
-        counts = {name: self._each[0].status()[name] for name in ("episodes", "deployed", "waiting")}
-        said |= {"begun_anew": self._each[0].status()["begun_anew"], "alarms": [vars(alarm) for alarm in self.alarms]}
-        return {"delta": self.delta, **counts, **said}
+        said = {name: one.status() for name, one in zip(self._names, self._each, strict=True)}
+        first = said[self._names[0]]
+        counts = {name: first[name] for name in ("episodes", "deployed", "waiting")}
+        alarms = [vars(alarm) for alarm in self.alarms]
+        return {"delta": self.delta, **counts, **said, "begun_anew": first["begun_anew"], "alarms": alarms}
 
     def statements(self) -> dict[str, str]:
         """What each monitor tests, how often its alarm is false, and what that assumes, in words."""
@@ -122,7 +123,7 @@ class SeveralMonitors:
 
     def restore(self, state: Mapping[str, np.ndarray[Any, Any]]) -> None:
         """Go on from what `state` gave, in monitors built alike."""
-        of = [{} for _ in self._each]  # type: list[dict[str, np.ndarray[Any, Any]]]
+        of: list[dict[str, np.ndarray[Any, Any]]] = [{} for _ in self._each]
         for name, array in state.items():
             number, _, rest = name.partition(".")
             if not number.isdigit() or int(number) >= len(of):
