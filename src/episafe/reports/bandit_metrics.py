@@ -8,7 +8,7 @@ import numpy as np
 
 from episafe.reports.labels import name, place_title
 from episafe.reports.metrics import HAS_INCUMBENT, Interval
-from episafe.reports.pictures import BLUE, GREY, Dots, Mark, Picture, Scale, Trace, with_minus
+from episafe.reports.pictures import BLUE, GREY, Dots, Picture, Scale, Trace, with_minus
 from episafe.reports.record_groups import Group, shortest
 from episafe.reports.tables import number, plus_minus
 from episafe.runs.record import Record, is_complete
@@ -111,32 +111,28 @@ def _pictures(slack: Sequence[tuple[float, Interval, Interval]]) -> list[Picture
     ticks = tuple((float(at), f"{x:g}") for at, (x, _, _) in zip(xi, slack, strict=True))
     room = 0.05 * (float(np.ptp(xi)) or 1.0)
     across = Scale("slack ξ, logarithmic", float(xi.min()) - room, float(xi.max()) + room, ticks)
-    found = []
-    panels = (("Regret", [r for _, r, _ in slack], -1.0), ("Incumbent deployments", [u for _, _, u in slack], -2.0))
-    for title, values, power in panels:
-        mean = np.array([value.mean for value in values])
-        high = mean + np.array([value.half_width for value in values])
-        low = np.maximum(2 * mean - high, 0.1 * mean)
-        y = np.log10(np.array([low, mean, high]))
-        guide = y[1, -1] + power * (xi - xi[-1])
-        bars = [Trace(np.full(2, x), y[[0, 2], i], BLUE) for i, x in enumerate(xi)]
-        slope = Trace(xi, guide, GREY, with_minus(f"slope {power:g}"), "dot")
-        marks: list[Mark] = [
-            slope,
-            *bars,
-            Trace(xi, y[1], BLUE, "mean and 95 % interval over runs"),
-            Dots(xi, y[1], BLUE, size=3),
-        ]
-        drawn = np.concatenate([y.ravel(), guide])
-        decades = range(int(np.floor(np.nanmin(drawn))), int(np.ceil(np.nanmax(drawn))) + 1)
-        down = Scale(
-            f"{title.lower().split()[-1]}, logarithmic",
-            decades[0],
-            decades[-1],
-            tuple((k, f"{10.0**k:,g}") for k in decades),
-        )
-        found.append(Picture(title, across, down, marks))
-    return found
+    regret, deployments = ([row[i] for row in slack] for i in (1, 2))
+    return [
+        _picture("Regret", "regret", regret, -1.0, xi, across),
+        _picture("Incumbent deployments", "deployments", deployments, -2.0, xi, across),
+    ]
+
+
+def _picture(title: str, unit: str, values: Sequence[Any], power: float, xi: Array, across: Scale) -> Picture:
+    """Intervals against the logarithm of the slack, and a line of the slope that is expected."""
+    mean = np.array([value.mean for value in values])
+    high = mean + np.array([value.half_width for value in values])
+    low = np.maximum(2 * mean - high, 0.1 * mean)
+    y = np.log10(np.array([low, mean, high]))
+    guide = y[1, -1] + power * (xi - xi[-1])
+    slope = Trace(xi, guide, GREY, with_minus(f"slope {power:g}"), "dot")
+    bars = [Trace(np.full(2, x), y[[0, 2], i], BLUE) for i, x in enumerate(xi)]
+    line = Trace(xi, y[1], BLUE, "mean and 95 % interval over runs")
+    drawn = np.concatenate([y.ravel(), guide])
+    decades = range(int(np.floor(np.nanmin(drawn))), int(np.ceil(np.nanmax(drawn))) + 1)
+    ticks = tuple((k, f"{10.0**k:,g}") for k in decades)
+    down = Scale(f"{unit}, logarithmic", decades[0], decades[-1], ticks)
+    return Picture(title, across, down, [slope, *bars, line, Dots(xi, y[1], BLUE, size=3)])
 
 
 def _write_figure(pictures: Sequence[Picture], folder: Path) -> None:

@@ -137,17 +137,9 @@ def _best(rows: Sequence[Row], sets: Sets) -> dict[str, Any]:
         violated = sum(bool(row["violating"]) for row in at)
         said = [name(winner["agent"]), _regret(winner), _episode(winner["half_way"])] if winner else ["none", "–", "–"]
         lines.append([one, kind, *said, f"{violated} of {len(at)}"])
-    return {
-        "headings": (
-            "Set",
-            "Kind",
-            "Best without violation",
-            "Regret (incumbent: 1)",
-            "Half of the way at episode",
-            "Agents that violate",
-        ),
-        "rows": lines,
-    }
+    regret, half = "Regret (incumbent: 1)", "Half of the way at episode"
+    head = ("Set", "Kind", "Best without violation", regret, half, "Agents that violate")
+    return {"headings": head, "rows": lines}
 
 
 def _matrices(rows: Sequence[Row], sets: Sets, left_out: LeftOut) -> list[dict[str, Any]]:

@@ -22,14 +22,9 @@ QUANTITIES = {"regret": "Regret, total (less is better)", "violation": "Violatio
 DECADES = {"regret": 3, "violation": 4}  # that a logarithmic axis tells apart below the largest value
 APART = 0.045  # of a decade, between points of two agents at the same multiplier
 HEADINGS = (
-    "Environment",
-    "Agent",
-    "Multiplier",
-    "Regret",
-    "Violating problems",
-    "Share that violates, 95 %",
+    "Environment", "Agent", "Multiplier", "Regret", "Violating problems", "Share that violates, 95 %",
     "Regret where picked",
-)
+)  # fmt: skip
 
 
 def label(agent: str) -> str:

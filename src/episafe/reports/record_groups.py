@@ -15,20 +15,9 @@ AGENTS = tuple(name for name, entry in REGISTRY.items() if entry.colour)
 EVERY = "Every()"  # how a record says that its agent planned before every episode
 CHOSEN = ("bonus", "delta", "radius", "without")  # what is chosen for an agent and depends on no problem
 OF_ONE_RUN = (  # settings that may differ between runs of a group
-    "seed",
-    "run_seed",
-    "slack",
-    "job",
-    "seconds",
-    "incumbent_reward",
-    "known_utility",
-    "redraws",
-    "num_episodes",
-    "num_rounds",
-    "reasons",
-    "alarms",
-    "planning_failed",
-)
+    "seed", "run_seed", "slack", "job", "seconds", "incumbent_reward", "known_utility", "redraws", "num_episodes",
+    "num_rounds", "reasons", "alarms", "planning_failed",
+)  # fmt: skip
 VERSION = "_version"
 SHORT = 8  # characters of a number that is shown with all its digits
 _CONSTANTS = re.compile(r" constants=(\S+)")  # of a job that asked for others than the published ones
