@@ -18,7 +18,8 @@ import numpy as np
 import rollouts
 
 import episafe as es
-from episafe.certify.ledger import Account, Ledger, grid_of_means
+from episafe.certify.account import Account, grid_of_means
+from episafe.certify.ledger import Ledger
 
 GOOD, BAD = 1, 2
 CANDIDATE = 0.7  # the chance of a success, where only the ledger is looked at

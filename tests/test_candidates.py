@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import episafe as es
-from episafe.certify.ledger import shares_of
+from episafe.certify.shares import shares_of
 from episafe.errors import InvalidEpisode
 from episafe.problems.policy import Component, StepPolicy
 from episafe.problems.states import ENDED

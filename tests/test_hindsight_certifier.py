@@ -223,7 +223,7 @@ def test_a_missing_trace_counts_at_its_worst_for_all_on_trial():
     session.abandon(lost.id)
     ledger = session.agent.certificate.replayed
     row = ledger.names.index("mine")
-    tail = ledger.each[0]._tails[row]
+    tail = ledger.each[0]._pending[row].tail
     assert [entry.is_reported for entry in tail] == [False, False, True]
     assert ledger.trials.num_factors[row] == 0
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import episafe as es
-from episafe.certify.ledger import LONGEST_TAIL
+from episafe.certify.account import LONGEST_TAIL
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import late_reports

@@ -9,7 +9,7 @@ import pytest
 
 import episafe as es
 from conftest import constants
-from episafe.certify.ledger import grid_of_means
+from episafe.certify.account import grid_of_means
 from episafe.deployment.audit import audit
 from episafe.kernels.wealth import BETS
 from episafe.tools.environment_check import check

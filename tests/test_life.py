@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import episafe as es
-from episafe.certify.ledger import Account, Ledger, grid_of_means
+from episafe.certify.account import Account, grid_of_means
+from episafe.certify.ledger import Ledger
 from episafe.errors import NotKept
 from episafe.kernels.wealth import log_wealth
 from episafe.problems.policy import Component

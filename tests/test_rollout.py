@@ -65,11 +65,11 @@ def test_only_who_was_drawn_is_charged_and_all_where_nobody_was():
     agent, rng = rollout("v2"), np.random.default_rng(0)
     session, ledger = in_memory(agent), agent.certificate.ledger
     drawn = [session.deploy(rng).policy.name for _ in range(20)]
-    assert len(ledger.each[0]._tails[1]) == drawn.count("v2") < 20
+    assert len(ledger.each[0]._pending[1].tail) == drawn.count("v2") < 20
     plan = session.plan()  # the caller tosses the coin
-    assert len(ledger.each[0]._tails[1]) == drawn.count("v2") + 1
+    assert len(ledger.each[0]._pending[1].tail) == drawn.count("v2") + 1
     session.learn(totals(1.0, component=1), deployment=plan.deployment)  # the incumbent acted
-    entry = ledger.each[0]._tails[1][-1]
+    entry = ledger.each[0]._pending[1].tail[-1]
     assert entry.is_reported and entry.share == 0
 
 

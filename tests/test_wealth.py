@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import episafe as es
-from episafe.certify.ledger import LONGEST_TAIL, Account, Ledger, grid_of_means
+from episafe.certify.account import LONGEST_TAIL, Account, grid_of_means
+from episafe.certify.ledger import Ledger
 from episafe.kernels.wealth import BETS
 
 DELTA, B, KNOWN = 0.05, 0.5, 0.9

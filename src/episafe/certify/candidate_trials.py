@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from episafe.certify.account import Account, grid_of_means
 from episafe.certify.base import Deployment
-from episafe.certify.ledger import Account, Ledger, grid_of_means
+from episafe.certify.ledger import Ledger
 from episafe.kernels.mixture_weights import mixture_bound
 from episafe.learning.policy_arrays import PolicyArrays
 from episafe.problems.policy import MixturePolicy, Policy

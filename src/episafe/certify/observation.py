@@ -8,7 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from episafe.certify.base import Deployment, Outcome
-from episafe.certify.ledger import ledger_of, shares_of
+from episafe.certify.ledger import ledger_of
+from episafe.certify.shares import shares_of
 from episafe.checks import TOLERANCE, as_probability
 from episafe.errors import InvalidEpisode
 from episafe.learning.planner import Aim, Proposal, SoftmaxPlanner

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from episafe.certify.ledger import Account
+from episafe.certify.account import Account
 from episafe.kernels.mixture_weights import best_weights
 from episafe.kernels.wealth import BETS, LARGEST
 from episafe.types import Array, IntArray

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from episafe.certify.account import NOT_ON_TRIAL
 from episafe.certify.base import INCUMBENT
 from episafe.certify.hindsight import HindsightCertificate
-from episafe.certify.ledger import NOT_ON_TRIAL
 from episafe.kernels.wealth import credit_all, share_out
 from episafe.runs.record import Columns
 from episafe.runs.worlds import Traced
