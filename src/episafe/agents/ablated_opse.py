@@ -12,7 +12,7 @@ from episafe.learning.constants import Constants
 from episafe.learning.planner import Decision, Replanning, SoftmaxPlanner
 from episafe.learning.released_planner import ReleasedPlanner
 from episafe.problems.sampled_problem import AnyTask
-from episafe.types import SAFE, SEARCH, SOURCES, ZERO, Array, Plan
+from episafe.types import SAFE, SOURCES, ZERO, Array, Plan
 
 Part = Literal["compensation", "entropy", "randomness", "incumbent"]
 GREEDY = 1e-10  # κ of policies that are deterministic, but where two actions are worth the same to some 1e-9
@@ -46,18 +46,12 @@ class PlainSoftmaxPlanner(ReleasedPlanner):
 
     def decide(self) -> Decision:
         """Which λ to deploy: as Algorithm 2 does."""
-        tables, b, lower, upper = self._tables(), self.search.threshold, 0.0, self.search.lam_max
-        bound = self._evaluate(tables, upper)
+        tables, b = self._tables(), self.search.threshold
+        bound = self._evaluate(tables, self.search.lam_max)
         if not admits(bound, b):
             return Decision(SAFE, math.nan, bound)
         bound = self._evaluate(tables, 0.0)
-        if admits(bound, b):
-            return Decision(ZERO, 0.0, bound)
-        for _ in range(self.search.num_halvings):
-            middle = (lower + upper) / 2
-            passes = admits(self._evaluate(tables, middle), b)
-            lower, upper = (lower, middle) if passes else (middle, upper)
-        return Decision(SEARCH, upper, self._evaluate(tables, upper))
+        return Decision(ZERO, 0.0, bound) if admits(bound, b) else self._halved(tables)
 
 
 def planner_without(part: Part, task: AnyTask, constants: Constants) -> SoftmaxPlanner:

@@ -6,7 +6,7 @@ nothing. docs/theory-certificates.md.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,10 +17,10 @@ from episafe.certify.ordered_reports import OrderedReports
 from episafe.checks import TOLERANCE, as_probability
 from episafe.kernels.mixing import admits, admits_all
 from episafe.kernels.transition_box import tighten
-from episafe.learning.box_problem import BoxProblem, Candidate, SeveralMixture
+from episafe.learning.box_problem import BoxProblem, Candidate
+from episafe.learning.multiplier_search import smallest_passing
 from episafe.learning.planner import Aim, Proposal
 from episafe.learning.policy_arrays import PolicyArrays
-from episafe.problems.dual_search import Parts
 from episafe.problems.model_answers import markov_policy, occupancy
 from episafe.problems.policy import MixturePolicy, Policy, TablePolicy
 from episafe.problems.sampled_problem import AnyTask, known_slacks
@@ -32,6 +32,7 @@ GROWTH = 1.1  # of the number of episodes between plans: about 80 plans in 10⁴
 HALVINGS = 12  # of the share of the safer policy: to 2.4e-4
 
 Transitions = tuple[IntArray, IntArray]  # states (H+1,) and actions (H,) of an episode
+Mixed = Sequence[tuple[float, Array]]  # the tables of a mixture, each with its share
 Weighed = tuple[int | None, Transitions]  # and the number of its deployment, where a session counts them
 
 
@@ -140,10 +141,30 @@ class BoxCertificate:
         others = [incumbent, *map(problem.evaluated, self._tables())]
         _, bound, parts, lam = problem.best_mixture(b, *others)
         if admits(bound, b):
-            return self._as_markov(problem, parts, lam, incumbent.policy)
+            (_, bolder), (_, table) = parts
+            markov = safer = problem.evaluated(table)
+            if bolder is not table:
+                markov = self._drawn_back(problem, self._between([(1.0, bolder)], table), safer)
+            return self._as_markov(markov, lam, incumbent.policy)
         others[0] = incumbent._replace(utility=self.known)
         _, bound, parts, lam = problem.best_mixture(b, *others)
-        return self._as_coin(parts, lam, bound)
+        return self._as_mixture(bound, parts, lam, incumbent.policy)
+
+    def _best_of_several(self) -> Deployment:
+        thresholds, problem = amounts(self.task.limits), self._problem()
+        incumbent = problem.evaluated(self.task.safe_policy.table())
+        proposed = [*map(problem.evaluated, self._tables())]
+        safest = problem.safest(thresholds, incumbent, *proposed)
+        if admits_all(safest.utility, thresholds):
+            _, parts, multipliers = problem.best_mixture_of_several(thresholds, safest, incumbent, *proposed)
+            between = self._between(parts, safest.policy)
+            markov = problem.evaluated(between(0.0))
+            if not admits_all(markov.utility, thresholds):
+                markov = self._drawn_back(problem, between, safest)
+            return self._as_markov(markov, float(multipliers.sum()), incumbent.policy)
+        known = incumbent._replace(utility=np.maximum(self.known, incumbent.utility))
+        bounds, parts, multipliers = problem.best_mixture_of_several(thresholds, known, *proposed)
+        return self._as_mixture(bounds, parts, float(multipliers.sum()), incumbent.policy)
 
     def _tables(self) -> list[Array]:
         """Those of the candidates, which are preferred where they are as good, and of the last proposal."""
@@ -254,66 +275,29 @@ class BoxCertificate:
     def _alone(self, reason: str) -> Deployment:
         return Deployment(self.task.safe_policy, "safe", math.nan, math.nan, reason)
 
-    def _as_markov(self, problem: BoxProblem, parts: Parts[Array], lam: float, incumbent: Array) -> Deployment:
-        """The Markov policy that is where the mixture is, by estimate, with as little of the safer part as suffices."""
-        (_, bolder), (_, safer) = parts
-        kept = problem.evaluated(safer)
-        if bolder is not safer:
-            P_hat, start = self._estimate(), self.task.initial_state
-            w_bolder, w_safer = (occupancy(P_hat, policy, start) for policy in (bolder, safer))
-            low, high = 0.0, 1.0
-            for _ in range(HALVINGS):
-                share = (low + high) / 2
-                tried = problem.evaluated(markov_policy((1 - share) * w_bolder + share * w_safer, safer))
-                if admits(tried.utility, self.task.threshold):
-                    high, kept = share, tried
-                else:
-                    low = share
-        if kept.policy is incumbent:
-            return self._alone("no policy that the box proves safe seems better")
-        return Deployment(self._named(kept.policy), "search", lam, kept.utility)
-
-    def _as_coin(self, parts: Parts[Array], lam: float, bound: float) -> Deployment:
-        """The mixture of a candidate and the incumbent, which alone is known to reach b."""
-        (_, candidate), (share, incumbent) = parts
-        if candidate is incumbent:
-            return self._alone("no mixture with a candidate seems better")
-        policies = self._named(candidate), self.task.safe_policy
-        mixture = MixturePolicy(policies, (1 - share, share), (policies[0].name, INCUMBENT))
-        return Deployment(mixture, "search", lam, bound)
-
-    def _best_of_several(self) -> Deployment:
-        thresholds, problem = amounts(self.task.limits), self._problem()
-        incumbent = problem.evaluated(self.task.safe_policy.table())
-        proposed = [*map(problem.evaluated, self._tables())]
-        safest = problem.safest(thresholds, incumbent, *proposed)
-        if admits_all(safest.utility, thresholds):
-            best = problem.best_mixture_of_several(thresholds, safest, incumbent, *proposed)
-            return self._as_one(problem, best, safest, incumbent.policy)
-        known = incumbent._replace(utility=np.maximum(self.known, incumbent.utility))
-        return self._as_mixture(problem.best_mixture_of_several(thresholds, known, *proposed), incumbent.policy)
-
-    def _as_one(self, problem: BoxProblem, best: SeveralMixture, safest: Candidate, incumbent: Array) -> Deployment:
-        """The Markov policy that is where the mixture is, by estimate, with as little of the safest as suffices."""
-        (_, parts, multipliers), kept = best, safest
+    def _between(self, parts: Mixed, safer: Array) -> Callable[[float], Array]:
+        """share ↦ the Markov policy that is where (1 − share)·parts + share·safer is, by estimate."""
         P_hat, start = self._estimate(), self.task.initial_state
         mass = np.add.reduce([share * occupancy(P_hat, policy, start) for share, policy in parts])
-        w_safest = occupancy(P_hat, safest.policy, start)
-        low, high = 0.0, 1.0
-        for n in range(HALVINGS + 1):
-            share = (low + high) / 2 if n else 0.0  # first the mixture itself
-            tried = problem.evaluated(markov_policy((1 - share) * mass + share * w_safest, safest.policy))
-            if admits_all(tried.utility, self.task.limits):
-                high, kept = share, tried
-            elif n:
-                low = share
-        if kept.policy is incumbent:
-            return self._alone("no policy that the box proves safe seems better")
-        return Deployment(self._named(kept.policy), "search", float(multipliers.sum()), kept.utility)
+        w_safer = occupancy(P_hat, safer, start)
+        return lambda share: markov_policy((1 - share) * mass + share * w_safer, safer)
 
-    def _as_mixture(self, best: SeveralMixture, incumbent: Array) -> Deployment:
+    def _drawn_back(self, problem: BoxProblem, between: Callable[[float], Array], safer: Candidate) -> Candidate:
+        """What is between a mixture and `safer`, which is proved safe, with as little of `safer` as suffices."""
+
+        def passes(share: float) -> bool:
+            return admits_all(problem.evaluated(between(share)).utility, self.task.limits)
+
+        share = smallest_passing(passes, 1.0, HALVINGS)
+        return problem.evaluated(between(share)) if share < 1 else safer
+
+    def _as_markov(self, markov: Candidate, lam: float, incumbent: Array) -> Deployment:
+        if markov.policy is incumbent:
+            return self._alone("no policy that the box proves safe seems better")
+        return Deployment(self._named(markov.policy), "search", lam, markov.utility)
+
+    def _as_mixture(self, bound: Amount, mixed: Mixed, lam: float, incumbent: Array) -> Deployment:
         """The mixture of candidates and the incumbent, which alone is known to keep every constraint."""
-        bounds, mixed, multipliers = best
         parts = [(share, policy) for share, policy in mixed if policy is not incumbent]
         if not parts:
             return self._alone("no mixture with a candidate seems better")
@@ -322,12 +306,11 @@ class BoxCertificate:
             if policy.name.startswith(PROPOSAL):
                 policy.name = f"{policy.name}-{n}"
         shares, rest = [share for share, _ in parts], [share for share, policy in mixed if policy is incumbent]
-        lam = float(multipliers.sum())
         if len(policies) == 1 and not rest:
-            return Deployment(policies[0], "search", lam, bounds)
+            return Deployment(policies[0], "search", lam, bound)
         names = [policy.name for policy in policies] + [INCUMBENT] * len(rest)
         mixture = MixturePolicy([*policies, *([self.task.safe_policy] * len(rest))], shares + rest, names)
-        return Deployment(mixture, "search", lam, bounds)
+        return Deployment(mixture, "search", lam, bound)
 
     def _named(self, table: Array) -> TablePolicy:
         policy = TablePolicy(table)

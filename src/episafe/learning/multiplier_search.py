@@ -4,6 +4,7 @@
 another certified policy. `factor` is 0 without a warm start, `points` 0 where one λ is evaluated at a time.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -48,3 +49,12 @@ class Sections:
 
 
 LamSearch = Bisection | WarmStart | Sections
+
+
+def smallest_passing(passes: Callable[[float], bool], upper: float, num_halvings: int) -> float:
+    """The right end of [0, upper] after so many halvings: only what passes replaces it, whether `upper` does or not."""
+    lower = 0.0
+    for _ in range(num_halvings):
+        middle = (lower + upper) / 2
+        lower, upper = (lower, middle) if passes(middle) else (middle, upper)
+    return upper

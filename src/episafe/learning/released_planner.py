@@ -17,7 +17,7 @@ from episafe.kernels.mixing import admits
 from episafe.kernels.model_arrays import Scales
 from episafe.kernels.table_passes import Tables, released_pass
 from episafe.learning.constants import Constants
-from episafe.learning.multiplier_search import Bisection, LamSearch
+from episafe.learning.multiplier_search import Bisection, LamSearch, smallest_passing
 from episafe.learning.planner import Decision, SoftmaxPlanner
 from episafe.problems.policy import Policy, TablePolicy
 from episafe.problems.sampled_problem import AnyTask
@@ -51,16 +51,16 @@ class ReleasedPlanner(SoftmaxPlanner):
 
     def decide(self) -> Decision:
         """Which λ to deploy, from all that was observed."""
-        tables = self._tables()
-        lower, upper = 0.0, self.search.lam_max
-        for _ in range(self.search.num_halvings):
-            middle = (lower + upper) / 2
-            safe = admits(self._evaluate(tables, middle), self.search.threshold)
-            lower, upper = (lower, middle) if safe else (middle, upper)
-        bound = self._evaluate(tables, upper)
-        if self.num_learned == 0 or (self._pessimistic and not admits(bound, self.search.threshold)):
-            return Decision(SAFE, np.nan, bound)
-        return Decision(SEARCH, upper, bound)
+        found = self._halved(self._tables())
+        if self.num_learned == 0 or (self._pessimistic and not admits(found.utility_bound, self.search.threshold)):
+            return found._replace(source=SAFE, lam=np.nan)
+        return found
+
+    def _halved(self, tables: Tables) -> Decision:
+        """The λ that halvings of [0, C_λ] find, and its bound."""
+        b, lam_max, num_halvings, *_ = self.search
+        lam = smallest_passing(lambda lam: admits(self._evaluate(tables, lam), b), lam_max, num_halvings)
+        return Decision(SEARCH, lam, self._evaluate(tables, lam))
 
     def policy(self, lam: float, scales: Scales | None = None) -> Policy:
         """π^λ of the λ that was evaluated last."""

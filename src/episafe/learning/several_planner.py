@@ -20,7 +20,7 @@ from episafe.kernels.model_arrays import Scales, Search
 from episafe.kernels.policy_values import policy_values
 from episafe.kernels.table_passes import several_pass
 from episafe.learning.constants import Constants
-from episafe.learning.multiplier_search import Bisection, LamSearch
+from episafe.learning.multiplier_search import Bisection, LamSearch, smallest_passing
 from episafe.learning.planner import Aim, Decision, Proposal, SoftmaxPlanner
 from episafe.learning.regression import AnyRegression, regression_for
 from episafe.problems.model_answers import greedy_actions, markov_policy, occupancy
@@ -93,15 +93,13 @@ class SeveralPlanner(SoftmaxPlanner):
 
     def _shrunk(self, model: tuple[Array, Array], lams: Array) -> Decision:
         """The smallest share of these multipliers that passes, by halving; they pass themselves."""
-        low, high, limits = 0.0, 1.0, self._task.limits
-        for _ in range(HALVINGS):
-            middle = (low + high) / 2
-            if admits_all(self._values(model, middle * lams, self.scales)[1], limits):
-                high = middle
-            else:
-                low = middle
-        bounds = self._values(model, high * lams, self.scales)[1]  # of what is deployed, and left in the table
-        return Decision(SEARCH, float((high * lams).sum()), bounds)
+
+        def passes(share: float) -> bool:
+            return admits_all(self._values(model, share * lams, self.scales)[1], self._task.limits)
+
+        kept = smallest_passing(passes, 1.0, HALVINGS) * lams
+        bounds = self._values(model, kept, self.scales)[1]  # of what is deployed, and left in the table
+        return Decision(SEARCH, float(kept.sum()), bounds)
 
     def policy(self, lam: float, scales: Scales | None = None) -> Policy:
         """The policy that was evaluated last."""
