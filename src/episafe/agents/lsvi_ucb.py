@@ -5,7 +5,8 @@ from typing import ClassVar
 
 from episafe.agents.base import Agent
 from episafe.learning.constants import Constants
-from episafe.learning.planner import Aim, Every, Replanning, SoftmaxPlanner
+from episafe.learning.planner import Aim, SoftmaxPlanner
+from episafe.learning.replanning import Every, Replanning
 from episafe.learning.transition_counts import Confidence
 from episafe.problems.sampled_problem import AnyTask
 from episafe.types import Plan

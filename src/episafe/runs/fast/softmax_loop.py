@@ -10,8 +10,9 @@ from episafe.kernels.episode_trace import Trace, no_trace
 from episafe.kernels.simulation import Law, running_sums
 from episafe.kernels.softmax_loop import Deployed, play
 from episafe.learning.multiplier_search import Bisection, WarmStart
-from episafe.learning.planner import Decision, Doubling, Every, SoftmaxPlanner
+from episafe.learning.planner import Decision, SoftmaxPlanner
 from episafe.learning.regression import episodes_to_refactoring
+from episafe.learning.replanning import Doubling, Every
 from episafe.problems.policy import TablePolicy
 from episafe.runs.record import Columns
 from episafe.types import SOURCES
