@@ -105,7 +105,7 @@ def proved_after(late: int, seed: int) -> int:
     """Deployments of one candidate until 0.5 is proved of it, which alone is deployed, whatever is proved so far."""
     rng, account = np.random.default_rng(seed), Account(grid_of_means(0.5, 0.9, 1.0), 0.5, 0.9, 0.05, 2)
     ledger = Ledger(es.TablePolicy(np.ones((1, 1, 1))), [account])
-    row, seen = ledger.begin(es.TablePolicy(np.ones((1, 1, 1))), "one", np.nan, 0.0), list[float]()
+    row, seen = ledger.begin(es.TablePolicy(np.ones((1, 1, 1))), np.nan, 0.0), list[float]()
     while not ledger.certified[row]:
         ledger.expect(len(seen), [row])
         seen.append(float(rng.random() < CANDIDATE))

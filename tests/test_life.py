@@ -413,7 +413,7 @@ def test_a_promoted_proposal_stays_on_trial_and_the_folder_is_recomputed(tmp_pat
                    constants=session.agent.constants.replace(C_r=0.5))  # fmt: skip
     ledger = session.agent.certificate.ledger
     for _ in range(12):
-        ledger.begin(ledger.policies[0], "", 0.0, 0.0)
+        ledger.begin(es.TablePolicy(cmdp.task.safe_policy.table()), 0.0, 0.0)
     assert name in session.agent.bounds()  # nobody took its row over
     session._journal.release()
     session = es.open(tmp_path, agent=observing(cmdp.task))
@@ -449,7 +449,7 @@ def test_a_policy_in_two_rows_has_one_factor_an_episode():
     accounts = [Account(grid_of_means(0.5, 0.9, 1.0), 0.5, 0.9, 0.05, 1) for _ in range(2)]
     ledgers = [Ledger(Component("now", "incumbent"), [account]) for account in accounts]
     for ledger in ledgers:
-        ledger.add(Component("v2", "v2"), "v2", 0.0)
+        ledger.add(Component("v2", "v2"), 0.0)
     for k in range(30):
         for ledger, rows, shares in zip(ledgers, ([1, 1], [1]), ([0.25, 0.75], [1.0]), strict=True):
             ledger.expect(k, rows)

@@ -113,13 +113,13 @@ def test_a_policy_of_much_evidence_is_tried_again_in_place_of_one_like_it(monkey
     certificate, ledger = agent.certificate, agent.certificate.ledger
     monkeypatch.setattr(certificate, "_kind", lambda n: BOLD)
     good = agent.planner.propose(certificate.aim()._replace(utility=agent.task.threshold))
-    row = ledger.begin(good.policy, "good", good.lam, good.reward)
+    row = ledger.begin(good.policy, good.lam, good.reward)
     before = ledger.num_candidates
     ledger.know_rewards(row, 1e4 * good.reward, 1e4)
     certificate.propose(agent.planner)
     assert (ledger.newest, ledger.num_candidates) == (row, before)  # no δ_j is spent
     assert certificate.trial_began == certificate.num_episodes < certificate.trial_ends
-    ledger.withdraw("good")
+    ledger.withdraw(good.policy.name)
     certificate.propose(agent.planner)
     assert ledger.num_candidates == before + 1
 

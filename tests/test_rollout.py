@@ -9,6 +9,7 @@ import pytest
 import episafe as es
 from episafe.errors import InvalidEpisode
 from episafe.kernels.wealth import BETS
+from episafe.problems.policy import Component
 from episafe.testing.assertions import require_same_arrays
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
@@ -174,12 +175,12 @@ def test_delta_is_not_shared_anew_once_something_was_deployed_or_a_candidate_is_
     ledger = rollout("v2", "v3").certificate.ledger
     before = ledger.trials.log_term.copy()
     ledger.expect(0, [1])
-    ledger.add(es.TablePolicy(np.ones((1, 1, 1))), "v4", 0.0)
+    ledger.add(Component("v4", "v4"), 0.0)
     ledger.share_delta()
     np.testing.assert_array_equal(ledger.trials.log_term[:3], before)
     ledger = rollout("v2", "v3").certificate.ledger
     ledger.withdraw("v2")
-    ledger.add(es.TablePolicy(np.ones((1, 1, 1))), "v4", 0.0)
+    ledger.add(Component("v4", "v4"), 0.0)
     ledger.share_delta()
     np.testing.assert_allclose(len(BETS) / np.exp(ledger.trials.log_term[3]) / 0.05, 1 / 12)
 

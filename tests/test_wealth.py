@@ -14,7 +14,7 @@ DELTA, B, KNOWN = 0.05, 0.5, 0.9
 def ledger(delta=DELTA, threshold=B, known=KNOWN):
     task = es.make("tabular", seed=0).task
     made = Ledger(task.safe_policy, [Account(grid_of_means(threshold, known, 1.0), threshold, known, delta, 3)])
-    made.begin(es.TablePolicy(task.safe_policy.table()), "", 0.0, 0.0)
+    made.begin(es.TablePolicy(task.safe_policy.table()), 0.0, 0.0)
     return made
 
 
@@ -140,7 +140,7 @@ def test_a_deployment_counts_once_and_only_for_a_row_that_was_there():
             again.credit(k, [1], [1.0], 0.95, 0.0)
     np.testing.assert_array_equal(book.trials.logs, again.trials.logs)
     again.expect(99, [1])
-    row = again.begin(es.TablePolicy(es.make("tabular", seed=1).task.safe_policy.table()), "", 0.0, 0.0)
+    row = again.begin(es.TablePolicy(es.make("tabular", seed=1).task.safe_policy.table()), 0.0, 0.0)
     again.credit(99, [row], [1.0], 0.95, 0.0)  # made before the row began
     assert (again.trials.products[row] == 1).all()
 

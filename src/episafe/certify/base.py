@@ -1,5 +1,6 @@
 """What a certifier is, what passes between it and the agent, and the paper's own certifier."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
@@ -28,6 +29,11 @@ class Deployment(NamedTuple):
     lam: float
     utility_bound: Amount
     reason: str = ""
+
+    @classmethod
+    def alone(cls, incumbent: Policy, reason: str) -> "Deployment":
+        """The incumbent, and why it acts alone."""
+        return cls(incumbent, "safe", math.nan, math.nan, reason)
 
 
 class Outcome(NamedTuple):
@@ -117,9 +123,10 @@ def require_free_name(name: Any, policy: Any, known: Mapping[str, Policy]) -> No
         raise ValueError(f"the candidate {name!r} is the same object as {twin!r}: each policy is on trial once")
 
 
-def require_told(name: str, task: Any, states: Any, actions: Any, utility: Amount) -> None:
-    """Refuse an episode without steps, from another start, or with another utility than the task's, which `name` needs
-    to be known: what is deployed by a false one may be of any utility."""
+def require_told(name: str, task: Any, outcome: Outcome) -> tuple[Any, IntArray]:
+    """States and actions of an episode. Refused is one without steps, from another start, or with another utility than
+    the task's, which `name` needs to be known: what is deployed by a false one may be of any utility."""
+    states, actions, utility = outcome.states, outcome.actions, outcome.utility
     if actions is None:
         raise InvalidEpisode(
             f"the episode has its totals alone, and {name} learns from transitions: report states and actions, or use "
@@ -132,6 +139,7 @@ def require_told(name: str, task: Any, states: Any, actions: Any, utility: Amoun
         raise Contradiction(
             f"the utilities sum to {utility}, and to {told} by the task: {name} needs a known utility; use Observation"
         )
+    return states, actions
 
 
 class Certifier(Protocol):

@@ -132,7 +132,8 @@ class BoxCertificate:
         self.num_plans += 1
         self.next_plan = max(self.num_episodes + 1, math.ceil(GROWTH * self.num_episodes))
         if self._is_empty():
-            return self._alone("no kernel fits what was seen: episodes are not independent and alike")
+            why = "no kernel fits what was seen: episodes are not independent and alike"
+            return Deployment.alone(self.task.safe_policy, why)
         return self._best_of_one() if self.task.num_constraints == 1 else self._best_of_several()
 
     def _best_of_one(self) -> Deployment:
@@ -192,8 +193,7 @@ class BoxCertificate:
 
     def judge(self, policy: Policy, outcome: Outcome) -> Weighed:
         """The episode as it is, with the number of its deployment. What contradicts the task is refused."""
-        states, actions = outcome.states, outcome.actions
-        require_told("Box", self.task, states, actions, outcome.utility)
+        states, actions = require_told("Box", self.task, outcome)
         return outcome.deployment, (np.array(states), np.array(actions))
 
     def take_in(self, weighed: Weighed) -> None:
@@ -272,9 +272,6 @@ class BoxCertificate:
     def _problem(self) -> BoxProblem:
         return BoxProblem(self._signals, self.lower, self.upper, self.task.initial_state)
 
-    def _alone(self, reason: str) -> Deployment:
-        return Deployment(self.task.safe_policy, "safe", math.nan, math.nan, reason)
-
     def _between(self, parts: Mixed, safer: Array) -> Callable[[float], Array]:
         """share ↦ the Markov policy that is where (1 − share)·parts + share·safer is, by estimate."""
         P_hat, start = self._estimate(), self.task.initial_state
@@ -293,14 +290,14 @@ class BoxCertificate:
 
     def _as_markov(self, markov: Candidate, lam: float, incumbent: Array) -> Deployment:
         if markov.policy is incumbent:
-            return self._alone("no policy that the box proves safe seems better")
+            return Deployment.alone(self.task.safe_policy, "no policy that the box proves safe seems better")
         return Deployment(self._named(markov.policy), "search", lam, markov.utility)
 
     def _as_mixture(self, bound: Amount, mixed: Mixed, lam: float, incumbent: Array) -> Deployment:
         """The mixture of candidates and the incumbent, which alone is known to keep every constraint."""
         parts = [(share, policy) for share, policy in mixed if policy is not incumbent]
         if not parts:
-            return self._alone("no mixture with a candidate seems better")
+            return Deployment.alone(self.task.safe_policy, "no mixture with a candidate seems better")
         policies = [self._named(table) for _, table in parts]
         for n, policy in enumerate(policies[1:], 1):
             if policy.name.startswith(PROPOSAL):

@@ -12,9 +12,9 @@ import numpy as np
 from episafe.certify.account import Account, grid_of_means
 from episafe.certify.base import Deployment
 from episafe.certify.ledger import Ledger
-from episafe.kernels.mixture_weights import mixture_bound
+from episafe.kernels.mixture_weights import mixture_bounds
 from episafe.learning.policy_arrays import PolicyArrays
-from episafe.problems.policy import MixturePolicy, Policy
+from episafe.problems.policy import Policy
 from episafe.problems.rollout_task import RolloutTask
 from episafe.stats import anytime_radius
 from episafe.storage.state_reader import Saved, State
@@ -64,7 +64,7 @@ class CandidateTrials:
 
     def add(self, candidate: Policy) -> None:
         """Put a candidate on trial."""
-        self.ledger.add(candidate, candidate.name, 0.0)
+        self.ledger.add(candidate, 0.0)
         self._widen()
 
     def _widen(self) -> None:
@@ -96,7 +96,7 @@ class CandidateTrials:
     def deployment(self) -> Deployment:
         """Who is tried next, at the largest weight that the check allows; else who acts alone."""
         if self.ledger.void:
-            return Deployment(self.task.safe_policy, "safe", math.nan, math.nan, self.ledger.void)
+            return Deployment.alone(self.task.safe_policy, self.ledger.void)
         acting = self._acting()
         racing = [i for i in range(1, len(self.dropped)) if self._is_racing(i, acting)]
         weights = self._trial(racing, acting) if racing else None
@@ -105,7 +105,7 @@ class CandidateTrials:
         if acting:
             return self._mixture(acting, np.eye(len(self.dropped))[acting])
         why = "the incumbent is not proved to be above the threshold yet" if racing else "no candidate is on trial"
-        return Deployment(self.task.safe_policy, "safe", math.nan, math.nan, why)
+        return Deployment.alone(self.task.safe_policy, why)
 
     def _trial(self, racing: list[int], acting: int) -> Deployment | None:
         """The trial that is worth most, paid for by whoever pays for the largest weight, or by who acts; None where
@@ -126,11 +126,9 @@ class CandidateTrials:
     def _mixture(self, first: int, weights: Array) -> Deployment:
         """The mixture of these weights (n,): one row first, the incumbent last."""
         others = [i for i in (*range(1, len(weights)), 0) if weights[i] > 0 and i != first]
-        rows, lower = [first, *others], self.ledger.assured
-        policies = [policy for i in rows if (policy := self.ledger.policies[i]) is not None]
-        mixture = MixturePolicy(policies, weights[rows], [self.ledger.names[i] for i in rows])
-        bounds = [mixture_bound(weights, lower, c) for c in range(lower.shape[1])]
-        return Deployment(mixture, "search", math.nan, amount(bounds))
+        rows = [first, *others]
+        bounds = mixture_bounds(weights, self.ledger.assured)
+        return Deployment(self.ledger.mixture(rows, weights[rows]), "search", math.nan, amount(bounds))
 
     def credit(
         self, deployment: int | None, rows: Sequence[int], component: int, utility: Amount, reward: float

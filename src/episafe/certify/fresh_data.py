@@ -11,7 +11,7 @@ hold for one function, where the paper's holds for all that its algorithm might 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -88,9 +88,7 @@ class FreshDataCertificate:
     def __init__(self, task: Task, delta: float) -> None:
         self.task, self.delta = task, delta
         self.certified: Array = task.safe_policy.table()
-        self._each = (
-            [task] if task.num_constraints == 1 else [task.of_constraint(c) for c in range(task.num_constraints)]
-        )
+        self._each = [task.of_constraint(c) for c in range(task.num_constraints)]
         self.bound: Amount = self._known
         self.lam = math.nan
         self.num_epochs = 0
@@ -149,9 +147,7 @@ class FreshDataCertificate:
 
     def judge(self, policy: Policy, outcome: Outcome) -> tuple[Policy, int | None, Any, IntArray]:
         """The episode as it is; what it says is a transition. What contradicts the task is refused."""
-        states, actions = outcome.states, cast(IntArray, outcome.actions)
-        require_told("FreshData", self.task, states, actions, outcome.utility)
-        return policy, outcome.deployment, states, actions
+        return policy, outcome.deployment, *require_told("FreshData", self.task, outcome)
 
     def expect(self, policy: Policy, deployment: int, plan_id: int) -> None:
         """Make a deployment the next episode of the epoch, if it wants more."""

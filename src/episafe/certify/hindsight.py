@@ -185,7 +185,7 @@ class HindsightCertificate:
         found = self._most_promising(first, n - n // 2, [0]) if n else None
         if found is None:
             return
-        row = self._put_on_trial(found)
+        row = self.replayed.begin(found.policy, found.lam, found.reward)
         totals = self.traces.totals(found.policy, len(first))[: n - len(first)]
         for utility, reward in zip(self._as_totals(totals[:, 1:]), totals[:, 0].tolist(), strict=True):
             self.replayed.credit(None, [row], [1.0], utility, reward)
@@ -219,17 +219,13 @@ class HindsightCertificate:
 
     def consider(self, proposal: Proposal) -> None:
         """Put a proposal on trial; all that is proved about it is proved from later episodes."""
-        self._begin(self._put_on_trial(proposal), proposal.policy)
+        row = self.replayed.begin(proposal.policy, proposal.lam, proposal.reward)
+        self._begin(row, proposal.policy)
         self.observed.consider(proposal)
-
-    def _put_on_trial(self, proposal: Proposal) -> int:
-        row = self.replayed.begin(proposal.policy, "", proposal.lam, proposal.reward)
-        proposal.policy.name = self.replayed.names[row]
-        return row
 
     def add(self, candidate: Policy) -> None:
         """Put a candidate of somebody else on trial."""
-        row = self.replayed.add(candidate, candidate.name, float(self.task.horizon))
+        row = self.replayed.add(candidate, float(self.task.horizon))
         self._begin(row, candidate)
         self.observed.add(candidate)
 
@@ -244,7 +240,7 @@ class HindsightCertificate:
     def deployment(self) -> Deployment:
         """The best mixture whose bound reaches the threshold; the incumbent alone, once nothing is proved any more."""
         if self.void:  # also by replays alone: what is observed rests on the same least total
-            return Deployment(self.task.safe_policy, "safe", math.nan, math.nan, self.void)
+            return Deployment.alone(self.task.safe_policy, self.void)
         if self.refuted:
             return self.observed.deployment()
         step = 1 if self.num_episodes < EVERY_EPISODE else self.num_episodes // 64

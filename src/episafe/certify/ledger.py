@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from episafe.certify.account import FINENESS, NO_ID, NOT_ON_TRIAL, Account, grid_of_means
 from episafe.certify.base import INCUMBENT, PROPOSAL, Deployment
 from episafe.kernels.mixture_choice import EPISODES_TO_CERTIFY, best_mixture, choose, payers_share, score
-from episafe.kernels.mixture_weights import best_weights, choose_weights, mixture_bound
+from episafe.kernels.mixture_weights import best_weights, choose_weights, mixture_bounds
 from episafe.learning.policy_arrays import PolicyArrays
 from episafe.problems.policy import MixturePolicy, Policy
 from episafe.problems.sampled_problem import AnyTask, known_slacks
@@ -133,21 +133,22 @@ class Ledger:
         """How good policy i seems."""
         return float(score(self.trials, i))
 
-    def begin(self, policy: Policy, name: str, lam: float, guess: float) -> int:
-        """Put a policy on trial, in a free row or in place of the least useful one; its row."""
+    def begin(self, policy: Policy, lam: float, guess: float) -> int:
+        """Put a proposal on trial and name it, in a free row or in place of the least useful one; its row."""
         i = self._row()
         for one in self.each:
             one.begin_row(i, guess)
-        self.policies[i], self.lams[i], self.names[i] = policy, lam, name or f"{PROPOSAL}{self.num_candidates}"
+        policy.name = f"{PROPOSAL}{self.num_candidates}"
+        self.policies[i], self.lams[i], self.names[i] = policy, lam, policy.name
         return i
 
-    def add(self, policy: Policy, name: str, guess: float) -> int:
+    def add(self, policy: Policy, guess: float) -> int:
         """Put a policy on trial in a row of its own, which no other takes over; its row."""
         i = len(self.policies)
         self._widen(i + 1)
         for one in self.each:
             one.begin_row(i, guess)
-        self.policies[i], self.names[i] = policy, name
+        self.policies[i], self.names[i] = policy, policy.name
         return i
 
     def _widen(self, num_rows: int) -> None:
@@ -311,16 +312,20 @@ class Ledger:
     def _mixture(self, weights: Array, lower: Array) -> Deployment:
         """The mixture of these weights (n,), the incumbent last, with these bounds (n, m)."""
         rows = [*(np.flatnonzero(weights[1:] > 0) + 1).tolist(), *([0] if weights[0] > 0 else [])]
-        bounds = np.array([mixture_bound(weights, lower, c) for c in range(len(self.each))])
-        return self.deployed(rows, weights[rows], bounds)
+        return self.deployed(rows, weights[rows], mixture_bounds(weights, lower))
 
     def deployed(self, rows: list[int], weights: Any, bound: Amount) -> Deployment:
         """A mixture of rows by their weights, with its bound."""
-        policies = [policy for i in rows if (policy := self.policies[i]) is not None]
+        first: Any = self.policies[rows[0]]
         if rows == [0]:
-            return Deployment(policies[0], "safe", math.nan, math.nan, "no mixture with a candidate seems better")
-        mixed = MixturePolicy(policies, weights, [self.names[i] for i in rows]) if len(rows) > 1 else policies[0]
+            return Deployment.alone(first, "no mixture with a candidate seems better")
+        mixed = self.mixture(rows, weights) if len(rows) > 1 else first
         return Deployment(mixed, "search", self.lams[rows[0]], bound)
+
+    def mixture(self, rows: list[int], weights: Any) -> MixturePolicy:
+        """The policies of these rows by their weights."""
+        policies = [policy for i in rows if (policy := self.policies[i]) is not None]
+        return MixturePolicy(policies, weights, [self.names[i] for i in rows])
 
     def state(self, policies: PolicyArrays) -> State:
         """Every account with the rows that it is of; of several constraints below their numbers."""

@@ -229,14 +229,13 @@ class ObservationCertificate:
         shortfall, when = self.shortfalls[self._kind(self.ledger.num_candidates)].tolist()
         discount = DISCOUNT * shortfall * math.sqrt(when / max(self.num_episodes, 1))
         guess = proposal.reward - discount if knows else float(self.task.horizon)
-        i = self.ledger.begin(proposal.policy, "", proposal.lam, guess)
-        proposal.policy.name = self.ledger.names[i]
+        self.ledger.begin(proposal.policy, proposal.lam, guess)
         self.promised = proposal.reward if knows else math.nan
         self._begin_trial()
 
     def add(self, candidate: Policy) -> None:
         """Put a candidate of somebody else on trial, of which nobody promises anything: at first it may be the best."""
-        self.ledger.add(candidate, candidate.name, float(self.task.horizon))
+        self.ledger.add(candidate, float(self.task.horizon))
         self.promised = math.nan
         self._begin_trial()
 
@@ -269,7 +268,7 @@ class ObservationCertificate:
     def deployment(self) -> Deployment:
         """The best mixture whose bound reaches the threshold; the incumbent alone, once nothing is proved any more."""
         if self.void:
-            return Deployment(self.task.safe_policy, "safe", math.nan, math.nan, self.void)
+            return Deployment.alone(self.task.safe_policy, self.void)
         return self.ledger.choose(self.num_episodes)
 
     def expect(self, policy: Policy, deployment: int, plan_id: int) -> None:

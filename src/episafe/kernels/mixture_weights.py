@@ -10,6 +10,7 @@ import numpy as np
 
 from episafe.kernels.compilation import kernel, lean_kernel
 from episafe.kernels.mixing import ROUNDING, admits
+from episafe.types import Array
 
 MOST_PIVOTS = 1000  # Bland's rule ends by itself; a handful is usual
 IMPROVEMENT = 1e-12  # of an objective in units of rewards
@@ -25,6 +26,11 @@ def mixture_bound(weights, lower, c):  # type: ignore[no-untyped-def]
         if weights[i] > 0.0:
             bound += weights[i] * lower[i, c]
     return bound
+
+
+def mixture_bounds(weights: Array, lower: Array) -> Array:
+    """`mixture_bound` of every constraint, (m,)."""
+    return np.array([mixture_bound(weights, lower, c) for c in range(lower.shape[1])])
 
 
 @lean_kernel

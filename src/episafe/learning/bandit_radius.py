@@ -12,13 +12,11 @@ A number in place of a name is a hand-set C.
 """
 
 import math
-from typing import Any, Literal
+from typing import Any
 
 from episafe.checks import is_number
 from episafe.kernels.bandit_regression import BanditRadius
 from episafe.types import Level
-
-Name = Literal["paper", "determinant", "anytime"]
 
 
 def radius(kind: Any, task: Any, num_rounds: int | None, delta: float) -> tuple[BanditRadius, Level]:

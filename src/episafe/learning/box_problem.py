@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from episafe.kernels.mixture_weights import mixture_bound, solved_program
+from episafe.kernels.mixture_weights import mixture_bounds, solved_program
 from episafe.kernels.transition_box import TransitionBox, greedy_bounds, policy_bounds
 from episafe.problems.dual_search import Mixture, best_mixture
 from episafe.types import Amount, Array, amount, amounts
@@ -78,8 +78,7 @@ class BoxProblem:
             if not self._look(np.append(1.0, multipliers)):
                 break
         parts = [(float(weights[j]), known[j].policy) for j in np.flatnonzero(weights).tolist()]
-        bounds = np.array([mixture_bound(weights, lower, c) for c in range(len(thresholds))])
-        return bounds, parts, multipliers
+        return mixture_bounds(weights, lower), parts, multipliers
 
     def _look(self, weights: Array) -> bool:
         """Find the policy that is greedy for this direction; whether it is a new one."""
