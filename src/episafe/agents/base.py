@@ -14,14 +14,14 @@ import numpy as np
 
 from episafe.agents import agent_state, changes
 from episafe.agents.changes import Begun, Change
-from episafe.certify.base import INCUMBENT, require_free_name
+from episafe.certify.base import INCUMBENT, Deployment, require_free_name
 from episafe.certify.ordered_reports import OrderedReports
 from episafe.errors import InvalidEpisode
 from episafe.kernels.mixing import admits_all
 from episafe.learning.policy_arrays import PolicyArrays
 from episafe.learning.regression import AnyRegression
 from episafe.learning.replanning import Every, Replanning
-from episafe.problems.policy import Component, MixturePolicy, Policy
+from episafe.problems.policy import Component, MixturePolicy, Policy, as_policy
 from episafe.storage.atomic_files import as_output, write_arrays
 from episafe.storage.state_reader import Saved, State
 from episafe.types import HELD, Amount, Array, Level, Plan, every_constraint
@@ -294,13 +294,13 @@ class Agent(ABC):
         what was promoted, where that can be had."""
         k = self._as_round(round)
         try:
-            return self._instead(k, reason, number=HELD)
+            return replace(self._instead(k, reason), id=HELD)
         except Exception:  # of a certificate that was interrupted half way: the incumbent is safe
             return self.told_plan(reason, round)
 
     def told_plan(self, reason: str, round: int | None = None) -> Any:
         """The incumbent that the task tells, whatever was promoted, as a plan that is not put in force, number −1."""
-        return self._as_told(self._as_round(round), reason, number=HELD)
+        return replace(self._as_told(self._as_round(round), reason), id=HELD)
 
     @property
     def plan_in_force(self) -> Any:
@@ -409,24 +409,29 @@ class Agent(ABC):
 
     def _incumbent(self, reason: str, utility_bound: Amount = np.nan, failed: bool = False) -> Plan:
         """The incumbent, or what was promoted, as a plan to be put in force."""
-        return self._instead(self.round, reason, utility_bound, failed=failed)
+        return self._instead(self.round, reason, utility_bound, failed)
 
-    def _instead(
-        self, round: int, reason: str, utility_bound: Amount = np.nan, number: int = 0, failed: bool = False
-    ) -> Plan:
+    def _instead(self, round: int, reason: str, utility_bound: Amount = np.nan, failed: bool = False) -> Plan:
         """What acts when nothing else may: what was promoted, while its bound reaches the threshold; the incumbent."""
         proved = None if self.promoted == INCUMBENT else self.bounds().get(self.promoted)
         if proved is not None and admits_all(proved, self.task.limits):
             policy = MixturePolicy([self.policy_named(self.promoted)], [1.0], [self.promoted])
-            return Plan(policy, "search", np.nan, proved, self.level_ahead, reason, number, failed)
-        return self._as_told(round, reason, utility_bound, number, failed)
+            return Plan(policy, "search", np.nan, proved, self.level_ahead, reason, failed=failed)
+        return self._as_told(round, reason, utility_bound, failed)
 
-    def _as_told(
-        self, round: int, reason: str, utility_bound: Amount = np.nan, number: int = 0, failed: bool = False
-    ) -> Plan:
+    def _as_told(self, round: int, reason: str, utility_bound: Amount = np.nan, failed: bool = False) -> Plan:
         """The incumbent that the task tells, as a plan."""
-        facts = ("safe", np.nan, self._of_each(utility_bound), self.level_ahead, reason, number, failed)
+        facts = ("safe", np.nan, self._of_each(utility_bound), self.level_ahead, reason, 0, failed)
         return self.task.incumbent_plan(round, *facts)
+
+    def as_certified(self, found: Deployment) -> Plan:
+        """The plan that a certificate allows; the check is made here once more."""
+        if found.source != "safe" and not admits_all(found.utility_bound, self.task.limits):
+            return self._incumbent("the certificate does not reach the threshold", found.utility_bound)
+        if found.source == "safe" and self.promoted != INCUMBENT:
+            return self._incumbent(found.reason)
+        policy = as_policy(found.policy)  # a certifier of somebody else may deploy any
+        return Plan(policy, found.source, found.lam, found.utility_bound, self.level, found.reason)
 
     def _of_each(self, bound: Amount) -> Amount:
         """A bound as plans have it: one for each constraint, where there are several."""

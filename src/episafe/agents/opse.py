@@ -9,7 +9,7 @@ import numpy as np
 from episafe.agents.base import Agent
 from episafe.agents.plan_arrays import fingerprint
 from episafe.certify import Certifier, Model, strongest
-from episafe.certify.base import AT_LEAST, INCUMBENT, Deployment, Outcome
+from episafe.certify.base import AT_LEAST, INCUMBENT, Outcome
 from episafe.checks import as_whole
 from episafe.errors import InvalidEpisode
 from episafe.kernels.mixing import admits_all
@@ -20,7 +20,7 @@ from episafe.learning.policy_arrays import PolicyArrays
 from episafe.learning.released_planner import planner_of, variant_label
 from episafe.learning.replanning import Every, Replanning
 from episafe.learning.several_planner import SeveralPlanner, WeightedPlanner
-from episafe.problems.policy import MixturePolicy, Policy, as_policy
+from episafe.problems.policy import MixturePolicy, Policy
 from episafe.problems.sampled_problem import AnyTask, known_slacks
 from episafe.storage.state_reader import Saved, State, under
 from episafe.types import SAFE, SOURCES, Episode, Level, Plan, Variant
@@ -195,15 +195,6 @@ class OPSE(Agent):
             return self._incumbent("no λ up to lam_max is known to be safe yet", decision.utility_bound)
         policy = policy or self.planner.policy(decision.lam)
         return Plan(policy, SOURCES[decision.source], decision.lam, decision.utility_bound, self.level_ahead)
-
-    def as_certified(self, found: Deployment) -> Plan:
-        """The plan that a certificate allows; the check is made here once more."""
-        if found.source != "safe" and not admits_all(found.utility_bound, self.task.limits):
-            return self._incumbent("the certificate does not reach the threshold", found.utility_bound)
-        if found.source == "safe" and self.promoted != INCUMBENT:
-            return self._incumbent(found.reason)
-        policy = as_policy(found.policy)  # a certifier of somebody else may deploy any
-        return Plan(policy, found.source, found.lam, found.utility_bound, self.level, found.reason)
 
     @property
     def rechecks(self) -> bool:

@@ -11,7 +11,6 @@ from episafe.certify.base import AT_LEAST
 from episafe.certify.candidate_trials import CandidateTrials
 from episafe.checks import as_index, as_probability
 from episafe.errors import InvalidEpisode
-from episafe.kernels.mixing import admits_all
 from episafe.learning.policy_arrays import PolicyArrays
 from episafe.learning.replanning import Every
 from episafe.problems.policy import Policy
@@ -137,12 +136,7 @@ class Rollout(Agent):
             del self._deployed[deployment]
 
     def _propose(self) -> Plan:
-        found = self.certificate.deployment()
-        if found.source == "safe":
-            return self._incumbent(found.reason)
-        if not admits_all(found.utility_bound, self.task.limits):
-            return self._incumbent("the certificate does not reach the threshold", found.utility_bound)
-        return Plan(found.policy, found.source, found.lam, found.utility_bound, self.level, found.reason)
+        return self.as_certified(self.certificate.deployment())
 
     def _put_in_force(self, plan: Plan) -> None:
         super()._put_in_force(plan)

@@ -169,27 +169,39 @@ class ObservationCertificate:
         if richness < 1:
             aim = aim._replace(boldness=aim.boldness * max(richness, LEAST_BOLD))
             ledger.cap_promises(earned)
+        worth, proposal = self._best_new(planner, aim)
+        row, reward = self._best_again(planner, aim, worth)
+        if row:
+            self._compare_with_promise()
+            ledger.try_again(row, reward)
+            self.promised = math.nan
+            self._begin_trial()
+        else:
+            self.consider(proposal)
+
+    def _best_new(self, planner: SoftmaxPlanner, aim: Aim) -> tuple[float, Proposal]:
+        """What the best new proposal is taken to earn, and the proposal; they aim at several margins above b."""
         slack = float(known_slacks(self.task)[0])
         aims = [aim._replace(utility=self.task.threshold + share * slack) for share in MARGINS]
         proposals = [planner.propose(one) for one in aims]
         worths = [
-            self._worth(proposal.reward, one.utility, ledger.next_log_term, 0.0)
+            self._worth(proposal.reward, one.utility, self.ledger.next_log_term, 0.0)
             for proposal, one in zip(proposals, aims, strict=True)
         ]
-        best, again, reward = max(worths), 0, math.nan
+        best = max(worths)
+        return best, proposals[worths.index(best)]
+
+    def _best_again(self, planner: SoftmaxPlanner, aim: Aim, least: float) -> tuple[int, float]:
+        """The row of the policy on trial that is taken to earn most, if more than `least`, and its reward by the
+        planner; row 0 if none does."""
+        ledger, best, row, reward = self.ledger, least, 0, math.nan
         may_return = self.task.is_listed and ledger.num_candidates >= EARLY
         for i in np.flatnonzero(~ledger.certified & ledger.in_use & may_return).tolist():
             estimated = planner.estimate(ledger.policy(ledger.names[i]), aim)
             worth = self._worth(*estimated, ledger.trials.log_term[i], ledger.rewards(i)[1])
             if worth > best:
-                best, again, reward = worth, i, estimated[0]
-        if again:
-            self._compare_with_promise()
-            ledger.try_again(again, reward)
-            self.promised = math.nan
-            self._begin_trial()
-        else:
-            self.consider(proposals[worths.index(best)])
+                best, row, reward = worth, i, estimated[0]
+        return row, reward
 
     def _explore(self, planner: SoftmaxPlanner) -> None:
         """Put on trial what goes to see most, whatever its utility. It promises nothing that it could fall short of."""

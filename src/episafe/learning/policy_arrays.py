@@ -81,34 +81,34 @@ def restored_policies(
     policies: list[Policy] = []
     kinds = saved.texts("kinds", (None,)).tolist()
     names = saved.texts("names", (len(kinds),)).tolist()
-    for i, kind in enumerate(kinds):
+    for i, (kind, name) in enumerate(zip(kinds, names, strict=True)):
         if kind in (OWN, INCUMBENT) and kinds.index(kind) < i:
             saved.refuse("kinds", f"holds {kind!r} twice")
-        below = saved.under(str(i))
-        if kind == OWN and own is not None:
-            policies.append(own)
-        elif kind == INCUMBENT:
-            policies.append(task.safe_policy)
-        elif kind == NAMED and names[i] in named:
-            policies.append(named[names[i]])
-        elif kind == ATOMS and task.kind == "bandit":
-            m = below.width("probabilities")
-            atoms = below.numbers("atoms", (m, task.dim))
-            policies.append(Mixture(atoms, saved_distributions(below, "probabilities", (m,))))  # type: ignore[arg-type]
-        elif kind == TABLE and getattr(task, "num_states", None) is not None:
-            shape = task.horizon, task.num_states, task.num_actions
-            policies.append(TablePolicy(saved_distributions(below, "table", shape)))
-        elif kind == STEPS and task.kind == "mdp":
-            policies.append(StepPolicy(saved_distributions(below, "rows", (task.horizon, task.num_actions))))
-        elif kind == SOFTMAX and regression is not None:
-            policies.append(_softmax_again(below, task, regression))
-        elif kind == NAMED:
-            saved.refuse("names", f"has the candidate {names[i]!r}, which this agent was not given")
-        else:
+        given = {OWN: own, INCUMBENT: task.safe_policy, NAMED: named.get(name)}
+        found = given[kind] if kind in given else _read(kind, saved.under(str(i)), task, regression)
+        if found is None and kind == NAMED:
+            saved.refuse("names", f"has the candidate {name!r}, which this agent was not given")
+        if found is None:
             saved.refuse("kinds", f"holds {kind!r}")
         if kind in (TABLE, SOFTMAX, STEPS):
-            policies[i].name = names[i]
+            found.name = name
+        policies.append(found)
     return policies
+
+
+def _read(kind: str, saved: Saved, task: Any, regression: AnyRegression | None) -> Policy | None:
+    """A policy that was stored as arrays; None where such an agent has none of this kind."""
+    if kind == ATOMS and task.kind == "bandit":
+        m = saved.width("probabilities")
+        atoms = saved.numbers("atoms", (m, task.dim))
+        return Mixture(atoms, saved_distributions(saved, "probabilities", (m,)))  # type: ignore[return-value]
+    if kind == TABLE and getattr(task, "num_states", None) is not None:
+        return TablePolicy(saved_distributions(saved, "table", (task.horizon, task.num_states, task.num_actions)))
+    if kind == STEPS and task.kind == "mdp":
+        return StepPolicy(saved_distributions(saved, "rows", (task.horizon, task.num_actions)))
+    if kind == SOFTMAX and regression is not None:
+        return _softmax_again(saved, task, regression)
+    return None
 
 
 def saved_distributions(saved: Saved, name: str, shape: tuple[int, ...]) -> Array:
