@@ -119,8 +119,8 @@ class HindsightCertificate:
     needs_names: ClassVar[bool] = False
 
     def __init__(self, task: AnyTask, delta: float) -> None:
-        self.task, (self._kind, self._proposals) = task, replays_of(task)
-        self.traces = self._kind(task)
+        traces, self._proposals = replays_of(task)
+        self.task, self.traces = task, traces(task)
         self.replayed = ledger_of(task, REPLAYED * delta, NUM_ROWS, BET_WEIGHTS)
         self.observed = ObservationCertificate(task, (1 - REPLAYED) * delta)
         self.refuted = ""
@@ -404,7 +404,7 @@ class HindsightCertificate:
         """Fill a new certificate with what `state` said."""
         self.replayed.restore(saved.under("replayed"), policies)
         self.observed.restore(saved.under("observed"), policies)
-        self.traces = self._kind.restored(saved, self.task)
+        self.traces = self.traces.restored(saved, self.task)
         self.num_episodes, self.newest_plan = saved.whole("num_episodes"), saved.whole("newest_plan", -1)
         self.next_proposal, self.next_choice = saved.whole("next_proposal"), saved.whole("next_choice")
         self.num_logged = saved.whole("num_logged", 0, len(self.traces) + 1)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from episafe.certify.base import Deployment, Outcome
+from episafe.certify.base import PROPOSAL, Deployment, Outcome
 from episafe.certify.ledger import ledger_of
 from episafe.certify.shares import shares_of
 from episafe.checks import TOLERANCE, as_probability
@@ -174,7 +174,6 @@ class ObservationCertificate:
         if row:
             self._compare_with_promise()
             ledger.try_again(row, reward)
-            self.promised = math.nan
             self._begin_trial()
         else:
             self.consider(proposal)
@@ -242,17 +241,16 @@ class ObservationCertificate:
         discount = DISCOUNT * shortfall * math.sqrt(when / max(self.num_episodes, 1))
         guess = proposal.reward - discount if knows else float(self.task.horizon)
         self.ledger.begin(proposal.policy, proposal.lam, guess)
-        self.promised = proposal.reward if knows else math.nan
-        self._begin_trial()
+        self._begin_trial(proposal.reward if knows else math.nan)
 
     def add(self, candidate: Policy) -> None:
         """Put a candidate of somebody else on trial, of which nobody promises anything: at first it may be the best."""
         self.ledger.add(candidate, float(self.task.horizon))
-        self.promised = math.nan
         self._begin_trial()
 
-    def _begin_trial(self) -> None:
-        """Propose nothing while the newest policy has its trial."""
+    def _begin_trial(self, promised: float = math.nan) -> None:
+        """Propose nothing while the newest policy, of which this reward is promised, has its trial."""
+        self.promised = promised
         trial = max(SHORTEST_TRIAL, math.floor(TRIAL_SHARE * self.num_episodes))
         self.trial_began, self.trial_ends = self.num_episodes, self.num_episodes + trial
 
@@ -260,7 +258,7 @@ class ObservationCertificate:
         """Note by how much the last proposal, if it is on trial, fell short of what the planner promised."""
         i = self.ledger.newest
         reward, own = self.ledger.rewards(i)
-        is_last = self.ledger.names[i] == f"proposal-{self.ledger.num_candidates}"
+        is_last = self.ledger.names[i] == f"{PROPOSAL}{self.ledger.num_candidates}"
         if is_last and math.isfinite(self.promised) and own >= FEW:
             short = max(self.promised - reward / own, 0.0)
             self.shortfalls[self._kind(self.ledger.num_candidates - 1)] = short, self.num_episodes

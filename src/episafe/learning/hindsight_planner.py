@@ -23,7 +23,7 @@ from episafe.problems.listed_move import chance_key
 from episafe.problems.model_answers import Steps, optimum, optimum_of_several
 from episafe.problems.policy import TablePolicy
 from episafe.problems.sampled_problem import AnyTask
-from episafe.types import Amount, Array, amounts
+from episafe.types import Amount, Array, IntArray, amounts
 
 ROUNDS = 3  # of correcting the aim by what replays say
 MOST_TRACES = 2048  # that are replayed for that, the last ones
@@ -105,7 +105,7 @@ def _weights(traces: ListedTraces) -> tuple[list[object], Array]:
     return list(values.values()), weights
 
 
-def _cells(weights: Array):  # type: ignore[no-untyped-def]
+def _cells(weights: Array) -> Iterator[tuple[tuple[int, int], IntArray]]:
     """Each (h, i) with a weight, and the states where it has one."""
     for h, i in np.argwhere(weights.any(axis=1)).tolist():
         yield (h, i), np.flatnonzero(weights[h, :, i])
