@@ -20,7 +20,7 @@ import episafe as es
 from episafe.learning.hindsight_planner import propose
 from episafe.learning.listed_traces import ListedTraces
 from episafe.learning.planner import Aim
-from episafe.reports.pictures import BLUE, GREY, RED, SKY
+from episafe.reports.pictures import BLUE, GREY, RED
 
 HOURS, UNIT, UNITS, START, POWER = 24, 0.5, 12, 6, 1.5  # kWh of a unit, units in the battery, and at midnight; kW
 LIMIT = 1.2  # kW that the grid should give at most
@@ -30,6 +30,7 @@ FEED_IN, WORST, SPAN = 0.08, 4.0, 5.5  # a kWh; the dearest hour, and the range 
 HOLD, OWN_USE, SELL, REST = range(4)
 MONTHS = np.repeat(np.arange(12), [31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 NAMES = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
+SKY = "#56B4E9"
 HEATING = (0, 1, 10, 11)  # months that have a session of their own
 B, SLACK = 21.5, 0.5  # hours a day within the limit; what the incumbent has to spare in every month
 

@@ -78,6 +78,7 @@ def test_every_agent_runs_by_name(agent):
     [
         (["run", "--env", "maze"], 2, "no environment 'maze'"),
         (["run", "--env", "shop:problem"], 2, "--env shop:problem: `run` knows"),
+        (["run", "--env", "a:b"], 2, "--env a:b: `run` knows"),  # :b: is no picture
         (["run", "--agent", "ppo"], 2, "no agent 'ppo'"),
         (["run", "--set", "C_q=1"], 2, "no 'C_q'; there are constants B_dagger, C_dagger"),
         (["run", "--set", "C_u"], 2, "NAME=VALUE"),

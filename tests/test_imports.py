@@ -1,7 +1,10 @@
 """What is imported for what: a command or a page does not wait for a compiler that it does not need."""
 
+import ast
+import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -42,3 +45,13 @@ def test_axes_have_the_round_numbers_of_the_drawing_library():
         ]
         np.testing.assert_allclose(round_numbers(low, high, int(most)), due, rtol=1e-12, atol=1e-12)
     assert round_numbers(2.0, 2.0, 5) == [2.0] and round_numbers(0.0, np.inf, 5) == round_numbers(np.nan, 1.0, 5) == []
+
+
+@pytest.mark.parametrize("path", sorted(Path(__file__).parents[1].glob("[be]*/*.py")), ids=lambda path: path.name)
+def test_benchmarks_and_examples_import_what_there_is(path):
+    """One of them asked for a colour that was gone, and nobody knew until it was run."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("episafe"):
+            for name in node.names:
+                found = importlib.import_module(node.module)
+                assert hasattr(found, name.name) or importlib.import_module(f"{node.module}.{name.name}")

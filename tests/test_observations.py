@@ -4,7 +4,7 @@ import enum
 import itertools
 import json
 import time
-from collections import namedtuple
+from collections import deque, namedtuple
 
 import gymnasium as gym
 import numpy as np
@@ -29,6 +29,16 @@ SPACES = [
     gym.spaces.Tuple([gym.spaces.Discrete(2), gym.spaces.Discrete(3)]),
     gym.spaces.Tuple([BOX, gym.spaces.Tuple([gym.spaces.MultiBinary(2), gym.spaces.Discrete(4)])]),
 ]
+
+
+class Like:
+    """What is like an array, as a Series of pandas, and is none."""
+
+    def __init__(self, numbers):
+        self.numbers = np.array(numbers, np.uint8)
+
+    def __array__(self, dtype=None, copy=None):
+        return self.numbers if dtype is None else self.numbers.astype(dtype)
 
 
 def said(observation):
@@ -124,6 +134,23 @@ def test_observations_that_are_no_numbers_are_refused(space):
         observations_of(space)
 
 
+def test_an_array_for_a_tuple_is_read_row_by_row():
+    """A candidate acted at the array and was judged at the tuple: 2 of 2 lives."""
+    observations = observations_of(gym.spaces.Tuple([gym.spaces.Discrete(9), gym.spaces.Box(0, 1, (1,))]))
+    for made in (np.array([3, 1], np.uint8), Like([3, 1]), [3, 1]):
+        assert is_same_state(observations.read(made), (3, (1.0,)))
+
+
+def test_arrays_of_objects_are_no_states():
+    """They were looked up by the addresses of their parts, which are given to others."""
+    task = es.SampledCMDP(
+        lambda state: np.eye(2), None, None, None, 2, 2, np.array([1, "a"], object), 0.5, lambda h, state: [0.0, 1.0],
+        0.5, move=lambda h, state, action, w: (state, 0.0, 1.0), chance=lambda h, past, rng: 1,
+    ).task  # fmt: skip
+    with pytest.raises(es.InvalidProblem, match="whose bytes are addresses: use a tuple"):
+        task.key(task.initial_state)
+
+
 @pytest.mark.parametrize("space", [gym.spaces.Discrete(3), gym.spaces.Tuple([gym.spaces.Discrete(3)])], ids=str)
 def test_an_array_that_is_one_whole_number_is_that_number(space):
     """It was looked up as an array, where nobody had been."""
@@ -140,7 +167,11 @@ def test_an_array_that_is_one_whole_number_is_that_number(space):
         ((3, 0.5), (np.uint8(4), 1), (4, 1.0)), ((3, (True, "a")), (4, (np.True_, np.str_("b"))), (4, (True, "b"))),
         ((5, 0), np.array([3, 1], np.uint8), (3, 1)), ((0.5, 0), np.array([3, 1], np.int8), (3.0, 1)),
         ((1, 2), [3, 4], (3, 4)), (5, np.array([3], np.uint8), 3), (0.5, np.array([[3]], np.uint8), 3.0),
-        ((5, (1, 2)), (3, np.array([1, 2])), (3, (1, 2))),
+        ((5, (1, 2)), (3, np.array([1, 2])), (3, (1, 2))), (3, Like([5]), 5), ((5, 0.5), Like([3, 1]), (3, 1.0)),
+        ((0.5, 0.5), np.array([(1, 2)], "u1,u1")[0], (1.0, 2.0)), ((5, 0), deque([3, 1]), (3, 1)),
+        ((0.5, 0.5), np.array((1, 2), "u1,u1"), (1.0, 2.0)), ((5, "a"), np.array([3, "b"], object), (3, "b")),
+        (np.zeros(2), Like([1, 2]), np.array([1.0, 2.0])),
+        (np.zeros(2), np.array([1, 2], object), np.array([1.0, 2.0])),
         ("a", np.str_("b"), "b"), (START, (np.uint8(1), np.float32(0.5)), (1, 0.5)), (0.5, True, True), (3, 0.5, 0.5),
         ((np.zeros(2), 1), ([1, 2], np.int8(3)), (np.array([1.0, 2.0]), 3)), (3, [1, 2], [1, 2]), (3, None, None),
     ],
@@ -152,7 +183,9 @@ def test_without_a_space_what_is_said_is_read_like_the_first_state(example, said
     assert is_same_state(reader_like(example)(found), read)
 
 
-@pytest.mark.parametrize("said", [np.uint8(2), np.uint16(2), np.int64(2), np.array(2, np.uint8), 2])
+@pytest.mark.parametrize(
+    "said", [np.uint8(2), np.uint16(2), np.array(2, np.uint8), np.array([2], np.uint8), Like(2), 2]
+)
 @pytest.mark.parametrize("space", [gym.spaces.Discrete(3), gym.spaces.Tuple([gym.spaces.Discrete(3)])], ids=str)
 def test_whole_numbers_of_a_space_are_of_one_type(space, said):
     is_tuple = isinstance(space, gym.spaces.Tuple)

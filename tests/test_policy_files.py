@@ -6,6 +6,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import gymnasium as gym
@@ -83,6 +84,28 @@ def test_a_loaded_policy_survives_a_pickle(name, tmp_path):
     learned(problem).save(tmp_path / "policy.json")
     again = es.load_policy(tmp_path / "policy.json", features=problem.task)
     compare(again, problem, pickle.loads(pickle.dumps(again)).probabilities, 0)
+
+
+@pytest.mark.parametrize("one_hot", [True, False])
+def test_a_policy_of_several_utilities_that_are_told_acts_alike(one_hot, tmp_path):
+    """The file did not say of which sum of utilities it was: every question at a state was an error."""
+    cmdp = es.SampledCMDP(
+        features=lambda state: np.eye(2) * 0.7, reward=lambda h, state: np.array([0.0, 1.0]),
+        utility=[lambda h, state: np.array([1.0, 0.5 + state[0] / 8]), lambda h, state: np.array([0.5, 1.0])],
+        sample=lambda h, state, action, rng: (int(rng.integers(3)), 0), horizon=3, num_actions=2, initial_state=(0, 0),
+        threshold=[1.2, 1.2], slack=[0.1, 0.3], safe_policy=lambda h, state: [0.5, 0.5],
+    )  # fmt: skip
+    task = replace(cmdp.task, feature_function=None) if one_hot else cmdp.task
+    cmdp.task = task
+    agent = es.OPSE(task, es.Constants.proposing(), certifier=es.certify.Observation(0.05))
+    es.run(cmdp, agent, 40)
+    policy = agent.policy_named([name for name in agent.bounds() if name != "incumbent"][-1])
+    policy.save(tmp_path / "policy.json")
+    loaded, states = es.load_policy(tmp_path / "policy.json", features=task), [(0, 0), (2, 0), (7, 0)]
+    for h in range(3):
+        for state in states:
+            np.testing.assert_allclose(loaded.probabilities(h, state), policy.probabilities(h, state), atol=1e-12)
+    assert json.loads((tmp_path / "policy.json").read_text())["utility_weights"] == pytest.approx([0.75, 0.25])
 
 
 def test_where_all_is_learned_a_function_is_enough_and_else_the_task_is_asked_for(tmp_path):

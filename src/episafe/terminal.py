@@ -61,7 +61,7 @@ def _in_rows(text: Text, width: int, inside: int) -> Text:
     return Text("\n" + " " * inside).join(parts)
 
 
-console, errors = Terminal(), Terminal(stderr=True)
+console, errors = Terminal(emoji=False), Terminal(stderr=True, emoji=False)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from episafe.errors import InvalidProblem
-from episafe.problems.states import StateReader, cast, read_array, sealed
+from episafe.problems.states import StateReader, cast, read_array, sealed, unboxed
 
 WHOLE = (int, np.int64)
 SMALL = 64  # numbers in an array up to which plain comparisons are the faster ones
@@ -173,11 +173,12 @@ def state_of(observation: Any) -> Any:
 
 
 def read_whole(said: Any) -> Any:
-    """A whole number of numpy's, or an array without axes that is one, as an int; all else as it is."""
+    """A whole number of numpy's, or an array of one, as an int; all else as it is."""
     if type(said) is int:
         return said
-    is_whole = isinstance(said, bool | np.integer) or (isinstance(said, np.ndarray) and said.shape == ())
-    return int(said) if is_whole and np.asarray(said).dtype.kind in "biu" else said
+    said = unboxed(said)
+    said = said.item() if isinstance(said, np.ndarray) and said.size == 1 else said
+    return int(said) if isinstance(said, bool) else said
 
 
 def read_numbers(dtype: Any, size: int, said: Any) -> Any:
@@ -187,7 +188,9 @@ def read_numbers(dtype: Any, size: int, said: Any) -> Any:
 
 
 def read_parts(readers: tuple[StateReader, ...], said: Any) -> Any:
-    """A tuple of what each of the readers reads."""
+    """A tuple of what each of the readers reads, of an array row by row."""
+    said = unboxed(said)
+    said = list(said) if isinstance(said, np.ndarray) and said.ndim else said
     if not isinstance(said, tuple | list) or len(said) != len(readers):
         return said
     return tuple(read(one) for read, one in zip(readers, said, strict=True))

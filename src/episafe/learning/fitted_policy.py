@@ -158,7 +158,8 @@ def act_unseen(
 
 def facts_as_json(task: Any, signals: Any, scales: Scales, lam: float) -> dict[str, Any]:
     """What both kinds say of task, λ and constants, as plain values."""
-    return {
+    several = {"utility_weights": list(task.utility_weights)} if task.utility_weights else {}
+    return several | {
         "horizon": task.horizon,
         "num_actions": task.num_actions,
         "lam": lam,

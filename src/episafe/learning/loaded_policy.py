@@ -214,7 +214,9 @@ def _task(said: Field, given: Any, what: str) -> Any:
             f"{said.path}: {said.place} is of another task: horizon, actions, what is learned and whether features are "
             f"one-hot are {theirs} there, and {ours} here"
         )
-    return task
+    if "utility_weights" not in said.said and (task.num_constraints == 1 or "utility" in learned):
+        return task
+    return task.weighted(said.numbers("utility_weights", (task.num_constraints,)))
 
 
 def _signals(said: Field, task: Any) -> Signals | None:

@@ -53,6 +53,7 @@ class SampledTask(EpisodicTask):
         norm_bound: B with ‖∫ g dμ_h‖₂ ≤ B max g for every g ≥ 0, where P_h(·|s,a) = φ(s,a)ᵀμ_h; √d by default.
         reading: how raw observations, actions and signals of its environment are read, where it has one.
         move: how the system moves given chance, where chance is exogenous; the law of chance is not in it.
+        utility_weights: where its utility is the weighted sum of several, their weights; else none.
     """
 
     horizon: int
@@ -68,6 +69,7 @@ class SampledTask(EpisodicTask):
     time_homogeneous: bool = False
     reading: Reading | None = None
     move: Move | None = None
+    utility_weights: tuple[float, ...] = ()
     norm_bound: float = None  # type: ignore[assignment]  # √d, once it is made
     _cells: dict[int, tuple[Any, Hashable]] = field(default_factory=dict, init=False, repr=False)
 
@@ -215,7 +217,7 @@ class SampledTask(EpisodicTask):
             None if None in slacks else float(weights @ np.array(slacks)),
         )
         outside = {state: (told[0], float(weights @ np.array(told[1:]))) for state, told in self.outside.items()}
-        return replace(self, constraint=one, outside=outside, move=None)
+        return replace(self, constraint=one, outside=outside, move=None, utility_weights=tuple(weights.tolist()))
 
     def least_norm(self) -> float:
         """0: the features of states that nobody lists say nothing of the whole."""

@@ -1,7 +1,8 @@
 """States as tasks have them: two that no environment has, how others are read, sealed, compared and looked up."""
 
 import math
-from collections.abc import Callable, Hashable
+import sys
+from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -35,6 +36,8 @@ register("outside", Outside, lambda state: state.value, Outside)
 def key(state: Any) -> Hashable:
     """What a state is looked up by: itself, or for an array its type, shape and bytes."""
     if isinstance(state, np.ndarray):
+        if state.dtype.hasobject:
+            raise InvalidProblem(f"state {state!r} is an array of objects, whose bytes are addresses: use a tuple")
         return (state.dtype.str, state.shape, state.tobytes())
     try:
         hash(state)
@@ -101,8 +104,7 @@ def plain_state(said: Any) -> Any:
     """
     if type(said) in FIXED:
         return said
-    if isinstance(said, np.generic):
-        return said.item()
+    said = unboxed(said)
     if isinstance(said, np.ndarray):
         return said if is_sealed(said) else sealed(said)
     for kind in PLAIN:
@@ -112,6 +114,13 @@ def plain_state(said: Any) -> Any:
                 "states are compared (of an Enum its .value, of a NamedTuple tuple(…))"
             )
     return tuple(map(plain_state, said)) if type(said) is tuple else said
+
+
+def unboxed(said: Any) -> Any:
+    """Numbers and records of numpy's as values of Python's, and what has `__array__`, a Series, say, as an array."""
+    if isinstance(said, np.generic):
+        return said.item()
+    return np.asarray(said) if hasattr(said, "__array__") and not isinstance(said, np.ndarray) else said
 
 
 def read_array(dtype: Any, shape: tuple[int, ...], said: Any) -> Any:
@@ -136,6 +145,7 @@ def cast(dtype: Any, said: Any) -> Any:
     """What is said as an array of this type; None where it is none, or whole numbers would lose something."""
     try:
         given = np.asarray(said)
+        given = np.asarray(given.tolist()) if given.dtype.hasobject else given
     except ValueError:  # lists of several lengths
         return None
     if given.dtype.kind not in "biuf":
@@ -147,16 +157,19 @@ def cast(dtype: Any, said: Any) -> Any:
 def _read_number(kind: type, said: Any) -> Any:
     if type(said) is kind:
         return said
+    said = unboxed(said)
     said = plain_state(said.item() if isinstance(said, np.ndarray) and said.size == 1 else said)
-    return float(said) if kind is float and type(said) is int else said
+    is_fraction = kind is float and type(said) is int and abs(said) <= sys.float_info.max
+    return float(said) if is_fraction else said
 
 
 def _read_tuple(types: tuple[type, ...] | None, readers: tuple[StateReader, ...], said: Any) -> Any:
     """A tuple of what each of the readers reads; as it is where all parts are of these types, read as they are."""
     if type(said) is tuple and tuple(map(type, said)) == types:
         return said
-    if isinstance(said, list) or (isinstance(said, np.ndarray) and said.ndim > 0 and said.dtype.kind in "biuf"):
-        said = tuple(said.tolist() if isinstance(said, np.ndarray) else said)
+    said = unboxed(said)
+    said = said.tolist() if isinstance(said, np.ndarray) else said
+    said = tuple(said) if isinstance(said, Sequence) and not isinstance(said, tuple | str | bytes) else said
     if type(said) is not tuple or len(said) != len(readers):
         return plain_state(said)
     return tuple(read(one) for read, one in zip(readers, said, strict=True))
