@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import episafe as es
-from episafe.certify.base import Deployment
+from episafe.certify.base import Deployable
 from episafe.certify.fresh_data import num_bounds, pessimistic_utility
 from episafe.kernels.mixture_choice import choose
 from episafe.kernels.wealth import BETS, blank_trials
@@ -158,7 +158,7 @@ class HalvesCertificate:
     wants_candidate = is_due
 
     def deployment(self):
-        return Deployment(self.mixture, "search", 0.0, self.task.threshold)
+        return Deployable(self.mixture, "search", 0.0, self.task.threshold)
 
     def weigh(self, policy, states, actions, utility, reward):
         return policy

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import episafe as es
-from episafe.certify.base import Deployment
+from episafe.certify.base import Deployable
 
 
 def chain(threshold=0.6):
@@ -110,7 +110,7 @@ def test_the_level_is_the_certifiers_own():
                 is_due = wants_candidate = lambda self: False
 
                 def deployment(self):
-                    return Deployment(task.safe_policy, "search", 0.0, task.threshold)
+                    return Deployable(task.safe_policy, "search", 0.0, task.threshold)
 
             return Certificate()
 

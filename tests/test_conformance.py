@@ -16,7 +16,7 @@ from episafe import testing
 from episafe.envs import ENVIRONMENTS
 from episafe.registry import AGENTS as NAMES
 from episafe.registry import BANDIT_AGENTS as BANDIT_NAMES
-from episafe.registry import CERTIFIERS, COUNTED, Build, Entry, make_certifier
+from episafe.registry import CERTIFIERS, COUNTED, AgentFacts, Build, make_certifier
 from episafe.testing import persistence_checks
 from episafe.testing.problems import exogenous
 from mutant_certifiers import CERTIFIERS as BROKEN_CERTIFIERS
@@ -190,8 +190,8 @@ def test_every_agent_that_replays_traces_conforms(check, name):
 def test_an_agent_is_under_the_batteries_once_it_is_registered():
     """Whatever its entry says that it needs; what is built by hand above is built so."""
     entries = {
-        "mine": Entry("", "", mdp=Build("episafe.agents.triple_q:TripleQ", COUNTED, lambda _: {"bonus": 1.0})),
-        "told": Entry("", "", mdp=Build("episafe.agents.opse:OPSE")),
+        "mine": AgentFacts("", "", mdp=Build("episafe.agents.triple_q:TripleQ", COUNTED, lambda _: {"bonus": 1.0})),
+        "told": AgentFacts("", "", mdp=Build("episafe.agents.opse:OPSE")),
         "traced": NAMES["opse-hindsight"],
         "opse": NAMES["opse"],
     }

@@ -107,10 +107,10 @@ def test_the_site_builds_without_a_warning_and_loads_nothing(tmp_path):
 
 
 def test_a_picture_is_drawn_within_its_frame():
-    from episafe.reports.pictures import Picture, Scale, Trace
+    from episafe.reports.pictures import Picture, Polyline, Scale
 
     x = np.arange(5.0)
-    drawn = Picture("T", Scale.linear("x", 0, 4), Scale.linear("y", 0, 1), [Trace(x, x / 4, "#0072B2", "up")]).svg()
+    drawn = Picture("T", Scale.linear("x", 0, 4), Scale.linear("y", 0, 1), [Polyline(x, x / 4, "#0072B2", "up")]).svg()
     assert "<title>up</title>" in drawn and "var(--ink-0072B2,#0072B2)" in drawn
     assert "&lt;b&gt;" in Picture("<b>", Scale.linear("x", 0, 1), Scale.linear("y", 0, 1), []).svg()
 

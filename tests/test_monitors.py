@@ -16,7 +16,7 @@ from episafe.kernels.claim_wealth import OF_BOUND, against, best_prefix
 from episafe.kernels.confidence_sequence import BETS
 from episafe.kernels.mean_intervals import interval
 from episafe.monitors.residual_test import ResidualMonitor
-from episafe.monitors.statements import READINGS, STATEMENTS, Reading, Statement, Watched
+from episafe.monitors.statements import READINGS, STATEMENTS, Statement, Watched, WatchedTest
 from episafe.problems.policy import TablePolicy
 from episafe.reports.record_groups import notes
 
@@ -362,7 +362,7 @@ def test_a_halted_agent_deploys_the_incumbent_until_a_person_says_otherwise():
 def test_a_monitor_is_asked_by_being_listed(monkeypatch):
     """Before, one that was not named in three more places was mute."""
     alarm_at = np.zeros(1, dtype=np.int64)
-    new = Reading(0.0, lambda watch: (alarm_at, 0), lambda watch, at: f"by {at}", lambda watch: {"moons": 2})
+    new = WatchedTest(0.0, lambda watch: (alarm_at, 0), lambda watch, at: f"by {at}", lambda watch: {"moons": 2})
     monkeypatch.setitem(READINGS, "new", new)
     monkeypatch.setitem(STATEMENTS, "new", Statement("the moon is new", "nothing", new, halts=False))
     monitors = es.Monitors(chain().task)
@@ -378,7 +378,7 @@ def test_a_monitor_cannot_be_listed_without_saying_how_it_is_asked():
     with pytest.raises(TypeError, match="reading"):
         Statement("the moon is full", "nothing")
     with pytest.raises(TypeError, match="figures"):
-        Reading(1 / 12, lambda watch: None, lambda watch, at: "")
+        WatchedTest(1 / 12, lambda watch: None, lambda watch, at: "")
     assert set(get_args(Watched)) == STATEMENTS.keys()
     assert {what for what, one in STATEMENTS.items() if one.share} == READINGS.keys()
 

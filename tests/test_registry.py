@@ -82,7 +82,7 @@ def test_the_page_of_agents_and_the_list_say_every_multiplier_that_is_not_1():
 
 def test_an_entry_that_leaves_bonus_to_the_constructor_is_listed_with_no_multiplier():
     build = registry.Build("mine:Mine", takes=("replan",), options=("eps", "bonus"))
-    entry = registry.Entry("mine", "Mine", mdp=build)
+    entry = registry.AgentFacts("mine", "Mine", mdp=build)
     assert entry.multiplier == 1 and entry.line == "mine"
 
 

@@ -8,7 +8,7 @@ import pytest
 import episafe as es
 from episafe.kernels.simulation import draw, running_sums, simulate
 from episafe.reports.record_groups import first, notes, shared_keys
-from episafe.reports.run_page import Run, to_html
+from episafe.reports.run_page import ShownRun, to_html
 from episafe.runs import run as run_module
 from episafe.runs.run import Simulation, loop, plain_loop
 from episafe.storage.atomic_files import write_bytes
@@ -325,4 +325,6 @@ def test_planning_that_fails_deploys_the_incumbent_and_says_so_aloud(compiled, m
     assert record.settings["planning_failed"] == said
     assert set(record.sources) == {"safe"}
     assert notes([record, record])[0] == f"planning failed in 2 of 2 runs; the incumbent acted in {said}"
-    assert "planning failed" in to_html("run", [Run("run", record)]) and "planning_failed" not in shared_keys([record])
+    assert "planning failed" in to_html("run", [ShownRun("run", record)]) and "planning_failed" not in shared_keys(
+        [record]
+    )

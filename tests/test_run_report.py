@@ -12,7 +12,7 @@ import episafe as es
 from episafe.deployment.follower import Follower
 from episafe.reports import frontier_page
 from episafe.reports.audit_page import as_html, as_text
-from episafe.reports.pictures import Box, Dots, Level, Note, Picture, Scale, Trace
+from episafe.reports.pictures import Dots, Guide, Note, Picture, PlotArea, Polyline, Scale
 from episafe.reports.record_groups import Group
 from episafe.reports.report import write_report
 from episafe.reports.run_page import gained, kept, who_acted
@@ -345,19 +345,19 @@ def test_an_audit_of_two_constraints_names_both_thresholds_and_no_margin_of_roun
 
 def test_a_map_tells_no_difference_from_nothing_known():
     cells = change_pictures(np.array([[[0.5, -0.5], [0.0, 0.0], [np.nan, np.nan]]]), ["0", "1", "2"])[0].marks[0]
-    box = Box(Scale("", 0, 1, ()), Scale("", 0, 3, ()), 0, 0, 1, 1)
+    box = PlotArea(Scale("", 0, 1, ()), Scale("", 0, 3, ()), 0, 0, 1, 1)
     assert cells.svg(box).count('class="cell"') == 2
 
 
 def test_no_line_of_a_picture_runs_through_the_words_of_a_note():
     axis = Scale.linear("", 0.0, 1.0)
-    drawn = Picture("", axis, axis, [Note(0.5, 0.5, "first allowed", "#000000")], levels=[Level(0.5, "#111111", "b")])
+    drawn = Picture("", axis, axis, [Note(0.5, 0.5, "first allowed", "#000000")], levels=[Guide(0.5, "#111111", "b")])
     assert drawn.svg().index("#111111") < drawn.svg().index("first allowed")
 
 
 def test_a_single_run_is_drawn_fainter_than_the_mean_beside_it():
     axis, at = Scale.linear("", 0.0, 1.0), np.array([0.0, 1.0])
-    faint, firm = (Picture("", axis, axis, [Trace(at, at, "#000000", opacity=o)]).svg() for o in (0.35, 1.0))
+    faint, firm = (Picture("", axis, axis, [Polyline(at, at, "#000000", opacity=o)]).svg() for o in (0.35, 1.0))
     assert "stroke-opacity:0.35" in faint and "stroke-opacity" not in firm
 
 

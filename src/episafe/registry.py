@@ -51,7 +51,7 @@ class Build:
 
 
 @dataclass(frozen=True)
-class Entry:
+class AgentFacts:
     """The facts about one agent.
 
     Attributes:
@@ -161,8 +161,8 @@ def labelled_class(label: str) -> Any:
     return resolve_name(build.agent) if build else None
 
 
-REGISTRY: dict[str, Entry] = {
-    "opse": Entry(
+REGISTRY: dict[str, AgentFacts] = {
+    "opse": AgentFacts(
         "OPSE-LCMDP (Alg. 2 of the paper): every policy is the incumbent or passed the pessimistic check",
         "OPSE-LCMDP",
         "#0072B2",
@@ -172,37 +172,37 @@ REGISTRY: dict[str, Entry] = {
         mdp=Build("episafe.agents.opse:OPSE"),
         frontier=("tuned", "published"),
     ),
-    "opse-released": Entry(
+    "opse-released": AgentFacts(
         "the same by the rules of the paper's released code, which made the published figures; slow",
         "OPSE-LCMDP, released rules",
         mdp=Build("episafe.agents.opse:OPSE", arguments=lambda _: {"variant": "released"}),
     ),
-    "opse-no-compensation": Entry(
+    "opse-no-compensation": AgentFacts(
         "ablation: OPSE without the compensation for its pessimism, C_† = B_† = 0",
         "OPSE without compensation",
         story="is OPSE without the compensation for its pessimism.",
         mdp=Build("episafe.agents.ablated_opse:AblatedOPSE", arguments=lambda _: {"without": "compensation"}),
     ),
-    "opse-no-entropy": Entry(
+    "opse-no-entropy": AgentFacts(
         "ablation: OPSE with plain softmax policies, whose entropy is not counted as reward",
         "OPSE without entropy",
         story="is OPSE with plain softmax policies, whose entropy is not counted as reward.",
         mdp=Build("episafe.agents.ablated_opse:AblatedOPSE", arguments=lambda _: {"without": "entropy"}),
     ),
-    "opse-no-randomness": Entry(
+    "opse-no-randomness": AgentFacts(
         "ablation: OPSE with deterministic policies, κ = 10⁻¹⁰",
         "OPSE without randomness",
         story="is OPSE with deterministic policies.",
         mdp=Build("episafe.agents.ablated_opse:AblatedOPSE", arguments=lambda _: {"without": "randomness"}),
     ),
-    "opse-no-incumbent": Entry(
+    "opse-no-incumbent": AgentFacts(
         "ablation: OPSE without an incumbent; deploys C_λ where nothing passes, violates",
         "OPSE without incumbent",
         story="is OPSE without an incumbent to fall back on. It does not promise that every episode is safe.",
         falls_back=False,
         mdp=Build("episafe.agents.ablated_opse:AblatedOPSE", arguments=lambda _: {"without": "incumbent"}),
     ),
-    "opse-observation": Entry(
+    "opse-observation": AgentFacts(
         "OPSE as a proposer; every deployed mixture is certified by observed utilities, proved at 95 %",
         "OPSE, certified by observation",
         "#000000",
@@ -214,7 +214,7 @@ REGISTRY: dict[str, Entry] = {
         mdp=Build("episafe.agents.opse:OPSE", arguments=lambda _: {"certifier": make_certifier("observation")}),
         only_proposes=True,
     ),
-    "opse-hindsight": Entry(
+    "opse-hindsight": AgentFacts(
         "OPSE where chance is exogenous and seen: every trace judges every candidate, proved at 95 %",
         "OPSE, certified by hindsight",
         "#F0E442",
@@ -230,7 +230,7 @@ REGISTRY: dict[str, Entry] = {
         ),
         only_proposes=True,
     ),
-    "opse-fresh-data": Entry(
+    "opse-fresh-data": AgentFacts(
         "OPSE as a proposer; every deployed Markov policy is certified by data fresh to it, proved at 95 %",
         "OPSE, certified by fresh data",
         "#56B4E9",
@@ -241,7 +241,7 @@ REGISTRY: dict[str, Entry] = {
         mdp=Build("episafe.agents.opse:OPSE", arguments=lambda _: {"certifier": make_certifier("fresh-data")}),
         only_proposes=True,
     ),
-    "opse-roomier": Entry(
+    "opse-roomier": AgentFacts(
         "the same for an incumbent of small slack: first looks for a roomier policy that pays for trials",
         "OPSE, certified by observation, roomier first",
         "#CC79A7",
@@ -252,7 +252,7 @@ REGISTRY: dict[str, Entry] = {
         mdp=Build("episafe.agents.opse:OPSE", arguments=lambda _: {"certifier": make_certifier("roomier")}),
         only_proposes=True,
     ),
-    "opse-box": Entry(
+    "opse-box": AgentFacts(
         "OPSE as a proposer; every deployed policy is certified by a confidence box of the kernel, proved at 95 %",
         "OPSE, certified by a box",
         "#E69F00",
@@ -264,7 +264,7 @@ REGISTRY: dict[str, Entry] = {
         mdp=Build("episafe.agents.opse:OPSE", arguments=lambda _: {"certifier": make_certifier("box")}),
         only_proposes=True,
     ),
-    "ghosh": Entry(
+    "ghosh": AgentFacts(
         "Ghosh et al. 2024: optimistic in the utility too, violates while it learns",
         "Ghosh et al. 2024",
         "#D55E00",
@@ -277,13 +277,13 @@ REGISTRY: dict[str, Entry] = {
         frontier=("published",),
         published_as="ghosh",
     ),
-    "ghosh-released": Entry(
+    "ghosh-released": AgentFacts(
         "the same by the rules of the paper's released code, which made the published figures; slow",
         "Ghosh et al. 2024, released rules",
         mdp=Build("episafe.agents.ghosh2024:Ghosh2024", arguments=lambda _: {"variant": "released"}),
         published_as="ghosh",
     ),
-    "dope": Entry(
+    "dope": AgentFacts(
         "DOPE (Bura et al. 2022): tabular, optimistic kernel and reward, pessimistic utility",
         "DOPE",
         "#CC79A7",
@@ -295,13 +295,13 @@ REGISTRY: dict[str, Entry] = {
         frontier=("published",),
         published_as="dope",
     ),
-    "dope-authors": Entry(
+    "dope-authors": AgentFacts(
         "the same with the authors' constants",
         "DOPE, authors’ constants",
         proved="zero",
         mdp=Build("episafe.agents.dope:DOPE.authors", COUNTED, lambda _: {"bonus": 0.003}, options=TERMS),
     ),
-    "optpess-lp": Entry(
+    "optpess-lp": AgentFacts(
         "after Liu et al. 2021: the incumbent while it is little known, then a linear program on the estimated kernel",
         "OptPess-LP",
         story="(after Liu et al. 2021) deploys the incumbent until its own utility is known well enough, then the best "
@@ -309,7 +309,7 @@ REGISTRY: dict[str, Entry] = {
         proved="zero",
         mdp=Build("episafe.agents.liu2021:OptPessLP", COUNTED, lambda _: {"bonus": 0.003}, options=TERMS),
     ),
-    "optcmdp": Entry(
+    "optcmdp": AgentFacts(
         "after Efroni et al. 2020: the best policy and the best kernel of a box; violates while it learns",
         "OptCMDP",
         story="(after Efroni et al. 2020) is optimistic in the kernel, for the utility too. It does not promise that "
@@ -318,7 +318,7 @@ REGISTRY: dict[str, Entry] = {
         falls_back=False,
         mdp=Build("episafe.agents.efroni2020:OptCMDP", COUNTED, lambda _: {"bonus": 0.01}, options=TERMS),
     ),
-    "optcmdp-bonus": Entry(
+    "optcmdp-bonus": AgentFacts(
         "the same by a bonus on the estimated kernel, whose problem is S times smaller",
         "OptCMDP-bonus",
         story="(after Efroni et al. 2020) adds a bonus to reward and utility on the estimated kernel. It does not "
@@ -327,7 +327,7 @@ REGISTRY: dict[str, Entry] = {
         falls_back=False,
         mdp=Build("episafe.agents.efroni2020:OptCMDPBonus", COUNTED, lambda _: {"bonus": 0.003}, options=TERMS),
     ),
-    "optdual": Entry(
+    "optdual": AgentFacts(
         "after Efroni et al. 2020: extended value iteration for a multiplier stepped once an episode; violates",
         "OptDual-CMDP",
         story="(after Efroni et al. 2020) deploys deterministic policies for a multiplier that goes up and down; "
@@ -336,7 +336,7 @@ REGISTRY: dict[str, Entry] = {
         falls_back=False,
         mdp=Build("episafe.agents.efroni2020:OptDual", COUNTED, lambda _: {"bonus": 0.01}, options=TERMS),
     ),
-    "optprimaldual": Entry(
+    "optprimaldual": AgentFacts(
         "after Efroni et al. 2020: steps of the policy and of the multiplier, one each an episode; violates",
         "OptPrimalDual-CMDP",
         story="(after Efroni et al. 2020) steps a stochastic policy and a multiplier once an episode, without "
@@ -345,7 +345,7 @@ REGISTRY: dict[str, Entry] = {
         falls_back=False,
         mdp=Build("episafe.agents.efroni2020:OptPrimalDual", COUNTED, lambda _: {"bonus": 0.001}, options=TERMS),
     ),
-    "optpess-primaldual": Entry(
+    "optpess-primaldual": AgentFacts(
         "after Liu et al. 2021: optimistic value iteration, a multiplier that asks for more than b; violates at first",
         "OptPess-PrimalDual",
         story="(after Liu et al. 2021) deploys deterministic policies for a multiplier that asks for more than the "
@@ -354,14 +354,14 @@ REGISTRY: dict[str, Entry] = {
         falls_back=False,
         mdp=Build("episafe.agents.liu2021:OptPessPrimalDual", COUNTED, lambda _: {"bonus": 0.001}, options=TERMS),
     ),
-    "lsvi-ucb": Entry(
+    "lsvi-ucb": AgentFacts(
         "LSVI-UCB (Jin et al. 2020): knows of no constraint, violates; what reward alone would earn",
         "LSVI-UCB",
         story="(Jin et al. 2020) knows of no constraint: the reference that says what reward alone would earn.",
         falls_back=False,
         mdp=Build("episafe.agents.lsvi_ucb:LSVIUCB", COUNTED, lambda _: {"bonus": 0.001}, options=TERMS),
     ),
-    "ghosh2022": Entry(
+    "ghosh2022": AgentFacts(
         "after Ghosh et al. 2022: softmax policies for a multiplier stepped once an episode; violates",
         "Ghosh et al. 2022",
         story="(after Ghosh et al. 2022) is the softmax planner, optimistic in the utility too, for a multiplier that "
@@ -370,7 +370,7 @@ REGISTRY: dict[str, Entry] = {
         falls_back=False,
         mdp=Build("episafe.agents.ghosh2022:Ghosh2022", COUNTED, lambda _: {"bonus": 0.001}, options=TERMS),
     ),
-    "epsmix": Entry(
+    "epsmix": AgentFacts(
         "after Li et al. 2023: a coin between a candidate and the incumbent, by bounds with empirical variances",
         "EpsMix",
         story="(after Li et al. 2023) tosses a coin between a candidate and the incumbent before the episode, as often "
@@ -378,7 +378,7 @@ REGISTRY: dict[str, Entry] = {
         proved="zero",
         mdp=Build("episafe.agents.li2023:EpsMix", ("replan",), lambda _: {"bonus": 0.003}, options=TERMS),
     ),
-    "stepmix": Entry(
+    "stepmix": AgentFacts(
         "after Li et al. 2023: the incumbent for the first steps, a candidate after them; a Markov policy",
         "StepMix",
         story="(after Li et al. 2023) deploys Markov policies that follow the incumbent for the first steps and a "
@@ -386,7 +386,7 @@ REGISTRY: dict[str, Entry] = {
         proved="zero",
         mdp=Build("episafe.agents.li2023:StepMix", ("replan",), lambda _: {"bonus": 0.003}, options=TERMS),
     ),
-    "triple-q": Entry(
+    "triple-q": AgentFacts(
         "Triple-Q (Wei et al. 2022): Q-learning and a queue of what is owed, no model; violates",
         "Triple-Q",
         story="(Wei et al. 2022) learns Q-values of reward and utility and keeps no model; violations of some episodes "
@@ -395,7 +395,7 @@ REGISTRY: dict[str, Entry] = {
         falls_back=False,
         mdp=Build("episafe.agents.triple_q:TripleQ", COUNTED, lambda _: {"bonus": 0.0001}, options=("bonus",)),
     ),
-    "uniform": Entry(
+    "uniform": AgentFacts(
         "every action alike",
         "Uniform policy",
         "#8B4513",
@@ -404,7 +404,7 @@ REGISTRY: dict[str, Entry] = {
         mdp=Build("episafe.agents.fixed:Fixed", (), lambda _: {"policy": "uniform"}),
         plans=False,
     ),
-    "oplbsp": Entry(
+    "oplbsp": AgentFacts(
         "OPLB-SP (Alg. 1 of the paper) with the paper's radius: zero violation proved at 1 − δ",
         "OPLB-SP, paper's radius",
         "#0072B2",
@@ -414,7 +414,7 @@ REGISTRY: dict[str, Entry] = {
         proved="zero",
         bandit=Build("episafe.agents.bandits.oplbsp:OPLBSP", ROUNDS),
     ),
-    "oplbsp-determinant": Entry(
+    "oplbsp-determinant": AgentFacts(
         "the same with the determinant radius: as valid, tighter, needs no number of rounds",
         "OPLB-SP, determinant",
         "#56B4E9",
@@ -425,7 +425,7 @@ REGISTRY: dict[str, Entry] = {
             "episafe.agents.bandits.oplbsp:OPLBSP", ROUNDS, lambda _: DETERMINANT | {"label": "oplbsp-determinant"}
         ),
     ),
-    "oplb": Entry(
+    "oplb": AgentFacts(
         "OPLB (Pacchiano et al. 2021), from memory: listed arms only, told the incumbent's exact utility",
         "OPLB",
         "#CC79A7",
@@ -440,7 +440,7 @@ REGISTRY: dict[str, Entry] = {
             finite_only=True,
         ),
     ),
-    "safe-lucb": Entry(
+    "safe-lucb": AgentFacts(
         "Safe-LUCB (Amani et al. 2019), from memory: seed rounds, then optimism without inflation",
         "Safe-LUCB",
         "#E69F00",
@@ -450,7 +450,7 @@ REGISTRY: dict[str, Entry] = {
         proved="zero",
         bandit=Build("episafe.agents.bandits.rule_agents:SafeLUCB", ROUNDS, lambda _: DETERMINANT),
     ),
-    "roful": Entry(
+    "roful": AgentFacts(
         "ROFUL (Hutchinson et al. 2024), from summaries: optimistic, then drawn back to the incumbent",
         "ROFUL",
         "#000000",
@@ -460,7 +460,7 @@ REGISTRY: dict[str, Entry] = {
         proved="zero",
         bandit=Build("episafe.agents.bandits.rule_agents:ROFUL", ROUNDS, lambda _: DETERMINANT),
     ),
-    "oful": Entry(
+    "oful": AgentFacts(
         "OFUL (Abbasi-Yadkori et al. 2011): knows of no constraint, violates",
         "OFUL",
         "#D55E00",
@@ -469,7 +469,7 @@ REGISTRY: dict[str, Entry] = {
         falls_back=False,
         bandit=Build("episafe.agents.bandits.rule_agents:OFUL", ROUNDS, lambda _: DETERMINANT),
     ),
-    "incumbent": Entry(
+    "incumbent": AgentFacts(
         "the safe policy for ever",
         "Incumbent",
         "#6B6B6B",
@@ -480,14 +480,14 @@ REGISTRY: dict[str, Entry] = {
         bandit=Build("episafe.agents.bandits.rule_agents:Incumbent", ()),
         plans=False,
     ),
-    "optimum": Entry(
+    "optimum": AgentFacts(
         "the exact optimum",
         "Exact optimum",
         mdp=Build("episafe.agents.fixed:Fixed", (), lambda cmdp: {"policy": cmdp.optimal_policy(), "label": "optimum"}),
         plans=False,
     ),
-    "fixed": Entry("a policy of your own for ever", "Fixed policy", plans=False),
-    "rollout": Entry(
+    "fixed": AgentFacts("a policy of your own for ever", "Fixed policy", plans=False),
+    "rollout": AgentFacts(
         "opaque policies beside an incumbent, by their totals alone, proved at 95 %", "Rollout", proved="zero"
     ),
 }

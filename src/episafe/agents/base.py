@@ -14,7 +14,7 @@ import numpy as np
 
 from episafe.agents import agent_state, changes
 from episafe.agents.changes import Begun, Change
-from episafe.certify.base import INCUMBENT, Deployment, require_free_name
+from episafe.certify.base import INCUMBENT, Deployable, require_free_name
 from episafe.certify.ordered_reports import OrderedReports
 from episafe.errors import InvalidEpisode
 from episafe.kernels.mixing import admits_all
@@ -424,7 +424,7 @@ class Agent(ABC):
         facts = ("safe", np.nan, self._of_each(utility_bound), self.level_ahead, reason, 0, failed)
         return self.task.incumbent_plan(round, *facts)
 
-    def as_certified(self, found: Deployment) -> Plan:
+    def as_certified(self, found: Deployable) -> Plan:
         """The plan that a certificate allows; the check is made here once more."""
         if found.source != "safe" and not admits_all(found.utility_bound, self.task.limits):
             return self._incumbent("the certificate does not reach the threshold", found.utility_bound)

@@ -9,7 +9,7 @@ import numpy as np
 from episafe.agents.base import Agent
 from episafe.agents.plan_arrays import fingerprint
 from episafe.certify import Certifier, Model, strongest
-from episafe.certify.base import AT_LEAST, INCUMBENT, Outcome
+from episafe.certify.base import AT_LEAST, INCUMBENT, ReportedEpisode
 from episafe.checks import as_whole
 from episafe.errors import InvalidEpisode
 from episafe.kernels.mixing import admits_all
@@ -265,7 +265,7 @@ class OPSE(Agent):
                 f"plan.policy.draw(rng), got component={episode.component!r}"
             )
         utility, reward = self.task.total("utility", episode), self.task.total("reward", episode)
-        outcome = Outcome(
+        outcome = ReportedEpisode(
             states, actions, utility, reward, component or 0, self._deployment, episode.trace, self._named,
             plan_id, episode,
         )  # fmt: skip

@@ -29,7 +29,7 @@ DIGITS = 6  # of drawn options: a record says them in full
 LETTERS = 16  # of a hash
 CLOSE = 1e-9  # between an optimum and the frozen one, of size H: processors round sums in different orders
 
-Kind = Literal["known signals", "learned signals", "two constraints", "small slack", "exogenous"]
+ProblemKind = Literal["known signals", "learned signals", "two constraints", "small slack", "exogenous"]
 
 
 class Frozen(NamedTuple):
@@ -56,7 +56,7 @@ class ProblemSet:
     """
 
     name: str
-    kind: Kind
+    kind: ProblemKind
     env: str
     options: Mapping[str, Any] = field(default_factory=dict)
     drawn: Mapping[str, tuple[float, float]] = field(default_factory=dict)

@@ -32,7 +32,7 @@ SHARES = (0.125, 0.25, 0.5, 1.0)  # of a run, for K
 
 
 @dataclass(frozen=True)
-class Line:
+class ScaledAgent:
     """One agent in a chart: a name, the agent, its constants, and whether B_† grows as 1/ξ, as in the theorem.
 
     It is then the tuned one at the largest ξ.
@@ -45,12 +45,12 @@ class Line:
 
 
 LINES = (
-    Line("OPSE-LCMDP, tuned constants", "opse", "tuned"),
-    Line("OPSE-LCMDP, tuned, B_† ~ 1/ξ", "opse", "tuned", follows_slack=True),
-    Line("OPSE, certified by observation", "opse-observation"),
-    Line("OptPess-LP", "optpess-lp"),
-    Line("DOPE, authors’ constants", "dope-authors"),
-    Line("EpsMix", "epsmix"),
+    ScaledAgent("OPSE-LCMDP, tuned constants", "opse", "tuned"),
+    ScaledAgent("OPSE-LCMDP, tuned, B_† ~ 1/ξ", "opse", "tuned", follows_slack=True),
+    ScaledAgent("OPSE, certified by observation", "opse-observation"),
+    ScaledAgent("OptPess-LP", "optpess-lp"),
+    ScaledAgent("DOPE, authors’ constants", "dope-authors"),
+    ScaledAgent("EpsMix", "epsmix"),
 )
 
 
@@ -115,13 +115,13 @@ def exponents(num_problems: int, num_episodes: int, folder: Path) -> list[Expone
     return [one for one in found if one.problems]
 
 
-def lines(axis: str) -> list[Line]:
+def lines(axis: str) -> list[ScaledAgent]:
     """The lines of an axis: B_† follows ξ where ξ is varied."""
     return [line for line in LINES if axis == "1/ξ" or not line.follows_slack]
 
 
 def _records(
-    axis: str, line: Line, values: Sequence[int], num_problems: int, num_episodes: int, folder: Path
+    axis: str, line: ScaledAgent, values: Sequence[int], num_problems: int, num_episodes: int, folder: Path
 ) -> list[list[Record]]:
     """The records of a line, problem by problem, at these values of an axis."""
     places = [
@@ -136,7 +136,7 @@ def _x(axis: str, options: Mapping[str, Any]) -> float:
     return 1 / first if axis == "1/ξ" else first
 
 
-def _job(axis: str, line: Line, i: int, seed: int, num_episodes: int) -> Job:
+def _job(axis: str, line: ScaledAgent, i: int, seed: int, num_episodes: int) -> Job:
     env, values = AXES[axis]
     said, changes = settings(), {}
     if line.follows_slack:
@@ -149,7 +149,9 @@ def _job(axis: str, line: Line, i: int, seed: int, num_episodes: int) -> Job:
     return replace(made, changes=tuple(changes.items()), options=tuple(values[i].items()), cost=float(num_episodes))
 
 
-def _fitted(axis: str, line: Line, at: Sequence[float], regret: Any, each: Sequence[Sequence[Record]]) -> Exponent:
+def _fitted(
+    axis: str, line: ScaledAgent, at: Sequence[float], regret: Any, each: Sequence[Sequence[Record]]
+) -> Exponent:
     """Slopes of ln regret in ln x, problem by problem; regret that is not positive says nothing and is left out."""
     regrets, ln_x = np.array(regret, dtype=np.float64).reshape(-1, len(at)), np.log(np.array(at, dtype=np.float64))
     usable = regrets[(regrets > 0).all(axis=1)]

@@ -50,7 +50,7 @@ def grid_of_means(
 
 
 @dataclass(slots=True)
-class Entry:
+class DeployedShare:
     """One deployment of a plan, in the order in which they were made: share q and utility X once it is reported."""
 
     deployment: int
@@ -74,7 +74,7 @@ class Pending:
         settled_plan: of the last deployment before the tail.
     """
 
-    tail: list[Entry] = field(default_factory=list)
+    tail: list[DeployedShare] = field(default_factory=list)
     lost: set[int] = field(default_factory=set)
     settled_plan: int = NO_ID
 
@@ -216,7 +216,7 @@ class Account:
     def expect(self, deployment: int, rows: Sequence[int], plan: int) -> None:
         """A deployment of these rows is made. Until it is reported it counts at its worst: q = 1, X the least total."""
         for i in filter(self._has_sequence, dict.fromkeys(rows)):
-            self._pending[i].tail.append(Entry(deployment, plan, utility=self.least_total))
+            self._pending[i].tail.append(DeployedShare(deployment, plan, utility=self.least_total))
             self._settle(i)
 
     def credit(
@@ -273,7 +273,7 @@ class Account:
         """Write a report into its place in the order of deployments; False where it has none."""
         pending = self._pending[i]
         if deployment is None:
-            pending.tail.append(Entry(NO_ID, NO_ID, share, utility, True))
+            pending.tail.append(DeployedShare(NO_ID, NO_ID, share, utility, True))
             return True
         if deployment in pending.lost:
             if not named:  # which of its plan it is nobody knows, and those after it may be judged without it
@@ -314,7 +314,7 @@ class Account:
             shares, utilities = np.array([(entry.share, entry.utility) for entry in tail]).T
             raise_by_prefixes(trials, i, shares.copy(), utilities.copy(), np.array(ends))
 
-    def _may_end(self, plan: int, tail: list[Entry], n: int) -> bool:
+    def _may_end(self, plan: int, tail: list[DeployedShare], n: int) -> bool:
         """Whether a prefix may end with a deployment of this plan, before tail[n]."""
         return plan not in self._mixed_up or n == len(tail) or tail[n].plan != plan
 
@@ -366,7 +366,9 @@ class Account:
             known = {entry.deployment for entry in self._pending[int(i)].tail} - {NO_ID} if possible else {deployment}
             if deployment in known:
                 saved.refuse("tails", f"has deployment {deployment:g} of row {i:g} twice, or not as it can be")
-            self._pending[int(i)].tail.append(Entry(int(deployment), int(plan), share, utility, bool(is_reported)))
+            self._pending[int(i)].tail.append(
+                DeployedShare(int(deployment), int(plan), share, utility, bool(is_reported))
+            )
         for i, deployment in saved.wholes("lost", (None, 2), 0, 2**62).tolist():
             self._pending[min(i, n - 1)].lost.add(deployment)
         if [len(one.lost) for one in self._pending] != self.trials.absent.tolist():

@@ -21,7 +21,7 @@ INCUMBENT, PROPOSAL = "incumbent", "proposal-"  # what mixtures and bounds call 
 AT_LEAST = "every episode has a total utility of at least {:g}, and the first that has less halts and voids this"
 
 
-class Deployment(NamedTuple):
+class Deployable(NamedTuple):
     """What may be deployed now: a policy or a mixture, its source, λ, the bound and, for the incumbent, why."""
 
     policy: Policy
@@ -31,12 +31,12 @@ class Deployment(NamedTuple):
     reason: str = ""
 
     @classmethod
-    def alone(cls, incumbent: Policy, reason: str) -> "Deployment":
+    def alone(cls, incumbent: Policy, reason: str) -> "Deployable":
         """The incumbent, and why it acts alone."""
         return cls(incumbent, "safe", math.nan, math.nan, reason)
 
 
-class Outcome(NamedTuple):
+class ReportedEpisode(NamedTuple):
     """What came of one deployed episode, as it was reported.
 
     Attributes:
@@ -96,7 +96,7 @@ class Certificate(Protocol):
     def consider(self, proposal: Proposal) -> None:
         """Put a proposal on trial; all that is proved about it is proved from later episodes."""
 
-    def deployment(self) -> Deployment:
+    def deployment(self) -> Deployable:
         """What to deploy in the next episode."""
 
     def take_in(self, weighed: Any) -> None:
@@ -123,7 +123,7 @@ def require_free_name(name: Any, policy: Any, known: Mapping[str, Policy]) -> No
         raise ValueError(f"the candidate {name!r} is the same object as {twin!r}: each policy is on trial once")
 
 
-def require_told(name: str, task: Any, outcome: Outcome) -> tuple[Any, IntArray]:
+def require_told(name: str, task: Any, outcome: ReportedEpisode) -> tuple[Any, IntArray]:
     """States and actions of an episode. Refused is one without steps, from another start, or with another utility than
     the task's, which `name` needs to be known: what is deployed by a false one may be of any utility."""
     states, actions, utility = outcome.states, outcome.actions, outcome.utility

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from episafe.certify.base import INCUMBENT, PROPOSAL, Deployment, Outcome, require_told
+from episafe.certify.base import INCUMBENT, PROPOSAL, Deployable, ReportedEpisode, require_told
 from episafe.certify.ordered_reports import OrderedReports
 from episafe.checks import TOLERANCE, as_probability
 from episafe.kernels.mixing import admits, admits_all
@@ -125,7 +125,7 @@ class BoxCertificate:
         self._candidates.append((candidate, candidate.table()))
         self.next_plan = self.num_episodes
 
-    def deployment(self) -> Deployment:
+    def deployment(self) -> Deployable:
         """The best that the box allows now: a Markov policy, or a mixture while it proves nobody safe; of several
         constraints one of at most m + 1 policies."""
         tighten(self.counts, self._log_term(), self.lower, self.upper)
@@ -133,10 +133,10 @@ class BoxCertificate:
         self.next_plan = max(self.num_episodes + 1, math.ceil(GROWTH * self.num_episodes))
         if self._is_empty():
             why = "no kernel fits what was seen: episodes are not independent and alike"
-            return Deployment.alone(self.task.safe_policy, why)
+            return Deployable.alone(self.task.safe_policy, why)
         return self._best_of_one() if self.task.num_constraints == 1 else self._best_of_several()
 
-    def _best_of_one(self) -> Deployment:
+    def _best_of_one(self) -> Deployable:
         b, problem = self.task.threshold, self._problem()
         incumbent = problem.evaluated(self.task.safe_policy.table())
         others = [incumbent, *map(problem.evaluated, self._tables())]
@@ -151,7 +151,7 @@ class BoxCertificate:
         _, bound, parts, lam = problem.best_mixture(b, *others)
         return self._as_mixture(bound, parts, lam, incumbent.policy)
 
-    def _best_of_several(self) -> Deployment:
+    def _best_of_several(self) -> Deployable:
         thresholds, problem = amounts(self.task.limits), self._problem()
         incumbent = problem.evaluated(self.task.safe_policy.table())
         proposed = [*map(problem.evaluated, self._tables())]
@@ -191,7 +191,7 @@ class BoxCertificate:
         known = amount(np.maximum(amounts(self.known), amounts(proved)))
         return {INCUMBENT: known} | {one.name: problem.evaluated(table).utility for one, table in self._candidates}
 
-    def judge(self, policy: Policy, outcome: Outcome) -> Weighed:
+    def judge(self, policy: Policy, outcome: ReportedEpisode) -> Weighed:
         """The episode as it is, with the number of its deployment. What contradicts the task is refused."""
         states, actions = require_told("Box", self.task, outcome)
         return outcome.deployment, (np.array(states), np.array(actions))
@@ -288,26 +288,26 @@ class BoxCertificate:
         share = smallest_passing(passes, 1.0, HALVINGS)
         return problem.evaluated(between(share)) if share < 1 else safer
 
-    def _as_markov(self, markov: Candidate, lam: float, incumbent: Array) -> Deployment:
+    def _as_markov(self, markov: Candidate, lam: float, incumbent: Array) -> Deployable:
         if markov.policy is incumbent:
-            return Deployment.alone(self.task.safe_policy, "no policy that the box proves safe seems better")
-        return Deployment(self._named(markov.policy), "search", lam, markov.utility)
+            return Deployable.alone(self.task.safe_policy, "no policy that the box proves safe seems better")
+        return Deployable(self._named(markov.policy), "search", lam, markov.utility)
 
-    def _as_mixture(self, bound: Amount, mixed: Mixed, lam: float, incumbent: Array) -> Deployment:
+    def _as_mixture(self, bound: Amount, mixed: Mixed, lam: float, incumbent: Array) -> Deployable:
         """The mixture of candidates and the incumbent, which alone is known to keep every constraint."""
         parts = [(share, policy) for share, policy in mixed if policy is not incumbent]
         if not parts:
-            return Deployment.alone(self.task.safe_policy, "no mixture with a candidate seems better")
+            return Deployable.alone(self.task.safe_policy, "no mixture with a candidate seems better")
         policies = [self._named(table) for _, table in parts]
         for n, policy in enumerate(policies[1:], 1):
             if policy.name.startswith(PROPOSAL):
                 policy.name = f"{policy.name}-{n}"
         shares, rest = [share for share, _ in parts], [share for share, policy in mixed if policy is incumbent]
         if len(policies) == 1 and not rest:
-            return Deployment(policies[0], "search", lam, bound)
+            return Deployable(policies[0], "search", lam, bound)
         names = [policy.name for policy in policies] + [INCUMBENT] * len(rest)
         mixture = MixturePolicy([*policies, *([self.task.safe_policy] * len(rest))], shares + rest, names)
-        return Deployment(mixture, "search", lam, bound)
+        return Deployable(mixture, "search", lam, bound)
 
     def _named(self, table: Array) -> TablePolicy:
         policy = TablePolicy(table)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from episafe.certify.account import Account, grid_of_means
-from episafe.certify.base import Deployment
+from episafe.certify.base import Deployable
 from episafe.certify.ledger import Ledger
 from episafe.kernels.mixture_weights import mixture_bounds
 from episafe.learning.policy_arrays import PolicyArrays
@@ -93,10 +93,10 @@ class CandidateTrials:
         self.ledger.lose(num_candidates)
         self.dropped[1:], self.certified[:] = True, False
 
-    def deployment(self) -> Deployment:
+    def deployment(self) -> Deployable:
         """Who is tried next, at the largest weight that the check allows; else who acts alone."""
         if self.ledger.void:
-            return Deployment.alone(self.task.safe_policy, self.ledger.void)
+            return Deployable.alone(self.task.safe_policy, self.ledger.void)
         acting = self._acting()
         racing = [i for i in range(1, len(self.dropped)) if self._is_racing(i, acting)]
         weights = self._trial(racing, acting) if racing else None
@@ -105,9 +105,9 @@ class CandidateTrials:
         if acting:
             return self._mixture(acting, np.eye(len(self.dropped))[acting])
         why = "the incumbent is not proved to be above the threshold yet" if racing else "no candidate is on trial"
-        return Deployment.alone(self.task.safe_policy, why)
+        return Deployable.alone(self.task.safe_policy, why)
 
-    def _trial(self, racing: list[int], acting: int) -> Deployment | None:
+    def _trial(self, racing: list[int], acting: int) -> Deployable | None:
         """The trial that is worth most, paid for by whoever pays for the largest weight, or by who acts; None where
         who acts alone is worth more.
         """
@@ -123,12 +123,12 @@ class CandidateTrials:
                 most, found = worth[best], (racing[best], weights[best])
         return None if found is None else self._mixture(*found)
 
-    def _mixture(self, first: int, weights: Array) -> Deployment:
+    def _mixture(self, first: int, weights: Array) -> Deployable:
         """The mixture of these weights (n,): one row first, the incumbent last."""
         others = [i for i in (*range(1, len(weights)), 0) if weights[i] > 0 and i != first]
         rows = [first, *others]
         bounds = mixture_bounds(weights, self.ledger.assured)
-        return Deployment(self.ledger.mixture(rows, weights[rows]), "search", math.nan, amount(bounds))
+        return Deployable(self.ledger.mixture(rows, weights[rows]), "search", math.nan, amount(bounds))
 
     def credit(
         self, deployment: int | None, rows: Sequence[int], component: int, utility: Amount, reward: float

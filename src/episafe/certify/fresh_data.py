@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from episafe.certify.base import INCUMBENT, Deployment, Outcome, require_told
+from episafe.certify.base import INCUMBENT, Deployable, ReportedEpisode, require_told
 from episafe.checks import as_probability
 from episafe.kernels.confidence_sequence import BETS, lower_bounds
 from episafe.kernels.mixing import admits_all, nudged_until
@@ -95,7 +95,7 @@ class FreshDataCertificate:
         self.num_certified = 0
         self._candidates: dict[str, tuple[Policy, Amount]] = {}  # of somebody else, and what is proved of each
         self._proposal: Proposal | None = None
-        self._deployed: Deployment | None = None
+        self._deployed: Deployable | None = None
         self._length = self._num_seen = 0
         self._transitions: list[tuple[int, int, int] | None] = []  # of the epoch's episodes, in their order
         self._awaited: dict[int, int] = {}  # deployments without a report: which of the epoch's episodes they are
@@ -140,12 +140,12 @@ class FreshDataCertificate:
         turn, planners = divmod(self.num_epochs - 1, 2)
         return None if planners or not waiting else Proposal(waiting[turn % len(waiting)], math.nan, math.nan)
 
-    def deployment(self) -> Deployment:
+    def deployment(self) -> Deployable:
         """The certified policy with as many deviations towards the proposal as its bound allows."""
         assert self._deployed is not None
         return self._deployed
 
-    def judge(self, policy: Policy, outcome: Outcome) -> tuple[Policy, int | None, Any, IntArray]:
+    def judge(self, policy: Policy, outcome: ReportedEpisode) -> tuple[Policy, int | None, Any, IntArray]:
         """The episode as it is; what it says is a transition. What contradicts the task is refused."""
         return policy, outcome.deployment, *require_told("FreshData", self.task, outcome)
 
@@ -241,7 +241,7 @@ class FreshDataCertificate:
             saved.refuse("proposal", f"does not fit an epoch of {self._length} episodes")
         if begun:
             self._proposal = Proposal(policies[proposed], lam, reward)
-            self._deployed = Deployment(policies[deployed], "search", deployed_lam, amount(bound))
+            self._deployed = Deployable(policies[deployed], "search", deployed_lam, amount(bound))
 
     def _restore_candidates(self, saved: Saved, policies: Sequence[Policy]) -> None:
         rows = saved.wholes("candidates", (None,), 0, len(policies)).tolist()
@@ -293,12 +293,12 @@ class FreshDataCertificate:
         evaluations = len(STEPS) * self.task.num_constraints
         return math.log(e * (e + 1) * evaluations * num_bounds(self.task) * bets / self.delta)
 
-    def _deviating(self, proposal: Proposal) -> Deployment:
+    def _deviating(self, proposal: Proposal) -> Deployable:
         b, H = self.task.limits, self.task.horizon
         least = float(np.max(np.maximum(amounts(b), 0.0) / amounts(self.bound))) ** (1 / H)
         kept = nudged_until(lambda kept: admits_all(kept**H * self.bound, b), least)
         table = kept * self.certified + (1 - kept) * proposal.policy.table()
-        return Deployment(TablePolicy(table), "search", self.lam, kept**H * self.bound)
+        return Deployable(TablePolicy(table), "search", self.lam, kept**H * self.bound)
 
 
 def pessimistic_utility(task: Task, table: Array, folds: Sequence[IntArray], log_term: float) -> float:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from episafe.certify.base import Certifier, Deployment, Outcome
+from episafe.certify.base import Certifier, Deployable, ReportedEpisode
 from episafe.certify.ledger import Ledger, ledger_of
 from episafe.certify.observation import Observation, ObservationCertificate
 from episafe.certify.observation import Weighed as Observed
@@ -35,7 +35,7 @@ EVERY_EPISODE = 512  # up to here weights are chosen anew in each, then every 64
 REMEDY = "only what was observed proves anything from now on: mend `move`, or what is reported, and begin a new folder"
 BET_WEIGHTS = np.where(np.arange(len(BETS)) == 0, BOLDEST, (1 - BOLDEST) / (len(BETS) - 1))
 
-Weighed = tuple[Outcome, Observed]
+Weighed = tuple[ReportedEpisode, Observed]
 
 
 @dataclass(frozen=True)
@@ -237,10 +237,10 @@ class HindsightCertificate:
         if len(self.traces):
             self.replayed.know_rewards(row, float(self.traces.totals(policy)[:, 0].sum()), len(self.traces))
 
-    def deployment(self) -> Deployment:
+    def deployment(self) -> Deployable:
         """The best mixture whose bound reaches the threshold; the incumbent alone, once nothing is proved any more."""
         if self.void:  # also by replays alone: what is observed rests on the same least total
-            return Deployment.alone(self.task.safe_policy, self.void)
+            return Deployable.alone(self.task.safe_policy, self.void)
         if self.refuted:
             return self.observed.deployment()
         step = 1 if self.num_episodes < EVERY_EPISODE else self.num_episodes // 64
@@ -276,7 +276,7 @@ class HindsightCertificate:
     def abandon(self, deployment: int) -> None:
         """Nothing: what is never reported stays at its worst for ever."""
 
-    def judge(self, policy: Policy, outcome: Outcome) -> Weighed:
+    def judge(self, policy: Policy, outcome: ReportedEpisode) -> Weighed:
         """The shares of the components in an episode; what they cannot have done is refused, and where `move` fails.
 
         A utility that was not reported counts as the least total in what was observed: neither the task's means nor
@@ -310,7 +310,7 @@ class HindsightCertificate:
                 return
         self._credit(outcome)
 
-    def _credit(self, outcome: Outcome) -> None:
+    def _credit(self, outcome: ReportedEpisode) -> None:
         """Each policy has one factor for each episode that began after it: X is its utility on the trace.
 
         What a trace does not show counts as nothing, and a trace that nobody saw at the least total.

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from episafe.certify.account import FINENESS, NO_ID, NOT_ON_TRIAL, Account, grid_of_means
-from episafe.certify.base import INCUMBENT, PROPOSAL, Deployment
+from episafe.certify.base import INCUMBENT, PROPOSAL, Deployable
 from episafe.kernels.mixture_choice import EPISODES_TO_CERTIFY, best_mixture, choose, payers_share, score
 from episafe.kernels.mixture_weights import best_weights, choose_weights, mixture_bounds
 from episafe.learning.policy_arrays import PolicyArrays
@@ -284,7 +284,7 @@ class Ledger:
         elif self.each[0].void:
             self._forget()
 
-    def choose(self, num_episodes: int) -> Deployment:
+    def choose(self, num_episodes: int) -> Deployable:
         """The best mixture whose bounds reach all thresholds, after so many episodes."""
         if len(self.each) == 1:
             return self._pair(*choose(self.trials, self.each[0].threshold, num_episodes))
@@ -292,7 +292,7 @@ class Ledger:
         lower = self._lower()
         return self._mixture(choose_weights(scores, self.newest, lower, self._thresholds, in_use, reach), lower)
 
-    def best(self, lower: Array) -> Deployment:
+    def best(self, lower: Array) -> Deployable:
         """The mixture of largest score that these bounds, (n,) or (n, m), allow."""
         if len(self.each) == 1:
             return self._pair(*best_mixture(self.trials._replace(lower=lower), self.each[0].threshold, 0.0)[:4])
@@ -304,23 +304,23 @@ class Ledger:
         in_use = self.in_use.astype(np.int64)
         return np.array([self.score(i) if used else 0.0 for i, used in enumerate(in_use.tolist())]), in_use
 
-    def _pair(self, first: int, second: int, weight: float, bound: float) -> Deployment:
+    def _pair(self, first: int, second: int, weight: float, bound: float) -> Deployable:
         """The mixture weight·first + (1 − weight)·second of two rows."""
         rows = [first] if first == second else [first, second]
         return self.deployed(rows, [weight, 1 - weight][: len(rows)], bound)
 
-    def _mixture(self, weights: Array, lower: Array) -> Deployment:
+    def _mixture(self, weights: Array, lower: Array) -> Deployable:
         """The mixture of these weights (n,), the incumbent last, with these bounds (n, m)."""
         rows = [*(np.flatnonzero(weights[1:] > 0) + 1).tolist(), *([0] if weights[0] > 0 else [])]
         return self.deployed(rows, weights[rows], mixture_bounds(weights, lower))
 
-    def deployed(self, rows: list[int], weights: Any, bound: Amount) -> Deployment:
+    def deployed(self, rows: list[int], weights: Any, bound: Amount) -> Deployable:
         """A mixture of rows by their weights, with its bound."""
         first: Any = self.policies[rows[0]]
         if rows == [0]:
-            return Deployment.alone(first, "no mixture with a candidate seems better")
+            return Deployable.alone(first, "no mixture with a candidate seems better")
         mixed = self.mixture(rows, weights) if len(rows) > 1 else first
-        return Deployment(mixed, "search", self.lams[rows[0]], bound)
+        return Deployable(mixed, "search", self.lams[rows[0]], bound)
 
     def mixture(self, rows: list[int], weights: Any) -> MixturePolicy:
         """The policies of these rows by their weights."""

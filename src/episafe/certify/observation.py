@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from episafe.certify.base import PROPOSAL, Deployment, Outcome
+from episafe.certify.base import PROPOSAL, Deployable, ReportedEpisode
 from episafe.certify.ledger import ledger_of
 from episafe.certify.shares import shares_of
 from episafe.checks import TOLERANCE, as_probability
@@ -275,10 +275,10 @@ class ObservationCertificate:
         """Why nothing is proved any more; "" if all is well."""
         return self.ledger.void
 
-    def deployment(self) -> Deployment:
+    def deployment(self) -> Deployable:
         """The best mixture whose bound reaches the threshold; the incumbent alone, once nothing is proved any more."""
         if self.void:
-            return Deployment.alone(self.task.safe_policy, self.void)
+            return Deployable.alone(self.task.safe_policy, self.void)
         return self.ledger.choose(self.num_episodes)
 
     def expect(self, policy: Policy, deployment: int, plan_id: int) -> None:
@@ -288,7 +288,7 @@ class ObservationCertificate:
     def abandon(self, deployment: int) -> None:
         """Nothing: what is never reported stays at its worst for ever."""
 
-    def judge(self, policy: Policy, outcome: Outcome) -> Weighed:
+    def judge(self, policy: Policy, outcome: ReportedEpisode) -> Weighed:
         """The shares of the components in an episode; what they cannot have done is refused."""
         utility = outcome.utility
         if not np.all(amounts(utility) >= -TOLERANCE * self.task.horizon):

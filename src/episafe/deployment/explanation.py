@@ -131,7 +131,7 @@ class Explanation:
 
 
 @dataclass(frozen=True)
-class Row:
+class DeploymentRow:
     """One deployment, or episode of a simulation, and why it was allowed.
 
     Attributes:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from episafe.deployment.explanation import Row
+from episafe.deployment.explanation import DeploymentRow
 from episafe.deployment.frame_kinds import Kind, change_of
 from episafe.deployment.journal_folder import LOG, read_head, settings_of
 from episafe.deployment.live_columns import LiveColumns
@@ -111,7 +111,7 @@ class Follower:
         """What was read as a record; None before the first deployment."""
         return self.columns.record(self.threshold) if len(self.columns) else None
 
-    def latest(self) -> list[Row]:
+    def latest(self) -> list[DeploymentRow]:
         """The last deployments, newest first, each with why it was allowed."""
         return self.columns.rows(self.threshold)
 

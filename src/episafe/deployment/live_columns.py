@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from episafe.deployment.explanation import Explanation, Row, explained
+from episafe.deployment.explanation import DeploymentRow, Explanation, explained
 from episafe.deployment.frame_kinds import Kind
 from episafe.deployment.journal_folder import TOLD, check_file, constraint_names, settings_of
 from episafe.problems.task import Task
@@ -197,11 +197,11 @@ class LiveColumns:
     def _halt(self, notes: Mapping[str, Any]) -> None:
         self.halts.append((len(self) - 1, str(notes.get("reason", ""))))
 
-    def rows(self, threshold: Amount) -> list[Row]:
+    def rows(self, threshold: Amount) -> list[DeploymentRow]:
         """The last deployments, newest first, each with why it was allowed."""
         b = amounts(threshold)
         return [
-            Row(number, when, *self._acted(row, plan, b), name)
+            DeploymentRow(number, when, *self._acted(row, plan, b), name)
             for row, plan, number, when, name in reversed(self._latest)
         ]
 

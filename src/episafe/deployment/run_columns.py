@@ -10,7 +10,7 @@ import numpy as np
 
 from episafe.deployment.batch_frames import recorded_episodes, unfinished_record
 from episafe.deployment.episode_tapes import num_episodes
-from episafe.deployment.explanation import Row, explained
+from episafe.deployment.explanation import DeploymentRow, explained
 from episafe.deployment.frame_kinds import Kind
 from episafe.deployment.journal_folder import stored_problem
 from episafe.deployment.live_columns import LATEST, told_task
@@ -87,7 +87,7 @@ class RunColumns:
         found = [None if one.states is None else (one.states, one.actions) for one in reports]
         return found or [None] * self._length
 
-    def rows(self, threshold: Amount) -> list[Row]:
+    def rows(self, threshold: Amount) -> list[DeploymentRow]:
         """The last episodes, newest first, each with why it was allowed."""
         if not self._length:
             return []
@@ -97,7 +97,7 @@ class RunColumns:
         return [_row(record, k, int(begins[np.searchsorted(begins, k, side="right") - 1])) for k in last]
 
 
-def _row(record: Record, k: int, begun: int) -> Row:
+def _row(record: Record, k: int, begun: int) -> DeploymentRow:
     """Episode k, whose plan was first deployed in episode `begun`."""
     bound, b = amounts(record.utility_bounds[k]), amounts(record.threshold)
     weights = [w for w in record.weights[k].tolist() if w]
@@ -108,7 +108,9 @@ def _row(record: Record, k: int, begun: int) -> Row:
     }  # fmt: skip
     known = (record.reward_values, record.utility_values) if record.is_exact else _totals(record)
     totals = (float(known[0][k]), *amounts(known[1][k]).tolist())
-    return Row(k, "", str(record.acting[k]), totals, explained(said, None, (None, None), record.constraint_names))
+    return DeploymentRow(
+        k, "", str(record.acting[k]), totals, explained(said, None, (None, None), record.constraint_names)
+    )
 
 
 def _totals(record: Record) -> tuple[Any, Any]:

@@ -19,7 +19,7 @@ from episafe.kernels.mean_intervals import NOT_ITS
 from episafe.kernels.spell_wealth import follow_spells, new_spell
 from episafe.kernels.utility_tests import CHECKED, INCUMBENT, Batch, Promise, expect, follow, nothing_seen, take_in
 from episafe.monitors import monitor_state
-from episafe.monitors.monitor_state import Alarm, Coin, Facts, Outcome, Turn, halt_reason, in_words
+from episafe.monitors.monitor_state import Alarm, Coin, Expected, ReportSummary, Turn, halt_reason, in_words
 from episafe.monitors.residual_test import ResidualMonitor
 from episafe.monitors.statements import READINGS, STATEMENTS, Watched
 from episafe.storage.state_reader import State
@@ -93,7 +93,7 @@ class Watch:
         features = self._features_of
         self.seen, self.line, self.last_coin, self.spell = nothing_seen(), ReportLine(), np.array([-1]), new_spell()
         self.residual = None if features is None else ResidualMonitor(*features, self._share("residual"))
-        self.waiting: dict[int, Facts] = {}
+        self.waiting: dict[int, Expected] = {}
         counters = {what: reading.counter(self) for what, reading in READINGS.items()}
         self._counters = {what: counter for what, counter in counters.items() if counter is not None}
 
@@ -148,7 +148,7 @@ class Watch:
     def abandon(self, deployment: int) -> list[Alarm]:
         """Nobody will know what came of a deployment: it counts at its best for ever."""
         facts = self.waiting.pop(deployment, None)
-        return [] if facts is None else self._settle(facts, Outcome(math.nan))
+        return [] if facts is None else self._settle(facts, ReportSummary(math.nan))
 
     def change(self, task: Any) -> list[Alarm]:
         """The limit of the task is another one for what is deployed from now on; the alarms that are raised by what
@@ -173,11 +173,11 @@ class Watch:
         """A deployment and its report, at once."""
         raise NotImplementedError
 
-    def _facts(self, plan: Any, component: int | None) -> Facts:
+    def _facts(self, plan: Any, component: int | None) -> Expected:
         """What is known of a deployment beforehand."""
         raise NotImplementedError
 
-    def _outcome(self, *report: Any) -> Outcome:
+    def _outcome(self, *report: Any) -> ReportSummary:
         """What a report says."""
         raise NotImplementedError
 
@@ -194,7 +194,7 @@ class Watch:
         outcome = self._outcome(*report)
         return self.expect(AT_ONCE, plan, component) + self._settle(self.waiting.pop(AT_ONCE), outcome)
 
-    def _settle(self, facts: Facts, outcome: Outcome) -> list[Alarm]:
+    def _settle(self, facts: Expected, outcome: ReportSummary) -> list[Alarm]:
         """Put what came of a deployment in the place of the best that might have."""
         who, charged = facts.who, facts.who
         if facts.coin is not None:
@@ -208,14 +208,14 @@ class Watch:
         self._follow(self.line.put(facts.place, turn))
         return self._news(outcome.outside)
 
-    def _lack(self, facts: Facts, utility: float) -> float:
+    def _lack(self, facts: Expected, utility: float) -> float:
         """What a deployment lacks to the threshold, as a bettor counts it; NaN where no check was passed."""
         if not facts.who & CHECKED:
             return math.nan
         promise = self.promise
         return AT_BEST if math.isnan(utility) else against(utility, promise.threshold, promise.ceiling, facts.sigma)
 
-    def _acted(self, coin: Coin, facts: Facts, component: int | None) -> tuple[int, int]:
+    def _acted(self, coin: Coin, facts: Expected, component: int | None) -> tuple[int, int]:
         """Who acted, by a coin that the report tells of, and the bits that are pending no more."""
         if component is None or component not in range(len(coin.weights)):
             return facts.who, facts.who & ~INCUMBENT  # nobody will know

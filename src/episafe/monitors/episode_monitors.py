@@ -13,7 +13,7 @@ from episafe.errors import InvalidEpisode
 from episafe.kernels.claim_wealth import LEAST_ROOM
 from episafe.kernels.utility_tests import CHECKED, INCUMBENT, NOW, Batch, Promise
 from episafe.monitors.base import Watch
-from episafe.monitors.monitor_state import Alarm, Coin, Facts, Outcome
+from episafe.monitors.monitor_state import Alarm, Coin, Expected, ReportSummary
 from episafe.monitors.residual_test import MOST_FEATURES, NUM_BOXES, NUM_CELLS, ResidualData
 from episafe.monitors.several_monitors import SeveralMonitors
 from episafe.problems.episodic_task import SIGNALS
@@ -132,7 +132,7 @@ class Monitors(Watch):
             return []
         return [self._range_alarm(f"{outside}, and was refused")] if outside else []
 
-    def _facts(self, plan: Plan, component: int | None) -> Facts:
+    def _facts(self, plan: Plan, component: int | None) -> Expected:
         components = plan.policy.components if hasattr(plan.policy, "names") else (plan.policy,)
         safe = tuple(policy is self.task.safe_policy for policy in components)
         mixed, coin = len(components) > 1, None
@@ -140,14 +140,14 @@ class Monitors(Watch):
             coin = Coin(tuple(np.asarray(plan.policy.weights).tolist()), safe, int(self.last_coin[0]))
         acts = safe[component] if mixed and component is not None else any(safe)
         who = INCUMBENT * acts + CHECKED * (plan.source in CHECKED_SOURCES)
-        return Facts(who, plan.utility_bound, coin=coin)
+        return Expected(who, plan.utility_bound, coin=coin)
 
-    def _outcome(self, *report: Any) -> Outcome:
+    def _outcome(self, *report: Any) -> ReportSummary:
         (episode,) = report
         utility, H = self._utility(episode), float(self.task.horizon)
         outside = self._outside(episode, utility)
         counted = math.nan if outside else min(max(utility, self.task.least_total), H)
-        return Outcome(counted, episode.component, self._features(episode), outside)
+        return ReportSummary(counted, episode.component, self._features(episode), outside)
 
     def _outside(self, episode: Episode, utility: float) -> str:
         """What is outside its range, in words: the total utility, or a step of what the task does not tell."""

@@ -56,7 +56,7 @@ class Coin(NamedTuple):
     before: int
 
 
-class Facts(NamedTuple):
+class Expected(NamedTuple):
     """What is known of a deployment before its report comes.
 
     `who` has the bits of `utility_tests`, INCUMBENT where it acts, or may; `bound` is that of its plan; `sigma` of its
@@ -70,7 +70,7 @@ class Facts(NamedTuple):
     place: int = 0
 
 
-class Outcome(NamedTuple):
+class ReportSummary(NamedTuple):
     """What a report says: the total utility, NaN if it does not count; which component acted, None if it does not say;
     what the residual test needs, None if it does not say; what is outside its range, in words."""
 
@@ -183,13 +183,13 @@ def _check(name: str, given: Any, ours: np.ndarray[Any, Any]) -> None:
         raise DamagedFile(f"the monitors' state has a number in {name!r} that is not finite")
 
 
-def _waiting(given: np.ndarray[Any, Any]) -> dict[int, Facts]:
+def _waiting(given: np.ndarray[Any, Any]) -> dict[int, Expected]:
     """The deployments that are waited for, of what `state` says."""
     try:
         found = {}
         for number, (who, bound, sigma, coin, place) in json.loads(given.tobytes()):
             tossed = None if coin is None else Coin(tuple(coin[0]), tuple(coin[1]), coin[2])
-            found[number] = Facts(who, bound, sigma, tossed, place)
+            found[number] = Expected(who, bound, sigma, tossed, place)
     except (TypeError, ValueError, IndexError) as error:
         raise DamagedFile(f"the monitors' state does not say what is waited for ({error})") from error
     return found

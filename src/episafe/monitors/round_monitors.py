@@ -8,7 +8,7 @@ import numpy as np
 from episafe.errors import InvalidEpisode
 from episafe.kernels.utility_tests import CHECKED, INCUMBENT, Promise
 from episafe.monitors.base import Watch
-from episafe.monitors.monitor_state import Alarm, Facts, Outcome
+from episafe.monitors.monitor_state import Alarm, Expected, ReportSummary
 from episafe.monitors.several_monitors import SeveralMonitors
 from episafe.problems.bandit_policy import BanditPlan, Mixture
 from episafe.problems.bandit_task import BanditTask, require_bandit_task
@@ -48,18 +48,18 @@ class Monitors(Watch):
         """The same, of what a session was told: action, reward and utility of a round, or of several."""
         return self._at_once(plan, None, *report)
 
-    def _facts(self, plan: BanditPlan, component: int | None) -> Facts:
+    def _facts(self, plan: BanditPlan, component: int | None) -> Expected:
         who = INCUMBENT if plan.source == "safe" else CHECKED
-        return Facts(who, plan.utility_bound, self._sigma(plan.policy))
+        return Expected(who, plan.utility_bound, self._sigma(plan.policy))
 
-    def _outcome(self, *report: Any) -> Outcome:
+    def _outcome(self, *report: Any) -> ReportSummary:
         _, _, utility = report
         seen = np.atleast_1d(utility)
         if seen.shape == (0,):  # a batch in which nobody came
-            return Outcome(math.nan)
+            return ReportSummary(math.nan)
         if seen.ndim != 1 or seen.dtype.kind not in "biuf" or not np.isfinite(seen).all():
             raise InvalidEpisode(f"utility must be one finite number, or some, got {utility!r}")
-        return Outcome(float(seen.mean()))
+        return ReportSummary(float(seen.mean()))
 
     def _sigma(self, policy: Mixture) -> float:
         spread = float(np.linalg.norm(policy.atoms - policy.mean(), axis=1).max())

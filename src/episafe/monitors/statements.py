@@ -21,7 +21,7 @@ IN_RANGE = "total utilities lie in their range, or their noise is σ-sub-Gaussia
 UTILITIES = f"{ALIKE}, and {IN_RANGE}"
 
 
-class Reading(NamedTuple):
+class WatchedTest(NamedTuple):
     """A test that may be wrong: its share of δ, and how a `Watch` is asked what it has found.
 
     Attributes:
@@ -50,7 +50,7 @@ class Statement(NamedTuple):
 
     claim: str
     assumes: str
-    reading: Reading | None
+    reading: WatchedTest | None
     halts: bool = True
 
     @property
@@ -64,10 +64,10 @@ class Statement(NamedTuple):
         return f"{self.claim}; the alarm is false, at any time, with probability {level}, if {self.assumes}"
 
 
-def _of_claim(share: float, claim: int, says: Callable[[int, float, float], str]) -> Reading:
+def _of_claim(share: float, claim: int, says: Callable[[int, float, float], str]) -> WatchedTest:
     """A claim that the purse has bets on. Its alarm says something of how many there were, and of the sums of what was
     seen and of what was stated."""
-    return Reading(
+    return WatchedTest(
         share,
         lambda watch: (watch.seen.purse.counts, (claim, 1)),
         lambda watch, at: says(at, *watch.seen.purse.sums[claim].tolist()),
@@ -152,12 +152,12 @@ STATEMENTS: dict[Watched, Statement] = {  # in the order in which alarms of one 
     "drift": Statement(
         "the incumbent's V^u does not change",
         UTILITIES,
-        Reading(1 / 6, lambda watch: (watch.seen.drift.counts, 2), _drift_says, _drift_figures),
+        WatchedTest(1 / 6, lambda watch: (watch.seen.drift.counts, 2), _drift_says, _drift_figures),
     ),
     "spell": Statement(
         "each of them has V^u ≥ b, of late too, whatever was before",
         UTILITIES,
-        Reading(
+        WatchedTest(
             1 / 12,
             lambda watch: (watch.spell.counts, 1),
             _spell_says,
@@ -167,7 +167,7 @@ STATEMENTS: dict[Watched, Statement] = {  # in the order in which alarms of one 
     "residual": Statement(
         "P_h(s'|s,a) = φ(s,a)ᵀμ_h(s') for some μ, of any size",
         ALIKE,
-        Reading(
+        WatchedTest(
             1 / 6,
             lambda watch: None if watch.residual is None else (watch.residual.seen.counts, ALARM),
             _residual_says,

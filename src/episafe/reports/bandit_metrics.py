@@ -8,7 +8,7 @@ import numpy as np
 
 from episafe.reports.labels import name, place_title
 from episafe.reports.metrics import HAS_INCUMBENT, Interval
-from episafe.reports.pictures import BLUE, GREY, Dots, Picture, Scale, Trace, with_minus
+from episafe.reports.pictures import BLUE, GREY, Dots, Picture, Polyline, Scale, with_minus
 from episafe.reports.record_groups import Group, shortest
 from episafe.reports.tables import number, plus_minus
 from episafe.runs.record import Record, is_complete
@@ -125,9 +125,9 @@ def _picture(title: str, unit: str, values: Sequence[Any], power: float, xi: Arr
     low = np.maximum(2 * mean - high, 0.1 * mean)
     y = np.log10(np.array([low, mean, high]))
     guide = y[1, -1] + power * (xi - xi[-1])
-    slope = Trace(xi, guide, GREY, with_minus(f"slope {power:g}"), "dot")
-    bars = [Trace(np.full(2, x), y[[0, 2], i], BLUE) for i, x in enumerate(xi)]
-    line = Trace(xi, y[1], BLUE, "mean and 95 % interval over runs")
+    slope = Polyline(xi, guide, GREY, with_minus(f"slope {power:g}"), "dot")
+    bars = [Polyline(np.full(2, x), y[[0, 2], i], BLUE) for i, x in enumerate(xi)]
+    line = Polyline(xi, y[1], BLUE, "mean and 95 % interval over runs")
     drawn = np.concatenate([y.ravel(), guide])
     decades = range(int(np.floor(np.nanmin(drawn))), int(np.ceil(np.nanmax(drawn))) + 1)
     ticks = tuple((k, f"{10.0**k:,g}") for k in decades)

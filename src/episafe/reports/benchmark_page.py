@@ -11,7 +11,7 @@ from episafe.reports.findings import plural
 from episafe.reports.labels import name
 from episafe.reports.metrics import Interval
 from episafe.reports.page_frame import render
-from episafe.reports.pictures import Dots, Mark, Picture, Scale, Trace
+from episafe.reports.pictures import Dots, Mark, Picture, Polyline, Scale
 from episafe.reports.tables import SAFE_MEANS, latex_table, number, plus_minus
 
 Row = Mapping[str, Any]
@@ -203,7 +203,7 @@ def _frontier_of(points: Sequence[Row], one: str, looks: Mapping[str, tuple[str,
         )
         x = np.sqrt([point["violating_share"] for point in of])
         y = np.clip([point["regret"] for point in of], LEAST, MOST)
-        marks.append(Trace(x, y, colour, name(agent), dash, width=1.2))
+        marks.append(Polyline(x, y, colour, name(agent), dash, width=1.2))
         marks.append(Dots(x, y, colour, hollow=True))
         chosen = [i for i, point in enumerate(of) if point["chosen"]]
         marks.append(Dots(x[chosen], y[chosen], colour, size=3.4))
@@ -229,7 +229,7 @@ def _labels(exponents: Sequence[Row]) -> list[str]:
 def _growth_legend(exponents: Sequence[Row]) -> list[Mark]:
     nothing = np.empty(0)
     return [
-        Trace(nothing, nothing, colour, label, dash) for label, (colour, dash) in _looks(_labels(exponents)).items()
+        Polyline(nothing, nothing, colour, label, dash) for label, (colour, dash) in _looks(_labels(exponents)).items()
     ]
 
 
@@ -240,7 +240,7 @@ def _growth_of(lines: Sequence[Row], axis: str, looks: Mapping[str, tuple[str, s
     for line in lines:
         colour, dash = looks[line["label"]]
         y = np.log10(np.maximum(line["regret"], 1e-3))
-        marks.append(Trace(np.log10(line["x"]), y, colour, line["label"], dash, marker="circle"))
+        marks.append(Polyline(np.log10(line["x"]), y, colour, line["label"], dash, marker="circle"))
     low, high = (float(np.log10(values.min())), float(np.log10(values.max()))) if len(values) else (0.0, 1.0)
     inside = [v for k in range(-3, 8) for v in (10.0**k, 3 * 10.0**k) if low - 0.1 <= math.log10(v) <= high + 0.1]
     down = Scale("regret, log scale", low - 0.1, high + 0.1, tuple((math.log10(v), number(v)) for v in inside))

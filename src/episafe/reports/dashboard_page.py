@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from episafe.deployment.explanation import Row, percent
+from episafe.deployment.explanation import DeploymentRow, percent
 from episafe.deployment.follower import Follower
 from episafe.deployment.session_book import missing_warning, num_overdue
 from episafe.reports.audit_page import SAFE_MEANS
@@ -52,7 +52,7 @@ def figures(follower: Follower) -> dict[str, Any]:
     return dict(plain(said))
 
 
-def _row_as_values(row: Row) -> dict[str, Any]:
+def _row_as_values(row: DeploymentRow) -> dict[str, Any]:
     reward, *utilities = row.totals
     said = {"deployment": row.number, "time": row.time, "acting": row.acting, "episode_id": row.name}
     return {**said, "reward": reward, "utilities": utilities, "plan": row.why.plan, "why": row.why.sentences}
@@ -87,7 +87,7 @@ def _state(follower: Follower) -> dict[str, str]:
     return {"css": "safe", "says": f"✓ The agent decides: {who}", "why": f"{promoted}{row.why.sentences[1]}"}
 
 
-def _mixture(row: Row) -> str:
+def _mixture(row: DeploymentRow) -> str:
     parts = [part for part in row.why.parts if part.weight > 0]
     if len(parts) == 1:
         return "a learned policy acts" if parts[0].name in ("zero", "search") else f"{parts[0].name} acts"
@@ -122,12 +122,12 @@ def _alarms(follower: Follower) -> dict[str, str]:
     return fact(headline, said, "unsafe" if count else "")
 
 
-def _proved(row: Row) -> list[tuple[str, str, str]]:
+def _proved(row: DeploymentRow) -> list[tuple[str, str, str]]:
     """Of each policy of the plan deployed last its name, probability and what is proved of it."""
     return [(part.name, percent(part.weight), _figure(part.proved)) for part in row.why.parts]
 
 
-def _shown(row: Row) -> dict[str, Any]:
+def _shown(row: DeploymentRow) -> dict[str, Any]:
     reward, *utilities = row.totals
     why, sign = row.why, "≥" if row.why.bound >= row.why.threshold else "<"
     came = "not reported" if all(map(math.isnan, row.totals)) else (

@@ -6,7 +6,7 @@ import numpy as np
 
 from episafe.deployment.explanation import Explanation, percent
 from episafe.reports.page_frame import render
-from episafe.reports.pictures import BLUE, GREY, RED, Band, Level, Mark, Picture, Scale
+from episafe.reports.pictures import BLUE, GREY, RED, Band, Guide, Mark, Picture, Scale
 
 WIDTH, HEIGHT = 480, 230
 AREA = "Each policy is as wide as its probability and as high as its proved utility: the area is the lower bound."
@@ -23,8 +23,8 @@ def check_picture(why: Explanation) -> Picture | None:
     marks = _areas(why) if known else []
     colour = GREY if why.is_incumbent else BLUE
     levels = [
-        Level(why.threshold, RED, "threshold"),
-        Level(why.bound, colour, "refused" if why.is_incumbent else "bound"),
+        Guide(why.threshold, RED, "threshold"),
+        Guide(why.bound, colour, "refused" if why.is_incumbent else "bound"),
     ]
     heights = [0.0, why.bound, why.threshold, *(part.proved for part in why.parts if known)]
     low, high = min(heights), max(heights)

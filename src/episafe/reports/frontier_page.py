@@ -14,7 +14,7 @@ from episafe.reports.metrics import Interval
 from episafe.reports.page_frame import render
 from episafe.reports.panels import warp
 from episafe.reports.paper_figures import save
-from episafe.reports.pictures import Dots, Mark, Picture, Scale, Trace
+from episafe.reports.pictures import Dots, Mark, Picture, Polyline, Scale
 from episafe.reports.tables import number, plus_minus
 
 Point = Mapping[str, Any]
@@ -47,7 +47,7 @@ def _picture(points: Sequence[Point], env: str, quantity: str) -> Picture:
     for rank, agent in enumerate(agents):
         of = sorted((point for point in mine if point["agent"] == agent), key=lambda point: -point["multiplier"])
         marks += _marks(of, quantity, unit, APART * (rank - (len(agents) - 1) / 2)) if of else []
-    drawn = [0.0, *(y for mark in marks if isinstance(mark, Trace) for y in mark.y.tolist())]
+    drawn = [0.0, *(y for mark in marks if isinstance(mark, Polyline) for y in mark.y.tolist())]
     powers = unit * 10.0 ** np.arange(DECADES[quantity] + 1)
     values = [*(-powers[::-1]), 0.0, *powers]
     low_end, high_end = min(drawn), max(drawn) or 1.0
@@ -72,8 +72,8 @@ def _marks(of: Sequence[Point], quantity: str, unit: float, aside: float) -> lis
     error = np.nan_to_num([point[f"{quantity}_half_width"] for point in of])
     least = 0.0 if quantity == "violation" else -np.inf
     low, y, high = (warp(values, unit) for values in (np.maximum(mean - error, least), mean, mean + error))
-    bars = [Trace(np.full(2, at), np.array([low[i], high[i]]), colour, width=1) for i, at in enumerate(x)]
-    line = Trace(x, y, colour, label(agent), "dash" if is_second else "solid")
+    bars = [Polyline(np.full(2, at), np.array([low[i], high[i]]), colour, width=1) for i, at in enumerate(x)]
+    line = Polyline(x, y, colour, label(agent), "dash" if is_second else "solid")
     return [*bars, line, Dots(x, y, colour, hollow=is_second, size=3)]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from episafe.reports.labels import Style, in_rounds, label, name, place_title, styles
 from episafe.reports.metrics import Curve, Curves, Summary
-from episafe.reports.pictures import Band, Mark, Picture, Scale, Trace
+from episafe.reports.pictures import Band, Mark, Picture, Polyline, Scale
 from episafe.reports.record_groups import is_bandit
 from episafe.reports.tables import number
 from episafe.runs.record import ROUNDING
@@ -80,7 +80,7 @@ def _chart(place: tuple[str, str], rows: Sequence[tuple[Summary, Style, Curves]]
 def _by_agent(panel: Picture, lines: Sequence[Line]) -> list[Mark]:
     """The means of a panel alone, in one look an agent, and its name once with how many lines are its own."""
     agents = {line.label: line.agent for line in lines}
-    traces = [mark for mark in panel.marks if isinstance(mark, Trace) and mark.label]
+    traces = [mark for mark in panel.marks if isinstance(mark, Polyline) and mark.label]
     count = Counter(agents[trace.label] for trace in traces)
     found, named = list[Mark](), set[str]()
     for trace in traces:
@@ -101,8 +101,8 @@ def _panel(
         x = _across(curve.episodes, rounds)
         mean, low, high = (warp(values, unit) for values in (curve.mean, curve.low, curve.high))
         bands.append(Band(x, low, high, style.colour))
-        thin += [Trace(x, warp(run, unit), style.colour, width=0.8, opacity=0.35) for run in curve.runs]
-        traces.append(Trace(x, mean, style.colour, line.label, style.dash, style.width * 0.75, style.marker))
+        thin += [Polyline(x, warp(run, unit), style.colour, width=0.8, opacity=0.35) for run in curve.runs]
+        traces.append(Polyline(x, mean, style.colour, line.label, style.dash, style.width * 0.75, style.marker))
     return Picture(title, _episodes(lines[0].curve.episodes, rounds), scale, [*bands, *thin, *traces], remark)
 
 

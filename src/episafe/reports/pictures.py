@@ -71,7 +71,7 @@ def round_numbers(low: float, high: float, most: int) -> list[float]:
 
 
 @dataclass(frozen=True)
-class Box:
+class PlotArea:
     """Where the axes of an SVG lie."""
 
     x: Scale
@@ -95,7 +95,7 @@ class Mark:
 
     label: str = ""
 
-    def svg(self, box: Box) -> Markup:
+    def svg(self, box: PlotArea) -> Markup:
         """As elements of an SVG."""
         raise NotImplementedError
 
@@ -148,7 +148,7 @@ _MATPLOTLIB_MARKERS = {"": "", "circle": "o", "square": "s", "triangle-up": "^",
 
 
 @dataclass(frozen=True, eq=False)
-class Trace(Mark):
+class Polyline(Mark):
     """A line through points."""
 
     x: Array
@@ -160,7 +160,7 @@ class Trace(Mark):
     marker: str = ""
     opacity: float = 1.0
 
-    def svg(self, box: Box) -> Markup:
+    def svg(self, box: PlotArea) -> Markup:
         """A path, and markers along it."""
         x, y = box.across(self.x), box.down(self.y)
         style = ink(self.colour) + (f";stroke-opacity:{self.opacity:g}" if self.opacity < 1 else "")
@@ -194,7 +194,7 @@ class Band(Mark):
     label: str = ""
     opacity: float = 0.15
 
-    def svg(self, box: Box) -> Markup:
+    def svg(self, box: PlotArea) -> Markup:
         """One closed path where all is known."""
         known = np.isfinite(self.low) & np.isfinite(self.high)
         if not known.any():
@@ -226,7 +226,7 @@ class Dots(Mark):
     hollow: bool = False
     size: float = 2.2
 
-    def svg(self, box: Box) -> Markup:
+    def svg(self, box: PlotArea) -> Markup:
         """Circles."""
         css = "hollow" if self.hollow else "dot"
         return circles(box.across(self.x), box.down(self.y), css, self.size, self.colour)
@@ -245,14 +245,14 @@ class Dots(Mark):
 
 
 @dataclass(frozen=True)
-class Level(Mark):
+class Guide(Mark):
     """A dashed line to compare with, named at its right end."""
 
     y: float
     colour: str
     name: str
 
-    def svg(self, box: Box) -> Markup:
+    def svg(self, box: PlotArea) -> Markup:
         """The line; the picture writes its name, where there is room."""
         across = f"M{box.left:g} {box.down(np.array(self.y)):.1f}H{box.right:g}"
         return LINE.format(across, ink(self.colour), 1.5, DASHES["dash"], self.name)
@@ -271,7 +271,7 @@ class Zone(Mark):
     colour: str
     name: str
 
-    def svg(self, box: Box) -> Markup:
+    def svg(self, box: PlotArea) -> Markup:
         """A rectangle and its name."""
         top, bottom = box.down(np.array([self.high, self.low]))
         area = f"M{box.left:g} {top:.1f}H{box.right:g}V{min(bottom, box.bottom):.1f}H{box.left:g}Z"
@@ -293,7 +293,7 @@ class Ticks(Mark):
     colour: str
     label: str = ""
 
-    def svg(self, box: Box) -> Markup:
+    def svg(self, box: PlotArea) -> Markup:
         """Short strokes."""
         strokes = "".join(f"M{x:.1f} {box.top:g}v12" for x in box.across(self.x).tolist())
         return LINE.format(strokes, ink(self.colour), 2, "", self.label)
@@ -324,7 +324,7 @@ class Note(Mark):
     colour: str
     line: float = math.nan
 
-    def svg(self, box: Box) -> Markup:
+    def svg(self, box: PlotArea) -> Markup:
         """Words beside the point, on the side where there is room."""
         x, y, line = (float(at) for at in (box.across(np.array(self.x)), *box.down(np.array([self.y, self.line]))))
         under = line if 0 < line - y < NEAR else y
@@ -344,7 +344,7 @@ class Note(Mark):
 
 
 @dataclass(frozen=True, eq=False)
-class Cells(Mark):
+class CellMap(Mark):
     """A map of numbers from −1 to 1: blue above zero, grey below, a frame alone at zero, empty where nothing is known.
 
     Attributes:
@@ -355,7 +355,7 @@ class Cells(Mark):
     values: Array
     names: Sequence[Sequence[str]]
 
-    def svg(self, box: Box) -> Markup:
+    def svg(self, box: PlotArea) -> Markup:
         """Rectangles."""
         cell = Markup('<path class="cell" d="M{:.1f} {:.1f}H{:.1f}V{:.1f}H{:.1f}Z" style="{}" fill-opacity="{:.2f}">'
                       "<title>{}</title></path>")  # fmt: skip
@@ -400,7 +400,7 @@ class Picture:
     caption: str = ""
     width: int = WIDTH
     height: int = HEIGHT
-    levels: Sequence[Level] = ()
+    levels: Sequence[Guide] = ()
 
     @property
     def legend(self) -> list[Mark]:
@@ -439,14 +439,14 @@ class Picture:
         ]
         return head + self._axes(box) + marks + names + NOTHING.join(lines)
 
-    def _box(self) -> Box:
+    def _box(self) -> PlotArea:
         ticks = max((len(text) for _, text in self.y.ticks), default=1)
         left = 26 + CHARACTER * ticks if self.y.title else 10 + CHARACTER * ticks
         last = len(self.x.ticks[-1][1]) / 2 if self.x.ticks else 0
         right = 6 + CHARACTER * max(last, *(1 + len(level.name) for level in self.levels), 1)
-        return Box(self.x, self.y, left, 28, self.width - right, self.height - 40)
+        return PlotArea(self.x, self.y, left, 28, self.width - right, self.height - 40)
 
-    def _axes(self, box: Box) -> Markup:
+    def _axes(self, box: PlotArea) -> Markup:
         parts = []
         for value, text in self.y.ticks:
             y = float(box.down(np.array(value)))

@@ -12,7 +12,7 @@ from episafe.reports.metrics import Curves, Summary, curves, summarise
 from episafe.reports.panels import charts
 from episafe.reports.record_groups import Group, is_bandit, software
 from episafe.reports.report_page import to_html
-from episafe.reports.run_page import Run
+from episafe.reports.run_page import ShownRun
 from episafe.reports.run_pictures import change_pictures, observed_change
 from episafe.reports.tables import to_csv, to_latex, to_markdown
 from episafe.runs.record import EPISODES, Record, is_complete, load_settings
@@ -100,14 +100,14 @@ def _compared(
     return summaries, drawn_from, rounds, exact
 
 
-def _run(path: Path, on_progress: Callable[[float], object]) -> Run:
+def _run(path: Path, on_progress: Callable[[float], object]) -> ShownRun:
     """A folder as a run to be shown: with a journal, also its halts and what changed."""
     title = path.name or str(path)
     if not holds_journal(path):
-        return Run(title, Record.load(path))
+        return ShownRun(title, Record.load(path))
     if is_complete(path) and (written := read_head(path, AUDITED)["format"]) != FORMAT:
         note = f"Its journal has format {written}, of which only the trail is read, by `episafe audit`: no halts here."
-        return Run(title, Record.load(path), notes=[note])
+        return ShownRun(title, Record.load(path), notes=[note])
     journal = Follower(path, keeps_paths=True)
     journal.read_on(on_progress=on_progress)
     record = Record.load(path) if is_complete(path) else journal.record
@@ -123,7 +123,7 @@ def _run(path: Path, on_progress: Callable[[float], object]) -> Run:
         have = "has no report yet: it is" if missing == 1 else "have no report yet: they are"
         notes.append(f"{missing:,} of {len(record.sources):,} deployments {have} in no mean.")
     maps = change_pictures(*change) if change else ()
-    return Run(title, record, journal.columns.halts, maps, notes, journal.earlier)
+    return ShownRun(title, record, journal.columns.halts, maps, notes, journal.earlier)
 
 
 def _is_live(path: Path) -> bool:

@@ -40,7 +40,7 @@ SHOWN = (
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class ShownRun:
     """One run to be shown.
 
     Attributes:
@@ -60,21 +60,21 @@ class Run:
     earlier: Sequence[tuple[int, Amount]] = ()
 
 
-def to_html(title: str, runs: Sequence[Run]) -> str:
+def to_html(title: str, runs: Sequence[ShownRun]) -> str:
     """The page."""
     units = {unit(run.record) for run in runs}
     brings = "round" if units == {"round"} else "episode"
     return render("run.html", title=title, safe_means=SAFE_MEANS.replace("episode", brings), **sections(runs))
 
 
-def sections(runs: Sequence[Run]) -> dict[str, Any]:
+def sections(runs: Sequence[ShownRun]) -> dict[str, Any]:
     """The runs as a template shows them, and how many are too many for one page."""
     left = len(runs) - MOST_RUNS
     more = f"{plural(left, 'more run')} not shown: make a report of each folder." if left > 0 else ""
     return {"runs": [_section(run) for run in runs[:MOST_RUNS]], "more": more}
 
 
-def _section(run: Run) -> dict[str, Any]:
+def _section(run: ShownRun) -> dict[str, Any]:
     record = run.record
     return {
         "title": run.title,

@@ -15,15 +15,15 @@ from episafe.reports.pictures import (
     GREY,
     RED,
     Band,
-    Cells,
+    CellMap,
     Dots,
-    Level,
+    Guide,
     Mark,
     Note,
     Picture,
+    Polyline,
     Scale,
     Ticks,
-    Trace,
     Zone,
 )
 from episafe.reports.record_groups import is_bandit
@@ -130,14 +130,14 @@ def pictures(
     return {title: drawn for title, drawn in found.items() if drawn}
 
 
-def threshold_steps(earlier: Sequence[tuple[int, Amount]], c: int) -> list[Trace]:
+def threshold_steps(earlier: Sequence[tuple[int, Amount]], c: int) -> list[Polyline]:
     """Thresholds of constraint c before they were changed, as one line."""
     if not earlier:
         return []
     ends = np.array([0.0, *(float(end) for end, _ in earlier)])
     heights = np.array([amounts(b)[c] for _, b in earlier])
     x, y = np.repeat(ends, 2)[1:-1], np.repeat(heights, 2)
-    return [Trace(x, y, RED, "threshold, before it was changed", "dot", 1.5)]
+    return [Polyline(x, y, RED, "threshold, before it was changed", "dot", 1.5)]
 
 
 def by_constraint(record: Record) -> list[Record]:
@@ -176,17 +176,17 @@ def _has_bounds(record: Record) -> bool:
 def reward_picture(record: Record) -> Picture:
     """The reward, against the incumbent and the optimum."""
     marks, values = _signal(record, 0)
-    levels = [Level(incumbent_values(record)[0], GREY, "incumbent")]
+    levels = [Guide(incumbent_values(record)[0], GREY, "incumbent")]
     if math.isfinite(record.optimum):
-        levels.append(Level(record.optimum, GREEN, "optimum"))
+        levels.append(Guide(record.optimum, GREEN, "optimum"))
     return _outcome("Reward", record, marks, values, levels)
 
 
-def utility_picture(record: Record, halts: Sequence[tuple[int, str]], earlier: Sequence[Trace] = ()) -> Picture:
+def utility_picture(record: Record, halts: Sequence[tuple[int, str]], earlier: Sequence[Polyline] = ()) -> Picture:
     """The utility that must be kept: below the threshold is the unsafe zone."""
     marks, values = _signal(record, 1)
     marks, values = [*marks, *earlier], np.concatenate([values, *(steps.y for steps in earlier)])
-    levels = [Level(incumbent_values(record)[1], GREY, "incumbent"), Level(record.threshold, RED, "threshold")]
+    levels = [Guide(incumbent_values(record)[1], GREY, "incumbent"), Guide(record.threshold, RED, "threshold")]
     if halts:
         marks = [*marks, Ticks(np.array([k + 1.0 for k, _ in halts]), RED, "alarm, or halt by a person")]
     what = "Utility, 1 − cost a step" if raw_cost(record, record.threshold) else "Utility"
@@ -198,15 +198,15 @@ def _signal(record: Record, signal: int) -> tuple[list[Mark], Array]:
     if record.is_exact:
         exact = (record.reward_values, record.utility_values)[signal]
         at = np.unique(np.linspace(0, len(exact) - 1, GRID).round().astype(int))
-        return [Trace(at + 1.0, exact[at], BLUE, "expected value of what was deployed", width=2)], exact[at]
+        return [Polyline(at + 1.0, exact[at], BLUE, "expected value of what was deployed", width=2)], exact[at]
     x, mean, half_width = blocks(totals(record, signal))
     band = Band(x, mean - half_width, mean + half_width, BLUE, "95 % interval")
-    line = Trace(x, mean, BLUE, "mean of what was observed", width=2)
+    line = Polyline(x, mean, BLUE, "mean of what was observed", width=2)
     return [band, line, Dots(x, mean, BLUE)], np.concatenate([mean - half_width, mean + half_width])
 
 
 def _outcome(
-    title: str, record: Record, marks: list[Mark], values: Array, levels: list[Level], least: float | None = None
+    title: str, record: Record, marks: list[Mark], values: Array, levels: list[Guide], least: float | None = None
 ) -> Picture:
     levels = [level for level in levels if math.isfinite(level.y)]
     drawn = np.concatenate([values[np.isfinite(values)], [level.y for level in levels]])
@@ -219,7 +219,7 @@ def _outcome(
     return Picture(title, _episodes(record), y, [*zone, *marks], width=WIDTH, height=HEIGHT, levels=levels)
 
 
-def bound_picture(record: Record, earlier: Sequence[Trace] = ()) -> Picture:
+def bound_picture(record: Record, earlier: Sequence[Polyline] = ()) -> Picture:
     """The lower bound of every plan against the threshold: what was refused, and what was allowed."""
     new = np.flatnonzero(np.r_[True, np.diff(record.plan_ids) != 0])
     allowed = record.sources[new] != "safe"
@@ -256,7 +256,7 @@ def bounds_picture(
     if len(first):
         words = f"first allowed: {across.title} {x[first[0]]:,.0f}"
         marks.append(Note(x[first[0]], bounds[first[0]], words, BLUE, line=b))
-    levels = [Level(b, RED, "threshold")]
+    levels = [Guide(b, RED, "threshold")]
     return Picture(
         f"Lower bound of each plan{of}", across, y, marks, caption=caption, width=WIDTH, height=HEIGHT, levels=levels
     )
@@ -312,7 +312,7 @@ def change_pictures(change: Array, states: Sequence[str]) -> list[Picture]:
     found = []
     for a in (a for a in shown if size[a] > 0):
         named = [[f"state {states[s]}, step {h + 1}: {change[h, s, a]:+.2f}" for h in range(H)] for s in range(S)]
-        cells, title = Cells(change[:, :, a].T, named), f"Action {a}: probability, learned minus incumbent"
+        cells, title = CellMap(change[:, :, a].T, named), f"Action {a}: probability, learned minus incumbent"
         found.append(Picture(title, x, y, [cells], width=WIDTH, height=HEIGHT))
     return found
 

@@ -35,7 +35,7 @@ SEVERAL = 3.0  # times the threshold: an incumbent with that much may have a lim
 WORST = ("least_total", "episode_cost_max")  # what states the worst total, of a utility and of a cost
 
 
-class Change(NamedTuple):
+class Shortening(NamedTuple):
     """Something that would shorten it: what, and when half of the gain would be there."""
 
     what: str
@@ -56,7 +56,7 @@ class Forecast:
     first: float
     half: float
     why: str
-    changes: tuple[Change, ...]
+    changes: tuple[Shortening, ...]
 
     def __str__(self) -> str:
         said = f"a tenth of the gain after about {_count(self.first)}, half of it after about {_count(self.half)}"
@@ -158,7 +158,7 @@ def incumbent_totals(problem: Any, on_progress: Callable[[float], object]) -> Ar
 
 def _of_constraint(at: Situation, task: Any, c: int) -> Forecast:
     first, half = _reached(at)
-    found = (Change(what, _reached(other)[1]) for what, other in _others(at, task, c))
+    found = (Shortening(what, _reached(other)[1]) for what, other in _others(at, task, c))
     shorter = sorted((one for one in found if one.half < SHORTER * half), key=lambda one: one.half)
     return Forecast(first, half, _why(at), tuple(shorter[:3]))
 
