@@ -69,7 +69,7 @@ def within_unit_norm(name: str, phi: Array, tolerance: float = TOLERANCE) -> Non
         _refuse_where(norm > 1 + tolerance, norm, name, f" has norm {{:.12g}} > 1: {remedy}")
 
 
-def as_state(name: str, value: Any, num_states: int) -> int:
+def as_listed_state(name: str, value: Any, num_states: int) -> int:
     """A state as an int in [0, S)."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < num_states:
         raise InvalidProblem(f"{name} must be an integer in [0, {num_states}), got {value!r}")

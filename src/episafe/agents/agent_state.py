@@ -31,7 +31,7 @@ def fingerprint(agent: Any, but_incumbent: bool = False) -> str:
         said = {name: one for name, one in said.items() if name != "safe_policy"}
     else:
         policies.insert(0, agent.task.safe_policy)
-    return plan_arrays.fingerprint([type(agent).__name__, said], agent.task.numbers(policies))
+    return plan_arrays.digest([type(agent).__name__, said], agent.task.numbers(policies))
 
 
 def stored(agent: Any) -> State:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from episafe.agents.base import Agent
-from episafe.agents.plan_arrays import fingerprint
+from episafe.agents.plan_arrays import digest
 from episafe.certify import Certifier, Model, strongest
 from episafe.certify.base import AT_LEAST, INCUMBENT, ReportedEpisode
 from episafe.checks import as_whole
@@ -160,7 +160,7 @@ class OPSE(Agent):
         if self.constants.level != "calibrated":
             return self.constants.level
         told = self.constants.calibrated_for
-        ours = fingerprint([], self.task.numbers([self.task.safe_policy])), self.procedure
+        ours = digest([], self.task.numbers([self.task.safe_policy])), self.procedure
         return "calibrated" if told is not None and (told.task, told.procedure) == ours else "heuristic"
 
     def _issue(self, plan: Plan) -> None:

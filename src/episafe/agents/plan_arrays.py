@@ -75,7 +75,7 @@ def _acting(saved: Saved, n: int, policies: Sequence[Policy]) -> list[Policy]:
     return found
 
 
-def fingerprint(said: list[Any], numbers: list[Any]) -> str:
+def digest(said: list[Any], numbers: list[Any]) -> str:
     """SHA-256 over what an agent is called, is set to and is told: the same for agents that plan alike."""
     found = hashlib.sha256(as_json(said).encode())
     for array in numbers:

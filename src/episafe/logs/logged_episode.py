@@ -9,7 +9,7 @@ from episafe.problems.states import ENDED, START
 from episafe.types import Episode
 
 
-def whole(
+def whole_episode(
     task: AnyTask, states: list[Any], actions: list[int], seen: Sequence[list[Any] | None], ended: bool, place: str
 ) -> Episode:
     """The steps of the environment, T + 1 states and T actions, as H of the task; refused if some are missing.

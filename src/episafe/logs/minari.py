@@ -12,7 +12,7 @@ import numpy as np
 from episafe.errors import DamagedFile, InvalidProblem
 from episafe.gym.observations import state_of
 from episafe.gym.step_reader import Reading, read_step
-from episafe.logs.logged_episode import whole
+from episafe.logs.logged_episode import whole_episode
 from episafe.problems.sampled_problem import AnyTask
 from episafe.types import Episode
 
@@ -45,7 +45,7 @@ def read_minari(dataset: Any, task: AnyTask) -> Iterator[Episode]:
             states = [_state(one, reading, f"at step {t}") for t, one in enumerate(_rows(episode.observations, T + 1))]
             actions = [_action(one, reading, f"at step {t}") for t, one in enumerate(_rows(episode.actions, T))]
             values = [None, None] if reading is None else _signals(episode, reading)
-            yield whole(task, states, actions, values, bool(episode.terminations[-1]), place)
+            yield whole_episode(task, states, actions, values, bool(episode.terminations[-1]), place)
         except InvalidProblem as error:
             raise DamagedFile(f"{place}: {error}") from error
 

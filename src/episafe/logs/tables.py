@@ -30,7 +30,7 @@ from typing import IO, Any
 import numpy as np
 
 from episafe.errors import DamagedFile, InvalidProblem
-from episafe.logs.logged_episode import steps_of, whole
+from episafe.logs.logged_episode import steps_of, whole_episode
 from episafe.problems.sampled_problem import AnyTask
 from episafe.storage.regular_files import open_regular
 from episafe.types import Episode
@@ -84,7 +84,7 @@ def _episodes(path: Path, columns: list[str], rows: Iterator[Row], task: AnyTask
                 )
         values = [None if names is None else [_numbers(row, names, place) for row in steps] for names in signals]
         actions = [_whole(row, "action", place) for row in steps]
-        made = whole(task, [*states, after[-1]], actions, values, ended[-1], place)
+        made = whole_episode(task, [*states, after[-1]], actions, values, ended[-1], place)
         yield replace(made, trace=_trace(steps, chance, states[0], steps_of(task))) if chance else made
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from episafe.checks import TOLERANCE, as_distributions, as_norm_bound, as_number, as_state, as_unit_range
+from episafe.checks import TOLERANCE, as_distributions, as_listed_state, as_norm_bound, as_number, as_unit_range
 from episafe.errors import DamagedFile, Infeasible, InvalidProblem
 from episafe.problems import exact_answers
 from episafe.problems.cutting_planes import require_reachable
@@ -94,7 +94,10 @@ class LinearCMDP:
             raise InvalidProblem("threshold is missing: give the expected total utility b that is to be kept")
         self.P = _as_kernel(P)
         H, S, A, _ = self.P.shape
-        reward, initial_state = as_unit_range("reward", reward, (H, S, A)), as_state("initial_state", initial_state, S)
+        reward, initial_state = (
+            as_unit_range("reward", reward, (H, S, A)),
+            as_listed_state("initial_state", initial_state, S),
+        )
         constraints = [
             replace(one, utility=as_unit_range(f"utility{one.of}", one.utility, (H, S, A)))
             for one in as_constraints(constraints_of(utility, threshold, slack, names, least_total), slacks=False)

@@ -14,10 +14,10 @@ from episafe.checks import (
     as_features,
     as_flag,
     as_least_total,
+    as_listed_state,
     as_norm_bound,
     as_number,
     as_slack,
-    as_state,
     as_unit_range,
     as_whole_numbers,
 )
@@ -174,7 +174,7 @@ class Task(EpisodicTask):
             safe_policy=as_policy(given) if hasattr(given, "table") else TablePolicy(table),
             reward=as_unit_range("reward", self.reward, (H, S, A)),
             phi=None if self.phi is None else _unless_one_hot(as_features(self.phi, S, A)),
-            initial_state=as_state("initial_state", self.initial_state, S),
+            initial_state=as_listed_state("initial_state", self.initial_state, S),
             constraint=constraints if len(constraints) > 1 else constraints[0],
             time_homogeneous=as_flag("time_homogeneous", self.time_homogeneous),
         )

@@ -16,8 +16,7 @@ import numpy as np
 from episafe.deployment.open_session import OpenSession
 from episafe.deployment.session_book import Deployment
 from episafe.errors import InvalidEpisode, NotKept
-from episafe.logs.logged_episode import steps_of
-from episafe.logs.logged_episode import whole as as_whole
+from episafe.logs.logged_episode import steps_of, whole_episode
 from episafe.storage.json_values import plain
 from episafe.types import HELD, Episode
 
@@ -295,7 +294,7 @@ def _completed(episode: Episode, task: Any, ended: bool) -> Episode:
                 f"{name} must have length {length}, for {T} actions, got {len(getattr(episode, name))}"
             )
     seen = (episode.rewards, episode.utilities)
-    made = as_whole(task, episode.states, episode.actions, seen, ended, "the report")
+    made = whole_episode(task, episode.states, episode.actions, seen, ended, "the report")
     return replace(episode, states=made.states, actions=made.actions, rewards=made.rewards, utilities=made.utilities,
                    trace=_whole_trace(episode.trace, H, T))  # fmt: skip
 

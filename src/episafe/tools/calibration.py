@@ -10,7 +10,7 @@ import numpy as np
 from rich.table import Table
 
 from episafe.agents.opse import OPSE
-from episafe.agents.plan_arrays import fingerprint
+from episafe.agents.plan_arrays import digest
 from episafe.envs import ENVIRONMENTS, make
 from episafe.learning.constants import CalibratedFor, Constants
 from episafe.problems.cmdp import LinearCMDP
@@ -79,9 +79,7 @@ class Calibration:
         if any(theirs.get(name) != self.shared[name] for name in known):
             return made
         procedure = OPSE(task, made).procedure
-        bound = CalibratedFor(
-            self.family, fingerprint([], task.numbers([task.safe_policy])), procedure, self.num_episodes
-        )
+        bound = CalibratedFor(self.family, digest([], task.numbers([task.safe_policy])), procedure, self.num_episodes)
         return made._stamped("calibrated", self.statement, calibrated_for=bound)
 
 
