@@ -94,10 +94,8 @@ class LinearCMDP:
             raise InvalidProblem("threshold is missing: give the expected total utility b that is to be kept")
         self.P = _as_kernel(P)
         H, S, A, _ = self.P.shape
-        reward, initial_state = (
-            as_unit_range("reward", reward, (H, S, A)),
-            as_listed_state("initial_state", initial_state, S),
-        )
+        reward = as_unit_range("reward", reward, (H, S, A))
+        initial_state = as_listed_state("initial_state", initial_state, S)
         constraints = [
             replace(one, utility=as_unit_range(f"utility{one.of}", one.utility, (H, S, A)))
             for one in as_constraints(constraints_of(utility, threshold, slack, names, least_total), slacks=False)
