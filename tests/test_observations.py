@@ -3,11 +3,15 @@
 import enum
 import itertools
 import json
+import math
 import time
 from collections import deque, namedtuple
+from decimal import Decimal
+from fractions import Fraction
 
 import gymnasium as gym
 import numpy as np
+import pandas as pd
 import pytest
 
 import episafe as es
@@ -19,6 +23,7 @@ from episafe.runs.worlds import world_of
 Pair = namedtuple("Pair", "one other")
 Level = enum.IntEnum("Level", "LOW HIGH")
 Name = enum.Enum("Name", {"X": "x"}, type=str)
+MASKED = np.ma.masked_equal([3.0, -999.0], -999.0)
 BOX = gym.spaces.Box(-2.0, 2.0, (2, 2), np.float32)
 SPACES = [
     gym.spaces.Discrete(3, start=5),
@@ -141,14 +146,37 @@ def test_an_array_for_a_tuple_is_read_row_by_row():
         assert is_same_state(observations.read(made), (3, (1.0,)))
 
 
+def sampled(first):
+    """A problem of states like the first one."""
+    return es.SampledCMDP(
+        lambda state: np.eye(2), None, None, None, 2, 2, first, 0.5, lambda h, state: [0.0, 1.0], 0.5,
+        move=lambda h, state, action, w: (state, 0.0, 1.0), chance=lambda h, past, rng: 1,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        (3, [1, 2]), ((5, 0), ([3, 0],)), ((5, 0), {"a": 3}), (np.zeros(2), (1.0, 2.0, 3.0)), (np.zeros(2), {1.0, 2.0}),
+        (np.zeros(2), ["1", "2"]), (np.zeros(2), MASKED), ((5, 0), MASKED), (gym.spaces.Box(0, 9, (2,)), MASKED),
+        (gym.spaces.Discrete(9), 2.5), (gym.spaces.Discrete(9), "3"), (gym.spaces.Discrete(9), [3, 4]),
+        (gym.spaces.Box(0, 9, (2,)), [1, 2, 3]), (gym.spaces.Box(0, 9, (2,)), {"a": 1, "b": 2}),
+        (gym.spaces.Tuple([gym.spaces.Discrete(9)] * 2), [[3, 0]]),
+        (gym.spaces.Tuple([gym.spaces.Discrete(9)] * 2), (3,)),
+    ],
+)  # fmt: skip
+def test_a_policy_is_not_asked_at_what_cannot_be_read(first, said):
+    """Candidates and incumbents acted there and were judged where it was reported: 3 of 3 lives of 16 kinds."""
+    asked_at = observations_of(first).asked_at if isinstance(first, gym.Space) else sampled(first).task.asked_at
+    with pytest.raises((es.InvalidEpisode, es.InvalidProblem), match=r"give |use a tuple"):
+        asked_at(said)
+    assert asked_at(START) is START
+
+
 def test_arrays_of_objects_are_no_states():
     """They were looked up by the addresses of their parts, which are given to others."""
-    task = es.SampledCMDP(
-        lambda state: np.eye(2), None, None, None, 2, 2, np.array([1, "a"], object), 0.5, lambda h, state: [0.0, 1.0],
-        0.5, move=lambda h, state, action, w: (state, 0.0, 1.0), chance=lambda h, past, rng: 1,
-    ).task  # fmt: skip
     with pytest.raises(es.InvalidProblem, match="whose bytes are addresses: use a tuple"):
-        task.key(task.initial_state)
+        sampled(np.array([1, "a"], object))
 
 
 @pytest.mark.parametrize("space", [gym.spaces.Discrete(3), gym.spaces.Tuple([gym.spaces.Discrete(3)])], ids=str)
@@ -172,7 +200,15 @@ def test_an_array_that_is_one_whole_number_is_that_number(space):
         ((0.5, 0.5), np.array((1, 2), "u1,u1"), (1.0, 2.0)), ((5, "a"), np.array([3, "b"], object), (3, "b")),
         (np.zeros(2), Like([1, 2]), np.array([1.0, 2.0])),
         (np.zeros(2), np.array([1, 2], object), np.array([1.0, 2.0])),
-        ("a", np.str_("b"), "b"), (START, (np.uint8(1), np.float32(0.5)), (1, 0.5)), (0.5, True, True), (3, 0.5, 0.5),
+        ("a", np.str_("b"), "b"), (START, (np.uint8(1), np.float32(0.5)), (1, 0.5)), (0.5, True, 1.0), (3, 0.5, 0.5),
+        (3, 5.0, 5), (3, True, 1), (3, math.inf, math.inf), (0.5, 10**400, 10**400), (True, 1, True), (True, 3, 3),
+        ((5, 0.5), pd.DataFrame({"a": [3], "b": [0.5]}).iloc[0], (3, 0.5)),
+        (0.5, Decimal("0.3"), 0.3), (5, [np.uint8(3)], 3),
+        ((0.5, 1), (Fraction(1, 4), Decimal(2)), (0.25, 2)),
+        (np.zeros(2), np.array([[1, 2]], np.uint8), np.array([1.0, 2.0])),
+        (np.zeros(2), np.array([(1, 2)], "u1,u1")[0], np.array([1.0, 2.0])),
+        ((5, 0), {"a": 3, "b": 1}.values(), (3, 1)),
+        (np.zeros(2), (Decimal("0.5"), 1), np.array([0.5, 1.0])),
         ((np.zeros(2), 1), ([1, 2], np.int8(3)), (np.array([1.0, 2.0]), 3)), (3, [1, 2], [1, 2]), (3, None, None),
     ],
 )  # fmt: skip

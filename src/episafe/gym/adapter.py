@@ -182,7 +182,7 @@ class LiveCMDP(ABC):
                 _asked(safe_policy),
                 A,
                 0 if counts_as_task(safe_policy) else steps_before,
-                observations.read,
+                observations.asked_at,
             ),
             feature_function=wide,
             reward_function=_later(told[0], steps_before),

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from episafe.errors import InvalidProblem
-from episafe.problems.states import StateReader, cast, read_array, sealed, unboxed
+from episafe.errors import InvalidEpisode, InvalidProblem
+from episafe.problems.states import Outside, StateReader, cast, read_array, read_number, sealed, unboxed
 
 WHOLE = (int, np.int64)
 SMALL = 64  # numbers in an array up to which plain comparisons are the faster ones
@@ -38,6 +38,27 @@ class Observations:
     def __init__(self, space: Any) -> None:
         self.space = space
 
+    def asked_at(self, said: Any) -> Any:
+        """The state that a policy is asked at, as `read` has it; one of another form is refused, within bounds or not.
+
+        The policy would act at what it is not judged at.
+        """
+        state = self.read(said)
+        if not self.fits(state) and type(state) is not Outside:
+            raise self.foreign(state)
+        return state
+
+    def foreign(self, state: Any, place: str = "") -> InvalidEpisode:
+        """The error of a state that is no observation."""
+        return InvalidEpisode(
+            f"state {state!r}{place} is not in the observation space {self.space}: give observations as the "
+            "environment gives them; their type counts too"
+        )
+
+    def fits(self, state: Any) -> bool:
+        """Whether a state has the form of an observation, within bounds or not."""
+        raise NotImplementedError
+
     def has(self, state: Any) -> bool:
         """Whether a state, as `read` has it, is an observation."""
         raise NotImplementedError
@@ -55,6 +76,10 @@ class WholeNumbers(Observations):
         self.read = read_whole
         self.count, self.kinds = int(space.n), (space.dtype.kind,)
         self.passes = partial(_is_whole, int(space.start), int(space.start) + self.count)
+
+    def fits(self, state: Any) -> bool:
+        """Whether it is an int."""
+        return type(state) is int
 
     def has(self, state: Any) -> bool:
         """Whether it is such a whole number."""
@@ -87,6 +112,10 @@ class ArrayObservations(Observations):
             return None
         return math.prod(high - low + 1 for low, high in self._ends)
 
+    def fits(self, state: Any) -> bool:
+        """Whether it is an array of this type and shape."""
+        return type(state) is np.ndarray and state.dtype == self.space.dtype and state.shape == self.space.shape
+
     def has(self, state: Any) -> bool:
         """Whether it is such an array, of the very type: others would be looked up by other bytes."""
         is_typed = isinstance(state, np.ndarray) and state.dtype == self.space.dtype
@@ -104,6 +133,10 @@ class ArrayParts(ArrayObservations):
     def __init__(self, space: Any, low: Any, high: Any, is_bounded: bool = True) -> None:
         super().__init__(space, low, high, is_bounded)
         self.read = partial(read_numbers, space.dtype, len(self.kinds))
+
+    def fits(self, state: Any) -> bool:
+        """Whether it is a tuple of so many."""
+        return type(state) is tuple and len(state) == len(self.kinds)
 
     def has(self, state: Any) -> bool:
         """Whether these are the numbers of such an array."""
@@ -125,6 +158,11 @@ class Tuples(Observations):
         """The product of how many each part has."""
         counts = [part.count for part in self.parts if part.count is not None]
         return math.prod(counts) if len(counts) == len(self.parts) else None
+
+    def fits(self, state: Any) -> bool:
+        """Whether it is a tuple, and each part fits."""
+        is_tuple = type(state) is tuple and len(state) == len(self.parts)
+        return is_tuple and all(part.fits(one) for part, one in zip(self.parts, state, strict=True))
 
     def has(self, state: Any) -> bool:
         """Whether it is a tuple, and each part has its own."""
@@ -173,12 +211,10 @@ def state_of(observation: Any) -> Any:
 
 
 def read_whole(said: Any) -> Any:
-    """A whole number of numpy's, or an array of one, as an int; all else as it is."""
+    """A whole number of any type, or an array or a list of one, as an int; all else as it is."""
     if type(said) is int:
         return said
-    said = unboxed(said)
-    said = said.item() if isinstance(said, np.ndarray) and said.size == 1 else said
-    return int(said) if isinstance(said, bool) else said
+    return int(said) if isinstance(said, int) else read_number(int, said)
 
 
 def read_numbers(dtype: Any, size: int, said: Any) -> Any:

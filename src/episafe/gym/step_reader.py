@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from episafe.checks import TOLERANCE, as_number
-from episafe.errors import InvalidEpisode, InvalidProblem
+from episafe.errors import InvalidProblem
 from episafe.gym.observations import Observations, state_of
 from episafe.problems.states import is_finite
 
@@ -199,10 +199,7 @@ class Reading:
         if self._is_own.get(id(state), self) is state or self._passes(state):
             return
         if not (any(state is one for one in self.outside) or self.observations.has(state)):
-            raise InvalidEpisode(
-                f"state {state!r}{place} is not in the observation space {self.space}: give observations as the "
-                "environment gives them; their type counts too"
-            )
+            raise self.observations.foreign(state, place)
 
     def values(self, raw_reward: Any, raw_signal: Any, place: str) -> tuple[float, ...]:
         """Reward and the utility of each constraint in [0, 1], utility = 1 − cost; NaN for what is told."""

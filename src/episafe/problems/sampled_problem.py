@@ -22,7 +22,7 @@ from episafe.gym.step_reader import Reading
 from episafe.problems.episodic_task import EpisodicTask, Signal
 from episafe.problems.policy import FunctionPolicy, Policy, as_checked, counts_as_task
 from episafe.problems.short_repr import short_repr, task_facts
-from episafe.problems.states import Outside, StateReader, is_sealed, key, reader_like
+from episafe.problems.states import Outside, StateReader, asked_like, is_sealed, key, reader_like
 from episafe.problems.task import Constraint, Task, as_constraints, constraints_of
 from episafe.storage.json_values import keys_as_bytes
 from episafe.types import Array, Episode, Move, amount
@@ -84,7 +84,7 @@ class SampledTask(EpisodicTask):
             constraint=constraints if len(constraints) > 1 else constraints[0],
             norm_bound=as_norm_bound(self.norm_bound, self.dim),
         )
-        self.__dict__["safe_policy"] = as_checked(self.safe_policy, self.read)
+        self.__dict__["safe_policy"] = as_checked(self.safe_policy, self.asked_at)
         if isinstance(self.initial_state, np.ndarray):
             self.__dict__["initial_state"] = self.read(self.initial_state)  # which nobody can write to
 
@@ -119,9 +119,14 @@ class SampledTask(EpisodicTask):
         """What makes a state of what is said, by the observation space, else by the initial state.
 
         All are of the same types then: else it would be a state that nobody has met, or in which somebody acts as he
-        was not judged. What cannot be one is left as it is, to be refused. Policies read by it before they are asked.
+        was not judged. What cannot be one is left as it is, to be refused.
         """
         return reader_like(self.initial_state) if self.reading is None else self.reading.observations.read
+
+    @cached_property
+    def asked_at(self) -> StateReader:
+        """The same for policies, before they are asked: what cannot be a state is refused."""
+        return asked_like(self.initial_state) if self.reading is None else self.reading.observations.asked_at
 
     def as_state(self, said: Any) -> Any:
         """A state as somebody says it, as the task has it."""
@@ -191,9 +196,9 @@ class SampledTask(EpisodicTask):
         """
         function = getattr(given, "probabilities", None)
         if function is not None and (not self.random_start or counts_as_task(given)):
-            return as_checked(given, self.read)
+            return as_checked(given, self.asked_at)
         before = int(self.random_start)
-        return FunctionPolicy(given if function is None else function, self.num_actions, before, self.read)
+        return FunctionPolicy(given if function is None else function, self.num_actions, before, self.asked_at)
 
     def as_candidate(self, given: Any) -> Any:
         """A policy as it is put on trial: as it is, if it has a distribution where episodes begin.

@@ -1,20 +1,24 @@
 """States as tasks have them: two that no environment has, how others are read, sealed, compared and looked up."""
 
 import math
-import sys
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Set
+from decimal import Decimal
 from enum import Enum
+from fractions import Fraction
 from functools import partial
+from numbers import Number
 from typing import Any
 
 import numpy as np
 
-from episafe.errors import InvalidProblem
+from episafe.errors import InvalidEpisode, InvalidProblem
 from episafe.storage.json_values import register
 
 PLAIN = (int, float, str, tuple)
 FIXED = frozenset({int, float, bool, str, type(None)})  # types whose values nobody changes, and are read as they are
 
+NO_LISTS = (tuple, str, bytes, Mapping, Set)  # collections that are no lists of a state's parts
+SAME_FORM = "give states in the form in which they are reported; their type counts too"
 StateReader = Callable[[Any], Any]  # what is said ↦ the state; what cannot be one is left as it is, to be refused
 
 
@@ -90,11 +94,26 @@ def reader_like(first: Any) -> StateReader:
     if isinstance(first, np.ndarray):
         return partial(read_array, first.dtype, first.shape)
     if isinstance(first, int | float):
-        return partial(_read_number, type(first))
+        return partial(read_number, type(first))
     if isinstance(first, tuple):
         types = tuple(map(type, first))
         return partial(_read_tuple, types if FIXED.issuperset(types) else None, tuple(map(reader_like, first)))
     return plain_state
+
+
+def asked_like(first: Any) -> StateReader:
+    """What makes the state that a policy is asked at, by `reader_like`: what cannot be one is refused at once."""
+    return partial(_read_or_refuse, type(plain_state(first)), reader_like(first))
+
+
+def _read_or_refuse(kind: type, read: StateReader, said: Any) -> Any:
+    state = read(said)
+    if type(state) is Outside or type(state) in FIXED:
+        return state
+    if kind is np.ndarray and type(state) is not kind:
+        raise InvalidEpisode(f"state {said!r} is no array of numbers, and the first one is: {SAME_FORM}")
+    key(state)
+    return state
 
 
 def plain_state(said: Any) -> Any:
@@ -107,6 +126,8 @@ def plain_state(said: Any) -> Any:
     said = unboxed(said)
     if isinstance(said, np.ndarray):
         return said if is_sealed(said) else sealed(said)
+    if isinstance(said, Decimal | Fraction):
+        return float(said)
     for kind in PLAIN:
         if isinstance(said, kind) and type(said) is not kind:
             raise InvalidProblem(
@@ -120,47 +141,54 @@ def unboxed(said: Any) -> Any:
     """Numbers and records of numpy's as values of Python's, and what has `__array__`, a Series, say, as an array."""
     if isinstance(said, np.generic):
         return said.item()
+    if np.ma.is_masked(said):
+        raise InvalidEpisode(f"state {said!r} is masked: give what stands for it, as .filled(…) does; {SAME_FORM}")
     return np.asarray(said) if hasattr(said, "__array__") and not isinstance(said, np.ndarray) else said
 
 
 def read_array(dtype: Any, shape: tuple[int, ...], said: Any) -> Any:
-    """An array of this type and shape, sealed, of what is said: lists, tuples, numbers, arrays of another type.
+    """An array of this type and shape, sealed, of what is said: lists, tuples, numbers, arrays of other types, shapes.
 
-    Its numbers may be in one row, as they are where it is a part of a tuple. What can be written to is copied: whoever
-    is asked at it, and normalises it in place, would change where others are asked.
+    What can be written to is copied: whoever is asked at it, and normalises it in place, would change where others are
+    asked.
     """
-    if type(said) is np.ndarray and said.dtype == dtype:
+    if type(said) is np.ndarray and said.dtype == dtype and said.shape == shape:
         flags = said.flags
         return said if flags.owndata and not flags.writeable else sealed(said)
     made = cast(dtype, said)
-    if made is not None and made.shape == (math.prod(shape),):
-        made = made.reshape(shape).copy()
-    if made is None or made.shape != shape:
-        return said
-    made.setflags(write=False)
-    return made
+    if made is None or made.size != math.prod(shape):
+        return sealed(said) if isinstance(said, np.ndarray) else said
+    return sealed(made.reshape(shape))
 
 
 def cast(dtype: Any, said: Any) -> Any:
     """What is said as an array of this type; None where it is none, or whole numbers would lose something."""
+    said = unboxed(said)
     try:
         given = np.asarray(said)
-        given = np.asarray(given.tolist()) if given.dtype.hasobject else given
     except ValueError:  # lists of several lengths
         return None
+    if given.dtype.hasobject and all(isinstance(one, Number) for one in given.ravel().tolist()):
+        given = given.astype(np.float64)
     if given.dtype.kind not in "biuf":
         return None
     made = np.array(given, dtype=dtype)
     return made if dtype.kind == "f" or np.array_equal(made, given) else None
 
 
-def _read_number(kind: type, said: Any) -> Any:
+def read_number(kind: type, said: Any) -> Any:
+    """A number of this type, of a number that is equal to it, or of an array or a list of one; all else as it is."""
     if type(said) is kind:
         return said
     said = unboxed(said)
-    said = plain_state(said.item() if isinstance(said, np.ndarray) and said.size == 1 else said)
-    is_fraction = kind is float and type(said) is int and abs(said) <= sys.float_info.max
-    return float(said) if is_fraction else said
+    said = said.tolist() if isinstance(said, np.ndarray) and said.size == 1 else said
+    if isinstance(said, list) and len(said) == 1:
+        return read_number(kind, said[0])
+    said = plain_state(said)
+    try:
+        return kind(said) if type(said) in (int, float, bool) and kind(said) == said else said
+    except (ValueError, OverflowError):  # NaN, infinity, and what is larger than any fraction
+        return said
 
 
 def _read_tuple(types: tuple[type, ...] | None, readers: tuple[StateReader, ...], said: Any) -> Any:
@@ -169,7 +197,7 @@ def _read_tuple(types: tuple[type, ...] | None, readers: tuple[StateReader, ...]
         return said
     said = unboxed(said)
     said = said.tolist() if isinstance(said, np.ndarray) else said
-    said = tuple(said) if isinstance(said, Sequence) and not isinstance(said, tuple | str | bytes) else said
+    said = tuple(said) if isinstance(said, Collection) and not isinstance(said, NO_LISTS) else said
     if type(said) is not tuple or len(said) != len(readers):
         return plain_state(said)
     return tuple(read(one) for read, one in zip(readers, said, strict=True))
