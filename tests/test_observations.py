@@ -208,7 +208,7 @@ def test_an_array_that_is_one_whole_number_is_that_number(space):
         (np.zeros(2), np.array([[1, 2]], np.uint8), np.array([1.0, 2.0])),
         (np.zeros(2), np.array([(1, 2)], "u1,u1")[0], np.array([1.0, 2.0])),
         ((5, 0), {"a": 3, "b": 1}.values(), (3, 1)),
-        (np.zeros(2), (Decimal("0.5"), 1), np.array([0.5, 1.0])),
+        (np.zeros(2), (Decimal("0.5"), 1), np.array([0.5, 1.0])), (0.5, np.longdouble(0.25), 0.25),
         ((np.zeros(2), 1), ([1, 2], np.int8(3)), (np.array([1.0, 2.0]), 3)), (3, [1, 2], [1, 2]), (3, None, None),
     ],
 )  # fmt: skip

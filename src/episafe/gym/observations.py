@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from episafe.errors import InvalidEpisode, InvalidProblem
-from episafe.problems.states import Outside, StateReader, cast, read_array, read_number, sealed, unboxed
+from episafe.problems.states import Outside, StateReader, cast, is_sealed, read_array, read_number, sealed, unboxed
 
 WHOLE = (int, np.int64)
 SMALL = 64  # numbers in an array up to which plain comparisons are the faster ones
@@ -77,6 +77,10 @@ class WholeNumbers(Observations):
         self.count, self.kinds = int(space.n), (space.dtype.kind,)
         self.passes = partial(_is_whole, int(space.start), int(space.start) + self.count)
 
+    def asked_at(self, said: Any) -> Any:
+        """The state that a policy is asked at; an int is one."""
+        return said if type(said) is int else super().asked_at(said)
+
     def fits(self, state: Any) -> bool:
         """Whether it is an int."""
         return type(state) is int
@@ -96,6 +100,7 @@ class ArrayObservations(Observations):
     def __init__(self, space: Any, low: Any, high: Any, is_bounded: bool = True) -> None:
         super().__init__(space)
         self.is_bounded = is_bounded
+        self._dtype, self._shape = space.dtype, space.shape
         self.kinds = (space.dtype.kind,) * math.prod(space.shape)
         self._ends = list(zip(np.ravel(low).tolist(), np.ravel(high).tolist(), strict=True))
         self.read = partial(read_array, space.dtype, space.shape)
@@ -112,9 +117,13 @@ class ArrayObservations(Observations):
             return None
         return math.prod(high - low + 1 for low, high in self._ends)
 
+    def asked_at(self, said: Any) -> Any:
+        """The state that a policy is asked at; a sealed array of this type and shape is one."""
+        return said if is_sealed(said) and self.fits(said) else super().asked_at(said)
+
     def fits(self, state: Any) -> bool:
         """Whether it is an array of this type and shape."""
-        return type(state) is np.ndarray and state.dtype == self.space.dtype and state.shape == self.space.shape
+        return type(state) is np.ndarray and state.dtype == self._dtype and state.shape == self._shape
 
     def has(self, state: Any) -> bool:
         """Whether it is such an array, of the very type: others would be looked up by other bytes."""

@@ -140,7 +140,7 @@ def plain_state(said: Any) -> Any:
 def unboxed(said: Any) -> Any:
     """Numbers and records of numpy's as values of Python's, and what has `__array__`, a Series, say, as an array."""
     if isinstance(said, np.generic):
-        return said.item()
+        return float(said) if isinstance(said, np.floating) else said.item()
     if np.ma.is_masked(said):
         raise InvalidEpisode(f"state {said!r} is masked: give what stands for it, as .filled(…) does; {SAME_FORM}")
     return np.asarray(said) if hasattr(said, "__array__") and not isinstance(said, np.ndarray) else said
