@@ -367,7 +367,15 @@ def test_a_run_an_estimate_and_a_check_leave_luck_that_nobody_chose():
             gym.spaces.Tuple([gym.spaces.MultiBinary([2, 2]), gym.spaces.Discrete(3)]),
             (np.array([[0, 1], [1, 1]], dtype=np.int8), 2),
             [(((0, 1), (1, 1)), 2), [[0, 1, 1, 1], 2]],
-            [((0, 1), 2), (0, 1, 1, 1, 2), 3, ((0, 1, 1, 1), (2,)), ((0, 1, 1, 2), 2), ((0, 1, 1, 1), 3), ("0111", 2)],
+            [
+                ((0, 1), 2),
+                (0, 1, 1, 1, 2),
+                3,
+                ((0, 1, 1, 1), (2, 2)),
+                ((0, 1, 1, 2), 2),
+                ((0, 1, 1, 1), 3),
+                ("0111", 2),
+            ],
         ),
         (
             gym.spaces.Tuple([gym.spaces.Box(0, 3, (), np.float32), gym.spaces.Discrete(3)]),
@@ -444,7 +452,7 @@ def test_a_learned_policy_acts_in_no_state_that_is_none_also_after_a_new_one():
     policy = agent.planner.policy(0.5)
     for _ in range(2):
         assert policy.probabilities(1, 30).sum() == pytest.approx(1)
-        for wrong in ("3", (3,), 3.5, 103, None, np.array([3, 3])):
+        for wrong in ("3", (3, 3), 3.5, 103, None, np.array([3, 3])):
             with pytest.raises(es.InvalidEpisode, match="is not in the observation space"):
                 policy.probabilities(1, wrong)
 

@@ -24,6 +24,7 @@ Pair = namedtuple("Pair", "one other")
 Level = enum.IntEnum("Level", "LOW HIGH")
 Name = enum.Enum("Name", {"X": "x"}, type=str)
 MASKED = np.ma.masked_equal([3.0, -999.0], -999.0)
+Plain = enum.Enum("Plain", "X Y")
 BOX = gym.spaces.Box(-2.0, 2.0, (2, 2), np.float32)
 SPACES = [
     gym.spaces.Discrete(3, start=5),
@@ -157,8 +158,11 @@ def sampled(first):
 @pytest.mark.parametrize(
     ("first", "said"),
     [
-        (3, [1, 2]), ((5, 0), ([3, 0],)), ((5, 0), {"a": 3}), (np.zeros(2), (1.0, 2.0, 3.0)), (np.zeros(2), {1.0, 2.0}),
-        (np.zeros(2), ["1", "2"]), (np.zeros(2), MASKED), ((5, 0), MASKED), (gym.spaces.Box(0, 9, (2,)), MASKED),
+        (3, [1, 2]), ((5, 0), ([3, 0],)), ((5, 0), {"a": 3}), (np.zeros(2), ("a", "b")), (np.zeros(2), {1.0, 2.0}),
+        (np.zeros((2, 3)), np.ones((3, 2))), (gym.spaces.Box(0, 9, (2, 3)), np.ones((3, 2))),
+        (gym.spaces.Tuple([gym.spaces.MultiBinary(2)]), (("1", "0"),)),
+        ((5, 0), iter([3, 0])), ("a", Plain.X), (np.zeros(2), ["1", "2"]),
+        (np.zeros(2), MASKED), ((5, 0), MASKED), (gym.spaces.Box(0, 9, (2,)), MASKED),
         (gym.spaces.Discrete(9), 2.5), (gym.spaces.Discrete(9), "3"), (gym.spaces.Discrete(9), [3, 4]),
         (gym.spaces.Box(0, 9, (2,)), [1, 2, 3]), (gym.spaces.Box(0, 9, (2,)), {"a": 1, "b": 2}),
         (gym.spaces.Tuple([gym.spaces.Discrete(9)] * 2), [[3, 0]]),
@@ -204,7 +208,9 @@ def test_an_array_that_is_one_whole_number_is_that_number(space):
         (3, 5.0, 5), (3, True, 1), (3, math.inf, math.inf), (0.5, 10**400, 10**400), (True, 1, True), (True, 3, 3),
         ((5, 0.5), pd.DataFrame({"a": [3], "b": [0.5]}).iloc[0], (3, 0.5)),
         (0.5, Decimal("0.3"), 0.3), (5, [np.uint8(3)], 3),
-        ((0.5, 1), (Fraction(1, 4), Decimal(2)), (0.25, 2)),
+        ((0.5, 1), (Fraction(1, 4), Decimal(2)), (0.25, 2)), (5, (3,), 3), ((5,), 3, (3,)),
+        (Decimal("0.5"), Decimal("0.3"), Decimal("0.3")),
+        (np.zeros(1), np.array([3, 5], np.uint8), np.array([3.0, 5.0])),
         (np.zeros(2), np.array([[1, 2]], np.uint8), np.array([1.0, 2.0])),
         (np.zeros(2), np.array([(1, 2)], "u1,u1")[0], np.array([1.0, 2.0])),
         ((5, 0), {"a": 3, "b": 1}.values(), (3, 1)),

@@ -848,7 +848,7 @@ def test_reports_of_lists_are_read_once_for_agent_monitors_journal_and_export(tm
     assert es.learn_log(agent(), tmp_path / "log.csv") == 3 and es.audit(tmp_path / "grid", agent=agent()).is_whole
 
 
-@pytest.mark.parametrize("wrong", ["3", [1], 7, 0.5, None, [0, 1]])
+@pytest.mark.parametrize("wrong", ["3", [[1, 1]], 7, 0.5, None, [0, 1]])
 def test_nobody_acts_in_a_state_that_is_none(wrong):
     """The proposal acted in it as where nobody was: mean utility 1.2 to 1.7 for 2.4 promised, and nothing halted."""
     _, handlers = doors(False, lambda h, state: [1.0, 0.0])

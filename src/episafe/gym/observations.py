@@ -15,6 +15,7 @@ from episafe.errors import InvalidEpisode, InvalidProblem
 from episafe.problems.states import Outside, StateReader, cast, is_sealed, read_array, read_number, sealed, unboxed
 
 WHOLE = (int, np.int64)
+NUMBERS = frozenset({int, float, bool})
 SMALL = 64  # numbers in an array up to which plain comparisons are the faster ones
 
 
@@ -144,8 +145,8 @@ class ArrayParts(ArrayObservations):
         self.read = partial(read_numbers, space.dtype, len(self.kinds))
 
     def fits(self, state: Any) -> bool:
-        """Whether it is a tuple of so many."""
-        return type(state) is tuple and len(state) == len(self.kinds)
+        """Whether it is a tuple of so many numbers."""
+        return type(state) is tuple and len(state) == len(self.kinds) and NUMBERS.issuperset(map(type, state))
 
     def has(self, state: Any) -> bool:
         """Whether these are the numbers of such an array."""

@@ -1,7 +1,7 @@
 """States as tasks have them: two that no environment has, how others are read, sealed, compared and looked up."""
 
 import math
-from collections.abc import Callable, Collection, Hashable, Mapping, Set
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Set
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
@@ -14,7 +14,14 @@ import numpy as np
 from episafe.errors import InvalidEpisode, InvalidProblem
 from episafe.storage.json_values import register
 
-PLAIN = (int, float, str, tuple)
+PLAIN = {
+    int: "int",
+    float: "float",
+    str: "str",
+    tuple: "tuple",
+    Enum: "value",
+    Iterator: "tuple",
+}  # and their subclasses
 FIXED = frozenset({int, float, bool, str, type(None)})  # types whose values nobody changes, and are read as they are
 
 NO_LISTS = (tuple, str, bytes, Mapping, Set)  # collections that are no lists of a state's parts
@@ -126,12 +133,12 @@ def plain_state(said: Any) -> Any:
     said = unboxed(said)
     if isinstance(said, np.ndarray):
         return said if is_sealed(said) else sealed(said)
-    if isinstance(said, Decimal | Fraction):
-        return float(said)
+    if type(said) is Outside:
+        return said
     for kind in PLAIN:
         if isinstance(said, kind) and type(said) is not kind:
             raise InvalidProblem(
-                f"the state {said!r} is a {type(said).__name__}: give a plain {kind.__name__}, here and wherever "
+                f"the state {said!r} is a {type(said).__name__}: give a plain {PLAIN[kind]}, here and wherever "
                 "states are compared (of an Enum its .value, of a NamedTuple tuple(…))"
             )
     return tuple(map(plain_state, said)) if type(said) is tuple else said
@@ -156,9 +163,18 @@ def read_array(dtype: Any, shape: tuple[int, ...], said: Any) -> Any:
         flags = said.flags
         return said if flags.owndata and not flags.writeable else sealed(said)
     made = cast(dtype, said)
-    if made is None or made.size != math.prod(shape):
+    if made is None:
         return sealed(said) if isinstance(said, np.ndarray) else said
+    if made.size != math.prod(shape):
+        return sealed(made)
+    if made.ndim > 1 and _without_ones(made.shape) != _without_ones(shape):
+        raise InvalidEpisode(f"state {said!r} has shape {made.shape}, and states have {shape}: {SAME_FORM}")
     return sealed(made.reshape(shape))
+
+
+def _without_ones(shape: tuple[int, ...]) -> list[int]:
+    """A shape without axes of one: the numbers of arrays that agree in it are in the same order."""
+    return [n for n in shape if n != 1]
 
 
 def cast(dtype: Any, said: Any) -> Any:
@@ -182,9 +198,9 @@ def read_number(kind: type, said: Any) -> Any:
         return said
     said = unboxed(said)
     said = said.tolist() if isinstance(said, np.ndarray) and said.size == 1 else said
-    if isinstance(said, list) and len(said) == 1:
+    if type(said) in (list, tuple) and len(said) == 1:
         return read_number(kind, said[0])
-    said = plain_state(said)
+    said = float(said) if isinstance(said, Decimal | Fraction) else plain_state(said)
     try:
         return kind(said) if type(said) in (int, float, bool) and kind(said) == said else said
     except (ValueError, OverflowError):  # NaN, infinity, and what is larger than any fraction
@@ -198,6 +214,7 @@ def _read_tuple(types: tuple[type, ...] | None, readers: tuple[StateReader, ...]
     said = unboxed(said)
     said = said.tolist() if isinstance(said, np.ndarray) else said
     said = tuple(said) if isinstance(said, Collection) and not isinstance(said, NO_LISTS) else said
+    said = (said,) if len(readers) == 1 and isinstance(said, int | float) else said
     if type(said) is not tuple or len(said) != len(readers):
         return plain_state(said)
     return tuple(read(one) for read, one in zip(readers, said, strict=True))
