@@ -46,7 +46,7 @@ class FittedFeatures:
     def probabilities(self, h: int, state: Any) -> Array:
         """π^λ_h(·|state), shape (A,)."""
         task = self._task
-        task.require_state(task.as_state(state))
+        task.require_state(task.asked_at(state))
         phi = task.features(state)
         told = task.reward_at(h, state), task.utility_at(h, state)
         if self._signals is not None and self._signals.estimates(state):
@@ -94,7 +94,7 @@ class FittedSlots:
             if not (self._tells_nothing and signals is not None and signals.estimates(state)):
                 return self._unseen(h, state)
             task = self._regression.task
-            task.require_state(task.as_state(state))
+            task.require_state(task.asked_at(state))
             slot = UNSEEN
         found = rows.get(slot)
         if found is None:
@@ -148,7 +148,7 @@ def act_unseen(
 ) -> Array:
     """π^λ at a step and a state that was never met: β and its bonus are those of `elsewhere`, and P̂V = 0."""
     (beta, bonus), (h, state), A = elsewhere, place, task.num_actions
-    task.require_state(task.as_state(state))
+    task.require_state(task.asked_at(state))
     told = task.reward_at(h, state), task.utility_at(h, state)
     if signals is not None and signals.estimates(state):
         told = signals.clipped(np.zeros((2, A)), np.full(A, beta), told)

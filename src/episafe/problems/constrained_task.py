@@ -40,6 +40,10 @@ class ConstrainedTask:
         """What policies read a state by before they are asked; None where every state is as the task has it."""
         return None
 
+    def asked_at(self, said: Any) -> Any:
+        """The state that a policy is asked at, as somebody says it; what cannot be one is refused."""
+        return self.as_state(said)
+
     def as_state(self, said: Any) -> Any:
         """A state as somebody says it, over the wire too, as the task has it; here as it is."""
         return said

@@ -318,7 +318,9 @@ class SampledCMDP:
         sample: (h, state, action, rng) ↦ next state, drawn with `rng`, a numpy Generator; None with `chance`.
         horizon: H.
         num_actions: A.
-        initial_state: s₁; states are hashable values or numpy arrays.
+        initial_state: s₁; states are hashable values or numpy arrays, in the form of this one. What policies are asked
+            at and what is reported is read as such, or refused. Where this one is None, or has not the parts that
+            others have, nobody can tell the form of those, and the caller keeps it.
         threshold: b.
         safe_policy: (h, state) ↦ π_sf(·|state), shape (A,), or a policy. That it is safe is for the caller to know.
         slack: ξ > 0, what it has above the threshold at least; None where nobody knows.

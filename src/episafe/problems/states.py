@@ -1,6 +1,7 @@
 """States as tasks have them: two that no environment has, how others are read, sealed, compared and looked up."""
 
 import math
+import re
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Set
 from decimal import Decimal
 from enum import Enum
@@ -25,6 +26,7 @@ PLAIN = {
 FIXED = frozenset({int, float, bool, str, type(None)})  # types whose values nobody changes, and are read as they are
 
 NO_LISTS = (tuple, str, bytes, Mapping, Set)  # collections that are no lists of a state's parts
+NUMERAL = re.compile(r"\s*[+-]?[0-9]*\.?[0-9]+\s*")
 SAME_FORM = "give states in the form in which they are reported; their type counts too"
 StateReader = Callable[[Any], Any]  # what is said ↦ the state; what cannot be one is left as it is, to be refused
 
@@ -101,7 +103,7 @@ def reader_like(first: Any) -> StateReader:
     if isinstance(first, np.ndarray):
         return partial(read_array, first.dtype, first.shape)
     if isinstance(first, int | float):
-        return partial(read_number, type(first))
+        return partial(_number_or_refuse, type(first))
     if isinstance(first, tuple):
         types = tuple(map(type, first))
         return partial(_read_tuple, types if FIXED.issuperset(types) else None, tuple(map(reader_like, first)))
@@ -117,8 +119,10 @@ def _read_or_refuse(kind: type, read: StateReader, said: Any) -> Any:
     state = read(said)
     if type(state) is Outside or type(state) in FIXED:
         return state
-    if kind is np.ndarray and type(state) is not kind:
-        raise InvalidEpisode(f"state {said!r} is no array of numbers, and the first one is: {SAME_FORM}")
+    if type(state) is not kind and (kind is np.ndarray or type(state) not in (tuple, np.ndarray)):
+        raise InvalidEpisode(
+            f"state {said!r} is a {type(state).__name__}, and the first a {kind.__name__}: {SAME_FORM}"
+        )
     key(state)
     return state
 
@@ -205,6 +209,16 @@ def read_number(kind: type, said: Any) -> Any:
         return kind(said) if type(said) in (int, float, bool) and kind(said) == said else said
     except (ValueError, OverflowError):  # NaN, infinity, and what is larger than any fraction
         return said
+
+
+def _number_or_refuse(kind: type, said: Any) -> Any:
+    """The number; another state as it is, but for a number that is said as a text."""
+    state = read_number(kind, said)
+    if isinstance(state, str | bytes) and NUMERAL.fullmatch(
+        state if isinstance(state, str) else state.decode("latin1")
+    ):
+        raise InvalidEpisode(f"state {said!r} is a text, and the first one has a number there: {SAME_FORM}")
+    return state
 
 
 def _read_tuple(types: tuple[type, ...] | None, readers: tuple[StateReader, ...], said: Any) -> Any:
