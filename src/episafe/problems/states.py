@@ -214,9 +214,7 @@ def read_number(kind: type, said: Any) -> Any:
 def _number_or_refuse(kind: type, said: Any) -> Any:
     """The number; another state as it is, but for a number that is said as a text."""
     state = read_number(kind, said)
-    if isinstance(state, str | bytes) and NUMERAL.fullmatch(
-        state if isinstance(state, str) else state.decode("latin1")
-    ):
+    if type(state) is str and NUMERAL.fullmatch(state):
         raise InvalidEpisode(f"state {said!r} is a text, and the first one has a number there: {SAME_FORM}")
     return state
 
