@@ -107,7 +107,7 @@ def _problem(name: str) -> es.LinearCMDP:
 
 
 def _bandit(name: str):
-    from episafe.learning.replanning import Every
+    from episafe.learning.planner import Every
 
     bandit, rounds = es.bandits.make("finite", seed=0), 20_000
     return bandit, build_bandit_agent(name, bandit, rounds, 0.05, Every()), rounds

@@ -18,7 +18,7 @@ from episafe.cli import app
 from episafe.experiments import specification, worker_pool
 from episafe.experiments.executors import Here
 from episafe.experiments.job import Job
-from episafe.learning.replanning import parse_replan
+from episafe.learning.planner import parse_replan
 from episafe.registry import AGENTS, BANDIT_AGENTS
 from episafe.stats import rate_interval
 

@@ -166,7 +166,7 @@ def run(
     """Run one agent on one problem and print what it reached."""
     from episafe import envs
     from episafe.experiments import agent_choice as choice
-    from episafe.learning.replanning import parse_replan
+    from episafe.learning.planner import parse_replan
     from episafe.monitors import Monitors
     from episafe.runs.run import run as run_agent
 

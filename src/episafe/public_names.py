@@ -40,8 +40,8 @@ from episafe.learning.loaded_policy import load_policy as load_policy
 from episafe.learning.multiplier_search import Bisection as Bisection
 from episafe.learning.multiplier_search import Sections as Sections
 from episafe.learning.multiplier_search import WarmStart as WarmStart
-from episafe.learning.replanning import Doubling as Doubling
-from episafe.learning.replanning import Every as Every
+from episafe.learning.planner import Doubling as Doubling
+from episafe.learning.planner import Every as Every
 from episafe.learning.transition_counts import Radius as Radius
 from episafe.logs.warm_start import learn_log as learn_log
 from episafe.monitors import Alarm as Alarm

@@ -9,9 +9,8 @@ import numpy as np
 from episafe.agents.base import Agent
 from episafe.kernels.mixing import admits
 from episafe.learning.constants import Constants
-from episafe.learning.planner import Decision, SoftmaxPlanner
+from episafe.learning.planner import Decision, Replanning, SoftmaxPlanner
 from episafe.learning.released_planner import ReleasedPlanner
-from episafe.learning.replanning import Replanning
 from episafe.problems.sampled_problem import AnyTask
 from episafe.types import SAFE, SOURCES, ZERO, Array, Plan
 

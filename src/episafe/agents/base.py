@@ -18,9 +18,9 @@ from episafe.certify.base import INCUMBENT, Deployable, require_free_name
 from episafe.certify.ordered_reports import OrderedReports
 from episafe.errors import InvalidEpisode
 from episafe.kernels.mixing import admits_all
+from episafe.learning.planner import Every, Replanning
 from episafe.learning.policy_arrays import PolicyArrays
 from episafe.learning.regression import AnyRegression
-from episafe.learning.replanning import Every, Replanning
 from episafe.problems.policy import Component, MixturePolicy, Policy, as_policy
 from episafe.storage.atomic_files import as_output, write_arrays
 from episafe.storage.state_reader import Saved, State

@@ -9,7 +9,7 @@ from episafe.kernels.extended_value_iteration import KernelBox
 from episafe.kernels.mixing import admits, admits_all
 from episafe.learning.constants import Constants
 from episafe.learning.dope_problem import markov_table, optimistic_pessimistic, optimistic_pessimistic_of_several
-from episafe.learning.replanning import Every, Replanning
+from episafe.learning.planner import Every, Replanning
 from episafe.learning.transition_counts import Radius, TransitionCounts
 from episafe.problems.policy import TablePolicy
 from episafe.problems.sampled_problem import known_slack

@@ -9,8 +9,8 @@ from episafe.agents.base import Agent
 from episafe.kernels.extended_value_iteration import extended_greedy
 from episafe.kernels.policy_values import policy_values
 from episafe.learning.dope_problem import markov_table, optimistic_pessimistic
+from episafe.learning.planner import Every, Replanning
 from episafe.learning.policy_arrays import PolicyArrays
-from episafe.learning.replanning import Every, Replanning
 from episafe.learning.transition_counts import Confidence, DualCounts, Radius, TransitionCounts, clipped_pass
 from episafe.problems.model_answers import optimum
 from episafe.problems.policy import TablePolicy, uniform_table

@@ -7,8 +7,8 @@ import numpy as np
 
 from episafe.agents.base import Agent
 from episafe.errors import InvalidProblem
+from episafe.learning.planner import Doubling
 from episafe.learning.policy_arrays import PolicyArrays
-from episafe.learning.replanning import Doubling
 from episafe.problems.policy import FunctionPolicy, Policy, TablePolicy, uniform_table
 from episafe.problems.sampled_problem import AnyTask
 from episafe.storage.state_reader import Saved, State

@@ -7,10 +7,9 @@ import numpy as np
 
 from episafe.agents.base import Agent
 from episafe.learning.constants import Constants
-from episafe.learning.planner import SoftmaxPlanner
+from episafe.learning.planner import Every, Replanning, SoftmaxPlanner
 from episafe.learning.policy_arrays import PolicyArrays
 from episafe.learning.regression import AnyRegression
-from episafe.learning.replanning import Every, Replanning
 from episafe.learning.transition_counts import Confidence
 from episafe.problems.sampled_problem import AnyTask, known_slack
 from episafe.storage.state_reader import Saved, State, under

@@ -5,9 +5,8 @@ from typing import ClassVar
 from episafe.agents.base import Agent
 from episafe.learning.constants import Constants
 from episafe.learning.multiplier_search import Bisection, LamSearch
-from episafe.learning.planner import Decision, SoftmaxPlanner
+from episafe.learning.planner import Decision, Replanning, SoftmaxPlanner
 from episafe.learning.released_planner import planner_of, variant_label
-from episafe.learning.replanning import Replanning
 from episafe.problems.policy import Policy
 from episafe.problems.sampled_problem import AnyTask
 from episafe.types import SAFE, SOURCES, Plan, Variant

@@ -9,7 +9,7 @@ from episafe.agents.base import Agent
 from episafe.checks import TOLERANCE
 from episafe.kernels.mixing import admits, mixed, nudged, share_reaching
 from episafe.learning.box_problem import MULTIPLIERS
-from episafe.learning.replanning import Every, Replanning
+from episafe.learning.planner import Every, Replanning
 from episafe.learning.transition_counts import Confidence, TransitionCounts
 from episafe.problems.policy import MixturePolicy, TablePolicy
 from episafe.problems.task import Task

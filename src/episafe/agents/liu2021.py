@@ -8,7 +8,7 @@ import numpy as np
 from episafe.agents.base import Agent
 from episafe.kernels.mixing import admits
 from episafe.kernels.policy_values import policy_values
-from episafe.learning.replanning import Every, Replanning
+from episafe.learning.planner import Every, Replanning
 from episafe.learning.transition_counts import Confidence, DualCounts, TransitionCounts, clipped_pass
 from episafe.problems.model_answers import optimum
 from episafe.problems.policy import TablePolicy

@@ -5,8 +5,7 @@ from typing import ClassVar
 
 from episafe.agents.base import Agent
 from episafe.learning.constants import Constants
-from episafe.learning.planner import Aim, SoftmaxPlanner
-from episafe.learning.replanning import Every, Replanning
+from episafe.learning.planner import Aim, Every, Replanning, SoftmaxPlanner
 from episafe.learning.transition_counts import Confidence
 from episafe.problems.sampled_problem import AnyTask
 from episafe.types import Plan

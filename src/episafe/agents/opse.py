@@ -15,10 +15,9 @@ from episafe.errors import InvalidEpisode
 from episafe.kernels.mixing import admits_all
 from episafe.learning.constants import Constants
 from episafe.learning.multiplier_search import Bisection, LamSearch
-from episafe.learning.planner import Decision, SoftmaxPlanner
+from episafe.learning.planner import Decision, Every, Replanning, SoftmaxPlanner
 from episafe.learning.policy_arrays import PolicyArrays
 from episafe.learning.released_planner import planner_of, variant_label
-from episafe.learning.replanning import Every, Replanning
 from episafe.learning.several_planner import SeveralPlanner, WeightedPlanner
 from episafe.problems.policy import MixturePolicy, Policy
 from episafe.problems.sampled_problem import AnyTask, known_slacks

@@ -11,8 +11,8 @@ from episafe.certify.base import AT_LEAST
 from episafe.certify.candidate_trials import CandidateTrials
 from episafe.checks import as_index, as_probability
 from episafe.errors import InvalidEpisode
+from episafe.learning.planner import Every
 from episafe.learning.policy_arrays import PolicyArrays
-from episafe.learning.replanning import Every
 from episafe.problems.policy import Policy
 from episafe.problems.rollout_task import RolloutTask
 from episafe.problems.task import constraints_of

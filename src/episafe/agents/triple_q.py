@@ -7,8 +7,8 @@ import numpy as np
 
 from episafe.agents.base import Agent
 from episafe.checks import as_scale, as_whole
+from episafe.learning.planner import Every, Replanning
 from episafe.learning.policy_arrays import PolicyArrays
-from episafe.learning.replanning import Every, Replanning
 from episafe.problems.policy import TablePolicy
 from episafe.problems.task import Task
 from episafe.storage.state_reader import Saved, State, under

@@ -10,7 +10,7 @@ from episafe.agents.dope import DOPE
 from episafe.certify import strongest
 from episafe.envs import ENVIRONMENTS, PAPER, options_of
 from episafe.learning.constants import Constants
-from episafe.learning.replanning import Every, Replanning
+from episafe.learning.planner import Every, Replanning
 from episafe.learning.transition_counts import Radius
 from episafe.problems.bandit import LinearBandit
 from episafe.problems.cmdp import LinearCMDP

@@ -10,7 +10,7 @@ from typing import Any
 from episafe import bandits
 from episafe.envs import ENVIRONMENTS, make
 from episafe.experiments.agent_choice import build_bandit_agent, chosen_agent
-from episafe.learning.replanning import parse_replan
+from episafe.learning.planner import parse_replan
 from episafe.registry import AGENTS
 from episafe.runs.record import Record
 from episafe.runs.run import run

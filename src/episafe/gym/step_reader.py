@@ -187,12 +187,16 @@ class Reading:
             raise InvalidProblem(f"observation {observation!r} {place} is not finite: mend the environment")
         return state
 
-    def refuse_foreign(self, states: Sequence[Any]) -> None:
-        """An error where a reported state is none of the observation space."""
-        own, passes = self._is_own, self._passes
-        for h, state in enumerate(states):
-            if own.get(id(state), self) is not state and not passes(state):
-                self.require_state(state, f" at step {h}")
+    def states(self, reported: Sequence[Any]) -> list[Any]:
+        """Reported states, read; an error where one is none of the observation space."""
+        own, passes, read, found = self._is_own, self._passes, self.observations.read, []
+        for h, state in enumerate(reported):
+            if own.get(id(state), self) is not state:
+                state = read(state)
+                if not passes(state):
+                    self.require_state(state, f" at step {h}")
+            found.append(state)
+        return found
 
     def require_state(self, state: Any, place: str = "") -> None:
         """An error where a state is none of the observation space."""

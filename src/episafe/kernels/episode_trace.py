@@ -26,14 +26,12 @@ def blank_trace(horizon: int, num_states: int, num_actions: int, room: int) -> T
     return Trace(np.zeros((room, width), dtype=np.uint8), np.zeros((room, horizon)), state_bytes, action_bytes)
 
 
-def no_trace() -> Trace:
-    """No room, so that nothing is written down."""
-    return blank_trace(0, 1, 1, 0)
-
-
 def num_bytes(below: int) -> int:
     """How many bytes hold a whole number below `below`."""
     return max(1, ((below - 1).bit_length() + 7) // 8)
+
+
+NO_TRACE = blank_trace(0, 1, 1, 0)  # no room, so that nothing is written down
 
 
 @lean_kernel

@@ -4,16 +4,18 @@ import math
 import sys
 import warnings
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from episafe.checks import as_scale, as_whole
 from episafe.errors import InvalidProblem
 from episafe.learning import theory_constants
-from episafe.learning.replanning import Doubling, Every, Replanning
 from episafe.learning.theory_constants import LARGEST_LOG, Sizes
 from episafe.problems.sampled_problem import AnyTask, linear_norm_bound
 from episafe.problems.short_repr import short_repr
 from episafe.types import Level
+
+if TYPE_CHECKING:
+    from episafe.learning.planner import Replanning
 
 LEAST_LOG = math.log(sys.float_info.min)
 DERIVED = ("level", "statement", "scope", "calibrated_for", "only_proposes")  # what comes with constants, never set
@@ -106,8 +108,10 @@ class Constants:
         )
 
     @property
-    def replan(self) -> Replanning:
+    def replan(self) -> "Replanning":
         """The replanning rule that goes with these constants."""
+        from episafe.learning.planner import Doubling, Every  # it reads constants
+
         return Doubling(self.growth) if self.growth > 0 else Every()
 
     def settings(self) -> dict[str, str | int | float]:

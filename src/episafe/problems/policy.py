@@ -225,7 +225,7 @@ class FunctionPolicy(Policy):
         row = known if is_known else self._checked(h, state)
         if is_asked_twice(self._asked):
             require_alike(row, self._checked(h, state), h, state)
-        if not is_known and (not isinstance(state, np.ndarray) or is_sealed(state)):
+        if not is_known and (self.read is not None or not isinstance(state, np.ndarray) or is_sealed(state)):
             self._last[h] = state, row
         return row
 

@@ -101,12 +101,12 @@ class SampledTask(EpisodicTask):
 
     def key(self, state: Any) -> Hashable:
         """What a state is looked up by."""
-        if self.cell_function is None or type(state) is Outside:
-            state = self.read(state)
-            return state if type(state) is int else key(state)
         met, name = self._cells.get(id(state), NOT_MET)
         if met is state:
             return name
+        if self.cell_function is None or type(state) is Outside:
+            state = self.read(state)
+            return state if type(state) is int else key(state)
         name = key(self.cell_function(self.read(state)))
         if is_sealed(state):
             if len(self._cells) >= REMEMBERED:
@@ -239,10 +239,7 @@ class SampledTask(EpisodicTask):
         """The states as they are: each is checked when it is first seen, before anything is learned."""
         if len(states) != self.horizon + 1:
             raise InvalidEpisode(f"states must have length {self.horizon + 1}, got {len(states)}")
-        states = list(map(self.read, states))
-        if self.reading is not None:
-            self.reading.refuse_foreign(states)
-        return states
+        return list(map(self.read, states)) if self.reading is None else self.reading.states(states)
 
     def _told(self, signal: Signal, states: Any, actions: Any) -> Any:
         rows = self.utility_at if signal == "utility" else self.reward_at

@@ -26,8 +26,7 @@ from episafe.envs import PAPER, make
 from episafe.envs.large_linear import huge
 from episafe.experiments.agent_choice import build_agent
 from episafe.learning.constants import Constants
-from episafe.learning.planner import SoftmaxPlanner
-from episafe.learning.replanning import parse_replan
+from episafe.learning.planner import SoftmaxPlanner, parse_replan
 from episafe.runs.record import Record
 from episafe.runs.run import run
 from episafe.storage.toml_settings import versions

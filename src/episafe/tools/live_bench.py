@@ -16,7 +16,7 @@ from episafe.agents.opse import OPSE
 from episafe.certify.observation import Observation
 from episafe.gym.adapter import GymCMDP, from_gymnasium
 from episafe.learning.constants import Constants
-from episafe.learning.replanning import Doubling
+from episafe.learning.planner import Doubling
 from episafe.problems.features import Cells, OneHot
 from episafe.problems.sampled_problem import SampledTask
 from episafe.runs.run import run

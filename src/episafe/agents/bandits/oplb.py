@@ -13,7 +13,7 @@ from episafe.kernels.backward_pass import elliptical_bonus
 from episafe.kernels.bandit_decision import BEYOND, NO_POLICY, REASONS
 from episafe.kernels.bandit_regression import BanditRegression, estimates, radius_now
 from episafe.kernels.mixing import mixed, nudged
-from episafe.learning.replanning import Every, Replanning
+from episafe.learning.planner import Every, Replanning
 from episafe.problems.bandit_policy import BanditPlan, over_arms
 from episafe.problems.bandit_task import BanditTask
 from episafe.types import Array

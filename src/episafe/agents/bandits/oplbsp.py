@@ -9,7 +9,7 @@ from episafe.checks import as_number
 from episafe.kernels.bandit_decision import Rule
 from episafe.kernels.bandit_regression import radius_now
 from episafe.learning.bandit_radius import radius as radius_of
-from episafe.learning.replanning import Every, Replanning
+from episafe.learning.planner import Every, Replanning
 from episafe.problems.bandit_policy import BanditPlan
 from episafe.problems.bandit_task import BanditTask
 

@@ -8,7 +8,7 @@ from episafe.agents.base import Agent
 from episafe.kernels.bandit_decision import Rule
 from episafe.kernels.mixing import nudged
 from episafe.learning.bandit_radius import as_rounds
-from episafe.learning.replanning import Doubling, Every, Replanning
+from episafe.learning.planner import Doubling, Every, Replanning
 from episafe.problems.bandit_policy import BanditPlan
 from episafe.problems.bandit_task import BanditTask
 

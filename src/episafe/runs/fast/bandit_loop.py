@@ -15,7 +15,7 @@ from episafe.checks import TOLERANCE, as_distributions
 from episafe.errors import InvalidProblem
 from episafe.kernels.bandit_decision import REASONS, room
 from episafe.kernels.bandit_loop import BLOCK, DeployedMixture, RoundTrace, Span, blank_rounds, expected, optima, play
-from episafe.learning.replanning import Doubling, Every
+from episafe.learning.planner import Doubling, Every
 from episafe.problems.bandit_actions import as_arms
 from episafe.problems.bandit_policy import without_negatives
 from episafe.runs.record import Columns

@@ -9,7 +9,7 @@ import numpy as np
 from episafe.certify.base import INCUMBENT
 from episafe.certify.observation import ObservationCertificate
 from episafe.certify.roomier import RoomierCertificate
-from episafe.kernels.episode_trace import Trace, no_trace
+from episafe.kernels.episode_trace import NO_TRACE, Trace
 from episafe.kernels.mixture_loop import OnTrial, play
 from episafe.kernels.simulation import Law, running_sums
 from episafe.learning.regression import episodes_to_refactoring
@@ -38,7 +38,7 @@ class MixtureLoop:
         cmdp, luck, num_rows = world.problem, world.luck, len(agent.certificate.ledger.policies)
         self._cmdp, self._agent, self._streams = cmdp, agent, (luck.choices, luck.transitions, luck.coin)
         self._regression, self._certificate = agent.planner.regression, agent.certificate
-        self._trace = no_trace() if trace is None else trace
+        self._trace = NO_TRACE if trace is None else trace
         task, first = cmdp.task, cmdp.task.constraints[0]
         self._law = Law(cmdp.P, world.kernel, task.reward, first.utility, task.initial_state)
         n, m = num_rows, task.num_constraints

@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from episafe.kernels.episode_trace import Trace, no_trace
+from episafe.kernels.episode_trace import NO_TRACE, Trace
 from episafe.kernels.simulation import Law, running_sums
 from episafe.kernels.softmax_loop import Deployed, play
 from episafe.learning.multiplier_search import Bisection, WarmStart
-from episafe.learning.planner import Decision, SoftmaxPlanner
+from episafe.learning.planner import Decision, Doubling, Every, SoftmaxPlanner
 from episafe.learning.regression import episodes_to_refactoring
-from episafe.learning.replanning import Doubling, Every
 from episafe.problems.policy import TablePolicy
 from episafe.runs.record import Columns
 from episafe.types import SOURCES
@@ -39,7 +38,7 @@ class SoftmaxLoop:
     def __init__(self, world: Any, agent: Any, trace: Trace | None) -> None:
         cmdp, task, luck = world.problem, world.problem.task, world.luck
         self._agent, self._planner, self._streams = agent, agent.learner, (luck.choices, luck.transitions)
-        self._trace = no_trace() if trace is None else trace
+        self._trace = NO_TRACE if trace is None else trace
         self._law = Law(cmdp.P, world.kernel, task.reward, task.constraint.utility, task.initial_state)
         # Every() is growth below zero: the information never shrinks
         self._growth = getattr(agent.replan, "growth", -math.inf)
