@@ -158,7 +158,8 @@ def sampled(first):
 @pytest.mark.parametrize(
     ("first", "said"),
     [
-        (3, [1, 2]), ((5, 0), ([3, 0],)), ((5, 0), {"a": 3}), (np.zeros(2), ("a", "b")), (np.zeros(2), {1.0, 2.0}),
+        (3, [1, 2]), ((5, 0), ([3, 0],)), ((5, 0), {"a": 3}),
+        (np.zeros(2), np.array([3j, 1], object)), (np.zeros(2), ("a", "b")), (np.zeros(2), {1.0, 2.0}),
         (np.zeros((2, 3)), np.ones((3, 2))), (gym.spaces.Box(0, 9, (2, 3)), np.ones((3, 2))),
         (gym.spaces.Tuple([gym.spaces.MultiBinary(2)]), (("1", "0"),)),
         (5, "3"), ((5, 0), ["3", "0"]), (0.5, b" 0.3"), ("a", b"b"), (5, 3j), ((5, 0), frozenset([5, 0])),

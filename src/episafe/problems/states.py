@@ -7,7 +7,7 @@ from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from functools import partial
-from numbers import Number
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -188,7 +188,7 @@ def cast(dtype: Any, said: Any) -> Any:
         given = np.asarray(said)
     except ValueError:  # lists of several lengths
         return None
-    if given.dtype.hasobject and all(isinstance(one, Number) for one in given.ravel().tolist()):
+    if given.dtype.hasobject and all(isinstance(one, Real | Decimal) for one in given.ravel().tolist()):
         given = given.astype(np.float64)
     if given.dtype.kind not in "biuf":
         return None
