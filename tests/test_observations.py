@@ -162,6 +162,7 @@ def sampled(first):
         (np.zeros(2), np.array([3j, 1], object)), (np.zeros(2), ("a", "b")), (np.zeros(2), {1.0, 2.0}),
         (np.zeros((2, 3)), np.ones((3, 2))), (gym.spaces.Box(0, 9, (2, 3)), np.ones((3, 2))),
         (gym.spaces.Tuple([gym.spaces.MultiBinary(2)]), (("1", "0"),)),
+        (gym.spaces.Tuple([gym.spaces.Box(0, 9, (2, 3))]), (np.ones((3, 2)),)),
         (5, "3"), ((5, 0), ["3", "0"]), (0.5, b" 0.3"), ("a", b"b"), (5, 3j), ((5, 0), frozenset([5, 0])),
         ((5, 0), iter([3, 0])), ("a", Plain.X), (np.zeros(2), ["1", "2"]),
         (np.zeros(2), MASKED), ((5, 0), MASKED), (gym.spaces.Box(0, 9, (2,)), MASKED),

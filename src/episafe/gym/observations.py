@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from episafe.errors import InvalidEpisode, InvalidProblem
-from episafe.problems.states import Outside, StateReader, cast, is_sealed, read_array, read_number, sealed, unboxed
+from episafe.problems.states import Outside, StateReader, is_sealed, read_array, read_number, sealed, unboxed
 
 WHOLE = (int, np.int64)
 NUMBERS = frozenset({int, float, bool})
@@ -142,7 +142,7 @@ class ArrayParts(ArrayObservations):
 
     def __init__(self, space: Any, low: Any, high: Any, is_bounded: bool = True) -> None:
         super().__init__(space, low, high, is_bounded)
-        self.read = partial(read_numbers, space.dtype, len(self.kinds))
+        self.read = partial(read_numbers, space.dtype, space.shape)
 
     def fits(self, state: Any) -> bool:
         """Whether it is a tuple of so many numbers."""
@@ -227,10 +227,11 @@ def read_whole(said: Any) -> Any:
     return int(said) if isinstance(said, int) else read_number(int, said)
 
 
-def read_numbers(dtype: Any, size: int, said: Any) -> Any:
-    """So many numbers of an array of this type, in order, as a tuple."""
-    made = cast(dtype, said)
-    return said if made is None or made.size != size else tuple(made.ravel().tolist())
+def read_numbers(dtype: Any, shape: tuple[int, ...], said: Any) -> Any:
+    """The numbers of an array of this type and shape, in order, as a tuple."""
+    made = read_array(dtype, shape, said)
+    is_array = isinstance(made, np.ndarray) and made.shape == shape
+    return tuple(made.ravel().tolist()) if is_array else said
 
 
 def read_parts(readers: tuple[StateReader, ...], said: Any) -> Any:
