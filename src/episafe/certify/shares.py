@@ -1,5 +1,6 @@
 """Who acted in an episode of a mixture: the share of each component, by the probabilities that each states."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ from episafe.errors import InvalidEpisode, reason_of
 from episafe.kernels.wealth import share_out
 from episafe.problems.policy import Policy
 from episafe.problems.states import Outside
+from episafe.types import Array
 
 
 def shares_of(mixture: Policy, task: Any, states: Any, actions: Any) -> list[float]:
@@ -19,10 +21,9 @@ def shares_of(mixture: Policy, task: Any, states: Any, actions: Any) -> list[flo
             "the plan is a mixture, and an episode with totals alone does not show who may have acted: report its "
             "states and actions"
         )
-    acted, shares = np.empty((1, len(actions), len(mixture.components))), np.array(mixture.weights, dtype=float)[None]
+    shares = np.array(mixture.weights, dtype=float)[None]
     try:
-        for i, policy in enumerate(mixture.components):
-            acted[0, :, i] = _acted(policy, task, states, actions)
+        acted = _acted(mixture.components, task, states, actions)
     except Exception as error:  # of a policy of somebody's own, asked where this episode went
         raise InvalidEpisode(f"nobody can say who may have acted: {reason_of(error)}") from error
     if not share_out(acted, shares.size, shares):
@@ -31,16 +32,19 @@ def shares_of(mixture: Policy, task: Any, states: Any, actions: Any) -> list[flo
     return found
 
 
-def _acted(policy: Policy, task: Any, states: Any, actions: Any) -> Any:
-    """π_h(a_h|s_h) at every step; the last state has no action.
+def _acted(policies: Sequence[Policy], task: Any, states: Any, actions: Any) -> Array:
+    """π_h(a_h|s_h) of n policies at every step, (1, H, n); the last state has no action.
 
-    Before an episode begins and after it has ended nobody acts, whatever a policy says: 1/A for every component, so
-    that these steps take no part in the shares.
+    Before an episode begins and after it has ended nobody acts, whatever a policy says: 1/A for all of them, so that
+    these steps take no part in the shares.
     """
+    found = np.full((1, len(actions), len(policies)), 1 / task.num_actions)
     if task.is_listed:
-        return policy.table()[np.arange(len(actions)), np.asarray(states)[: len(actions)], actions]
-    steps = list(zip(range(len(actions)), states, np.asarray(actions).tolist(), strict=False))
+        met = np.arange(len(actions)), np.asarray(states)[: len(actions)], actions
+        found[0] = np.stack([policy.table()[met] for policy in policies], axis=-1)
+        return found
+    steps = zip(range(len(actions)), states, np.asarray(actions).tolist(), strict=False)
     inside = [step for step in steps if type(step[1]) is not Outside]
-    found = np.full(len(steps), 1 / task.num_actions)
-    found[[h for h, _, _ in inside]] = policy.along(inside)
+    for i, policy in enumerate(policies):
+        found[0, [h for h, _, _ in inside], i] = policy.along(inside)
     return found

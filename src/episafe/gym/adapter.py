@@ -28,8 +28,8 @@ from episafe.types import Episode, Move
 if TYPE_CHECKING:
     from episafe.gym.vector import VectorGymCMDP
 
-# an episode: its states (H+1), its actions (H), the reward and the utility of each constraint seen at each step, NaN if
-# told, and its trace
+# an episode: its states (H+1), its actions (H), the rewards and the utilities of each constraint that were seen at its
+# steps (1 + m, H), NaN if told, and its trace
 PlayedSteps = tuple[list[Any], list[int], list[tuple[float, ...]], Any]
 REMEMBERED = 10_000  # rows of policies whose running sums are kept
 NO_SUMS: tuple[Any, list[float]] = None, []
@@ -274,8 +274,8 @@ class LiveCMDP(ABC):
         """The same, with rewards and utilities as the task tells them, else as they were seen."""
         task, tells = self.task, {"reward": self.task.reward_at, "utility": self.task.utility_at}
         for states, actions, signals, trace in self.play(policies, rng):
-            seen = np.array(signals)
-            columns = {"reward": seen[:, 0], "utility": seen[:, 1] if task.num_constraints == 1 else seen[:, 1:]}
+            utility = np.array(signals[1] if task.num_constraints == 1 else list(zip(*signals[1:], strict=True)))
+            columns = {"reward": np.array(signals[0]), "utility": utility}
             for name in (name for name in columns if name not in task.unknown):
                 columns[name][:] = [tells[name](h, states[h])[action] for h, action in enumerate(actions)]
             yield Episode(states, actions, columns["reward"], columns["utility"], trace=trace)
@@ -418,19 +418,21 @@ class GymCMDP(LiveCMDP):
 
     def play(self, policies: Sequence[Policy], rng: np.random.Generator) -> Iterator[PlayedSteps]:
         """One episode of each policy, one after the other."""
-        draw, step = self.draw, self.step
+        draw, step, is_exogenous = self.draw, self.step, self.task.is_exogenous
         for policy in policies:
-            state, probabilities = self.reset(), policy.probabilities
-            states, actions, seen, chances = [state], [], [], []
+            first = state = self.reset()
+            probabilities, actions, steps, chances = policy.probabilities, list[int](), list[Any](), list[Any]()
             for h, uniform in enumerate(rng.random(self.task.horizon).tolist()):
                 action = draw(probabilities(h, state), uniform)
                 followed = step(action)
                 state = followed[0]
-                states.append(state)
                 actions.append(action)
-                seen.append(followed[1:])
-                chances.append(self._chance)
-            yield states, actions, seen, self._trace(states, chances)
+                steps.append(followed)
+                if is_exogenous:
+                    chances.append(self._chance)
+            following, *signals = zip(*steps, strict=True)
+            states = [first, *following]
+            yield states, actions, signals, self._trace(states, chances)
 
     def _begin(self) -> list[Any]:
         return [self._reading.state(self._reset_env(), "at reset")]

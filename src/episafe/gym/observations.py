@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
+from operator import le
 from typing import Any
 
 import numpy as np
@@ -108,8 +109,8 @@ class ArrayObservations(Observations):
         self.passes = _is_nothing
         if len(self.kinds) <= SMALL:
             most = sys.float_info.max
-            ends = [(max(low, -most), min(high, most)) for low, high in self._ends]
-            self.passes = partial(_is_array, space.dtype, space.shape, ends)
+            lows, highs = [max(low, -most) for low, _ in self._ends], [min(high, most) for _, high in self._ends]
+            self.passes = partial(_is_array, space.dtype, space.shape, lows, highs)
 
     @cached_property
     def count(self) -> int | None:  # type: ignore[override]
@@ -247,13 +248,11 @@ def _is_whole(least: int, beyond: int, value: Any) -> bool:
     return type(value) in WHOLE and least <= value < beyond
 
 
-def _is_array(dtype: Any, shape: tuple[int, ...], ends: list[tuple[float, float]], value: Any) -> bool:
+def _is_array(dtype: Any, shape: tuple[int, ...], lows: list[float], highs: list[float], value: Any) -> bool:
     if type(value) is not np.ndarray or value.dtype != dtype or value.shape != shape:
         return False
-    for number, (low, high) in zip((value if value.ndim == 1 else value.ravel()).tolist(), ends, strict=True):
-        if not low <= number <= high:
-            return False
-    return True
+    numbers = (value if value.ndim == 1 else value.ravel()).tolist()
+    return all(map(le, lows, numbers)) and all(map(le, numbers, highs))
 
 
 def _is_nothing(value: Any) -> bool:

@@ -105,7 +105,8 @@ class VectorGymCMDP(LiveCMDP):
                     states.append(following[i])
                     seen.append((float(rewards[i]), *amounts(utilities[i]).tolist()))
                     chances.append(self._chances[i])
-            yield from ((*played, self._trace(played[0], chances)) for *played, chances in batch)
+            for states, actions, seen, chances in batch:
+                yield states, actions, list(zip(*seen, strict=True)), self._trace(states, chances)
 
     def _spaces(self) -> tuple[Any, Any]:
         return self.env.single_action_space, self.env.single_observation_space

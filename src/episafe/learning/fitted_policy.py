@@ -15,7 +15,7 @@ from episafe.kernels import softmax_actions
 from episafe.kernels.backward_pass import visit_bonus
 from episafe.kernels.lanes import padded
 from episafe.kernels.model_arrays import Scales, widened
-from episafe.problems.states import sealed
+from episafe.problems.states import Outside, sealed
 from episafe.storage.json_values import as_text
 from episafe.types import Array
 
@@ -78,7 +78,7 @@ class FittedSlots:
         self._regression, self.scales, self._lam, self.kept = regression, scales, lam, kept
         self._sizes = kept["size"].tolist()
         self._rows: list[dict[int, Array]] = [{} for _ in self._sizes]  # π at the slots that were met, at UNSEEN ones
-        self._tells_nothing = len(regression.task.unknown) == 2  # of a state: those never seen are then all alike
+        self._are_alike = len(regression.task.unknown) == 2 and regression.signals is not None  # those never seen
 
     @cached_property
     def _elsewhere(self) -> tuple[float, float]:
@@ -90,11 +90,11 @@ class FittedSlots:
         """π^λ_h(·|state), shape (A,), read-only."""
         slot, rows = self._regression.slot(h, state), self._rows[h]
         if not 0 <= slot < self._sizes[h]:
-            signals = self._regression.signals
-            if not (self._tells_nothing and signals is not None and signals.estimates(state)):
+            if type(state) is Outside or not self._are_alike:
                 return self._unseen(h, state)
-            task = self._regression.task
-            task.require_state(task.asked_at(state))
+            if slot < 0:  # others were met since
+                task = self._regression.task
+                task.require_state(task.asked_at(state))
             slot = UNSEEN
         found = rows.get(slot)
         if found is None:

@@ -1,8 +1,10 @@
 """Policies: what acts. Anything with `probabilities(h, state)`, for a finite task also a table; and mixtures."""
 
 from abc import abstractmethod
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -337,17 +339,13 @@ class MixturePolicy(Policy):
             raise InvalidProblem(f"a mixture of {len(self.components)} policies has {len(self.names)} names: one each")
 
     def draw(self, rng: np.random.Generator) -> tuple[int, Component]:
-        """Toss the coin: the index of a component and that policy, under its name."""
-        index = int(self._fallen(rng.random()))
+        """Toss the coin: the first component whose running sum of weights is above it, under its name."""
+        index = bisect_right(list(accumulate(self.weights.tolist())), rng.random(), 0, len(self.components) - 1)
         return index, self.component(index)
 
     def toss(self, rng: np.random.Generator, number: int) -> IntArray:
         """Which component acts in each of so many episodes, as `draw` would say one after another."""
-        return self._fallen(rng.random(number))
-
-    def _fallen(self, coins: Any) -> Any:
-        """The first component whose running sum of weights is above the coin."""
-        found = np.searchsorted(np.cumsum(self.weights), coins, side="right")
+        found = np.searchsorted(np.cumsum(self.weights), rng.random(number), side="right")
         return np.minimum(found, len(self.components) - 1)
 
     def component(self, index: int) -> Component:

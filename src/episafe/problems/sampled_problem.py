@@ -101,12 +101,14 @@ class SampledTask(EpisodicTask):
 
     def key(self, state: Any) -> Hashable:
         """What a state is looked up by."""
+        if type(state) is Outside:
+            return state
+        if self.cell_function is None:
+            state = self.read(state)
+            return state if type(state) is int else key(state)
         met, name = self._cells.get(id(state), NOT_MET)
         if met is state:
             return name
-        if self.cell_function is None or type(state) is Outside:
-            state = self.read(state)
-            return state if type(state) is int else key(state)
         name = key(self.cell_function(self.read(state)))
         if is_sealed(state):
             if len(self._cells) >= REMEMBERED:

@@ -166,6 +166,8 @@ def read_array(dtype: Any, shape: tuple[int, ...], said: Any) -> Any:
     if type(said) is np.ndarray and said.dtype == dtype and said.shape == shape:
         flags = said.flags
         return said if flags.owndata and not flags.writeable else sealed(said)
+    if type(said) is Outside:
+        return said
     made = cast(dtype, said)
     if made is None:
         return sealed(said) if isinstance(said, np.ndarray) else said

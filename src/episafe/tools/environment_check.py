@@ -389,12 +389,14 @@ def _told_and_seen(problem: LiveCMDP, name: str, rng: np.random.Generator) -> Pa
     task, g = problem.task, ("reward", "utility").index(name)
     function, batches = (task.reward_at, task.utility_at)[g], -(-TOLD_EPISODES // problem.num_envs)
     found: Pairs = {}
-    for played in problem.reporting(name).play([task.safe_policy] * (batches * problem.num_envs), rng):
-        for h, (state, action, seen) in enumerate(zip(*played[:3], strict=False)):  # the last state has no action
+    policies = [task.safe_policy] * (batches * problem.num_envs)
+    for states, actions, signals, _ in problem.reporting(name).play(policies, rng):
+        for h, (action, seen) in enumerate(zip(actions, signals[g], strict=True)):
+            state = states[h]
             if task.key(state) not in task.outside:
                 told = float(function(h, state)[action])
                 place = (h - int(task.random_start), str(state), action)
-                found.setdefault(place, (told, []))[1].append(seen[g])
+                found.setdefault(place, (told, []))[1].append(seen)
     return found
 
 
