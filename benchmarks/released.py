@@ -4,7 +4,7 @@ Seconds are those that the core spent on the process: with nothing else running 
 work on the machine disturbs them less. Name environments to measure these only.
 
 The released code is not part of episafe. Clone it (matsuolab/Episode-Wise-Safe-Linear-CMDP), make an environment with
-what it needs (jax, flax, tqdm, matplotlib), and say where both are:
+what it needs (jax, chex, mpax, tqdm, matplotlib), and say where both are:
 
     taskset -c 1 python benchmarks/released.py CLONE CLONE/.venv/bin/python [tabular streaming linear]
 """

@@ -262,6 +262,22 @@ def test_actions_after_the_end_of_an_episode_take_no_part_in_shares():
         assert shares == pytest.approx([0.8, 0.2], abs=1e-12)  # 1 against 1/4 in the one step that was acted in
 
 
+@pytest.mark.parametrize("random_start", [False, True])
+def test_a_mixture_is_refused_as_a_candidate_at_once(random_start):
+    """From a random start it was taken, and the first report of it failed."""
+    gymnasium = pytest.importorskip("gymnasium")
+    made = es.from_gymnasium(
+        gymnasium.make("FrozenLake-v1", max_episode_steps=5), horizon=5, features=es.features.OneHot(), threshold=0.1,
+        slack=0.1, safe_policy=lambda h, state: np.full(4, 0.25), utility=lambda h, state: np.ones(4),
+        random_start=random_start,
+    )  # fmt: skip
+    mixture = es.MixturePolicy([made.task.safe_policy] * 2, [0.5, 0.5], ["a", "b"])
+    agent = es.OPSE(made.task)
+    with pytest.raises(TypeError, match="try each of these"):
+        agent.add_candidate("both", mixture)
+    assert not agent.candidates
+
+
 def test_what_a_class_of_somebody_calls_act_is_not_asked_where_it_has_probabilities():
     """As of `act(h, state, deterministic=False)`: the generator came as a flag, and what was judged did not act."""
 
