@@ -34,7 +34,7 @@ def live_speeds(quick: bool) -> list[dict[str, Any]]:
 
 def _speed(env: str, agent: str, quick: bool) -> dict[str, Any]:
     """Microseconds a step of the environment: its own, bare, and ours beside it."""
-    num_episodes, repeats = (60, 2) if quick else (500, 5)
+    num_episodes, repeats = (60, 2) if quick else (500, 10)
 
     def ours() -> float:
         problem = PROBLEMS[env]()
