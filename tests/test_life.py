@@ -60,6 +60,27 @@ def test_a_promoted_policy_acts_when_nothing_else_may_and_the_way_back_is_open()
     assert session.status().promoted == "incumbent"
 
 
+@pytest.mark.parametrize("as_before", [False, True])
+def test_a_folder_that_was_halted_twice_for_one_reason_opens(tmp_path, as_before):
+    """The plan of the first halt was kept for the second, with the bound of then: made again it had another one."""
+    with promoted_session(tmp_path, false_alarm=0) as session:
+        for _ in range(3):
+            session.halt("night")
+            bound = session.agent.bounds()["v2"]
+            live(session, 2)
+            kept = session._incumbent
+            assert as_before or kept.utility_bound == bound
+            session.resume_exploring("morning")
+            session._incumbent = kept if as_before else session._incumbent
+            live(session, 100, seed=1)
+        bounds = session.agent.bounds()
+    for checkpoint in tmp_path.glob("checkpoint*"):
+        checkpoint.unlink()
+    with es.open(tmp_path, rollout("v2"), false_alarm=0) as again:
+        assert again.agent.bounds() == bounds
+    assert es.audit(tmp_path, rollout("v2")).damage == []
+
+
 def test_the_old_incumbent_pays_for_later_trials():
     session = promoted_session(false_alarm=0)
     session.add_candidate("v3", ["v3"])

