@@ -6,8 +6,10 @@ import json
 import math
 import time
 from collections import deque, namedtuple
+from datetime import date
 from decimal import Decimal
 from fractions import Fraction
+from uuid import UUID
 
 import gymnasium as gym
 import numpy as np
@@ -178,6 +180,41 @@ def test_a_policy_is_not_asked_at_what_cannot_be_read(first, said):
     with pytest.raises((es.InvalidEpisode, es.InvalidProblem), match=r"give |use a tuple"):
         asked_at(said)
     assert asked_at(START) is START
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        ((5, 0), [(3, 0)]), ((5, 0), ((3, 0),)), ((5, 0), 3), (5, (3, 0)), (np.array([5, 0]), 3j),
+        (("2026-01-05", 0), (date(2026, 1, 3), 0)), (("B", 0), (date(2026, 1, 3), 0)), (("5", 0), (b"3", 0)),
+        (("a", 0), (UUID(int=3), 0)), ((5, 0), (3 + 0j, 0)), (("5", 0), np.array([("3", 0)], "S1,u1")[0]),
+        ("5", 3), (("5", "0"), (3, 0)), (0.5, "3.000000000000000000e+00"), (0.5, "3."), (0.5, "3e-05"),
+        ((0.5, 0.1), ("3e-05", "1e-06")), (False, "True"), (0.5, "nan"), (0.5, math.nan), ((0.5, 1), (math.nan, 1)),
+        ((5, 0), "3,0"), (np.array([5, 0]), "3,0"), (np.array([5, 0]), "[3 0]"), (np.array([5, 0]), "array([3, 0])"),
+        (np.array(["B", "x"]), np.array(["A", "x"], "S1")),
+    ],
+)  # fmt: skip
+def test_what_has_not_the_form_of_the_first_state_in_every_part_is_refused(first, said):
+    """Only the outermost type was looked at: 3 of 3 lives below b of 24 kinds."""
+    task = sampled(first).task
+    with pytest.raises(es.InvalidEpisode, match="has not the form of the first"):
+        task.asked_at(said)
+    assert task.asked_at("done") == "done" and task.asked_at(None) is None  # which mark ends
+
+
+@pytest.mark.parametrize(
+    ("first", "said", "asked"),
+    [
+        ("B", ("A",), "A"), ("B", np.array(["A"]), "A"), (("B",), "A", ("A",)), ((5,), "done", "done"),
+        ((5, "a"), (3, None), (3, None)), ((5, 0), (3, 1, 2), (3, 1, 2)), ((5, 0), (), ()), ("2026-01-05", "x", "x"),
+        (np.array([5, 0]), np.array([0.7, 0.5], np.float32), np.array([0.7, 0.5], np.float32).astype(float)),
+        (np.array([5, 0], np.uint8), np.array([300, 0], np.int16), np.array([300, 0])),
+        (np.array([5, 1]), pd.Series([3, 2**53 + 1], dtype=object), np.array([3, 2**53 + 1])),
+        ("start", (3, 0.5), (3, 0.5)), ((), (3, "x"), (3, "x")), (None, 3, 3),
+    ],
+)  # fmt: skip
+def test_other_forms_are_read_as_that_of_the_first_state(first, said, asked):
+    assert is_same_state(sampled(first).task.asked_at(said), asked)
 
 
 def test_arrays_of_objects_are_no_states():
