@@ -273,8 +273,9 @@ def test_a_mixture_is_refused_as_a_candidate_at_once(random_start):
     )  # fmt: skip
     mixture = es.MixturePolicy([made.task.safe_policy] * 2, [0.5, 0.5], ["a", "b"])
     agent = es.OPSE(made.task)
-    with pytest.raises(TypeError, match="try each of these"):
-        agent.add_candidate("both", mixture)
+    for given in (mixture, mixture.named("both"), made.task.as_policy(mixture)):
+        with pytest.raises(TypeError, match="try each of these"):
+            agent.add_candidate("both", given)
     assert not agent.candidates
 
 

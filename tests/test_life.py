@@ -1,6 +1,7 @@
 """The life of a session: promote, withdraw, change; what stays proved, what is dropped, and how it is kept."""
 
 import json
+import math
 import os
 from dataclasses import replace
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 import episafe as es
+import episafe.deployment.session as session_module
 from episafe.certify.account import Account, grid_of_means
 from episafe.certify.ledger import Ledger
 from episafe.errors import NotKept
@@ -15,6 +17,7 @@ from episafe.kernels.wealth import log_wealth
 from episafe.problems.policy import Component
 from episafe.storage.audit_trail import TRAIL
 from episafe.testing.assertions import require_same_arrays
+from episafe.types import HELD
 
 B, SLACK = 0.5, 0.4
 totals = es.Episode.of_totals
@@ -68,10 +71,10 @@ def test_a_folder_that_was_halted_twice_for_one_reason_opens(tmp_path, as_before
             session.halt("night")
             bound = session.agent.bounds()["v2"]
             live(session, 2)
-            kept = session._incumbent
-            assert as_before or kept.utility_bound == bound
+            kept_plan = session._incumbent
+            assert as_before or kept_plan.utility_bound == bound
             session.resume_exploring("morning")
-            session._incumbent = kept if as_before else session._incumbent
+            session._incumbent = kept_plan if as_before else session._incumbent
             live(session, 100, seed=1)
         bounds = session.agent.bounds()
     for checkpoint in tmp_path.glob("checkpoint*"):
@@ -79,6 +82,26 @@ def test_a_folder_that_was_halted_twice_for_one_reason_opens(tmp_path, as_before
     with es.open(tmp_path, rollout("v2"), false_alarm=0) as again:
         assert again.agent.bounds() == bounds
     assert es.audit(tmp_path, rollout("v2")).damage == []
+
+
+@pytest.mark.parametrize("bounds", [[], [0.51, 0.51], [0.4], [math.nan], "higher"])
+def test_a_held_plan_with_bounds_that_nobody_can_have_had_is_damage(tmp_path, monkeypatch, bounds):
+    """An older bound of what was promoted is believed; it must be one, reach b, and not be above the present one."""
+
+    def spoilt(agent, plan):
+        made = figures(agent, plan)
+        said = [made["bounds"][0] + 1e-6] if bounds == "higher" else bounds
+        return made | ({"bounds": said} if plan.id == HELD else {})
+
+    figures = session_module.figures
+    with promoted_session(tmp_path, false_alarm=0) as session:
+        monkeypatch.setattr(session_module, "figures", spoilt)
+        session.halt("night")
+        live(session, 2)
+    for checkpoint in tmp_path.glob("checkpoint*"):
+        checkpoint.unlink()
+    with pytest.raises(es.DamagedFile, match="bounds of the plan"):
+        es.open(tmp_path, rollout("v2"), false_alarm=0)
 
 
 def test_the_old_incumbent_pays_for_later_trials():

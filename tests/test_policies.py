@@ -114,3 +114,12 @@ def test_a_table_is_asked_at_the_number_of_a_state(state):
     assert table.probabilities(0, np.int8(2)).tolist() == [0.5, 0.5]
     with pytest.raises(ValueError, match=r"state must be a whole number in \[0, 3\), got"):
         table.probabilities(0, state)
+
+
+def test_a_coin_that_is_tossed_at_once_falls_as_one_after_another():
+    luck = np.random.default_rng(3)
+    for _ in range(50):
+        weights = luck.dirichlet(np.ones(4)) * (luck.random(4) < 0.7) + [0.0, 0.0, 0.0, 1e-9]
+        mixture = es.MixturePolicy([es.TablePolicy(np.ones((1, 1, 1)))] * 4, weights / weights.sum(), list("abcd"))
+        rng = np.random.default_rng(7)
+        assert mixture.toss(np.random.default_rng(7), 40).tolist() == [mixture.draw(rng)[0] for _ in range(40)]

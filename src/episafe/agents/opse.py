@@ -222,7 +222,7 @@ class OPSE(Agent):
                 f"a candidate needs probabilities here, got {policy!r}: give an es.TablePolicy, an object with "
                 "probabilities(h, state), task.as_policy(function) or a model by episafe.adapters; es.Rollout tries all"
             )
-        if isinstance(policy, MixturePolicy):
+        if isinstance(getattr(policy, "policy", policy), MixturePolicy):  # itself, or under a name
             raise TypeError("a candidate acts by itself, and a mixture by one of its components: try each of these")
         return self.task.as_candidate(policy)
 

@@ -6,6 +6,7 @@ Opening, resuming and auditing a folder are this, and nothing else.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from operator import le
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,14 @@ from episafe.deployment.incumbent_identity import IncumbentIdentity
 from episafe.deployment.journal_folder import LOG
 from episafe.deployment.session_book import Book, figures, remember
 from episafe.errors import DamagedFile
+from episafe.kernels.mixing import admits_all
 from episafe.monitors import Alarm, halt_reason
 from episafe.monitors.statements import STATEMENTS
 from episafe.storage.audit_trail import Trail
 from episafe.storage.frames import UNREADABLE, Frame
 from episafe.storage.json_values import from_text
 from episafe.storage.toml_settings import said_versions
-from episafe.types import HELD, amounts
+from episafe.types import HELD, Amount, amounts
 
 FIGURES = ("plan", "source", "lam", "bounds", "reason", "log_dets", "weights", "names")
 
@@ -38,6 +40,11 @@ def compare(k: int, recorded: Mapping[str, Any], made: Mapping[str, Any]) -> Non
                 f"{name} of the plan of episode {k} is {was!r} in the journal, and {now!r} when it is made again from "
                 "the recorded episodes: the files were changed, or made by other versions of episafe, numpy or numba"
             )
+
+
+def _is_earlier(recorded: Any, made: list[float], limits: Amount) -> bool:
+    """Whether a promoted policy may have had these bounds before: they reach the limits, and have only risen since."""
+    return bool(recorded) and admits_all(recorded, limits) and all(map(le, recorded, made))
 
 
 def _alike(one: Any, other: Any) -> bool:
@@ -237,8 +244,8 @@ class Replay:
         plan = agent.incumbent_plan(reason, round) if held else self._again(reason, bool(notes.get("failed")), round)
         made = figures(agent, plan)
         made["weights"] = padded(made["weights"], len(notes.get("weights", ())))
-        if held and all(was <= now for was, now in zip(notes.get("bounds", ()), made["bounds"], strict=False)):
-            made["bounds"] = notes.get("bounds")  # earlier versions kept what was promoted from an earlier halt
+        if held and _is_earlier(notes.get("bounds"), made["bounds"], agent.task.limits):
+            made["bounds"] = notes["bounds"]  # earlier versions kept what was promoted from an earlier halt
         compare(k, notes, made)
         self.compared += 1
         return plan

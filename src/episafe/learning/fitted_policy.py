@@ -78,7 +78,7 @@ class FittedSlots:
         self._regression, self.scales, self._lam, self.kept = regression, scales, lam, kept
         self._sizes = kept["size"].tolist()
         self._rows: list[dict[int, Array]] = [{} for _ in self._sizes]  # π at the slots that were met, at UNSEEN ones
-        self._are_alike = len(regression.task.unknown) == 2 and regression.signals is not None  # those never seen
+        self._unseen_are_alike = len(regression.task.unknown) == 2 and regression.signals is not None
 
     @cached_property
     def _elsewhere(self) -> tuple[float, float]:
@@ -90,11 +90,10 @@ class FittedSlots:
         """π^λ_h(·|state), shape (A,), read-only."""
         slot, rows = self._regression.slot(h, state), self._rows[h]
         if not 0 <= slot < self._sizes[h]:
-            if type(state) is Outside or not self._are_alike:
+            if type(state) is Outside or not self._unseen_are_alike:
                 return self._unseen(h, state)
-            if slot < 0:  # others were met since
-                task = self._regression.task
-                task.require_state(task.asked_at(state))
+            task = self._regression.task
+            task.require_state(task.asked_at(state))
             slot = UNSEEN
         found = rows.get(slot)
         if found is None:

@@ -317,9 +317,9 @@ class SampledCMDP:
         sample: (h, state, action, rng) ↦ next state, drawn with `rng`, a numpy Generator; None with `chance`.
         horizon: H.
         num_actions: A.
-        initial_state: s₁; states are hashable values or numpy arrays, in the form of this one. What policies are asked
-            at and what is reported is read as such, or refused. Where this one is None, or has not the parts that
-            others have, nobody can tell the form of those, and the caller keeps it.
+        initial_state: s₁; states are hashable values or numpy arrays. What policies are asked at and what is reported
+            is read in the form of this one, where that is plain, and some forms are refused. That policies are asked
+            at the very states that are reported, 3 and not "3", None and not NaN, is for the caller to see to.
         threshold: b.
         safe_policy: (h, state) ↦ π_sf(·|state), shape (A,), or a policy. That it is safe is for the caller to know.
         slack: ξ > 0, what it has above the threshold at least; None where nobody knows.

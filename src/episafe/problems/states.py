@@ -8,7 +8,6 @@ from enum import Enum
 from fractions import Fraction
 from functools import partial
 from numbers import Real
-from operator import eq
 from typing import Any
 
 import numpy as np
@@ -26,13 +25,10 @@ PLAIN = {
 }  # and their subclasses
 FIXED = frozenset({int, float, bool, str, type(None)})  # types whose values nobody changes, and are read as they are
 
-WHOLE, FRACTION = np.dtype(np.int64), np.dtype(np.float64)
 NO_LISTS = (tuple, str, bytes, Mapping, Set)  # collections that are no lists of a state's parts
-NUMBERS = frozenset({int, float, bool})
-WORD = re.compile(r"(?!(true|false|nan|inf|infinity|none|null)$)[^\W\d][\w -]*", re.IGNORECASE)  # nothing that was data
+NUMERAL = re.compile(r"\s*[+-]?[0-9]*\.?[0-9]+\s*")
 SAME_FORM = "give states in the form in which they are reported; their type counts too"
 StateReader = Callable[[Any], Any]  # what is said ↦ the state; what cannot be one is left as it is, to be refused
-Form = Callable[[Any], bool]  # a test of states, as they are read
 
 
 class Outside(Enum):
@@ -107,9 +103,7 @@ def reader_like(first: Any) -> StateReader:
     if isinstance(first, np.ndarray):
         return partial(read_array, first.dtype, first.shape)
     if isinstance(first, int | float):
-        return partial(read_number, type(first))
-    if isinstance(first, str):
-        return _read_text
+        return partial(_number_or_refuse, type(first))
     if isinstance(first, tuple):
         types = tuple(map(type, first))
         return partial(_read_tuple, types if FIXED.issuperset(types) else None, tuple(map(reader_like, first)))
@@ -117,75 +111,20 @@ def reader_like(first: Any) -> StateReader:
 
 
 def asked_like(first: Any) -> StateReader:
-    """What makes the state that a policy is asked at, by `reader_like`; what has not the form of the first is refused.
-
-    The policy would act at what it is not judged at.
-    """
-    first = plain_state(first)
-    key(first)  # which refuses what cannot be looked up
-    return partial(_read_or_refuse, first, form_like(first), reader_like(first))
+    """What makes the state that a policy is asked at, by `reader_like`: what cannot be one is refused at once."""
+    return partial(_read_or_refuse, type(plain_state(first)), reader_like(first))
 
 
-def _read_or_refuse(first: Any, has_form: Form, read: StateReader, said: Any) -> Any:
+def _read_or_refuse(kind: type, read: StateReader, said: Any) -> Any:
     state = read(said)
-    if not has_form(state) and type(state) is not Outside and not is_mark(state):
-        raise InvalidEpisode(f"state {said!r} has not the form of the first, {first!r}: {SAME_FORM}")
+    if type(state) is Outside or type(state) in FIXED:
+        return state
+    if type(state) is not kind and (kind is np.ndarray or type(state) not in (tuple, np.ndarray)):
+        raise InvalidEpisode(
+            f"state {said!r} is a {type(state).__name__}, and the first a {kind.__name__}: {SAME_FORM}"
+        )
+    key(state)
     return state
-
-
-def form_like(first: Any) -> Form:
-    """What states pass that are numbers, texts, tuples or arrays as the first one is, in every part.
-
-    A first state that is a mark, or empty, says no form: all but objects of classes of their own pass.
-    """
-    first = plain_state(first)
-    if type(first) is Outside or is_mark(first) or (type(first) is tuple and not first):
-        return _is_plain
-    if type(first) in NUMBERS:
-        return _is_number
-    if isinstance(first, np.ndarray):
-        return partial(_is_array, "biuf" if first.dtype.kind in "biuf" else first.dtype.kind)
-    if type(first) is tuple:
-        types = tuple(map(type, first))
-        return partial(_is_tuple, types if FIXED.issuperset(types) else None, tuple(map(form_like, first)))
-    return partial(_is_of, type(first))
-
-
-def is_mark(state: Any) -> bool:
-    """Whether it stands for an end, or for what is missing, beside states of any form: None, or a word, as "done"."""
-    return state is None or (type(state) is str and WORD.fullmatch(state) is not None)
-
-
-def _is_plain(state: Any) -> bool:
-    if type(state) is tuple:
-        return all(map(_is_plain, state))
-    return type(state) in FIXED or (type(state) is np.ndarray and not state.dtype.hasobject)
-
-
-def _is_number(state: Any) -> bool:
-    return type(state) in NUMBERS and state == state  # NaN is equal to nothing, and no state is found by it
-
-
-def _is_array(kinds: str, state: Any) -> bool:
-    return type(state) is np.ndarray and state.dtype.kind in kinds
-
-
-def _is_of(kind: type, state: Any) -> bool:
-    return type(state) is kind
-
-
-def _is_tuple(types: tuple[type, ...] | None, forms: tuple[Form, ...], state: Any) -> bool:
-    """Whether each part has the form of its place; of a tuple of another length, that of any place.
-
-    Parts of the very types of the first have it, but for NaN.
-    """
-    if type(state) is not tuple:
-        return False
-    if types is not None and tuple(map(type, state)) == types:
-        return float not in types or all(map(eq, state, state))
-    if len(state) == len(forms):
-        return all(form(part) or is_mark(part) for form, part in zip(forms, state, strict=True))
-    return all(is_mark(part) or any(form(part) for form in forms) for part in state)
 
 
 def plain_state(said: Any) -> Any:
@@ -221,8 +160,6 @@ def unboxed(said: Any) -> Any:
 def read_array(dtype: Any, shape: tuple[int, ...], said: Any) -> Any:
     """An array of this type and shape, sealed, of what is said: lists, tuples, numbers, arrays of other types, shapes.
 
-    Where whole numbers of this type would lose something, of 64 bits, or fractions.
-
     What can be written to is copied: whoever is asked at it, and normalises it in place, would change where others are
     asked.
     """
@@ -231,7 +168,7 @@ def read_array(dtype: Any, shape: tuple[int, ...], said: Any) -> Any:
         return said if flags.owndata and not flags.writeable else sealed(said)
     if type(said) is Outside:
         return said
-    made = next((made for kind in (dtype, WHOLE, FRACTION) if (made := cast(kind, said)) is not None), None)
+    made = cast(dtype, said)
     if made is None:
         return sealed(said) if isinstance(said, np.ndarray) else said
     if made.size != math.prod(shape):
@@ -256,6 +193,7 @@ def cast(dtype: Any, said: Any) -> Any:
     if given.dtype.hasobject and all(isinstance(one, Real | Decimal) for one in given.ravel().tolist()):
         numbers = [one if isinstance(one, int) else float(one) for one in given.ravel().tolist()]
         given = np.array(numbers).reshape(given.shape)
+        given = given.astype(np.float64) if given.dtype.hasobject else given  # whole numbers beyond 64 bits
     if given.dtype.kind not in "biuf":
         return None
     made = np.array(given, dtype=dtype)
@@ -277,11 +215,12 @@ def read_number(kind: type, said: Any) -> Any:
         return said
 
 
-def _read_text(said: Any) -> Any:
-    """A text, or that of a row or an array of one; all else as it is."""
-    state = plain_state(said)
-    row = state.ravel().tolist() if isinstance(state, np.ndarray) and state.dtype.kind == "U" else state
-    return row[0] if type(row) in (tuple, list) and len(row) == 1 and type(row[0]) is str else state
+def _number_or_refuse(kind: type, said: Any) -> Any:
+    """The number; another state as it is, but for a number that is said as a text."""
+    state = read_number(kind, said)
+    if type(state) is str and NUMERAL.fullmatch(state):
+        raise InvalidEpisode(f"state {said!r} is a text, and the first one has a number there: {SAME_FORM}")
+    return state
 
 
 def _read_tuple(types: tuple[type, ...] | None, readers: tuple[StateReader, ...], said: Any) -> Any:
@@ -291,8 +230,7 @@ def _read_tuple(types: tuple[type, ...] | None, readers: tuple[StateReader, ...]
     said = unboxed(said)
     said = said.tolist() if isinstance(said, np.ndarray) else said
     said = tuple(said) if isinstance(said, Collection) and not isinstance(said, NO_LISTS) else said
-    one = int | float | str if readers == (_read_text,) else int | float
-    said = (said,) if len(readers) == 1 and isinstance(said, one) else said
+    said = (said,) if len(readers) == 1 and isinstance(said, int | float) else said
     if type(said) is not tuple or len(said) != len(readers):
         return plain_state(said)
     return tuple(read(one) for read, one in zip(readers, said, strict=True))
