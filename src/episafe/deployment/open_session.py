@@ -76,7 +76,9 @@ class OpenSession(Session):
         with self._lock:
             waiting = self.book.require_waiting(as_index("deployment", deployment))
             plan = self._plan_of(deployment, waiting)
-            return None if plan is None else self.task.component(plan, waiting.component or 0)
+            return (
+                None if plan is None else self._acting_in(deployment, self.task.component(plan, waiting.component or 0))
+            )
 
     def add_candidate(self, name: str, policy: Any) -> None:
         """`agent.add_candidate`, while other threads deploy and learn; it is on the disk when this returns."""

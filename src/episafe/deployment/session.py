@@ -19,6 +19,7 @@ import numpy as np
 
 from episafe.certify.base import INCUMBENT
 from episafe.checks import as_index, as_reason
+from episafe.deployment.asked_policy import AskedPolicy
 from episafe.deployment.frame_kinds import Kind
 from episafe.deployment.incumbent_identity import IncumbentIdentity
 from episafe.deployment.journal import Journal, NewFrame
@@ -33,6 +34,7 @@ from episafe.types import HELD, amounts
 BY_NAME = "from now on only reports that name their deployment count, learn(…, deployment=plan.deployment)"
 FORKED = "the session was opened before this process was forked"
 CHECKPOINT_EVERY = 30.0  # seconds
+ASKED = 256  # deployments whose policies' questions are remembered until their report
 ANY_LEVEL = 0.01  # of monitors that are asked for ranges alone, which cannot be wrong
 Sync = Literal["each", "plans"]
 Done = TypeVar("Done")
@@ -71,6 +73,7 @@ class Session:
         self.incumbent: Any = IncumbentIdentity(agent.task, head) if head else None  # what a journal knows of it
         self._is_table = getattr(agent.task, "is_listed", False)  # the incumbent: its fingerprint says all of it
         self._plans: dict[int, Any] = {}  # the agent's last ones that were deployed here
+        self._asked: dict[int, AskedPolicy] = {}  # what acts in the last deployments, where states are not listed
         self.first_plan = HELD  # that the agent had in force when it was opened: after a repair nobody deployed it yet
         self.last_plan: Any = None
         self._notices, self._has_listeners = notices, notices != NOBODY
@@ -235,7 +238,7 @@ class Session:
             with suppress(NotKept):  # then the incumbent acts
                 self.abandon(number)
             return None
-        acting = self.task.component(plan, component)
+        acting = self._acting_in(number, self.task.component(plan, component))
         return Deployment(number, replace(plan, deployment=number), component, acting), None
 
     def _plan_of(self, deployment: int, waiting: Waiting) -> Any:
@@ -262,7 +265,18 @@ class Session:
         except BaseException as error:  # agent and disk may differ by half a plan
             self._break(f"interrupted while planning: {type(error).__name__}")
             raise
-        return Deployment(number, replace(plan, deployment=number), component, policy), written
+        acting = policy if rng is None else self._acting_in(number, policy)
+        return Deployment(number, replace(plan, deployment=number), component, acting), written
+
+    def _acting_in(self, deployment: int, policy: Any) -> Any:
+        """What acts in a deployment; where states are not listed it remembers where it is asked."""
+        if self.task.read is None:
+            return policy
+        before = self._asked.get(deployment)
+        self._asked[deployment] = AskedPolicy(policy, self.task, {} if before is None else before.states)
+        if len(self._asked) > ASKED:
+            del self._asked[next(iter(self._asked))]
+        return self._asked[deployment]
 
     def _attempt(self, round: int | None) -> Any:
         """What to deploy: the incumbent too where the agent fails, or was used by somebody else."""
@@ -323,8 +337,9 @@ class Session:
                 A deployment that was made by this name need not be named otherwise.
 
         Raises:
-            InvalidEpisode: it does not fit, or was reported before; nothing is learned. If it is its rewards or
-                utilities that are outside their range, the monitors halt the session.
+            InvalidEpisode: it does not fit, was reported before, or says other states than those at which the policy of
+                its deployment was asked (`deployed.policy`; where states are not listed); nothing is learned. If it is
+                its rewards or utilities that are outside their range, the monitors halt the session.
             NotKept: the disk refused it; report it again when the folder was opened anew.
         """
         self._require_own_process()
@@ -344,12 +359,18 @@ class Session:
         self._require_kept()
         plan_id = None if plan_id is None else as_index("plan_id", plan_id, least=HELD)
         deployment = None if deployment is None else as_index("deployment", deployment)
+        is_told = deployment is not None or name is not None  # and not the last one of a plan that is left
         plan_id, deployment, name, named = self.book.match(self.agent, plan_id, deployment, name)
         if named and deployment is not None:
             report = self.task.with_component(report, self.book.waiting[deployment].component)
+            if is_told and deployment in self._asked:
+                self._asked[deployment].require_reported(report[0].states)
         reported, text = Reported(deployment, plan_id, report, name), as_text(self.task.report_values(*report))
         with self._writing("a report was written"):
-            return self._learn(reported, text, named), reported
+            number = self._learn(reported, text, named)
+        if deployment is not None:
+            self._asked.pop(deployment, None)
+        return number, reported
 
     def _learn(self, reported: Reported, text: str, named: bool) -> int:
         """Learn a report, which `text` says all of, and write it down; the number of its frame."""
@@ -403,6 +424,7 @@ class Session:
             self._keep_candidates()
             number = self._write(Kind.ABANDON, {"deployment": deployment, "time": now()})
             self.book.abandon(deployment)
+            self._asked.pop(deployment, None)
             self.agent.abandon(deployment)
             self._heed([] if self.monitors is None else self.monitors.abandon(deployment))
         return number
