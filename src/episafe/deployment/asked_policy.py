@@ -1,5 +1,6 @@
 """What acts in one deployment, and the states at which it was asked: its report is held against them."""
 
+import math
 from hashlib import blake2b
 from typing import Any
 
@@ -10,6 +11,7 @@ from episafe.problems.policy import Component, Policy
 from episafe.problems.states import Outside, is_same_state
 from episafe.types import Array
 
+MOST_BYTES = 1_024  # of an array that is remembered as it is
 MOST_STATES = 64  # of a step; who asks at more of them asks about more than he acts in
 
 
@@ -65,14 +67,19 @@ class AskedPolicy(Component):
 
 
 def _mark_of(state: Any) -> Any:
-    """What a state is known by: itself; of an array type, shape and a hash, all NaN and both zeros being alike."""
+    """What a state is known by: itself; an array by its bytes, or their hash, all NaN and both zeros being alike."""
     if not isinstance(state, np.ndarray):
         return state
     if state.dtype.kind == "f":
-        state = np.where(np.isnan(state), np.nan, state + 0.0).astype(state.dtype)
-    return state.dtype.str, state.shape, blake2b(state.tobytes(), digest_size=16).digest()
+        state = state + 0.0  # −0.0 + 0.0 is 0.0
+        if math.isnan(state.sum()):
+            state = np.where(np.isnan(state), np.nan, state).astype(state.dtype)
+    content = state.tobytes() if state.nbytes <= MOST_BYTES else blake2b(state.tobytes()).digest()
+    return f"{state.dtype.str}{state.shape}".encode() + content
 
 
 def _is_among(marks: list[Any], mark: Any) -> bool:
     """Whether a mark is one of these, to the last bit and of one type; NaN within it is like NaN."""
+    if type(mark) is bytes:
+        return mark in marks
     return any(is_same_state(one, mark) or (type(one) is type(mark) and repr(one) == repr(mark)) for one in marks)
