@@ -100,8 +100,9 @@ def test_a_deployment_that_is_handed_out_again_remembers_what_was_asked(tmp_path
         session.learn(es.Episode([FIRST, NEXT, NEXT], actions), episode_id="monday")
 
 
-def test_reports_by_their_plan_alone_are_not_held_against_the_one_that_is_left():
-    """By its plan nobody knows which deployment it is of; the last one left was taken for it."""
+@pytest.mark.parametrize("is_named", [False, True])
+def test_reports_by_their_plan_alone_are_not_held_against_the_one_that_is_left(is_named):
+    """By its plan nobody knows which deployment it is of, also under a new name; the last one left was taken for it."""
     session, rng, made = opened(), np.random.default_rng(0), []
     while len({deployed.plan.id for deployed in made[-3:]}) != 1 or len(made) < 3:
         made.append(session.deploy(rng))
@@ -109,7 +110,9 @@ def test_reports_by_their_plan_alone_are_not_held_against_the_one_that_is_left()
         act(deployed, FIRST, (number, "b"))
     for number in (2, 0, 1):
         states, plan = [FIRST, (number, "b"), NEXT], made[-1].plan
-        session.learn(es.Episode(states, [0, 0], component=made[-3 + number].component), plan_id=plan.id)
+        report, name = es.Episode(states, [0, 0], component=made[-3 + number].component), f"day {number}"
+        session.learn(report, plan_id=plan.id, episode_id=name if is_named else None)
+    assert session.status().reported == 3
 
 
 def test_what_is_abandoned_is_forgotten():

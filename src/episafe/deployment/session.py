@@ -359,7 +359,7 @@ class Session:
         self._require_kept()
         plan_id = None if plan_id is None else as_index("plan_id", plan_id, least=HELD)
         deployment = None if deployment is None else as_index("deployment", deployment)
-        is_told = deployment is not None or name is not None  # and not the last one of a plan that is left
+        is_told = deployment is not None or name in self.book.called  # by its plan it may be of another one
         plan_id, deployment, name, named = self.book.match(self.agent, plan_id, deployment, name)
         if named and deployment is not None:
             report = self.task.with_component(report, self.book.waiting[deployment].component)
