@@ -76,7 +76,7 @@ class Regression(ABC):
         absorb(self.model, self.slots(states), actions)
         self.count(1)
 
-    def observe_signals(self, actions: IntArray, seen: Array) -> None:  # noqa: B027  # most need none
+    def observe_signals(self, actions: IntArray, seen: Array) -> None:  # most need none
         """Add the rewards and utilities `seen` (H, 2) of the episode observed last, where they are not known."""
 
     def prepare(self, scales: Scales) -> None:

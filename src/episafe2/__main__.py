@@ -1,0 +1,5 @@
+"""Run the command line: `python -m episafe`."""
+
+from episafe2.cli import app
+
+app()

@@ -1,0 +1,1 @@
+"""Certifiers: what may be deployed, and the agent that uses them."""

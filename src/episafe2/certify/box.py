@@ -1,0 +1,283 @@
+"""A certificate for all policies at once: a confidence box of the transition kernel that holds at all times.
+
+With probability 1 − δ the true kernel is in the box, in all episodes together. Then the least utility of a policy over
+the box is below its true utility, for every policy, however it was found: candidates, mixtures and plans cost no δ.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from episafe2.core.agent import Candidate, Certifier, Evidence
+from episafe2.core.checks import TOLERANCE, as_probability
+from episafe2.core.errors import InvalidEpisode, InvalidProblem
+from episafe2.core.policy import Mixture, TablePolicy
+from episafe2.core.task import Constraint, Task
+from episafe2.core.types import INCUMBENT, Array, Episode, Plan
+from episafe2.kernels.tabular import tighten
+from episafe2.kernels.tabular_optimum import BestMixture, Bounded, BoxProblem, Parts, markov_policy, occupancy, passes
+from episafe2.linear.counts import known_signals, needs_tables
+
+GROWTH = 1.1  # of the number of episodes between plans: about 80 plans in 10⁴ episodes
+HALVINGS = 12  # of the share of the safer policy: to 2.4e-4
+
+
+class Box(Certifier):
+    """Every deployed policy has expected utility at least b, in all episodes at once, with probability 1 − delta.
+
+    Assumptions: the states are listed and Markov, and the first one is fixed; steps have the same kernel where the task
+    says so; the utility is known; episodes are independent given the policy, without drift; the incumbent has
+    V^u ≥ b + slack. Nothing is assumed of features. The box is about the kernel, so that several limits cost no more δ.
+
+    As soon as the box proves any policy safe, a Markov policy that is safe by itself is deployed. Before that it is a
+    mixture of candidates and the incumbent, and the promise is over the coin. Box finds its policies itself and asks
+    for no proposals.
+
+    Reports may be late or lost: a report is used when all deployments before its own are reported.
+
+    Args:
+        delta: the probability with which some deployed policy may be below b.
+
+    Attributes:
+        counts: how often (h, s, a) led to s', (steps, S, A, S); one step where the kernel is the same at all.
+        lower, upper: the box, which only ever shrinks.
+    """
+
+    name: ClassVar[str] = "box"
+
+    def __init__(self, delta: float = 0.05) -> None:
+        self.delta = as_probability("delta", delta)
+
+    def start(self, task: Task) -> None:
+        """Begin with the box of all kernels."""
+        if reason := needs_tables(task):
+            raise InvalidProblem(f"Box cannot certify this task: {reason}; else use es.certify.Observation")
+        super().start(task)
+        self._signals = known_signals(task)
+        _, H, S, A = self._signals.shape
+        self._num_counted = H if task.time_homogeneous else H - 1  # the last step leads nowhere
+        steps = 1 if task.time_homogeneous else max(self._num_counted, 1)
+        self.counts: Array = np.zeros((steps, S, A, S))
+        self.lower: Array = np.zeros(self.counts.shape)
+        self.upper: Array = np.ones(self.counts.shape)
+        self._stated = task.thresholds + task.slacks
+        self.num_episodes = self.num_plans = self.next_plan = 0
+        self._reports = OrderedReports()
+        self._candidates: dict[str, Array] = {}
+        self._plan: Plan | None = None
+        self._invalid = ""
+
+    def settings(self) -> dict[str, Any]:
+        """Return the certifier, its delta and the statement."""
+        statement = (
+            f"every deployed policy, or mixture over its coin, has expected utility at least b, in all episodes "
+            f"together, with probability {1 - self.delta:g}, if the listed states are Markov from a fixed start, steps "
+            f"have the same kernel where the task says so, its utility is true, episodes are independent without "
+            f"drift, and the incumbent has b + slack; reports may be late or lost"
+        )
+        return {"certifier": self.name, "delta": self.delta, "statement": statement}
+
+    # candidates, limits
+
+    def add(self, candidate: Candidate) -> None:
+        """Let a policy be deployed wherever it is the best one; it costs no δ."""
+        self._candidates[candidate.name] = candidate.policy.table()
+        self._plan = None
+
+    def withdraw(self, name: str) -> None:
+        """Remove a candidate."""
+        del self._candidates[name]
+        self._plan = None
+
+    def change(self, constraints: Sequence[Constraint]) -> None:
+        """Use other thresholds and slacks from now on; the box does not depend on them."""
+        self.task = replace(self.task, constraints=tuple(constraints))
+        self._stated, self._plan = self.task.thresholds + self.task.slacks, None
+
+    def void(self, reason: str) -> None:
+        """Deploy the incumbent alone from now on."""
+        self._invalid, self._plan = reason, None
+
+    @property
+    def invalid_reason(self) -> str:
+        """Return why nothing is proved any more; "" while the certificate stands."""
+        return self._invalid
+
+    def bounds(self) -> dict[str, Array]:
+        """Return what is proved of the incumbent and of the candidates; (m,) each."""
+        problem = BoxProblem(self._signals, self.lower, self.upper, self.task.initial_state)
+        proved = {INCUMBENT: np.maximum(self._stated, problem.bounds(self.task.incumbent.table()).utilities)}
+        return proved | {name: problem.bounds(table).utilities for name, table in self._candidates.items()}
+
+    # reports
+
+    def deployed(self, deployment: int, plan: Plan, component: int | None = None) -> None:
+        """Expect the report of a deployment."""
+        self._reports.expect(deployment)
+
+    def abandoned(self, deployment: int) -> None:
+        """Use no report of a later deployment any more."""
+        self._reports.abandon(deployment)
+
+    def evidence(self, deployment: int, episode: Episode) -> Evidence:
+        """Return the episode itself; raise InvalidEpisode if it contradicts the task."""
+        return transitions("Box", self.task, episode)
+
+    def apply(self, deployment: int, evidence: Evidence) -> None:
+        """Count the transitions of the episodes that are in order now."""
+        assert evidence.episode is not None
+        for episode in self._reports.take(deployment, evidence.episode):
+            h = np.arange(self._num_counted)
+            rows = np.minimum(h, len(self.counts) - 1), episode.states[h], episode.actions[h], episode.states[h + 1]
+            np.add.at(self.counts, rows, 1.0)
+            self.num_episodes += 1
+
+    # plans
+
+    def plan(self) -> Plan:
+        """Return the best plan that the box allows: again by all that was seen, when 10 % more episodes were."""
+        if self._plan is None or self.num_episodes >= self.next_plan:
+            tighten(self.counts, math.log(self.counts.size / self.delta), self.lower, self.upper)
+            self.num_plans += 1
+            self.next_plan = max(self.num_episodes + 1, math.ceil(GROWTH * self.num_episodes))
+            if self._is_empty():
+                self._invalid = "no kernel fits what was seen: episodes are not independent, or the system drifts"
+            self._plan = self._incumbent_plan(self._invalid) if self._invalid else self._best_plan()
+        return self._plan
+
+    def _is_empty(self) -> bool:
+        """Return whether there is no kernel in the box, beyond rounding."""
+        sums = self.lower.sum(axis=-1) > 1 + TOLERANCE, self.upper.sum(axis=-1) < 1 - TOLERANCE
+        return bool((self.lower > self.upper).any() or sums[0].any() or sums[1].any())
+
+    def _incumbent_plan(self, reason: str) -> Plan:
+        return Plan(self.task.incumbent, "safe", np.full(self.task.num_constraints, np.nan), self.level, reason)
+
+    def _best_plan(self) -> Plan:
+        """Return a Markov policy that the box proves safe; if there is none, a mixture with the incumbent."""
+        b = self.task.thresholds
+        problem = BoxProblem(self._signals, self.lower, self.upper, self.task.initial_state)
+        incumbent, *others = map(problem.bounds, (self.task.incumbent.table(), *self._candidates.values()))
+        found = problem.best_mixture(b, [incumbent, *others])
+        safer = next((one for _, one in reversed(found.parts) if passes(one.utilities, b)), None)
+        safer = safer or problem.safest(b, [incumbent, *others])
+        if passes(safer.utilities, b):
+            markov = self._drawn_back(problem, found.parts, safer)
+            if markov.table is incumbent.table:
+                return self._incumbent_plan("no policy that the box proves safe seems better")
+            policy = TablePolicy(markov.table, self._name_of(markov.table))
+            return Plan(policy, "search", markov.utilities, self.level, lam=float(found.multipliers.sum()))
+        stated = incumbent._replace(utilities=self._stated)
+        return self._as_mixture(problem.best_mixture(b, [stated, *others]), incumbent.table)
+
+    def _drawn_back(self, problem: BoxProblem, parts: Parts[Bounded], safer: Bounded) -> Bounded:
+        """Return a Markov policy between a mixture and `safer`, which passes, with as little of `safer` as suffices.
+
+        The Markov policy for a share is where (1 − share)·(the other parts) + share·safer is, by the estimated kernel.
+        """
+        others = [(weight, one) for weight, one in parts if one is not safer]
+        if not others:
+            return safer
+        P_hat, start = self._estimate(), self.task.initial_state
+        total = sum(weight for weight, _ in others)
+        mass = np.add.reduce([weight / total * occupancy(P_hat, one.table, start) for weight, one in others])
+        w_safer = occupancy(P_hat, safer.table, start)
+
+        def between(share: float) -> Bounded:
+            return problem.bounds(markov_policy((1 - share) * mass + share * w_safer, safer.table))
+
+        lower, upper, found = 0.0, 1.0, safer
+        for _ in range(HALVINGS):
+            middle = (lower + upper) / 2
+            tried = between(middle)
+            if passes(tried.utilities, self.task.thresholds):
+                upper, found = middle, tried
+            else:
+                lower = middle
+        return found
+
+    def _estimate(self) -> Array:
+        """Return P̂ (H, S, A, S) by the counts; uniform where there are none."""
+        visits = self.counts.sum(axis=-1, keepdims=True)
+        P_hat = np.where(visits > 0, self.counts / np.maximum(visits, 1), 1 / self.counts.shape[-1])
+        rows: Array = P_hat[np.minimum(np.arange(self._signals.shape[1]), len(P_hat) - 1)]
+        return rows
+
+    def _as_mixture(self, found: BestMixture[Bounded], incumbent: Array) -> Plan:
+        """Return the mixture of candidates and the incumbent, which alone is known to keep the limits."""
+        parts = [(weight, one.table) for weight, one in found.parts if one.table is not incumbent and weight > 0]
+        if not parts:
+            return self._incumbent_plan("no mixture with a candidate seems better")
+        weights, names = [weight for weight, _ in parts], [self._name_of(table) for _, table in parts]
+        names = [name if names.index(name) == n else f"{name}-{n}" for n, name in enumerate(names)]
+        policies = [TablePolicy(table, name) for (_, table), name in zip(parts, names, strict=True)]
+        rest = sum(weight for weight, one in found.parts if one.table is incumbent)
+        mixture = Mixture([*policies, self.task.incumbent], np.array([*weights, rest]), [*names, INCUMBENT])
+        lam = float(found.multipliers.sum())
+        return Plan(mixture, "search", found.values[1:], self.level, lam=lam)
+
+    def _name_of(self, table: Array) -> str:
+        """Return the name of a candidate, or that of the policy of this plan."""
+        names = (name for name, own in self._candidates.items() if own is table)
+        return next(names, f"proposal-{self.num_plans}")
+
+
+class OrderedReports:
+    """Releases reports in the order of deployments, and none after the oldest deployment without a report.
+
+    So neither which reports are used nor their order depends on their content. After a deployment that is abandoned,
+    no report is used any more.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: dict[int, Episode | None] = {}  # deployments in their order; None while there is no report
+        self.ended = False
+
+    def expect(self, deployment: int) -> None:
+        """Note a deployment."""
+        if not self.ended:
+            self.waiting[deployment] = None
+
+    def abandon(self, deployment: int) -> None:
+        """Release no report of a later deployment."""
+        if deployment in self.waiting:
+            self.ended, numbers = True, list(self.waiting)
+            for number in numbers[numbers.index(deployment) :]:
+                del self.waiting[number]
+
+    def take(self, deployment: int, report: Episode) -> list[Episode]:
+        """Return the reports that are in order with this one; none for a deployment that is not expected."""
+        if deployment in self.waiting:
+            self.waiting[deployment] = report
+        ready = []
+        for number, held in list(self.waiting.items()):
+            if held is None:
+                break
+            ready.append(held)
+            del self.waiting[number]
+        return ready
+
+
+def transitions(name: str, task: Task, episode: Episode) -> Evidence:
+    """Return the evidence of a certifier that learns from transitions; raise InvalidEpisode if they do not fit."""
+    if episode.states is None:
+        raise InvalidEpisode(
+            f"the episode has only totals, and {name} learns from transitions: report states and actions, or use "
+            "es.certify.Observation"
+        )
+    if episode.states[0] != task.initial_state:
+        raise InvalidEpisode(
+            f"states[0] is {episode.states[0]}, but {name} is for the fixed start {task.initial_state}"
+        )
+    assert task.utilities is not None
+    told = task.utilities[:, np.arange(len(episode.actions)), episode.states[:-1], episode.actions].sum(axis=1)
+    if not (np.abs(episode.total_utility - told) <= TOLERANCE * len(episode.actions)).all():
+        raise InvalidEpisode(
+            f"the utilities sum to {episode.total_utility}, and to {told} by the task: {name} needs a known utility; "
+            "use es.certify.Observation"
+        )
+    nothing = np.zeros(0)
+    return Evidence((), nothing, np.zeros((0, task.num_constraints)), nothing, episode)

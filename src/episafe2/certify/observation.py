@@ -1,0 +1,323 @@
+"""Observation: a certificate from the total utilities of deployed episodes, without any model of the system."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from episafe2.certify.evidence import FINENESS, Accounts, components, shares_of
+from episafe2.certify.trials import PROPOSAL, Trials
+from episafe2.core.agent import Candidate, Certifier, Evidence, Goal, Proposer
+from episafe2.core.checks import TOLERANCE, as_probability
+from episafe2.core.errors import InvalidEpisode
+from episafe2.core.policy import Mixture
+from episafe2.core.task import Constraint, Task
+from episafe2.core.types import Array, Episode, Plan
+
+# These change the regret and never the guarantee; set on the released problems of seeds 1000 to 1063, and on
+# inventory, battery and cloud of seeds 1000 to 1011.
+NUM_ROWS = 6  # policies on trial at once, with the incumbent
+SHORTEST_TRIAL = 60  # episodes
+TRIAL_SHARE = 0.5  # a trial lasts half as long as all episodes before it, if that is longer
+LOOKS = 6  # times in a trial at which it may end
+ENOUGH = 20  # episodes of its own after which a candidate that loses its bets is given up
+PATIENCE, LONG = 1.0, 1000  # a candidate that will be certified in as many episodes as there were, or in so many, stays
+EARLY = 2  # proposals that are made in any case: the first knows nothing
+FIRST_MARGIN = 0.2  # of the slack: how far above b the first proposal aims
+MARGINS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.7)  # of the slack: those that later proposals choose from
+AHEAD = 6.0  # times the episodes so far: the horizon for which they choose
+BOLD, SOBER, CURIOUS = range(3)
+KINDS = (BOLD, SOBER, CURIOUS, BOLD)  # of proposals, in turn
+SOBERNESS = 0.1  # of the reward's bonus: a sober proposal takes what seems best, a bold one explores
+OPTIMISM = 0.3  # a curious proposal is optimistic in the utility too, else what was never tried never is
+THIN = 0.1  # per step: where less than this can be earned the bonus of the reward shrinks with it,
+LEAST_BOLD = 0.05  # to this part; both set on FrozenLake 8×8 of seeds 100 to 111
+FEW = 3  # episodes of its own that say something of a candidate's reward
+DISCOUNT = 0.35  # of the amount by which the last proposal of the same kind fell short of its promise
+EXPLORES = "explores"  # a statistic of proposals whose promised reward means nothing
+
+ASSUMES = (
+    "each episode is independent of all before it given its plan, and all are alike, without drift; the component is "
+    "drawn as the weights say and acts with the probabilities that it states; every total utility is at least the "
+    "least total; the incumbent's expected utility is at least threshold + slack; reports are true, and may be late or "
+    "lost, whatever they contain"
+)
+
+
+class Observation(Certifier):
+    """Every deployed mixture has expected utility at least b, in all episodes together, with probability 1 − delta.
+
+    It assumes no features, no Markov states, no fixed start and no known utility; `settings()` states what it does
+    assume. The promise is over the draw of the component: a candidate on trial may itself be below b.
+
+    Args:
+        delta: the probability with which some deployed mixture may be below b.
+    """
+
+    name: ClassVar[str] = "observation"
+
+    def __init__(self, delta: float = 0.05) -> None:
+        self.delta = as_probability("delta", delta)
+        self.num_episodes = self.trial_began = self.trial_ends = 0
+        self._promised = math.nan  # the reward of the newest candidate, by its proposer
+        self._shortfalls = np.zeros((len(set(KINDS)), 2))  # of each kind: how far the last one fell short, and when
+        self._plans: dict[int, Plan] = {}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(delta={self.delta:g})"
+
+    def start(self, task: Task) -> None:
+        """Bind the certifier to a task."""
+        self.task, m = task, task.num_constraints
+        task.slacks  # noqa: B018  # raises if one is unknown
+        largest = None if task.horizon is None else float(task.horizon)
+        accounts = Accounts(task, self.delta, NUM_ROWS, largest=largest, fineness=FINENESS / math.sqrt(m))
+        self.trials = Trials(task, accounts)
+
+    @property
+    def accounts(self) -> Accounts:
+        """Return what is proved of each candidate."""
+        return self.trials.accounts
+
+    def settings(self) -> dict[str, Any]:
+        """Return delta and the statement."""
+        promise = "every deployed mixture has expected utility at least the threshold, in all episodes together"
+        statement = f"{promise}, with probability {1 - self.delta:g}, if: {ASSUMES}"
+        return {"certifier": self.name, "delta": self.delta, "statement": statement}
+
+    # when to try which candidate
+
+    @property
+    def episodes_to_look(self) -> int:
+        """Return how many episodes remain until the trial may end; 0 if it may end now."""
+        if self.trial_ends == self.trial_began:
+            return 0
+        look = max((self.trial_ends - self.trial_began) // LOOKS, 1)
+        return look if self.num_episodes == self.trial_began else (self.trial_began - self.num_episodes) % look
+
+    def _wants_candidate(self) -> bool:
+        """Return whether the newest candidate is decided or has had its trial, and no earlier one is nearly certified.
+
+        Where an earlier one is, its trial continues.
+        """
+        trials, i = self.trials, self.trials.newest
+        if self.episodes_to_look or self.invalid_reason:
+            return False
+        if i == 0 or self.accounts.is_certified(i):
+            return True
+        if self.num_episodes < self.trial_ends:
+            return trials.forecast(i) == math.inf and trials.ranking.rewards[i, 1] >= ENOUGH
+        nearest = self._nearest() if self.accounts.num_candidates >= EARLY else 0
+        trials.newest = nearest or i
+        return nearest == 0
+
+    def _nearest(self) -> int:
+        """Return the row with the largest gain for the episodes that it needs; 0 if none is near."""
+        trials, longest = self.trials, PATIENCE * max(self.num_episodes, LONG)
+        certified = {i: self.accounts.is_certified(i) for i in self.accounts.rows}
+        best = max(trials.score(i) for i, is_certified in certified.items() if is_certified)
+        found, most = 0, 0.0
+        for i in (i for i, is_certified in certified.items() if not is_certified):
+            total, own = trials.ranking.rewards[i].tolist()
+            if own < 1:
+                continue
+            remaining = trials.forecast(i)
+            gain = (total / own - best) / (remaining + SHORTEST_TRIAL)
+            if remaining <= longest and gain > most:
+                found, most = i, gain
+        return found
+
+    def goal(self) -> Goal | None:
+        """Return b + (ξ/5)(1 + k/60)^{-1/2}: a margin that shrinks as a confidence bound does."""
+        if not self._wants_candidate():
+            return None
+        margin = FIRST_MARGIN * self.task.slacks / math.sqrt(1 + self.num_episodes / SHORTEST_TRIAL)
+        kind = self._kind(self.accounts.num_candidates)
+        optimism, boldness = OPTIMISM if kind == CURIOUS else 0.0, SOBERNESS if kind == SOBER else 1.0
+        return Goal(self.task.thresholds + margin, optimism, boldness)
+
+    def consult(self, proposer: Proposer) -> Candidate | None:
+        """Return a proposal to try, or None; a candidate that is on trial may be tried again instead.
+
+        With one limit the one that is forecast to earn most is taken: a proposal at one of several margins above b, or
+        a candidate on trial by what the proposer knows of it now. While nothing was earned, the proposal that explores
+        most is taken. Where rewards are thin the bonus shrinks with them, and old promises are cut to what can be
+        earned by all that was seen.
+        """
+        goal, ranking = self.goal(), self.trials.ranking
+        if goal is None:
+            return None
+        if self.task.num_constraints > 1 or self.num_episodes < SHORTEST_TRIAL:
+            return self._named(proposer.propose(goal))
+        horizon = self.task.horizon or 1
+        earned = proposer.earned()
+        if earned <= TOLERANCE * horizon:
+            return self._named(proposer.propose(Goal(self.task.least_totals)), explores=True)
+        richness = earned / (THIN * horizon)
+        if richness < 1:
+            goal = replace(goal, boldness=goal.boldness * max(richness, LEAST_BOLD))
+            np.minimum(ranking.guess, earned, out=ranking.guess)
+        worth, candidate = self._best_new(proposer, goal)
+        row, reward = self._best_again(proposer, goal, worth)
+        if not row:
+            return self._named(candidate)
+        self._compare_with_promise()
+        ranking.guess[row], self.trials.newest = reward, row
+        self._begin_trial(math.nan)
+        return None
+
+    def _named(self, candidate: Candidate | None, explores: bool = False) -> Candidate | None:
+        if candidate is None:
+            return None
+        statistics = {**candidate.statistics, **({EXPLORES: 1.0} if explores else {})}
+        name = f"{PROPOSAL}{self.accounts.num_candidates + 1}"
+        candidate.policy.name = name
+        return replace(candidate, name=name, statistics=statistics)
+
+    def _best_new(self, proposer: Proposer, goal: Goal) -> tuple[float, Candidate | None]:
+        """Return what the best of several proposals is forecast to earn, and the proposal."""
+        best, found, log_term = -math.inf, None, self.accounts.log_term(self.accounts.num_candidates + 1)
+        for share in MARGINS:
+            utilities = self.task.thresholds + share * self.task.slacks
+            candidate = proposer.propose(replace(goal, utilities=utilities))
+            if candidate is None:
+                continue
+            worth = self._worth(candidate.reward, float(utilities[0]), log_term, 0.0)
+            if worth > best:
+                best, found = worth, candidate
+        return best, found
+
+    def _best_again(self, proposer: Proposer, goal: Goal, least: float) -> tuple[int, float]:
+        """Return the row on trial that is forecast to earn most, if more than `least`, and its reward; else row 0."""
+        best, row, reward = least, 0, math.nan
+        may_return = self.task.is_listed and self.accounts.num_candidates >= EARLY
+        for i in self.accounts.rows if may_return else []:
+            policy = self.trials.policies[i]
+            estimated = None if policy is None or self.accounts.is_certified(i) else proposer.estimate(policy, goal)
+            if estimated is None:
+                continue
+            utility, own = estimated[1] + goal.utilities[0], self.trials.ranking.rewards[i, 1]
+            worth = self._worth(estimated[0], utility, self.accounts.wealth.log_term[i, 0], own)
+            if worth > best:
+                best, row, reward = worth, i, estimated[0]
+        return row, reward
+
+    def _worth(self, reward: float, utility: float, log_term: float, own: float) -> float:
+        """Return what a policy of this reward and utility earns, with the policy that pays for it, in episodes ahead.
+
+        After n episodes of its own its bound is about σ√(2 ln(B/δ_j)/n) below its utility. What it then lacks of b is
+        paid for by a policy whose bound L is above b, with a share of lacking/(lacking + L − b).
+        """
+        horizon, b = self.task.horizon or 1, self.task.thresholds[0]
+        spread = min(math.sqrt(horizon), horizon - self.task.least_totals[0]) / 2
+        n = own + AHEAD * self.num_episodes * np.arange(1, 9) / 8
+        bounds = utility - spread * np.sqrt(2 * log_term / n)
+        lacking = float(np.maximum(b - bounds, 0.0).mean())
+        surplus = {j: self.trials.lower[j, 0] - b for j in self.accounts.rows}
+        paid = [
+            lacking / (lacking + over) * max(reward - self.trials.score(j), 0.0)
+            for j, over in surplus.items()
+            if over > 0
+        ]
+        return reward - min(paid, default=0.0)
+
+    def add(self, candidate: Candidate) -> None:
+        """Put a candidate on trial. A proposal made from next to nothing, and a user's candidate, may be the best."""
+        is_proposal = candidate.name.startswith(PROPOSAL)
+        guess, promised = float(self.task.horizon or 1), math.nan
+        if is_proposal:
+            self._compare_with_promise()
+            if self.num_episodes >= SHORTEST_TRIAL and math.isfinite(candidate.reward):
+                shortfall, when = self._shortfalls[self._kind(self.accounts.num_candidates)].tolist()
+                discount = DISCOUNT * shortfall * math.sqrt(when / max(self.num_episodes, 1))
+                guess = candidate.reward - discount
+                promised = math.nan if EXPLORES in candidate.statistics else candidate.reward
+        self.trials.add(candidate, guess)
+        self._begin_trial(promised)
+
+    def _begin_trial(self, promised: float) -> None:
+        """Ask for no proposal while the newest candidate has its trial."""
+        length = max(SHORTEST_TRIAL, math.floor(TRIAL_SHARE * self.num_episodes))
+        self._promised, self.trial_began, self.trial_ends = promised, self.num_episodes, self.num_episodes + length
+
+    def _compare_with_promise(self) -> None:
+        """Note how far the last proposal, if it is on trial, fell short of its promised reward."""
+        i, number = self.trials.newest, self.accounts.num_candidates
+        reward, own = self.trials.ranking.rewards[i].tolist()
+        is_last = self.accounts.names[i] == f"{PROPOSAL}{number}"
+        if is_last and math.isfinite(self._promised) and own >= FEW:
+            self._shortfalls[self._kind(number - 1)] = max(self._promised - reward / own, 0.0), self.num_episodes
+
+    @staticmethod
+    def _kind(number: int) -> int:
+        return KINDS[number % len(KINDS)]
+
+    # deployments and evidence
+
+    def plan(self) -> Plan:
+        """Return the best mixture whose bounds reach the limits; the incumbent once nothing is proved any more."""
+        return (
+            self.trials.fallback(self.invalid_reason) if self.invalid_reason else self.trials.choose(self.num_episodes)
+        )
+
+    def deployed(self, deployment: int, plan: Plan, component: int | None = None) -> None:
+        """Count a deployment at its worst for every component of its plan, whichever acts."""
+        self._plans[deployment] = plan
+        names, _ = components(plan)
+        self.accounts.expect(deployment, [row for row in map(self.accounts.row, names) if row >= 0])
+
+    def evidence(self, deployment: int, episode: Episode) -> Evidence:
+        """Return the share of each component and the total utility; raise if no component acts like this."""
+        plan = self._plans.get(deployment)
+        if plan is None:
+            raise InvalidEpisode(f"deployment {deployment} is unknown or was reported before: report each once")
+        names, weights = components(plan)
+        policies = plan.policy.components if isinstance(plan.policy, Mixture) else (plan.policy,)
+        shares = shares_of(self.task, policies, weights, episode)
+        utilities = np.tile(np.asarray(episode.total_utility), (len(names), 1))
+        return Evidence(names, shares, utilities, np.full(len(names), float(episode.total_reward or 0.0)))
+
+    def apply(self, deployment: int, evidence: Evidence) -> None:
+        """Credit the components that are still on trial."""
+        self._plans.pop(deployment, None)
+        rows = np.array([self.accounts.row(name) for name in evidence.names], dtype=np.int64)
+        known = rows >= 0
+        self.accounts.credit(deployment, rows[known], evidence.shares[known], evidence.utilities[known])
+        self.trials.credit(evidence.names, evidence.shares, evidence.rewards)
+        self.num_episodes += 1
+
+    def abandoned(self, deployment: int) -> None:
+        """Forget the plan of a deployment that will never be reported; it stays at its worst."""
+        self._plans.pop(deployment, None)
+
+    def bounds(self) -> dict[str, Array]:
+        """Return what is proved of each candidate, (m,)."""
+        return self.accounts.bounds()
+
+    def promote(self, name: str) -> None:
+        """Let a certified candidate act wherever the incumbent would."""
+        self.trials.promote(name)
+
+    def withdraw(self, name: str) -> None:
+        """End the trial of a candidate; if it was the newest, another is asked for."""
+        if self.trials.withdraw(name) <= 0:
+            raise ValueError(f"no candidate {name!r} is on trial: there are {', '.join(self.bounds())}")
+        if not self.trials.newest:
+            self.trial_began = self.trial_ends = self.num_episodes
+            self._promised = math.nan
+
+    def change(self, constraints: Sequence[Constraint]) -> None:
+        """Use other thresholds and slacks from now on."""
+        self.task = self.trials.task = replace(self.task, constraints=tuple(constraints))
+        self.accounts.change(self.task.thresholds, self.task.stated_utilities)
+
+    def void(self, reason: str) -> None:
+        """Note that nothing is proved any more."""
+        self.accounts.end(reason)
+
+    @property
+    def invalid_reason(self) -> str:
+        """Return why nothing is proved any more; "" while the certificate stands."""
+        return self.accounts.invalid_reason

@@ -1,0 +1,352 @@
+"""The command line. Each command imports what it needs, so that `episafe --help` is fast."""
+
+import json
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+import episafe2
+from episafe2.core.errors import DamagedLog, Infeasible
+
+FAILED, USAGE, UNSAFE, DAMAGED = 1, 2, 3, 4  # exit codes; 0 is success
+console, errors = Console(highlight=False, soft_wrap=True), Console(stderr=True, highlight=False, soft_wrap=True)
+
+app = typer.Typer(
+    name="episafe",
+    help="Improve a policy online while the expected utility of every deployed policy stays above its limit.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Out = Annotated[Path | None, typer.Option(help="Folder for records and the report.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Processes; one per core by default.")]
+On = Annotated[str, typer.Option(help="local, or dask:ADDRESS of a scheduler on a trusted network.")]
+Location = Annotated[str, typer.Argument(help="Folder or postgresql:// address of the session.")]
+SessionName = Annotated[str | None, typer.Option("--name", help="Name of the session, on PostgreSQL.")]
+AgentBuilder = Annotated[
+    str | None, typer.Option("--agent", metavar="MODULE:FUNCTION", help="A function that builds the agent.")
+]
+Progressed = Callable[[int, int], None]
+
+
+def command(example: str, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a command whose help ends with an example."""
+    return app.command(name, epilog=f"Example: `{example}`")
+
+
+@contextmanager
+def exit_codes() -> Iterator[None]:
+    """Turn the errors that users can cause into one line and an exit code."""
+    try:
+        yield
+    except DamagedLog as error:
+        _fail(error, DAMAGED)
+    except Infeasible as error:
+        _fail(error, UNSAFE)
+    except (ValueError, TypeError, FileNotFoundError, ModuleNotFoundError) as error:
+        _fail(error, USAGE)
+    except KeyboardInterrupt:
+        errors.print("stopped: run the same command again to finish what is missing")
+        raise typer.Exit(FAILED) from None
+
+
+def _fail(error: Exception, code: int) -> None:
+    errors.print(f"[red]error:[/red] {escape(str(error))}")
+    raise typer.Exit(code) from error
+
+
+def show(found: Any, as_json: bool, lines: list[str]) -> None:
+    """Print JSON for programs, or lines for people."""
+    if as_json:
+        print(json.dumps(found, default=str))
+    else:
+        for line in lines:
+            console.print(line)
+
+
+@contextmanager
+def progress(title: str) -> Iterator[Progressed]:
+    """Yield a function (done, total) that moves a progress bar."""
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=errors, transient=True) as bar:
+        task = bar.add_task(title)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def say_version(asked: bool) -> None:
+    """Print the version and exit."""
+    if asked:
+        print(f"episafe {episafe2.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[bool, typer.Option("--version", "-V", callback=say_version, is_eager=True)] = False,
+) -> None:
+    """Show warnings as one line each."""
+    warnings.showwarning = lambda message, *_, **__: errors.print(f"[yellow]warning:[/yellow] {escape(str(message))}")
+
+
+@command("episafe list", "list")
+def list_(as_json: AsJson = False) -> None:
+    """List the environments and the agents."""
+    from episafe2.core.agent import AGENTS
+    from episafe2.envs import ENVIRONMENTS, options_of
+    from episafe2.lab.build import load_agents
+
+    load_agents()
+    found = {
+        "environments": {name: options_of(name) for name in ENVIRONMENTS},
+        "agents": {name: facts.summary for name, (facts, _) in sorted(AGENTS.items())},
+    }
+    if as_json:
+        return show(found, True, [])
+    for title, rows in found.items():
+        table = Table("name", "options" if title == "environments" else "what it is", title=title.capitalize())
+        for name, said in rows.items():
+            text = said if isinstance(said, str) else ", ".join(f"{key}={value}" for key, value in said.items())
+            table.add_row(name, escape(text))
+        console.print(table)
+
+
+@command("episafe run inventory --episodes 1000 --out shop")
+def run(
+    env: Annotated[str, typer.Argument(help="An environment, or module:function of a seed.")] = "inventory",
+    agent: Annotated[str, typer.Option(help="An agent, or module:Class; `safe` is the recommended one.")] = "safe",
+    episodes: Annotated[int, typer.Option(min=1)] = 1_000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the problem and of the run.")] = 0,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="An option of the agent; env.NAME=VALUE of the environment."),
+    ] = None,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run one agent on one problem, and say what it reached."""
+    from episafe2.lab.sweep import Job
+    from episafe2.report.pages import verdict, write_report
+
+    with exit_codes():
+        env_options, agent_options = _options(changes or [])
+        if out is not None and (out / "record.json").exists():
+            raise ValueError(f"{out} has a record already: choose another --out, or delete it")
+        job = Job(env, agent, seed, episodes, tuple(env_options.items()), tuple(agent_options.items()))
+        with progress(f"{agent} on {env}") as advance:
+            record = job.run(on_progress=lambda done: advance(done, episodes))
+        lines = [verdict(record), f"level: {record.settings.get('level')}; {record.settings.get('statement', '')}"]
+        if out is not None:
+            record.save(out)
+            lines.append(f"page: {write_report(out)}")
+    show({"settings": record.settings, "verdict": lines[0]}, as_json, [escape(line) for line in lines])
+
+
+def _options(changes: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the options of the environment and of the agent; values are read as JSON where possible."""
+    env, agent = dict[str, Any](), dict[str, Any]()
+    for change in changes:
+        name, equals, text = change.partition("=")
+        if not equals:
+            raise ValueError(f"--set takes NAME=VALUE, got {change!r}")
+        try:
+            value = json.loads(text)
+        except json.JSONDecodeError:
+            value = text
+        if name.startswith("env."):
+            env[name[4:]] = value
+        else:
+            agent[name] = value
+    return env, agent
+
+
+@command("episafe paper --quick --out paper-results")
+def paper(
+    quick: Annotated[bool, typer.Option("--quick", help="3 problems of 1,000 episodes, not 10 of 10,000.")] = False,
+    out: Out = None,
+    workers: Workers = None,
+    on: On = "local",
+    as_json: AsJson = False,
+) -> None:
+    """Run the paper's comparison, by the rules of the text and of the released code."""
+    from episafe2.lab.paper import paper_sweep
+
+    _run_sweep(lambda: paper_sweep(quick), out or Path("paper-results"), workers, on, as_json)
+
+
+@command("episafe sweep slack.toml --out slack")
+def sweep(
+    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="Environments, agents, seeds and options.")],
+    out: Out = None,
+    workers: Workers = None,
+    on: On = "local",
+    as_json: AsJson = False,
+) -> None:
+    """Run every agent on every environment at every seed. Runs that are in the folder are not repeated."""
+    from episafe2.lab.sweep import Sweep
+
+    _run_sweep(lambda: Sweep.read(file), out or Path(file.stem), workers, on, as_json)
+
+
+def _run_sweep(make: Callable[[], Any], out: Path, workers: int | None, on: str, as_json: bool) -> None:
+    from episafe2.report.pages import write_report
+
+    with exit_codes():
+        asked = make()
+        with progress(asked.title) as advance:
+            failures = asked.run(out, workers, on, advance)
+        page = write_report(out) if len(failures) < len(asked.jobs) else None
+    _finish(out, page, failures, as_json)
+
+
+def _finish(out: Path, page: Path | None, failures: Mapping[str, str], as_json: bool) -> None:
+    for name, reason in list(failures.items())[:10]:
+        errors.print(f"[red]failed:[/red] {escape(name)}: {escape(reason)}")
+    show({"folder": str(out), "page": str(page), "failed": dict(failures)}, as_json, [f"page: {page}"] if page else [])
+    if failures:
+        raise typer.Exit(FAILED)
+
+
+@command("episafe benchmark --agent mine:Agent --sets tabular,linear --out bench")
+def benchmark(
+    agent: Annotated[list[str] | None, typer.Option(help="An agent or module:Class; repeatable.")] = None,
+    sets: Annotated[str, typer.Option(help="Problem sets, separated by commas.")] = "tabular,streaming,linear",
+    problems: Annotated[int, typer.Option(min=1, max=100, help="Problems per set.")] = 5,
+    episodes: Annotated[int, typer.Option(min=1)] = 1_000,
+    out: Out = None,
+    workers: Workers = None,
+    on: On = "local",
+    as_json: AsJson = False,
+) -> None:
+    """Run agents on frozen sets of problems, and compare them with the reference results."""
+    from episafe2.lab import benchmark as bench
+
+    out = out or Path("benchmark-results")
+    with exit_codes():
+        agents = [(name, dict[str, Any]()) for name in agent or ["safe", "opse", "incumbent"]]
+        asked = bench.benchmark(agents, sets.split(","), problems, episodes)
+        with progress(asked.title) as advance:
+            failures = asked.run(out, workers, on, advance)
+        page = bench.write_results(bench.rows(asked.records(out)), out)
+    _finish(out, page, failures, as_json)
+
+
+@command("episafe report shop")
+def report(folder: Annotated[Path, typer.Argument(help="Folder of a run, a sweep or a session.")]) -> None:
+    """Write report.html for a run, a sweep or a session."""
+    from episafe2.report.pages import write_report
+    from episafe2.service.dashboard import session_page
+
+    with exit_codes():
+        if (folder / "log.jsonl").exists():
+            page = folder / "report.html"
+            page.write_text(session_page(str(folder)))
+        else:
+            page = write_report(folder)
+    console.print(f"page: {page}")
+
+
+@command("episafe check shop:problem")
+def check(
+    name: Annotated[str, typer.Argument(metavar="MODULE:NAME", help="A problem, or a function that makes one.")],
+    episodes: Annotated[int, typer.Option(min=10, help="Episodes of the incumbent.")] = 200,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Play your problem under its incumbent, and say what is wrong, how to repair it, and what to expect."""
+    from episafe2.lab.build import named_object
+    from episafe2.run.checks import check_problem
+
+    with exit_codes():
+        found = named_object(name)
+        problem = found() if callable(found) else found
+        findings = check_problem(problem, episodes, seed)
+    colours = {"ok": "green", "warning": "yellow", "error": "red"}
+    lines = [f"[{colours[one.verdict]}]{one.verdict:8}[/] {escape(one.text)}" for one in findings]
+    show([vars(one) for one in findings], as_json, lines)
+    if any(one.verdict == "error" for one in findings):
+        raise typer.Exit(UNSAFE)
+
+
+def _agent(builder: str | None) -> Any:
+    from episafe2.lab.build import named_object
+
+    return None if builder is None else named_object(builder)()
+
+
+@command("episafe audit sessions/shop --head 3f2a… --agent shop:make_agent")
+def audit(
+    location: Location,
+    head: Annotated[str | None, typer.Option(help="Hash of the last event, as you kept it elsewhere.")] = None,
+    agent: AgentBuilder = None,
+    name: SessionName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check the log of a session: the chain of hashes, and every certificate from the recorded evidence."""
+    from episafe2.session.audit import audit as audit_log
+
+    with exit_codes():
+        found = audit_log(location, agent=_agent(agent), name=name, head=head)
+    word = "[green]PASSED[/green]" if found.passed else "[red]FAILED[/red]"
+    lines = [f"{word} {escape(str(found.summary))}", *(escape(str(one)) for one in found.findings)]
+    show({"passed": found.passed, "findings": [str(one) for one in found.findings]}, as_json, lines)
+    if not found.passed:
+        raise typer.Exit(DAMAGED)
+
+
+@command("episafe explain sessions/shop 41")
+def explain(
+    location: Location,
+    deployment: Annotated[int, typer.Argument(help="Number of the deployment.")],
+    name: SessionName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Explain one deployment: its policy, its certificate and its outcome."""
+    from episafe2.session.audit import explain as explain_deployment
+
+    with exit_codes():
+        found = explain_deployment(location, deployment, name=name)
+    show(found.facts, as_json, [escape(line) for line in found.lines])
+
+
+@command("episafe serve sessions/shop --agent shop:make_agent --token-file token")
+def serve(
+    location: Location,
+    agent: Annotated[str, typer.Option(metavar="MODULE:FUNCTION", help="A function that builds the agent.")],
+    token_file: Annotated[Path, typer.Option(help="File with the token that clients must send.")],
+    name: SessionName = None,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    timeout: Annotated[float, typer.Option(help="Seconds that planning may take before the incumbent acts.")] = 10.0,
+) -> None:
+    """Serve a session over HTTP."""
+    from episafe2.service.app import serve as serve_session
+
+    with exit_codes():
+        token = token_file.read_text().strip()
+        serve_session(location, _agent(agent), token=token, name=name, host=host, port=port, timeout=timeout)
+
+
+@command("episafe dashboard sessions/shop")
+def dashboard(location: Location, name: SessionName = None, host: str = "127.0.0.1", port: int = 8001) -> None:
+    """Show a session in the browser, read-only."""
+    from episafe2.service.dashboard import serve_dashboard
+
+    with exit_codes():
+        console.print(f"open http://{host}:{port} (Ctrl-C stops)")
+        serve_dashboard(location, name=name, host=host, port=port)
+
+
+if __name__ == "__main__":
+    sys.exit(app())

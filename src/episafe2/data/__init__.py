@@ -1,0 +1,1 @@
+"""Episodes and policies as files, and data frames."""

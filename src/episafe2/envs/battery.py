@@ -1,0 +1,114 @@
+"""A battery with a reserve: buy cheap, sell dear, and keep enough for an outage."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from episafe2.core.types import Array
+from episafe2.envs.common import check_range
+from episafe2.problems.linear import LinearCMDP
+from episafe2.problems.rules import Chance, Rules, RuleState, listed, mostly
+
+
+@dataclass(frozen=True)
+class Battery(Rules):
+    """State of charge, price and sun, hour by hour. An action moves so many units: negative sells, positive buys.
+
+    Sun charges for nothing; the house takes a unit now and then. Reward is (price − mean price)·units sold, scaled
+    to [0, 1]: a unit in store is worth the mean price, so that emptying the battery at midnight earns nothing.
+    Utility is 1 in an hour that ends with the reserve in store.
+
+    Attributes:
+        capacity: units that the battery holds.
+        reserve: units to be kept.
+        prices, suns: how many levels of each there are.
+        moves: units bought by each action.
+        load: probability that the house takes `house` units in an hour.
+        calm: probability that price, and sun, stay as they are for another hour.
+        variation: how often the incumbent departs from its rule, as people do.
+    """
+
+    capacity: int = 4
+    reserve: int = 2
+    prices: int = 3
+    suns: int = 2
+    moves: tuple[int, ...] = (-1, 0, 1)
+    load: float = 0.2
+    house: int = 1
+    calm: float = 0.5
+    variation: float = 0.1
+    horizon: int = 24
+
+    def __post_init__(self) -> None:
+        shape, start = (self.capacity + 1, self.prices, self.suns), (self.capacity, 0, 0)
+        self.__dict__.update(num_actions=len(self.moves), shape=shape, start=start)
+
+    def chances(self, h: int, state: RuleState) -> list[Chance]:
+        """The next price, the next sun, and whether the house takes something."""
+        _, price, sun = state
+        evening, noon = _bump(h, 19), _bump(h, 12)
+        return [
+            (range(self.prices), _next(price, self.prices, evening, self.calm)),
+            (range(self.suns), _next(sun, self.suns, noon, self.calm)),
+            ((0, self.house), (1 - self.load, self.load)),
+        ]
+
+    def move(self, h: int, state: RuleState, action: int, luck: tuple[Any, ...]) -> tuple[RuleState, float, float]:
+        """Trade, then sun and house, then the next hour's price and sun."""
+        (charge, price, sun), (next_price, next_sun, taken) = state, luck
+        traded = self.traded(charge, action)
+        unit, most = max(self.house, 1), max(map(abs, self.moves))
+        gift = unit * sun // max(self.suns - 1, 1)
+        charge = min(max(charge + traded - taken, 0) + gift, self.capacity)
+        half = (self.prices - 1) / 2
+        margin = -traded * (price - half) / (half * most)
+        return (charge, next_price, next_sun), (margin + 1) / 2, float(charge >= self.reserve)
+
+    def traded(self, charge: int, action: int) -> int:
+        """Units bought: no more than there is room for, none sold that are not there."""
+        return min(max(self.moves[action], -charge), self.capacity - charge)
+
+    def incumbent(self, h: int, state: RuleState) -> Array:
+        """Fill up whenever there is room, and hold; now and then sell."""
+        room = self.capacity - state[0]
+        fill = max(a for a, units in enumerate(self.moves) if units <= room)
+        return mostly(fill, 0, self.num_actions, self.variation)
+
+    def after(self, state: RuleState, action: int) -> RuleState:
+        """Charge after the trade, price and sun."""
+        charge, price, sun = state
+        return (charge + self.traded(charge, action), price, sun)
+
+
+def battery(
+    rng: np.random.Generator,
+    *,
+    load: tuple[float, float] = (0.1, 0.3),
+    capacity: int = 4,
+    reserve: int = 2,
+    hours_kept: float = 0.9,
+) -> LinearCMDP:
+    """A day of a small battery, listed: exact optimum and regret.
+
+    Args:
+        load: range that the probability of a unit taken by the house is drawn from.
+        capacity, reserve: as of a `Battery`.
+        hours_kept: the share of the hours that are to end with the reserve in store.
+    """
+    check_range("hours_kept", hours_kept, 0, 1)
+    home = Battery(capacity, reserve, load=float(rng.uniform(*load)))
+    return listed(home, hours_kept * home.horizon)
+
+
+def _bump(h: int, peak: int) -> float:
+    """How near the hour is to the peak, from 0 to 1."""
+    return float(np.exp(-(((h - peak) / 4) ** 2)))
+
+
+def _next(level: int, count: int, pull: float, calm: float) -> Array:
+    """Stay with probability `calm`; else anew, the more to the top the stronger the pull."""
+    weight = np.array([(1 - pull) ** (k > 0) * (0.2 + pull) ** k for k in range(count)])
+    p: Array = (1 - calm) * weight / weight.sum()
+    p[level] += calm
+    return p

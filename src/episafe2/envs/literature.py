@@ -1,0 +1,311 @@
+"""Problems of other papers: small ones with one kernel for all steps, and two kinds of random tables."""
+
+import math
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from episafe2.core.checks import TOLERANCE
+from episafe2.core.types import Array
+from episafe2.envs.common import check_interval, check_range, check_sizes, cost_limited, stationary
+from episafe2.envs.paper import FAST, MAX_DRAWS, buffer_kernel, draw_feasible
+from episafe2.problems.linear import LinearCMDP
+
+STAY, MOVE = 0, 1
+LEFT, RIGHT = 0, 1
+WAIT, SEND = 0, 1
+DEAR = slice(2, 6)  # steps 3 to 6, counted from 1
+
+
+def media(
+    rng: np.random.Generator,
+    *,
+    num_states: int = 10,
+    horizon: int = 10,
+    fast_rate: float = 0.9,
+    slow_rate: float = 0.1,
+    departure_rate: float = 0.8,
+    limit: float | None = None,
+    slack: float | None = None,
+    time_homogeneous: bool = False,
+) -> LinearCMDP:
+    """A media buffer that starts empty; a = 0 is fast service. Reward 1 − [empty], utility 1 − [fast].
+
+    From Bura, HasanzadeZonuzy, Kalathil, Shakkottai, Chamberland, "DOPE" (NeurIPS 2022), by their released code. They
+    count costs: the optimum 6.7467 of 10 steps is a reward of 3.2533, and at most 5 fast steps are b = 5.
+
+    Args:
+        num_states, horizon: S, H.
+        fast_rate, slow_rate, departure_rate: arrivals under each service, and departures, a step.
+        limit: fast steps in an episode, on average; None for H/2, as published.
+        slack: of the incumbent; None for 0.4 H, as published: it has a fifth of the limit.
+    """
+    check_sizes(num_states=num_states, horizon=horizon)
+    for name, rate in (("fast_rate", fast_rate), ("slow_rate", slow_rate), ("departure_rate", departure_rate)):
+        check_range(name, rate, 0, 1)
+    kernel = np.stack([buffer_kernel(rate, departure_rate, num_states - 1) for rate in (fast_rate, slow_rate)], axis=1)
+    reward, utility = np.ones((2, num_states, 2))
+    reward[0], utility[:, FAST] = 0.0, 0.0
+    told = {"slack": _given(slack, 0.4 * horizon), "time_homogeneous": time_homogeneous}
+    return cost_limited(kernel, reward, utility, _given(limit, horizon / 2), horizon=horizon, **told)
+
+
+def ring(
+    rng: np.random.Generator,
+    *,
+    num_states: int = 3,
+    horizon: int = 6,
+    limit: float | None = None,
+    slack: float | None = None,
+    time_homogeneous: bool = False,
+) -> LinearCMDP:
+    """States 0, …, S − 1 in a ring; to move on from s pays (s + 1)/S, to stay pays nothing. Utility 1 − [moved].
+
+    From Simão, Jansen, Spaan, "AlwaysSafe" (AAMAS 2021), after Zheng and Ratliff 2020, as in the released code of Bura
+    et al. 2022, who start at 0 and scale the reward to [0, 1]. The optimum is 2.
+
+    Args:
+        num_states, horizon: S, H.
+        limit: moves in an episode, on average; None for H/2, as published.
+        slack: of the incumbent; None for 0.4 H, as in Bura et al.: it has a fifth of the limit.
+    """
+    check_sizes(num_states=num_states, horizon=horizon)
+    kernel, states = np.zeros((num_states, 2, num_states)), np.arange(num_states)
+    kernel[states, STAY, states] = kernel[states, MOVE, (states + 1) % num_states] = 1.0
+    reward, utility = np.zeros((2, num_states, 2))
+    reward[:, MOVE], utility[:, STAY] = (states + 1) / num_states, 1.0
+    told = {"slack": _given(slack, 0.4 * horizon), "time_homogeneous": time_homogeneous}
+    return cost_limited(kernel, reward, utility, _given(limit, horizon / 2), horizon=horizon, **told)
+
+
+def riverswim(
+    rng: np.random.Generator,
+    *,
+    num_states: int = 6,
+    horizon: int = 20,
+    limit: float | None = None,
+    slack: float | None = None,
+    time_homogeneous: bool = False,
+) -> LinearCMDP:
+    """A river from its mouth, 0, to S − 1: left goes with the current, right against it. Utility 1 − [right].
+
+    The river is that of Osband, Russo, Van Roy, "(More) Efficient Reinforcement Learning via Posterior Sampling"
+    (NeurIPS 2013), after Strehl and Littman 2008; the limit on strokes is ours.
+
+    Args:
+        num_states, horizon: S ≥ 2, H.
+        limit: strokes to the right in an episode, on average; None for H/2.
+        slack: of the incumbent, the best policy of so many strokes less; None for H/4.
+    """
+    check_sizes(num_states=num_states, horizon=horizon)
+    if num_states < 2:
+        raise ValueError("num_states must be at least 2: a river has a mouth and an upper end")
+    kernel, last = np.zeros((num_states, 2, num_states)), num_states - 1
+    for s in range(num_states):
+        kernel[s, LEFT, max(s - 1, 0)] = 1.0
+        if 0 < s < last:
+            kernel[s, RIGHT, s - 1 : s + 2] = 0.05, 0.6, 0.35
+    kernel[0, RIGHT, :2], kernel[last, RIGHT, -2:] = (0.4, 0.6), (0.4, 0.6)
+    reward, utility = np.zeros((2, num_states, 2))
+    reward[0, LEFT], reward[last, RIGHT], utility[:, LEFT] = 0.005, 1.0, 1.0
+    told = {"slack": _given(slack, horizon / 4), "time_homogeneous": time_homogeneous}
+    return cost_limited(kernel, reward, utility, _given(limit, horizon / 2), horizon=horizon, **told)
+
+
+def jobs(
+    rng: np.random.Generator,
+    *,
+    num_jobs: int = 9,
+    horizon: int = 10,
+    done: tuple[float, float, float] = (0.1, 0.1, 0.8),
+    threshold: float = 3.5,
+    slack: float = 0.5,
+    time_homogeneous: bool = False,
+) -> LinearCMDP:
+    """A full stack of jobs; a = 1 sends two of them to a machine, which does both, one or none.
+
+    From Ghosh, Zhou, Shroff, "Towards Achieving Sub-linear Regret and Hard Constraint Violation in Model-free RL"
+    (AISTATS 2024), appendix K.1. Reward 1 − 0.9 a at steps 3 to 6, else 1 − 0.2 a; utility is half of the jobs done.
+    The optimum is 9.1765, the largest utility 4.4998. They have no incumbent: the slack is ours.
+
+    Args:
+        num_jobs, horizon: jobs at the start, S − 1; H.
+        done: probabilities that the machine does 0, 1, 2 jobs.
+        threshold: b, half of the jobs to be done, on average.
+        slack: of the incumbent, the best policy of utility b + slack.
+    """
+    check_sizes(num_jobs=num_jobs, horizon=horizon)
+    check_range("threshold", threshold, 0, horizon)
+    if len(done) != 3 or min(done) < 0 or abs(sum(done) - 1) > TOLERANCE:
+        raise ValueError(f"done must be three probabilities that sum to 1, of 0, 1 and 2 jobs, got {done!r}")
+    kernel, states = np.zeros((num_jobs + 1, 2, num_jobs + 1)), np.arange(num_jobs + 1)
+    kernel[states, WAIT, states] = 1.0
+    for count, probability in enumerate(done):
+        kernel[:, SEND] += probability * np.eye(num_jobs + 1)[np.maximum(states - count, 0)]
+    reward = np.ones((horizon, num_jobs + 1, 2))
+    reward[:, :, SEND] = 1 - 0.2
+    reward[DEAR, :, SEND] = 1 - 0.9
+    utility = (states[:, None] - kernel @ states) / 2
+    return stationary(
+        kernel, reward, utility, horizon=horizon, threshold=threshold, slack=slack, initial_state=num_jobs,
+        time_homogeneous=time_homogeneous,
+    )  # fmt: skip
+
+
+def queue(
+    rng: np.random.Generator,
+    *,
+    buffer_length: int = 5,
+    num_levels: int = 3,
+    horizon: int = 50,
+    service: tuple[float, float] = (0.1, 0.5),
+    admission: tuple[float, float] = (0.1, 0.9),
+    throughput: float = 0.4,
+    slack: float | None = None,
+    num_constraints: int = 1,
+    effort: float = 0.45,
+    time_homogeneous: bool = False,
+) -> LinearCMDP:
+    """A single server with a buffer 0..L that starts empty; an action is a pair of service and admission rates.
+
+    After Altman, "Constrained Markov Decision Processes" (1999), chapter 5, in the form of Provodin, Kaptein,
+    Pechenizkiy's released code (2024), where the average over a long run counts. Reward 1 − s/L, utility the admission
+    rate, 0 in a full buffer. The second constraint, as in that code, is on the service: utility 1 − its rate. Sizes,
+    rates and thresholds are ours.
+
+    Args:
+        buffer_length, num_levels, horizon: L = S − 1; levels of each rate, √A; H.
+        service, admission: lowest and highest rates; the levels lie evenly between them.
+        throughput: b/H, the admissions a step, on average.
+        slack: of the incumbent, the best policy of utility b + slack; None for H/10, or H/20 each.
+        num_constraints: 1 for the throughput alone, 2 for the service too.
+        effort: the service a step, on average, that the second constraint allows.
+    """
+    check_sizes(buffer_length=buffer_length, num_levels=num_levels, horizon=horizon)
+    check_interval("service", service)
+    check_interval("admission", admission)
+    check_range("throughput", throughput, 0, 1)
+    check_range("effort", effort, 0, 1)
+    if num_constraints not in (1, 2) or isinstance(num_constraints, bool):
+        raise ValueError(f"num_constraints must be 1 or 2, got {num_constraints!r}: the throughput, and the service")
+    rates = np.array(list(product(np.linspace(*service, num_levels), np.linspace(*admission, num_levels))))
+    kernel, admitted = _moves(rates, buffer_length)
+    short = 1 - np.arange(buffer_length + 1) / buffer_length
+    told: dict[str, Any] = {"horizon": horizon, "time_homogeneous": time_homogeneous}
+    reward, limit = np.repeat(short[:, None], len(rates), axis=1), throughput * horizon
+    if num_constraints == 1:
+        return stationary(kernel, reward, admitted, threshold=limit, slack=_given(slack, horizon / 10), **told)
+    idle = np.broadcast_to(1 - rates[:, 0], admitted.shape)
+    return stationary(
+        kernel, reward, [admitted, idle], threshold=[limit, (1 - effort) * horizon], names=("throughput", "service"),
+        slack=[_given(slack, horizon / 20)] * 2, **told,
+    )  # fmt: skip
+
+
+def _given(value: float | None, default: float) -> float:
+    return default if value is None else value
+
+
+def _moves(rates: Array, buffer_length: int) -> tuple[Array, Array]:
+    """P (S, A, S) and the admission rate (S, A): up with b(1 − a), down with a(1 − b); b = 0 in a full buffer."""
+    S, A = buffer_length + 1, len(rates)
+    kernel, admitted = np.zeros((S, A, S)), np.tile(rates[:, 1], (S, 1))
+    admitted[-1] = 0.0
+    for s in range(S):
+        a, b = rates[:, 0], admitted[s]
+        up, down = b * (1 - a), a * (1 - b) if s > 0 else np.zeros(A)
+        kernel[s, :, min(s + 1, buffer_length)] += up
+        kernel[s, :, max(s - 1, 0)] += down
+        kernel[s, :, s] += 1 - up - down
+    return kernel, admitted
+
+
+def dirichlet(
+    rng: np.random.Generator,
+    *,
+    num_states: int = 30,
+    num_actions: int = 3,
+    horizon: int = 10,
+    dirichlet: float = 0.1,
+    probability_of_one: float = 0.5,
+    threshold_scale: float = 0.5,
+    slack: float | None = None,
+) -> LinearCMDP:
+    """A random tabular CMDP whose utility is what its reward is not: u = 1 − r, r_h(s,a) Bernoulli.
+
+    From Kitamura et al., "A Policy Gradient Primal-Dual Algorithm for Constrained MDPs with Uniform PAC Guarantees"
+    (2024), by their released code. They have no incumbent: it is ours.
+
+    Args:
+        num_states, num_actions, horizon: S, A, H.
+        dirichlet: weight of each entry of the Dirichlet that P_h(·|s,a) is drawn from.
+        probability_of_one: ℙ(r_h(s,a) = 1), independently for each entry.
+        threshold_scale: b over the largest utility.
+        slack: of the incumbent, the best policy of utility b + slack; None for the policy of largest utility.
+    """
+    check_sizes(num_states=num_states, num_actions=num_actions, horizon=horizon)
+    check_range("dirichlet", dirichlet, 0, math.inf)
+    check_range("probability_of_one", probability_of_one, 0, 1)
+    shape = (horizon, num_states, num_actions)
+
+    def draw() -> dict[str, Any]:
+        reward = (rng.random(shape) < probability_of_one).astype(np.float64)
+        P = rng.dirichlet(np.full(num_states, dirichlet), shape)
+        return {"P": P, "reward": reward, "utility": 1 - reward, "initial_state": int(rng.integers(num_states))}
+
+    return draw_feasible(draw, threshold_scale, slack)
+
+
+def stepmix(
+    rng: np.random.Generator,
+    *,
+    num_states: int = 5,
+    num_actions: int = 5,
+    horizon: int = 3,
+    threshold: float = 2.0,
+    sharpness: float = 5.0,
+    slack: float = 0.1,
+    time_homogeneous: bool = False,
+) -> LinearCMDP:
+    """Conservative exploration: the reward is the utility too, so that no policy may earn less than b on the way.
+
+    From Li, Huang, Shen, Yang, "Near-optimal Conservative Exploration in Reinforcement Learning under Episode-wise
+    Constraints" (ICML 2023), section 7: r_h(s,a) uniform on [0, 1], P_h(·|s,a) uniform on the simplex; the incumbent
+    is their Boltzmann policy, π_h(a|s) ∝ exp(η Q*_h(s,a)). A draw whose incumbent has too little slack is drawn
+    again; that is ours.
+
+    Args:
+        num_states, num_actions, horizon: S, A, H; s₁ = 0.
+        threshold: b; they have 2.0 and 2.2.
+        sharpness: η > 0; they have 5 and 10.
+        slack: the least that the incumbent has above the threshold.
+        time_homogeneous: one P and one r for all steps, of which the learner is told, as in their section 7.2.
+    """
+    check_sizes(num_states=num_states, num_actions=num_actions, horizon=horizon)
+    for name, value in (("threshold", threshold), ("sharpness", sharpness), ("slack", slack)):
+        check_range(name, value, 0, math.inf)
+    drawn = 1 if time_homogeneous else horizon
+    for redraws in range(MAX_DRAWS):
+        reward = rng.random((drawn, num_states, num_actions))
+        P = rng.dirichlet(np.ones(num_states), (drawn, num_states, num_actions))
+        P, reward = (np.repeat(array, horizon // drawn, axis=0) for array in (P, reward))
+        incumbent, utility = boltzmann(P, reward, sharpness)
+        if utility[0] >= threshold + slack:
+            return LinearCMDP(
+                P, reward, reward, threshold=threshold, safe_policy=incumbent, time_homogeneous=time_homogeneous,
+                origin={"redraws": redraws},
+            )  # fmt: skip
+    raise ValueError(f"{MAX_DRAWS} draws gave no incumbent of utility {threshold + slack:g}: lower threshold or slack")
+
+
+def boltzmann(P: Array, reward: Array, sharpness: float) -> tuple[Array, Array]:
+    """π_h(a|s) ∝ exp(η Q*_h(s,a)), shape (H, S, A), and its value at step 0, shape (S,)."""
+    policy, best, value = np.empty_like(reward), np.zeros(P.shape[1]), np.zeros(P.shape[1])
+    for h in reversed(range(len(P))):
+        Q = reward[h] + P[h] @ best
+        best = Q.max(axis=1)
+        weights = np.exp(sharpness * (Q - best[:, None]))
+        policy[h] = weights / weights.sum(axis=1, keepdims=True)
+        value = (policy[h] * (reward[h] + P[h] @ value)).sum(axis=1)
+    return policy, value

@@ -1,0 +1,458 @@
+"""A Gymnasium environment as a problem: its episodes come from `reset` and `step`, its transitions are unknown."""
+
+import secrets
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from episafe2.core.checks import TOLERANCE, as_count, as_number, as_slack
+from episafe2.core.errors import Infeasible, InvalidProblem
+from episafe2.core.policy import Policy
+from episafe2.core.task import Constraint, OneHot, SignalFunction, Task
+from episafe2.core.types import ENDED, START, Episode, Move, State, Support
+from episafe2.gym.encode import numbered_actions, observations_of
+from episafe2.problems.features import as_features, chosen_features
+from episafe2.problems.sampled import shifted, task_move
+
+OTHER = {"utility": "cost", "cost": "utility"}
+LIMIT = {"utility": "threshold", "cost": "cost_limit"}
+WORST = {"utility": "least_total", "cost": "episode_cost_max"}
+STARTS_COMPARED = 8  # resets with different seeds, to find out whether the start is random
+MOST_STATES = 1_000_000  # countable observations up to which one-hot features are chosen
+CostFunction = Callable[[Any, int, Any, Mapping[str, Any]], float]  # (observation, action, next observation, info)
+
+
+class Limit(NamedTuple):
+    """One limit in the units of its signal, "utility" or "cost", and the range of that signal."""
+
+    name: str
+    signal: str
+    kept: float
+    slack: float | None
+    low: float
+    high: float
+    worst: float | None
+
+    def scaled(self, total: float, horizon: int) -> float:
+        """Return a total in raw units as one of utilities in [0, 1] per step: Σ(u − low)/width, H minus it for costs."""
+        share = (total - horizon * self.low) / (self.high - self.low)
+        return horizon - share if self.signal == "cost" else share
+
+    def raw(self, total: float, horizon: int) -> float:
+        """Return the inverse of `scaled`."""
+        share = horizon - total if self.signal == "cost" else total
+        return horizon * self.low + share * (self.high - self.low)
+
+    def constraint(self, utility: SignalFunction | None, horizon: int) -> Constraint:
+        """Return the limit on utilities in [0, 1]."""
+        b, slack = self.scaled(self.kept, horizon), self.slack and self.slack / (self.high - self.low)
+        if b + (slack or 0.0) > horizon + TOLERANCE:
+            raise Infeasible(
+                f"the limit {self.kept:g} with slack {self.slack or 0:g} cannot be kept in {horizon} steps: relax one"
+            )
+        least = 0.0 if self.worst is None else max(self.scaled(self.worst, horizon), 0.0)
+        if b <= 0 or (self.worst is not None and least >= b):
+            said = "" if self.worst is None else f" and no total worse than {self.worst:g}"
+            raise InvalidProblem(
+                f"no episode can break the limit {self.kept:g} on the {self.signal} in [{self.low:g}, {self.high:g}] "
+                f"per step{said}: give the limit on the total of {horizon} steps, in the units of the {self.signal}"
+            )
+        return Constraint(utility, b, slack, self.name, least)
+
+
+def from_gymnasium(
+    env: Any,
+    *,
+    horizon: int,
+    incumbent: Any,
+    threshold: Any = None,
+    cost_limit: Any = None,
+    slack: Any = None,
+    features: Any = None,
+    move: Move | None = None,
+    support: Support | None = None,
+    cost: CostFunction | None = None,
+    reward_range: tuple[float, float] = (0.0, 1.0),
+    utility_range: Any = None,
+    cost_range: Any = None,
+    random_start: bool | None = None,
+    reward: SignalFunction | None = None,
+    utility: Any = None,
+    time_homogeneous: bool = False,
+    norm_bound: float | None = None,
+    least_total: Any = None,
+    episode_cost_max: Any = None,
+    action_names: Sequence[str] = (),
+    units: Mapping[str, str] | None = None,
+) -> "GymCMDP":
+    """Turn a Gymnasium environment with finite actions into a problem.
+
+    Give `threshold` if the environment reports `info["utility"]`, and `cost_limit` if it reports `info["cost"]` or
+    returns six values with the cost third. For several limits give mappings by name: `threshold={"service": 12.6}`,
+    `cost_limit={"waste": 4}`, `slack={"service": 0.3, "waste": 1}`; the environment then reports `info["utility"]` and
+    `info["cost"]` as mappings with these names. Ranges and worst totals may be mappings too, or one for all.
+
+    Args:
+        env: the environment; its own time limit, if any, must be the horizon.
+        horizon: H, the most steps of an episode. After an early end, reward and utility (or cost) are 0.
+        incumbent: (h, observation) -> probabilities (A,), or a policy. That it is safe is assumed.
+        threshold: the total utility of an episode to keep in expectation.
+        cost_limit: the total cost of an episode not to exceed in expectation.
+        slack: by how much the incumbent keeps the limit, > 0, in the units of the signal. None: measured by playing
+            the incumbent (`es.measure_slack`); `origin` has the result.
+        features: `es.features.OneHot()`, a map of `es.features`, or any function of an observation. None: chosen by
+            the observation space; `origin["features"]` says what.
+        move: (h, observation, action, w) -> (next observation, reward, utility), scaled to [0, 1], if chance is
+            exogenous: `info["chance"]` is all that is random after the start and does not depend on the actions.
+            `ENDED` of episafe2.core.types is the next observation of an episode that ends.
+        support: (h, observation) -> the values that w can take.
+        cost: (observation, action, next observation, info) -> cost, in place of `info["cost"]`.
+        reward_range, utility_range, cost_range: the ranges of the raw signals, scaled to [0, 1]; (0, 1) by default.
+        random_start: True if the start is random; the task then has a dummy first step. None: found out by resets.
+        reward, utility: (h, observation) -> r_h, u_h (A,) in [0, 1], if they are known; None: learned from episodes.
+        time_homogeneous: True if transitions and signals are the same at every step; steps then share their data.
+        norm_bound: B of `Task`; None for √d.
+        least_total: the total utility that every episode is certain to reach; None for H times the least of a step.
+        episode_cost_max: what every episode costs at most, by enforcement or arithmetic; None for H times the most of
+            a step. Certificates rest on it: an episode that costs more invalidates them.
+        action_names, units: for people, in reports.
+
+    Example:
+        >>> import gymnasium, numpy as np, episafe2 as es
+        >>> env = gymnasium.make("FrozenLake-v1", max_episode_steps=8, is_slippery=False)
+        >>> def fell(observation, action, following, info): return float(following in (5, 7, 11, 12))
+        >>> lake = es.from_gymnasium(env, horizon=8, incumbent=lambda h, s: [1, 0, 0, 0], cost=fell, cost_limit=0.5, slack=0.5)
+        >>> lake.task.thresholds
+        array([7.5])
+    """
+    if isinstance(env, type) or not all(hasattr(env, name) for name in ("action_space", "reset", "step")):
+        raise InvalidProblem(f"env must be a Gymnasium environment, got {env!r}: make one with gymnasium.make")
+    H = as_count("horizon", horizon)
+    limit = _time_limit(env)
+    if limit is not None and limit != H:
+        raise InvalidProblem(
+            f"the environment's own time limit is {limit} steps and the horizon {H}: make the environment with "
+            f"gymnasium.make(…, max_episode_steps={H}), or give horizon={limit}"
+        )
+    limits = _read_limits(
+        {"utility": (threshold, utility_range, least_total), "cost": (cost_limit, cost_range, episode_cost_max)}, slack
+    )
+    if cost is not None and [one.signal for one in limits] != ["cost"]:
+        raise InvalidProblem("cost=… needs exactly one limit, cost_limit=…: give that")
+    problem = GymCMDP(env, H, limits, _range("reward", reward_range), cost, random_start)
+    told = dict(move=move, support=support, reward=reward, time_homogeneous=bool(time_homogeneous), units=units or {})
+    problem._describe(incumbent, features, utility, norm_bound=norm_bound, action_names=tuple(action_names), **told)
+    if all(one.slack is None for one in limits):
+        problem._measure()
+    return problem
+
+
+class GymCMDP:
+    """What `from_gymnasium` returns: a task, and an environment that plays its episodes one after the other.
+
+    Attributes:
+        env: the environment.
+        task: what a learner is told, with rewards and utilities in [0, 1].
+        limits: the limits in the units of their signals.
+        origin: environment, ranges, limits and features, as plain values; kept with every record.
+    """
+
+    task: Task
+
+    def __init__(
+        self,
+        env: Any,
+        horizon: int,
+        limits: tuple[Limit, ...],
+        reward_range: tuple[float, float],
+        cost: CostFunction | None,
+        random_start: bool | None,
+    ) -> None:
+        self.env, self.limits, self._H, self._cost = env, limits, horizon, cost
+        self._observations = observations_of(env.observation_space)
+        self._num_actions, self._action = numbered_actions(env.action_space)
+        self._low, self._width = reward_range[0], reward_range[1] - reward_range[0]
+        self._named = bool(limits[0].name)
+        spec = getattr(env, "spec", None)
+        self.origin: dict[str, str | int | float] = {"env": spec.id if spec else type(env).__name__}
+        self.origin |= {"reward_low": reward_range[0], "reward_high": reward_range[1]}
+        for one in limits:
+            end = f"_{one.name}" if one.name else ""
+            self.origin |= {f"signal{end}": one.signal, f"limit{end}": one.kept}
+            self.origin |= {f"{one.signal}_low{end}": one.low, f"{one.signal}_high{end}": one.high}
+            self.origin |= {} if one.worst is None else {f"worst_total{end}": one.worst}
+        self._seed: int | None = None
+        starts = []
+        for seed in range(STARTS_COMPARED):
+            self.seed(seed)
+            starts.append(self._reset_env())
+        self._first, varies = starts[0], any(not _same(one, starts[0]) for one in starts)
+        if varies and random_start is False:
+            raise InvalidProblem("the start is random: resets with different seeds differ; give random_start=True")
+        self.random_start = varies if random_start is None else bool(random_start)
+        self.origin["random_start"] = int(self.random_start)
+        self.seed(secrets.randbelow(2**31))  # fresh randomness: seeds 0, 1, … would be the same in every process
+        self._h, self._observation = horizon, self._first
+
+    def _describe(
+        self,
+        incumbent: Any,
+        features: Any,
+        utility: Any,
+        *,
+        move: Move | None,
+        support: Support | None,
+        reward: Any,
+        **told: Any,
+    ) -> None:
+        """Make the task."""
+        seen, A, first = self._observations, self._num_actions, int(self.random_start)
+        if features is None:
+            countable = seen.count is not None and seen.count <= MOST_STATES
+            features, chosen = (OneHot(), "one-hot") if countable else chosen_features(seen.low, seen.high)
+            self.origin["features"] = f"chosen: {chosen}"
+        utilities = (
+            [utility] if not self._named else [None if utility is None else utility[one.name] for one in self.limits]
+        )
+        zero = self._scale_reward(0.0), tuple(self._unit(one, 0.0) for one in self.limits)
+        outside = {ENDED: zero, **({START: (0.0, (0.0,) * len(self.limits))} if first else {})}
+        pairs = zip(self.limits, utilities, strict=True)
+        self._told = reward is not None, utilities[0] is not None
+        self.task = Task(
+            *(self._H + first, A),
+            constraints=tuple(one.constraint(shifted(told, first), self._H) for one, told in pairs),
+            incumbent=incumbent,
+            initial_state=START if first else self._first,
+            reward=shifted(reward, first),
+            features=as_features(features, self._first, A, seen.count, len(outside)),
+            encode=seen.encode,
+            move=None if move is None else task_move(move, seen.encode, outside, len(self.limits), first),
+            support=None if support is None else (lambda h, state: support(h - first, state)),
+            outside=outside,
+            **told,
+        )
+        self.task.incumbent.probabilities(first, self._first)
+        if not self.task.one_hot:
+            self.task.phi(self._first)
+
+    def _measure(self) -> None:
+        from episafe2.run.slack import measure_slack  # only here: it plays episodes
+
+        found = measure_slack(self)
+        self.task = self.task.with_limits(self.task.thresholds.tolist(), np.atleast_1d(found.lower).tolist())
+        self.origin |= {"slack_episodes": found.num_episodes, "slack_delta": found.delta}
+        self.seed(secrets.randbelow(2**31))
+
+    def __repr__(self) -> str:
+        facts = {**self.origin, "H": self._H, "A": self._num_actions}
+        return f"GymCMDP({', '.join(f'{name}={value}' for name, value in facts.items())})"
+
+    def seed(self, seed: int) -> None:
+        """Begin the next episode with `env.reset(seed=seed)`."""
+        self._seed = seed
+
+    def reset(self, rng: np.random.Generator | None = None) -> State:
+        """Begin an episode: return its first state, START if the start is random."""
+        state, self._h, self._ended = self._reset_env(), -int(self.random_start), False
+        if not self.random_start and not _same(state, self._first):
+            raise InvalidProblem(
+                f"an episode starts at {state!r}, the first at {self._first!r}: give random_start=True"
+            )
+        self._state = self._begun = state
+        return START if self.random_start else state
+
+    def step(self, action: int) -> tuple[State, float, tuple[float, ...], Any]:
+        """Return the next state, reward and utilities (m,) in [0, 1], and what chance brought, None if unknown."""
+        h, task = self._h, self.task
+        if h >= self._H:
+            raise InvalidProblem(f"the episode of {self._H} steps is over: call reset()")
+        self._h += 1
+        if h < 0:
+            return self._begun, *task.outside[START], self._begun
+        if self._ended:
+            return ENDED, *task.outside[ENDED], None
+        observation, raw, third, terminated, truncated, info = self._returned(self.env.step(self._action(action)))
+        state: State = ENDED if terminated else self._observations.encode(observation)
+        if truncated and not terminated and self._h < self._H:
+            raise InvalidProblem(
+                f"the environment truncates at step {self._h}, before the horizon {self._H}: give horizon={self._h}, "
+                "or the environment a longer time limit"
+            )
+        if any(self._told):
+            reward, utilities = self._known(h, action, raw, third, info, observation)
+        else:
+            reward = self._scale_reward(raw)
+            utilities = self._utilities(action, third, info, observation)
+        w = None if task.move is None else deepcopy(info.get("chance"))
+        self._state, self._observation, self._ended = state, observation, bool(terminated)
+        return state, reward, utilities, w
+
+    def play(self, policy: Policy, rng: np.random.Generator) -> Episode:
+        """Play one episode; actions are drawn with `rng`."""
+        state, first = self.reset(), int(self.random_start)
+        states, actions, rewards, utilities, chances = [state], [], [], [], []
+        probabilities, step = policy.probabilities, self.step
+        for h, uniform in enumerate(rng.random(self._H + first).tolist()):
+            sums = list(accumulate(probabilities(h, state).tolist()))
+            action = bisect_right(sums, uniform * sums[-1], 0, len(sums) - 1)
+            state, reward, utility, w = step(action)
+            states.append(state)
+            actions.append(action)
+            rewards.append(reward)
+            utilities.append(utility)
+            chances.append(w)
+        trace = None if self.task.move is None else (states[first], tuple(chances[first:]))
+        return Episode(tuple(states), np.array(actions), np.array(rewards), np.array(utilities), trace=trace)
+
+    def raw_totals(self, totals: Any) -> list[float]:
+        """Return total utilities (m,) of the task in the units of the limits."""
+        return [one.raw(float(total), self._H) for one, total in zip(self.limits, np.atleast_1d(totals), strict=True)]
+
+    def _reset_env(self) -> State:
+        given = {} if self._seed is None else {"seed": self._seed}
+        self._seed = None
+        returned = self.env.reset(**given)
+        if not isinstance(returned, tuple) or len(returned) != 2:
+            raise InvalidProblem(
+                "reset must return (observation, info), as in Gymnasium since 0.26: wrap the environment"
+            )
+        self._observation = returned[0]
+        return self._observations.encode(returned[0])
+
+    def _returned(self, returned: Any) -> tuple[Any, Any, Any, Any, Any, dict[str, Any]]:
+        """Return observation, reward, cost (None if there are five values), terminated, truncated and info."""
+        try:
+            if len(returned) == 5:
+                observation, reward, terminated, truncated, info = returned
+                return observation, reward, None, terminated, truncated, info
+            observation, reward, cost, terminated, truncated, info = returned
+            return observation, reward, cost, terminated, truncated, info
+        except (TypeError, ValueError):
+            raise InvalidProblem(
+                "step must return (observation, reward, terminated, truncated, info), or six values with the cost "
+                f"third, got {type(returned).__name__}: wrap the environment"
+            ) from None
+
+    def _scale_reward(self, raw: Any) -> float:
+        if type(raw) is not float:
+            raw = as_number("reward", raw)
+        scaled: float = (raw - self._low) / self._width
+        if not -TOLERANCE <= scaled <= 1 + TOLERANCE:
+            raise InvalidProblem(
+                f"reward {raw:.12g} lies outside [{self._low:g}, {self._low + self._width:g}]: give its true range, "
+                "which includes 0 if episodes can end early, as reward_range=(lowest, highest)"
+            )
+        return scaled
+
+    def _unit(self, one: Limit, raw: Any) -> float:
+        """Return a raw utility or cost as a utility in [0, 1]."""
+        if type(raw) is not float:
+            raw = as_number(one.signal, raw)
+        scaled: float = (raw - one.low) / (one.high - one.low)
+        if not -TOLERANCE <= scaled <= 1 + TOLERANCE:
+            negative = (
+                " (a cost is the size of a penalty, so it is not negative)" if one.signal == "cost" and raw < 0 else ""
+            )
+            raise InvalidProblem(
+                f"{one.signal} {raw:.12g} lies outside [{one.low:g}, {one.high:g}]{negative}: give its true range, "
+                f"which includes 0 if episodes can end early, as {one.signal}_range=(lowest, highest)"
+            )
+        return 1.0 - scaled if one.signal == "cost" else scaled
+
+    def _utilities(self, action: int, third: Any, info: Any, observation: Any) -> tuple[float, ...]:
+        one = self.limits[0]
+        if self._cost is not None:
+            return (self._unit(one, self._cost(self._observation, action, observation, info)),)
+        if not self._named:
+            raw = third if third is not None and one.signal == "cost" else info.get(one.signal)
+            if raw is None:
+                raise self._missing(one, info)
+            return (self._unit(one, raw),)
+        try:
+            return tuple(self._unit(one, info[one.signal][one.name]) for one in self.limits)
+        except (KeyError, TypeError) as error:
+            raise self._missing(one, info) from error
+
+    def _known(
+        self, h: int, action: int, raw: Any, third: Any, info: Any, observation: Any
+    ) -> tuple[float, tuple[float, ...]]:
+        """Return the signals that functions tell, and the observed ones for the others."""
+        at, task = h + int(self.random_start), self.task
+        tells_reward, tells_utility = self._told
+        reward = float(task.reward_at(at, self._state)[action]) if tells_reward else self._scale_reward(raw)
+        if tells_utility:
+            return reward, tuple(task.utility_at(at, self._state)[:, action].tolist())
+        return reward, self._utilities(action, third, info, observation)
+
+    def _missing(self, one: Limit, info: Any) -> InvalidProblem:
+        other = OTHER[one.signal]
+        found = ", ".join(map(repr, info)) or "nothing"
+        if isinstance(info, Mapping) and other in info and not self._named:
+            return InvalidProblem(
+                f'info has "{other}" and not "{one.signal}": give {LIMIT[other]}=… in place of {LIMIT[one.signal]}=…'
+            )
+        names = (
+            f" with the names {', '.join(repr(each.name) for each in self.limits if each.signal == one.signal)}"
+            if self._named
+            else ""
+        )
+        return InvalidProblem(
+            f'info has no "{one.signal}"{names} at step {self._h}: report it at every step, 0 included, or give cost=…; '
+            f"it has {found}"
+        )
+
+
+def _same(one: Any, other: Any) -> bool:
+    return bool(np.array_equal(one, other)) if isinstance(one, np.ndarray) else bool(one == other)
+
+
+def _range(name: str, given: Any) -> tuple[float, float]:
+    try:
+        low, high = given
+    except (TypeError, ValueError):
+        raise InvalidProblem(f"{name}_range must be a pair (lowest, highest), got {given!r}") from None
+    low, high = as_number(f"{name}_range[0]", low), as_number(f"{name}_range[1]", high)
+    if not low < high:
+        raise InvalidProblem(f"{name}_range must have lowest < highest, got {given!r}: give the lowest first")
+    return low, high
+
+
+def _read_limits(given: Mapping[str, tuple[Any, Any, Any]], slack: Any) -> tuple[Limit, ...]:
+    """Return the limits from user arguments by signal: what to keep, its range and its worst total."""
+    kept = {signal: limit for signal, (limit, _, _) in given.items() if limit is not None}
+    by_name = any(isinstance(limit, Mapping) for limit in kept.values())
+    if not kept or (len(kept) > 1 and not by_name):
+        raise InvalidProblem(
+            'give exactly one of threshold (a lower limit on info["utility"]) and cost_limit (an upper limit on '
+            'info["cost"]), or mappings by name'
+        )
+    limits = []
+    for signal, (limit, ranges, worst) in given.items():
+        if limit is None:
+            if ranges is not None or worst is not None:
+                other = kept.keys() - {signal}
+                raise InvalidProblem(
+                    f"{signal}_range or {WORST[signal]} is given, but the limit is on the {', '.join(other)}"
+                )
+            continue
+        if by_name and not isinstance(limit, Mapping):
+            raise InvalidProblem(f"{LIMIT[signal]} is {limit!r} beside limits by name: give {{name: limit}}")
+        for name, value in limit.items() if by_name else [("", limit)]:
+            own = [one.get(name) if isinstance(one, Mapping) else one for one in (slack, ranges, worst)]
+            low, high = _range(signal, (0.0, 1.0) if own[1] is None else own[1])
+            total = None if own[2] is None else as_number(WORST[signal], own[2])
+            limits.append(Limit(name, signal, as_number(LIMIT[signal], value), as_slack(own[0]), low, high, total))
+    return tuple(limits)
+
+
+def _time_limit(env: Any) -> int | None:
+    """Return the environment's own time limit: that of `gymnasium.make`, else of a TimeLimit wrapper."""
+    limit = getattr(getattr(env, "spec", None), "max_episode_steps", None)
+    while limit is None and env is not None:
+        limit = getattr(env, "_max_episode_steps", None) if type(env).__name__ == "TimeLimit" else None
+        env = getattr(env, "env", None)
+    return limit

@@ -1,0 +1,229 @@
+"""Eight float64 side by side in a kernel, as the vectors of the machine have them: eight at the price of one.
+
+Loops that the compiler is left to vectorise take long to compile, and it may decline. A kernel that says itself what
+goes side by side (states, λ, actions) does not. `load` and `store` move eight neighbours along the last axis of an
+array. + − · / and the functions below act on each lane by itself, so that a lane comes out as a number alone would, bit
+for bit, on every machine. A number among lanes stands for eight of itself; functions of numbers alone give a number.
+"""
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.typeconv.castgraph import Conversion
+from numba.extending import box, intrinsic, lower_builtin, lower_cast, models, register_model, type_callable
+
+LANES = 8
+VECTOR = ir.VectorType(ir.DoubleType(), LANES)
+BIAS, MANTISSA = 1023, 52  # of a float64
+ROOT_HALF_BITS = 0x3FE6A09E667F3BCD  # of √½
+OPERATIONS = {
+    operator.add: "fadd",
+    operator.iadd: "fadd",
+    operator.sub: "fsub",
+    operator.mul: "fmul",
+    operator.truediv: "fdiv",
+}
+
+function: Any = intrinsic
+
+
+def padded(n: int) -> int:
+    """n up to a multiple of eight."""
+    return (n + LANES - 1) // LANES * LANES
+
+
+class Lanes(types.Type):
+    """The type of eight float64 in a kernel."""
+
+    def __init__(self) -> None:
+        super().__init__(name="Lanes")
+
+    def can_convert_from(self, typing_context: Any, other: Any) -> Any:
+        """A number stands for eight of itself."""
+        return Conversion.safe if isinstance(other, types.Number) else None
+
+
+lanes = Lanes()
+
+
+register_model(Lanes)(lambda manager, lanes_type: models.PrimitiveModel(manager, lanes_type, VECTOR))
+
+
+@lower_cast(types.Number, Lanes)
+def _eight_times(context: Any, builder: Any, number_type: Any, lanes_type: Any, number: Any) -> Any:
+    number = context.cast(builder, number, number_type, types.float64)
+    nothing, first_everywhere = ir.Constant(VECTOR, ir.Undefined), ir.VectorType(ir.IntType(32), LANES)([0] * LANES)
+    return builder.shuffle_vector(builder.insert_element(nothing, number, ir.IntType(32)(0)), nothing, first_everywhere)
+
+
+@box(Lanes)
+def _as_tuple(lanes_type: Any, x: Any, c: Any) -> Any:
+    """Python sees eight numbers."""
+    numbers = [c.builder.extract_element(x, ir.IntType(32)(i)) for i in range(LANES)]
+    return c.pyapi.tuple_pack([c.pyapi.float_from_double(number) for number in numbers])
+
+
+def _together(*given: Any) -> Any:
+    """The type that numbers and lanes have together."""
+    if not all(isinstance(one, types.Number | Lanes) for one in given):
+        return None
+    return lanes if any(isinstance(one, Lanes) for one in given) else types.float64
+
+
+def _each(generate: Callable[..., Any], *given: Any) -> Any:
+    """An instruction on each lane, or on numbers alone."""
+    kind = _together(*given)
+    return kind and (kind(*[kind] * len(given)), lambda context, builder, _, values: generate(builder, *values))
+
+
+for _sign, _instruction in OPERATIONS.items():
+
+    @type_callable(_sign)
+    def _type(context: Any) -> Any:
+        return lambda x, y: lanes(lanes, lanes) if _together(x, y) is lanes else None
+
+    @lower_builtin(_sign, lanes, lanes)
+    def _lower(context: Any, builder: Any, _: Any, values: Any, instruction: str = _instruction) -> Any:
+        return getattr(builder, instruction)(*values)
+
+
+def _call(builder: Any, name: str, *values: Any) -> Any:
+    """A function of the compiler's, e.g. llvm.fma, which is an instruction where the machine has it."""
+    kind = values[0].type
+    full_name = f"{name}.{'v8f64' if kind == VECTOR else 'f64'}"
+    made = cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind] * len(values)), full_name)
+    return builder.call(made, values)
+
+
+def _bits(builder: Any, x: Any) -> Any:
+    return builder.bitcast(x, ir.VectorType(ir.IntType(64), LANES) if x.type == VECTOR else ir.IntType(64))
+
+
+def _constant(kind: Any, value: float) -> Any:
+    return ir.Constant(kind, [value] * LANES if isinstance(kind, ir.VectorType) else value)
+
+
+@function
+def fma(typing_context, x, y, z):  # type: ignore[no-untyped-def]
+    """x·y + z with one rounding, on every machine, however it is compiled."""
+    return _each(lambda builder, x, y, z: _call(builder, "llvm.fma", x, y, z), x, y, z)
+
+
+@function
+def root(typing_context, x):  # type: ignore[no-untyped-def]
+    """√x."""
+    return _each(lambda builder, x: _call(builder, "llvm.sqrt", x), x)
+
+
+@function
+def largest(typing_context, x, y):  # type: ignore[no-untyped-def]
+    """The larger of x and y; x where either is NaN."""
+    return _each(lambda builder, x, y: builder.select(builder.fcmp_ordered("<", x, y), y, x), x, y)
+
+
+@function
+def smallest(typing_context, x, y):  # type: ignore[no-untyped-def]
+    """The smaller of x and y; x where either is NaN."""
+    return _each(lambda builder, x, y: builder.select(builder.fcmp_ordered(">", x, y), y, x), x, y)
+
+
+@function
+def unless_below(typing_context, x, limit, y):  # type: ignore[no-untyped-def]
+    """y, but 0 where x < limit."""
+    return _each(lambda b, x, limit, y: b.select(b.fcmp_ordered("<", x, limit), _constant(y.type, 0.0), y), x, limit, y)
+
+
+@function
+def times_power(typing_context, x, shifted):  # type: ignore[no-untyped-def]
+    """x·2ᵏ for a whole k that stands in the last bits of `shifted`."""
+
+    def generate(builder: Any, x: Any, shifted: Any) -> Any:
+        k = _bits(builder, shifted)
+        power = builder.shl(builder.add(k, _constant(k.type, BIAS)), _constant(k.type, MANTISSA))
+        return builder.fmul(x, builder.bitcast(power, x.type))
+
+    return _each(generate, x, shifted)
+
+
+def _exponent(builder: Any, x: Any) -> Any:
+    bits = _bits(builder, x)
+    return builder.ashr(builder.sub(bits, _constant(bits.type, ROOT_HALF_BITS)), _constant(bits.type, MANTISSA))
+
+
+@function
+def exponent(typing_context, x):  # type: ignore[no-untyped-def]
+    """e of x = 2ᵉ m with √½ ≤ m < √2, for normal x > 0."""
+    return _each(lambda builder, x: builder.sitofp(_exponent(builder, x), x.type), x)
+
+
+@function
+def mantissa(typing_context, x):  # type: ignore[no-untyped-def]
+    """m of x = 2ᵉ m with √½ ≤ m < √2, for normal x > 0."""
+
+    def generate(builder: Any, x: Any) -> Any:
+        bits, e = _bits(builder, x), _exponent(builder, x)
+        return builder.bitcast(builder.sub(bits, builder.shl(e, _constant(e.type, MANTISSA))), x.type)
+
+    return _each(generate, x)
+
+
+@function
+def spread(typing_context, number):  # type: ignore[no-untyped-def]
+    """Eight times the same number."""
+    return lanes(lanes), lambda context, builder, _, values: values[0]
+
+
+@function
+def lane(typing_context, x, i):  # type: ignore[no-untyped-def]
+    """Number i of the eight."""
+    return types.float64(lanes, types.intp), lambda context, builder, _, values: builder.extract_element(*values)
+
+
+@function
+def total(typing_context, x):  # type: ignore[no-untyped-def]
+    """The sum of the eight: ((x₀+x₄) + (x₂+x₆)) + ((x₁+x₅) + (x₃+x₇))."""
+
+    def generate(context: Any, builder: Any, _: Any, values: Any) -> Any:
+        parts = [builder.extract_element(values[0], ir.IntType(32)(i)) for i in range(LANES)]
+        while len(parts) > 1:
+            half = len(parts) // 2
+            parts = [builder.fadd(parts[i], parts[i + half]) for i in range(half)]
+        return parts[0]
+
+    return types.float64(lanes), generate
+
+
+def _place(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    array_type, index_type = signature.args[:2]
+    array = context.make_array(array_type)(context, builder, values[0])
+    index = zip(cgutils.unpack_tuple(builder, values[1], len(index_type)), index_type, strict=True)
+    whole = [context.cast(builder, i, i_type, types.intp) for i, i_type in index]
+    checked = context.enable_boundscheck  # where Python calls; kernels are given room
+    if checked:
+        last = builder.add(whole[-1], whole[-1].type(LANES - 1))
+        cgutils.do_boundscheck(context, builder, last, cgutils.unpack_tuple(builder, array.shape)[-1])
+    pointer = cgutils.get_item_pointer(
+        context, builder, array_type, array, whole, wraparound=False, boundscheck=checked
+    )
+    return builder.bitcast(pointer, VECTOR.as_pointer())
+
+
+@function
+def load(typing_context, array, index):  # type: ignore[no-untyped-def]
+    """array[index] and the seven after it along the last axis, which must be there."""
+    return lanes(array, index), lambda context, b, *given: b.load(_place(context, b, *given), align=8)
+
+
+@function
+def store(typing_context, array, index, x):  # type: ignore[no-untyped-def]
+    """Write eight numbers to array[index] and the seven places after it along the last axis, which must be there."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        builder.store(values[2], _place(context, builder, signature, values), align=8)
+        return context.get_dummy_value()
+
+    return types.void(array, index, lanes), generate

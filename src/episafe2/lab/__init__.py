@@ -1,0 +1,1 @@
+"""Experiments: sweeps, the benchmark and the comparison of the paper."""

@@ -1,0 +1,1 @@
+"""Models that agents learn: ridge regression, counts and their constants."""

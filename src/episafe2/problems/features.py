@@ -1,0 +1,250 @@
+"""Feature maps ψ of an observation, for problems whose states cannot be listed; all of norm at most 1.
+
+With A actions the features of a state and an action are φ(s, a) = e_a ⊗ ψ(s), in dimension A·dim. `norm` is the
+largest norm before it was scaled to 1.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from itertools import product
+from typing import Any, ClassVar
+
+import numpy as np
+
+from episafe2.core.checks import as_array, as_count
+from episafe2.core.errors import InvalidProblem
+from episafe2.core.task import Features, FunctionFeatures, OneHot
+from episafe2.core.types import Array
+
+__all__ = ["RBF", "Cells", "Fourier", "OneHot", "Polynomial", "Tiles"]
+
+
+@dataclass(frozen=True, eq=False)
+class Box:
+    """The bounds by which observations are scaled to [0, 1]^n. Observations beyond them count as the nearest edge."""
+
+    low: Any
+    high: Any
+    num_axes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        low = as_array("low", self.low, (None,))
+        high = as_array("high", self.high, (len(low),))
+        if not (low < high).all():
+            raise InvalidProblem(f"low must be below high on every axis, got {low} and {high}")
+        self.__dict__.update(low=low, high=high, num_axes=len(low))
+        for setting in fields(self):
+            if setting.init and setting.type is int:
+                as_count(setting.name, getattr(self, setting.name))
+
+    @property
+    def dim(self) -> int:
+        """Return the dimension of ψ; cells have none."""
+        raise NotImplementedError
+
+    @property
+    def norm(self) -> float:
+        """Return the largest norm before scaling: √dim where every entry is at most 1."""
+        return float(self.dim**0.5)
+
+    def unit(self, observation: Any) -> Array:
+        """Return the observation in [0, 1]^n."""
+        x = as_array("observation", np.ravel(observation), (self.num_axes,))
+        return np.clip((x - self.low) / (self.high - self.low), 0.0, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Cells(Box):
+    """A grid with `bins` cells per axis, as tuples: `OneHot(cells, cells.size)` groups observations by cell."""
+
+    bins: int = 8
+
+    @cached_property
+    def _axes(self) -> list[tuple[float, float]]:
+        """Return low and width of each axis."""
+        return list(zip(self.low.tolist(), (self.high - self.low).tolist(), strict=True))
+
+    @property
+    def size(self) -> int:
+        """Return the number of cells."""
+        return int(self.bins**self.num_axes)
+
+    def __call__(self, observation: Any) -> tuple[int, ...]:
+        """Return the cell of an observation."""
+        if type(observation) is np.ndarray and observation.shape == (self.num_axes,) and observation.dtype.char in "fd":
+            found = self._quickly(observation.tolist())
+            if len(found) == self.num_axes:
+                return found
+        index = np.minimum((self.unit(observation) * self.bins).astype(int), self.bins - 1)
+        return tuple(index.tolist())
+
+    def _quickly(self, values: list[float]) -> tuple[int, ...]:
+        """Return the same with plain numbers, in a tenth of the time; shorter if one of them is not finite."""
+        bins, found = self.bins, []
+        for x, (low, width) in zip(values, self._axes, strict=True):
+            unit = (x - low) / width
+            if 0.0 < unit < 1.0:
+                found.append(int(unit * bins))  # below `bins`: the product is rounded to a number below it
+            elif math.isfinite(x):
+                found.append(0 if unit <= 0.0 else bins - 1)
+        return tuple(found)
+
+
+@dataclass(frozen=True, eq=False)
+class Tiles(Box):
+    """Tile coding: ψ marks the cell of each of `tilings` grids, shifted against each other by 1/tilings of a cell.
+
+    The last cell of an axis also contains what the shift moves beyond it. Norm √tilings before scaling.
+    """
+
+    bins: int = 8
+    tilings: int = 4
+
+    @property
+    def dim(self) -> int:
+        """Return tilings · bins^n."""
+        return int(self.tilings * self.bins**self.num_axes)
+
+    @property
+    def norm(self) -> float:
+        """Return √tilings."""
+        return float(self.tilings**0.5)
+
+    def __call__(self, observation: Any) -> Array:
+        """Return ψ (dim,)."""
+        shifts = np.arange(self.tilings)[:, None] / self.tilings
+        index = np.minimum((self.unit(observation) * self.bins + shifts).astype(int), self.bins - 1)
+        flat = np.ravel_multi_index(tuple(index.T), (self.bins,) * self.num_axes)
+        psi = np.zeros((self.tilings, self.bins**self.num_axes))
+        psi[np.arange(self.tilings), flat] = 1 / self.norm
+        return psi.ravel()
+
+
+@dataclass(frozen=True, eq=False)
+class Fourier(Box):
+    """ψ_c(x) = cos(π c·x) for c ∈ {0..order}^n, x in the unit cube. Norm at most √dim before scaling, at x = 0."""
+
+    order: int = 3
+
+    @property
+    def dim(self) -> int:
+        """Return (order + 1)^n."""
+        return int((self.order + 1) ** self.num_axes)
+
+    def __call__(self, observation: Any) -> Array:
+        """Return ψ (dim,)."""
+        return np.cos(np.pi * _exponents(self.order, self.num_axes) @ self.unit(observation)) / self.norm
+
+
+@dataclass(frozen=True, eq=False)
+class Polynomial(Box):
+    """ψ_c(x) = Π_i x_i^{c_i} for c ∈ {0..degree}^n, x in the unit cube. Norm at most √dim before scaling, at x = 1."""
+
+    degree: int = 2
+
+    @property
+    def dim(self) -> int:
+        """Return (degree + 1)^n."""
+        return int((self.degree + 1) ** self.num_axes)
+
+    def __call__(self, observation: Any) -> Array:
+        """Return ψ (dim,)."""
+        powers = self.unit(observation) ** _exponents(self.degree, self.num_axes)
+        return powers.prod(axis=1) / self.norm
+
+
+@dataclass(frozen=True, eq=False)
+class RBF(Box):
+    """ψ_c(x) ∝ exp(−‖x − c‖²/(2 width²)) on a grid of `centres` per axis, divided by their sum: norm at most 1."""
+
+    centres: int = 5
+    width: float = 0.2
+    norm: ClassVar[float] = 1.0  # weights that sum to 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.width > 0:
+            raise InvalidProblem(f"width must be > 0, got {self.width!r}")
+
+    @property
+    def dim(self) -> int:
+        """Return centres^n."""
+        return int(self.centres**self.num_axes)
+
+    def __call__(self, observation: Any) -> Array:
+        """Return ψ (dim,)."""
+        centres = _exponents(self.centres - 1, self.num_axes) / max(self.centres - 1, 1)
+        exponent = -((self.unit(observation) - centres) ** 2).sum(axis=1) / (2 * self.width**2)
+        weight = np.exp(exponent - exponent.max())
+        return weight / weight.sum()
+
+
+def as_features(given: Any, first: Any, num_actions: int, count: int | None, num_outside: int = 0) -> Features:
+    """Return features of states that are not listed.
+
+    Args:
+        given: `OneHot`, or a function of a state: ψ (k,), which becomes φ(s, a) = e_a ⊗ ψ(s), or φ(s, ·) (A, d).
+        first: a state to try the function on.
+        num_actions: A.
+        count: how many states there are; None if they cannot be counted.
+        num_outside: how many of START and ENDED the task has.
+    """
+    if isinstance(given, OneHot):
+        size = given.size or (count if given.cell is None else None)
+        if size is None:
+            raise InvalidProblem(
+                "one-hot features need countable observations: use Tiles, Fourier, RBF, Polynomial, or "
+                "OneHot(cells, cells.size) with Cells"
+            )
+        return OneHot(given.cell, size + num_outside)
+    if not callable(given) or isinstance(given, type):
+        raise InvalidProblem(f"features must be OneHot() or a function of an observation, got {given!r}: give one")
+    shape = np.shape(given(first))
+    if len(shape) not in (1, 2) or 0 in shape or (len(shape) == 2 and shape[0] != num_actions):
+        raise InvalidProblem(
+            f"features at the start have shape {shape}: return ψ (k,), or φ (A, d) with A = {num_actions} rows"
+        )
+    if len(shape) == 2:
+        return FunctionFeatures(given, shape[1])
+    return FunctionFeatures(
+        lambda state: blocks(as_array("features", given(state), shape), num_actions), num_actions * shape[0]
+    )
+
+
+def blocks(psi: Array, num_actions: int) -> Array:
+    """Return φ(s, a) = e_a ⊗ ψ(s), shape (A, A·k), of ψ (k,)."""
+    phi = np.zeros((num_actions, num_actions, len(psi)))
+    phi[np.arange(num_actions), np.arange(num_actions)] = psi
+    return phi.reshape(num_actions, -1)
+
+
+def chosen_features(low: Array, high: Array) -> tuple[Callable[[Any], Any], str]:
+    """Return features for observations between bounds (n,), which may be infinite, and what was chosen, in words.
+
+    Up to 4 axes become cells, up to 6 a Fourier basis of order 1. An axis x without bounds becomes x/(1 + |x|).
+    """
+    n, finite = len(low), np.isfinite(low) & np.isfinite(high) & (np.asarray(high, dtype=np.float64) < 1e30)
+    if n > 6:
+        raise InvalidProblem(f"observations have {n} axes, too many to choose features: give features=…")
+    bounds = np.where(finite, low, -1.0), np.where(finite, high, 1.0)
+
+    def bounded(observation: Any) -> Array:
+        x = np.ravel(np.asarray(observation, dtype=np.float64))
+        return np.where(finite, x, x / (1 + np.abs(x)))
+
+    squashed = "" if finite.all() else f"; {int((~finite).sum())} axes without bounds enter as x/(1 + |x|)"
+    if n <= 4:
+        cells = Cells(*bounds, bins={1: 32, 2: 16, 3: 8, 4: 6}[n])
+        cell = cells if finite.all() else (lambda observation: cells(bounded(observation)))
+        return OneHot(cell, cells.size), f"{cells.bins} cells per axis, {cells.size} in all{squashed}"  # type: ignore[return-value]
+    basis = Fourier(*bounds, order=1)
+    return (
+        lambda observation: basis(bounded(observation))
+    ), f"Fourier basis of order 1, {basis.dim} functions{squashed}"
+
+
+def _exponents(largest: int, num_axes: int) -> Array:
+    """Return all of {0..largest}^n, shape ((largest + 1)^n, n)."""
+    return np.array(list(product(range(largest + 1), repeat=num_axes)), dtype=np.float64)

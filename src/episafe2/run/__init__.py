@@ -1,0 +1,1 @@
+"""Simulations: worlds that play policies, the loop, and the record of a run."""
