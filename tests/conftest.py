@@ -1,4 +1,4 @@
-"""Small problems that many tests share. Every draw is seeded, and the seed stands in the test's id."""
+"""Small problems that many tests share."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,15 +13,20 @@ Drawn = tuple[es.LinearCMDP, dict[str, Any]]
 
 
 @pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
 def draw_cmdp() -> Callable[..., Drawn]:
-    """A random problem with b = scale · (largest utility), and its raw arrays with explicit features."""
+    """Return a random problem with b = scale · (largest utility), and its raw arrays with explicit features."""
 
     def draw(
         rng: np.random.Generator, S: int = 4, A: int = 3, H: int = 3, d: int | None = None, scale: float = 0.6
     ) -> Drawn:
         raw = oracles.random_cmdp(rng, S, A, H, d)
         free = es.LinearCMDP(raw["P"], raw["reward"], raw["utility"], initial_state=raw["initial_state"], threshold=-1)
-        largest = free.evaluate(free.task.safe_policy)[1]
+        largest = free.evaluate(free.task.incumbent)[1]
         cmdp = es.LinearCMDP(
             raw["P"],
             raw["reward"],
@@ -36,6 +41,6 @@ def draw_cmdp() -> Callable[..., Drawn]:
 
 
 def constants(**changes: float) -> es.Constants:
-    """Hand-set constants under which random data reach every branch of Algorithm 2."""
+    """Return constants under which random data reach every branch of Algorithm 2."""
     base = {"C_r": 0.3, "C_u": 0.2, "C_dagger": 0.1, "B_dagger": 0.2, "kappa": 0.1, "lam_max": 300.0}
     return es.Constants(**{**base, "num_halvings": 25, **changes})

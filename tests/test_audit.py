@@ -1,126 +1,188 @@
-"""The audit: every tampered trail is found, an untouched one passes, and the page says what was found."""
+"""Audits: an intact log passes, every change of it is found, and a forged chain is found by what it claims."""
 
 import json
 import re
-from dataclasses import replace
+import shutil
+from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import episafe as es
-import tampering
-from episafe.cli import app
-
-CHAIN = es.make("streaming", seed=3)
-
-
-def make(folder, seed):
-    agent = es.OPSE(CHAIN.task, es.Constants.tuned(CHAIN.task))
-    es.run(CHAIN, agent, 40, seed=seed, folder=folder)
-
-
-def test_every_tampered_trail_is_found(tmp_path):
-    found, missed = tampering.detected(90, make, tmp_path, es.audit)
-    assert missed == [] and found == 90
+from episafe.session.audit import explain, follow
+from episafe.session.events import (
+    START_HASH,
+    AlarmRaised,
+    Decide,
+    Deploy,
+    NewCandidate,
+    Report,
+    decode_lines,
+    encode_lines,
+)
+from test_session import AGENTS, SHOP, live, play
 
 
-def test_a_trail_written_anew_with_its_journal_is_caught_by_a_head_kept_elsewhere(tmp_path):
-    make(tmp_path / "a", 0)
-    head = es.audit(tmp_path / "a").head
-    assert es.audit(tmp_path / "a", head=head).head_at == len(es.audit(tmp_path / "a").lines) - 1
-    es.resume(tmp_path / "a", 80)
-    assert es.audit(tmp_path / "a", head=head).is_whole
-    make(tmp_path / "b", 1)
-    assert es.audit(tmp_path / "b").is_whole
-    assert "kept elsewhere" in es.audit(tmp_path / "b", head=head).damage[0]
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    """The folder of a session, its lines and its head."""
+    folder, rng = tmp_path_factory.mktemp("shop"), np.random.default_rng(0)
+    session = es.open(folder, AGENTS["observation"]())
+    live(session, 12, rng)
+    late = session.deploy(episode_id="late")
+    session.abandon(session.deploy().id, "a test")
+    session.halt(reason="maintenance")
+    live(session, 1, rng)
+    session.resume(reason="done")
+    live(session, 4, rng)
+    session.report(late.id, play(late, rng))
+    session.close()
+    return folder, (folder / "log.jsonl").read_bytes().splitlines(), session.head
 
 
-def test_an_agent_of_something_else_is_no_damage_of_the_folder(tmp_path):
-    make(tmp_path, 0)
-    tabular = es.make("tabular", seed=0).task
-    for other in (es.OPSE(CHAIN.task, es.Constants.tuned(CHAIN.task).replace(C_u=9.0)), es.OPSE(tabular)):
-        found = es.audit(tmp_path, agent=other)
-        assert found.is_whole and found.recomputed is None and found.checked == found.num_plans
-        assert "the agent that was handed over is not the one" in found.otherwise
-    (tmp_path / "audit.jsonl").write_text("\n".join([*found.lines[1:], ""]))
-    assert not es.audit(tmp_path, agent=es.OPSE(tabular)).is_whole
+def audit_lines(lines, folder, head=None, agent=None):
+    folder.mkdir(exist_ok=True)
+    (folder / "log.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
+    return es.audit(folder, agent=agent, head=head)
 
 
-def test_it_says_how_much_of_the_journal_is_done(tmp_path):
-    make(tmp_path, 0)
-    shares = []
-    assert es.audit(tmp_path, on_progress=shares.append).is_whole
-    assert shares == sorted(shares) and 0 <= shares[0] < shares[-1] == 1.0
+def test_an_intact_log_passes_and_says_what_was_checked(log):
+    folder, lines, head = log
+    found = es.audit(folder, agent=AGENTS["observation"](), head=head)
+    assert found.passed and not found.findings and not found.notes and str(found).startswith("PASSED")
+    assert f"{len(lines)} events" in found.summary
+    assert "needs the agent" in es.audit(folder).notes[0]
 
 
-def test_a_changed_episode_or_setting_is_found(tmp_path):
-    """The certificates no longer come out, or the files no longer belong together."""
-    make(tmp_path, 0)
-    head = tmp_path / "journal.toml"
-    text = head.read_text()
-    for changed in (text.replace("seed = 0", "seed = 1"), re.sub(r'"C_u\\": [\d.]+', '"C_u\\\\": 9.0', text)):
-        assert changed != text
-        head.write_text(changed)
-        assert not es.audit(tmp_path).is_whole
-    head.write_text(text)
-    problem = (tmp_path / "problem.npz").read_bytes()
-    (tmp_path / "problem.npz").write_bytes(problem[:-1] + bytes([problem[-1] ^ 1]))
-    assert "problem.npz" in es.audit(tmp_path).damage[0]
+def test_each_event_removed_swapped_repeated_or_edited_is_found(log, tmp_path):
+    _, lines, head = log
+    for k in range(len(lines)):
+        edited = lines[k].replace(b'"time":"2', b'"time":"3', 1)
+        changes = {
+            "removed": lines[:k] + lines[k + 1 :],
+            "repeated": lines[: k + 1] + lines[k:],
+            "edited": [*lines[:k], edited, *lines[k + 1 :]],
+            "cut": lines[:k],
+        }
+        if k + 1 < len(lines):
+            changes["swapped"] = [*lines[:k], lines[k + 1], lines[k], *lines[k + 2 :]]
+        for change, forged in changes.items():
+            found = audit_lines(forged, tmp_path / "forged", head)
+            assert not found.passed and found.findings, (k, change)
 
 
-def test_the_lines_say_what_the_issue_of_a_plan_needs(tmp_path):
-    make(tmp_path, 0)
-    *lines, last = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
-    assert last["event"] == "close" and last["learned"] == 40
-    needed = {"episode", "source", "lam", "bound", "threshold", "margin", "constants", "level", "delta", "learned"}
-    assert all(needed | {"log_dets", "state", "previous", "hash"} <= line.keys() for line in lines)
-    record = es.Record.load(tmp_path)
-    assert len(lines) == record.plan_ids[-1] + 1
-    for line in lines:
-        k = line["episode"]
-        assert line["bound"] == record.utility_bounds[k] and line["source"] == record.sources[k]
-        assert line["lam"] == record.lams[k] or (line["lam"] is None and np.isnan(record.lams[k]))
-    assert len({line["state"] for line in lines}) == len(lines)
+def forge(lines, change):
+    """Return a chain with new hashes in which `change` replaced the body of one event."""
+    bodies = [event.body for event in decode_lines(lines)]
+    return encode_lines(change(bodies), 0, START_HASH)[0]
 
 
-def test_the_commands(tmp_path):
-    run, folder = CliRunner(), str(tmp_path / "mine")
-    assert run.invoke(app, ["run", "--env", "streaming", "--episodes", "50", "--out", folder]).exit_code == 0
-    again = run.invoke(app, ["run", "--env", "streaming", "--episodes", "50", "--out", folder])
-    assert again.exit_code == 2
-    assert run.invoke(app, ["resume", folder, "--episodes", "80", "--json"]).exit_code == 0
-    assert len(es.Record.load(folder).sources) == 80
-    page = tmp_path / "page.html"
-    good = run.invoke(app, ["audit", folder, "--html", str(page)])
-    assert good.exit_code == 0 and "WHOLE" in good.output and "What this cannot show" in page.read_text()
-    for words in (["--html", "journal.toml"], ["--html", "audit.jsonl"], ["--episodes", "journal.log"]):
-        over = run.invoke(app, ["audit", folder, words[0], str(tmp_path / "mine" / words[1])])
-        assert over.exit_code == 2 and "which it would destroy" in " ".join(over.output.split())
-    head = json.loads(run.invoke(app, ["audit", folder, "--json"]).output)["head"]
-    assert run.invoke(app, ["audit", folder, "--head", head]).exit_code == 0
-    assert run.invoke(app, ["audit", folder, "--head", "0" * 64]).exit_code == 4
-    trail = tmp_path / "mine" / "audit.jsonl"
-    trail.write_text("".join(trail.read_text().splitlines(keepends=True)[:-1]))
-    bad = run.invoke(app, ["audit", folder])
-    assert bad.exit_code == 4 and "cut short" in bad.output
-    assert run.invoke(app, ["audit", str(tmp_path)]).exit_code == 2
+def first(bodies, kind, test=lambda body: True):
+    return next(k for k, body in enumerate(bodies) if isinstance(body, kind) and test(body))
 
 
-@pytest.mark.slow
-def test_every_one_of_a_thousand_tampered_trails_is_found(tmp_path):
-    found, missed = tampering.detected(1000, make, tmp_path, es.audit)
-    assert missed == [] and found == 1000
+def replaced(kind, test=lambda body: True, **fields):
+    def change(bodies):
+        k = first(bodies, kind, test)
+        made = {name: value(bodies[k]) if callable(value) else value for name, value in fields.items()}
+        return [*bodies[:k], msgspec.structs.replace(bodies[k], **made), *bodies[k + 1 :]]
+
+    return change
 
 
-def test_a_record_is_held_against_its_log(tmp_path):
-    make(tmp_path, 0)
-    record = es.Record.load(tmp_path)
-    replace(record, utility_values=record.utility_values + 1).save(tmp_path)
-    assert "utility_values are not what journal.log says" in es.audit(tmp_path).damage[0]
-    replace(record, plan_ids=record.plan_ids[:30], **first(30, record)).save(tmp_path)
-    assert es.audit(tmp_path).is_whole  # as when a run that was made longer is stopped
+def is_mixture(body):
+    return len(body.weights) > 1
 
 
-def first(count, record):
-    return {name: getattr(record, name)[:count] for name in record.columns() if name != "plan_ids"}
+def other_component(body):
+    return next(name for name in body.weights if name != body.component)
+
+
+def swapped_weights(body):
+    return dict(zip(body.weights, reversed(body.weights.values()), strict=True))
+
+
+def wrong_shares(body):
+    return msgspec.structs.replace(body.evidence, shares=tuple(reversed(body.evidence.shares)))
+
+
+def better_totals(body):
+    utilities = tuple((x + 1.0,) for (x,) in body.evidence.utilities)
+    return msgspec.structs.replace(body.evidence, utilities=utilities)
+
+
+FORGED = {
+    "another component": (replaced(Deploy, is_mixture, component=other_component), "coin"),
+    "other weights": (replaced(Deploy, is_mixture, weights=swapped_weights), "coin|below the limits"),
+    "a bound too large": (replaced(Deploy, is_mixture, bounds=(9.0,)), "exceed"),
+    "no probabilities": (replaced(Deploy, is_mixture, weights={"good": 0.7, "incumbent": 0.7}), "not probabilities"),
+    "an unknown policy": (replaced(Deploy, weights={"nobody": 1.0}, component="nobody"), "below the limits"),
+    "an uncertified policy alone": (replaced(Deploy, weights={"good": 1.0}, component="good"), "below the limits"),
+    "shares": (replaced(Report, lambda r: len(set(r.evidence.shares)) > 1, evidence=wrong_shares), "computed again"),
+    "totals": (replaced(Report, evidence=better_totals), "computed again"),
+    "a sum": (replaced(Report, episode=lambda r: msgspec.structs.replace(r.episode, total_utility=(4.0,))), "sum to"),
+    "a promotion": (lambda bodies: [*bodies, Decide("promote", "bribed", name="good")], "promoted"),
+    "a second report": (lambda bodies: [*bodies, bodies[first(bodies, Report)]], "not pending"),
+    "an alarm": (lambda bodies: [*bodies, AlarmRaised("bound", "invented", True)], "does not follow"),
+    "a candidate again": (lambda bodies: [*bodies, NewCandidate("incumbent")], "exists already"),
+    "a halt that was ignored": (
+        lambda bodies: [*bodies[: first(bodies, Deploy, is_mixture)], Decide("halt", "x"), *bodies[first(bodies, Deploy, is_mixture) :]],
+        "halted",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", FORGED)
+def test_a_forged_chain_is_found_by_what_it_claims(what, log, tmp_path):
+    _, lines, _ = log
+    change, text = FORGED[what]
+    assert audit_lines(forge(lines, lambda bodies: bodies), tmp_path / "same", agent=AGENTS["observation"]()).passed
+    found = audit_lines(forge(lines, change), tmp_path / "forged", agent=AGENTS["observation"]())
+    assert not found.passed and re.search(text, str(found.findings[0])), str(found)
+
+
+def test_another_agent_is_told_apart(log):
+    folder, _, _ = log
+    found = es.audit(folder, agent=es.SafeAgent(es.make("tabular", seed=1)))
+    assert not found.passed and "began with" in str(found.findings[0])
+    with pytest.raises(es.InvalidProblem, match="began with"):
+        es.open(folder, es.SafeAgent(es.make("tabular", seed=1)))
+    with pytest.raises(FileNotFoundError, match="folder of a session"):
+        es.audit(folder / "nowhere")
+
+
+def test_a_follower_needs_no_agent(log):
+    folder, _, head = log
+    state = follow(folder)
+    session = es.open(folder, AGENTS["observation"]())
+    assert state.head == head and state.status()["reports"] == session.status()["reports"]
+    for name, bound in session.bounds().items():
+        assert np.array_equal(bound, state.bounds()[name])
+
+
+def test_a_deployment_is_explained(log):
+    folder, lines, _ = log
+    mixture = next(e.body for e in decode_lines(lines) if isinstance(e.body, Deploy) and is_mixture(e.body))
+    found = explain(folder, mixture.id)
+    text = "\n".join(found.lines)
+    assert found.facts["weights"] == mixture.weights and mixture.component in text and "Reported at" in text
+    assert f"{SHOP.task.thresholds[0]:.6g}" in text and json.dumps(found.facts)
+    ended = next(k for k in range(30) if "abandoned" in "\n".join(explain(folder, k).lines))
+    assert explain(folder, ended).facts["outcome"]["reason"] == "a test"
+    with pytest.raises(ValueError, match="there is no deployment 99"):
+        explain(folder, 99)
+
+
+def test_the_snippet_of_the_docs_checks_the_chain(log, tmp_path, monkeypatch, capsys):
+    folder, lines, head = log
+    page = (Path(__file__).parent.parent / "docs2" / "log-format.md").read_text()
+    snippet = re.search(r"```python\n(.*?)```", page, re.DOTALL).group(1)
+    assert "episafe" not in snippet and len(snippet.splitlines()) <= 10
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(folder / "log.jsonl", tmp_path)
+    exec(snippet, {})
+    assert head in capsys.readouterr().out
+    (tmp_path / "log.jsonl").write_bytes(b"".join(line + b"\n" for line in lines[:3] + lines[4:]))
+    with pytest.raises(AssertionError):
+        exec(snippet, {})

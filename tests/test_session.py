@@ -1,445 +1,428 @@
-"""Sessions: deployments are registered before anybody acts, reported once, and kept by one journal."""
+"""A live session: deployments, reports, decisions, faults, replicas."""
 
-import dataclasses
-import json
-import shutil
+import errno
+import inspect
+import os
+import random
 import threading
 import time
+import traceback
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import episafe as es
-from episafe.deployment import open_session
-from episafe.deployment import session as session_module
-from episafe.deployment.frame_kinds import Kind
-from episafe.deployment.session_start import catch_up
-from episafe.storage.frames import read
-from test_journal import CHAIN, observing, same_record, tuned
-from test_monitors import half_as_useful, told
+from episafe.certify import evidence
+from episafe.session.events import MemoryLog, Report, decode_lines
+from episafe.session.file_log import FileLog
+from episafe.session.session import Session
+from episafe.session.state import SessionState
+
+SHOP = es.make("tabular", seed=0)
+SEEN = es.make("shop", seed=0)  # chance is exogenous and seen
+H = SHOP.task.horizon
+GOOD = SHOP.optimal_policy()
 
 
-def frames(folder):
-    import hashlib
-
-    genesis = hashlib.sha256((folder / "journal.toml").read_bytes()).hexdigest()
-    return list(read(folder / "journal.log", genesis))
-
-
-def played(deployment, rng, cmdp=CHAIN):
-    states, actions = [cmdp.task.initial_state], []
-    for h in range(cmdp.task.horizon):
-        actions.append(deployment.policy.act(h, states[-1], rng))
-        states.append(int(rng.choice(cmdp.P.shape[-1], p=cmdp.P[h, states[-1], actions[-1]])))
-    return es.Episode(states, actions)
-
-
-@pytest.mark.parametrize("kept", [True, False])
-def test_a_deployment_is_registered_with_its_coin_and_reported_once(tmp_path, kept):
-    rng = np.random.default_rng(0)
-    with es.open(tmp_path if kept else None, agent=observing()) as session:
-        made = [session.deploy(rng) for _ in range(30)]
-        assert [one.id for one in made] == list(range(30)) and made[7].plan.deployment == 7
-        for one in reversed(made):
-            session.learn(played(one, rng), deployment=one.id)
-        with pytest.raises(es.InvalidEpisode, match="deployment 3 was never made, or was reported"):
-            session.learn(played(made[3], rng), deployment=3)
-        late = session.deploy(rng)
-        session.abandon(late.id)
-        with pytest.raises(es.InvalidEpisode, match="abandoned before"):
-            session.learn(played(late, rng), deployment=late.id)
-        status = session.status()
-        assert (status.started, status.reported, status.abandoned, status.num_missing) == (31, 30, 1, 0)
-    if kept:
-        coins = [frame.notes["component"] for frame in frames(tmp_path) if frame.kind == Kind.DEPLOY]
-        assert coins == [one.component for one in [*made, late]]
-        assert es.audit(tmp_path).is_whole
+def play(d, rng, problem=SHOP):
+    """Return an episode of the policy of a deployment."""
+    if problem is None:  # opaque policies: totals only
+        return es.Episode.of_totals(float(rng.random() < (0.9 if d.name == "incumbent" else 0.8)), rng.random())
+    task, states, actions, seen = problem.task, [problem.task.initial_state], [], []
+    trace = None if task.move is None else problem.draw_trace(rng)
+    for h in range(task.horizon):
+        actions.append(d.policy.act(h, states[-1], rng))
+        if trace is None:
+            states.append(int(rng.choice(task.num_states, p=problem.P[h, states[-1], actions[-1]])))
+        else:
+            state, *signals = task.move(h, states[-1], actions[-1], trace[1][h])
+            states.append(state)
+            seen.append(signals)
+    rewards, utilities = zip(*seen, strict=True) if seen else (None, None)
+    return es.Episode(states, actions, rewards, utilities, trace=trace)
 
 
-def test_the_component_of_a_report_is_the_one_that_was_drawn(tmp_path):
-    rng = np.random.default_rng(3)
-    with es.open(tmp_path, agent=observing()) as session:
-        made = session.deploy(rng)
-        while made.plan.source == "safe":
-            session.learn(played(made, rng), deployment=made.id)
-            made = session.deploy(rng)
-        wrong = es.Episode(*vars(played(made, rng)).values())
-        with pytest.raises(es.InvalidEpisode, match="component"):
-            session.learn(es.Episode(wrong.states, wrong.actions, component=1 - made.component), deployment=made.id)
-        session.learn(played(made, rng), deployment=made.id)
-        assert session.status().num_missing == 0
+def live(session, number, rng, problem=SHOP):
+    for _ in range(number):
+        d = session.deploy()
+        session.report(d.id, play(d, rng, problem))
 
 
-def test_plan_ids_and_deployments_must_agree(tmp_path):
-    rng = np.random.default_rng(0)
-    with es.open(tmp_path, agent=tuned()) as session:
-        made = session.deploy(rng)
-        with pytest.raises(es.InvalidEpisode, match="is of plan 0, not of plan 5"):
-            session.learn(played(made, rng), deployment=made.id, plan_id=5)
+def same_bounds(one, other):
+    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
 
 
-def test_a_session_in_memory_follows_the_same_plans_as_one_that_is_kept(tmp_path):
-    plans = []
-    for folder in (None, tmp_path):
-        rng = np.random.default_rng(1)
-        with es.open(folder, agent=tuned()) as session:
-            for _ in range(40):
-                made = session.deploy(rng)
-                session.learn(played(made, rng), deployment=made.id)
-            plan = session.plan()
-            plans.append((plan.id, plan.source, plan.lam, plan.utility_bound, plan.deployment))
-    assert plans[0] == plans[1]
+def picture(state: SessionState) -> str:
+    """Return all that follows from the events as text; the learner and the policies of a process are no part of it."""
+    certifier, seen = state.certifier, []
+
+    def walk(value):
+        if isinstance(value, np.ndarray):
+            return value.tobytes().hex(), value.shape
+        if isinstance(value, dict):
+            return [(repr(key), walk(one)) for key, one in value.items()]
+        if isinstance(value, list | tuple | set):
+            return [walk(one) for one in value]
+        if isinstance(value, es.Policy | es.Task | es.Mixture):
+            return value.name if isinstance(value, es.Policy) else type(value).__name__
+        if type(value).__module__.startswith("episafe") and id(value) not in seen:
+            seen.append(id(value))
+            parts = vars(value) if hasattr(value, "__dict__") else {}
+            local = (
+                "_asked",
+                "_plan",
+                "next_choice",
+                "replays",
+                "_num_made",
+            )  # what a process remembers of its own planning
+            return [(name, walk(one)) for name, one in parts.items() if name not in local]
+        return type(value).__name__ if " at 0x" in repr(value) else repr(value)
+
+    facts = {key: value for key, value in state.status().items() if key != "warnings"}
+    return repr([walk(facts), walk(certifier), walk(state.monitors), sorted(state.pending), walk(state.tallies)])
 
 
-def test_a_halt_is_a_line_of_the_trail_and_survives_a_copy(tmp_path):
-    with es.open(tmp_path / "a", agent=tuned()) as session:
-        session.plan()
-        session.halt("the pump is broken")
-        assert session.plan().reason == "halted: the pump is broken"
-        session.resume_exploring("mended by Ada")
-        session.halt("and the valve")
-    said = [json.loads(line) for line in (tmp_path / "a" / "audit.jsonl").read_text().splitlines()]
-    events = [(line["event"], line["reason"]) for line in said if "reason" in line and "event" in line]
-    assert events == [("halt", "the pump is broken"), ("resume", "mended by Ada"), ("halt", "and the valve")]
-    assert [line["event"] for line in said if "event" in line][-1] == "close"
-    shutil.copytree(tmp_path / "a", tmp_path / "b")
-    with es.open(tmp_path / "b", agent=tuned()) as session:
-        assert session.plan().reason == "halted: and the valve"
-    audit = es.audit(tmp_path / "b")
-    assert audit.is_whole and audit.recomputed == 1 + 2
+# deployments
 
 
-def test_a_cut_halt_is_found_by_the_trail(tmp_path):
-    with es.open(tmp_path, agent=tuned()) as session:
-        session.plan()
-        session.halt("the pump is broken")
-        shutil.copytree(tmp_path, tmp_path.parent / "cut")
-    folder = tmp_path.parent / "cut"
-    halt = next(frame for frame in frames(folder) if frame.kind == Kind.HALT)
-    with (folder / "journal.log").open("r+b") as file:
-        file.truncate(halt.offset)
-    with pytest.raises(es.DamagedFile, match=r"audit\.jsonl: line 1 is not what journal\.log says"):
-        es.open(folder, agent=tuned())
-    assert not es.audit(folder).is_whole
+def test_a_deployment_acts_records_and_reports(tmp_path, rng):
+    with es.open(tmp_path, es.SafeAgent(SHOP)) as session:
+        with session.deploy(episode_id="monday") as d:
+            state, walked = 0, [0]
+            for h in range(H):
+                action = d.act(state)
+                assert d.policy.probabilities(h, state)[action] > 0
+                state = int(rng.choice(5, p=SHOP.P[h, state, action]))
+                walked.append(state)
+                d.record()
+            d.end(state)
+            assert session.status()["pending"] == 1  # logged before the first action
+        assert session.status()["reports"] == 1 and session.status()["pending"] == 0
+    report = next(e.body for e in decode_lines(FileLog(tmp_path).read()) if isinstance(e.body, Report))
+    assert list(report.episode.states) == walked
+    told = sum(SHOP.task.utilities[0, h, walked[h], report.episode.actions[h]] for h in range(H))
+    assert report.episode.total_utility == pytest.approx((told,))
 
 
-def test_a_run_may_have_a_folder_and_monitors(tmp_path):
-    cmdp = es.make("tabular", seed=0)
-    build = lambda: es.OPSE(cmdp.task, es.Constants.paper("tabular"))  # noqa: E731
-    alone = es.run(cmdp, build(), 300, seed=1, monitors=es.Monitors(cmdp.task))
-    es.run(cmdp, build(), 100, seed=1, monitors=es.Monitors(cmdp.task), folder=tmp_path)
-    both = es.resume(tmp_path, 300)
-    same_record(both, alone)
-    assert both.settings["alarms"] == alone.settings["alarms"] and es.audit(tmp_path).is_whole
+def test_an_exception_abandons_and_is_not_hidden():
+    session = es.open(None, es.SafeAgent(SHOP))
+    with pytest.raises(ZeroDivisionError), session.deploy() as d:
+        d.act(0)
+        raise ZeroDivisionError
+    assert session.status()["abandoned"] == 1
+    with pytest.raises(es.InvalidEpisode, match="counts once"):
+        session.report(d.id, play(d, np.random.default_rng(0)))
 
 
-def test_a_run_that_monitors_halt_is_taken_up_halted(tmp_path):
-    cmdp = es.make("streaming", seed=1)
-    task = told(cmdp, safe=half_as_useful(cmdp, 0.3))
-    constants = es.Constants.paper("streaming").replace(C_u=20.0)
-    build = lambda: es.OPSE(task, constants, es.Doubling(0.3))  # noqa: E731
-    alone = es.run(cmdp, build(), 1000, monitors=es.Monitors(task))
-    halted = int(np.flatnonzero(alone.plan_ids == -1)[0])
-    assert alone.settings["alarms"].startswith(f"incumbent after {halted}") and set(alone.plan_ids[halted:]) == {-1}
-    es.run(cmdp, build(), halted + 5, monitors=es.Monitors(task), folder=tmp_path)
-    same_record(es.resume(tmp_path, 1000, cmdp=cmdp, agent=build()), alone)
-    audit = es.audit(tmp_path, agent=build())
-    assert audit.damage == [] and sum(json.loads(line).get("event") == "halt" for line in audit.lines) == 1
+def test_a_report_counts_once_however_late_and_by_hand(tmp_path, rng):
+    session = es.open(tmp_path, es.SafeAgent(SHOP))
+    several = [session.deploy(episode_id=f"day {k}") for k in range(5)]
+    session.close()
+    session = es.open(tmp_path, es.SafeAgent(SHOP))  # as after a kill
+    listed = session.status()["oldest_pending"]
+    assert [one["episode_id"] for one in listed] == [f"day {k}" for k in range(5)]
+    again = session.deploy(episode_id="day 2")
+    assert again.id == 2 and again.name == several[2].name
+    for d in reversed(several):
+        session.report(d.id, play(d, rng))
+    for wrong, text in ((2, "counts once"), (99, "does not exist"), (None, "not logged")):
+        with pytest.raises(es.InvalidEpisode, match=text):
+            session.report(wrong, play(again, rng))
+    with pytest.raises(es.InvalidEpisode, match="another episode_id"):
+        session.deploy(episode_id="day 2")
+    assert session.status()["reports"] == 5
 
 
-def test_opening_costs_what_came_since_the_checkpoint(tmp_path, monkeypatch):
-    """Frames before the checkpoint are not read: they may even be unreadable, until somebody audits."""
-    monkeypatch.setattr(session_module, "CHECKPOINT_EVERY", 0.0)
-    rng = np.random.default_rng(0)
-    with es.open(tmp_path, agent=tuned(), sync="plans") as session:
-        for k in range(200):
-            made = session.deploy(rng)
-            session.learn(played(made, rng), deployment=made.id, episode_id=k)
-    early = frames(tmp_path)[20]
-    with (tmp_path / "journal.log").open("r+b") as file:
-        file.seek(early.offset + 60)
-        byte = file.read(1)
-        file.seek(early.offset + 60)
-        file.write(bytes([byte[0] ^ 1]))
-    with es.open(tmp_path, agent=tuned()) as session:
-        assert session.status().reported == 200 and "17" in session.reported_ids
-        with pytest.raises(es.InvalidEpisode, match="reported before"):
-            session.learn(played(session.deploy(rng), rng), episode_id=17)
-    assert not es.audit(tmp_path).is_whole
+def test_steps_out_of_order_are_refused_with_a_remedy():
+    session = es.open(None, es.SafeAgent(SHOP))
+    d = session.deploy()
+    with pytest.raises(es.InvalidEpisode, match="call act"):
+        d.record()
+    with pytest.raises(es.InvalidEpisode, match="whole number"):
+        d.act(17)
+    d.act(0)
+    with pytest.raises(es.InvalidEpisode, match="1 entries"):
+        d.record(utility=[1.0, 2.0])
+    with pytest.raises(es.InvalidEpisode, match="play all steps"):
+        d.episode()
+    for _ in range(H - 1):
+        d.act(0)
+    with pytest.raises(es.InvalidEpisode, match="over after"):
+        d.act(0)
 
 
-def test_opening_after_a_kill_keeps_what_was_lived_through_again(tmp_path, monkeypatch):
-    """A process that is killed before its first checkpoint, again and again, would take longer each time."""
-    monkeypatch.setattr(open_session, "CHECKPOINT_AFTER", 30)
-    rng = np.random.default_rng(0)
-    seen = []
-    monkeypatch.setattr(
-        open_session, "catch_up", lambda *known, **more: seen.append(catch_up(*known, **more)) or seen[-1]
+def test_an_override_counts_at_its_worst_and_many_are_warned_of(rng):
+    def bound(override: bool) -> tuple[float, dict]:
+        session = es.open(None, es.SafeAgent(SHOP, candidates={"good": GOOD}))
+        for _ in range(60):
+            with session.deploy() as d:
+                state = 0
+                for h in range(H):
+                    action = d.act(state)
+                    if override:
+                        action = d.override(int(np.argmax(SHOP.task.utilities[0, h, state])))
+                    state = int(rng.choice(5, p=SHOP.P[h, state, action]))
+                    d.record()
+                d.end(state)
+        return session.bounds()["good"][0], session.status()
+
+    normal, status = bound(override=False)
+    assert normal > 0 and not status["warnings"]
+    worst, status = bound(override=True)
+    assert worst == 0 and status["overridden"] == 60 and "overridden" in status["warnings"][0]
+
+
+# every kind of agent
+
+AGENTS = {
+    "observation": lambda: es.SafeAgent(SHOP, candidates={"good": GOOD}),
+    "box": lambda: es.SafeAgent(SHOP, es.certify.Box(delta=0.1)),
+    "dope": lambda: es.DOPE(SHOP, es.Constants.tuned(SHOP.task)),
+    "opse": lambda: es.OPSE(SHOP.task, es.Constants.tuned(SHOP.task)),
+    "fixed": lambda: es.Fixed(SHOP, "uniform"),
+    "fresh data": lambda: es.SafeAgent(SHOP, es.certify.FreshData(delta=0.1), candidates={"good": GOOD}),
+    "hindsight": lambda: es.SafeAgent(SEEN, candidates={"good": SEEN.optimal_policy()}),
+    "rollout": lambda: es.Rollout(0.5, 0.3, candidates={"new": "v2", "newer": "v3"}, incumbent="v1"),
+}
+PROBLEMS = {"hindsight": SEEN, "rollout": None}
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_every_agent_is_deployed_killed_reopened_and_audited(name, tmp_path, rng):
+    problem = PROBLEMS.get(name, SHOP)
+    first = es.open(tmp_path, AGENTS[name]())
+    live(first, 60, rng, problem)
+    waiting = first.deploy()
+    second = es.open(tmp_path, AGENTS[name]())  # the first is not closed: a kill
+    assert same_bounds(first.bounds(), second.bounds()) and picture(first.state) == picture(second.state)
+    second.report(waiting.id, play(waiting, rng, problem))
+    live(second, 20, rng, problem)
+    first.refresh()
+    assert first.head == second.head and picture(first.state) == picture(second.state)
+    for agent in (None, AGENTS[name]()):
+        found = es.audit(tmp_path, agent=agent, head=second.head)
+        assert found.passed, found
+    assert second.status()["reports"] == 81
+
+
+def test_any_split_of_the_events_gives_the_same_state(rng):
+    log = MemoryLog()
+    session = Session(log, AGENTS["observation"]())
+    live(session, 150, rng)
+    several = [session.deploy() for _ in range(40)]
+    for d in sorted(several, key=lambda d: rng.random())[:30]:
+        session.report(d.id, play(d, rng))
+    session.abandon(several[-1].id if several[-1].id in session.state.pending else next(iter(session.state.pending)))
+    session.halt(reason="a test")
+    live(session, 3, rng)
+    session.resume(reason="a test")
+    session.change(threshold=float(SHOP.task.thresholds[0]) * 0.9, reason="a lower limit")
+    certified = [name for name, L in session.bounds().items() if L[0] >= session.task.thresholds[0]]
+    session.promote(certified[-1], reason="certified")
+    session.withdraw(
+        next(name for name in session.bounds() if name not in ("incumbent", certified[-1])), reason="worse"
     )
-    for life in range(3):
-        session = es.open(tmp_path, agent=tuned())
-        assert session.status().reported == 20 * life
-        for _ in range(20):
-            made = session.deploy(rng)
-            session.learn(played(made, rng), deployment=made.id)
-        session._journal.release()  # as a kill does
-    assert [len(frames) >= 30 for frames in seen] == [False, True, True] and len(seen[2]) < len(seen[1]) + 30
-    assert es.audit(tmp_path).is_whole
+    live(session, 200, rng)
+    wanted, events = picture(session.state), list(decode_lines(log.read()))
+    kinds = {event.kind for event in events}
+    assert {"begin", "candidate", "deploy", "report", "abandon", "decide"} <= kinds
+    for sizes in ([len(events)], [1] * len(events), random.Random(0).choices(range(1, 50), k=len(events))):
+        state, k = SessionState(AGENTS["observation"]()), 0
+        for size in sizes:
+            state.apply(events[k : k + size])
+            k += size
+        assert picture(state) == wanted
+    with pytest.raises(es.DamagedLog, match="missing"):
+        state.apply(events[3:5])
 
 
-def test_threads_share_the_disk(tmp_path, monkeypatch):
-    """Sixteen threads that wait for a slow disk do not wait for each other's turns."""
-    import os
+def test_opening_never_plans_and_never_asks_a_policy(tmp_path, rng, monkeypatch):
+    session = es.open(tmp_path, AGENTS["observation"]())
+    live(session, 130, rng)
+    assert session.state.certifier.accounts.num_candidates > 1
+    last = session.deploy()
 
-    real = os.fsync
+    def refuse(*_, **__):
+        raise AssertionError("asked while opening")
 
-    def slow(file):
+    agent = AGENTS["observation"]()
+    for place, names in (
+        (es.TablePolicy, ("probabilities", "act", "table")),
+        (type(agent.certifier), ("plan", "consult", "evidence")),
+    ):
+        for name in names:
+            monkeypatch.setattr(place, name, refuse)
+    monkeypatch.setattr(type(agent.proposer), "propose", refuse)
+    opened = es.open(tmp_path, agent)
+    assert same_bounds(opened.bounds(), session.bounds()) and opened.status()["pending"] == 1
+    monkeypatch.undo()
+    opened.report(last.id, play(last, rng))
+
+
+def test_from_a_report_to_the_bound_there_are_at_most_six_calls(rng, monkeypatch):
+    session = es.open(None, AGENTS["observation"]())
+    depths, credit_rows = [], evidence.credit_rows
+
+    def spy(*arguments):
+        names = [frame.name for frame in traceback.extract_stack()]
+        depths.append(len(names) - 1 - max(k for k, name in enumerate(names) if name == "report"))
+        credit_rows(*arguments)
+
+    monkeypatch.setattr(evidence, "credit_rows", spy)
+    live(session, 3, rng)
+    assert depths and max(depths) <= 6
+
+
+def test_a_session_has_at_most_twenty_public_methods():
+    names = [name for name, _ in inspect.getmembers(Session) if not name.startswith("_")]
+    assert len(names) <= 20, names
+
+
+# decisions
+
+
+def test_decisions_have_reasons_and_are_checked(rng):
+    session = es.open(None, AGENTS["observation"]())
+    with pytest.raises(ValueError, match="below the limits"):
+        session.promote("good", reason="too early")
+    with pytest.raises(ValueError, match="there are incumbent, good"):
+        session.promote("nobody", reason="x")
+    with pytest.raises(ValueError, match="non-empty"):
+        session.halt(reason=" ")
+    session.halt(reason="maintenance")
+    d = session.deploy()
+    assert d.name == "incumbent" and d.plan.reason == "maintenance"
+    session.resume(reason="done")
+    live(session, 400, rng)
+    reach = float(SHOP.task.stated_utilities[0])
+    with pytest.raises(es.Infeasible, match="slack"):
+        session.change(threshold=reach + 0.1, reason="higher")
+    before = session.bounds()
+    session.change(threshold=float(SHOP.task.thresholds[0]) * 0.8, reason="lower")
+    assert same_bounds(before, session.bounds())  # they do not depend on b
+    best = max((name for name in before if name != "incumbent"), key=lambda name: before[name][0])
+    session.promote(best, reason="certified")
+    names = set()
+    for _ in range(30):
+        d = session.deploy()
+        names |= set(d.plan.policy.names if isinstance(d.plan.policy, es.Mixture) else [d.plan.policy.name])
+        session.report(d.id, play(d, rng))
+    assert names and "incumbent" not in names  # the promoted policy pays for trials
+    session.change(threshold=float(before[best][0]) + 0.1, slack=0.1, reason="stated by a person")
+    d = session.deploy()  # the promoted bound no longer reaches the limit: the incumbent pays again
+    assert d.plan.source == "safe" or ("incumbent" in d.plan.policy.names and d.plan.bounds >= session.task.thresholds)
+    session.withdraw(best, reason="no longer wanted")
+    assert best not in session.bounds() and session.status()["promoted"] == ""
+    assert [one["what"] for one in session.status()["decisions"]][:2] == ["halt", "resume"]
+
+
+# faults: the incumbent acts, with the reason
+
+
+def test_a_planner_that_fails_or_takes_too_long_lets_the_last_plan_or_the_incumbent_act(monkeypatch, rng):
+    agent = es.SafeAgent(SHOP)
+    monkeypatch.setattr(agent.certifier, "plan", lambda: 1 / 0)
+    d = es.open(None, agent).deploy()
+    assert d.name == "incumbent" and "planning failed: ZeroDivisionError" in d.plan.reason
+    slow = es.Fixed(SHOP, "uniform")
+    decide, proceed = slow.decide, threading.Event()
+    monkeypatch.setattr(slow, "decide", lambda: (proceed.wait(10), decide())[1])
+    session = es.open(None, slow, timeout=0.05)
+    begin = time.monotonic()
+    d = session.deploy()
+    assert d.name == "incumbent" and "longer than 0.05 s" in d.plan.reason and time.monotonic() - begin < 5
+    session.report(d.id, play(d, rng))
+    proceed.set()
+    deadline = time.monotonic() + 10
+    while session.deploy().name == "incumbent" and time.monotonic() < deadline:
         time.sleep(0.01)
-        real(file)
-
-    with es.open(tmp_path, agent=tuned(), false_alarm=0.0) as session:
-        monkeypatch.setattr(os, "fsync", slow)
-        begun = time.perf_counter()
-        rngs = [np.random.default_rng(i) for i in range(16)]
-
-        def work(rng):
-            for _ in range(5):
-                made = session.deploy(rng)
-                session.learn(played(made, rng), deployment=made.id)
-
-        threads = [threading.Thread(target=work, args=(rng,)) for rng in rngs]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        took = time.perf_counter() - begun
-        monkeypatch.setattr(os, "fsync", real)
-        assert session.status().reported == 80
-    assert took < 0.5 * 160 * 0.01  # one after another they would wait 160 times
-    assert es.audit(tmp_path).is_whole
+    assert session.deploy().name == "plan"
+    session.close()
 
 
-@pytest.mark.parametrize("name", ["finite", "ball", "contexts"])
-def test_simulated_bandit_folders_are_resumed_and_audited(tmp_path, name):
-    bandit = es.bandits.make(name, seed=1)
-    build = lambda: es.bandits.OPLBSP(bandit.task, num_rounds=3000)  # noqa: E731
-    alone = es.bandits.run(bandit, build(), 3000, seed=2)
-    es.bandits.run(bandit, build(), 1300, seed=2, folder=tmp_path)
-    same_record(es.resume(tmp_path, 3000, cmdp=bandit, agent=build()), alone)
-    audit = es.audit(tmp_path, agent=build())
-    assert audit.damage == [] and audit.episodes == 3000 and audit.recomputed == audit.num_plans
-
-
-class Incumbent(es.OPSE):
-    """A subclass that overrides what a compiled loop would ignore."""
-
-    def _propose(self):
-        return self._incumbent("I say so")
-
-
-def test_a_subclass_does_what_it_says():
-    agent = Incumbent(CHAIN.task, es.Constants.tuned(CHAIN.task))
-    record = es.run(CHAIN, agent, 2000)
-    assert set(record.sources) == {"safe"} and len(np.unique(record.utility_values)) == 1
-
-
-def test_records_say_who_acted():
-    record = es.run(CHAIN, observing(), 2000)
-    names = set(record.acting)
-    assert "incumbent" in names and any(name.startswith("proposal-") for name in names)
-    alone = record.weights[:, 0] == 1
-    assert (record.acting[alone & (record.sources == "safe")] == "incumbent").all()
-    assert record.weights.shape == (2000, 2)
-    plain = es.run(CHAIN, tuned(), 200)
-    assert (
-        plain.acting == np.where(plain.sources == "safe", "incumbent", [f"proposal-{i}" for i in plain.plan_ids])
-    ).all()
-    fixed = es.run(CHAIN, es.Fixed(CHAIN.task, "uniform"), 5)
-    assert list(fixed.acting) == ["uniform"] * 5
-
-
-def forced(monkeypatch, kind, after):
-    """Monitors that raise a halting alarm after so many episodes."""
-    settle = kind._settle
-
-    def forcing(self, facts, outcome):
-        found = settle(self, facts, outcome)
-        if int(self.seen.counts[0]) == after:
-            self.alarms.append(es.Alarm("bound", "forced", after))
-            found = [*found, self.alarms[-1]]
-        return found
-
-    monkeypatch.setattr(kind, "_settle", forcing)
-
-
-def full_once(monkeypatch):
-    """The next write of a file fails, and no later one."""
-    import os
-
-    real = os.write
+def test_a_full_disk_lets_the_incumbent_act_and_is_logged_later(tmp_path, rng, monkeypatch):
+    session = es.open(tmp_path, AGENTS["observation"]())
+    d, write = session.deploy(), os.write
 
     def full(file, data):
-        monkeypatch.setattr(os, "write", real)
-        raise OSError(28, "No space left on device")
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="No space"):
+        session.report(d.id, play(d, rng))
+    with session.deploy() as lost:
+        assert lost.id is None and lost.name == "incumbent" and "No space left" in lost.plan.reason
+        lost.act(0)
+    with pytest.raises(es.InvalidEpisode, match="not logged"):
+        session.report(lost.id, play(lost, rng))
+    assert any("not logged" in text for text in session.status()["warnings"])
+    monkeypatch.setattr(os, "write", write)
+    session.report(d.id, play(d, rng))
+    status = session.status()
+    assert status["alarms"][0]["monitor"] == "log" and not status["halted"] and status["reports"] == 1
+    assert es.audit(tmp_path, agent=AGENTS["observation"]()).passed
 
 
-def test_a_halt_that_is_not_kept_says_so_and_is_obeyed(tmp_path, monkeypatch):
-    with es.open(tmp_path, agent=tuned()) as session:
-        session.plan()
-        full_once(monkeypatch)
-        with pytest.raises(es.NotKept, match="No space left"):
-            session.halt("the pump is broken")
-        assert session.plan().source == "safe" and session.book.halted == "the pump is broken"
-        with pytest.raises(es.NotKept, match="halt it again"):
-            session.halt("still")
-    with es.open(tmp_path, agent=tuned()) as session:  # which is why it had to be said
-        assert session.status().stopped == ""
-    assert es.audit(tmp_path).is_whole
+def test_after_a_failed_fsync_nothing_is_deployed_until_it_is_reopened(tmp_path, rng):
+    fails = []
+
+    def fsync(file):
+        if fails:
+            raise OSError(errno.EIO, "I/O error")
+
+    session = Session(FileLog(tmp_path, fsync), AGENTS["observation"]())
+    live(session, 3, rng)
+    d = session.deploy()
+    fails.append(True)
+    with pytest.raises(OSError, match="I/O error"):
+        session.report(d.id, play(d, rng))
+    fails.clear()
+    for _ in range(2):
+        lost = session.deploy()
+        assert lost.id is None and lost.name == "incumbent" and "reopen" in lost.plan.reason
+    session = es.open(tmp_path, AGENTS["observation"]())
+    assert session.deploy().id == 4
 
 
-@pytest.mark.parametrize("what", ["resume_exploring", "abandon", "deploy"])
-def test_a_disk_that_is_full_once_leaves_a_folder_that_opens(tmp_path, monkeypatch, what):
-    rng = np.random.default_rng(0)
-    with es.open(tmp_path, agent=tuned()) as session:
-        session.deploy(rng)
-        if what == "resume_exploring":
-            session.halt("to see")
-        full_once(monkeypatch)
-        if what == "deploy":
-            assert session.deploy(rng).plan.reason.startswith("the journal cannot be written")
-        else:
-            with pytest.raises(es.NotKept):
-                session.resume_exploring("seen") if what == "resume_exploring" else session.abandon(0)
-        assert session.plan().id == -1
-    with es.open(tmp_path, agent=tuned()) as session:
-        assert (session.status().stopped == "halted: to see") == (what == "resume_exploring")
-        assert session.status().num_missing >= 1
-    assert es.audit(tmp_path).is_whole
+def test_two_replicas_interleave_and_no_bound_exceeds_that_of_a_serial_replay(tmp_path, rng):
+    sessions = [es.open(tmp_path, AGENTS["observation"]()) for _ in range(2)]
+    under_way = []
+    for k in range(300):
+        under_way.append(sessions[k % 2].deploy())
+        while len(under_way) > rng.integers(0, 8):
+            d = under_way.pop(rng.integers(len(under_way)))
+            sessions[rng.integers(2)].report(d.id, play(d, rng))
+    for one in sessions:
+        one.refresh()
+    assert picture(sessions[0].state) == picture(sessions[1].state)
+    assert es.audit(tmp_path, agent=AGENTS["observation"](), head=sessions[0].head).passed
+    serial, events = SessionState(AGENTS["observation"]()), list(decode_lines(FileLog(tmp_path).read()))
+    reports = {event.body.id: event for event in events if event.kind == "report"}
+    order = []
+    for event in events:
+        order += [event] if event.kind != "report" else []
+        order += [reports[event.body.id]] if event.kind == "deploy" and event.body.id in reports else []
+    serial.apply(replace_number(event, k) for k, event in enumerate(order))
+    late, at_once = sessions[0].bounds(), serial.bounds()
+    assert late["good"][0] > 0 and all((late[name] <= at_once[name]).all() for name in late if name in at_once)
 
 
-def test_an_interruption_after_an_alarm_leaves_nothing_exploring(tmp_path, monkeypatch):
-    forced(monkeypatch, es.Monitors, 3)
-    rng = np.random.default_rng(0)
-    with es.open(tmp_path, agent=tuned()) as session:
-        monkeypatch.setattr(session, "_fault", lambda reason, **said: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            for _ in range(3):
-                made = session.deploy(rng)
-                session.learn(played(made, rng), deployment=made.id)
-        assert session.plan().id == -1 and session.book.halted == "forced"
-    with es.open(tmp_path, agent=tuned()) as session:
-        assert session.status().stopped == "halted: forced"
+def replace_number(event, number):
+    return event._replace(number=number)
 
 
-def test_a_halt_by_a_person_covers_alarms_until_a_person_ends_it(tmp_path, monkeypatch):
-    forced(monkeypatch, es.Monitors, 3)
-    rng = np.random.default_rng(0)
-    with es.open(tmp_path, agent=tuned()) as session:
-        session.halt("maintenance")
-        for _ in range(4):
-            made = session.deploy(rng)
-            session.learn(played(made, rng), deployment=made.id)
-        session.resume_exploring("done")
-        assert session.plan().id >= 0
-    for path in tmp_path.glob("checkpoint*"):
-        path.unlink()
-    with es.open(tmp_path, agent=tuned()) as session:
-        assert session.status().stopped == ""
-
-
-@pytest.mark.parametrize("problem", ["opse", "observation", "contexts"])
-@pytest.mark.parametrize("first", [29, 30, 31, 60])
-def test_a_halted_run_goes_on_from_checkpoints_with_the_same_record(tmp_path, monkeypatch, problem, first):
-    from episafe.runs import kept_run
-
-    monkeypatch.setattr(kept_run, "SYNC_EVERY", 0.0)
-    monkeypatch.setattr(kept_run, "CHECKPOINT_EVERY", 0.0)
-    if problem == "contexts":
-        world = es.bandits.make("contexts", seed=1)
-        build, run, kind = lambda: es.bandits.OPLBSP(world.task, radius=0.3), es.bandits.run, es.bandits.Monitors
-    else:
-        world, build, run, kind = CHAIN, tuned if problem == "opse" else observing, es.run, es.Monitors
-    forced(monkeypatch, kind, 30)
-    agent = build()
-    whole = run(world, agent, 150, seed=1, monitors=kind(agent.task))
-    agent = build()
-    run(world, agent, first, seed=1, monitors=kind(agent.task), folder=tmp_path)
-    for length in (90, 150):
-        found = es.resume(tmp_path, length, cmdp=world, agent=build())
-    same_record(found, whole)
-    assert set(whole.plan_ids[30:]) == {-1} and es.audit(tmp_path, agent=build()).damage == []
-
-
-class Lasting(es.certify.Observation):
-    """A certifier whose mixtures stay in force for some episodes."""
-
-    def begin(self, task):
-        made = super().begin(task)
-        made.is_due = lambda: made.num_episodes % 10 == 0
-        return made
-
-
-def test_a_mixture_that_lasts_over_a_batch_keeps_its_weights(tmp_path):
-    build = lambda: es.OPSE(CHAIN.task, es.Constants.proposing(), certifier=Lasting())  # noqa: E731
-    whole = es.run(CHAIN, build(), 180, seed=1, monitors=es.Monitors(CHAIN.task))
-    es.run(CHAIN, build(), 15, seed=1, monitors=es.Monitors(CHAIN.task), folder=tmp_path)
-    for length in (35, 180):
-        found = es.resume(tmp_path, length, cmdp=CHAIN, agent=build())
-    same_record(found, whole)
-
-
-def test_mistakes_of_a_caller_break_nothing(tmp_path):
-    rng = np.random.default_rng(0)
-    with es.open(tmp_path, agent=observing()) as session:
-        made = session.deploy(rng)
-        for wrong in ("x", 1.5, -1, [0]):
-            with pytest.raises(es.InvalidEpisode):
-                session.plan(round=wrong)
-            with pytest.raises(es.InvalidEpisode):
-                session.learn(played(made, rng), deployment=wrong)
-        with pytest.raises(TypeError, match="numpy Generator"):
-            session.deploy(0)
-        session.learn(played(made, rng), deployment=np.int64(made.id))
-        assert session.status().stopped == "" and session.status().num_missing == 0
-
-
-def test_reports_by_plan_leave_deployments_with_a_coin_to_their_ids():
-    rng = np.random.default_rng(0)
-    with es.open(None, agent=tuned()) as session:
-        mine, other = session.deploy(rng), session.plan()
-        session.learn(played(mine, rng), plan_id=other.id)
-        session.learn(played(mine, rng), deployment=mine.id)
-        assert session.status().num_missing == 0
-
-
-def test_monitors_that_have_raised_an_alarm_begin_no_folder(tmp_path, monkeypatch):
-    forced(monkeypatch, es.Monitors, 3)
-    agent = tuned()
-    monitors = es.Monitors(agent.task)
-    es.run(CHAIN, agent, 10, monitors=monitors)
-    with pytest.raises(ValueError, match="give new ones"):
-        es.run(CHAIN, es.OPSE(agent.task, es.Constants.tuned(agent.task)), 10, monitors=monitors, folder=tmp_path)
-
-
-def test_an_audit_knows_what_a_checkpoint_saw_and_every_column_of_a_record(tmp_path, monkeypatch):
-    monkeypatch.setattr(session_module, "CHECKPOINT_EVERY", 0.0)
-    rng = np.random.default_rng(0)
-    with es.open(tmp_path / "live", agent=tuned()) as session:
-        for _ in range(6):
-            made = session.deploy(rng)
-            session.learn(played(made, rng), deployment=made.id)
-    reports = [frame for frame in frames(tmp_path / "live") if frame.kind == Kind.REPORT]
-    with (tmp_path / "live" / "journal.log").open("r+b") as file:
-        file.truncate(reports[-2].offset)
-    assert any("checkpoint" in damage for damage in es.audit(tmp_path / "live").damage)
-    es.run(CHAIN, observing(), 300, folder=tmp_path / "run")
-    record = es.Record.load(tmp_path / "run")
-    for name in ("components", "weights", "acting_numbers"):
-        column = getattr(record, name).copy()
-        column[7] = 1 - column[7]
-        dataclasses.replace(record, **{name: column}).save(tmp_path / "run")
-        assert any(name in damage for damage in es.audit(tmp_path / "run").damage)
-    record.save(tmp_path / "run")
-    assert es.audit(tmp_path / "run").is_whole
+def test_an_opaque_candidate_of_another_process_is_not_deployed_here(tmp_path):
+    task = replace(SHOP.task, num_states=None, reward=None, constraints=tuple(
+        replace(one, utility=None) for one in SHOP.task.constraints), incumbent=es.StepPolicy(np.full((H, 3), 1 / 3)))  # fmt: skip
+    given = {"new": lambda h, state: np.array([0.0, 1.0, 0.0])}
+    first = es.open(tmp_path, es.SafeAgent(task, candidates=given))
+    assert "new" in first.bounds()
+    other = es.open(tmp_path, es.SafeAgent(task))
+    names = set()
+    for session in (other, first):
+        for _ in range(30):
+            d = session.deploy()
+            names.add((session is first, d.name))
+            assert session is first or "give it to the agent" in d.plan.reason or d.name == "incumbent"
+    assert (True, "new") in names and (False, "new") not in names

@@ -1,34 +1,86 @@
-"""episafe: improve a policy online while the *expected* utility of every deployed policy stays above a threshold.
+"""episafe: improve a policy online while its expected utility stays above a limit.
 
-Public names are made when the first of them is asked for. Who needs one module, as the command line does, does not wait
-for agents and their compiler.
+Public names are imported when they are first used, so that `import episafe` takes a few milliseconds.
 """
 
 from importlib import import_module
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from episafe import bandits as bandits
-    from episafe import benchmark as benchmark
-    from episafe.public_names import *  # noqa: F403
+# name -> the module that makes it; a module stands for itself
+_NAMES = {
+    # problems
+    "LinearCMDP": "problems.linear",
+    "SampledCMDP": "problems.sampled",
+    "Constraint": "core.task",
+    "Task": "core.task",
+    "chance": "problems.chance",
+    "make": "envs",
+    "from_gymnasium": "gym.adapter",
+    "features": "problems.features",
+    "Infeasible": "core.errors",
+    "InvalidProblem": "core.errors",
+    "InvalidEpisode": "core.errors",
+    "DamagedLog": "core.errors",
+    # policies, plans, episodes
+    "Policy": "core.policy",
+    "TablePolicy": "core.policy",
+    "StepPolicy": "core.policy",
+    "Mixture": "core.policy",
+    "Plan": "core.types",
+    "Episode": "core.types",
+    # algorithms of the literature
+    "Agent": "core.agent",
+    "Every": "core.agent",
+    "Doubling": "core.agent",
+    "Constants": "linear.constants",
+    "OPSE": "algorithms.opse",
+    "Ghosh2024": "algorithms.ghosh2024",
+    "Ghosh2022": "algorithms.ghosh2022",
+    "LSVIUCB": "algorithms.lsvi_ucb",
+    "DOPE": "algorithms.dope",
+    "Radius": "linear.counts",
+    "OptCMDP": "algorithms.efroni2020",
+    "OptCMDPBonus": "algorithms.efroni2020",
+    "OptDual": "algorithms.efroni2020",
+    "OptPrimalDual": "algorithms.efroni2020",
+    "OptPessLP": "algorithms.liu2021",
+    "OptPessPrimalDual": "algorithms.liu2021",
+    "StepMix": "algorithms.li2023",
+    "EpsMix": "algorithms.li2023",
+    "TripleQ": "algorithms.triple_q",
+    "Fixed": "algorithms.fixed",
+    "bandits": "bandits",
+    # the recommended agent
+    "SafeAgent": "certify.safe_agent",
+    "Rollout": "certify.rollout",
+    "certify": "certify",
+    # simulations, sessions, data
+    "run": "simulation.run",
+    "Record": "simulation.record",
+    "measure_slack": "simulation.slack",
+    "open": "session.session",
+    "audit": "session.audit",
+    "read_episodes": "data.episodes",
+    "load_policy": "data.policies",
+    "testing": "testing",
+}
+
+__all__ = sorted(_NAMES)
 
 
 def __getattr__(name: str) -> Any:
-    """A module or a public name; `es.__all__` and `es.__version__`."""
+    """Import a public name, `__version__`, or a package."""
     if name == "__version__":
         return import_module("importlib.metadata").version("episafe")
-    if find_spec(f"episafe.{name}"):
-        return import_module(f"episafe.{name}")
-    made = vars(import_module("episafe.public_names"))
-    names = {known: value for known, value in made.items() if not known.startswith("_")}
-    globals().update(names)
-    globals()["__all__"] = sorted([*names, "bandits", "benchmark"])
-    if name in globals():
-        return globals()[name]
-    raise AttributeError(f"module 'episafe' has no attribute {name!r}")
+    if name not in _NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(f"{__name__}.{_NAMES[name]}")
+    found = module if _NAMES[name].rpartition(".")[2] == name and name not in vars(module) else getattr(module, name)
+    globals()[name] = found
+    return found
 
 
 def __dir__() -> list[str]:
-    """What can be asked for."""
-    return sorted({*__getattr__("__all__"), *globals()})
+    """Return the public names."""
+    return [*__all__, "__version__"]
+

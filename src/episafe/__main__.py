@@ -1,4 +1,4 @@
-"""`python -m episafe` is the command `episafe`."""
+"""Run the command line: `python -m episafe`."""
 
 from episafe.cli import app
 

@@ -1,10 +1,27 @@
-"""Certifiers: what a proposed policy must pass before it may be deployed. The proofs: docs/theory-certificates.md."""
+"""Certifiers: what may be deployed. They are imported when they are first used."""
 
-from episafe.certify.base import Certificate, Certifier, Model
-from episafe.certify.box import Box
-from episafe.certify.fresh_data import FreshData
-from episafe.certify.hindsight import Hindsight, strongest
-from episafe.certify.observation import Observation
-from episafe.certify.roomier import Roomier
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Box", "Certificate", "Certifier", "FreshData", "Hindsight", "Model", "Observation", "Roomier", "strongest"]
+if TYPE_CHECKING:
+    from episafe.certify.box import Box
+    from episafe.certify.fresh_data import FreshData
+    from episafe.certify.hindsight import Hindsight
+    from episafe.certify.observation import Observation
+
+__all__ = ["Box", "FreshData", "Hindsight", "Observation"]
+
+_MODULES = {"Box": "box", "FreshData": "fresh_data", "Hindsight": "hindsight", "Observation": "observation"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a certifier."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = vars(import_module(f"{__name__}.{_MODULES[name]}"))[name]
+    return found
+
+
+def __dir__() -> list[str]:
+    """Return the certifiers."""
+    return __all__

@@ -1,323 +1,311 @@
 """A certificate for all policies at once: a confidence box of the transition kernel that holds at all times.
 
 With probability 1 − δ the true kernel is in the box, in all episodes together. Then the least utility of a policy over
-the box is below its true utility, whatever the policy and however it was found: candidates, mixtures and replans cost
-nothing. docs/theory-certificates.md.
+the box is below its true utility, for every policy, however it was found: candidates, mixtures and plans cost no δ.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import numpy as np
 
-from episafe.certify.base import INCUMBENT, PROPOSAL, Deployable, ReportedEpisode, require_told
-from episafe.certify.ordered_reports import OrderedReports
-from episafe.checks import TOLERANCE, as_probability
-from episafe.kernels.mixing import admits, admits_all
-from episafe.kernels.transition_box import tighten
-from episafe.learning.box_problem import BoxProblem, Candidate
-from episafe.learning.multiplier_search import smallest_passing
-from episafe.learning.planner import Aim, Proposal
-from episafe.learning.policy_arrays import PolicyArrays
-from episafe.problems.model_answers import markov_policy, occupancy
-from episafe.problems.policy import MixturePolicy, Policy, TablePolicy
-from episafe.problems.sampled_problem import AnyTask, known_slacks
-from episafe.problems.task import Task
-from episafe.storage.state_reader import Saved, State, under
-from episafe.types import Amount, Array, IntArray, Level, amount, amounts
+from episafe.core.agent import Candidate, Certifier, Evidence
+from episafe.core.checks import TOLERANCE, as_probability
+from episafe.core.errors import InvalidEpisode, InvalidProblem
+from episafe.core.policy import Mixture, TablePolicy
+from episafe.core.task import Constraint, Task
+from episafe.core.types import INCUMBENT, Array, Episode, Plan
+from episafe.kernels.tabular import tighten
+from episafe.kernels.tabular_optimum import BestMixture, Bounded, BoxProblem, Parts, markov_policy, occupancy, passes
+from episafe.linear.counts import known_signals, needs_tables
 
 GROWTH = 1.1  # of the number of episodes between plans: about 80 plans in 10⁴ episodes
 HALVINGS = 12  # of the share of the safer policy: to 2.4e-4
 
-Transitions = tuple[IntArray, IntArray]  # states (H+1,) and actions (H,) of an episode
-Mixed = Sequence[tuple[float, Array]]  # the tables of a mixture, each with its share
-Weighed = tuple[int | None, Transitions]  # and the number of its deployment, where a session counts them
 
-
-@dataclass(frozen=True)
-class Box:
+class Box(Certifier):
     """Every deployed policy has expected utility at least b, in all episodes at once, with probability 1 − delta.
 
-    It assumes: the states are listed and Markov, and the first one is fixed; steps are alike where the task says so;
-    the utility is known; episodes are independent given the policy, without drift; every episode is reported, once; the
-    incumbent has V^u ≥ b + slack. It does not assume features.
+    Assumptions: the states are listed and Markov, and the first one is fixed; steps have the same kernel where the task
+    says so; the utility is known; episodes are independent given the policy, without drift; the incumbent has
+    V^u ≥ b + slack. Nothing is assumed of features. The box is about the kernel, so that several limits cost no more δ.
 
-    Where there are several constraints, it is so for each: the box is about the kernel, so that known utilities cost no
-    more δ, and mixtures have at most m + 1 policies.
+    As soon as the box proves any policy safe, a Markov policy that is safe by itself is deployed. Before that it is a
+    mixture of candidates and the incumbent, and the promise is over the coin. Box finds its policies itself and asks
+    for no proposals.
 
-    As soon as the box proves any policy safe, what is deployed is a Markov policy that is safe by itself. Before that
-    it is a mixture of a candidate and the incumbent, and the promise is over the coin.
+    Reports may be late or lost: a report is used when all deployments before its own are reported.
 
     Args:
         delta: the probability with which some deployed policy may be below b.
-    """
-
-    delta: float = 0.05
-    name: ClassVar[str] = "box"
-    mixes: ClassVar[bool] = True  # it deploys mixtures
-    level: ClassVar[Level] = "theorem"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "delta", as_probability("delta", self.delta))
-
-    def begin(self, task: AnyTask) -> "BoxCertificate":
-        """A certificate for this task, to which every kernel is possible."""
-        if not task.is_listed:
-            raise TypeError("Box counts every (s, a, s'): it needs listed states; else use Observation")
-        return BoxCertificate(task, self.delta)
-
-    def settings(self) -> dict[str, str | int | float]:
-        """The certifier, its delta and what is proved."""
-        statement = (
-            f"every deployed policy, or mixture over its coin, has expected utility at least b, in all episodes "
-            f"together, with probability {1 - self.delta:g}, if the listed states are Markov from a fixed start, steps "
-            f"are alike where the task says so, its utility is true, episodes are independent and alike, each is "
-            f"reported once, and the incumbent has b + slack"
-        )
-        return {"certifier": self.name, "delta": self.delta, "statement": statement}
-
-
-class BoxCertificate:
-    """The counts, the box, and what it allows.
 
     Attributes:
-        counts: how often (h, s, a) led to s', (steps, S, A, S); one step where the task's are alike.
+        counts: how often (h, s, a) led to s', (steps, S, A, S); one step where the kernel is the same at all.
         lower, upper: the box, which only ever shrinks.
-        known: b + ξ, which the incumbent has.
     """
 
-    needs_names: ClassVar[bool] = True  # the order of what is counted must not depend on what came of it
+    name: ClassVar[str] = "box"
 
-    def __init__(self, task: Task, delta: float) -> None:
-        S, A = task.num_states, task.num_actions
-        self._num_counted = task.horizon if task.time_homogeneous else task.horizon - 1  # the last step leads nowhere
+    def __init__(self, delta: float = 0.05) -> None:
+        self.delta = as_probability("delta", delta)
+
+    def start(self, task: Task) -> None:
+        """Begin with the box of all kernels."""
+        if reason := needs_tables(task):
+            raise InvalidProblem(f"Box cannot certify this task: {reason}; else use es.certify.Observation")
+        super().start(task)
+        self._signals = known_signals(task)
+        _, H, S, A = self._signals.shape
+        self._num_counted = H if task.time_homogeneous else H - 1  # the last step leads nowhere
         steps = 1 if task.time_homogeneous else max(self._num_counted, 1)
-        self.task, self.delta, self.known = task, delta, task.limits + amount(known_slacks(task))
         self.counts: Array = np.zeros((steps, S, A, S))
         self.lower: Array = np.zeros(self.counts.shape)
         self.upper: Array = np.ones(self.counts.shape)
-        self.num_episodes = self.num_plans = self.next_plan = 0
-        self._signals: Array = np.stack([task.reward, *task.utilities])
-        self._reports: OrderedReports[Transitions] = OrderedReports()
-        self._proposal: Policy | None = None
-        self._candidates: list[tuple[Policy, Array]] = []  # those of somebody else, and their tables
+        self._stated = task.thresholds + task.slacks
+        self.num_episodes, self.num_plans, self.next_plan = 0, 1, 1
+        self._reports = OrderedReports()
+        self._candidates: dict[str, Array] = {}
+        self._plan: Plan | None = None
+        self._invalid = ""
 
-    def is_due(self) -> bool:
-        """Whether there are so many episodes more that the box may have shrunk."""
-        return self.num_episodes >= self.next_plan
+    def settings(self) -> dict[str, Any]:
+        """Return the certifier, its delta and the statement."""
+        statement = (
+            f"every deployed policy, or mixture over its coin, has expected utility at least b, in all episodes "
+            f"together, with probability {1 - self.delta:g}, if the listed states are Markov from a fixed start, steps "
+            f"have the same kernel where the task says so, its utility is true, episodes are independent without "
+            f"drift, and the incumbent has b + slack; reports may be late or lost"
+        )
+        return {"certifier": self.name, "delta": self.delta, "statement": statement}
 
-    def wants_candidate(self) -> bool:
-        """Whether a plan is due: a proposal is then compared with what the box itself finds."""
-        return self.is_due()
+    # candidates, limits
 
-    def aim(self) -> Aim:
-        """b itself."""
-        return Aim(self.task.limits)
+    def add(self, candidate: Candidate) -> None:
+        """Let a policy be deployed wherever it is the best one; it costs no δ."""
+        self._candidates[candidate.name] = candidate.policy.table()
+        self._plan_again()
 
-    def consider(self, proposal: Proposal) -> None:
-        """Make a proposal one more candidate, up to the next one: the box knows of all policies at once."""
-        self._proposal = proposal.policy
+    def withdraw(self, name: str) -> None:
+        """Remove a candidate."""
+        del self._candidates[name]
+        self._plan_again()
 
-    def add(self, candidate: Policy) -> None:
-        """Make a policy of somebody else one more candidate, for good. It costs no δ: the box knows of all policies."""
-        self._candidates.append((candidate, candidate.table()))
-        self.next_plan = self.num_episodes
+    def change(self, constraints: Sequence[Constraint]) -> None:
+        """Use other thresholds and slacks from now on; the box does not depend on them."""
+        self.task = replace(self.task, constraints=tuple(constraints))
+        self._stated = self.task.thresholds + self.task.slacks
+        self._plan_again()
 
-    def deployment(self) -> Deployable:
-        """The best that the box allows now: a Markov policy, or a mixture while it proves nobody safe; of several
-        constraints one of at most m + 1 policies."""
-        tighten(self.counts, self._log_term(), self.lower, self.upper)
-        self.num_plans += 1
-        self.next_plan = max(self.num_episodes + 1, math.ceil(GROWTH * self.num_episodes))
-        if self._is_empty():
-            why = "no kernel fits what was seen: episodes are not independent and alike"
-            return Deployable.alone(self.task.safe_policy, why)
-        return self._best_of_one() if self.task.num_constraints == 1 else self._best_of_several()
+    def void(self, reason: str) -> None:
+        """Deploy the incumbent alone from now on."""
+        self._invalid = reason
+        self._plan_again()
 
-    def _best_of_one(self) -> Deployable:
-        b, problem = self.task.threshold, self._problem()
-        incumbent = problem.evaluated(self.task.safe_policy.table())
-        others = [incumbent, *map(problem.evaluated, self._tables())]
-        _, bound, parts, lam = problem.best_mixture(b, *others)
-        if admits(bound, b):
-            (_, bolder), (_, table) = parts
-            markov = safer = problem.evaluated(table)
-            if bolder is not table:
-                markov = self._drawn_back(problem, self._between([(1.0, bolder)], table), safer)
-            return self._as_markov(markov, lam, incumbent.policy)
-        others[0] = incumbent._replace(utility=self.known)
-        _, bound, parts, lam = problem.best_mixture(b, *others)
-        return self._as_mixture(bound, parts, lam, incumbent.policy)
+    def _plan_again(self) -> None:
+        """Let the next plan be a new one, whose policies have new names."""
+        if self._plan is not None or self.num_episodes:
+            self.num_plans += 1
+        self._plan = None
 
-    def _best_of_several(self) -> Deployable:
-        thresholds, problem = amounts(self.task.limits), self._problem()
-        incumbent = problem.evaluated(self.task.safe_policy.table())
-        proposed = [*map(problem.evaluated, self._tables())]
-        safest = problem.safest(thresholds, incumbent, *proposed)
-        if admits_all(safest.utility, thresholds):
-            _, parts, multipliers = problem.best_mixture_of_several(thresholds, safest, incumbent, *proposed)
-            between = self._between(parts, safest.policy)
-            markov = problem.evaluated(between(0.0))
-            if not admits_all(markov.utility, thresholds):
-                markov = self._drawn_back(problem, between, safest)
-            return self._as_markov(markov, float(multipliers.sum()), incumbent.policy)
-        known = incumbent._replace(utility=np.maximum(self.known, incumbent.utility))
-        bounds, parts, multipliers = problem.best_mixture_of_several(thresholds, known, *proposed)
-        return self._as_mixture(bounds, parts, float(multipliers.sum()), incumbent.policy)
+    @property
+    def invalid_reason(self) -> str:
+        """Return why nothing is proved any more; "" while the certificate stands."""
+        return self._invalid
 
-    def _tables(self) -> list[Array]:
-        """Those of the candidates, which are preferred where they are as good, and of the last proposal."""
-        proposed = [] if self._proposal is None else [self._proposal.table()]
-        return [*(table for _, table in self._candidates), *proposed]
+    def bounds(self) -> dict[str, Array]:
+        """Return what is proved of the incumbent and of the candidates; (m,) each."""
+        problem = BoxProblem(self._signals, self.lower, self.upper, self.task.initial_state)
+        proved = {INCUMBENT: np.maximum(self._stated, problem.bounds(self.task.incumbent.table()).utilities)}
+        return proved | {name: problem.bounds(table).utilities for name, table in self._candidates.items()}
 
-    def expect(self, policy: Policy, deployment: int, plan_id: int = 0) -> None:
-        """A session has deployed this policy, and will say by this number what came of it, if it is ever told."""
+    def proves(self, plan: Plan) -> Array:
+        """Return what the box proves of a plan, (m,), whoever found its policies."""
+        if plan.source == "safe":
+            return self._stated
+        problem = BoxProblem(self._signals, self.lower, self.upper, self.task.initial_state)
+        if not isinstance(plan.policy, Mixture):
+            return problem.bounds(plan.policy.table()).utilities
+        parts = zip(plan.policy.names, plan.policy.components, plan.policy.weights.tolist(), strict=True)
+        return np.add.reduce(
+            [
+                w * (self._stated if name == INCUMBENT else problem.bounds(one.table()).utilities)
+                for name, one, w in parts
+            ]
+        )
+
+    # reports
+
+    def deployed(self, deployment: int, plan: Plan, component: int | None = None) -> None:
+        """Expect the report of a deployment."""
         self._reports.expect(deployment)
 
-    def abandon(self, deployment: int) -> None:
-        """Nothing will ever be known of this deployment: no later one counts."""
+    def abandoned(self, deployment: int) -> None:
+        """Use no report of a later deployment any more."""
         self._reports.abandon(deployment)
 
-    def lose(self, num_candidates: int) -> None:
-        """Deployments are lost, and nothing after them counts: what the box knows, it knows."""
-        self._reports.end()
+    def evidence(self, deployment: int, episode: Episode) -> Evidence:
+        """Return the episode itself; raise InvalidEpisode if it contradicts the task."""
+        return transitions("Box", self.task, episode)
 
-    def bounds(self) -> dict[str, Amount]:
-        """What is proved of the incumbent and of candidates; of what is deployed, the plan says it."""
-        problem = self._problem()
-        proved = problem.evaluated(self.task.safe_policy.table()).utility
-        known = amount(np.maximum(amounts(self.known), amounts(proved)))
-        return {INCUMBENT: known} | {one.name: problem.evaluated(table).utility for one, table in self._candidates}
-
-    def judge(self, policy: Policy, outcome: ReportedEpisode) -> Weighed:
-        """The episode as it is, with the number of its deployment. What contradicts the task is refused."""
-        states, actions = require_told("Box", self.task, outcome)
-        return outcome.deployment, (np.array(states), np.array(actions))
-
-    def take_in(self, weighed: Weighed) -> None:
-        """Count the transitions of the episodes whose turn has come."""
-        for states, actions in self._in_turn(*weighed):
-            for h in range(self._num_counted):
-                self.counts[min(h, len(self.counts) - 1), states[h], actions[h], states[h + 1]] += 1
+    def apply(self, deployment: int, evidence: Evidence) -> None:
+        """Count the transitions of the episodes that are in order now."""
+        assert evidence.episode is not None
+        for episode in self._reports.take(deployment, evidence.episode):
+            h = np.arange(self._num_counted)
+            rows = np.minimum(h, len(self.counts) - 1), episode.states[h], episode.actions[h], episode.states[h + 1]
+            np.add.at(self.counts, rows, 1.0)
             self.num_episodes += 1
+            if self.num_episodes >= self.next_plan:
+                self._tighten()
 
-    def _in_turn(self, deployment: int | None, episode: Transitions) -> list[Transitions]:
-        """The order: the proof counts deployments as they were made, and none after the oldest without a report.
+    def _tighten(self) -> None:
+        """Shrink the box by all that was seen, when 10 % more episodes were; then plan again."""
+        tighten(self.counts, math.log(self.counts.size / self.delta), self.lower, self.upper)
+        self.next_plan = max(self.num_episodes + 1, math.ceil(GROWTH * self.num_episodes))
+        if self._is_empty():
+            self._invalid = "no kernel fits what was seen: episodes are not independent, or the system drifts"
+        self._plan_again()
 
-        Where nobody counts deployments, reports are taken as they come, and the statement says what that assumes.
-        """
-        return [episode] if deployment is None else self._reports.take(deployment, episode)
+    # plans
 
-    def state(self, policies: PolicyArrays) -> State:
-        """Counts and box, when the next plan is due, and the reports whose turn has not come."""
-        H, waiting = self.task.horizon, self._reports.waiting
-        none = np.full(H + 1, -1), np.full(H, -1)
-        held = [none if episode is None else episode for episode in waiting.values()]
-        own = {
-            "counts": self.counts,
-            "lower": self.lower,
-            "upper": self.upper,
-            "num_episodes": self.num_episodes,
-            "num_plans": self.num_plans,
-            "next_plan": self.next_plan,
-            "proposal": policies.number(self._proposal),
-            "candidates": np.array([policies.number(one) for one, _ in self._candidates], dtype=np.int64),
-            "waiting": np.array(list(waiting), dtype=np.int64),
-            "waiting_states": np.array([states for states, _ in held], dtype=np.int64).reshape(-1, H + 1),
-            "waiting_actions": np.array([actions for _, actions in held], dtype=np.int64).reshape(-1, H),
-            "ended": self._reports.ended,
-        }
-        return under("certificate", own)
-
-    def restore(self, saved: Saved, policies: Sequence[Policy]) -> None:
-        """Fill a new certificate with what `state` said."""
-        shape = self.counts.shape
-        self.counts, self.lower, self.upper = (
-            saved.numbers(name, shape, least=0) for name in ("counts", "lower", "upper")
-        )
-        if (self.lower > 1).any() or (self.upper > 1).any():
-            saved.refuse("upper", "holds what is no probability")
-        self.num_episodes, self.num_plans = saved.whole("num_episodes"), saved.whole("num_plans")
-        whole = (self.counts == np.round(self.counts)).all()
-        if not whole or self.counts.sum() != self.num_episodes * self._num_counted:
-            saved.refuse("counts", f"does not hold the transitions of {self.num_episodes} episodes")
-        self.next_plan, proposed = saved.whole("next_plan"), saved.whole("proposal", -1, len(policies))
-        self._proposal = None if proposed < 0 else policies[proposed]
-        for i in saved.wholes("candidates", (None,), 0, len(policies)).tolist():
-            self._candidates.append((policies[i], policies[i].table()))
-        self._restore_waiting(saved)
-
-    def _restore_waiting(self, saved: Saved) -> None:
-        task, numbers = self.task, saved.wholes("waiting", (None,), 0, 2**62).tolist()
-        states = saved.wholes("waiting_states", (len(numbers), task.horizon + 1), -1, task.num_states)
-        actions = saved.wholes("waiting_actions", (len(numbers), task.horizon), -1, task.num_actions)
-        gone = np.asarray((states < 0).all(axis=1) & (actions < 0).all(axis=1))
-        if (states[~gone] < 0).any() or (actions[~gone] < 0).any():
-            saved.refuse("waiting_states", "has half an episode")
-        self._reports.ended = bool(saved.flags("ended", ()))
-        for i, number in enumerate(numbers):
-            self._reports.waiting[number] = None if gone[i] else (states[i], actions[i])
-
-    def _log_term(self) -> float:
-        """ln(1/δ') with δ' = δ/(steps·S²A): each entry of the kernel has its share."""
-        return math.log(self.counts.size / self.delta)
+    def plan(self) -> Plan:
+        """Return the best plan that the box allows."""
+        if self._plan is None:
+            self._plan = self._incumbent_plan(self._invalid) if self._invalid else self._best_plan()
+        return self._plan
 
     def _is_empty(self) -> bool:
-        """Whether there is no kernel in the box, beyond rounding."""
+        """Return whether there is no kernel in the box, beyond rounding."""
         sums = self.lower.sum(axis=-1) > 1 + TOLERANCE, self.upper.sum(axis=-1) < 1 - TOLERANCE
         return bool((self.lower > self.upper).any() or sums[0].any() or sums[1].any())
 
-    def _problem(self) -> BoxProblem:
-        return BoxProblem(self._signals, self.lower, self.upper, self.task.initial_state)
+    def _incumbent_plan(self, reason: str) -> Plan:
+        return Plan(self.task.incumbent, "safe", np.full(self.task.num_constraints, np.nan), self.level, reason)
 
-    def _between(self, parts: Mixed, safer: Array) -> Callable[[float], Array]:
-        """share ↦ the Markov policy that is where (1 − share)·parts + share·safer is, by estimate."""
+    def _best_plan(self) -> Plan:
+        """Return a Markov policy that the box proves safe; if there is none, a mixture with the incumbent."""
+        b = self.task.thresholds
+        problem = BoxProblem(self._signals, self.lower, self.upper, self.task.initial_state)
+        incumbent, *others = map(problem.bounds, (self.task.incumbent.table(), *self._candidates.values()))
+        found = problem.best_mixture(b, [incumbent, *others])
+        safer = next((one for _, one in reversed(found.parts) if passes(one.utilities, b)), None)
+        safer = safer or problem.safest(b, [incumbent, *others])
+        if passes(safer.utilities, b):
+            markov = self._drawn_back(problem, found.parts, safer)
+            if markov.table is incumbent.table:
+                return self._incumbent_plan("no policy that the box proves safe seems better")
+            policy = TablePolicy(markov.table, self._name_of(markov.table))
+            return Plan(policy, "search", markov.utilities, self.level, lam=float(found.multipliers.sum()))
+        stated = incumbent._replace(utilities=self._stated)
+        return self._as_mixture(problem.best_mixture(b, [stated, *others]), incumbent.table)
+
+    def _drawn_back(self, problem: BoxProblem, parts: Parts[Bounded], safer: Bounded) -> Bounded:
+        """Return a Markov policy between a mixture and `safer`, which passes, with as little of `safer` as suffices.
+
+        The Markov policy for a share is where (1 − share)·(the other parts) + share·safer is, by the estimated kernel.
+        """
+        others = [(weight, one) for weight, one in parts if one is not safer]
+        if not others:
+            return safer
         P_hat, start = self._estimate(), self.task.initial_state
-        mass = np.add.reduce([share * occupancy(P_hat, policy, start) for share, policy in parts])
-        w_safer = occupancy(P_hat, safer, start)
-        return lambda share: markov_policy((1 - share) * mass + share * w_safer, safer)
+        total = sum(weight for weight, _ in others)
+        mass = np.add.reduce([weight / total * occupancy(P_hat, one.table, start) for weight, one in others])
+        w_safer = occupancy(P_hat, safer.table, start)
 
-    def _drawn_back(self, problem: BoxProblem, between: Callable[[float], Array], safer: Candidate) -> Candidate:
-        """What is between a mixture and `safer`, which is proved safe, with as little of `safer` as suffices."""
+        def between(share: float) -> Bounded:
+            return problem.bounds(markov_policy((1 - share) * mass + share * w_safer, safer.table))
 
-        def passes(share: float) -> bool:
-            return admits_all(problem.evaluated(between(share)).utility, self.task.limits)
-
-        share = smallest_passing(passes, 1.0, HALVINGS)
-        return problem.evaluated(between(share)) if share < 1 else safer
-
-    def _as_markov(self, markov: Candidate, lam: float, incumbent: Array) -> Deployable:
-        if markov.policy is incumbent:
-            return Deployable.alone(self.task.safe_policy, "no policy that the box proves safe seems better")
-        return Deployable(self._named(markov.policy), "search", lam, markov.utility)
-
-    def _as_mixture(self, bound: Amount, mixed: Mixed, lam: float, incumbent: Array) -> Deployable:
-        """The mixture of candidates and the incumbent, which alone is known to keep every constraint."""
-        parts = [(share, policy) for share, policy in mixed if policy is not incumbent]
-        if not parts:
-            return Deployable.alone(self.task.safe_policy, "no mixture with a candidate seems better")
-        policies = [self._named(table) for _, table in parts]
-        for n, policy in enumerate(policies[1:], 1):
-            if policy.name.startswith(PROPOSAL):
-                policy.name = f"{policy.name}-{n}"
-        shares, rest = [share for share, _ in parts], [share for share, policy in mixed if policy is incumbent]
-        if len(policies) == 1 and not rest:
-            return Deployable(policies[0], "search", lam, bound)
-        names = [policy.name for policy in policies] + [INCUMBENT] * len(rest)
-        mixture = MixturePolicy([*policies, *([self.task.safe_policy] * len(rest))], shares + rest, names)
-        return Deployable(mixture, "search", lam, bound)
-
-    def _named(self, table: Array) -> TablePolicy:
-        policy = TablePolicy(table)
-        names = [one.name for one, own in self._candidates if own is table]
-        policy.name = names[0] if names else f"{PROPOSAL}{self.num_plans}"
-        return policy
+        lower, upper, found = 0.0, 1.0, safer
+        for _ in range(HALVINGS):
+            middle = (lower + upper) / 2
+            tried = between(middle)
+            if passes(tried.utilities, self.task.thresholds):
+                upper, found = middle, tried
+            else:
+                lower = middle
+        return found
 
     def _estimate(self) -> Array:
-        """P̂ (H, S, A, S) by the counts; uniform where there are none."""
+        """Return P̂ (H, S, A, S) by the counts; uniform where there are none."""
         visits = self.counts.sum(axis=-1, keepdims=True)
-        P_hat = np.where(visits > 0, self.counts / np.maximum(visits, 1), 1 / self.task.num_states)
-        rows: Array = P_hat[np.minimum(np.arange(self.task.horizon), len(P_hat) - 1)]
+        P_hat = np.where(visits > 0, self.counts / np.maximum(visits, 1), 1 / self.counts.shape[-1])
+        rows: Array = P_hat[np.minimum(np.arange(self._signals.shape[1]), len(P_hat) - 1)]
         return rows
+
+    def _as_mixture(self, found: BestMixture[Bounded], incumbent: Array) -> Plan:
+        """Return the mixture of candidates and the incumbent, which alone is known to keep the limits."""
+        parts = [(weight, one.table) for weight, one in found.parts if one.table is not incumbent and weight > 0]
+        if not parts:
+            return self._incumbent_plan("no mixture with a candidate seems better")
+        weights, names = [weight for weight, _ in parts], [self._name_of(table) for _, table in parts]
+        names = [name if names.index(name) == n else f"{name}-{n}" for n, name in enumerate(names)]
+        policies = [TablePolicy(table, name) for (_, table), name in zip(parts, names, strict=True)]
+        rest = sum(weight for weight, one in found.parts if one.table is incumbent)
+        mixture = Mixture([*policies, self.task.incumbent], np.array([*weights, rest]), [*names, INCUMBENT])
+        lam = float(found.multipliers.sum())
+        return Plan(mixture, "search", found.values[1:], self.level, lam=lam)
+
+    def _name_of(self, table: Array) -> str:
+        """Return the name of a candidate, or that of the policy of this plan."""
+        names = (name for name, own in self._candidates.items() if own is table)
+        return next(names, f"proposal-{self.num_plans}")
+
+
+class OrderedReports:
+    """Releases reports in the order of deployments, and none after the oldest deployment without a report.
+
+    So neither which reports are used nor their order depends on their content. After a deployment that is abandoned,
+    no report is used any more.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: dict[int, Episode | None] = {}  # deployments in their order; None while there is no report
+        self.ended = False
+
+    def expect(self, deployment: int) -> None:
+        """Note a deployment."""
+        if not self.ended:
+            self.waiting[deployment] = None
+
+    def abandon(self, deployment: int) -> None:
+        """Release no report of a later deployment."""
+        if deployment in self.waiting:
+            self.ended, numbers = True, list(self.waiting)
+            for number in numbers[numbers.index(deployment) :]:
+                del self.waiting[number]
+
+    def take(self, deployment: int, report: Episode) -> list[Episode]:
+        """Return the reports that are in order with this one; none for a deployment that is not expected."""
+        if deployment in self.waiting:
+            self.waiting[deployment] = report
+        ready = []
+        for number, held in list(self.waiting.items()):
+            if held is None:
+                break
+            ready.append(held)
+            del self.waiting[number]
+        return ready
+
+
+def transitions(name: str, task: Task, episode: Episode) -> Evidence:
+    """Return the evidence of a certifier that learns from transitions; raise InvalidEpisode if they do not fit."""
+    if episode.states is None:
+        raise InvalidEpisode(
+            f"the episode has only totals, and {name} learns from transitions: report states and actions, or use "
+            "es.certify.Observation"
+        )
+    if episode.states[0] != task.initial_state:
+        raise InvalidEpisode(
+            f"states[0] is {episode.states[0]}, but {name} is for the fixed start {task.initial_state}"
+        )
+    assert task.utilities is not None
+    told = task.utilities[:, np.arange(len(episode.actions)), episode.states[:-1], episode.actions].sum(axis=1)
+    if not (np.abs(episode.total_utility - told) <= TOLERANCE * len(episode.actions)).all():
+        raise InvalidEpisode(
+            f"the utilities sum to {episode.total_utility}, and to {told} by the task: {name} needs a known utility; "
+            "use es.certify.Observation"
+        )
+    nothing = np.zeros(0)
+    return Evidence((), nothing, np.zeros((0, task.num_constraints)), nothing, episode)

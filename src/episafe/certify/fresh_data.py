@@ -1,353 +1,258 @@
-"""A certificate for Markov policies: their utility is bounded from an epoch of data that they were fixed before.
+"""FreshData: a certificate for Markov policies, from an epoch of data before which they were fixed.
 
-The bound is from transitions that the policy does not depend on, one fold a step:
+The bound uses transitions that the policy does not depend on, one fold per step:
 
     V̲_h(s) = Σ_a π_h(a|s)(u_h(s,a) + L_h(s,a)),   V̲_{H+1} = 0,   L_h(s,a) ≤ P_hV̲_{h+1}(s,a) with probability 1 − δ'
 
-V̲_{h+1} is a function of the folds of later steps alone, so the transitions of fold h are fresh to it: the bound need
-hold for one function, where the paper's holds for all that its algorithm might ever meet. docs/theory-certificates.md.
+V̲_{h+1} is a function of the folds of later steps alone: to it the transitions of fold h are fresh, and the bound has
+to hold for one function only.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from episafe.certify.base import INCUMBENT, Deployable, ReportedEpisode, require_told
-from episafe.checks import as_probability
-from episafe.kernels.confidence_sequence import BETS, lower_bounds
-from episafe.kernels.mixing import admits_all, nudged_until
-from episafe.learning.planner import Aim, Proposal
-from episafe.learning.policy_arrays import PolicyArrays, saved_distributions
-from episafe.problems.policy import Policy, TablePolicy
-from episafe.problems.sampled_problem import AnyTask, known_slacks, linear_norm_bound
-from episafe.problems.task import Task
-from episafe.storage.state_reader import Saved, State, under
-from episafe.types import Amount, Array, IntArray, Level, amount, amounts, every_constraint
+from episafe.certify.box import transitions
+from episafe.certify.evidence import admits
+from episafe.certify.trials import PROPOSAL
+from episafe.core.agent import Candidate, Certifier, Evidence, Goal, Proposer
+from episafe.core.checks import as_probability
+from episafe.core.errors import InvalidProblem
+from episafe.core.policy import TablePolicy
+from episafe.core.task import Constraint, TableFeatures, Task
+from episafe.core.types import INCUMBENT, Array, Episode, IntArray, Plan
+from episafe.kernels.mixture import ROUNDING
+from episafe.linear.theory import require_linear
 
 FIRST_EPOCH, EPOCH_GROWTH = 500, 1.5  # episodes; fixed in advance, as the proof needs
 STEPS = (1.0, 0.7, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05, 0.0)  # how far candidates go towards the proposal, boldest first
-LEAST_DEVIATION = 0.01  # room for exploring that a certified policy must leave
+LEAST_DEVIATION = 0.01  # per step: exploration that the bound of a certified policy must leave possible
 RIDGE = 0.1  # ρB²/d of the regression on features; any ρ > 0 is valid, and this one undoes a scaling of features
+BETS = 0.9 * 2.0 ** (-0.75 * np.arange(14))  # from bold to 0.001: the best bet is about √(ln(1/δ)/n)
+COSTS = -np.log1p(-BETS) - BETS  # ψ(λ)
 
 
-@dataclass(frozen=True)
-class FreshData:
-    """Every deployed policy is Markov with utility at least b, in all episodes at once, with probability 1 − delta.
+class FreshData(Certifier):
+    """Every deployed policy is Markov and has expected utility at least b by itself: nothing is drawn.
 
-    It assumes: features are one-hot, or P_h(s'|s,a) = φ(s,a)ᵀμ_h(s') with ‖Σ_s' μ_h(s') g(s')‖ ≤ B max g for every
-    g ≥ 0, B the task's `norm_bound`; the utility is known and ≥ 0; the states are listed and the first one is fixed;
-    episodes are independent given the policy, without drift; the incumbent has V^u ≥ b + slack. Reports as for
-    `Observation`; an epoch that misses one certifies nothing. There is no coin: each policy is safe by itself.
+    A certified policy π_c has the bound L. In an epoch of fixed length (1−ε)π_c + επ_x is deployed, π_x a proposal,
+    with (1−ε)^H L ≥ b: utilities are ≥ 0, so what is earned while nothing deviates is enough. When the epoch ends,
+    (1−α)π_c + απ_x is evaluated on its data for each α in `STEPS`, and the boldest one that passes is the new π_c.
+    Epoch e = 1, 2, … has δ_e = δ/(e(e+1)), shared by its evaluations. A user's candidate is π_x in every other epoch,
+    until it is certified itself. `settings()` states all that is assumed.
 
     Args:
         delta: the probability with which some deployed policy may be below b.
     """
 
-    delta: float = 0.05
     name: ClassVar[str] = "fresh-data"
-    level: ClassVar[Level] = "theorem"
-    needs_linear_kernel: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "delta", as_probability("delta", self.delta))
+    def __init__(self, delta: float = 0.05) -> None:
+        self.delta = as_probability("delta", delta)
+        self.num_epochs = self._length = self._num_seen = 0
+        self._given: dict[str, tuple[Array, Array]] = {}  # candidates of users: table, proved bounds (m,)
+        self._proposal: Candidate | None = None  # π_x
+        self._transitions: list[tuple[int, int, int] | None] = []  # of the epoch's episodes, in deployment order
+        self._awaited: dict[int, int] = {}  # deployments without a report: which of the epoch's episodes they are
+        self._plan: Plan | None = None
+        self._incomplete, self._invalid, self._num_made = False, "", 0  # each plan that was made has a name of its own
 
-    def begin(self, task: AnyTask) -> "FreshDataCertificate":
-        """A certificate for this task: the incumbent, and small deviations from it."""
-        if not task.is_listed:
-            raise TypeError("FreshData bounds values at every state: it needs listed states; else use Observation")
-        linear_norm_bound(task)
-        return FreshDataCertificate(task, self.delta)
+    def start(self, task: Task) -> None:
+        """Begin with the incumbent; raise if the task cannot have a linear kernel with its norm bound."""
+        if not task.is_listed or task.utilities is None:
+            raise InvalidProblem("FreshData needs listed states and known utilities: else use es.certify.Observation")
+        require_linear(task)
+        super().start(task)
+        self._num_folds = max((task.horizon or 1) - 1, 1)  # the last step leads nowhere
+        self.certified, self.bound, self.lam = task.incumbent.table(), task.thresholds + task.slacks, math.nan
 
-    def settings(self) -> dict[str, str | int | float]:
-        """The certifier, its delta and what is proved."""
+    def settings(self) -> dict[str, Any]:
+        """Return delta and the statement."""
         statement = (
-            f"every deployed policy has expected utility at least b, in all episodes together, with probability "
-            f"{1 - self.delta:g}, if the features are one-hot, or the kernel is linear in them, P = φᵀμ, with "
-            f"‖Σ μ(s')g(s')‖ <= norm_bound · max g for every g >= 0; if episodes are independent and alike, and the "
-            f"incumbent has b + slack; reports may be late or lost in a session, which counts deployments, and without "
-            f"one each comes once"
+            f"every deployed policy has expected utility at least the threshold, in all episodes together, with "
+            f"probability {1 - self.delta:g}, if: the states are listed and Markov, and the first one is fixed; the "
+            f"utility is known and not negative; the features are one-hot, or the kernel is linear in them, P = φᵀμ, "
+            f"with ‖Σ μ(s')g(s')‖ <= norm_bound · max g for every g >= 0 (norm_bound {self.task.norm_bound:g}); "
+            f"episodes are independent given the policy and alike, without drift; the incumbent's expected utility is "
+            f"at least threshold + slack; reports are true. The length of every epoch is fixed in advance. Reports may "
+            f"be late; an epoch that misses one certifies nothing"
         )
         return {"certifier": self.name, "delta": self.delta, "statement": statement}
 
+    def goal(self) -> Goal | None:
+        """Return b + (ξ/2)(n₁/n_e)^{1/2} when the epoch is over, n_e the length of the next one."""
+        if self._invalid or not (self._incomplete or self._num_seen >= self._length):
+            return None
+        return Goal(self.task.thresholds + self.task.slacks / 2 * math.sqrt(EPOCH_GROWTH**-self.num_epochs))
 
-class FreshDataCertificate:
-    """A certified policy π_c with bound L, and an epoch of fixed length in which π_c, deviating, meets a proposal π_x.
+    def consult(self, proposer: Proposer) -> Candidate | None:
+        """Return the proposal of the next epoch."""
+        candidate = super().consult(proposer)
+        return None if candidate is None else replace(candidate, name=f"{PROPOSAL}{self.num_epochs + 1}")
 
-    Deployed is (1−ε)π_c + επ_x at every state, with (1−ε)^H L ≥ b: utilities are ≥ 0, so what is earned while nothing
-    deviates is enough. When the epoch ends, (1−α)π_c + απ_x is evaluated for each α in `STEPS` on its data, and the
-    boldest one that passes is the new π_c. Epoch e = 1, 2, … has δ_e = δ/(e(e+1)), shared by its evaluations.
-
-    A candidate of somebody else is π_x in every other epoch, in turn with others, until it is itself certified.
-    """
-
-    needs_names: ClassVar[bool] = True  # the fold of an episode must not depend on what came of it
-
-    def __init__(self, task: Task, delta: float) -> None:
-        self.task, self.delta = task, delta
-        self.certified: Array = task.safe_policy.table()
-        self._each = [task.of_constraint(c) for c in range(task.num_constraints)]
-        self.bound: Amount = self._known
-        self.lam = math.nan
-        self.num_epochs = 0
-        self.num_certified = 0
-        self._candidates: dict[str, tuple[Policy, Amount]] = {}  # of somebody else, and what is proved of each
-        self._proposal: Proposal | None = None
-        self._deployed: Deployable | None = None
-        self._length = self._num_seen = 0
-        self._transitions: list[tuple[int, int, int] | None] = []  # of the epoch's episodes, in their order
-        self._awaited: dict[int, int] = {}  # deployments without a report: which of the epoch's episodes they are
-        self._void = False  # whether a report will never come, so that the epoch certifies nothing
-
-    @property
-    def _known(self) -> Amount:
-        """What the incumbent is known to have, b + ξ."""
-        return self.task.limits + amount(known_slacks(self.task))
-
-    def is_due(self) -> bool:
-        """Whether the epoch is over, so that something else may be deployed."""
-        return self._void or self._num_seen >= self._length
-
-    def wants_candidate(self) -> bool:
-        """Whether the epoch is over."""
-        return self.is_due()
-
-    def aim(self) -> Aim:
-        """b + (ξ/2)(n₁/n_e)^{1/2}, n_e the length of the epoch that follows."""
-        half = amount(known_slacks(self.task)) / 2
-        return Aim(self.task.limits + half * math.sqrt(EPOCH_GROWTH**-self.num_epochs))
-
-    def consider(self, proposal: Proposal) -> None:
-        """End the epoch, certify what its data allow, and begin the next one with this proposal."""
-        if self._proposal is not None and not self._void:
+    def add(self, candidate: Candidate) -> None:
+        """End the epoch, certify what its data allow and begin the next one; keep a user's candidate for its turn."""
+        if not candidate.name.startswith(PROPOSAL):
+            self._given[candidate.name] = candidate.policy.table(), np.zeros(self.task.num_constraints)
+            return
+        if self._proposal is not None and not self._incomplete:
             self._certify(self._proposal)
         self.num_epochs += 1
-        self._proposal = proposal = self._next_candidate() or proposal
-        num_folds = self._num_folds()
-        self._transitions, self._awaited, self._void, self._num_seen = [], {}, False, 0
-        self._length = num_folds * math.ceil(FIRST_EPOCH * EPOCH_GROWTH ** (self.num_epochs - 1) / num_folds)
-        self._deployed = self._deviating(proposal)
+        waiting = [name for name, (_, bound) in self._given.items() if not admits(bound, self.task.thresholds)]
+        if waiting and self.num_epochs % 2:
+            name = waiting[self.num_epochs // 2 % len(waiting)]
+            candidate = Candidate(name, TablePolicy(self._given[name][0], name))
+        length = FIRST_EPOCH * EPOCH_GROWTH ** (self.num_epochs - 1)
+        self._proposal, self._length = candidate, self._num_folds * math.ceil(length / self._num_folds)
+        self._transitions, self._awaited, self._num_seen, self._incomplete, self._plan = [], {}, 0, False, None
 
-    def add(self, candidate: Policy) -> None:
-        """Let a policy of somebody else be a proposal, from the next epoch on."""
-        self._candidates[candidate.name] = candidate, every_constraint(0.0, self.task.num_constraints)
+    def _certify(self, proposal: Candidate) -> None:
+        """Evaluate the steps towards π_x on the epoch's data; the boldest one that passes is certified."""
+        H, m, table = self.task.horizon or 1, self.task.num_constraints, proposal.policy.table()
+        rows = np.array(self._transitions, dtype=np.int64).reshape(-1, 3)
+        folds = [rows[h :: self._num_folds] for h in range(self._num_folds)]
+        e, needed = self.num_epochs, self.task.thresholds * (1 - LEAST_DEVIATION) ** -H
+        # one bound per step with features, else per step, state, action and bet
+        num_bounds = self._num_folds * (self.task.dim * len(BETS) if self.task.one_hot else 1)
+        log_term = math.log(e * (e + 1) * len(STEPS) * m * num_bounds / self.delta)
+        for step in STEPS:
+            candidate = (1 - step) * self.certified + step * table
+            bound = np.array([pessimistic_utility(self.task, c, candidate, folds, log_term) for c in range(m)])
+            if step == 1 and proposal.name in self._given:
+                self._given[proposal.name] = table, np.maximum(self._given[proposal.name][1], bound)
+            if step > 0 and (bound >= needed).all():
+                self.certified, self.bound, self.lam = candidate, bound, proposal.lam
+                return
+        self.bound = np.maximum(self.bound, bound)  # the last step is π_c itself
 
-    def _next_candidate(self) -> Proposal | None:
-        """The candidate whose turn it is; None where it is the planner's, or all are certified."""
-        waiting = [policy for policy, bound in self._candidates.values() if np.any(bound < self.task.limits)]
-        turn, planners = divmod(self.num_epochs - 1, 2)
-        return None if planners or not waiting else Proposal(waiting[turn % len(waiting)], math.nan, math.nan)
+    def plan(self) -> Plan:
+        """Return π_c with as many deviations towards π_x as its bound allows; the same plan until something changes."""
+        b, H, nudge = self.task.thresholds, self.task.horizon or 1, 0.0
+        if self._invalid or self._proposal is None:
+            return Plan(
+                self.task.incumbent, "safe", np.full(len(b), np.nan), self.level, self._invalid or "no proposal"
+            )
+        if self._plan is None:
+            least = float(np.max(np.maximum(b, 0.0) / self.bound)) ** (1 / H)
+            while not admits(min(least + nudge, 1.0) ** H * self.bound, b):
+                nudge = 2 * nudge + ROUNDING
+            kept, self._num_made = min(least + nudge, 1.0), self._num_made + 1
+            table = kept * self.certified + (1 - kept) * self._proposal.policy.table()
+            policy = TablePolicy(table, f"{self.name}-{self._num_made}")
+            self._plan = Plan(policy, "search", kept**H * self.bound, self.level, lam=self.lam)
+        return self._plan
 
-    def deployment(self) -> Deployable:
-        """The certified policy with as many deviations towards the proposal as its bound allows."""
-        assert self._deployed is not None
-        return self._deployed
+    def proves(self, plan: Plan) -> Array:
+        """Return what is proved of a plan, (m,): its own plan is known by its table."""
+        own, given = self.plan(), plan.policy
+        listed = isinstance(given, TablePolicy) and isinstance(own.policy, TablePolicy) and plan.source != "safe"
+        if listed and np.allclose(given.table(), own.policy.table(), rtol=0, atol=1e-12):
+            return own.bounds
+        return super().proves(plan)
 
-    def judge(self, policy: Policy, outcome: ReportedEpisode) -> tuple[Policy, int | None, Any, IntArray]:
-        """The episode as it is; what it says is a transition. What contradicts the task is refused."""
-        return policy, outcome.deployment, *require_told("FreshData", self.task, outcome)
-
-    def expect(self, policy: Policy, deployment: int, plan_id: int) -> None:
-        """Make a deployment the next episode of the epoch, if it wants more."""
-        if self._belongs(policy):
+    def deployed(self, deployment: int, plan: Plan, component: int | None = None) -> None:
+        """Make a deployment the next episode of the epoch, unless that is full: its length is fixed beforehand."""
+        if plan.source != "safe" and not self._incomplete and len(self._transitions) < self._length:
             self._awaited[deployment] = len(self._transitions)
             self._transitions.append(None)
 
-    def abandon(self, deployment: int) -> None:
-        """An epoch without all of its episodes certifies nothing: which are missing may depend on their outcomes."""
-        self._void = self._void or deployment in self._awaited
+    def abandoned(self, deployment: int) -> None:
+        """Let the epoch certify nothing: which reports are missing may depend on their content."""
+        self._incomplete = self._incomplete or deployment in self._awaited
 
-    def bounds(self) -> dict[str, Amount]:
-        """What is proved of the incumbent, of what was certified in its place, and of each candidate."""
-        known = self._known
-        proved = {name: bound for name, (_, bound) in self._candidates.items()}
-        return {INCUMBENT: known} | ({"certified": self.bound} if self.num_certified else {}) | proved
+    def evidence(self, deployment: int, episode: Episode) -> Evidence:
+        """Return the episode itself; raise InvalidEpisode if it contradicts the task."""
+        return transitions("FreshData", self.task, episode)
 
-    def take_in(self, weighed: tuple[Policy, int | None, Any, IntArray]) -> None:
-        """Put aside the transition at the step of the fold whose turn it is; episodes of past epochs do not count."""
-        policy, deployment, states, actions = weighed
-        if deployment is None and self._belongs(policy):
-            k = len(self._transitions)
-            self._transitions.append(None)
-        elif deployment in self._awaited:
-            k = self._awaited.pop(deployment)
-        else:
-            return
-        h = k % self._num_folds()
-        self._transitions[k] = int(states[h]), int(actions[h]), int(states[h + 1])
-        self._num_seen += 1
+    def apply(self, deployment: int, evidence: Evidence) -> None:
+        """Keep the transition at the step of the episode's fold; episodes of past epochs do not count."""
+        k, episode = self._awaited.pop(deployment, None), evidence.episode
+        if k is not None and episode is not None:
+            h, self._num_seen = k % self._num_folds, self._num_seen + 1
+            self._transitions[k] = int(episode.states[h]), int(episode.actions[h]), int(episode.states[h + 1])
 
-    def _belongs(self, policy: Policy) -> bool:
-        """Whether a deployment made now is an episode of the epoch: its length is fixed beforehand."""
-        deployed = self._deployed is not None and policy is self._deployed.policy
-        return deployed and not self._void and len(self._transitions) < self._length
+    def bounds(self) -> dict[str, Array]:
+        """Return what is stated of the incumbent and proved of the users' candidates, (m,)."""
+        proved = {name: bound.copy() for name, (_, bound) in self._given.items()}
+        return {INCUMBENT: self.task.thresholds + self.task.slacks} | proved
 
-    def _num_folds(self) -> int:
-        return max(self.task.horizon - 1, 1)
+    def promote(self, name: str) -> None:
+        """Put a certified candidate in the place of π_c; "incumbent" puts the incumbent there."""
+        bound = self.bounds().get(name, np.zeros(0))
+        if not admits(bound, self.task.thresholds):
+            raise ValueError(f"{name!r} is not proved to reach the limits: promote one of {self.bounds()} that is")
+        table = self.task.incumbent.table() if name == INCUMBENT else self._given[name][0]
+        self.certified, self.bound, self.lam, self._plan = table, bound, math.nan, None
 
-    def lose(self, num_candidates: int) -> None:
-        """End the epoch and certify nothing: deployments are lost, and with them up to so many epochs and their δ_e."""
-        self.num_epochs += num_candidates
-        self._proposal = self._deployed = None
-        self._transitions, self._awaited, self._void = [], {}, False
-        self._num_seen = self._length = 0
+    def withdraw(self, name: str) -> None:
+        """Remove a user's candidate; if it is π_x, the epoch ends without a certificate."""
+        if self._given.pop(name, None) is None:
+            raise ValueError(f"no candidate {name!r} is on trial: there are {', '.join(self._given) or 'none'}")
+        if self._proposal is not None and self._proposal.name == name:
+            self._proposal, self._incomplete, self._plan = None, True, None
 
-    def state(self, policies: PolicyArrays) -> State:
-        """The certified policy, the epoch and its data."""
-        proposal, deployed = self._proposal, self._deployed
-        rows = [(-1, -1, -1) if row is None else row for row in self._transitions]
-        nothing = every_constraint(math.nan, self.task.num_constraints)
-        own = {
-            "certified": self.certified,
-            "bound": self.bound,
-            "lam": self.lam,
-            "num_epochs": self.num_epochs,
-            "num_certified": self.num_certified,
-            "proposal": policies.number(None if proposal is None else proposal.policy),
-            "candidates": np.array([policies.number(one) for one, _ in self._candidates.values()], dtype=np.int64),
-            "candidate_bounds": np.array([bound for _, bound in self._candidates.values()]).reshape(
-                len(self._candidates), *np.shape(self.bound)
-            ),
-            "promised": np.array([math.nan, math.nan] if proposal is None else [proposal.lam, proposal.reward]),
-            "deployed": policies.number(None if deployed is None else deployed.policy),
-            "deployed_bounds": np.append(
-                *((math.nan, nothing) if deployed is None else (deployed.lam, deployed.utility_bound))
-            ),
-            "num_episodes": len(rows),
-            "transitions": np.array(rows, dtype=np.int64).reshape(-1, 3),
-            "awaited": np.array(list(self._awaited.items()), dtype=np.int64).reshape(-1, 2),
-            "void": self._void,
-            "length": self._length,
-        }
-        return under("certificate", own)
+    def change(self, constraints: Sequence[Constraint]) -> None:
+        """Use other limits from now on; the incumbent replaces a certified policy that does not reach them."""
+        self.task, self._plan = replace(self.task, constraints=tuple(constraints)), None
+        if np.array_equal(self.certified, self.task.incumbent.table()) or not admits(self.bound, self.task.thresholds):
+            self.promote(INCUMBENT)
 
-    def restore(self, saved: Saved, policies: Sequence[Policy]) -> None:
-        """Fill a new certificate with what `state` said."""
-        self.certified = saved_distributions(saved, "certified", self.certified.shape)
-        m = self.task.num_constraints
-        self.bound = saved.number("bound") if m == 1 else saved.numbers("bound", (m,)).copy()
-        self.lam = saved.number("lam", nan=True)
-        self.num_epochs, self.num_certified = saved.whole("num_epochs"), saved.whole("num_certified")
-        proposed, deployed = (saved.whole(name, -1, len(policies)) for name in ("proposal", "deployed"))
-        lam, reward = saved.numbers("promised", (2,), nan=True).tolist()
-        deployed_lam, *bound = saved.numbers("deployed_bounds", (1 + m,), nan=True).tolist()
-        self._length, self._void = saved.whole("length"), bool(saved.flags("void", ()))
-        self._restore_candidates(saved, policies)
-        self._restore_epoch(saved)
-        begun = self._length > 0
-        if (proposed >= 0, deployed >= 0, begun and self.num_epochs > 0) != (begun, begun, begun):
-            saved.refuse("proposal", f"does not fit an epoch of {self._length} episodes")
-        if begun:
-            self._proposal = Proposal(policies[proposed], lam, reward)
-            self._deployed = Deployable(policies[deployed], "search", deployed_lam, amount(bound))
+    def void(self, reason: str) -> None:
+        """Deploy the incumbent alone from now on."""
+        self._invalid, self._plan = self._invalid or reason, None
 
-    def _restore_candidates(self, saved: Saved, policies: Sequence[Policy]) -> None:
-        rows = saved.wholes("candidates", (None,), 0, len(policies)).tolist()
-        several = () if self.task.num_constraints == 1 else (self.task.num_constraints,)
-        bounds = saved.numbers("candidate_bounds", (len(rows), *several), least=0)
-        for i, bound in zip(rows, bounds, strict=True):
-            self._candidates[policies[i].name] = policies[i], amount(np.atleast_1d(bound))
-
-    def _restore_epoch(self, saved: Saved) -> None:
-        task = self.task
-        rows = saved.wholes("transitions", (saved.whole("num_episodes"), 3), -1, max(task.num_states, task.num_actions))
-        awaited = saved.wholes("awaited", (None, 2), 0, 2**62).tolist()
-        absent = np.asarray((rows < 0).all(axis=1))
-        if len(rows) > self._length or sorted(k for _, k in awaited) != np.flatnonzero(absent).tolist():
-            saved.refuse("awaited", f"does not say which of {len(rows)} episodes of {self._length} are not reported")
-        if (rows[~absent] < 0).any() or (rows >= (task.num_states, task.num_actions, task.num_states)).any():
-            saved.refuse("transitions", "has a state or action that the task has not")
-        self._transitions = [
-            None if gone else tuple(row) for gone, row in zip(absent.tolist(), rows.tolist(), strict=True)
-        ]
-        self._awaited, self._num_seen = dict(awaited), int((~absent).sum())
-
-    def _certify(self, proposal: Proposal) -> None:
-        rows = np.array(self._transitions, dtype=np.int64).reshape(-1, 3)
-        folds = [rows[h :: self._num_folds()] for h in range(self._num_folds())]
-        needed = self.task.limits * (1 - LEAST_DEVIATION) ** -self.task.horizon
-        log_term = self._log_term()
-        for step in STEPS:
-            candidate = (1 - step) * self.certified + step * proposal.policy.table()
-            bound = amount([pessimistic_utility(one, candidate, folds, log_term) for one in self._each])
-            if step == 1 and proposal.policy.name in self._candidates:
-                self._note(proposal.policy.name, bound)
-            if step > 0 and np.all(bound >= needed):
-                self.certified, self.bound, self.lam = candidate, bound, proposal.lam
-                self.num_certified += 1
-                return
-            if step == 0:
-                self.bound = amount(np.maximum(amounts(self.bound), amounts(bound)))
-
-    def _note(self, name: str, bound: Amount) -> None:
-        """A candidate itself, and no step towards it, was bounded."""
-        policy, before = self._candidates[name]
-        self._candidates[name] = policy, amount(np.maximum(amounts(before), amounts(bound)))
-
-    def _log_term(self) -> float:
-        """ln(1/δ') with δ' = δ_e / (evaluations · constraints · bounds · bets)."""
-        e = self.num_epochs
-        bets = len(BETS) if self.task.phi is None else 1
-        evaluations = len(STEPS) * self.task.num_constraints
-        return math.log(e * (e + 1) * evaluations * num_bounds(self.task) * bets / self.delta)
-
-    def _deviating(self, proposal: Proposal) -> Deployable:
-        b, H = self.task.limits, self.task.horizon
-        least = float(np.max(np.maximum(amounts(b), 0.0) / amounts(self.bound))) ** (1 / H)
-        kept = nudged_until(lambda kept: admits_all(kept**H * self.bound, b), least)
-        table = kept * self.certified + (1 - kept) * proposal.policy.table()
-        return Deployable(TablePolicy(table), "search", self.lam, kept**H * self.bound)
+    @property
+    def invalid_reason(self) -> str:
+        """Return why nothing is proved any more; "" while the certificate stands."""
+        return self._invalid
 
 
-def pessimistic_utility(task: Task, table: Array, folds: Sequence[IntArray], log_term: float) -> float:
-    """V̲_1(s₁) of a policy `table` (H, S, A); fold h is an array (n, 3) of (s, a, s') at step h; log_term = ln(1/δ').
-
-    δ' is the probability with which one bound may fail: of a step for features, of a (step, state, action) for one-hot
-    ones.
-    """
-    V_next = np.zeros(task.num_states)
-    for h in reversed(range(task.horizon)):
-        Q = task.utility[h].copy()
-        if h < task.horizon - 1:
-            bound = _bound_by_counts if task.phi is None else _bound_by_features
-            Q += np.clip(bound(task, folds[h], V_next, log_term), V_next.min(), V_next.max())
-        V_next = np.einsum("sa,sa->s", table[h], Q)
-    return float(V_next[task.initial_state])
-
-
-def num_bounds(task: Task) -> int:
-    """How many bounds one evaluation rests on."""
-    steps = max(task.horizon - 1, 1)
-    return steps if task.phi is not None else steps * task.num_states * task.num_actions
+def pessimistic_utility(task: Task, c: int, table: Array, folds: Sequence[IntArray], log_term: float) -> float:
+    """Return V̲_1(s₁) of a policy (H, S, A) for limit c; fold h has rows (s, a, s') of step h; log_term = ln(1/δ')."""
+    assert task.utilities is not None
+    H, V = len(table), np.zeros(table.shape[1])
+    for h in reversed(range(H)):
+        Q = task.utilities[c, h].copy()
+        if h < H - 1:
+            bound = _bound_by_features if isinstance(task.features, TableFeatures) else _bound_by_counts
+            Q += np.clip(bound(task, folds[h], V, log_term), V.min(), V.max())
+        V = np.einsum("sa,sa->s", table[h], Q)
+    return float(V[task.initial_state])
 
 
 def _bound_by_counts(task: Task, fold: IntArray, V: Array, log_term: float) -> Array:
-    """L(s,a) (S, A): min V plus the bound of `sequence` on V − min V ≥ 0, each pair by itself, every share 1."""
-    n, first, second = (np.zeros((task.num_states, task.num_actions)) for _ in range(3))
-    states, actions, values = fold[:, 0], fold[:, 1], (V - V.min())[fold[:, 2]]
-    np.add.at(n, (states, actions), 1.0)
-    np.add.at(first, (states, actions), values)
-    np.add.at(second, (states, actions), values**2)
-    sums = np.stack([first, n, second, first, n, np.zeros_like(n)], axis=-1).reshape(-1, 6)
-    bounds: Array = V.min() + lower_bounds(sums, log_term).reshape(n.shape)
+    """Return L(s,a) (S, A) from the values X = V(s') − min V ≥ 0 that followed each pair.
+
+    For a bet λ every mean μ with Σ ln(1 + λ(X/μ − 1)) ≥ ln(1/δ') is refuted. By ln(1 + λz) ≥ λz − ψ(λ)z², z ≥ −1,
+    that holds if −ψΣX² x² + (λ + 2ψ)ΣX x − (λ + ψ)n ≥ ln(1/δ'), x = 1/μ: the bound is 1/x for its smaller root.
+    """
+    n, first, second = (np.zeros((len(V), task.num_actions or 1)) for _ in range(3))
+    values = (V - V.min())[fold[:, 2]]
+    for sums, added in ((n, np.ones(len(values))), (first, values), (second, values**2)):
+        np.add.at(sums, (fold[:, 0], fold[:, 1]), added)
+    square, linear = COSTS * second[..., None], (BETS + 2 * COSTS) * first[..., None]
+    constant = (BETS + COSTS) * n[..., None] + log_term
+    discriminant = linear**2 - 4 * square * constant
+    found = (linear + np.sqrt(np.maximum(discriminant, 0))) / (2 * constant)
+    bounds: Array = V.min() + np.where((linear > 0) & (discriminant >= 0), found, 0.0).max(axis=-1)
     return bounds
 
 
 def _bound_by_features(task: Task, fold: IntArray, V: Array, log_term: float) -> Array:
-    """L(s,a) = φᵀŵ − r‖φ‖_{Λ⁻¹}, (S, A), with the self-normalised radius for the one function V:
+    """Return L(s,a) = φᵀŵ − r‖φ‖_{Λ⁻¹}, (S, A), with the self-normalised radius for the one function V:
 
     ŵ = Λ⁻¹ Σ φ_i V(s'_i),   r = √ρ B max V + ½(max V − min V) √(ln(det Λ/ρ^d) + 2 ln(1/δ')),   ρ = 0.1 d/B²
     """
-    assert task.phi is not None
-    phi, d = task.phi[fold[:, 0], fold[:, 1]], task.dim
-    ridge = RIDGE * (math.sqrt(d) / task.norm_bound) ** 2
-    gram = ridge * np.eye(d) + phi.T @ phi
-    inverse = np.linalg.inv(gram)
+    assert isinstance(task.features, TableFeatures) and task.norm_bound is not None
+    phi, d = task.features.phi, task.dim
+    met, ridge = phi[fold[:, 0], fold[:, 1]], RIDGE * d / task.norm_bound**2
+    gram = ridge * np.eye(d) + met.T @ met
+    gram_inv = np.linalg.inv(gram)
     information = np.linalg.slogdet(gram)[1] - d * np.log(ridge)
-    half_range = (V.max() - V.min()) / 2
-    radius = np.sqrt(RIDGE * d) * V.max() + half_range * np.sqrt(information + 2 * log_term)
-    width = np.sqrt(np.maximum(np.einsum("sad,de,sae->sa", task.phi, inverse, task.phi), 0))
-    bounds: Array = task.phi @ (inverse @ (phi.T @ V[fold[:, 2]])) - radius * width
+    radius = np.sqrt(RIDGE * d) * V.max() + (V.max() - V.min()) / 2 * np.sqrt(information + 2 * log_term)
+    width = np.sqrt(np.maximum(np.einsum("sad,de,sae->sa", phi, gram_inv, phi), 0))
+    bounds: Array = phi @ (gram_inv @ (met.T @ V[fold[:, 2]])) - radius * width
     return bounds

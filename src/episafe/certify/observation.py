@@ -1,339 +1,363 @@
-"""A certificate from observed utilities alone: mixtures, and a confidence sequence for each policy on trial."""
+"""Observation: a certificate from the total utilities of deployed episodes, without any model of the system."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import numpy as np
 
-from episafe.certify.base import PROPOSAL, Deployable, ReportedEpisode
-from episafe.certify.ledger import ledger_of
-from episafe.certify.shares import shares_of
-from episafe.checks import TOLERANCE, as_probability
-from episafe.errors import InvalidEpisode
-from episafe.learning.planner import Aim, Proposal, SoftmaxPlanner
-from episafe.learning.policy_arrays import PolicyArrays
-from episafe.problems.policy import Policy
-from episafe.problems.sampled_problem import AnyTask, known_slacks
-from episafe.storage.state_reader import Saved, State, under
-from episafe.types import Amount, Level, amount, amounts
+from episafe.certify.evidence import FINENESS, Accounts, components, shares_of
+from episafe.certify.trials import PAYS, PROPOSAL, Trials
+from episafe.core.agent import Candidate, Certifier, Evidence, Goal, Proposer
+from episafe.core.checks import TOLERANCE, as_probability
+from episafe.core.errors import InvalidEpisode
+from episafe.core.policy import Mixture
+from episafe.core.task import Constraint, Task
+from episafe.core.types import Array, Episode, Plan
 
-# These touch the regret and never the guarantee; set on the released problems of seeds 1000 to 1063, and on the
+# These change the regret and never the guarantee; set on the released problems of seeds 1000 to 1063, and on
 # inventory, battery and cloud of seeds 1000 to 1011.
 NUM_ROWS = 6  # policies on trial at once, with the incumbent
 SHORTEST_TRIAL = 60  # episodes
-TRIAL_SHARE = 0.5  # a trial lasts half as long as all that was before it, if that is longer
+TRIAL_SHARE = 0.5  # a trial lasts half as long as all episodes before it, if that is longer
 LOOKS = 6  # times in a trial at which it may end
-ENOUGH = 20  # episodes of its own after which a policy that loses its bets is given up
-PATIENCE, LONG = 1.0, 1000  # a policy that will be proved in as many episodes as there were, or in so many, goes on
+ENOUGH = 20  # episodes of its own after which a candidate that loses its bets is given up
+PATIENCE, LONG = 1.0, 1000  # a candidate that will be certified in as many episodes as there were, or in so many, stays
 EARLY = 2  # proposals that are made in any case: the first knows nothing
 FIRST_MARGIN = 0.2  # of the slack: how far above b the first proposal aims
-MARGINS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.7)  # those that later ones choose from
-AHEAD = 6.0  # times as many episodes as there were: for these they choose
+MARGINS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.7)  # of the slack: those that later proposals choose from
+AHEAD = 6.0  # times the episodes so far: the horizon for which they choose
 BOLD, SOBER, CURIOUS = range(3)
 KINDS = (BOLD, SOBER, CURIOUS, BOLD)  # of proposals, in turn
-SOBERNESS = 0.1  # of the reward's bonus: what seems best, where a bold one goes to see
-OPTIMISM = 0.3  # a curious one is optimistic in the utility too, or what was never tried never is
-THIN = 0.1  # a step: where less than this can be earned the bonus of the reward shrinks with it,
+SOBERNESS = 0.1  # of the reward's bonus: a sober proposal takes what seems best, a bold one explores
+OPTIMISM = 0.3  # a curious proposal is optimistic in the utility too, else what was never tried never is
+THIN = 0.1  # per step: where less than this can be earned the bonus of the reward shrinks with it,
 LEAST_BOLD = 0.05  # to this part; both set on FrozenLake 8×8 of seeds 100 to 111
-FEW = 3  # episodes of its own that say something of a policy's reward
-DISCOUNT = 0.35  # of what the last proposal of the same kind fell short of its promise
+FEW = 3  # episodes of its own that say something of a candidate's reward
+DISCOUNT = 0.35  # of the amount by which the last proposal of the same kind fell short of its promise
+EXPLORES = "explores"  # a statistic of proposals whose promised reward means nothing
+EARNED = "earned"  # a statistic of proposals where rewards are thin: no promise is believed beyond it
 
-# The number of the deployment, rows of the policies that may have acted, their shares, totals, and whether it is named.
-Weighed = tuple[int | None, list[int], list[float], Amount, float, bool]
+ASSUMES = (
+    "each episode is independent of all before it given its plan, and all are alike, without drift; the component is "
+    "drawn as the weights say and acts with the probabilities that it states; every total utility is at least the "
+    "least total; the incumbent's expected utility is at least threshold + slack; reports are true, and may be late or "
+    "lost, whatever they contain"
+)
 
 
-@dataclass(frozen=True)
-class Observation:
-    """Every deployed mixture has expected utility at least b, in all episodes at once, with probability 1 − delta.
+class Observation(Certifier):
+    """Every deployed mixture has expected utility at least b, in all episodes together, with probability 1 − delta.
 
-    It assumes: total utilities are ≥ 0, or the least_total of the task; given its plan, an episode is independent of
-    all that came before, reported or not, and all are alike, without drift; the component is drawn by the coin, and
-    acts with the probabilities that it states; the incumbent has V^u ≥ b + slack. In a session (`es.open`) reports may
-    come late or never, whatever came of them: what is not reported counts at its worst. A bare agent counts no
-    deployments: with it every episode must be reported, once, and neither whether nor when may depend on what came of
-    it. It does not assume: features, a Markov state, a fixed start, or a known utility: report `utilities` with every
-    episode, or with none if the task's are true.
-
-    Where there are m constraints, it is so for each: candidate j has m sequences at δ_j/m, and what is deployed is the
-    best mixture of at most m + 1 policies whose bounds reach every threshold.
-
-    The promise is over the coin. A component that is still on trial may itself be below b: who cannot accept that
-    uses `FreshData`.
+    It assumes no features, no Markov states, no fixed start and no known utility; `settings()` states what it does
+    assume. The promise is over the draw of the component: a candidate on trial may itself be below b.
 
     Args:
         delta: the probability with which some deployed mixture may be below b.
     """
 
-    delta: float = 0.05
     name: ClassVar[str] = "observation"
-    mixes: ClassVar[bool] = True  # it deploys mixtures
-    level: ClassVar[Level] = "theorem"
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "delta", as_probability("delta", self.delta))
+    def __init__(self, delta: float = 0.05) -> None:
+        self.delta = as_probability("delta", delta)
+        self.num_episodes = self.trial_began = self.trial_ends = 0
+        self._promised = math.nan  # the reward of the newest candidate, by its proposer
+        self._shortfalls = np.zeros((len(set(KINDS)), 2))  # of each kind: how far the last one fell short, and when
+        self._plans: dict[int, Plan] = {}
+        self._wanted, self._looks, self._asked = True, 0, -1  # whether a candidate is; looks so far; the last one asked
 
-    def begin(self, task: AnyTask) -> "ObservationCertificate":
-        """A certificate for this task, with nothing on trial yet."""
-        return ObservationCertificate(task, self.delta)
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(delta={self.delta:g})"
 
-    def settings(self) -> dict[str, str | int | float]:
-        """The certifier, its delta and what is proved."""
-        statement = (
-            f"every deployed mixture has expected utility at least b, in all episodes together, with probability "
-            f"{1 - self.delta:g}, if each episode is independent of all before it and they are alike, the coin is "
-            f"tossed as the weights say, total utilities are not negative, and the incumbent has b + slack; reports "
-            f"may be late or lost in a session, which counts deployments, and without one each comes once"
-        )
+    def start(self, task: Task) -> None:
+        """Bind the certifier to a task."""
+        self.task, m = task, task.num_constraints
+        task.slacks  # noqa: B018  # raises if one is unknown
+        largest = None if task.horizon is None else float(task.horizon)
+        accounts = Accounts(task, self.delta, NUM_ROWS, largest=largest, fineness=FINENESS / math.sqrt(m))
+        self.trials = Trials(task, accounts)
+
+    @property
+    def accounts(self) -> Accounts:
+        """Return what is proved of each candidate."""
+        return self.trials.accounts
+
+    def settings(self) -> dict[str, Any]:
+        """Return delta and the statement."""
+        promise = "every deployed mixture has expected utility at least the threshold, in all episodes together"
+        statement = f"{promise}, with probability {1 - self.delta:g}, if: {ASSUMES}"
         return {"certifier": self.name, "delta": self.delta, "statement": statement}
 
-
-class ObservationCertificate:
-    """When to try which policy: the ledger has what is proved of each, by the shares of the episodes."""
-
-    needs_names: ClassVar[bool] = False
-
-    def __init__(self, task: AnyTask, delta: float) -> None:
-        self.task, self.ledger = task, ledger_of(task, delta, NUM_ROWS)
-        self.num_episodes = 0
-        self.trial_began = self.trial_ends = 0
-        self.promised = math.nan  # the reward of the newest one, by the planner
-        self.shortfalls = np.zeros((len(set(KINDS)), 2))  # of each kind: by how much the last one fell short, and when
-
-    def is_due(self) -> bool:
-        """Always: every episode moves the bounds, and so the weights."""
-        return True
+    # when to try which candidate
 
     @property
     def episodes_to_look(self) -> int:
-        """How many until the next time at which the trial may end; 0 if that is now."""
+        """Return how many episodes remain until the trial may end; 0 if it may end now."""
         if self.trial_ends == self.trial_began:
             return 0
-        if self.num_episodes == self.trial_began:
-            return self._look
-        return (self.trial_began - self.num_episodes) % self._look
+        look = max((self.trial_ends - self.trial_began) // LOOKS, 1)
+        return look if self.num_episodes == self.trial_began else (self.trial_began - self.num_episodes) % look
 
-    @property
-    def _look(self) -> int:
-        return max((self.trial_ends - self.trial_began) // LOOKS, 1)
+    def look(self) -> None:
+        """See whether the newest candidate is decided or has had its trial: another is wanted then.
 
-    def wants_candidate(self) -> bool:
-        """Whether it is time to propose: the policy on trial is decided, or has had its trial, and no earlier one is
-        about to be proved, whose trial then goes on.
+        None is wanted while an earlier one is nearly certified: its trial continues. Part of `apply`, so that what
+        follows from the reports does not depend on when a goal is asked for.
         """
-        ledger, i = self.ledger, self.ledger.newest
-        if self.episodes_to_look or ledger.void:
-            return False
-        if i == 0 or ledger.certified[i]:
-            return True
-        if self.num_episodes < self.trial_ends:
-            return bool(ledger.forecast(i) == math.inf and ledger.rewards(i)[1] >= ENOUGH)
-        nearest = self._nearest() if ledger.num_candidates >= EARLY else 0
-        ledger.newest = nearest or i
-        return nearest == 0
+        trials, i = self.trials, self.trials.newest
+        if self.episodes_to_look:
+            return
+        self._looks += 1
+        if i == 0 or self.accounts.is_certified(i):
+            self._wanted = True
+        elif self.num_episodes < self.trial_ends or trials.paying == i:  # all others wait for one that pays
+            self._wanted = trials.forecast(i) == math.inf and trials.ranking.rewards[i, 1] >= ENOUGH
+        else:
+            nearest = self._nearest() if self.accounts.num_candidates >= EARLY else 0
+            self._wanted, trials.newest = nearest == 0, nearest or i
 
     def _nearest(self) -> int:
-        """The row of the policy that promises the largest gain for the episodes that it takes; 0 if none is near."""
-        ledger, longest = self.ledger, PATIENCE * max(self.num_episodes, LONG)
-        best = max(ledger.score(i) for i in np.flatnonzero(ledger.certified & ledger.in_use).tolist())
+        """Return the row with the largest gain for the episodes that it needs; 0 if none is near."""
+        trials, longest = self.trials, PATIENCE * max(self.num_episodes, LONG)
+        certified = {i: self.accounts.is_certified(i) for i in self.accounts.rows}
+        best = max(trials.score(i) for i, is_certified in certified.items() if is_certified)
         found, most = 0, 0.0
-        for i in np.flatnonzero(~ledger.certified & ledger.in_use).tolist():
-            total, own = ledger.rewards(i)
+        for i in (i for i, is_certified in certified.items() if not is_certified):
+            total, own = trials.ranking.rewards[i].tolist()
             if own < 1:
                 continue
-            remaining = ledger.forecast(i)
+            remaining = trials.forecast(i)
             gain = (total / own - best) / (remaining + SHORTEST_TRIAL)
             if remaining <= longest and gain > most:
                 found, most = i, gain
         return found
 
-    def propose(self, planner: SoftmaxPlanner) -> None:
-        """Put on trial what is forecast to be worth most: a new proposal, which may aim at several margins above b, or
-        one that is on trial already, by what the planner knows of it now. Early, and with several constraints, a new
-        one at the margin of `aim`.
+    def goal(self) -> Goal | None:
+        """Return b + (ξ/5)(1 + k/60)^{-1/2}: a margin that shrinks as a confidence bound does.
 
-        With one constraint: as long as nothing was earned there is nothing to prove a policy for, and what goes to see
-        most is tried. Where rewards are thin the bonus is made smaller with them, or it would hide them for ever, and
-        promises of old are cut down to what can be earned by all that was seen.
+        None while a trial is under way, and after a look at which the proposer was asked.
         """
-        aim, ledger = self.aim(), self.ledger
+        if not self._wanted or self._asked == self._looks or self.invalid_reason:
+            return None
+        margin = FIRST_MARGIN * self.task.slacks / math.sqrt(1 + self.num_episodes / SHORTEST_TRIAL)
+        kind = self._kind(self.accounts.num_candidates)
+        optimism, boldness = OPTIMISM if kind == CURIOUS else 0.0, SOBERNESS if kind == SOBER else 1.0
+        return Goal(self.task.thresholds + margin, optimism, boldness)
+
+    def consult(self, proposer: Proposer) -> Candidate | None:
+        """Return a proposal to try, or None; it may be a candidate that is on trial, to be tried again.
+
+        With one limit the one that is forecast to earn most is taken: a proposal at one of several margins above b, or
+        a candidate on trial by what the proposer knows of it now. While nothing was earned, the proposal that explores
+        most is taken. Where rewards are thin the bonus shrinks with them, and old promises are cut to what can be
+        earned by all that was seen.
+        """
+        goal = self.goal()
+        if goal is None:
+            return None
+        self._asked = self._looks
+        if self.trials.seeks_payer():
+            most = float(self.task.horizon or 1)  # all the utility there is; its reward does not matter
+            found = self._named(proposer.propose(Goal(np.full(self.task.num_constraints, most))), **{PAYS: 1.0})
+            return None if found is None else replace(found, reward=most)
         if self.task.num_constraints > 1 or self.num_episodes < SHORTEST_TRIAL:
-            self.consider(planner.propose(aim))
-            return
-        earned = planner.earned()
-        if earned <= TOLERANCE * self.task.horizon:
-            self._explore(planner)
-            return
-        richness = earned / (THIN * self.task.horizon)
-        if richness < 1:
-            aim = aim._replace(boldness=aim.boldness * max(richness, LEAST_BOLD))
-            ledger.cap_promises(earned)
-        worth, proposal = self._best_new(planner, aim)
-        row, reward = self._best_again(planner, aim, worth)
-        if row:
-            self._compare_with_promise()
-            ledger.try_again(row, reward)
-            self._begin_trial()
-        else:
-            self.consider(proposal)
+            return self._named(proposer.propose(goal))
+        horizon = self.task.horizon or 1
+        earned = proposer.earned()
+        if earned <= TOLERANCE * horizon:
+            return self._named(proposer.propose(Goal(self.task.least_totals)), **{EXPLORES: 1.0})
+        richness = earned / (THIN * horizon)
+        if richness >= 1:
+            return self._best(proposer, goal)
+        goal = replace(goal, boldness=goal.boldness * max(richness, LEAST_BOLD))
+        believed = self.trials.ranking.guess.copy()
+        self._cut_promises(earned)
+        found = self._best(proposer, goal, **{EARNED: earned})
+        self.trials.ranking.guess[:] = believed  # `add` cuts them
+        return found
 
-    def _best_new(self, planner: SoftmaxPlanner, aim: Aim) -> tuple[float, Proposal]:
-        """What the best new proposal is taken to earn, and the proposal; they aim at several margins above b."""
-        slack = float(known_slacks(self.task)[0])
-        aims = [aim._replace(utility=self.task.threshold + share * slack) for share in MARGINS]
-        proposals = [planner.propose(one) for one in aims]
-        worths = [
-            self._worth(proposal.reward, one.utility, self.ledger.next_log_term, 0.0)
-            for proposal, one in zip(proposals, aims, strict=True)
-        ]
-        best = max(worths)
-        return best, proposals[worths.index(best)]
+    def _cut_promises(self, earned: float) -> None:
+        guess = self.trials.ranking.guess
+        np.minimum(guess, earned, out=guess)
 
-    def _best_again(self, planner: SoftmaxPlanner, aim: Aim, least: float) -> tuple[int, float]:
-        """The row of the policy on trial that is taken to earn most, if more than `least`, and its reward by the
-        planner; row 0 if none does."""
-        ledger, best, row, reward = self.ledger, least, 0, math.nan
-        may_return = self.task.is_listed and ledger.num_candidates >= EARLY
-        for i in np.flatnonzero(~ledger.certified & ledger.in_use & may_return).tolist():
-            estimated = planner.estimate(ledger.policy(ledger.names[i]), aim)
-            worth = self._worth(*estimated, ledger.trials.log_term[i], ledger.rewards(i)[1])
+    def _best(self, proposer: Proposer, goal: Goal, **statistics: float) -> Candidate | None:
+        """Return the proposal, or the candidate on trial, that is forecast to earn most."""
+        worth, candidate = self._best_new(proposer, goal)
+        row, reward = self._best_again(proposer, goal, worth)
+        policy = self.trials.policies[row]
+        if not row or policy is None:
+            return self._named(candidate, **statistics)
+        return Candidate(self.accounts.names[row], policy, reward, "", statistics=statistics)
+
+    def _named(self, candidate: Candidate | None, **more: float) -> Candidate | None:
+        if candidate is None:
+            return None
+        statistics = {**candidate.statistics, **more}
+        name = f"{PROPOSAL}{self.accounts.num_candidates + 1}"
+        candidate.policy.name = name
+        return replace(candidate, name=name, statistics=statistics)
+
+    def _best_new(self, proposer: Proposer, goal: Goal) -> tuple[float, Candidate | None]:
+        """Return what the best of several proposals is forecast to earn, and the proposal."""
+        best, found, log_term = -math.inf, None, self.accounts.log_term(self.accounts.num_candidates + 1)
+        for share in MARGINS:
+            utilities = self.task.thresholds + share * self.task.slacks
+            candidate = proposer.propose(replace(goal, utilities=utilities))
+            if candidate is None:
+                continue
+            worth = self._worth(candidate.reward, float(utilities[0]), log_term, 0.0)
+            if worth > best:
+                best, found = worth, candidate
+        return best, found
+
+    def _best_again(self, proposer: Proposer, goal: Goal, least: float) -> tuple[int, float]:
+        """Return the row on trial that is forecast to earn most, if more than `least`, and its reward; else row 0."""
+        best, row, reward = least, 0, math.nan
+        may_return = self.task.is_listed and self.accounts.num_candidates >= EARLY
+        for i in self.accounts.rows if may_return else []:
+            policy = self.trials.policies[i]
+            estimated = None if policy is None or self.accounts.is_certified(i) else proposer.estimate(policy, goal)
+            if estimated is None:
+                continue
+            utility, own = estimated[1] + goal.utilities[0], self.trials.ranking.rewards[i, 1]
+            worth = self._worth(estimated[0], utility, self.accounts.wealth.log_term[i, 0], own)
             if worth > best:
                 best, row, reward = worth, i, estimated[0]
         return row, reward
 
-    def _explore(self, planner: SoftmaxPlanner) -> None:
-        """Put on trial what goes to see most, whatever its utility. It promises nothing that it could fall short of."""
-        self.consider(planner.propose(Aim(self.task.least_total)))
-        self.promised = math.nan
-
     def _worth(self, reward: float, utility: float, log_term: float, own: float) -> float:
-        """What a policy of so much reward and utility is taken to earn, with who pays for it, in the episodes ahead.
+        """Return what a policy of this reward and utility earns, with the policy that pays for it, in episodes ahead.
 
         After n episodes of its own its bound is about σ√(2 ln(B/δ_j)/n) below its utility. What it then lacks of b is
-        paid for by one whose bound L is above b, with a share of lacking/(lacking + L − b).
+        paid for by a policy whose bound L is above b, with a share of lacking/(lacking + L − b).
         """
-        task, ledger = self.task, self.ledger
-        spread = min(math.sqrt(task.horizon), task.horizon - task.least_total) / 2
+        horizon, b = self.task.horizon or 1, self.task.thresholds[0]
+        spread = min(math.sqrt(horizon), horizon - self.task.least_totals[0]) / 2
         n = own + AHEAD * self.num_episodes * np.arange(1, 9) / 8
         bounds = utility - spread * np.sqrt(2 * log_term / n)
-        lacking = float(np.maximum(task.threshold - bounds, 0.0).mean())
-        rooms = ledger.lower - task.threshold
-        payers = np.flatnonzero((rooms > 0) & ledger.in_use).tolist()
-        paid = [lacking / (lacking + rooms[j]) * max(reward - ledger.score(j), 0.0) for j in payers]
+        lacking = float(np.maximum(b - bounds, 0.0).mean())
+        surplus = {j: self.trials.lower[j, 0] - b for j in self.accounts.rows}
+        paid = [
+            lacking / (lacking + over) * max(reward - self.trials.score(j), 0.0)
+            for j, over in surplus.items()
+            if over > 0
+        ]
         return reward - min(paid, default=0.0)
 
-    def aim(self) -> Aim:
-        """b + (ξ/5)(1 + k/60)^{-1/2}: a margin that shrinks as a confidence bound does."""
-        margin = amount(FIRST_MARGIN * known_slacks(self.task) / math.sqrt(1 + self.num_episodes / SHORTEST_TRIAL))
-        kind = self._kind(self.ledger.num_candidates)
-        return Aim(
-            self.task.limits + margin,
-            OPTIMISM if kind == CURIOUS else 0.0,
-            SOBERNESS if kind == SOBER else 1.0,
-        )
+    def add(self, candidate: Candidate) -> None:
+        """Put a candidate on trial; one that is on trial is tried again.
 
-    def consider(self, proposal: Proposal) -> None:
-        """Put a proposal on trial. Made from next to nothing, it may be as good as can be."""
-        self._compare_with_promise()
-        knows = self.num_episodes >= SHORTEST_TRIAL
-        shortfall, when = self.shortfalls[self._kind(self.ledger.num_candidates)].tolist()
-        discount = DISCOUNT * shortfall * math.sqrt(when / max(self.num_episodes, 1))
-        guess = proposal.reward - discount if knows else float(self.task.horizon)
-        self.ledger.begin(proposal.policy, proposal.lam, guess)
-        self._begin_trial(proposal.reward if knows else math.nan)
+        A proposal made from next to nothing, and a user's candidate, may be the best.
+        """
+        if EARNED in candidate.statistics:
+            self._cut_promises(candidate.statistics[EARNED])
+        row = self.accounts.row(candidate.name)
+        if row > 0:
+            self._compare_with_promise()
+            self.trials.ranking.guess[row], self.trials.newest, self.trials.paying = candidate.reward, row, 0
+            self._begin_trial(math.nan)
+            return
+        is_proposal = candidate.name.startswith(PROPOSAL)
+        guess, promised = float(self.task.horizon or 1), math.nan
+        if is_proposal:
+            self._compare_with_promise()
+            if self.num_episodes >= SHORTEST_TRIAL and math.isfinite(candidate.reward):
+                shortfall, when = self._shortfalls[self._kind(self.accounts.num_candidates)].tolist()
+                discount = DISCOUNT * shortfall * math.sqrt(when / max(self.num_episodes, 1))
+                guess = candidate.reward - discount
+                promised = math.nan if {EXPLORES, PAYS} & candidate.statistics.keys() else candidate.reward
+        self.trials.add(candidate, guess)
+        self._begin_trial(promised)
 
-    def add(self, candidate: Policy) -> None:
-        """Put a candidate of somebody else on trial, of which nobody promises anything: at first it may be the best."""
-        self.ledger.add(candidate, float(self.task.horizon))
-        self._begin_trial()
-
-    def _begin_trial(self, promised: float = math.nan) -> None:
-        """Propose nothing while the newest policy, of which this reward is promised, has its trial."""
-        self.promised = promised
-        trial = max(SHORTEST_TRIAL, math.floor(TRIAL_SHARE * self.num_episodes))
-        self.trial_began, self.trial_ends = self.num_episodes, self.num_episodes + trial
+    def _begin_trial(self, promised: float) -> None:
+        """Ask for no proposal while the newest candidate has its trial."""
+        length = max(SHORTEST_TRIAL, math.floor(TRIAL_SHARE * self.num_episodes))
+        self._promised, self.trial_began, self.trial_ends = promised, self.num_episodes, self.num_episodes + length
+        self._wanted = False
 
     def _compare_with_promise(self) -> None:
-        """Note by how much the last proposal, if it is on trial, fell short of what the planner promised."""
-        i = self.ledger.newest
-        reward, own = self.ledger.rewards(i)
-        is_last = self.ledger.names[i] == f"{PROPOSAL}{self.ledger.num_candidates}"
-        if is_last and math.isfinite(self.promised) and own >= FEW:
-            short = max(self.promised - reward / own, 0.0)
-            self.shortfalls[self._kind(self.ledger.num_candidates - 1)] = short, self.num_episodes
+        """Note how far the last proposal, if it is on trial, fell short of its promised reward."""
+        i, number = self.trials.newest, self.accounts.num_candidates
+        reward, own = self.trials.ranking.rewards[i].tolist()
+        is_last = self.accounts.names[i] == f"{PROPOSAL}{number}"
+        if is_last and math.isfinite(self._promised) and own >= FEW:
+            self._shortfalls[self._kind(number - 1)] = max(self._promised - reward / own, 0.0), self.num_episodes
 
-    def _kind(self, n: int) -> int:
-        return KINDS[n % len(KINDS)]
+    @staticmethod
+    def _kind(number: int) -> int:
+        return KINDS[number % len(KINDS)]
 
-    def bounds(self) -> dict[str, Amount]:
-        """What is proved of each policy on trial, by its name."""
-        return self.ledger.bounds()
+    # deployments and evidence
 
-    @property
-    def void(self) -> str:
-        """Why nothing is proved any more; "" if all is well."""
-        return self.ledger.void
+    def plan(self) -> Plan:
+        """Return the best mixture whose bounds reach the limits; the incumbent once nothing is proved any more."""
+        return (
+            self.trials.fallback(self.invalid_reason) if self.invalid_reason else self.trials.choose(self.num_episodes)
+        )
 
-    def deployment(self) -> Deployable:
-        """The best mixture whose bound reaches the threshold; the incumbent alone, once nothing is proved any more."""
-        if self.void:
-            return Deployable.alone(self.task.safe_policy, self.void)
-        return self.ledger.choose(self.num_episodes)
+    def deployed(self, deployment: int, plan: Plan, component: int | None = None) -> None:
+        """Count a deployment at its worst for every component of its plan, whichever acts."""
+        self._plans[deployment] = plan
+        names, _ = components(plan)
+        self.accounts.expect(deployment, [row for row in map(self.accounts.row, names) if row >= 0])
 
-    def expect(self, policy: Policy, deployment: int, plan_id: int) -> None:
-        """Charge the components for a deployment until it is reported."""
-        self.ledger.expect(deployment, self.ledger.rows_of(policy), plan_id)
+    def evidence(self, deployment: int, episode: Episode) -> Evidence:
+        """Return the share of each component and the total utility; raise if no component acts like this."""
+        plan = self._plans.get(deployment)
+        if plan is None:
+            raise InvalidEpisode(f"deployment {deployment} is unknown or was reported before: report each once")
+        names, weights = components(plan)
+        policies = plan.policy.components if isinstance(plan.policy, Mixture) else (plan.policy,)
+        shares = shares_of(self.task, policies, weights, episode)
+        utilities = np.tile(np.asarray(episode.total_utility), (len(names), 1))
+        return Evidence(names, shares, utilities, np.full(len(names), float(episode.total_reward or 0.0)))
 
-    def abandon(self, deployment: int) -> None:
-        """Nothing: what is never reported stays at its worst for ever."""
-
-    def judge(self, policy: Policy, outcome: ReportedEpisode) -> Weighed:
-        """The shares of the components in an episode; what they cannot have done is refused."""
-        utility = outcome.utility
-        if not amounts(utility).min() >= -TOLERANCE * self.task.horizon:
-            raise InvalidEpisode(f"the utilities of an episode must sum to 0 or more, got {utility}: shift and rescale")
-        shares = shares_of(policy, self.task, outcome.states, outcome.actions)
-        rows = self.ledger.rows_of(policy)
-        return outcome.deployment, rows, shares, utility, outcome.reward, outcome.named
-
-    def take_in(self, weighed: Weighed) -> None:
-        """Credit the policies that may have acted; those no longer on trial are forgotten."""
-        self.ledger.credit(*weighed)
+    def apply(self, deployment: int, evidence: Evidence) -> None:
+        """Credit the components that are still on trial."""
+        self._plans.pop(deployment, None)
+        rows = np.array([self.accounts.row(name) for name in evidence.names], dtype=np.int64)
+        known = rows >= 0
+        self.accounts.credit(deployment, rows[known], evidence.shares[known], evidence.utilities[known])
+        self.trials.credit(evidence.names, evidence.shares, evidence.rewards)
         self.num_episodes += 1
+        self.look()
 
-    def change(self, task: AnyTask) -> None:
-        """Go on with another threshold or slack: what is proved of a policy depends on neither."""
-        self.task = task
-        self.ledger.change(task.limits, task.limits + amount(known_slacks(task)))
+    def abandoned(self, deployment: int) -> None:
+        """Forget the plan of a deployment that will never be reported; it stays at its worst."""
+        self._plans.pop(deployment, None)
+
+    def bounds(self) -> dict[str, Array]:
+        """Return what is proved of each candidate, (m,)."""
+        return self.accounts.bounds()
+
+    def proves(self, plan: Plan) -> Array:
+        """Return what is proved of a plan now, (m,), by the arithmetic of the check."""
+        return self.trials.proves(plan, self.trials.lower)
+
+    def promote(self, name: str) -> None:
+        """Let a certified candidate act wherever the incumbent would."""
+        self.trials.promote(name)
 
     def withdraw(self, name: str) -> None:
-        """End the trial of a policy; if it was the newest, another is asked for."""
-        if self.ledger.withdraw(name) and not self.ledger.newest:
+        """End the trial of a candidate; if it was the newest, another is asked for."""
+        if self.trials.withdraw(name) <= 0:
+            raise ValueError(f"no candidate {name!r} is on trial: there are {', '.join(self.bounds())}")
+        if not self.trials.newest:
             self.trial_began = self.trial_ends = self.num_episodes
-            self.promised = math.nan
+            self._promised = math.nan
+            self.look()
 
-    def lose(self, num_candidates: int) -> None:
-        """End all trials: deployments are lost, and with them up to so many candidates, whose δ_j stay spent."""
-        self.ledger.lose(num_candidates)
-        self.trial_began = self.trial_ends = self.num_episodes
-        self.promised = math.nan
+    def change(self, constraints: Sequence[Constraint]) -> None:
+        """Use other thresholds and slacks from now on."""
+        self.task = self.trials.task = replace(self.task, constraints=tuple(constraints))
+        self.accounts.change(self.task.thresholds, self.task.stated_utilities)
 
-    def state(self, policies: PolicyArrays) -> State:
-        """The ledger, and where the trials are."""
-        own = {
-            "num_episodes": self.num_episodes,
-            "trial_began": self.trial_began,
-            "trial_ends": self.trial_ends,
-            "promised": self.promised,
-            "shortfalls": self.shortfalls,
-        }
-        return under("certificate", {**self.ledger.state(policies), **own})
+    def void(self, reason: str) -> None:
+        """Note that nothing is proved any more."""
+        self.accounts.end(reason)
 
-    def restore(self, saved: Saved, policies: Sequence[Policy]) -> None:
-        """Fill a new certificate with what `state` said."""
-        self.ledger.restore(saved, policies)
-        self.num_episodes = saved.whole("num_episodes")
-        self.trial_began, self.trial_ends = saved.whole("trial_began"), saved.whole("trial_ends")
-        self.promised = saved.number("promised", nan=True)
-        self.shortfalls = saved.numbers("shortfalls", self.shortfalls.shape, least=0).copy()
+    @property
+    def invalid_reason(self) -> str:
+        """Return why nothing is proved any more; "" while the certificate stands."""
+        return self.accounts.invalid_reason

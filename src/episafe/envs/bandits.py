@@ -1,23 +1,22 @@
-"""Bandits to try learners on. Each drawn problem's constraints bind: the optimum is at every threshold."""
+"""Linear bandits to test agents on. The limits of each drawn problem bind: its optimum is at every threshold."""
 
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from episafe.checks import as_count, as_whole
-from episafe.envs.options import defaults_of, said_options
-from episafe.errors import InvalidProblem
-from episafe.problems.bandit import LinearBandit
-from episafe.problems.bandit_actions import Ball, Ellipsoid
-from episafe.types import Array
+from episafe.core.checks import as_count
+from episafe.core.errors import InvalidProblem
+from episafe.core.types import Array
+from episafe.envs.common import defaults_of, described_options
+from episafe.problems.bandit import Ellipsoid, LinearBandit
 
 NUM_CONTEXTS = 1_000  # rounds after which the contexts repeat
 MAX_REDRAWS = 1_000
 
 
 def make(name: str, seed: int = 0, **options: Any) -> LinearBandit:
-    """The environment `name`, drawn with `seed` until its constraint binds; options are its keyword arguments.
+    """Return the environment `name`, drawn with `seed` until its limits bind; options are its keyword arguments.
 
     Example:
         >>> make("ball", seed=1, dim=3).task.dim
@@ -25,23 +24,19 @@ def make(name: str, seed: int = 0, **options: Any) -> LinearBandit:
     """
     if name not in ENVIRONMENTS:
         raise ValueError(f"no bandit {name!r}; there are {', '.join(ENVIRONMENTS)}")
-    said, seed = said_options(name, options, options_of(name)), as_whole("seed", seed, 0)
-    rng = np.random.default_rng(np.random.SeedSequence([list(ENVIRONMENTS).index(name), seed]))
+    described = described_options(name, options, defaults_of(ENVIRONMENTS[name]))
+    entropy = [list(ENVIRONMENTS).index(name), as_count("seed", seed, 0)]
+    rng = np.random.default_rng(np.random.SeedSequence(entropy))
     for redraws in range(MAX_REDRAWS):
         bandit = ENVIRONMENTS[name](rng, **options)
         value, utilities = bandit.evaluate(bandit.optimal_policy())
-        binding = np.all(utilities <= bandit.task.limits + 1e-9)
-        if binding and value > bandit.evaluate(bandit.safe_policy())[0]:
-            bandit.origin |= {"env": name, "variant": "", "seed": seed, "redraws": redraws, **options, **said}
+        binding = np.all(utilities <= bandit.task.thresholds + 1e-9)
+        if binding and value > bandit.evaluate(bandit.task.incumbent)[0]:
+            bandit.origin |= {"env": name, "variant": "", "seed": seed, "redraws": redraws, **described}
             return bandit
     raise ValueError(
-        f"{name}: no draw of {MAX_REDRAWS} where every constraint binds: lower slack, raise dim, or state fewer"
+        f"{name}: no draw of {MAX_REDRAWS} has limits that all bind: lower slack, raise dim, or state fewer limits"
     )
-
-
-def options_of(name: str) -> dict[str, Any]:
-    """The parameters of an environment with their defaults."""
-    return defaults_of(ENVIRONMENTS[name])
 
 
 def finite(
@@ -53,10 +48,9 @@ def finite(
     noise: float = 0.5,
     num_constraints: int = 1,
 ) -> LinearBandit:
-    """Arms of norm 1/2 to 1 in random directions, unit θ; the incumbent plays the three of largest utility alike.
+    """Return arms of norm 1/2 to 1 in random directions, unit θ; the incumbent plays the three of largest utility.
 
-    Each utility after the first is drawn alike, from a stream of its own. The incumbent's arms are those of the largest
-    sum, and have the slack in every constraint.
+    Each utility after the first comes from a stream of its own. The incumbent's arms are then those of the largest sum.
     """
     _require_at_least("num_arms", num_arms, 3)
     others = rng.spawn(as_count("num_constraints", num_constraints) - 1)
@@ -68,7 +62,7 @@ def finite(
 
 
 def _with_best(count: int, theta_r: Array, theta_u: Array, arms: Array, slack: float, **facts: Any) -> LinearBandit:
-    """The incumbent plays the arms of largest utility alike; the threshold leaves it the slack."""
+    """Return a bandit whose incumbent plays the `count` arms of largest utility and has the slack."""
     incumbent, several = np.zeros(len(arms)), theta_u.ndim > 1
     utilities = arms @ (theta_u.sum(axis=0) if several else theta_u)
     incumbent[np.argsort(utilities)[-count:]] = 1 / count
@@ -78,18 +72,18 @@ def _with_best(count: int, theta_r: Array, theta_u: Array, arms: Array, slack: f
 
 
 def ball(rng: np.random.Generator, *, dim: int = 5, slack: float = 0.3, noise: float = 0.5) -> LinearBandit:
-    """The unit ball, unit θ; the incumbent is 0.8 of the action of largest utility and 0.2 of a random one."""
-    return _round(rng, Ball(dim=dim), dim, slack, noise)
+    """Return the unit ball, unit θ; the incumbent is 0.8 of the action of largest utility and 0.2 of a random one."""
+    return _convex(rng, Ellipsoid.ball(dim), dim, slack, noise)
 
 
 def ellipsoid(rng: np.random.Generator, *, dim: int = 10, slack: float = 0.3, noise: float = 0.5) -> LinearBandit:
-    """A random ellipsoid with half-axes between 1/2 and 1; θ and incumbent as for the ball."""
+    """Return a random ellipsoid with half-axes between 1/2 and 1; θ and incumbent as for the ball."""
     V = np.linalg.qr(rng.normal(size=(dim, dim)))[0]
     M = V @ np.diag(rng.uniform(0.5, 1, size=dim) ** -2.0) @ V.T
-    return _round(rng, Ellipsoid((M + M.T) / 2), dim, slack, noise)
+    return _convex(rng, Ellipsoid((M + M.T) / 2), dim, slack, noise)
 
 
-def _round(rng: np.random.Generator, actions: Ball | Ellipsoid, dim: int, slack: float, noise: float) -> LinearBandit:
+def _convex(rng: np.random.Generator, actions: Ellipsoid, dim: int, slack: float, noise: float) -> LinearBandit:
     theta_r, theta_u = _directions(rng, 2, dim)
     root = actions.root
     best = root @ root.T @ theta_u  # the action of largest utility, up to its length
@@ -103,7 +97,7 @@ def _round(rng: np.random.Generator, actions: Ball | Ellipsoid, dim: int, slack:
 def contexts(
     rng: np.random.Generator, *, dim: int = 5, num_arms: int = 20, slack: float = 0.3, noise: float = 0.5
 ) -> LinearBandit:
-    """New arms in each round, the first the incumbent's, of utility b + ξ or more; after 1000 rounds they repeat."""
+    """Return arms that change; the first is the incumbent's, of utility b + ξ or more. They repeat after 1000 rounds."""
     theta_r, theta_u = _directions(rng, 2, dim)
     arms = _directions(rng, NUM_CONTEXTS * num_arms, dim).reshape(NUM_CONTEXTS, num_arms, dim)
     arms *= rng.uniform(0.5, 1, size=(NUM_CONTEXTS, num_arms, 1))
@@ -118,10 +112,10 @@ def contexts(
 
 
 def catalogue(rng: np.random.Generator, *, num_items: int = 40, slack: float = 0.1) -> LinearBandit:
-    """A shop's items: popularity, price, novelty and four departments. The reward is a click, the utility its margin.
+    """Return the items of a shop: popularity, price, novelty and four departments. The reward is a click.
 
-    What sells by clicks (cheap, popular) earns little: the incumbent shows the items of best margin. Made up, with the
-    shape of logged data: features in [0, 1], click rates of 5 to 45 %, margins with noise.
+    The utility is the margin. Cheap and popular items are clicked and earn little; the incumbent shows the items of
+    best margin. The data are invented: features in [0, 1], click rates of 5 to 45 %, margins with noise.
     """
     _require_at_least("num_items", num_items, 4)
     popularity, price, novelty = rng.beta(2, 3, size=(3, num_items))
@@ -138,7 +132,7 @@ def _require_at_least(name: str, value: int, least: int) -> None:
 
 
 def _directions(rng: np.random.Generator, number: int, dim: int) -> Array:
-    """Uniform on the unit sphere, (number, d)."""
+    """Return points uniform on the unit sphere, (number, d)."""
     drawn = rng.normal(size=(number, dim))
     directions: Array = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
     return directions

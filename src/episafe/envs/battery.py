@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from episafe.envs.options import check_range
-from episafe.problems.cmdp import LinearCMDP
-from episafe.problems.rules import Chance, Rules, State, listed, mostly
-from episafe.types import Array
+from episafe.core.types import Array
+from episafe.envs.common import check_range
+from episafe.problems.linear import LinearCMDP
+from episafe.problems.rules import Chance, Rules, RuleState, listed, mostly
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,10 @@ class Battery(Rules):
     def __post_init__(self) -> None:
         shape, start = (self.capacity + 1, self.prices, self.suns), (self.capacity, 0, 0)
         self.__dict__.update(num_actions=len(self.moves), shape=shape, start=start)
+        units = {"reward": "scaled earnings", "utility": f"hours with the reserve in store (of {self.horizon})"}
+        self.__dict__.update(units=units, action_names=tuple(f"buy {move}" for move in self.moves))
 
-    def chances(self, h: int, state: State) -> list[Chance]:
+    def chances(self, h: int, state: RuleState) -> list[Chance]:
         """The next price, the next sun, and whether the house takes something."""
         _, price, sun = state
         evening, noon = _bump(h, 19), _bump(h, 12)
@@ -54,7 +56,7 @@ class Battery(Rules):
             ((0, self.house), (1 - self.load, self.load)),
         ]
 
-    def move(self, h: int, state: State, action: int, luck: tuple[Any, ...]) -> tuple[State, float, float]:
+    def move(self, h: int, state: RuleState, action: int, luck: tuple[Any, ...]) -> tuple[RuleState, float, float]:
         """Trade, then sun and house, then the next hour's price and sun."""
         (charge, price, sun), (next_price, next_sun, taken) = state, luck
         traded = self.traded(charge, action)
@@ -69,13 +71,13 @@ class Battery(Rules):
         """Units bought: no more than there is room for, none sold that are not there."""
         return min(max(self.moves[action], -charge), self.capacity - charge)
 
-    def incumbent(self, h: int, state: State) -> Array:
+    def incumbent(self, h: int, state: RuleState) -> Array:
         """Fill up whenever there is room, and hold; now and then sell."""
         room = self.capacity - state[0]
         fill = max(a for a, units in enumerate(self.moves) if units <= room)
         return mostly(fill, 0, self.num_actions, self.variation)
 
-    def after(self, state: State, action: int) -> State:
+    def after(self, state: RuleState, action: int) -> RuleState:
         """Charge after the trade, price and sun."""
         charge, price, sun = state
         return (charge + self.traded(charge, action), price, sun)
@@ -92,7 +94,6 @@ def battery(
     """A day of a small battery, listed: exact optimum and regret.
 
     Args:
-        rng: the environment's own stream.
         load: range that the probability of a unit taken by the house is drawn from.
         capacity, reserve: as of a `Battery`.
         hours_kept: the share of the hours that are to end with the reserve in store.

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from episafe.core.types import Array
+from episafe.envs.common import check_range
 from episafe.envs.inventory import poisson
-from episafe.envs.options import check_range
-from episafe.problems.cmdp import LinearCMDP
-from episafe.problems.rules import Chance, Rules, State, listed, mostly
-from episafe.types import Array
+from episafe.problems.linear import LinearCMDP
+from episafe.problems.rules import Chance, Rules, RuleState, listed, mostly
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,10 @@ class Cloud(Rules):
     def __post_init__(self) -> None:
         shape, start = (self.longest + 1, self.loads), (0, self.loads // 2)
         self.__dict__.update(num_actions=len(self.caps), shape=shape, start=start)
+        units = {"reward": "scaled requests let in", "utility": f"minutes within the objective (of {self.horizon})"}
+        self.__dict__.update(units=units, action_names=tuple(f"let in {cap}" for cap in self.caps))
 
-    def chances(self, h: int, state: State) -> list[Chance]:
+    def chances(self, h: int, state: RuleState) -> list[Chance]:
         """Requests that come, requests that are done, and the next load."""
         load, most = state[1], self.caps[-1]
         low, high = self.arrivals
@@ -59,14 +61,14 @@ class Cloud(Rules):
             ((load, up, down), (self.calm, drift, drift)),
         ]
 
-    def move(self, h: int, state: State, action: int, luck: tuple[Any, ...]) -> tuple[State, float, float]:
+    def move(self, h: int, state: RuleState, action: int, luck: tuple[Any, ...]) -> tuple[RuleState, float, float]:
         """Let in up to the cap, then serve."""
         (queue, _), (came, done, load) = state, luck
         let_in = min(came, self.caps[action])
         queue = min(max(queue + let_in - done, 0), self.longest)
         return (queue, load), let_in / self.caps[-1], float(queue <= self.patience)
 
-    def incumbent(self, h: int, state: State) -> Array:
+    def incumbent(self, h: int, state: RuleState) -> Array:
         """The lowest cap, whatever happens; now and then the next one."""
         return mostly(0, 1, self.num_actions, self.variation)
 
@@ -77,7 +79,6 @@ def cloud(
     """Half an hour of a small service, listed: exact optimum and regret.
 
     Args:
-        rng: the environment's own stream.
         served: range that the mean number of requests done in a minute is drawn from.
         patience: the longest queue within the objective.
         minutes_kept: the share of the minutes that are to be within it.

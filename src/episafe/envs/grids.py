@@ -6,10 +6,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from episafe.envs.baseline import limited, stationary
-from episafe.envs.options import check_range, check_sizes
-from episafe.problems.cmdp import LinearCMDP
-from episafe.types import Array
+from episafe.core.types import Array
+from episafe.envs.common import check_range, check_sizes, cost_limited, stationary
+from episafe.problems.linear import LinearCMDP
 
 Cell = tuple[int, int]
 State = TypeVar("State", bound=Hashable)
@@ -52,14 +51,12 @@ def rover(
     ours.
 
     Args:
-        rng: not used: nothing is drawn.
         grid: rows of S start, G goal, P pit, # wall and . free; the default is the map of the code.
         horizon: H.
         slip: probability that the move is one of the four at random.
         pit_reward: reward of a pit, as a share of the goal's.
         limit: cost in an episode, on average; b = H − limit.
         slack: of the incumbent, the best policy of cost limit − slack.
-        time_homogeneous: whether the learner is told that all steps are alike.
     """
     check_sizes(horizon=horizon)
     for name, share in (("slip", slip), ("pit_reward", pit_reward)):
@@ -76,7 +73,7 @@ def rover(
 
     start = list(cells).index(_place(cells, START))
     told: dict[str, Any] = {"horizon": horizon, "slack": slack, "time_homogeneous": time_homogeneous}
-    return limited(*_walked(list(cells), step, slip), limit, initial_state=start, **told)
+    return cost_limited(*_walked(list(cells), step, slip), limit, initial_state=start, **told)
 
 
 def box(
@@ -96,13 +93,11 @@ def box(
     does not. The optimum is 1.7497. They have no incumbent: the slack is ours.
 
     Args:
-        rng: not used: nothing is drawn.
         grid: rows of S start, G goal, X box, # wall and . free; the default is the map of the code.
         horizon: H.
         slip: probability that the move is one of the four at random.
         limit: cost in an episode, on average; b = H − limit.
         slack: of the incumbent, the best policy of cost limit − slack.
-        time_homogeneous: whether the learner is told that all steps are alike.
     """
     check_sizes(horizon=horizon)
     check_range("slip", slip, 0, 1)
@@ -124,7 +119,7 @@ def box(
 
     start = _place(cells, START), _place(cells, BOX)
     walked = _walked(_reached(start, step), step, slip)
-    return limited(*walked, limit, horizon=horizon, slack=slack, time_homogeneous=time_homogeneous)
+    return cost_limited(*walked, limit, horizon=horizon, slack=slack, time_homogeneous=time_homogeneous)
 
 
 def cliff(
@@ -146,13 +141,11 @@ def cliff(
     is 5, in 10 steps on average.
 
     Args:
-        rng: not used: nothing is drawn.
         num_rows, num_columns: of the grid, at least 3 each; S is their product less the cliff's cells.
         horizon: H.
         slip: probability that the move is one of the four at random; they have none.
         limit: cost in an episode, on average, in their units; b = H − limit/(rows − 2).
         slack: of the incumbent, the best policy of utility b + slack.
-        time_homogeneous: whether the learner is told that all steps are alike.
     """
     check_sizes(num_rows=num_rows, num_columns=num_columns, horizon=horizon)
     if min(num_rows, num_columns) < 3:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from episafe.envs.options import check_range, check_sizes
-from episafe.problems.cmdp import LinearCMDP
-from episafe.problems.rules import Chance, Rules, State, listed, mostly
-from episafe.types import Array
+from episafe.core.types import Array
+from episafe.envs.common import check_range, check_sizes
+from episafe.problems.linear import LinearCMDP
+from episafe.problems.rules import Chance, Rules, RuleState, listed, mostly
 
 WEEK = (0.8, 0.8, 0.9, 1.0, 1.2, 1.4, 0.9)  # demand by weekday, times the mean
 
@@ -44,12 +44,14 @@ class Inventory(Rules):
         most, usual = self.levels[-1], round(self.mean_demand)
         start = (most - self.lead_time * usual, *(usual,) * self.lead_time)
         self.__dict__.update(num_actions=len(self.levels), shape=(most + 1,) * (1 + self.lead_time), start=start)
+        units = {"reward": "scaled profit", "utility": f"days of demand served (of {self.horizon})"}
+        self.__dict__.update(units=units, action_names=tuple(f"order up to {level}" for level in self.levels))
 
-    def chances(self, h: int, state: State) -> list[Chance]:
+    def chances(self, h: int, state: RuleState) -> list[Chance]:
         """Demand of the day."""
         return [(range(self.max_demand + 1), poisson(self.mean_demand * WEEK[h % 7], self.max_demand))]
 
-    def move(self, h: int, state: State, action: int, luck: tuple[Any, ...]) -> tuple[State, float, float]:
+    def move(self, h: int, state: RuleState, action: int, luck: tuple[Any, ...]) -> tuple[RuleState, float, float]:
         """Take the delivery in and order in the morning, sell by day."""
         demand = luck[0]
         available, *under_way = self.after(state, action)
@@ -59,11 +61,11 @@ class Inventory(Rules):
         served = sold / demand if demand > 0 else 1.0
         return (available - sold, *under_way), (profit - worst) / (best - worst), served
 
-    def incumbent(self, h: int, state: State) -> Array:
+    def incumbent(self, h: int, state: RuleState) -> Array:
         """Order up to the highest level, and now and then to the one below it."""
         return mostly(self.num_actions - 1, self.num_actions - 2, self.num_actions, self.variation)
 
-    def after(self, state: State, action: int) -> State:
+    def after(self, state: RuleState, action: int) -> RuleState:
         """What is on the shelf with today's delivery, and what is under way with today's order."""
         stock, delivered, *under_way = state
         return (stock + delivered, *under_way, max(self.levels[action] - sum(state), 0))
@@ -80,7 +82,6 @@ def inventory(
     """Fourteen days of one product, listed: exact optimum and regret.
 
     Args:
-        rng: the environment's own stream.
         mean_demand: range that the mean demand is drawn from.
         levels: order-up-to levels, rising; the incumbent's is the last.
         holding: cost of a unit left overnight; a unit sold earns 1.

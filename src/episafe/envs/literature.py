@@ -1,16 +1,16 @@
-"""Small problems of other papers with one kernel for all steps, given by tables; nothing is drawn."""
+"""Problems of other papers: small ones with one kernel for all steps, and two kinds of random tables."""
 
+import math
 from itertools import product
 from typing import Any
 
 import numpy as np
 
-from episafe.checks import TOLERANCE
-from episafe.envs.baseline import limited, stationary
-from episafe.envs.options import check_interval, check_range, check_sizes
-from episafe.envs.paper_environments import FAST, buffer_kernel
-from episafe.problems.cmdp import LinearCMDP
-from episafe.types import Array
+from episafe.core.checks import TOLERANCE
+from episafe.core.types import Array
+from episafe.envs.common import check_interval, check_range, check_sizes, cost_limited, stationary
+from episafe.envs.paper import FAST, MAX_DRAWS, buffer_kernel, draw_feasible
+from episafe.problems.linear import LinearCMDP
 
 STAY, MOVE = 0, 1
 LEFT, RIGHT = 0, 1
@@ -36,12 +36,10 @@ def media(
     count costs: the optimum 6.7467 of 10 steps is a reward of 3.2533, and at most 5 fast steps are b = 5.
 
     Args:
-        rng: not used: nothing is drawn.
         num_states, horizon: S, H.
         fast_rate, slow_rate, departure_rate: arrivals under each service, and departures, a step.
         limit: fast steps in an episode, on average; None for H/2, as published.
         slack: of the incumbent; None for 0.4 H, as published: it has a fifth of the limit.
-        time_homogeneous: whether the learner is told that all steps are alike.
     """
     check_sizes(num_states=num_states, horizon=horizon)
     for name, rate in (("fast_rate", fast_rate), ("slow_rate", slow_rate), ("departure_rate", departure_rate)):
@@ -50,7 +48,7 @@ def media(
     reward, utility = np.ones((2, num_states, 2))
     reward[0], utility[:, FAST] = 0.0, 0.0
     told = {"slack": _given(slack, 0.4 * horizon), "time_homogeneous": time_homogeneous}
-    return limited(kernel, reward, utility, _given(limit, horizon / 2), horizon=horizon, **told)
+    return cost_limited(kernel, reward, utility, _given(limit, horizon / 2), horizon=horizon, **told)
 
 
 def ring(
@@ -68,11 +66,9 @@ def ring(
     et al. 2022, who start at 0 and scale the reward to [0, 1]. The optimum is 2.
 
     Args:
-        rng: not used: nothing is drawn.
         num_states, horizon: S, H.
         limit: moves in an episode, on average; None for H/2, as published.
         slack: of the incumbent; None for 0.4 H, as in Bura et al.: it has a fifth of the limit.
-        time_homogeneous: whether the learner is told that all steps are alike.
     """
     check_sizes(num_states=num_states, horizon=horizon)
     kernel, states = np.zeros((num_states, 2, num_states)), np.arange(num_states)
@@ -80,7 +76,7 @@ def ring(
     reward, utility = np.zeros((2, num_states, 2))
     reward[:, MOVE], utility[:, STAY] = (states + 1) / num_states, 1.0
     told = {"slack": _given(slack, 0.4 * horizon), "time_homogeneous": time_homogeneous}
-    return limited(kernel, reward, utility, _given(limit, horizon / 2), horizon=horizon, **told)
+    return cost_limited(kernel, reward, utility, _given(limit, horizon / 2), horizon=horizon, **told)
 
 
 def riverswim(
@@ -98,11 +94,9 @@ def riverswim(
     (NeurIPS 2013), after Strehl and Littman 2008; the limit on strokes is ours.
 
     Args:
-        rng: not used: nothing is drawn.
         num_states, horizon: S ≥ 2, H.
         limit: strokes to the right in an episode, on average; None for H/2.
         slack: of the incumbent, the best policy of so many strokes less; None for H/4.
-        time_homogeneous: whether the learner is told that all steps are alike.
     """
     check_sizes(num_states=num_states, horizon=horizon)
     if num_states < 2:
@@ -116,7 +110,7 @@ def riverswim(
     reward, utility = np.zeros((2, num_states, 2))
     reward[0, LEFT], reward[last, RIGHT], utility[:, LEFT] = 0.005, 1.0, 1.0
     told = {"slack": _given(slack, horizon / 4), "time_homogeneous": time_homogeneous}
-    return limited(kernel, reward, utility, _given(limit, horizon / 2), horizon=horizon, **told)
+    return cost_limited(kernel, reward, utility, _given(limit, horizon / 2), horizon=horizon, **told)
 
 
 def jobs(
@@ -136,12 +130,10 @@ def jobs(
     The optimum is 9.1765, the largest utility 4.4998. They have no incumbent: the slack is ours.
 
     Args:
-        rng: not used: nothing is drawn.
         num_jobs, horizon: jobs at the start, S − 1; H.
         done: probabilities that the machine does 0, 1, 2 jobs.
         threshold: b, half of the jobs to be done, on average.
         slack: of the incumbent, the best policy of utility b + slack.
-        time_homogeneous: whether the learner is told that jobs are done at every step alike.
     """
     check_sizes(num_jobs=num_jobs, horizon=horizon)
     check_range("threshold", threshold, 0, horizon)
@@ -183,14 +175,12 @@ def queue(
     rates and thresholds are ours.
 
     Args:
-        rng: not used: nothing is drawn.
         buffer_length, num_levels, horizon: L = S − 1; levels of each rate, √A; H.
         service, admission: lowest and highest rates; the levels lie evenly between them.
         throughput: b/H, the admissions a step, on average.
         slack: of the incumbent, the best policy of utility b + slack; None for H/10, or H/20 each.
         num_constraints: 1 for the throughput alone, 2 for the service too.
         effort: the service a step, on average, that the second constraint allows.
-        time_homogeneous: whether the learner is told that all steps are alike.
     """
     check_sizes(buffer_length=buffer_length, num_levels=num_levels, horizon=horizon)
     check_interval("service", service)
@@ -229,3 +219,93 @@ def _moves(rates: Array, buffer_length: int) -> tuple[Array, Array]:
         kernel[s, :, max(s - 1, 0)] += down
         kernel[s, :, s] += 1 - up - down
     return kernel, admitted
+
+
+def dirichlet(
+    rng: np.random.Generator,
+    *,
+    num_states: int = 30,
+    num_actions: int = 3,
+    horizon: int = 10,
+    dirichlet: float = 0.1,
+    probability_of_one: float = 0.5,
+    threshold_scale: float = 0.5,
+    slack: float | None = None,
+) -> LinearCMDP:
+    """A random tabular CMDP whose utility is what its reward is not: u = 1 − r, r_h(s,a) Bernoulli.
+
+    From Kitamura et al., "A Policy Gradient Primal-Dual Algorithm for Constrained MDPs with Uniform PAC Guarantees"
+    (2024), by their released code. They have no incumbent: it is ours.
+
+    Args:
+        num_states, num_actions, horizon: S, A, H.
+        dirichlet: weight of each entry of the Dirichlet that P_h(·|s,a) is drawn from.
+        probability_of_one: ℙ(r_h(s,a) = 1), independently for each entry.
+        threshold_scale: b over the largest utility.
+        slack: of the incumbent, the best policy of utility b + slack; None for the policy of largest utility.
+    """
+    check_sizes(num_states=num_states, num_actions=num_actions, horizon=horizon)
+    check_range("dirichlet", dirichlet, 0, math.inf)
+    check_range("probability_of_one", probability_of_one, 0, 1)
+    shape = (horizon, num_states, num_actions)
+
+    def draw() -> dict[str, Any]:
+        reward = (rng.random(shape) < probability_of_one).astype(np.float64)
+        P = rng.dirichlet(np.full(num_states, dirichlet), shape)
+        return {"P": P, "reward": reward, "utility": 1 - reward, "initial_state": int(rng.integers(num_states))}
+
+    return draw_feasible(draw, threshold_scale, slack)
+
+
+def stepmix(
+    rng: np.random.Generator,
+    *,
+    num_states: int = 5,
+    num_actions: int = 5,
+    horizon: int = 3,
+    threshold: float = 2.0,
+    sharpness: float = 5.0,
+    slack: float = 0.1,
+    time_homogeneous: bool = False,
+) -> LinearCMDP:
+    """Conservative exploration: the reward is the utility too, so that no policy may earn less than b on the way.
+
+    From Li, Huang, Shen, Yang, "Near-optimal Conservative Exploration in Reinforcement Learning under Episode-wise
+    Constraints" (ICML 2023), section 7: r_h(s,a) uniform on [0, 1], P_h(·|s,a) uniform on the simplex; the incumbent
+    is their Boltzmann policy, π_h(a|s) ∝ exp(η Q*_h(s,a)). A draw whose incumbent has too little slack is drawn
+    again; that is ours.
+
+    Args:
+        num_states, num_actions, horizon: S, A, H; s₁ = 0.
+        threshold: b; they have 2.0 and 2.2.
+        sharpness: η > 0; they have 5 and 10.
+        slack: the least that the incumbent has above the threshold.
+        time_homogeneous: one P and one r for all steps, of which the learner is told, as in their section 7.2.
+    """
+    check_sizes(num_states=num_states, num_actions=num_actions, horizon=horizon)
+    for name, value in (("threshold", threshold), ("sharpness", sharpness), ("slack", slack)):
+        check_range(name, value, 0, math.inf)
+    drawn = 1 if time_homogeneous else horizon
+    for redraws in range(MAX_DRAWS):
+        reward = rng.random((drawn, num_states, num_actions))
+        P = rng.dirichlet(np.ones(num_states), (drawn, num_states, num_actions))
+        P, reward = (np.repeat(array, horizon // drawn, axis=0) for array in (P, reward))
+        incumbent, utility = boltzmann(P, reward, sharpness)
+        if utility[0] >= threshold + slack:
+            return LinearCMDP(
+                P, reward, reward, threshold=threshold, safe_policy=incumbent, time_homogeneous=time_homogeneous,
+                origin={"redraws": redraws},
+            )  # fmt: skip
+    raise ValueError(f"{MAX_DRAWS} draws gave no incumbent of utility {threshold + slack:g}: lower threshold or slack")
+
+
+def boltzmann(P: Array, reward: Array, sharpness: float) -> tuple[Array, Array]:
+    """π_h(a|s) ∝ exp(η Q*_h(s,a)), shape (H, S, A), and its value at step 0, shape (S,)."""
+    policy, best, value = np.empty_like(reward), np.zeros(P.shape[1]), np.zeros(P.shape[1])
+    for h in reversed(range(len(P))):
+        Q = reward[h] + P[h] @ best
+        best = Q.max(axis=1)
+        weights = np.exp(sharpness * (Q - best[:, None]))
+        policy[h] = weights / weights.sum(axis=1, keepdims=True)
+        value = (policy[h] * (reward[h] + P[h] @ value)).sum(axis=1)
+    return policy, value

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from episafe.core.types import Array
+from episafe.envs.common import check_range
 from episafe.envs.inventory import WEEK, poisson
-from episafe.envs.options import check_range
-from episafe.problems.cmdp import LinearCMDP
-from episafe.problems.rules import Chance, Rules, State, listed, mostly
-from episafe.types import Array
+from episafe.problems.linear import LinearCMDP
+from episafe.problems.rules import Chance, Rules, RuleState, listed, mostly
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Shop(Rules):
     def __post_init__(self) -> None:
         self.__dict__.update(num_actions=2 * len(self.levels), shape=(self.levels[-1] + 1,), start=(0,))
 
-    def chances(self, h: int, state: State) -> list[Chance]:
+    def chances(self, h: int, state: RuleState) -> list[Chance]:
         """Customers and bargain hunters of the day."""
         return [
             (range(self.max_demand + 1), poisson(self.mean_demand * WEEK[h % 7], self.max_demand)),
@@ -52,8 +52,8 @@ class Shop(Rules):
         ]
 
     def move(
-        self, h: int, state: State, action: int, luck: tuple[Any, ...]
-    ) -> tuple[State, float, tuple[float, float]]:
+        self, h: int, state: RuleState, action: int, luck: tuple[Any, ...]
+    ) -> tuple[RuleState, float, tuple[float, float]]:
         """Fill up, sell yesterday's goods first, throw away what is left of them."""
         (old,), (demand, hunters) = state, luck
         level, discount = self.levels[action // 2], action % 2 == 1
@@ -67,7 +67,7 @@ class Shop(Rules):
         served = (sold_old + sold_fresh) / demand if demand > 0 else 1.0
         return (fresh - sold_fresh,), (earned - worst) / (best - worst), (served, 1 - wasted / self.levels[-1])
 
-    def incumbent(self, h: int, state: State) -> Array:
+    def incumbent(self, h: int, state: RuleState) -> Array:
         """Fill up to the second highest level and discount what is old; now and then to the level below it."""
         usual = 2 * (len(self.levels) - 2) + 1
         return mostly(usual, usual - 2, self.num_actions, self.variation)
@@ -83,7 +83,6 @@ def shop(
     """Fourteen days of fresh goods under two limits, listed and exogenous.
 
     Args:
-        rng: the environment's own stream.
         mean_demand: range that the mean demand is drawn from.
         service_level: the share of each day's customers to be served, on average over the fortnight.
         waste: units thrown away in a fortnight, at most, on average.

@@ -1,1 +1,1 @@
-"""Everything about Gymnasium: its environments as problems."""
+"""Gymnasium environments as problems, and problems as Gymnasium environments."""

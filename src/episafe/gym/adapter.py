@@ -1,483 +1,520 @@
-"""A Gymnasium environment as a problem: its episodes come from `reset` and `step`, how it moves is known to nobody."""
+"""A Gymnasium environment as a problem: its episodes come from `reset` and `step`, its transitions are unknown."""
 
 import secrets
-from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from copy import copy, deepcopy
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from episafe.checks import as_count, as_flag, require_takes
-from episafe.errors import InvalidProblem
-from episafe.gym.autoreset import sub_environments
-from episafe.gym.observations import observations_of
-from episafe.gym.one_run import one_run, refuse_beside_a_run
-from episafe.gym.signal_limits import ONE_NAME, Limit, check_time_limit, read_limits, scale_end, scale_limit
-from episafe.gym.step_reader import NumberedActions, Range, Reading, read_info, read_reset, read_step
-from episafe.problems.features import describe_states
-from episafe.problems.policy import FunctionPolicy, Policy, counts_as_task
-from episafe.problems.sampled_problem import SampledTask, SignalFunction
-from episafe.problems.states import ENDED, START, is_sealed, key
-from episafe.problems.task import Constraint
-from episafe.types import Episode, Move
+from episafe.core.checks import TOLERANCE, as_count, as_number, as_slack
+from episafe.core.errors import Infeasible, InvalidProblem
+from episafe.core.policy import Policy
+from episafe.core.task import Constraint, OneHot, SignalFunction, Task
+from episafe.core.types import ENDED, START, Episode, Move, State, Support
+from episafe.gym.encode import numbered_actions, observations_of
+from episafe.problems.features import as_features, chosen_features
+from episafe.problems.sampled import shifted, task_move
 
-if TYPE_CHECKING:
-    from episafe.gym.vector import VectorGymCMDP
+LIMIT = {"utility": "threshold", "cost": "cost_limit"}
+WORST = {"utility": "least_total", "cost": "episode_cost_max"}
+STARTS_COMPARED = 8  # resets with different seeds, to find out whether the start is random
+MOST_STATES = 1_000_000  # countable observations up to which one-hot features are chosen
+CostFunction = Callable[[Any, int, Any, Mapping[str, Any]], float]  # (observation, action, next observation, info)
 
-# an episode: its states (H+1), its actions (H), the rewards and the utilities of each constraint that were seen at its
-# steps (1 + m, H), NaN if told, and its trace
-PlayedSteps = tuple[list[Any], list[int], list[tuple[float, ...]], Any]
-REMEMBERED = 10_000  # rows of policies whose running sums are kept
-NO_SUMS: tuple[Any, list[float]] = None, []
-ASKED_AT_FIRST = 16  # times that an incumbent is asked what it does at the first observation
-STARTS_COMPARED = 8  # resets with different seeds, to see whether the start is fixed
+
+class Limit(NamedTuple):
+    """One limit in the units of its signal, "utility" or "cost", and the range of that signal."""
+
+    name: str
+    signal: str
+    kept: float
+    slack: float | None
+    low: float
+    high: float
+    worst: float | None
+
+    @property
+    def width(self) -> float:
+        """Return the width of the range, by which a slack is scaled."""
+        return self.high - self.low
+
+    def scaled(self, total: float, horizon: int) -> float:
+        """Return a raw total as that of utilities in [0, 1]: Σ(u − low)/width; H minus it for costs."""
+        share = (total - horizon * self.low) / self.width
+        return horizon - share if self.signal == "cost" else share
+
+    def raw(self, total: float, horizon: int) -> float:
+        """Return the inverse of `scaled`."""
+        share = horizon - total if self.signal == "cost" else total
+        return horizon * self.low + share * self.width
+
+    def constraint(self, utility: SignalFunction | None, horizon: int) -> Constraint:
+        """Return the limit on utilities in [0, 1]."""
+        b, slack = self.scaled(self.kept, horizon), self.slack and self.slack / self.width
+        if b + (slack or 0.0) > horizon + TOLERANCE:
+            raise Infeasible(
+                f"the limit {self.kept:g} with slack {self.slack or 0:g} cannot be kept in {horizon} steps: relax one"
+            )
+        least = 0.0 if self.worst is None else max(self.scaled(self.worst, horizon), 0.0)
+        if b <= 0 or (self.worst is not None and least >= b):
+            said = "" if self.worst is None else f" and no total worse than {self.worst:g}"
+            raise InvalidProblem(
+                f"no episode can break the limit {self.kept:g} on the {self.signal} in [{self.low:g}, {self.high:g}] "
+                f"per step{said}: give the limit on the total of {horizon} steps, in the units of the {self.signal}"
+            )
+        return Constraint(utility, b, slack, self.name, least)
 
 
 def from_gymnasium(
     env: Any,
     *,
-    features: Any,
     horizon: int,
-    safe_policy: Any,
-    slack: Any,
+    incumbent: Any,
     threshold: Any = None,
     cost_limit: Any = None,
+    slack: Any = None,
+    features: Any = None,
+    move: Move | None = None,
+    support: Support | None = None,
+    cost: CostFunction | None = None,
     reward_range: tuple[float, float] = (0.0, 1.0),
     utility_range: Any = None,
     cost_range: Any = None,
-    random_start: bool = False,
+    random_start: bool | None = None,
     reward: SignalFunction | None = None,
     utility: Any = None,
     time_homogeneous: bool = False,
-    move: Move | None = None,
     norm_bound: float | None = None,
     least_total: Any = None,
     episode_cost_max: Any = None,
-) -> "GymCMDP | VectorGymCMDP":
+    action_names: Sequence[str] = (),
+    units: Mapping[str, str] | None = None,
+) -> "GymCMDP":
     """Turn a Gymnasium environment with finite actions into a problem.
 
     Give `threshold` if the environment reports `info["utility"]`, and `cost_limit` if it reports `info["cost"]` or
-    returns six values with the cost third. Exactly one of the signals must be there at every step.
-
-    With several constraints both are mappings by name: `threshold={"service": 12.6}`, `cost_limit={"waste": 4}`,
-    `slack={"service": 0.3, "waste": 1}`, and the environment reports `info["utility"]` and `info["cost"]` as mappings
-    that have these names. Ranges and worst totals may be mappings too, or one for all; `utility` is one of functions.
+    returns six values with the cost third. For several limits give mappings by name: `threshold={"service": 12.6}`,
+    `cost_limit={"waste": 4}`, `slack={"service": 0.3, "waste": 1}`; the environment then reports `info["utility"]` and
+    `info["cost"]` as mappings with these names. Ranges and worst totals may be mappings too, or one for all.
 
     Args:
-        env: the environment; its own time limit, where it has one, must be the horizon. A vector environment plays N
-            episodes of one policy at a time.
-        features: `OneHot()`, a map of episafe.features, or any function of an observation: ψ (k,), which becomes
-            φ(s, a) = e_a ⊗ ψ(s), or φ(s, ·) (A, d); norms at most 1.
-        horizon: H, steps an episode has at most. One that ends earlier stays in an absorbing state with zero reward
-            and zero utility, or zero cost.
-        safe_policy: the incumbent, (h, observation) ↦ probabilities (A,), or a policy. That it is safe is for the
-            caller to know; it must answer alike whenever it is asked, which is tried. With random_start a function, and
-            an object of your own with `probabilities`, count from the first observation; an `es.Policy`, such as one
-            that was saved, counts the dummy step, as the task does.
-        slack: what the incumbent has to spare at least, > 0, in the units of the signal; None where nobody knows.
-        threshold: the total utility of an episode to be kept in expectation.
-        cost_limit: the total cost c of an episode not to be exceeded in expectation; with costs in [0, 1] it is the
-            threshold H − c on utilities 1 − cost.
+        env: the environment; its own time limit, if any, must be the horizon.
+        horizon: H, the most steps of an episode. After an early end, reward and utility (or cost) are 0.
+        incumbent: (h, observation) -> probabilities (A,), or a policy. That it is safe is assumed.
+        threshold: the total utility of an episode to keep in expectation.
+        cost_limit: the total cost of an episode not to exceed in expectation.
+        slack: by how much the incumbent keeps the limit, > 0, in the units of the signal. None: measured by playing
+            the incumbent (`es.measure_slack`); `origin` has the result.
+        features: `es.features.OneHot()`, a map of `es.features`, or any function of an observation. None: chosen by
+            the observation space; `origin["features"]` says what.
+        move: (h, observation, action, w) -> (next observation, reward, utility), scaled to [0, 1], if chance is
+            exogenous: `info["chance"]` is all that is random after the start and does not depend on the actions.
+            `ENDED` of episafe.core.types is the next observation of an episode that ends.
+        support: (h, observation) -> the values that w can take.
+        cost: (observation, action, next observation, info) -> cost, in place of `info["cost"]`.
         reward_range, utility_range, cost_range: the ranges of the raw signals, scaled to [0, 1]; (0, 1) by default.
-        random_start: True if the start is drawn anew each time; the task then has a dummy first step.
-        reward, utility: (h, observation) ↦ r_h, u_h (A,) in [0, 1], where they are known; None: learned as it goes.
-        time_homogeneous: True if the environment does not count its steps: what follows an observation and an action,
-            and the signals that are learned, are the same at every step. What is seen at one step then counts for all.
-        move: (h, observation, action, w) ↦ (next observation, reward, utility), the last two in [0, 1], where chance is
-            exogenous: `info["chance"]` of every step is all that is random after the start, and its law does not depend
-            on what is done. `ENDED` of episafe.problems.episodic_task is the next observation where the episode ends.
-            Episodes then carry their trace; docs/hindsight.md has more.
-        norm_bound: B of `SampledTask`; None for √d.
-        least_total: the total utility that every episode has at least, whatever is done; None for H times the least of
-            a step. With a cost_limit, give episode_cost_max.
-        episode_cost_max: what every episode costs at most, whatever is done: enforced by the system, or by arithmetic,
-            as where a failure costs 1 and ends the episode; None for H times the most of a step. What is proved rests
-            on it: an episode that costs more halts and voids all certificates.
+        random_start: True if the start is random; the task then has a dummy first step. None: found out by resets.
+        reward, utility: (h, observation) -> r_h, u_h (A,) in [0, 1], if they are known; None: learned from episodes.
+        time_homogeneous: True if transitions and signals are the same at every step; steps then share their data.
+        norm_bound: B of `Task`; None for √d.
+        least_total: the total utility that every episode is certain to reach; None for H times the least of a step.
+        episode_cost_max: what every episode costs at most, by enforcement or arithmetic; None for H times the most of
+            a step. Certificates rest on it: an episode that costs more invalidates them.
+        action_names, units: for people, in reports.
 
-    Returns:
-        The problem, a `GymCMDP`, or a `VectorGymCMDP` for a vector environment; its task has rewards and utilities in
-        [0, 1], and `origin` says how they were scaled.
+    Example:
+        >>> import gymnasium, numpy as np, episafe as es
+        >>> env = gymnasium.make("FrozenLake-v1", max_episode_steps=8, is_slippery=False)
+        >>> def fell(observation, action, following, info): return float(following in (5, 7, 11, 12))
+        >>> left = lambda h, observation: [1, 0, 0, 0]
+        >>> lake = es.from_gymnasium(env, horizon=8, incumbent=left, cost=fell, cost_limit=0.5, slack=0.5)
+        >>> lake.task.thresholds
+        array([7.5])
     """
-    from episafe.gym.vector import VectorGymCMDP
-
     if isinstance(env, type) or not all(hasattr(env, name) for name in ("action_space", "reset", "step")):
+        raise InvalidProblem(f"env must be a Gymnasium environment, got {env!r}: make one with gymnasium.make")
+    H, limit = as_count("horizon", horizon), _time_limit(env)
+    if limit is not None and limit != H:
         raise InvalidProblem(
-            f"env must be a Gymnasium environment, an object and not its class, got {env!r}: make one with "
-            "gymnasium.make"
+            f"the environment's own time limit is {limit} steps and the horizon {H}: make the environment with "
+            f"gymnasium.make(…, max_episode_steps={H}), or give horizon={limit}"
         )
-    H = as_count("horizon", horizon)
-    check_time_limit(env, H)
-    worst = {"least_total": least_total, "episode_cost_max": episode_cost_max}
-    limits = read_limits(threshold, cost_limit, slack, reward_range, utility_range, cost_range, **worst)
-    shared = as_flag("time_homogeneous", time_homogeneous)
-    kind = VectorGymCMDP if hasattr(env, "num_envs") else GymCMDP
-    told, random = (reward, _functions(utility, limits)), as_flag("random_start", random_start)
-    known: dict[str, Any] = {"time_homogeneous": shared, "move": move, "norm_bound": norm_bound}
-    return kind(env, features, H, safe_policy, limits, random, told, **known)
+    limits = _read_limits(
+        {"utility": (threshold, utility_range, least_total), "cost": (cost_limit, cost_range, episode_cost_max)}, slack
+    )
+    if cost is not None and [one.signal for one in limits] != ["cost"]:
+        raise InvalidProblem("cost=… needs exactly one limit, cost_limit=…: give that")
+    if isinstance(utility, Mapping) != bool(limits[0].name) and utility is not None:
+        raise InvalidProblem(f"utility must be {'{name: function}' if limits[0].name else 'one function'}: give that")
+    _check_names("utility", utility, limits, every=True)
+    problem = GymCMDP(env, H, limits, _range("reward", reward_range), cost, random_start)
+    told = dict(incumbent=incumbent, time_homogeneous=bool(time_homogeneous), norm_bound=norm_bound)
+    told |= dict(action_names=tuple(action_names), units=dict(units or {}))
+    problem._describe(features, reward, utility, move, support, **told)
+    if any(one.slack is None for one in limits):
+        problem._measure()
+    return problem
 
 
-def _functions(utility: Any, limits: Mapping[str, Limit]) -> tuple[SignalFunction | None, ...]:
-    """What tells the utility of each constraint; None where it is learned."""
-    if ONE_NAME in limits or utility is None:
-        return (utility,) * len(limits)
-    if not isinstance(utility, Mapping) or set(utility) != set(limits):
-        raise InvalidProblem(f"utility must be a mapping with a function for each of {', '.join(limits)}, or None")
-    return tuple(utility[name] for name in limits)
-
-
-class LiveCMDP(ABC):
-    """A task, and an environment to play its episodes in, one or several at a time.
+class GymCMDP:
+    """What `from_gymnasium` returns: a task, and an environment that plays its episodes one after the other.
 
     Attributes:
-        task: what a learner is told.
-        origin: environment, ranges and limit, as plain values; kept with every record.
-        num_envs: episodes that are played at a time.
-        is_vector: whether `reset` and `step` are of several episodes.
-        ended, after_the_end: the state after an early end, and reward and utility of each step there.
+        env: the environment.
+        task: what a learner is told, with rewards and utilities in [0, 1].
+        limits: the limits in the units of their signals.
+        origin: environment, ranges, limits and features, as plain values; kept with every record.
     """
 
-    is_vector: ClassVar[bool]
-    num_envs: int
+    task: Task
 
     def __init__(
         self,
         env: Any,
-        features: Any,
         horizon: int,
-        safe_policy: Any,
-        limits: Mapping[str, Limit],
-        random_start: bool,
-        told: tuple[SignalFunction | None, tuple[SignalFunction | None, ...]],
-        move: Move | None = None,
-        **more: Any,
+        limits: tuple[Limit, ...],
+        reward_range: tuple[float, float],
+        cost: CostFunction | None,
+        random_start: bool | None,
     ) -> None:
-        self.env, self._H, self._random_start = env, horizon, random_start
-        action_space, observation_space = self._spaces()
-        observations = observations_of(observation_space)
-        (reward_scale, _), *_ = (limit[2] for limit in limits.values())
-        scales = (reward_scale, *(limit[2][1] for limit in limits.values()))
-        known, outside = (told[0] is not None, told[1][0] is not None), (ENDED, START) if random_start else (ENDED,)
-        names = tuple(name for name in limits if name != ONE_NAME)
-        self._reading = Reading(observations, NumberedActions(action_space), scales, known, outside, names)
+        self.env, self.limits, self._H, self._cost = env, limits, horizon, cost
+        self._observations = observations_of(env.observation_space)
+        self._num_actions, self._action = numbered_actions(env.action_space)
+        self._low, self._width = reward_range[0], reward_range[1] - reward_range[0]
+        self._named = bool(limits[0].name)
+        spec = getattr(env, "spec", None)
+        self.origin: dict[str, str | int | float] = {"env": spec.id if spec else type(env).__name__}
+        self.origin |= {"reward_low": reward_range[0], "reward_high": reward_range[1]}
+        for one in limits:
+            end = f"_{one.name}" if one.name else ""
+            self.origin |= {f"signal{end}": one.signal, f"limit{end}": one.kept}
+            self.origin |= {f"{one.signal}_low{end}": one.low, f"{one.signal}_high{end}": one.high}
+            self.origin |= {} if one.worst is None else {f"worst_total{end}": one.worst}
         self._seed: int | None = None
-        self._sums: dict[int, tuple[Any, list[float]]] = {}  # of sealed rows, by their identity
-        self._first = self._fixed_start()
-        self._h, self._episode = horizon, 0
-        A, steps_before = self._reading.actions.count, int(random_start)
-        wide, dim, cell = describe_states(features, self._first, A, observations, outside)
-        self.task = SampledTask(
-            horizon=horizon + steps_before,
-            num_actions=A,
-            dim=dim,
-            initial_state=START if random_start else self._first,
-            constraint=[
-                _constraint(name, limit, _later(function, steps_before), horizon)
-                for (name, limit), function in zip(limits.items(), told[1], strict=True)
-            ],
-            safe_policy=FunctionPolicy(
-                _asked(safe_policy),
-                A,
-                0 if counts_as_task(safe_policy) else steps_before,
-                observations.asked_at,
-            ),
-            feature_function=wide,
-            reward_function=_later(told[0], steps_before),
-            outside=dict(zip(outside, (scale_end(scales), (0.0,) * len(scales)), strict=False)),
-            cell_function=cell,
-            reading=self._reading,
-            move=None if move is None else _reading_states(move, self._reading),
-            **more,  # what else is told of it
+        starts = []
+        for seed in range(STARTS_COMPARED):
+            self.seed(seed)
+            starts.append(self._reset_env())
+        self._first, varies = starts[0], any(not _same(one, starts[0]) for one in starts)
+        if varies and random_start is False:
+            raise InvalidProblem("the start is random: resets with different seeds differ; give random_start=True")
+        self.random_start = varies if random_start is None else bool(random_start)
+        self.origin["random_start"] = int(self.random_start)
+        self.seed(secrets.randbelow(2**31))  # fresh randomness: seeds 0, 1, … would be the same in every process
+        self._h, self._observation = horizon, self._first
+
+    def _describe(self, features: Any, reward: Any, utility: Any, move: Any, support: Any, **told: Any) -> None:
+        """Make the task."""
+        seen, A, first, view = self._observations, self._num_actions, int(self.random_start), self._observations.view
+        if features is None:
+            countable = seen.count is not None and seen.count <= MOST_STATES
+            features, chosen = (OneHot(), "one-hot") if countable else chosen_features(seen.low, seen.high)
+            self.origin["features"] = f"chosen: {chosen}"
+        elif view is not None:
+            features = _viewed(features, view)
+        told_utilities = [utility] if not self._named else [utility and utility[one.name] for one in self.limits]
+        utilities = [shifted(one, first, view) for one in told_utilities]
+        zero = self._scale_reward(0.0), tuple(self._unit(one, 0.0) for one in self.limits)
+        outside = {ENDED: zero, **({START: (0.0, (0.0,) * len(self.limits))} if first else {})}
+        self._told = reward is not None, utility is not None
+        self.task = Task(
+            *(self._H + first, A),
+            constraints=tuple(one.constraint(u, self._H) for one, u in zip(self.limits, utilities, strict=True)),
+            initial_state=START if first else self._first,
+            reward=shifted(reward, first, view),
+            features=as_features(features, self._first, A, seen.count, len(outside)),
+            encode=seen.encode,
+            view=view,
+            move=None if move is None else task_move(move, seen.encode, outside, len(self.limits), first, view),
+            support=shifted(support, first, view),
+            outside=outside,
+            **told,
         )
-        self.ended, self.after_the_end = ENDED, self.task.outside[ENDED]
-        self.task.described(steps_before, self._first)
-        for _ in range(ASKED_AT_FIRST):  # each time twice: one that draws its actions by itself is refused
-            self.task.safe_policy.probabilities(steps_before, self._first)
-        if random_start and counts_as_task(safe_policy):
-            self._require_all_steps()
-        self.origin: dict[str, str | int | float] = _origin(env, limits) | {"random_start": int(random_start)}
+        self.task.incumbent.probabilities(first, self._first)
+        if not self.task.one_hot:
+            self.task.phi(self._first)
+        if any(self._told):
+            self.task.reward_at(first, self._first), self.task.utility_at(first, self._first)
+
+    def _measure(self) -> None:
+        from episafe.simulation.slack import measure_slack  # only here: it plays episodes
+
+        found, task = measure_slack(self), self.task
+        lower = found.lower if isinstance(found.lower, dict) else {one.name: found.lower for one in task.constraints}
+        scaled = [lower[one.name] / limit.width for one, limit in zip(task.constraints, self.limits, strict=True)]
+        slacks = [own.slack or new for own, new in zip(task.constraints, scaled, strict=True)]
+        self.task = task.with_limits(task.thresholds.tolist(), slacks)
+        self.origin |= {"slack_episodes": found.num_episodes, "slack_delta": found.delta}
+        self.seed(secrets.randbelow(2**31))
 
     def __repr__(self) -> str:
-        task, origin = self.task, self.origin
-        states = "one-hot states" if task.one_hot else f"{task.dim} features"
-        sizes = f"{self._H} steps, {task.num_actions} actions, {states}"
-        several = f", {self.num_envs} at a time" if self.is_vector else ""
-        ends = [f"_{name}" for name in self._reading.names] or [""]
-        limits = ", ".join(
-            f"limit {origin[f'limit{e}']:g} on the {origin[f'signal{e}']}{e.replace('_', ' ')}" for e in ends
-        )
-        return f"{type(self).__name__}({origin['env']}, {sizes}, {limits}{several})"
-
-    def of_constraint(self, c: int) -> Self:
-        """The same problem as if constraint c were the only one, to be looked at and not to be played."""
-        twin, reading = copy(self), self._reading
-        end = f"_{reading.names[c]}" if reading.names else ""
-        twin.task = self.task.of_constraint(c)
-        twin._reading = replace(reading, scales=(reading.scales[0], reading.scales[1 + c]), names=())
-        twin.after_the_end = (self.after_the_end[0], self.after_the_end[1 + c])
-        twin.origin = self.origin | {name: self.origin[f"{name}{end}"] for name in ("limit", "signal")}
-        return twin
-
-    @property
-    def scale(self) -> Range:
-        """The name and the range of the signal that the limit is on."""
-        return self._reading.scales[1]
+        facts = {**self.origin, "H": self._H, "A": self._num_actions}
+        return f"GymCMDP({', '.join(f'{name}={value}' for name, value in facts.items())})"
 
     def seed(self, seed: int) -> None:
         """Begin the next episode with `env.reset(seed=seed)`."""
         self._seed = seed
 
-    def forget_seed(self) -> None:
-        """Begin the next episode with a seed that nobody chose.
-
-        After episodes of a chosen one a loop would have the same luck in every process, and count it as new.
-        """
-        self.seed(self._fresh_seed())
-
-    def one_run(self) -> AbstractContextManager[None]:
-        """Where a run plays: those of other threads that have the same environment wait until it is over."""
-        return one_run(self.env)
-
-    @property
-    def told(self) -> tuple[str, ...]:
-        """Which of "reward" and "utility" functions tell, so that what the environment says of them is not read."""
-        return tuple(name for name, told in zip(("reward", "utility"), self._reading.told, strict=True) if told)
-
-    def reporting(self, name: str) -> Self:
-        """The same problem and environment, whose steps report the signal `name` although a function tells it."""
-        twin = copy(self)
-        still = [told and one != name for one, told in zip(("reward", "utility"), self._reading.told, strict=True)]
-        twin._reading = replace(self._reading, told=(still[0], still[1]))
-        return twin
-
-    def _trace(self, states: list[Any], chances: list[Any]) -> Any:
-        """The trace of an episode; None where chance is not exogenous."""
-        first = int(self._random_start)
-        return (states[first], tuple(chances[first:])) if self.task.is_exogenous else None
-
-    def _spaces(self) -> tuple[Any, Any]:
-        """The spaces of one action and one observation."""
-        return self.env.action_space, self.env.observation_space
-
-    @abstractmethod
-    def replay(self, actions: Sequence[Sequence[int]]) -> list[list[Any]]:
-        """The states of episodes side by side in which these actions are taken, those of one episode each."""
-
-    @abstractmethod
-    def play(self, policies: Sequence[Policy], rng: np.random.Generator) -> Iterator[PlayedSteps]:
-        """One episode of each policy, as many at a time as the environment plays; actions are drawn with `rng`."""
-
-    def episodes(self, policies: Sequence[Policy], rng: np.random.Generator) -> Iterator[Episode]:
-        """The same, with rewards and utilities as the task tells them, else as they were seen."""
-        task, tells = self.task, {"reward": self.task.reward_at, "utility": self.task.utility_at}
-        for states, actions, signals, trace in self.play(policies, rng):
-            utility = np.array(signals[1] if task.num_constraints == 1 else list(zip(*signals[1:], strict=True)))
-            columns = {"reward": np.array(signals[0]), "utility": utility}
-            for name in (name for name in columns if name not in task.unknown):
-                columns[name][:] = [tells[name](h, states[h])[action] for h, action in enumerate(actions)]
-            yield Episode(states, actions, columns["reward"], columns["utility"], trace=trace)
-
-    def draw(self, probabilities: Any, uniform: float) -> int:
-        """The first action whose running sum exceeds uniform·total, so never one of probability 0."""
-        row, sums = self._sums.get(id(probabilities), NO_SUMS)
-        if row is not probabilities:
-            sums = np.add.accumulate(probabilities).tolist()
-            if is_sealed(probabilities):
-                if len(self._sums) >= REMEMBERED:
-                    self._sums.clear()
-                self._sums[id(probabilities)] = probabilities, sums
-        return bisect_right(sums, uniform * sums[-1], 0, len(sums) - 1)
-
-    @abstractmethod
-    def _begin(self) -> list[Any]:
-        """Reset the environment: the first state of each of its episodes."""
-
-    def _reset_env(self) -> Any:
-        """The observation of `env.reset()`, seeded if `seed` was called since the last one."""
-        refuse_beside_a_run(self.env)
-        given = {} if self._seed is None else {"seed": self._seed}
-        self._seed = None
-        try:
-            returned = self.env.reset(**given)
-        except TypeError as error:
-            if "'seed'" not in str(error):
-                raise
+    def reset(self, rng: np.random.Generator | None = None) -> State:
+        """Begin an episode: return its first state, START if the start is random."""
+        state, self._h, self._ended = self._reset_env(), -int(self.random_start), False
+        if not self.random_start and not _same(state, self._first):
             raise InvalidProblem(
-                f"reset must take a seed, reset(self, *, seed=None, options=None), and does not ({error}): Gymnasium's "
-                "interface since 0.26; wrap older environments"
-            ) from error
-        return read_reset(returned)
-
-    def _fixed_start(self) -> Any:
-        """The start; an error if it varies and nobody said so.
-
-        The last seed is drawn, so that the environment is left with luck of its own: by a fixed one it would have the
-        same in every process, and what was seen before would count as new.
-        """
-        first = None
-        seeds = range(1 if self._random_start else STARTS_COMPARED - 1)
-        for seed in (*seeds, self._fresh_seed()):
-            self._seed = seed
-            starts = self._begin()
-            first = starts[0] if seed == 0 else first
-            for i, start in enumerate(starts):
-                if not self._random_start and key(start) != key(first):
-                    where = f" in sub-environment {i}" if len(starts) > 1 else ""
-                    raise InvalidProblem(
-                        f"the start is not fixed: {first!r} with seed 0, {start!r} with seed {seed}{where}; "
-                        "give random_start=True"
-                    )
-        return first
-
-    def _fresh_seed(self) -> int:
-        """A seed that nobody chose; with those of sub-environments, which follow it, below 2³¹."""
-        return secrets.randbelow(2**31 - self.num_envs)
-
-    def _require_all_steps(self) -> None:
-        """An error if the incumbent has no row for the last step of the task, as one made without the dummy step."""
-        last = self.task.horizon - 1
-        try:
-            self.task.safe_policy.probabilities(last, self._first)
-        except Exception as error:  # of a policy, which may raise anything
-            raise InvalidProblem(
-                f"safe_policy is a policy and cannot act at step {last} ({error}): the task of a random start has "
-                f"{self.task.horizon} steps, of which 0 is the dummy one; give it a row for each, or a function, which "
-                "counts from the first observation"
-            ) from error
-
-    def _refuse_another_start(self, start: Any, episode: str) -> None:
-        if not self._random_start and key(start) != key(self._first):
-            raise InvalidProblem(
-                f"{episode} starts at {start!r} and the first one at {self._first!r}: give random_start=True"
+                f"an episode starts at {state!r}, the first at {self._first!r}: give random_start=True"
             )
+        self._state = self._begun = state
+        return START if self.random_start else state
 
-    def _refuse_after_the_end(self) -> None:
-        if self._h >= self._H:
+    def step(self, action: int) -> tuple[State, float, tuple[float, ...], Any]:
+        """Return the next state, reward and utilities (m,) in [0, 1], and what chance brought, None if unknown."""
+        h, task = self._h, self.task
+        if h >= self._H:
             raise InvalidProblem(f"the episode of {self._H} steps is over: call reset()")
-
-    def _followed(self, returned: Any, place: str) -> tuple[Any, ...]:
-        """The state after a step, `ENDED` if the episode is over, and reward and utilities in [0, 1]."""
-        observation, reward, signal, terminated, truncated = read_step(returned, self._reading.signal, place)
+        self._h += 1
+        if h < 0:
+            return self._begun, *task.outside[START], self._begun
+        if self._ended:
+            return ENDED, *task.outside[ENDED], None
+        observation, raw, third, terminated, truncated, info = self._returned(self.env.step(self._action(action)))
+        state: State = ENDED if terminated else self._observations.encode(observation)
         if truncated and not terminated and self._h < self._H:
             raise InvalidProblem(
-                f"the environment truncates {place}, before the horizon {self._H}: give horizon={self._h}, or a longer "
-                "time limit to the environment"
+                f"the environment truncates at step {self._h}, before the horizon {self._H}: give horizon={self._h}, "
+                "or the environment a longer time limit"
             )
-        state = ENDED if terminated else self._reading.state(observation, place)
-        return state, *self._reading.values(reward, signal, place)
+        if any(self._told):
+            reward, utilities = self._known(h, action, raw, third, info, observation)
+        else:
+            reward = self._scale_reward(raw)
+            utilities = self._utilities(action, third, info, observation)
+        w = None if task.move is None else deepcopy(info.get("chance"))
+        self._state, self._observation, self._ended = state, observation, bool(terminated)
+        return state, reward, utilities, w
 
+    def play(self, policy: Policy, rng: np.random.Generator, component: int | None = None) -> Episode:
+        """Play one episode, in canonical form; actions are drawn with `rng`."""
+        state, first = self.reset(), int(self.random_start)
+        states, actions, rewards, utilities, chances = [state], [], [], [], []
+        probabilities, step = policy.probabilities, self.step
+        for h, uniform in enumerate(rng.random(self._H + first).tolist()):
+            sums = list(accumulate(probabilities(h, state).tolist()))
+            action = bisect_right(sums, uniform * sums[-1], 0, len(sums) - 1)
+            state, reward, utility, w = step(action)
+            states.append(state)
+            actions.append(action)
+            rewards.append(reward)
+            utilities.append(utility)
+            chances.append(w)
+            if state is ENDED:
+                break
+        left = self._H + first - len(actions)  # steps in ENDED, where actions have no meaning
+        if left:
+            reward, utility = self.task.outside[ENDED]
+            states += [ENDED] * left
+            actions += [0] * left
+            rewards += [reward] * left
+            utilities += [utility] * left
+            chances += [None] * left
+        trace = None if self.task.move is None else (states[0], tuple(chances))
+        steps = tuple(states), np.array(actions), np.array(rewards), np.array(utilities)
+        return self.task.read(Episode(*steps, component, trace), encoded=True)
 
-class GymCMDP(LiveCMDP):
-    """What `from_gymnasium` makes of an environment: its episodes are played one after the other."""
+    def true_length(self, seed: int) -> int | None:
+        """Return after how many steps episodes of the incumbent end by themselves; None if that is H or unknown.
 
-    is_vector = False
-    num_envs = 1
-
-    def reset(self) -> Any:
-        """Begin an episode: the first state, `START` if the start is random."""
-        (state,) = self._begin()
-        self._h, self._ended = 0, False
-        self._episode += 1
-        self._refuse_another_start(state, f"episode {self._episode}")
-        if self._random_start:
-            self._h, self._waiting = -1, state
-            return START
-        return state
-
-    def step(self, action: int) -> tuple[Any, ...]:
-        """The next state, and reward and utility of this step in [0, 1]; NaN for what the task tells.
-
-        With several constraints there is a utility for each, in their order.
+        Two episodes are continued beyond the horizon, for H + 20 steps at most, and must end at the same step. The
+        environment must be reset with a seed afterwards.
         """
-        if self._h >= self._H:
-            self._refuse_after_the_end()
-        self._h += 1
-        self._chance = None
-        if self._h == 0:
-            return self._waiting, *self.task.outside[START]
-        if self._ended:
-            return ENDED, *self.after_the_end
-        reading = self._reading
-        returned = self.env.step(reading.actions[action])
-        if self.task.move is not None:
-            self._chance = deepcopy(read_info(returned).get("chance"))
-        quickly = reading.quick_step(returned)
-        if quickly is not None:
-            return quickly
-        followed = self._followed(returned, f"at step {self._h} of episode {self._episode}")
-        self._ended = followed[0] is ENDED
-        return followed
+        if _time_limit(self.env) is not None:
+            return None
+        found, again = self._length(seed), self._length(seed + 1)
+        return found if found == again and found is not None and found > self._H else None
 
-    def replay(self, actions: Sequence[Sequence[int]]) -> list[list[Any]]:
-        """The states that an episode has if these actions are taken."""
-        (taken,) = actions
-        return [[self.reset(), *(self.step(action)[0] for action in taken)]]
+    def _length(self, seed: int) -> int | None:
+        self.seed(seed)
+        rng = np.random.default_rng(seed)
+        state, policy, first = self._reset_env(), self.task.incumbent, int(self.random_start)
+        try:
+            for h in range(2 * self._H + 20):
+                action = policy.act(min(h, self._H - 1) + first, state, rng)
+                observation, _, _, terminated, truncated, _ = self._returned(self.env.step(self._action(action)))
+                if terminated or truncated:
+                    return h + 1
+                state = self._observations.encode(observation)
+        except Exception:  # an environment may fail in any way after its last step
+            return None
+        return None
 
-    def play(self, policies: Sequence[Policy], rng: np.random.Generator) -> Iterator[PlayedSteps]:
-        """One episode of each policy, one after the other."""
-        draw, step, is_exogenous = self.draw, self.step, self.task.is_exogenous
-        for policy in policies:
-            first = state = self.reset()
-            probabilities, actions, steps, chances = policy.probabilities, list[int](), list[Any](), list[Any]()
-            for h, uniform in enumerate(rng.random(self.task.horizon).tolist()):
-                action = draw(probabilities(h, state), uniform)
-                followed = step(action)
-                state = followed[0]
-                actions.append(action)
-                steps.append(followed)
-                if is_exogenous:
-                    chances.append(self._chance)
-            following, *signals = zip(*steps, strict=True)
-            states = [first, *following]
-            yield states, actions, signals, self._trace(states, chances)
+    def raw_totals(self, totals: Any) -> list[float]:
+        """Return total utilities (m,) of the task in the units of the limits."""
+        return [one.raw(float(total), self._H) for one, total in zip(self.limits, np.atleast_1d(totals), strict=True)]
 
-    def _begin(self) -> list[Any]:
-        return [self._reading.state(self._reset_env(), "at reset")]
+    def _reset_env(self) -> State:
+        given = {} if self._seed is None else {"seed": self._seed}
+        self._seed = None
+        returned = self.env.reset(**given)
+        if not isinstance(returned, tuple) or len(returned) != 2:
+            raise InvalidProblem(
+                "reset must return (observation, info), as in Gymnasium since 0.26: wrap the environment"
+            )
+        self._observation = returned[0]
+        return self._observations.encode(returned[0])
 
+    def _returned(self, returned: Any) -> tuple[Any, Any, Any, Any, Any, dict[str, Any]]:
+        """Return observation, reward, cost (None if there are five values), terminated, truncated and info."""
+        try:
+            if len(returned) == 5:
+                observation, reward, terminated, truncated, info = returned
+                return observation, reward, None, terminated, truncated, info
+            observation, reward, cost, terminated, truncated, info = returned
+            return observation, reward, cost, terminated, truncated, info
+        except (TypeError, ValueError):
+            raise InvalidProblem(
+                "step must return (observation, reward, terminated, truncated, info), or six values with the cost "
+                f"third, got {type(returned).__name__}: wrap the environment"
+            ) from None
 
-def _asked(policy: Any) -> SignalFunction:
-    """The function (h, observation) ↦ probabilities of a policy."""
-    function = getattr(policy, "probabilities", policy)
-    if not callable(function):
-        raise InvalidProblem(
-            f"safe_policy must be a function (h, observation) ↦ probabilities, or a policy: make it one, not {policy!r}"
+    def _scale_reward(self, raw: Any) -> float:
+        if type(raw) is not float:
+            raw = as_number("reward", raw)
+        scaled: float = (raw - self._low) / self._width
+        if not -TOLERANCE <= scaled <= 1 + TOLERANCE:
+            raise InvalidProblem(
+                f"reward {raw:.12g} lies outside [{self._low:g}, {self._low + self._width:g}]: give its true range, "
+                "which includes 0 if episodes can end early, as reward_range=(lowest, highest)"
+            )
+        return scaled
+
+    def _unit(self, one: Limit, raw: Any) -> float:
+        """Return a raw utility or cost as a utility in [0, 1]."""
+        if type(raw) is not float:
+            raw = as_number(one.signal, raw)
+        scaled: float = (raw - one.low) / one.width
+        if not -TOLERANCE <= scaled <= 1 + TOLERANCE:
+            negative = (
+                " (a cost is the size of a penalty, so it is not negative)" if one.signal == "cost" and raw < 0 else ""
+            )
+            raise InvalidProblem(
+                f"{one.signal} {raw:.12g} lies outside [{one.low:g}, {one.high:g}]{negative}: give its true range, "
+                f"which includes 0 if episodes can end early, as {one.signal}_range=(lowest, highest)"
+            )
+        return 1.0 - scaled if one.signal == "cost" else scaled
+
+    def _utilities(self, action: int, third: Any, info: Any, observation: Any) -> tuple[float, ...]:
+        one = self.limits[0]
+        if self._cost is not None:
+            return (self._unit(one, self._cost(self._observation, action, observation, info)),)
+        if not self._named:
+            raw = third if third is not None and one.signal == "cost" else info.get(one.signal)
+            if raw is None:
+                raise self._missing(one, info)
+            return (self._unit(one, raw),)
+        utilities = []
+        for one in self.limits:
+            try:
+                raw = info[one.signal][one.name]
+            except (KeyError, TypeError) as error:
+                raise self._missing(one, info) from error
+            utilities.append(self._unit(one, raw))
+        return tuple(utilities)
+
+    def _known(
+        self, h: int, action: int, raw: Any, third: Any, info: Any, observation: Any
+    ) -> tuple[float, tuple[float, ...]]:
+        """Return the signals that functions tell, and the observed ones for the others."""
+        at, task = h + int(self.random_start), self.task
+        tells_reward, tells_utility = self._told
+        reward = float(task.reward_at(at, self._state)[action]) if tells_reward else self._scale_reward(raw)
+        if tells_utility:
+            return reward, tuple(task.utility_at(at, self._state)[:, action].tolist())
+        return reward, self._utilities(action, third, info, observation)
+
+    def _missing(self, one: Limit, info: Any) -> InvalidProblem:
+        other = "cost" if one.signal == "utility" else "utility"
+        if isinstance(info, Mapping) and other in info and not self._named:
+            return InvalidProblem(
+                f'info has "{other}" and not "{one.signal}": give {LIMIT[other]}=… in place of {LIMIT[one.signal]}=…'
+            )
+        found = ", ".join(map(repr, info)) if isinstance(info, Mapping) and info else "nothing"
+        names = f" with the name {one.name!r}" if self._named else ""
+        return InvalidProblem(
+            f'info has no "{one.signal}"{names} at step {self._h}, it has {found}: report it at every step, '
+            "0 included, or give cost=…"
         )
-    require_takes("safe_policy", function, "safe_policy(h, observation)", 0, None)
-    return function
 
 
-def _reading_states(move: Move, reading: Reading) -> Move:
-    """The move, whose next observations are read as those of the environment are."""
-
-    def moved(h: int, state: Any, action: int, w: Any) -> tuple[Any, float, float]:
-        following, reward, utility = move(h, state, action, w)
-        return ENDED if following is ENDED else reading.state(following, "of move"), reward, utility
-
-    return moved
+def _viewed(features: Any, view: Callable[[Any], Any]) -> Any:
+    """Return features that a user gives for observations as features of states."""
+    if isinstance(features, OneHot):
+        cell = features.cell
+        return features if cell is None else OneHot(lambda state: cell(view(state)), features.size)
+    return (lambda state: features(view(state))) if callable(features) else features
 
 
-def _constraint(name: str, limit: Limit, utility: SignalFunction | None, horizon: int) -> Constraint:
-    """A limit of the environment as one on utilities in [0, 1]."""
-    threshold, slack, least_total = scale_limit(limit, horizon)
-    return Constraint(utility, threshold, slack, name, least_total)
+def _same(one: Any, other: Any) -> bool:
+    return bool(np.array_equal(one, other)) if isinstance(one, np.ndarray) else bool(one == other)
 
 
-def _later(function: SignalFunction | None, steps_before: int) -> SignalFunction | None:
-    return None if function is None else lambda h, state: function(h - steps_before, state)
+def _range(name: str, given: Any) -> tuple[float, float]:
+    try:
+        low, high = given
+    except (TypeError, ValueError):
+        raise InvalidProblem(f"{name}_range must be a pair (lowest, highest), got {given!r}") from None
+    low, high = as_number(f"{name}_range[0]", low), as_number(f"{name}_range[1]", high)
+    if not low < high:
+        raise InvalidProblem(f"{name}_range must have lowest < highest, got {given!r}: give the lowest first")
+    return low, high
 
 
-def _origin(env: Any, limits: Mapping[str, Limit]) -> dict[str, str | int | float]:
-    """Environment, ranges and limits as plain values; of several limits each with its name at the end."""
-    one = (*sub_environments(env), env)[0]
-    spec = getattr(env, "spec", None) or getattr(one, "spec", None)
-    said: dict[str, str | int | float] = {"env": getattr(spec, "id", None) or type(one).__name__}
-    for name, (kept, _, scales, worst) in limits.items():
-        end = name if name == ONE_NAME else f"_{name}"
-        said |= {f"signal{end}": scales[1].name, f"limit{end}": kept}
-        said |= {f"reward_{side}": getattr(scales[0], side) for side in ("low", "high")}
-        said |= {f"{scales[1].name}_{side}{end}": getattr(scales[1], side) for side in ("low", "high")}
-        said |= {} if worst is None else {f"worst_total{end}": worst}
-    return said
+def _read_limits(given: Mapping[str, tuple[Any, Any, Any]], slack: Any) -> tuple[Limit, ...]:
+    """Return the limits from user arguments by signal: what to keep, its range and its worst total."""
+    kept = {signal: limit for signal, (limit, _, _) in given.items() if limit is not None}
+    by_name = any(isinstance(limit, Mapping) for limit in kept.values())
+    if not kept or (len(kept) > 1 and not by_name):
+        raise InvalidProblem(
+            'give exactly one of threshold (a lower limit on info["utility"]) and cost_limit (an upper limit on '
+            'info["cost"]), or mappings by name'
+        )
+    limits: list[Limit] = []
+    for signal, (limit, ranges, worst) in given.items():
+        if limit is None:
+            if ranges is not None or worst is not None:
+                raise InvalidProblem(f"{signal}_range or {WORST[signal]} is given, but no limit is on the {signal}")
+            continue
+        if by_name and not isinstance(limit, Mapping):
+            raise InvalidProblem(f"{LIMIT[signal]} is {limit!r} beside limits by name: give {{name: limit}}")
+        if by_name and slack is not None and not isinstance(slack, Mapping):
+            raise InvalidProblem(f"slack is {slack!r} beside limits by name: give {{name: slack}}")
+        own: list[Limit] = []
+        for name, value in limit.items() if by_name else [("", limit)]:
+            xi, between, least = (one.get(name) if isinstance(one, Mapping) else one for one in (slack, ranges, worst))
+            low, high = _range(signal, (0.0, 1.0) if between is None else between)
+            total = None if least is None else as_number(WORST[signal], least)
+            own.append(Limit(name, signal, as_number(LIMIT[signal], value), as_slack(xi), low, high, total))
+        _check_names(f"{signal}_range", ranges, own)
+        _check_names(WORST[signal], worst, own)
+        limits += own
+    _check_names("slack", slack, limits)
+    return tuple(limits)
+
+
+def _check_names(argument: str, given: Any, limits: Sequence[Limit], every: bool = False) -> None:
+    """Raise if a mapping has names that no limit has, or lacks one of them."""
+    names = [one.name for one in limits]
+    wrong = [name for name in given if name not in names] if isinstance(given, Mapping) else []
+    if wrong or (every and isinstance(given, Mapping) and len(given) < len(names)):
+        raise InvalidProblem(
+            f"{argument} is given for {', '.join(map(repr, given))}, the limits are {', '.join(names)}"
+        )
+
+
+def _time_limit(env: Any) -> int | None:
+    """Return the environment's own time limit: that of `gymnasium.make`, else of a TimeLimit wrapper."""
+    limit = getattr(getattr(env, "spec", None), "max_episode_steps", None)
+    while limit is None and env is not None:
+        limit = getattr(env, "_max_episode_steps", None) if type(env).__name__ == "TimeLimit" else None
+        env = getattr(env, "env", None)
+    return limit

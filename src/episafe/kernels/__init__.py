@@ -1,1 +1,1 @@
-"""Everything that is compiled, and nothing else: formulas on plain arrays. README.md says what and why."""
+"""Compiled functions on plain arrays; only this package knows numba and LLVM."""

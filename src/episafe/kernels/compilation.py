@@ -1,10 +1,12 @@
 """How kernels are compiled and cached, and how Python calls them.
 
 numba caches machine code by the file of the function alone. A kernel that calls one in another file would go on running
-the old code of that file after a change to it, silently. So each kernel's cache is tied to a hash of all their sources.
+the old code of that file after a change to it, silently. So each kernel's cache is
+tied to a hash of its file and of all kernel files that it imports.
 """
 
 import hashlib
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, update_wrapper
@@ -97,8 +99,8 @@ def _compiled(function: Function, entry: str = "", **options: Any) -> Any:
         made = njit(cache=True, **options)(function)
         # Files of another version are not even opened: their index may name classes that are gone.
         store = made._cache
-        base = f"{store._impl.filename_base}{entry}.{source_stamp()[:16]}"
-        store._cache_file = CacheFile(store._cache_path, base, source_stamp())
+        base = f"{store._impl.filename_base}{entry}.{source_stamp(Path(function.__code__.co_filename))[:16]}"
+        store._cache_file = CacheFile(store._cache_path, base, source_stamp(Path(function.__code__.co_filename)))
     except (RuntimeError, AttributeError, TypeError):
         # no folder to write a cache to, or a numba that keeps its cache otherwise: better none than a stale one
         return njit(**options)(function)
@@ -106,9 +108,10 @@ def _compiled(function: Function, entry: str = "", **options: Any) -> Any:
 
 
 @cache
-def source_stamp() -> str:
-    """A hash of the source files of this folder, which holds all kernels."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.read_bytes())
+def source_stamp(path: Path) -> str:
+    """Return a hash of a kernel file and of the kernel files that it imports."""
+    text = path.read_text()
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(set(re.findall(r"from episafe\.kernels\.(\w+) import", text))):
+        digest.update(source_stamp(path.with_name(f"{name}.py")).encode())
     return digest.hexdigest()

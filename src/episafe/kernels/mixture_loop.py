@@ -1,160 +1,139 @@
-"""The loop for OPSE under `certify.Observation`: the same steps, in the same order, as the plain loop.
+"""Episodes of a SafeAgent with `Observation` while its set of candidates is fixed, as in the plain loop.
 
-Proposing is rare and stays in Python; choosing a mixture, acting, learning and crediting are here. A test compares the
-records of both loops bit for bit.
+Proposing stays in Python between two calls. Wealth, shares and the choice of a mixture are the functions that Python
+calls too, so that the records of both loops have the same bits.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from episafe.kernels.compilation import inlined_kernel, kernel, lean_kernel
-from episafe.kernels.episode_trace import write_down
-from episafe.kernels.mixing import admits
-from episafe.kernels.mixture_choice import EPISODES_TO_CERTIFY, choose, score
-from episafe.kernels.mixture_weights import choose_weights, keeps_all, mixture_bound
-from episafe.kernels.model_update import absorb, enter, is_full
+from episafe.core.types import SAFE, SEARCH, Array, IntArray
+from episafe.kernels.compilation import kernel, lean_kernel
+from episafe.kernels.mixture import EPISODES_TO_CERTIFY, choose_pair, choose_weights, keeps_all, reward_row, score
 from episafe.kernels.simulation import simulate
-from episafe.kernels.wealth import credit, share_out
-from episafe.types import SAFE, SEARCH, Array, IntArray
+from episafe.kernels.softmax_learning import is_full, learn, most_transitions
+from episafe.kernels.wealth import credit, mixture_bound, share_out
 
 
 class OnTrial(NamedTuple):
-    """The policies on trial, by row: `tables` (n, H, S, A), their running sums, `values` (n, 1 + m), `lams` (n,).
+    """The policies on trial by row, and the mixture that is deployed.
 
-    What was deployed last: its `weights` (n,), `rows` (n,), the policies that have one in the order of the mixture,
-    then −1, and its `bounds` (m,). `acted` (1, H, n) and `shares` (1, n) are room for `share_out`. `utilities`
-    (m, H, S, A), `thresholds` b (m,).
+    Attributes:
+        tables, running: π and its running sums, (n, H, S, A).
+        values: exact V^r and V^u, (n, 1 + m).
+        lams: multipliers, (n,).
+        thresholds: b, (m,).
+        weights: of the deployed mixture, by row, (n,).
+        rows: its rows in the order of its components, (n,); −1 after the last.
+        bounds: what is proved of it, (m,).
+        acted, shares, scores: memory, (1, H, n), (1, n) and (n,).
     """
 
     tables: Array
     running: Array
     values: Array
     lams: Array
+    thresholds: Array
     weights: Array
     rows: IntArray
     bounds: Array
     acted: Array
     shares: Array
-    utilities: Array
-    thresholds: Array
+    scores: Array
 
 
 @kernel
-def play(world, on_trial, sequences, lower, learner, streams, columns, stretch):  # type: ignore[no-untyped-def]
-    """The episodes of a stretch, or until the arrays are full; returns the first episode not made.
+def play(law, on_trial, wealth, ranking, learner, streams, columns, stretch):  # type: ignore[no-untyped-def]
+    """Play episodes `start` to `stop`, or until the model or the columns are full; return the first one not played.
 
-    `sequences` are the trials of each constraint, `lower` (n, m) is room for their bounds, None where there is one.
-    `learner` is (visited, model), `streams` those of actions, transitions and the coin, `columns` (facts, coins,
-    trace), `stretch` the first episode, the one after the last, how many the certificate has seen, and whether
-    proposing went wrong, so that the incumbent acts. It also ends before a mixture of more policies than there is room
-    for in the columns.
+    The second value is how many components the columns lack space for; 0 if they have it.
+
+    Args:
+        law: what the agent does not know; `law.utility` (m, H, S, A).
+        on_trial: the policies on trial.
+        wealth, ranking: what is proved of them, and how good they seem.
+        learner: (model, slots, phi) of the proposer.
+        streams: generators of actions, transitions and components.
+        columns: (facts, draws, totals); `draws.acting` receives the row that acted, plus n if it was deployed alone.
+        stretch: (start, stop, episodes that the certifier has seen, the id of the first plan).
     """
-    (visited, model), (choices, transitions, coin), (facts, coins, trace) = learner, streams, columns
-    start, stop, num_credited, failed = stretch
-    size, n, (_, H, _, _) = visited.support.size, visited.phi.shape[3], on_trial.tables.shape
-    states, actions, slots = np.empty(H + 1, dtype=np.int64), np.empty(H, dtype=np.int64), np.empty(H, dtype=np.int64)
-    traced, first, scores = trace.rows.shape[0] > 0, sequences[0], np.empty(on_trial.lams.shape[0])
-    rows, running = on_trial.rows, on_trial.running
+    (model, slots, phi), (choices, transitions, coin), (facts, draws, totals) = learner, streams, columns
+    (start, stop, num_seen, first_id), (n, H, _, _) = stretch, on_trial.tables.shape
+    states, places = np.empty(H + 1, dtype=np.int64), np.zeros(H + 1, dtype=np.int64)
+    actions, ahead, width = np.empty(H, dtype=np.int64), most_transitions(slots, H), draws.weights.shape[1]
     for k in range(start, stop):
-        if is_full(model, size, n, 1):
-            return k
-        if lower is None:  # so that a program of one constraint is compiled without the others
-            num_parts = deploy_pair(on_trial, first, num_credited + k - start, failed)
-        else:
-            look(sequences, scores, lower)
-            reach = (num_credited + k - start) / EPISODES_TO_CERTIFY
-            chosen = choose_weights(scores, first.newest[0], lower, on_trial.thresholds, first.in_use, reach)
-            num_parts = deploy_several(on_trial, chosen, lower, failed)
-        if num_parts > coins.weights.shape[1]:
-            return k
-        note(on_trial, facts, coins, k, num_parts)
+        if is_full(model, ahead):
+            return k, 0
+        num_parts = deploy(on_trial, wealth, ranking, num_seen + k - start)
+        if num_parts > max(width, 1):
+            return k, num_parts
         part = 0
         if num_parts > 1:
-            part = toss(on_trial, num_parts, coin.random())
-            coins.components[k] = part
-        acting = rows[part]
-        coins.acting[k] = acting
-        states[0] = world.initial_state
-        simulate(running[acting], world.running, choices, transitions, states, actions)
-        if traced:
-            write_down(trace, k, states, actions, model.log_det)
-        reward = share_among(world, on_trial, states, actions, num_parts)
-        if lower is None:
-            credit_parts(on_trial, first, 0, states, actions, num_parts, reward)
-        else:
-            credit_all(on_trial, sequences, states, actions, num_parts, reward)
-        enter(visited, states, slots)
-        absorb(model, slots, actions)
-    return stop
+            part = component(on_trial, num_parts, coin.random())
+        note(on_trial, facts, k, num_parts)
+        facts.plan_ids[k] = first_id + k - start
+        row = on_trial.rows[part]
+        if width > 0:
+            draws.components[k], draws.acting[k] = part, row if num_parts > 1 else row + n
+            for i in range(width):
+                draws.weights[k, i] = on_trial.weights[on_trial.rows[i]] if i < num_parts else 0.0
+        states[0] = law.initial_state
+        simulate(on_trial.running[row], law.running, choices, transitions, states, actions)
+        account(law, on_trial, wealth, ranking, states, actions, num_parts, totals, k)
+        learn(model, slots, phi, states, actions, places, False)
+    return stop, 0
 
 
-@lean_kernel
-def deploy_pair(on_trial, trials, num_episodes, failed):  # type: ignore[no-untyped-def]
-    """Put one policy, or two by closed forms, in force after so many episodes; how many it is."""
-    threshold = on_trial.thresholds[0]
-    clear(on_trial)
-    i, j, p, bound = choose(trials, threshold, num_episodes)
-    if failed or not (i == j == 0 or admits(bound, threshold)):
-        i, j, p, bound = 0, 0, 1.0, np.nan
-    on_trial.rows[0], on_trial.weights[i], on_trial.bounds[0] = i, p, bound
-    if i == j:
-        return 1
-    on_trial.rows[1], on_trial.weights[j] = j, 1.0 - p
-    return 2
-
-
-@lean_kernel
-def clear(on_trial):  # type: ignore[no-untyped-def]
-    """Nothing is deployed."""
-    for i in range(on_trial.weights.shape[0]):
-        on_trial.weights[i], on_trial.rows[i] = 0.0, -1
-
-
-@lean_kernel
-def look(sequences, scores, lower):  # type: ignore[no-untyped-def]
-    """What is known of the policies now: how good they seem, (n,), and their bounds, (n, m)."""
-    for i in range(scores.shape[0]):
-        scores[i] = score(sequences[0], i) if sequences[0].in_use[i] == 1 else 0.0
-        for c in range(len(sequences)):
-            lower[i, c] = sequences[c].lower[i]
-
-
-@lean_kernel
-def deploy_several(on_trial, chosen, lower, failed):  # type: ignore[no-untyped-def]
-    """Put the weights (n,) that a linear program chose in force, the incumbent last; how many policies it is."""
-    clear(on_trial)
-    n, parts, alone = chosen.shape[0], 0, failed or not keeps_all(chosen, lower, on_trial.thresholds)
-    for i in range(1, n):
-        if chosen[i] > 0.0 and not alone:
-            on_trial.weights[i], on_trial.rows[parts] = chosen[i], i
-            parts += 1
-    if chosen[0] > 0.0 or alone:
-        on_trial.weights[0], on_trial.rows[parts] = 1.0 if alone else chosen[0], 0
-        parts += 1
-    for c in range(on_trial.bounds.shape[0]):
-        on_trial.bounds[c] = mixture_bound(on_trial.weights, lower, c)
+@kernel
+def deploy(on_trial, wealth, ranking, num_episodes):  # type: ignore[no-untyped-def]
+    """Put the mixture of `Trials.choose` in force; return how many components it has."""
+    n, parts, weights = on_trial.lams.shape[0], 0, on_trial.weights
+    lower, thresholds = wealth.lower, on_trial.thresholds
+    for i in range(n):
+        weights[i], on_trial.rows[i] = 0.0, -1
+    if thresholds.shape[0] == 1:
+        first, second, p = choose_pair(ranking, lower, wealth.in_use, 0, thresholds[0], num_episodes)
+        weights[first], on_trial.rows[0], parts = p, first, 1
+        if second != first:
+            weights[second], on_trial.rows[1], parts = 1.0 - p, second, 2
+    else:
+        for i in range(n):
+            on_trial.scores[i] = score(ranking, i) if wealth.in_use[i] == 1 else 0.0
+        reach = num_episodes / EPISODES_TO_CERTIFY
+        newest = ranking.newest[0]
+        chosen = choose_weights(on_trial.scores, newest, lower, thresholds, wealth.in_use, 0, reach)
+        for j in range(1, n + 1):
+            i = j % n  # the incumbent comes last
+            weights[i] = chosen[i]
+            if chosen[i] > 0.0:
+                on_trial.rows[parts] = i
+                parts += 1
+    if not keeps_all(weights, lower, thresholds):
+        for i in range(n):
+            weights[i], on_trial.rows[i] = 0.0, -1
+        weights[0], on_trial.rows[0], parts = 1.0, 0, 1
+    for c in range(thresholds.shape[0]):
+        on_trial.bounds[c] = mixture_bound(weights, lower, c)
     return parts
 
 
 @lean_kernel
-def toss(on_trial, num_parts, uniform):  # type: ignore[no-untyped-def]
-    """The part of the mixture that acts: the first whose running sum exceeds the coin."""
-    above = 0.0
+def component(on_trial, num_parts, uniform):  # type: ignore[no-untyped-def]
+    """Return the component that acts: the first whose running sum of weights exceeds the uniform number."""
+    total = 0.0
     for part in range(num_parts):
-        above += on_trial.weights[on_trial.rows[part]]
-        if above > uniform:
+        total += on_trial.weights[on_trial.rows[part]]
+        if total > uniform:
             return part
     return num_parts - 1
 
 
 @lean_kernel
-def note(on_trial, facts, coins, k, num_parts):  # type: ignore[no-untyped-def]
-    """The facts of episode k that are known before it, of what is deployed."""
+def note(on_trial, facts, k, num_parts):  # type: ignore[no-untyped-def]
+    """Write what is known of episode k before it begins."""
     rows, weights, values = on_trial.rows, on_trial.weights, on_trial.values
-    coins.components[k], first = 0, rows[0]
-    for part in range(coins.weights.shape[1]):
-        coins.weights[k, part] = weights[rows[part]] if part < num_parts else 0.0
+    first, alone = rows[0], num_parts == 1 and rows[0] == 0
     for g in range(values.shape[1]):
         value = values[first, g]
         if num_parts > 1:
@@ -162,7 +141,6 @@ def note(on_trial, facts, coins, k, num_parts):  # type: ignore[no-untyped-def]
             for part in range(1, num_parts):
                 value += weights[rows[part]] * values[rows[part], g]
         facts.values[k, g] = value
-    alone = num_parts == 1 and first == 0
     facts.sources[k] = SAFE if alone else SEARCH
     facts.bounds[k, 0] = np.nan if alone else on_trial.lams[first]
     for c in range(on_trial.bounds.shape[0]):
@@ -170,33 +148,26 @@ def note(on_trial, facts, coins, k, num_parts):  # type: ignore[no-untyped-def]
 
 
 @lean_kernel
-def share_among(world, on_trial, states, actions, num_parts):  # type: ignore[no-untyped-def]
-    """The shares of the policies that are deployed in an episode, into `on_trial.shares`; its total reward."""
-    rows, acted, shares, reward = on_trial.rows, on_trial.acted, on_trial.shares, 0.0
+def account(law, on_trial, wealth, ranking, states, actions, num_parts, totals, k):  # type: ignore[no-untyped-def]
+    """Credit the totals of episode k to the components of its mixture, by their shares, and write them down."""
+    rows, shares, reward = on_trial.rows, on_trial.shares, 0.0
     for part in range(num_parts):
         shares[0, part] = on_trial.weights[rows[part]]
     for h in range(actions.shape[0]):
         s, a = states[h], actions[h]
-        reward += world.reward[h, s, a]
+        reward += law.reward[h, s, a]
         for part in range(num_parts):
-            acted[0, h, part] = on_trial.tables[rows[part], h, s, a]
-    share_out(acted, num_parts, shares)
-    return reward
-
-
-@inlined_kernel
-def credit_parts(on_trial, trials, c, states, actions, num_parts, reward):  # type: ignore[no-untyped-def]
-    """Credit an episode to the policies that are deployed and may have acted in it, in constraint c."""
-    utility = 0.0
-    for h in range(actions.shape[0]):
-        utility += on_trial.utilities[c, h, states[h], actions[h]]
-    utility = max(utility, trials.least[0])  # up to rounding: the problem knows that no episode has less
+            on_trial.acted[0, h, part] = on_trial.tables[rows[part], h, s, a]
+    if num_parts > 1:
+        share_out(on_trial.acted, num_parts, shares)
+    for c in range(on_trial.bounds.shape[0]):
+        utility = 0.0
+        for h in range(actions.shape[0]):
+            utility += law.utility[c, h, states[h], actions[h]]
+        totals[k, 1 + c] = utility
+        for part in range(num_parts):
+            i = rows[part]
+            credit(wealth, i, c, shares[0, part], max(utility, wealth.least[i, c]))  # below it by rounding only
+    totals[k, 0] = reward
     for part in range(num_parts):
-        credit(trials, on_trial.rows[part], on_trial.shares[0, part], utility, reward)
-
-
-@lean_kernel
-def credit_all(on_trial, sequences, states, actions, num_parts, reward):  # type: ignore[no-untyped-def]
-    """The same in every constraint."""
-    for c in range(len(sequences)):
-        credit_parts(on_trial, sequences[c], c, states, actions, num_parts, reward)
+        reward_row(ranking, rows[part], shares[0, part], reward)

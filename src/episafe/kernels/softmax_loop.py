@@ -1,85 +1,111 @@
-"""The loop for softmax agents on a known kernel: the same steps, in the same order, as the plain loop.
+"""Episodes of a softmax agent on a known kernel; with no episodes to play, one decision.
 
-Deciding, learning, simulating and evaluating are the functions that the plain loop calls; a test compares the records
-of both bit for bit.
+Python asks for single decisions through the same function, so that the search for λ is compiled once.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
+from episafe.core.types import SAFE, Array, IntArray
 from episafe.kernels.compilation import kernel
-from episafe.kernels.decision import decide
-from episafe.kernels.episode_trace import write_down
-from episafe.kernels.model_update import absorb, enter, is_full
+from episafe.kernels.lanes import LANES
 from episafe.kernels.simulation import policy_values, simulate
-from episafe.kernels.softmax_actions import policy_table
-from episafe.types import SAFE, Array, IntArray
+from episafe.kernels.softmax_decision import decide, evaluate_rest
+from episafe.kernels.softmax_learning import is_full, learn, most_transitions
+from episafe.kernels.softmax_pass import softmax_step
 
 
 class Deployed(NamedTuple):
-    """The plan in force, and the incumbent `safe_table` (H, S, A).
+    """The plan in force, and the incumbent's table.
 
-    `table` (H, S, A) and its running sums; `figures` (4,): V^r, V^u, λ, bound; `marks` (3,): source, id, and whether a
-    new plan is due; `log_det` (H,): ln det Λ_h when it was made.
+    `table` (H, S, A) and its running sums; `values` (1+m,): V^r and V^u; `bounds` (1+m,): Σλ and the bounds; `marks`
+    (3,): source, plan id, and whether a new plan is due; `information` (R,): ln det Λ when it was made; `incumbent`
+    (H, S, A); `none`: an empty table.
     """
 
     table: Array
     running: Array
-    figures: Array
+    values: Array
+    bounds: Array
     marks: IntArray
-    log_det: Array
-    safe_table: Array
+    information: Array
+    incumbent: Array
+    none: Array
 
 
 @kernel
-def play(world, deployed, learner, streams, facts, trace, start, stop):  # type: ignore[no-untyped-def]
-    """Episodes `start` to `stop`, or until the arrays are full; returns the first episode not made.
+def play(law, deployed, learner, streams, facts, start, stop):  # type: ignore[no-untyped-def]
+    """Play episodes `start` to `stop`, or until the model is full; return the first episode not played.
 
-    `learner`: visited, model, work, scales, search, and the growth of ln det Λ_h after which to decide again.
+    With start = stop a plan is made. `learner`: model, slots, phi, work, scales, search, and the growth of ln det Λ
+    after which to plan again. `facts`: values and bounds (K, 1+m), sources and plan ids (K,). `law.utility` is
+    (m, H, S, A).
     """
-    (visited, model, work, _, _, growth), (choices, transitions) = learner, streams
-    size, (H, _, n) = visited.support.size, work.bonus.shape
-    states, actions, slots = np.empty(H + 1, dtype=np.int64), np.empty(H, dtype=np.int64), np.empty(H, dtype=np.int64)
-    traced = trace.rows.shape[0] > 0
-    for k in range(start, stop):
-        if is_full(model, size, n, 1):
-            return k
+    (model, slots, phi, work, _, _, growth), (choices, transitions) = learner, streams
+    values, bounds, sources, plan_ids = facts
+    H = work.V.shape[0] - 1
+    states, places = np.empty(H + 1, dtype=np.int64), np.zeros(H + 1, dtype=np.int64)
+    actions, ahead = np.empty(H, dtype=np.int64), most_transitions(slots, H)
+    for k in range(start, max(stop, start + 1)):
         if deployed.marks[2]:
-            replan(world, deployed, learner)
-        facts.values[k, 0], facts.values[k, 1] = deployed.figures[0], deployed.figures[1]
-        facts.bounds[k, 0], facts.bounds[k, 1] = deployed.figures[2], deployed.figures[3]
-        facts.sources[k], facts.plan_ids[k] = deployed.marks[0], deployed.marks[1]
-        states[0] = world.initial_state
-        simulate(deployed.running, world.running, choices, transitions, states, actions)
-        if traced:
-            write_down(trace, k, states, actions, deployed.log_det)
-        enter(visited, states, slots)
-        absorb(model, slots, actions)
-        for h in range(H):
-            if model.log_det[h] - deployed.log_det[h] > growth:
+            replan(law, deployed, learner)
+        if k == stop or is_full(model, ahead):
+            return k
+        for g in range(values.shape[1]):
+            values[k, g], bounds[k, g] = deployed.values[g], deployed.bounds[g]
+        sources[k], plan_ids[k] = deployed.marks[0], deployed.marks[1]
+        states[0] = law.initial_state
+        simulate(deployed.running, law.running, choices, transitions, states, actions)
+        learn(model, slots, phi, states, actions, places, False)
+        for p in range(model.log_det.shape[0]):
+            if model.log_det[p] - deployed.information[p] > growth:
                 deployed.marks[2] = 1
     return stop
 
 
 @kernel
-def replan(world, deployed, learner):  # type: ignore[no-untyped-def]
+def replan(law, deployed, learner):  # type: ignore[no-untyped-def]
     """Decide, and put the new plan in force."""
-    visited, model, work, scales, search, _ = learner
-    source, lam, bound = decide(model, visited.support, work, scales, search)
-    if source != SAFE:
-        policy_table(model, visited, work, scales, lam, deployed.table)
+    model, slots, _, work, scales, search, _ = learner
+    source = decide(model, slots, work, scales, search, deployed.none)
     H, S, A = deployed.table.shape
-    for h in range(H):
-        deployed.log_det[h] = model.log_det[h]
+    if source != SAFE and H > 0:
+        evaluate_rest(model, slots, work, scales, deployed.table)
+    for p in range(model.log_det.shape[0]):
+        deployed.information[p] = model.log_det[p]
+    for h in range(deployed.running.shape[0]):
         for s in range(S):
             total = 0.0
             for a in range(A):
                 if source == SAFE:
-                    deployed.table[h, s, a] = deployed.safe_table[h, s, a]
+                    deployed.table[h, s, a] = deployed.incumbent[h, s, a]
                 total += deployed.table[h, s, a]
                 deployed.running[h, s, a] = total
-    V_r, V_u = policy_values(world.P, world.reward, world.utility, deployed.table, world.initial_state)
-    deployed.figures[0], deployed.figures[1], deployed.figures[2], deployed.figures[3] = V_r, V_u, lam, bound
+    deployed.bounds[0] = np.nan if source == SAFE else 0.0
+    for c in range(work.lam.shape[0]):
+        deployed.bounds[0] += work.lam[c]
+        deployed.bounds[1 + c] = work.bound[c]
+        if law.P.shape[0] > 0:
+            V_r, V_u = policy_values(law.P, law.reward, law.utility[c], deployed.table, law.initial_state)
+            deployed.values[0], deployed.values[1 + c] = V_r, V_u
     deployed.marks[0], deployed.marks[2] = source, 0
     deployed.marks[1] += 1
+
+
+@kernel
+def act(told, bonus, PV, scales, lams, steps_left):  # type: ignore[no-untyped-def]
+    """Return π^λ (A,) at one state from reward and utilities `told` (1+m, A), β (A,), P̂V (G, A) and λ (m,)."""
+    (G, A), m = PV.shape, lams.shape[0]
+    reward, utility, beta = np.zeros((1, A, LANES)), np.zeros((m, 1, A, LANES)), np.zeros((1, A, LANES))
+    Q, norm, out, lam = np.zeros((G + 1, A, LANES)), np.empty(LANES), np.empty(A), np.empty((m, 1))
+    for a in range(A):
+        reward[0, a, 0], beta[0, a, 0] = told[0, a], bonus[a]
+        for c in range(m):
+            utility[c, 0, a, 0], lam[c, 0] = told[1 + c, a], lams[c]
+        for g in range(G):
+            Q[g, a, 0] = PV[g, a]
+    softmax_step(0, 1, (reward, utility, beta), scales, lam, (Q, norm, np.empty((steps_left + 2, G, LANES))))
+    for a in range(A):
+        out[a] = Q[G, a, 0] * norm[0]
+    return out

@@ -1,39 +1,45 @@
-"""Lower confidence sequences for the mean utilities of policies that are tried in mixtures, by their exact wealth.
+"""Wealth of bets against means: the arithmetic of every lower confidence sequence. Trusted, with certify/evidence.py.
 
-One policy, m a guess of its mean utility, λ ∈ (0, 1) a bet. In an episode of a mixture with weights w, the policy's
-*share* is q = w·π(τ) / Σ_i w_i π_i(τ), the chance that it was the one that acted, given the trajectory τ. With X ≥ 0
-the total utility of the episode, E[q(X − m)] = w(V − m), so that the wealth
+One candidate, μ a guess of its mean utility V, λ ∈ (0, 1) a bet. In an episode of a mixture with weights w, the share
+of the candidate is q = w·π(τ) / Σ_i w_i π_i(τ), the probability that it acted given the trajectory τ. X ≥ x₀ is the
+total utility of the episode. By Lemma 1, E[q(X − μ)] = w(V − μ), so that the wealth
 
-    W_λ(m) = Π (1 + λ q(X/m − 1)),   over the policy's deployments, in their order
+    W_λ(μ) = Π (1 + λ q ((X − x₀)/(μ − x₀) − 1)),   over the deployments of the candidate, in their order,
 
-is a martingale if m = V, and so is its mean over B bets. Every m at which that mean has reached 1/δ is too small. An
-episode that is not reported counts as q = 1 and X = 0, a factor 1 − λ: that is the least a factor can be, so the wealth
-can only be too small. It is kept for a grid of means; wealth falls with m, so L is the largest point of the grid that
-was ever reached, at any prefix of the deployments. Where X ≥ x₀ is known, all of this is about X − x₀, V − x₀ and
-m − x₀ in place of X, V and m. docs/theory-certificates.md has the proof.
+is a martingale if μ = V, and so is its mean over B bets. By Lemma 2 every μ at which that mean has reached 1/δ is too
+small. A deployment without a report counts as q = 1 and X = x₀: a factor 1 − λ, the least that a factor can be
+(Lemma 3). Wealth is kept on a grid of means. It falls with μ, so L is the largest point that any prefix of the
+deployments reached. Scalar float64 in deployment order, so that a replay gives the same bits.
+docs/theory-certificates.md has the proofs.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from episafe.kernels.compilation import kernel, lean_kernel
-from episafe.types import Array, IntArray
+from episafe.core.types import Array, IntArray
+from episafe.kernels.compilation import kernel, lean_kernel, plain_kernel
 
 BETS = np.concatenate([[0.98], 0.9 * 2.0 ** (-0.75 * np.arange(13))])  # to 0.0018: the best is about √(ln(1/δ)/n)
-LOG_WORST = np.log1p(-BETS)  # what an episode that is not reported costs
+LOG_WORST = np.log1p(-BETS)  # the cost of a deployment without a report
 NUM_PLAIN = 32  # factors that are multiplied before their logarithm is taken
-LARGEST = 1e6  # X/m counts as this at most, so that a product of so many factors is finite
+LARGEST = 1e6  # (X − x₀)/(μ − x₀) counts as this at most, so that a product of 32 factors is finite
 
 
-class Trials(NamedTuple):
-    """What is known of the policies on trial, one a row; row 0 is the incumbent.
+class Wealth(NamedTuple):
+    """Sequences of n candidates, one per row, against m limits, for G means and B bets. Row 0 is the incumbent.
 
-    `means` (G,): the grid, rising; `logs` (n, G, B): ln W but for the last factors, which are in `products` (n, G, B),
-    `num_factors` (n,) of them; `absent` (n,): deployments without a report that count besides; `log_term` (n,):
-    ln(B/δ), 0 for an incumbent whose bound is known; `reached` (n,): the largest point of the grid that is too small,
-    −1 if none is; `lower` (n,): L; `rewards` (n, 2): ΣqR and Σq, R the total reward; `guess` (n,): the reward that was
-    promised; `in_use` (n,): 1 or 0; `newest` (1,): the row of the newest policy; `least` (1,): x₀, which every X has.
+    Attributes:
+        means: the grid, rising, (n, m, G); a shorter grid repeats its last point.
+        logs: ln W, without the last factors, (n, m, G, B).
+        products: the product of the last factors, (n, m, G, B).
+        num_factors: how many these are, (n, m).
+        absent: deployments without a report that count besides, (n,).
+        log_term: ln(B/δ_j) of each sequence, (n, m); 0 for an incumbent whose utility is stated.
+        reached: the largest point of the grid that is proved to be too small, (n, m); −1 if there is none.
+        lower: L, (n, m).
+        least: x₀, (n, m).
+        in_use: 1 if the row has a candidate, else 0, (n,).
     """
 
     means: Array
@@ -44,49 +50,32 @@ class Trials(NamedTuple):
     log_term: Array
     reached: IntArray
     lower: Array
-    rewards: Array
-    guess: Array
-    in_use: IntArray
-    newest: IntArray
     least: Array
+    in_use: IntArray
 
 
-def blank_trials(means: Array, num_rows: int, least: float = 0.0) -> Trials:
-    """Room for so many policies, none of them there yet; every episode has a total utility of at least `least`."""
-    shape = (num_rows, len(means), len(BETS))
-    whole = [np.zeros(num_rows, dtype=np.int64) for _ in range(3)]
-    return Trials(
-        np.asarray(means, dtype=float), np.zeros(shape), np.ones(shape), whole[0], whole[1], np.zeros(num_rows),
-        np.full(num_rows, -1), np.full(num_rows, least), np.zeros((num_rows, 2)), np.zeros(num_rows), whole[2],
-        np.zeros(1, dtype=np.int64), np.array([least], dtype=float),
-    )  # fmt: skip
-
-
-def grown(trials: Trials) -> Trials:
-    """The same trials with room for one more policy."""
-    more = blank_trials(trials.means, 1, float(trials.least[0]))
-    by_row = [name for name in Trials._fields if name not in ("means", "newest", "least")]
-    return trials._replace(**{name: np.concatenate([getattr(trials, name), getattr(more, name)]) for name in by_row})
+@plain_kernel
+def admits(bound, threshold):  # type: ignore[no-untyped-def]
+    """Return whether a lower bound on the expected utility reaches the limit: L ≥ b (section 2.4). NaN never does."""
+    return bound >= threshold
 
 
 @lean_kernel
-def begin_row(trials, i, log_term, guess):  # type: ignore[no-untyped-def]
-    """A new policy in row i, of which nothing is known but the reward that was promised."""
-    G, B = trials.logs.shape[1], trials.logs.shape[2]
-    for g in range(G):
-        for k in range(B):
-            trials.logs[i, g, k], trials.products[i, g, k] = 0.0, 1.0
-    trials.num_factors[i], trials.absent[i], trials.reached[i], trials.lower[i] = 0, 0, -1, trials.least[0]
-    trials.rewards[i, 0], trials.rewards[i, 1] = 0.0, 0.0
-    trials.log_term[i], trials.guess[i], trials.in_use[i], trials.newest[0] = log_term, guess, 1, i
+def mixture_bound(weights, lower, c):  # type: ignore[no-untyped-def]
+    """Return Σ_i w_i L_ic of weights (n,) and bounds (n, m), always added in this order: what certifies (Theorem 1)."""
+    bound = 0.0
+    for i in range(weights.shape[0]):
+        if weights[i] > 0.0:
+            bound += weights[i] * lower[i, c]
+    return bound
 
 
 @lean_kernel
 def share_out(acted, num_parts, shares):  # type: ignore[no-untyped-def]
-    """q_i ∝ w_i Π_h π_i(a_h|s_h) of so many policies in each of E episodes, into `shares` (E, n), which hold the w_i.
+    """Fill `shares` (E, n), which hold the weights w_i, with q_i ∝ w_i Π_h π_i(a_h|s_h) of E episodes (Lemma 1).
 
-    acted (E, H, n) has the π_i(a_h|s_h). The largest is kept at 1 from step to step: long products would come out as 0.
-    Returns whether every episode is one that some policy may have acted in.
+    `acted` (E, H, n) has π_i(a_h|s_h) of the first `num_parts` policies. The largest share is kept at 1 from step to
+    step, because long products underflow. Return False if some episode is impossible under every policy.
     """
     for e in range(shares.shape[0]):
         for h in range(acted.shape[1]):
@@ -107,86 +96,98 @@ def share_out(acted, num_parts, shares):  # type: ignore[no-untyped-def]
 
 
 @lean_kernel
-def credit(trials, i, share, utility, reward):  # type: ignore[no-untyped-def]
-    """Add an episode with total `utility` X and total `reward` R to policy i, whose share in it was q."""
-    trials.rewards[i, 0] += share * reward
-    trials.rewards[i, 1] += share
-    if trials.log_term[i] > 0.0:  # else it has no sequence: the incumbent's bound is what the task says
-        multiply(trials, i, share, utility)
-        g = trials.reached[i] + 1
-        if share > 0.0 and g < trials.means.shape[0] and utility > trials.means[g]:  # else no wealth has grown
-            raise_bound(trials, i)
-
-
-@kernel
-def credit_rows(trials, rows, utilities, rewards):  # type: ignore[no-untyped-def]
-    """Add an episode to each of these rows (n,), with a share of 1 and a utility and a reward (n,) of its own."""
-    for k in range(rows.shape[0]):
-        credit(trials, rows[k], 1.0, utilities[k], rewards[k])
-
-
-@kernel
-def credit_all(trials, rows, shares, utilities, rewards):  # type: ignore[no-untyped-def]
-    """Add episodes to each of these rows (R,), one after another: share, utility and reward (R, n) of each."""
-    for k in range(rows.shape[0]):
-        for e in range(shares.shape[1]):
-            credit(trials, rows[k], shares[k, e], utilities[k, e], rewards[k, e])
-
-
-@lean_kernel
-def multiply(trials, i, share, utility):  # type: ignore[no-untyped-def]
-    """One more factor of every wealth that may still be needed: those above the bound already proved."""
-    G, B, least = trials.logs.shape[1], trials.logs.shape[2], trials.least[0]
-    for g in range(trials.reached[i] + 1, G if share > 0.0 else 0):  # without a share every factor is 1
-        gain = share * (min((utility - least) / (trials.means[g] - least), LARGEST) - 1.0)
+def multiply(wealth, i, c, share, utility):  # type: ignore[no-untyped-def]
+    """Multiply 1 + λ q((X − x₀)/(μ − x₀) − 1) into every wealth of row i and limit c above the bound already proved."""
+    G, B, least = wealth.logs.shape[2], wealth.logs.shape[3], wealth.least[i, c]
+    for g in range(wealth.reached[i, c] + 1, G if share > 0.0 else 0):  # without a share every factor is 1
+        gain = share * (min((utility - least) / (wealth.means[i, c, g] - least), LARGEST) - 1.0)
         for k in range(B):
-            trials.products[i, g, k] *= 1.0 + BETS[k] * gain
-    trials.num_factors[i] += 1
-    if trials.num_factors[i] == NUM_PLAIN:
-        for g in range(trials.reached[i] + 1, G):
+            wealth.products[i, c, g, k] *= 1.0 + BETS[k] * gain
+    wealth.num_factors[i, c] += 1
+    if wealth.num_factors[i, c] == NUM_PLAIN:
+        for g in range(wealth.reached[i, c] + 1, G):
             for k in range(B):
-                trials.logs[i, g, k] += np.log(trials.products[i, g, k])
-                trials.products[i, g, k] = 1.0
-        trials.num_factors[i] = 0
+                wealth.logs[i, c, g, k] += np.log(wealth.products[i, c, g, k])
+                wealth.products[i, c, g, k] = 1.0
+        wealth.num_factors[i, c] = 0
 
 
 @lean_kernel
-def log_wealth(trials, i, g):  # type: ignore[no-untyped-def]
-    """ln Σ_k W_k of policy i at point g of the grid; enough against it if it is ln(B/δ)."""
+def log_wealth(wealth, i, c, g):  # type: ignore[no-untyped-def]
+    """Return ln Σ_k W_k at point g of the grid; it refutes the point if it is at least ln(B/δ_j)."""
     total = 0.0
     for k in range(BETS.shape[0]):
-        log = trials.logs[i, g, k] + trials.absent[i] * LOG_WORST[k]
-        total += np.exp(log) * trials.products[i, g, k]
+        log = wealth.logs[i, c, g, k] + wealth.absent[i] * LOG_WORST[k]
+        total += np.exp(log) * wealth.products[i, c, g, k]
     return np.log(total)
 
 
 @lean_kernel
-def raise_bound(trials, i):  # type: ignore[no-untyped-def]
-    """Go on to the largest point of the grid whose wealth has reached 1/δ: Σ_k W_k ≥ B/δ."""
-    while trials.reached[i] + 1 < trials.means.shape[0]:
-        g = trials.reached[i] + 1
-        if not log_wealth(trials, i, g) >= trials.log_term[i]:
+def raise_bound(wealth, i, c):  # type: ignore[no-untyped-def]
+    """Raise L to the largest point of the grid with Σ_k W_k ≥ B/δ_j (Lemma 2)."""
+    while wealth.reached[i, c] + 1 < wealth.means.shape[2]:
+        g = wealth.reached[i, c] + 1
+        if not log_wealth(wealth, i, c, g) >= wealth.log_term[i, c]:
             return
-        trials.reached[i], trials.lower[i] = g, trials.means[g]
+        wealth.reached[i, c], wealth.lower[i, c] = g, wealth.means[i, c, g]
+
+
+@lean_kernel
+def credit(wealth, i, c, share, utility):  # type: ignore[no-untyped-def]
+    """Add a reported deployment to row i and limit c, when none of the row is pending: Lemma 2."""
+    if wealth.log_term[i, c] > 0.0:  # else the incumbent's utility is stated
+        multiply(wealth, i, c, share, utility)
+        g = wealth.reached[i, c] + 1
+        if share > 0.0 and g < wealth.means.shape[2] and utility > wealth.means[i, c, g]:  # else no wealth has grown
+            raise_bound(wealth, i, c)
 
 
 @kernel
-def raise_by_prefixes(trials, i, shares, utilities, ends):  # type: ignore[no-untyped-def]
-    """The same for the prefixes of the deployments that follow, (n,) each; q = 1 and X = 0 for what is not reported.
+def credit_rows(wealth, rows, shares, utilities):  # type: ignore[no-untyped-def]
+    """Add one deployment to rows (R,), with shares (R,) and utilities (R, m)."""
+    for k in range(rows.shape[0]):
+        for c in range(wealth.lower.shape[1]):
+            credit(wealth, rows[k], c, shares[k], utilities[k, c])
 
-    `ends` (n,): with which of them a prefix may end.
+
+@kernel
+def credit_episodes(wealth, rows, shares, utilities):  # type: ignore[no-untyped-def]
+    """Add E deployments, one after another, to rows (R,), with shares (R, E) and utilities (R, E, m)."""
+    for k in range(rows.shape[0]):
+        for e in range(shares.shape[1]):
+            for c in range(wealth.lower.shape[1]):
+                credit(wealth, rows[k], c, shares[k, e], utilities[k, e, c])
+
+
+@kernel
+def settle(wealth, i, share, utilities):  # type: ignore[no-untyped-def]
+    """Add the oldest deployment of row i that is not in the product, utilities (m,): the next prefix of Lemma 3."""
+    for c in range(wealth.lower.shape[1]):
+        if wealth.log_term[i, c] > 0.0:
+            multiply(wealth, i, c, share, utilities[c])
+            raise_bound(wealth, i, c)
+
+
+@kernel
+def raise_by_prefixes(wealth, i, shares, utilities):  # type: ignore[no-untyped-def]
+    """Raise every bound of row i by the best prefix of the deployments that follow (Lemma 3).
+
+    shares (E,) and utilities (E, m), in deployment order; q = 1 and X = x₀ for what is not reported.
     """
-    logs, again, least = np.empty(BETS.shape[0]), True, trials.least[0]
-    while again and trials.reached[i] + 1 < trials.means.shape[0]:
-        g, again = trials.reached[i] + 1, False
-        for k in range(BETS.shape[0]):
-            logs[k] = trials.logs[i, g, k] + np.log(trials.products[i, g, k]) + trials.absent[i] * LOG_WORST[k]
-        for n in range(shares.shape[0]):
-            ratio, total = (utilities[n] - least) / (trials.means[g] - least), 0.0
-            gain = shares[n] * (min(ratio, LARGEST) - 1.0)
+    logs = np.empty(BETS.shape[0])
+    for c in range(wealth.lower.shape[1]):
+        again, least = wealth.log_term[i, c] > 0.0, wealth.least[i, c]
+        while again and wealth.reached[i, c] + 1 < wealth.means.shape[2]:
+            g, again = wealth.reached[i, c] + 1, False
+            mean = wealth.means[i, c, g]
             for k in range(BETS.shape[0]):
-                logs[k] += np.log(1.0 + BETS[k] * gain)
-                total += np.exp(logs[k])
-            if ends[n] and np.log(total) >= trials.log_term[i]:
-                trials.reached[i], trials.lower[i], again = g, trials.means[g], True
-                break
+                log = wealth.logs[i, c, g, k] + np.log(wealth.products[i, c, g, k])
+                logs[k] = log + wealth.absent[i] * LOG_WORST[k]
+            for e in range(shares.shape[0]):
+                gain, total = shares[e] * (min((utilities[e, c] - least) / (mean - least), LARGEST) - 1.0), 0.0
+                for k in range(BETS.shape[0]):
+                    logs[k] += np.log(1.0 + BETS[k] * gain)
+                    total += np.exp(logs[k])
+                if np.log(total) >= wealth.log_term[i, c]:
+                    wealth.reached[i, c], wealth.lower[i, c], again = g, mean, True
+                    break

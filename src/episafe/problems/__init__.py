@@ -1,1 +1,1 @@
-"""What the world is: tasks, CMDPs, policies and their exact answers."""
+"""Problems: what a simulator knows. Every problem has a `.task`, which is all that a learner sees."""

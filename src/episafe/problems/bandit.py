@@ -1,41 +1,240 @@
-"""A linear bandit with its parameters: what the world is, and the exact answers that learners are compared with."""
+"""Linear bandits with a limit on the expected utility of every round: the problem, and what its learner is told.
 
-from collections.abc import Mapping, Sequence
+A round is an episode of horizon 1. Its state is the number of the round, counted from 0; its actions are vectors.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from episafe.checks import TOLERANCE, as_finite, as_number
-from episafe.errors import Infeasible, InvalidProblem
-from episafe.kernels import arm_mixtures, ellipsoid
-from episafe.kernels.arm_mixtures import best_over_arms
-from episafe.problems.bandit_actions import as_actions
-from episafe.problems.bandit_policy import Mixture, as_mixture, over_arms
-from episafe.problems.bandit_task import BanditTask
-from episafe.types import Amount, Array, amount, amounts
+from episafe.core.checks import TOLERANCE, as_array, as_count, as_distributions, as_number, as_scale, check_norm
+from episafe.core.errors import Infeasible, InvalidEpisode, InvalidProblem
+from episafe.core.policy import FunctionPolicy, Policy
+from episafe.core.task import FunctionFeatures, Task, make_constraints
+from episafe.core.types import Array, Episode, State
+from episafe.kernels.bandit_sets import INFEASIBLE, chords, envelope, simplex_over_arms
+
+ROUNDING = 4 * float(np.finfo(np.float64).eps)  # of eigenvalues and aᵀMa, relative to ‖M‖₂
+UNIT_NORM = "divide all actions by the largest norm, and multiply norm_bound by it"
+
+
+class ActionPolicy(Policy):
+    """Plays actions[i] with probability weights[i]. Both arrays are read-only.
+
+    Attributes:
+        actions: (n, d): all arms of the round, or the few points of an ellipsoid that are played.
+        weights: (n,).
+    """
+
+    def __init__(self, actions: Any, weights: Any, name: str = "") -> None:
+        self.actions, self.name = as_array("actions", actions, (None, None)), name
+        self.weights = without_negatives(as_distributions("weights", weights, (len(self.actions),)))
+
+    def probabilities(self, h: int, state: State) -> Array:
+        """Return the weights (n,), in every round."""
+        return self.weights
+
+    def mean(self) -> Array:
+        """Return E[a], shape (d,)."""
+        return self.weights @ self.actions
+
+
+class Ellipsoid:
+    """The action set {a : aᵀMa ≤ 1}, centred at 0, within the unit ball.
+
+    Args:
+        M: symmetric (d, d), smallest eigenvalue at least 1. No exact method is known for sets off the centre.
+    """
+
+    def __init__(self, M: Any) -> None:
+        self.M = as_array("M", M, (None, None))
+        if self.M.shape[0] != self.M.shape[1] or self.M.shape[0] == 0:
+            raise InvalidProblem(f"M must be square, got shape {self.M.shape}: give a matrix (d, d)")
+        self.dim, self.tolerance = len(self.M), max(TOLERANCE, ROUNDING * float(np.linalg.norm(self.M, 2)))
+        if np.abs(self.M - self.M.T).max() > self.tolerance:
+            raise InvalidProblem("M must be symmetric: pass (M + M.T)/2")
+        smallest = float(np.linalg.eigvalsh(self.M)[0])
+        if smallest < 1 - self.tolerance:
+            remedy = UNIT_NORM if smallest > 0 else "it must be positive definite"
+            raise InvalidProblem(f"M has the eigenvalue {smallest:.12g} < 1, so some action has norm above 1: {remedy}")
+        self.root = np.linalg.inv(np.linalg.cholesky(self.M)).T  # L⁻ᵀ, M = LLᵀ: the set is {root·x : ‖x‖ ≤ 1}
+
+    @classmethod
+    def ball(cls, dim: int, radius: float = 1.0) -> "Ellipsoid":
+        """Return the ball {a : ‖a‖₂ ≤ radius}, radius ≤ 1."""
+        return cls(np.eye(as_count("dim", dim)) / as_scale("radius", radius, positive=True) ** 2)
+
+    def __repr__(self) -> str:
+        return f"Ellipsoid(dim={self.dim})"
+
+    def contains(self, action: Array) -> bool:
+        """Return whether `action` is in the set, up to the tolerance."""
+        return bool(action @ self.M @ action <= 1 + self.tolerance)
+
+    def best_mixture(
+        self, theta: Array, gram_inv: Array, scales: tuple[float, float], threshold: float
+    ) -> tuple[Array, float, float, float] | None:
+        """Return max E[θ_rᵀa + c_f‖a‖] s.t. E[θ_uᵀa − c_g‖a‖] ≥ b with ‖a‖ = ‖a‖_{Λ⁻¹}, or None if infeasible.
+
+        Args:
+            theta: θ_r and θ_u, (2, d).
+            gram_inv: Λ⁻¹.
+            scales: c_f and c_g.
+            threshold: b.
+
+        Returns:
+            Two actions (2, d), the share of the second, λ, and the duality gap.
+        """
+        w, V = np.linalg.eigh(self.root.T @ gram_inv @ self.root)
+        basis, ends = self.root @ V, np.empty((2, self.dim))
+        w = np.maximum(w, np.finfo(np.float64).tiny)
+        share, lam, gap, feasible = chords(basis.T @ theta[0], basis.T @ theta[1], w, *scales, threshold, ends)
+        return (ends @ basis.T, share, lam, gap) if feasible else None
+
+
+Actions = Array | Ellipsoid | Callable[[int], Any]
+
+
+class BanditTask(Task):
+    """What a learner is told of a linear bandit. θ_r and θ_u are not in here.
+
+    Args:
+        actions: arms (n, d) with norms at most 1; an `Ellipsoid`; or a pure function k -> the n arms of round k.
+        threshold: b; a list for several limits, which need arms.
+        safe_policy: the incumbent: probabilities (n,) of the arms, a point (d,) of the ellipsoid, or a pure function
+            k -> probabilities of the arms of round k.
+        slack: ξ > 0 with expected utility ≥ b + ξ of the incumbent in every round; None if unknown; a list for several.
+        noise: R; observations differ from their means by R-sub-Gaussian noise.
+        norm_bound: B ≥ ‖θ_r‖₂ and every ‖θ_u‖₂.
+        names: what reports call the limits.
+    """
+
+    actions: Actions
+    noise: float
+
+    def __init__(
+        self,
+        actions: Any,
+        threshold: Any,
+        safe_policy: Any,
+        slack: Any = None,
+        noise: float = 0.5,
+        norm_bound: float = 1.0,
+        names: Sequence[str] = (),
+    ) -> None:
+        n, dim = None, 0
+        if isinstance(actions, Ellipsoid):
+            dim, point = actions.dim, as_array("safe_policy", safe_policy, (actions.dim,))
+            if not actions.contains(point):
+                raise InvalidProblem(f"safe_policy {point.tolist()} lies outside the action set: scale it down")
+            incumbent: Policy = ActionPolicy(point[None], [1.0])
+        elif callable(actions) and callable(safe_policy):
+            for name, ask in (("actions", actions), ("safe_policy", safe_policy)):
+                if not np.array_equal(ask(0), ask(0)):
+                    raise InvalidProblem(
+                        f"{name}(0) gave two answers: it must be a pure function; seed it by the round"
+                    )
+            n, dim = as_arms("actions(0)", actions(0)).shape
+            incumbent = FunctionPolicy(lambda h, k: safe_policy(k), n)
+        elif callable(actions) or callable(safe_policy):
+            raise InvalidProblem("actions and safe_policy must both be functions of the round, or neither")
+        else:
+            actions = as_arms("actions", actions)
+            (n, dim), incumbent = actions.shape, ActionPolicy(actions, safe_policy)
+        constraints = make_constraints(None, threshold, slack, names)
+        if n is None and len(constraints) > 1:
+            raise InvalidProblem(f"there are {len(constraints)} limits and no arms: list arms of the ellipsoid")
+        self.__dict__.update(actions=actions, noise=as_scale("noise", noise))
+        super().__init__(
+            horizon=1,
+            num_actions=None,
+            constraints=constraints,
+            incumbent=incumbent,
+            features=FunctionFeatures(self.arms, dim),
+            norm_bound=as_scale("norm_bound", norm_bound, positive=True),
+        )
+        self.__dict__["num_actions"] = (
+            n  # not before: the checks of tasks with listed actions assume utilities in [0, 1]
+        )
+
+    def __repr__(self) -> str:
+        limits = f"thresholds={self.thresholds.tolist()}, slacks={[one.slack for one in self.constraints]}"
+        actions = self.actions if self.num_actions is None else f"{self.num_actions} arms"
+        return f"BanditTask({actions}, dim={self.dim}, {limits}, noise={self.noise}, norm_bound={self.norm_bound})"
+
+    @property
+    def changes(self) -> bool:
+        """Return whether the arms change from round to round."""
+        return callable(self.actions)
+
+    def arms(self, k: int) -> Array:
+        """Return the arms (n, d) of round k, checked; of an ellipsoid, the incumbent's point."""
+        if isinstance(self.actions, np.ndarray):
+            return self.actions
+        if isinstance(self.actions, Ellipsoid):
+            return self.incumbent.actions  # type: ignore[attr-defined]  # an ActionPolicy
+        arms = as_arms(f"actions({k})", self.actions(k), self.dim)
+        if len(arms) != self.num_actions:
+            raise InvalidProblem(f"actions({k}) has {len(arms)} arms, not {self.num_actions}: repeat an arm to fill up")
+        return arms
+
+    def safe(self, k: int) -> Array:
+        """Return the incumbent's probabilities (n,) of the arms of round k, checked."""
+        return without_negatives(self.incumbent.probabilities(0, k))
+
+    def with_limits(self, thresholds: Sequence[float], slacks: Sequence[float | None]) -> "BanditTask":
+        """Return the same task with other thresholds and slacks."""
+        safe: Any = self.incumbent
+        if isinstance(safe, ActionPolicy):
+            safe = safe.actions[0] if isinstance(self.actions, Ellipsoid) else safe.weights
+        told = (self.noise, float(self.norm_bound or 0.0), [one.name for one in self.constraints])
+        return BanditTask(self.actions, list(thresholds), safe if not self.changes else self.safe, list(slacks), *told)
+
+    def read(self, episode: Episode) -> Episode:
+        """Return one round, or a batch of n rounds, in canonical form; raise InvalidEpisode if it does not fit.
+
+        Actions are vectors (n, d), or positions (n,) of arms in the rounds `states`. Canonical: actions (n, d), rewards
+        (n,), utilities (n, m) and the totals over the batch.
+        """
+        m, given = self.num_constraints, np.asarray(episode.actions)
+        try:
+            if given.dtype.kind in "iu" and given.ndim == 1 and self.num_actions is not None:
+                if len(given) and not 0 <= given.min() <= given.max() < self.num_actions:
+                    raise InvalidEpisode(f"actions must be in [0, {self.num_actions}), got {given.tolist()}")
+                rounds = range(len(given)) if episode.states is None else episode.states
+                if self.changes and (episode.states is None or len(rounds) < len(given)):
+                    raise InvalidEpisode("the arms change: report the rounds as states, or the actions as vectors")
+                given = np.array([self.arms(int(k))[i] for k, i in zip(rounds, given, strict=False)])
+            n = np.size(episode.rewards)
+            actions = as_array("actions", given.reshape(0, self.dim) if n == 0 else np.atleast_2d(given), (n, self.dim))
+            set_tolerance = self.actions.tolerance if isinstance(self.actions, Ellipsoid) else 0.0
+            check_norm("actions", actions / (1 + set_tolerance))
+            rewards = as_array("rewards", np.atleast_1d(episode.rewards), (n,))
+            utilities = np.asarray(episode.utilities)
+            utilities = utilities if utilities.ndim == 2 else utilities.reshape((-1, m) if m == 1 else (1, -1))
+            utilities = as_array("utilities", utilities, (n, m))
+        except InvalidProblem as error:
+            raise InvalidEpisode(str(error)) from error
+        totals: dict[str, Any] = {"total_reward": float(rewards.sum()), "total_utility": utilities.sum(axis=0)}
+        return Episode(episode.states, actions, rewards, utilities, episode.component, episode.trace, **totals)
 
 
 class LinearBandit:
-    """Reward θ_rᵀa and utility θ_uᵀa of an action a, both seen with noise; policies must have expected utility ≥ b.
-
-    Several constraints are lists: theta_u, threshold and slack of one each. They need finitely many arms.
+    """Reward θ_rᵀa and utilities θ_uᵀa of an action a, observed with noise. Policies must have expected utility ≥ b.
 
     Args:
-        theta_r, theta_u: (d,), of norm at most `norm_bound`; theta_u (m, d) of several constraints.
-        actions: arms (n, d), a Ball, an Ellipsoid, or a function k ↦ arms of round k (from 0).
-        threshold: b; (m,) of several.
-        safe_policy: the incumbent: a distribution (n,), a point (d,) of a ball or ellipsoid, or a function of k.
-        noise: R of the sub-Gaussian noise; it is drawn as Gaussian with standard deviation R.
-        norm_bound: B.
+        theta_r: (d,), of norm at most `norm_bound`.
+        theta_u: (d,), or (m, d) for several limits.
+        actions, threshold, safe_policy, noise, norm_bound, names: see `BanditTask`. The noise is drawn as Gaussian.
         slack: ξ; None for the incumbent's true slack, where the arms do not change.
-        names: what people read of each constraint.
-        clicks: whether the reward seen is 0 or 1 with mean θ_rᵀa, as a click is (then R ≥ 1/2).
-        origin: where the problem comes from, for records.
+        clicks: whether the observed reward is 0 or 1 with mean θ_rᵀa (then R ≥ 1/2).
+        origin: facts for records.
 
     Example:
         >>> arms = [[1.0, 0.0], [0.0, 1.0]]
         >>> bandit = LinearBandit([0.9, 0.2], [0.0, 0.8], arms, 0.4, [0.0, 1.0], noise=0.1)
-        >>> [round(float(p), 3) for p in bandit.optimal_policy().probabilities], round(bandit.optimal_value(), 3)
+        >>> [round(float(p), 3) for p in bandit.optimal_policy().weights], round(bandit.optimal_value(), 3)
         ([0.5, 0.5], 0.55)
     """
 
@@ -54,109 +253,93 @@ class LinearBandit:
         clicks: bool = False,
         origin: Mapping[str, str | int | float] | None = None,
     ) -> None:
-        self.theta_r = as_finite("theta_r", theta_r, (None,))
-        if len(self.theta_r) == 0:
-            raise InvalidProblem("theta_r has dimension 0: give at least one feature")
-        dim, bound, several = len(self.theta_r), as_number("norm_bound", norm_bound), np.shape(threshold)
-        theta_u = as_finite("theta_u", theta_u, (*several, dim))
-        self.theta_u = theta_u[0] if several == (1,) else theta_u
-        _require_norm("theta_r", self.theta_r[None], bound)
-        _require_norm("theta_u", np.atleast_2d(theta_u), bound)
-        actions = as_actions(actions, dim)
-        if slack is None and callable(actions):
+        self.task = BanditTask(actions, threshold, safe_policy, slack, noise, norm_bound, names)
+        shape = (self.task.num_constraints, self.task.dim)
+        self.theta_r = as_array("theta_r", theta_r, shape[1:])
+        self.theta_u = as_array("theta_u", theta_u if np.ndim(theta_u) == 2 else [theta_u], shape)
+        self.theta = np.vstack([self.theta_r, self.theta_u])
+        longest = float(np.linalg.norm(self.theta, axis=1).max())
+        if longest > as_number("norm_bound", norm_bound) + TOLERANCE:
+            raise InvalidProblem(f"a θ has norm {longest:.12g} > norm_bound {norm_bound:g}: raise norm_bound")
+        self.clicks, self.origin = clicks, dict(origin or {})
+        if clicks and (self.task.noise < 0.5 or self.task.num_actions is None):
+            raise InvalidProblem(f"clicks need arms and a noise >= 0.5 (they are 1/2-sub-Gaussian), got {noise:g}")
+        if self.task.changes and slack is None:
             raise InvalidProblem("slack must be given where the arms change: it must hold in every round")
-        told = (noise, bound, names)
-        self.task = BanditTask(dim, actions, threshold, safe_policy, slack, *told)
-        if not callable(actions):
-            true = self._true_slacks(0, "the incumbent")
-            if slack is None:
-                self.task = BanditTask(dim, actions, threshold, safe_policy, true if several else true[0], *told)
-        if clicks and self.task.noise < 0.5:
-            raise InvalidProblem(f"clicks are 1/2-sub-Gaussian: noise must be >= 0.5, got {self.task.noise}")
-        if clicks and not self.task.is_finite:
-            raise InvalidProblem("clicks need arms: a ball or ellipsoid also holds −a, whose mean reward is negative")
-        self.clicks = clicks
-        if clicks and not callable(actions):
-            self._require_click_rates(0, "actions")
-        self.origin = dict(origin or {})
+        true = self.check_round(0)
+        if slack is None:
+            self.task = self.task.with_limits(self.task.thresholds.tolist(), true.tolist())
 
-    def evaluate(self, policy: Any) -> tuple[float, Amount]:
-        """Exact expected reward and utility of a policy, or of one action; utilities (m,) of several constraints."""
-        mean = as_mixture(policy, self.task.dim).mean()
-        return float(self.theta_r @ mean), amount([float(one @ mean) for one in np.atleast_2d(self.theta_u)])
+    def __repr__(self) -> str:
+        return f"LinearBandit({self.task!r})"
 
-    def safe_policy(self, round: int = 0) -> Mixture:
-        """The incumbent of a round as a mixture."""
-        return self.task.incumbent_policy(round)
+    def evaluate(self, policy: Any, k: int = 0) -> tuple[float, Any]:
+        """Return the exact expected reward and utility, (m,) for several limits, of a policy or an action in round k."""
+        if isinstance(policy, ActionPolicy):
+            mean = policy.mean()
+        elif isinstance(policy, Policy):
+            mean = policy.probabilities(0, k) @ self.task.arms(k)
+        else:
+            mean = as_array("action", policy, (self.task.dim,))
+        utilities = self.theta_u @ mean
+        return float(self.theta_r @ mean), float(utilities[0]) if len(utilities) == 1 else utilities
 
-    def optimal_policy(self, round: int = 0) -> Mixture:
-        """The policy of largest expected reward among the safe ones: at most m + 1 atoms, the incumbent's as one."""
-        if self.task.num_constraints > 1:
-            return self._optimum_of_several(round)
-        threshold = self.task.threshold
-        if self.task.is_finite:
-            arms = self.task.arms(round)
-            probabilities = arm_mixtures.solve(arms @ self.theta_r, arms @ self.theta_u, threshold)
-            if probabilities is None:
-                raise Infeasible(f"no arm of round {round} has utility >= {threshold}: lower the threshold")
-            return over_arms(arms, probabilities)
-        frame = ellipsoid.frame(self.task.convex_set.root, np.eye(self.task.dim))
-        found = ellipsoid.solve(self.theta_r, self.theta_u, frame, (0.0, 0.0), threshold)
-        return Mixture(found.atoms, np.array([1 - found.share, found.share]))
+    def optimal_policy(self, k: int = 0) -> ActionPolicy:
+        """Return the policy of largest expected reward among the safe ones of round k; at most m + 1 actions."""
+        task, arms = self.task, self.task.arms(k)
+        if isinstance(task.actions, Ellipsoid):
+            found = task.actions.best_mixture(self.theta, np.eye(task.dim), (0.0, 0.0), task.thresholds[0])
+            assert found is not None  # the incumbent is feasible
+            return ActionPolicy(found[0], [1 - found[1], found[1]])
+        f, g, weights = arms @ self.theta_r, np.ascontiguousarray(self.theta_u @ arms.T), np.zeros(len(arms))
+        if task.num_constraints > 1:
+            feasible = not np.isnan(simplex_over_arms(f, g, task.thresholds, task.safe(k), 0, weights))
+        else:
+            low, high, share, _ = envelope(f, g[0], task.thresholds[0], np.empty(len(f), dtype=np.int64))
+            feasible = high != INFEASIBLE
+            weights[low] = 1 - share
+            weights[high] += share
+        if not feasible:
+            raise Infeasible(f"no policy of round {k} reaches {task.thresholds.tolist()}: lower the threshold")
+        return ActionPolicy(arms, weights)
 
-    def _optimum_of_several(self, round: int) -> Mixture:
-        arms, policy = self.task.arms(round), np.empty(len(self.task.arms(round)))
-        signals = arms @ self.theta_r, np.ascontiguousarray((arms @ self.theta_u.T).T)
-        lam = best_over_arms(*signals, self.task.thresholds, self.task.incumbent(round), 0, policy)
-        if np.isnan(lam):
-            raise Infeasible(f"the incumbent of round {round} does not keep every threshold: lower those it breaks")
-        return over_arms(arms, policy)
+    def optimal_value(self, k: int = 0) -> float:
+        """Return the expected reward of the optimal safe policy of round k."""
+        return self.evaluate(self.optimal_policy(k), k)[0]
 
-    def optimal_value(self, round: int = 0) -> float:
-        """Expected reward of the optimal safe policy."""
-        return self.evaluate(self.optimal_policy(round))[0]
-
-    def check_round(self, round: int) -> None:
-        """Refuse a round whose incumbent lacks the slack that the learner is told of, or whose clicks are none."""
-        self._true_slacks(round, f"the incumbent of round {round}")
-        if self.clicks:
-            self._require_click_rates(round, f"actions({round})")
-
-    def _true_slacks(self, round: int, who: str) -> list[float]:
-        """Of the incumbent, one a constraint; refused where one is not positive, or below what the task says."""
-        utilities = amounts(self.evaluate(self.safe_policy(round))[1]).tolist()
-        return [_true_slack(one, u, who) for one, u in zip(self.task.constraints, utilities, strict=True)]
-
-    def _require_click_rates(self, round: int, name: str) -> None:
-        rates = self.task.arms(round) @ self.theta_r
-        outside = np.flatnonzero((rates < -TOLERANCE) | (rates > 1 + TOLERANCE))
-        if len(outside):
-            arm = int(outside[0])
-            raise InvalidProblem(
-                f"{name}[{arm}] has mean reward {rates[arm]:.12g}, outside [0, 1], and a click is 0 or 1: change "
-                "theta_r or the arm, or pass clicks=False"
-            )
+    def check_round(self, k: int) -> Array:
+        """Return the incumbent's true slacks (m,) in round k; raise if it lacks the stated ones or clicks have no mean."""
+        arms, who = self.task.arms(k), f"the incumbent of round {k}" if self.task.changes else "the incumbent"
+        slacks = self.theta_u @ (self.task.safe(k) @ arms) - self.task.thresholds
+        for one, true in zip(self.task.constraints, slacks.tolist(), strict=True):
+            if true <= TOLERANCE:
+                raise Infeasible(
+                    f"{who} has utility {one.threshold + true:.12g}, not above the threshold {one.threshold:.12g} of "
+                    f"{one.name}: lower the threshold, or give an incumbent that is strictly safe"
+                )
+            if one.slack is not None and one.slack > true + TOLERANCE:
+                raise InvalidProblem(f"slack {one.slack:.12g} exceeds the true one of {who}: pass slack={true:.12g}")
+        rates = arms @ self.theta_r
+        if self.clicks and np.abs(rates - 0.5).max() > 0.5 + TOLERANCE:
+            arm = int(np.abs(rates - 0.5).argmax())
+            raise InvalidProblem(f"arm {arm} of round {k} has mean reward {rates[arm]:.12g}: clicks need one in [0, 1]")
+        return slacks
 
 
-def _require_norm(name: str, thetas: Array, bound: float) -> None:
-    """Refuse parameters (n, d) of a norm above the bound."""
-    for theta in thetas:
-        if np.linalg.norm(theta) > bound + TOLERANCE:
-            raise InvalidProblem(
-                f"{name} has norm {np.linalg.norm(theta):.12g} > norm_bound {bound:g}: raise norm_bound, "
-                "or the confidence bound does not hold"
-            )
+def as_arms(name: str, value: Any, dim: int | None = None) -> Array:
+    """Return arms (n, d), at least one, with norms at most 1."""
+    arms = as_array(name, value, (None, dim))
+    if arms.size == 0:
+        raise InvalidProblem(f"{name} lists no arm: give at least one")
+    check_norm(name, arms)
+    return arms
 
 
-def _true_slack(one: Any, utility: float, who: str) -> float:
-    true: float = utility - one.threshold
-    if true <= TOLERANCE:
-        raise Infeasible(
-            f"{who} has utility {utility:.12g}{one.of}, not above the threshold {one.threshold:.12g}: lower the "
-            "threshold, or give an incumbent that is strictly safe"
-        )
-    if one.slack is not None and one.slack > true + TOLERANCE:
-        raise InvalidProblem(
-            f"slack {one.slack:.12g}{one.of} exceeds the true one of {who}, {true:.12g}: pass slack={true:.12g}"
-        )
-    return true
+def without_negatives(probabilities: Array) -> Array:
+    """Return a distribution whose entries below 0, which are within the tolerance, are dropped."""
+    if not (probabilities < 0).any():
+        return probabilities
+    kept = np.maximum(probabilities, 0.0)
+    kept /= kept.sum()
+    kept.setflags(write=False)
+    return kept

@@ -1,57 +1,37 @@
 """Feature maps ψ of an observation, for problems whose states cannot be listed; all of norm at most 1.
 
-With A actions the features of a state and an action are φ(s, a) = e_a ⊗ ψ(s), in dimension A·dim. `norm` says what the
-largest norm was before it was scaled to 1. Observations beyond the bounds have the features of the nearest edge.
+With A actions the features of a state and an action are φ(s, a) = e_a ⊗ ψ(s), in dimension A·dim. `norm` is the
+largest norm before it was scaled to 1.
 """
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
 
-from episafe.checks import as_count, as_finite
-from episafe.errors import InvalidProblem
-from episafe.gym.observations import Observations
-from episafe.types import Array
+from episafe.core.checks import as_array, as_count
+from episafe.core.errors import InvalidProblem
+from episafe.core.task import Features, FunctionFeatures, OneHot
+from episafe.core.types import Array
 
-# φ, None if it is one-hot; d; and what one-hot features tell apart
-Described = tuple[Callable[[Any], Array] | None, int, Callable[[Any], Any] | None]
-
-
-@dataclass(frozen=True)
-class OneHot:
-    """One indicator for each state and action, held as counts: exact for finite states, and by far the fastest.
-
-    Attributes:
-        cell: observation ↦ a hashable value or an array, to tell apart no more than that; None for the observation.
-        size: how many values `cell` takes; not to be given without it.
-    """
-
-    cell: Callable[[Any], Any] | None = None
-    size: int | None = None
-
-    def __post_init__(self) -> None:
-        if (self.cell is None) != (self.size is None):
-            raise InvalidProblem("OneHot takes cell and size together: what to tell apart, and how many there are")
-        if self.size is not None:
-            as_count("size", self.size)
+__all__ = ["RBF", "Cells", "Fourier", "OneHot", "Polynomial", "Tiles"]
 
 
 @dataclass(frozen=True, eq=False)
 class Box:
-    """The bounds that observations are scaled by, to [0, 1]^n. Whole numbers of a map of it are counts ≥ 1."""
+    """The bounds by which observations are scaled to [0, 1]^n. Observations beyond them count as the nearest edge."""
 
     low: Any
     high: Any
     num_axes: int = field(init=False)
 
     def __post_init__(self) -> None:
-        low = as_finite("low", self.low, (None,))
-        high = as_finite("high", self.high, (len(low),))
+        low = as_array("low", self.low, (None,))
+        high = as_array("high", self.high, (len(low),))
         if not (low < high).all():
             raise InvalidProblem(f"low must be below high on every axis, got {low} and {high}")
         self.__dict__.update(low=low, high=high, num_axes=len(low))
@@ -61,38 +41,38 @@ class Box:
 
     @property
     def dim(self) -> int:
-        """The dimension of ψ; cells have none."""
+        """Return the dimension of ψ; cells have none."""
         raise NotImplementedError
 
     @property
     def norm(self) -> float:
-        """The largest norm before scaling, √dim where every entry is at most 1."""
+        """Return the largest norm before scaling: √dim where every entry is at most 1."""
         return float(self.dim**0.5)
 
     def unit(self, observation: Any) -> Array:
-        """The observation in [0, 1]^n, the nearest edge where it lies beyond."""
-        x = as_finite("observation", np.ravel(observation), (self.num_axes,))
+        """Return the observation in [0, 1]^n."""
+        x = as_array("observation", flat(observation), (self.num_axes,))
         return np.clip((x - self.low) / (self.high - self.low), 0.0, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
 class Cells(Box):
-    """A grid of `bins` cells an axis, as tuples: `OneHot(cells, cells.size)` tells apart no more than the cells."""
+    """A grid with `bins` cells per axis, as tuples: `OneHot(cells, cells.size)` groups observations by cell."""
 
     bins: int = 8
 
     @cached_property
     def _axes(self) -> list[tuple[float, float]]:
-        """Low and width of each."""
+        """Return low and width of each axis."""
         return list(zip(self.low.tolist(), (self.high - self.low).tolist(), strict=True))
 
     @property
     def size(self) -> int:
-        """How many cells there are."""
+        """Return the number of cells."""
         return int(self.bins**self.num_axes)
 
     def __call__(self, observation: Any) -> tuple[int, ...]:
-        """The cell of an observation."""
+        """Return the cell of an observation."""
         if type(observation) is np.ndarray and observation.shape == (self.num_axes,) and observation.dtype.char in "fd":
             found = self._quickly(observation.tolist())
             if len(found) == self.num_axes:
@@ -101,7 +81,7 @@ class Cells(Box):
         return tuple(index.tolist())
 
     def _quickly(self, values: list[float]) -> tuple[int, ...]:
-        """The same arithmetic in plain numbers, in a tenth of the time; shorter where one of them is not finite."""
+        """Return the same with plain numbers, in a tenth of the time; shorter if one of them is not finite."""
         bins, found = self.bins, []
         for x, (low, width) in zip(values, self._axes, strict=True):
             unit = (x - low) / width
@@ -116,7 +96,7 @@ class Cells(Box):
 class Tiles(Box):
     """Tile coding: ψ marks the cell of each of `tilings` grids, shifted against each other by 1/tilings of a cell.
 
-    The last cell of an axis takes in what the shift pushes out. Norm √tilings before scaling.
+    The last cell of an axis also contains what the shift moves beyond it. Norm √tilings before scaling.
     """
 
     bins: int = 8
@@ -124,16 +104,16 @@ class Tiles(Box):
 
     @property
     def dim(self) -> int:
-        """tilings · bins^n."""
+        """Return tilings · bins^n."""
         return int(self.tilings * self.bins**self.num_axes)
 
     @property
     def norm(self) -> float:
-        """√tilings."""
+        """Return √tilings."""
         return float(self.tilings**0.5)
 
     def __call__(self, observation: Any) -> Array:
-        """ψ (dim,)."""
+        """Return ψ (dim,)."""
         shifts = np.arange(self.tilings)[:, None] / self.tilings
         index = np.minimum((self.unit(observation) * self.bins + shifts).astype(int), self.bins - 1)
         flat = np.ravel_multi_index(tuple(index.T), (self.bins,) * self.num_axes)
@@ -150,11 +130,11 @@ class Fourier(Box):
 
     @property
     def dim(self) -> int:
-        """(order + 1)^n."""
+        """Return (order + 1)^n."""
         return int((self.order + 1) ** self.num_axes)
 
     def __call__(self, observation: Any) -> Array:
-        """ψ (dim,)."""
+        """Return ψ (dim,)."""
         return np.cos(np.pi * _exponents(self.order, self.num_axes) @ self.unit(observation)) / self.norm
 
 
@@ -166,18 +146,18 @@ class Polynomial(Box):
 
     @property
     def dim(self) -> int:
-        """(degree + 1)^n."""
+        """Return (degree + 1)^n."""
         return int((self.degree + 1) ** self.num_axes)
 
     def __call__(self, observation: Any) -> Array:
-        """ψ (dim,)."""
+        """Return ψ (dim,)."""
         powers = self.unit(observation) ** _exponents(self.degree, self.num_axes)
         return powers.prod(axis=1) / self.norm
 
 
 @dataclass(frozen=True, eq=False)
 class RBF(Box):
-    """ψ_c(x) ∝ exp(−‖x − c‖²/(2 width²)) on a grid of `centres` an axis, divided by their sum: norm at most 1."""
+    """ψ_c(x) ∝ exp(−‖x − c‖²/(2 width²)) on a grid of `centres` per axis, divided by their sum: norm at most 1."""
 
     centres: int = 5
     width: float = 0.2
@@ -190,65 +170,90 @@ class RBF(Box):
 
     @property
     def dim(self) -> int:
-        """centres^n."""
+        """Return centres^n."""
         return int(self.centres**self.num_axes)
 
     def __call__(self, observation: Any) -> Array:
-        """ψ (dim,)."""
+        """Return ψ (dim,)."""
         centres = _exponents(self.centres - 1, self.num_axes) / max(self.centres - 1, 1)
         exponent = -((self.unit(observation) - centres) ** 2).sum(axis=1) / (2 * self.width**2)
         weight = np.exp(exponent - exponent.max())
         return weight / weight.sum()
 
 
-def describe_states(
-    features: Any, first: Any, num_actions: int, observations: Observations, outside: Sequence[Hashable]
-) -> Described:
-    """φ of observations, with one more dimension for each state outside of the environment.
+def as_features(given: Any, first: Any, num_actions: int, count: int | None, num_outside: int = 0) -> Features:
+    """Return features of states that are not listed.
 
-    No two states outside share a dimension: in a model of all steps the start would then lead where the end does.
+    Args:
+        given: `OneHot`, or a function of a state: ψ (k,), which becomes φ(s, a) = e_a ⊗ ψ(s), or φ(s, ·) (A, d).
+        first: a state to try the function on.
+        num_actions: A.
+        count: how many states there are; None if they cannot be counted.
+        num_outside: how many of START and ENDED the task has.
     """
-    if isinstance(features, OneHot):
-        size = features.size or observations.count
+    if isinstance(given, OneHot):
+        size = given.size or (count if given.cell is None else None)
         if size is None:
             raise InvalidProblem(
-                f"one-hot features need countable observations, and {observations.space} has not: use Tiles, Fourier, "
-                "RBF, Polynomial, or OneHot(cells, cells.size) with Cells"
+                "one-hot features need countable observations: use Tiles, Fourier, RBF, Polynomial, or "
+                "OneHot(cells, cells.size) with Cells"
             )
-        return None, (size + len(outside)) * num_actions, features.cell
-    if not callable(features) or isinstance(features, type):
-        raise InvalidProblem(f"features must be OneHot() or a function of an observation: give one, not {features!r}")
-    shape = np.shape(features(first))
-    if len(shape) not in (1, 2) or 0 in shape:
+        return OneHot(given.cell, size + num_outside)
+    if not callable(given) or isinstance(given, type):
+        raise InvalidProblem(f"features must be OneHot() or a function of an observation, got {given!r}: give one")
+    shape = np.shape(given(first))
+    if len(shape) not in (1, 2) or 0 in shape or (len(shape) == 2 and shape[0] != num_actions):
         raise InvalidProblem(
             f"features at the start have shape {shape}: return ψ (k,), or φ (A, d) with A = {num_actions} rows"
         )
-    if len(shape) == 2 and shape[0] != num_actions:
-        raise InvalidProblem(
-            f"features at the start have shape {shape}: give one row for each of {num_actions} actions"
-        )
-    d = num_actions * shape[0] if len(shape) == 1 else shape[1]
-
-    def wide(state: Any) -> Array:
-        phi = np.zeros((num_actions, d + len(outside)))
-        for i, one in enumerate(outside):
-            if state is one:
-                phi[:, d + i] = 1.0
-                return phi
-        found = as_finite(f"features at {state!r}", features(state), shape)
-        phi[:, :d] = blocks(found, num_actions) if found.ndim == 1 else found
-        return phi
-
-    return wide, d + len(outside), None
+    if len(shape) == 2:
+        return FunctionFeatures(given, shape[1])
+    return FunctionFeatures(
+        lambda state: blocks(as_array("features", given(state), shape), num_actions), num_actions * shape[0]
+    )
 
 
 def blocks(psi: Array, num_actions: int) -> Array:
-    """φ(s, a) = e_a ⊗ ψ(s), shape (A, A·k), of ψ (k,)."""
+    """Return φ(s, a) = e_a ⊗ ψ(s), shape (A, A·k), of ψ (k,)."""
     phi = np.zeros((num_actions, num_actions, len(psi)))
     phi[np.arange(num_actions), np.arange(num_actions)] = psi
     return phi.reshape(num_actions, -1)
 
 
+def chosen_features(low: Array, high: Array) -> tuple[Callable[[Any], Any], str]:
+    """Return features for observations between bounds (n,), which may be infinite, and what was chosen, in words.
+
+    Up to 4 axes become cells, up to 6 a Fourier basis of order 1. An axis x without bounds becomes x/(1 + |x|).
+    """
+    n, finite = len(low), np.isfinite(low) & np.isfinite(high) & (np.asarray(high, dtype=np.float64) < 1e30)
+    if not 1 <= n <= 6:
+        why = f"observations have {n} axes, too many" if n else "there are too many texts"
+        raise InvalidProblem(f"{why} to choose features: give features=…")
+    bounds = np.where(finite, low, -1.0), np.where(finite, high, 1.0)
+
+    def bounded(observation: Any) -> Array:
+        x = flat(observation)
+        return np.where(finite, x, x / (1 + np.abs(x)))
+
+    squashed = "" if finite.all() else f"; {int((~finite).sum())} axes without bounds enter as x/(1 + |x|)"
+    if n <= 4:
+        cells = Cells(*bounds, bins={1: 32, 2: 16, 3: 8, 4: 6}[n])
+        cell = cells if finite.all() else (lambda observation: cells(bounded(observation)))
+        return OneHot(cell, cells.size), f"{cells.bins} cells per axis, {cells.size} in all{squashed}"  # type: ignore[return-value]
+    basis = Fourier(*bounds, order=1)
+    return (
+        lambda observation: basis(bounded(observation))
+    ), f"Fourier basis of order 1, {basis.dim} functions{squashed}"
+
+
+def flat(observation: Any) -> Array:
+    """Return all numbers of an observation, which may be a tuple of parts, as (n,)."""
+    if isinstance(observation, tuple):
+        return np.concatenate([np.zeros(0), *(flat(part) for part in observation)])
+    return np.ravel(np.asarray(observation, dtype=np.float64))
+
+
+@cache
 def _exponents(largest: int, num_axes: int) -> Array:
-    """All of {0..largest}^n, shape ((largest + 1)^n, n)."""
+    """Return all of {0..largest}^n, shape ((largest + 1)^n, n); read only."""
     return np.array(list(product(range(largest + 1), repeat=num_axes)), dtype=np.float64)

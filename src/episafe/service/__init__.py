@@ -1,1 +1,1 @@
-"""A session over HTTP, for programs in any language: `episafe serve`."""
+"""A session over HTTP, and as a page for people."""

@@ -1,203 +1,516 @@
-"""The handlers behind HTTP: who may ask, how much at once, and what is answered when something goes wrong."""
+"""A session over HTTP. All state is in the log, so any worker answers any request.
+
+A repeated request changes nothing: a deployment is the same by its `episode_id`, an action by the steps before it, and
+a report counts once.
+"""
 
 import asyncio
 import hmac
 import logging
-from collections.abc import Awaitable, Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+import multiprocessing
+import re
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import msgspec
+import uvicorn
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
-from episafe.errors import InvalidEpisode, NotKept
-from episafe.service.admission import Refused, require_localhost
-from episafe.service.handlers import Answer, Handlers, Values
-from episafe.service.openapi import OPERATIONS, description, page
-from episafe.service.request_limits import BORNE, Bucket, RequestLimits, read_json
+import episafe
+from episafe.core.agent import Agent
+from episafe.core.errors import DamagedLog, InvalidEpisode
+from episafe.core.policy import Mixture
+from episafe.core.types import Episode
+from episafe.service import schema
+from episafe.service.schema import Acted, Bounds, Counted, Deployed, Problem, Step
+from episafe.session.deployment import Deployment
+from episafe.session.session import Session
+from episafe.session.session import open as open_session
 
-STATUS: dict[type[Exception], int] = {
-    InvalidEpisode: 409,
-    NotKept: 503,
-    ValueError: 400,
-    TypeError: 400,
-}
-IN_LINE = 16  # times as many as are answered at once may wait with an episode that has begun
-log = logging.getLogger("episafe.service")
-Ask = Callable[[Values], Answer]
+LEAST_TOKEN = 16  # characters
+logger = logging.getLogger("episafe")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What clients may use.
+
+    Attributes:
+        body: bytes of a request.
+        rate: requests per second of all clients of one worker, on average; twice as many in a burst.
+        at_once: requests under way at the same time.
+        seconds: for receiving a body, and for answering.
+        threads: requests that are answered at the same time; they share one fsync. The others wait in order.
+    """
+
+    body: int = 1 << 20
+    rate: float = 5000.0
+    at_once: int = 256
+    seconds: float = 30.0
+    threads: int = 4
+
+
+class Refused(Exception):
+    """A request that is answered by an error."""
+
+    def __init__(self, status: int, error: str, remedy: str, at: str = "", value: Any = None) -> None:
+        super().__init__(error)
+        self.status, self.problem = status, Problem(error, remedy, at, value)
+
+
+# what the operations do: each takes the session, the deployment of the path, and the request
+
+
+def deploy(session: Session, id: int, asked: schema.DeployRequest) -> Deployed:
+    """Draw the policy for the next episode; the same again for the same episode_id."""
+    try:
+        made = session.deploy(asked.episode_id)
+    except InvalidEpisode as error:
+        raise Refused(409, *_parts(error)) from error
+    plan, mixture = made.plan, made.plan.policy
+    several = dict(zip(mixture.names, mixture.weights.tolist(), strict=True)) if isinstance(mixture, Mixture) else {}
+    weights, bounds = several or {made.name: 1.0}, plan.bounds.tolist()
+    first = None if asked.observation is msgspec.UNSET else _action(made, [], asked.observation)
+    return Deployed(made.id, made.name, weights, bounds, plan.source, plan.level, plan.reason, first)
+
+
+def act(session: Session, id: int, asked: schema.ActRequest) -> Acted:
+    """Return the action of the deployed policy at an observation; the same again for the same steps."""
+    made, ended = _pending(session, id)
+    if made is None:
+        raise Refused(409, ended, "deploy again for the next episode")
+    return _action(made, asked.steps, asked.observation)
+
+
+def report(session: Session, id: int, asked: schema.ReportRequest) -> Counted:
+    """Report what happened in a deployment, however late; the first report counts."""
+    made, ended = _pending(session, id)
+    if made is None:
+        return Counted(False, ended)
+    if (asked.steps is None) == (asked.total_utility is None):
+        remedy = "give the steps, or total_utility and total_reward where a policy acted by itself"
+        raise Refused(422, "a report has either steps or total_utility", remedy)
+    if asked.steps is None:
+        episode = Episode.of_totals(asked.total_utility, asked.total_reward, made.component)
+    else:
+        with _client_values():
+            _replay(made, asked.steps)
+            made.end(_plain(asked.last_observation), asked.remaining_utility)
+            episode = made.episode()
+    return _once(session, id, lambda: session.report(id, episode, overridden=made.overridden, encoded=True))
+
+
+def abandon(session: Session, id: int, asked: schema.AbandonRequest) -> Counted:
+    """State that a deployment will never be reported: it counts at its worst."""
+    made, ended = _pending(session, id)
+    return Counted(False, ended) if made is None else _once(session, id, lambda: session.abandon(id, asked.reason))
+
+
+def decide(session: Session, id: int, asked: schema.Decision) -> dict[str, Any]:
+    """Record a decision of a person, and return the status after it."""
+    match asked.what:
+        case "promote":
+            session.promote(asked.name, reason=asked.reason)
+        case "withdraw":
+            session.withdraw(asked.name, reason=asked.reason)
+        case "change" if asked.threshold is None and asked.slack is None:
+            raise Refused(422, "nothing changes", "give threshold, slack or both")
+        case "change":
+            session.change(threshold=asked.threshold, slack=asked.slack, reason=asked.reason)
+        case "halt":
+            session.halt(reason=asked.reason)
+        case "resume":
+            session.resume(reason=asked.reason)
+    return session.status()
+
+
+def bounds(session: Session, id: int, asked: None) -> Bounds:
+    """Return what is proved of each policy."""
+    session.refresh()
+    names = [one.name for one in session.task.constraints]
+    found = {name: dict(zip(names, bound.tolist(), strict=True)) for name, bound in session.bounds().items()}
+    return Bounds(dict(zip(names, session.task.thresholds.tolist(), strict=True)), found)
+
+
+def metrics(session: Session, id: int, asked: None) -> bytes:
+    """Return figures of the session for Prometheus, all from the log: every worker gives the same."""
+    try:
+        from prometheus_client import CollectorRegistry, Gauge, generate_latest
+    except ImportError as error:
+        raise ModuleNotFoundError("prometheus_client is missing: pip install 'episafe[metrics]'") from error
+    found, registry = session.status(), CollectorRegistry()
+    for name in ("deployments", "reports", "abandoned", "overridden", "pending"):
+        Gauge(f"episafe_{name}", f"Number of deployments: {name}.", registry=registry).set(found[name])
+    Gauge("episafe_alarms", "Number of alarms.", registry=registry).set(len(found["alarms"]))
+    Gauge("episafe_halted", "1 if the incumbent alone acts.", registry=registry).set(bool(found["halted"]))
+    weights = Gauge("episafe_weight", "Weight in the last plan.", ["policy"], registry=registry)
+    for policy, weight in found["next_weights"].items():
+        weights.labels(policy).set(weight)
+    limits = Gauge("episafe_limit", "Limit on the expected total.", ["limit"], registry=registry)
+    proved = Gauge("episafe_bound", "Proved lower bound.", ["policy", "limit"], registry=registry)
+    for c, limit in enumerate(found["limits"]):
+        limits.labels(limit["name"]).set(limit["threshold"])
+        for one in found["policies"]:
+            if one["bounds"] is not None:
+                proved.labels(one["name"], limit["name"]).set(one["bounds"][c])
+    return generate_latest(registry)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One method of one path, with the types of its request and answer, and a summary where `do` has none."""
+
+    method: str
+    path: str
+    do: Callable[[Session, int, Any], Any]
+    request: Any = None
+    answer: Any = dict[str, Any]
+    summary: str = ""
+
+
+OPERATIONS = (
+    Operation("POST", "/deployments", deploy, schema.DeployRequest, Deployed),
+    Operation("POST", "/deployments/{id}/act", act, schema.ActRequest, Acted),
+    Operation("POST", "/deployments/{id}/report", report, schema.ReportRequest, Counted),
+    Operation("POST", "/deployments/{id}/abandon", abandon, schema.AbandonRequest, Counted),
+    Operation("POST", "/decisions", decide, schema.Decision),
+    Operation("GET", "/status", lambda session, *_: session.status(), summary="Return what a person should know."),
+    Operation("GET", "/bounds", bounds, None, Bounds),
+    Operation("GET", "/health", lambda *_: {"alive": True}, summary="Return that the service answers; needs no token."),
+    Operation("GET", "/metrics", metrics, None, str),
+    Operation("GET", "/openapi.json", lambda *_: openapi_document(), summary="Return this document."),
+)
+
+
+def openapi_document() -> dict[str, Any]:
+    """Return the OpenAPI 3.1 document, made from the types of requests and answers."""
+    types = list({str(t): t for op in OPERATIONS for t in (op.request, op.answer, Problem) if t is not None}.values())
+    schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    kinds = {str(str): "text/plain"}
+    named = zip(map(str, types), schemas, strict=True)
+    content = {name: {"content": {kinds.get(name, "application/json"): {"schema": one}}} for name, one in named}
+    paths: dict[str, dict[str, Any]] = {}
+    for op in OPERATIONS:
+        done = {"description": "Done.", **content[str(op.answer)]}
+        failed = {"description": "What is wrong, and the remedy.", **content[str(Problem)]}
+        found: dict[str, Any] = {"summary": op.summary or op.do.__doc__}
+        found["responses"] = {"200": done, "default": failed}
+        if "{id}" in op.path:
+            whole = {"type": "integer", "minimum": 0}
+            found["parameters"] = [{"name": "id", "in": "path", "required": True, "schema": whole}]
+        if op.request is not None:
+            found["requestBody"] = {"required": True, **content[str(op.request)]}
+        if op.path == "/health":
+            found["security"] = []
+        paths.setdefault(op.path, {})[op.method.lower()] = found
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "episafe", "version": str(episafe.__version__)},
+        "paths": paths,
+        "components": {"schemas": components, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+        "security": [{"token": []}],
+    }
+
+
+def _pending(session: Session, id: int) -> tuple[Deployment | None, str]:
+    """Return the handle of a deployment, or why it ended; refuse one that does not exist."""
+    try:
+        return session.deployment(id), ""
+    except InvalidEpisode as error:
+        if id >= session.state.num_deployed:
+            raise Refused(404, str(error), "use an id that POST /deployments returned", "id", id) from error
+        return None, str(error)
+
+
+def _once(session: Session, id: int, end: Callable[[], None]) -> Counted:
+    """End a deployment; say so if another request has ended it meanwhile."""
+    try:
+        end()
+    except InvalidEpisode as error:
+        if id in session.state.pending:
+            raise
+        return Counted(False, str(error))
+    return Counted(True)
+
+
+def _action(made: Deployment, steps: list[Step], observation: Any) -> Acted:
+    with _client_values():
+        _replay(made, steps)
+        now = _plain(observation)
+        probabilities = made.probabilities(now).tolist()
+        return Acted(made.act(now), probabilities)
+
+
+def _replay(made: Deployment, steps: list[Step]) -> None:
+    """Record steps that were played elsewhere."""
+    for step in steps:
+        record_action = made.override if step.overridden else made.took
+        record_action(step.action, _plain(step.observation))
+        made.record(step.reward, step.utility, _as_tuple(_plain(step.chance)))
+
+
+@contextmanager
+def _client_values() -> Iterator[None]:
+    """Say that what a client sent does not fit, whatever the user's own functions raise at it."""
+    try:
+        yield
+    except (Refused, ValueError, OSError):
+        raise
+    except Exception as error:
+        said = f"the values do not fit the problem ({type(error).__name__}: {error})"
+        raise Refused(422, said[:500], "send observations as the environment returns them") from error
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of numbers, texts and lists; refuse objects, which no state is."""
+    if isinstance(value, dict):
+        raise Refused(422, "an observation or chance is an object", "send numbers, texts or lists of them", "", value)
+    for one in value if isinstance(value, list) else ():
+        _plain(one)
+    return value
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(map(_as_tuple, value)) if isinstance(value, list) else value
+
+
+def _parts(error: Exception) -> tuple[str, str]:
+    """Return what is wrong and the remedy, which ends the messages of the library."""
+    what, colon, remedy = str(error).rpartition(": ")
+    return (what, remedy) if colon else (remedy, "correct the request")
 
 
 class Service:
-    """An ASGI application on handlers.
+    """An ASGI application on one session, which it closes when the server stops.
 
     Args:
-        handlers: what answers.
-        token: what every request must show, as `Authorization: Bearer TOKEN`; "" on the loopback, where only this
-            machine asks.
-        limits: what is borne.
+        session: the session.
+        token: what every request but `GET /health` must carry, as `Authorization: Bearer TOKEN`.
+        limits: what clients may use.
     """
 
-    def __init__(self, handlers: Handlers, token: str = "", limits: RequestLimits = BORNE) -> None:
-        self.handlers, self._token, self.limits = handlers, token.encode(), limits
-        self._bucket, self._under_way = Bucket(limits.per_second), 0
-        self._threads = ThreadPoolExecutor(min(limits.at_once, 32), thread_name_prefix="episafe")
-        routes = [Route(f"/{name}", self._endpoint(name), methods=[how.method]) for name, how in OPERATIONS.items()]
-        routes += [
-            Route("/metrics", self._open(self._metrics)),
-            Route("/openapi.json", self._open(lambda: JSONResponse(description()))),
-            Route("/", self._open(lambda: HTMLResponse(page()))),
-        ]
-        self.app = Starlette(routes=routes, lifespan=self._lifespan, exception_handlers={404: _nowhere, 405: _nowhere})
+    def __init__(self, session: Session, token: str, limits: Limits | None = None) -> None:
+        self.session, self.limits = session, limits or Limits()
+        self._token = checked_token(token).encode()
+        self._left, self._then, self._under_way = 2 * self.limits.rate, time.monotonic(), 0
+        self._threads = ThreadPoolExecutor(self.limits.threads, thread_name_prefix="episafe-http")
+        routes = [Route(op.path, self._endpoint(op), methods=[op.method]) for op in OPERATIONS]
+        self.app = Starlette(routes=routes, lifespan=self._lifespan, exception_handlers={HTTPException: _no_route})
 
     @asynccontextmanager
-    async def _lifespan(self, _: Starlette) -> Any:
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
         yield
-        self._threads.shutdown(wait=True)
-        self.handlers.session.close()
-        log.info("the session is closed")
+        self._threads.shutdown()
+        self.session.close()
 
-    def _endpoint(self, name: str) -> Callable[[Request], Awaitable[Response]]:
-        ask: Ask = getattr(self.handlers, name)
-        fallback = {"plan": self._plan_anyway, "act": self._act_anyway}.get(name)
+    def _endpoint(self, op: Operation) -> Callable[[Request], Awaitable[Response]]:
+        decoder = None if op.request is None else msgspec.json.Decoder(op.request)
 
         async def answer(request: Request) -> Response:
+            body = b""
             try:
-                self._let_in(request)
-                asked, began = read_json(await self._body(request), self.limits.depth), self.handlers.num_answers
-                full = self._under_way >= self.limits.at_once or not self._bucket.take()
-                if full and not (name == "act" and self._may_wait(asked)):
-                    if fallback is None:
-                        raise Refused(503, "too many requests at once: ask again in a second")
-                    said = await fallback(asked, "the service is overloaded")
-                else:
-                    said = await self._ask(ask, asked, fallback)
-                return JSONResponse(said if name != "plan" else self._settled(asked, said, began))
-            except Refused as error:
-                headers = {"retry-after": "1"} if error.status == 503 else {}
-                return JSONResponse({"error": str(error)}, error.status, headers)
+                if op.path != "/health":
+                    self._admit(request)
+                text = request.path_params.get("id", "0")
+                if not re.fullmatch("[0-9]{1,15}", text):
+                    remedy = "use an id that POST /deployments returned"
+                    raise Refused(404, "the deployment is no whole number", remedy, "id", text[:50])
+                if decoder is None:
+                    return _response(200, await self._do(op, int(text), None))
+                body = await self._body(request)
+                return _response(200, await self._do(op, int(text), decoder.decode(body or b"{}")))
             except Exception as error:
-                return _failed(error)
+                return _failure(error, body)
 
         return answer
 
-    def _may_wait(self, asked: Values) -> bool:
-        """Whether an `act` is in the middle of an episode, and the line is not too long.
-
-        There the incumbent would go on with what somebody else has begun: nothing is proved of such an episode.
-        """
-        begun = asked.get("deployment") is not None and asked.get("step") != 0
-        return begun and self._under_way < IN_LINE * self.limits.at_once
-
-    async def _ask(self, ask: Ask, asked: Values, fallback: Any) -> Answer:
-        """What the handlers say, in a thread, since it waits for the disk; the incumbent where that takes too long."""
-        self._under_way += 1
-        made: Future[Answer] = self._threads.submit(ask, asked)
-        waiting = asyncio.wrap_future(made)
-        waiting.add_done_callback(self._leave)
-        await asyncio.wait([waiting], timeout=None if fallback is None else self.limits.seconds)
-        if waiting.done():
-            return waiting.result()
-        made.add_done_callback(self._give_up)
-        return dict(await fallback(asked, f"no answer within {self.limits.seconds:g} s"))
-
-    def _settled(self, asked: Values, said: Answer, began: int) -> Answer:
-        """What a plan is answered; where that is the incumbent, nobody else acts in what was drawn for it."""
-        answer = self.handlers.note_answer(asked, said, began)
-        if answer is not said:
-            asyncio.get_running_loop().run_in_executor(None, self.handlers.give_up, said["deployment"])
-        return answer
-
-    def _leave(self, waiting: asyncio.Future[Answer]) -> None:
-        self._under_way -= 1
-        waiting.exception()  # which nobody may be waiting for any more
-
-    def _give_up(self, made: Future[Answer]) -> None:
-        """A plan that came too late was answered by the incumbent: it must not count for whoever was drawn."""
-        if made.exception() is None:
-            self.handlers.give_up(made.result().get("deployment"))
-
-    async def _plan_anyway(self, asked: Values, reason: str) -> Answer:
-        log.warning("incumbent: %s", reason)
-        before = self.handlers.made_before(asked)  # and not what is made by that name until this is given up
-        if before is not None:  # who was drawn for it does not act; nobody waits for the disk
-            asyncio.get_running_loop().run_in_executor(None, self.handlers.give_up, before)
-        return self.handlers.refuse(asked, reason)
-
-    async def _act_anyway(self, asked: Values, reason: str) -> Answer:
-        """The incumbent's action for one that came too late, or was too much; its deployment is given up."""
-        log.warning("incumbent: %s", reason)
-        asking = asyncio.get_running_loop().run_in_executor(None, self._incumbent_acts, asked)
-        return (await asking) | {"reason": reason}
-
-    def _incumbent_acts(self, asked: Values) -> Answer:
-        deployment = asked.get("deployment")
-        self.handlers.give_up(deployment if isinstance(deployment, int) else None)
-        return self.handlers.act({**asked, "deployment": None})
-
-    def _open(self, made: Callable[[], Response]) -> Callable[[Request], Awaitable[Response]]:
-        """A page that only those may read who may ask."""
-
-        async def answer(request: Request) -> Response:
-            try:
-                self._let_in(request)
-                return made()
-            except Refused as error:
-                return JSONResponse({"error": str(error)}, error.status)
-
-        return answer
-
-    def _metrics(self) -> Response:
-        """All that `episafe.metrics` knows, where prometheus_client is installed; else the counts alone."""
-        with suppress(ModuleNotFoundError):
-            from episafe import metrics
-
-            return PlainTextResponse(metrics.text(self.handlers.session))
-        status = self.handlers.session.status()
-        lines = {
-            "episafe_deployments_total": status.started,
-            "episafe_reports_total": status.reported,
-            "episafe_missing": status.num_missing,
-            "episafe_abandoned_total": status.abandoned,
-            "episafe_stopped": int(bool(status.stopped)),
-        }
-        return PlainTextResponse("".join(f"{name} {value}\n" for name, value in lines.items()))
-
-    def _let_in(self, request: Request) -> None:
-        """Refuse who shows no token; on the loopback, who calls this machine by another name, as a web page would."""
-        if self._token:
-            scheme, _, shown = request.headers.get("authorization", "").partition(" ")
-            if scheme.lower() != "bearer" or not hmac.compare_digest(shown.encode(), self._token):
-                raise Refused(401, "show the token: Authorization: Bearer …")
-        else:
-            require_localhost(request)
-        kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-        if request.method == "POST" and kind != "application/json":
-            raise Refused(415, "send application/json")
+    def _admit(self, request: Request) -> None:
+        """Refuse a request without the token, and one too many."""
+        scheme, _, shown = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not hmac.compare_digest(shown.encode(), self._token):
+            raise Refused(401, "the token is missing or wrong", "send the header Authorization: Bearer TOKEN")
+        now, rate = time.monotonic(), self.limits.rate
+        self._left, self._then = min(2 * rate, self._left + (now - self._then) * rate), now
+        if self._left < 1:
+            raise Refused(429, f"more than {rate:g} requests per second", "send it again after a second")
+        self._left -= 1
+        if self._under_way >= self.limits.at_once:
+            remedy = "send it again after a second; until then let the incumbent act"
+            raise Refused(503, f"{self._under_way} requests are under way", remedy)
 
     async def _body(self, request: Request) -> bytes:
-        """The body, as long as it is not too large."""
-        body = b""
-        async for part in request.stream():
-            body += part
-            if len(body) > self.limits.body:
-                raise Refused(413, f"a request has at most {self.limits.body} bytes")
-        return body
+        """Return the body; refuse one that is too large, before it is read, or too slow."""
+        most, found = self.limits.body, b""
+        length = request.headers.get("content-length", "0")
+        try:
+            async with asyncio.timeout(self.limits.seconds):
+                if re.fullmatch("[0-9]{1,12}", length) and int(length) <= most:
+                    async for part in request.stream():
+                        found += part
+                        if len(found) > most:
+                            break
+                    else:
+                        return found
+        except TimeoutError:
+            said = f"the body did not arrive within {self.limits.seconds:g} s"
+            raise Refused(408, said, "send it again") from None
+        raise Refused(413, f"the body has more than {most} bytes", "send less", "content-length", length[:20])
+
+    async def _do(self, op: Operation, id: int, asked: Any) -> Any:
+        """Return the answer of an operation, made in a thread because it waits for the log."""
+        self._under_way += 1
+        doing = asyncio.get_running_loop().run_in_executor(self._threads, op.do, self.session, id, asked)
+        doing.add_done_callback(self._done)
+        try:
+            async with asyncio.timeout(self.limits.seconds):
+                return await asyncio.shield(doing)
+        except TimeoutError:
+            if isinstance(asked, schema.DeployRequest) and not asked.episode_id:
+                doing.add_done_callback(self._give_up)  # the client cannot ask for it again
+            remedy = "send it again: by the same episode_id a deployment is the same; until then let the incumbent act"
+            raise Refused(503, f"no answer within {self.limits.seconds:g} s", remedy) from None
+
+    def _done(self, doing: "asyncio.Future[Any]") -> None:
+        self._under_way -= 1
+        if not doing.cancelled():
+            doing.exception()  # retrieved, also where the client has gone
+
+    def _give_up(self, doing: "asyncio.Future[Deployed]") -> None:
+        if not doing.cancelled() and doing.exception() is None and doing.result().id is not None:
+            self._threads.submit(self.session.abandon, doing.result().id, "the answer came too late")
 
 
-def _nowhere(request: Request, error: Any) -> Response:
-    """No such page, or asked the other way."""
-    known = ", ".join(f"{how.method} /{name}" for name, how in OPERATIONS.items())
-    said = f"there is no {request.method} {request.url.path[:100]}: ask one of {known}"
-    return JSONResponse({"error": said}, error.status_code)
+def _response(status: int, answer: Any) -> Response:
+    if isinstance(answer, bytes):
+        return Response(answer, status, media_type="text/plain; version=0.0.4")
+    headers = {"retry-after": "1"} if status in (429, 503) else {"www-authenticate": "Bearer"} if status == 401 else {}
+    return Response(msgspec.json.encode(answer), status, headers, "application/json")
 
 
-def _failed(error: Exception) -> Response:
-    """What went wrong, as an answer; what nobody foresaw is logged, and not shown."""
-    for kind, status in STATUS.items():
-        if isinstance(error, kind):
-            return JSONResponse({"error": str(error)[:500]}, status)
-    log.exception("a request failed")
-    return JSONResponse({"error": "the service failed: see its log"}, 500)
+def _failure(error: Exception, body: bytes) -> Response:
+    """Return the answer to a request that failed."""
+    match error:
+        case Refused():
+            return _response(error.status, error.problem)
+        case msgspec.ValidationError():
+            return _response(422, _invalid(error, body))
+        case msgspec.DecodeError() | UnicodeDecodeError() | RecursionError():
+            return _response(400, Problem(f"the body is not JSON: {error}"[:300], "send a JSON object"))
+        case DamagedLog():
+            logger.error("episafe: %s", error)
+            return _response(500, Problem(*_parts(error)))
+        case ModuleNotFoundError():
+            return _response(501, Problem(*_parts(error)))
+        case ValueError() | TypeError():
+            return _response(422, Problem(*_parts(error)))
+        case OSError():
+            return _response(503, Problem(f"the log cannot be written or read: {error}", "send it again later"))
+    logger.error("episafe: a request failed", exc_info=error)
+    return _response(500, Problem(f"the service failed: {type(error).__name__}", "read the messages of the service"))
+
+
+def _invalid(error: msgspec.ValidationError, body: bytes) -> Problem:
+    """Return what does not fit the schema, with the place and the value there."""
+    what, _, place = str(error).partition(" - at `")
+    place, value = place.rstrip("`") or "$", None
+    with suppress(msgspec.DecodeError, LookupError, TypeError, ValueError, RecursionError):
+        value = msgspec.json.decode(body)
+        for name, index in re.findall(r"\.(\w+)|\[(\d+)\]", place):
+            value = value[name] if name else value[int(index)]
+    shown = msgspec.json.encode(value).decode()
+    value = value if len(shown) <= 200 else shown[:200] + "…"
+    return Problem(what, "see GET /openapi.json for what the field may be", place, value)
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    known = ", ".join(f"{op.method} {op.path}" for op in OPERATIONS)
+    problem = Problem(f"there is no {request.method[:10]} {request.url.path[:100]}", f"use one of {known}")
+    return _response(error.status_code if isinstance(error, HTTPException) else 404, problem)
+
+
+def checked_token(token: str) -> str:
+    """Return a token that is long enough and can be sent in a header."""
+    if len(token) < LEAST_TOKEN or not re.fullmatch("[!-~]+", token):
+        raise ValueError(
+            f"the token must have at least {LEAST_TOKEN} ASCII characters and no spaces, got {len(token)} characters: "
+            "make one with `python -c 'import secrets; print(secrets.token_urlsafe())'`"
+        )
+    return token
+
+
+def serve(
+    location: str | Path,
+    make_agent: Callable[[], Agent],
+    *,
+    token: str,
+    name: str | None = None,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    timeout: float | None = 10.0,
+    workers: int = 1,
+    limits: Limits | None = None,
+) -> None:
+    """Serve a session over HTTP until the process is stopped.
+
+    Args:
+        location: a folder or a "postgresql://…" address.
+        make_agent: builds the agent; a function of a module where there are several workers.
+        token: what clients must send, at least 16 characters.
+        name: the session, on PostgreSQL.
+        host, port: where to listen.
+        timeout: seconds that planning may take before the last plan or the incumbent acts.
+        workers: processes, each of which opens the session.
+        limits: what clients may use.
+    """
+    session = open_session(location, make_agent(), name, timeout=timeout)  # errors of the caller show here
+    service = Service(session, token, limits)
+    with socket.create_server((host, port), backlog=1024) as listener:
+        if workers == 1:
+            return run_server(service.app, listener)
+        session.close()
+        arguments = location, make_agent, token, name, timeout, limits, listener
+        context = multiprocessing.get_context("spawn")
+        processes = [context.Process(target=_work, args=arguments) for _ in range(workers)]
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        try:
+            for one in processes:
+                one.start()
+            while all(one.is_alive() for one in processes):
+                processes[0].join(1.0)
+        finally:  # a worker that ends stops all: a supervisor starts the service again
+            for one in processes:
+                one.terminate()
+            for one in processes:
+                one.join(30)
+    raise OSError("a worker ended: read its messages")
+
+
+def _work(location: Any, make_agent: Any, token: str, name: Any, timeout: Any, limits: Any, listener: Any) -> None:
+    session = open_session(location, make_agent(), name, timeout=timeout)
+    run_server(Service(session, token, limits).app, listener)
+
+
+def run_server(app: Any, listener: socket.socket) -> None:
+    """Answer requests on a socket until the process is stopped."""
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=10,
+        ws="none",
+    )
+    uvicorn.Server(config).run([listener])

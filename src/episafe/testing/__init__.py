@@ -1,23 +1,333 @@
-"""Conformance batteries for agents, certifiers and environments of your own: see docs/testing.md.
+"""Checks for your own agents, certifiers and environments. Each raises AssertionError with one sentence per fault.
 
-`check_agent`, `check_bandit_agent`, `check_certifier` and `check_environment` run everything. The single checks are
-listed by `agent_checks()`, `certifier_checks()` and `environment_checks()`, for `pytest.mark.parametrize`.
+A failure says what is wrong, the value, and the remedy. The functions need no test framework; call them in a test.
 """
 
-from episafe.testing.agents import agent_checks, check_agent, check_bandit_agent
-from episafe.testing.certifiers import Boastful, certifier_checks, check_certifier
-from episafe.testing.environments import check_environment, environment_checks
-from episafe.testing.problems import small_bandits, small_problems
+import gc
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import BuiltinFunctionType, FrameType, FunctionType, ModuleType
+from typing import Any, get_args
 
-__all__ = [
-    "Boastful",
-    "agent_checks",
-    "certifier_checks",
-    "check_agent",
-    "check_bandit_agent",
-    "check_certifier",
-    "check_environment",
-    "environment_checks",
-    "small_bandits",
-    "small_problems",
-]
+import numpy as np
+
+from episafe.algorithms.fixed import Fixed
+from episafe.certify.safe_agent import SafeAgent
+from episafe.core.agent import Agent, Certifier
+from episafe.core.checks import TOLERANCE
+from episafe.core.errors import InvalidEpisode
+from episafe.core.policy import Mixture, Policy
+from episafe.core.types import Array, Episode, Level, Plan
+from episafe.envs import make
+from episafe.problems.linear import LinearCMDP
+from episafe.session.audit import audit
+from episafe.session.session import open as open_session
+from episafe.simulation.checks import check_problem
+from episafe.simulation.record import Record
+from episafe.simulation.run import run
+from episafe.simulation.worlds import World, make_streams, world_of
+
+__all__ = ["check_agent", "check_certifier", "check_environment"]
+
+FALSE_ALARM = 1e-3  # the probability with which a certifier that keeps its promise is rejected, at most
+LEVELS: tuple[Level, ...] = get_args(Level)
+PLAIN = str | int | float | bool | None
+
+
+# agents
+
+
+def check_agent(make_agent: Callable[[Any], Agent], problem: Any = None, num_episodes: int = 30, seed: int = 0) -> None:
+    """Check that an agent keeps the interface of `es.Agent` and claims no more than it shows.
+
+    Args:
+        make_agent: problem -> a new agent, built in the same way each time; the class itself if that suffices.
+        problem: what it plays; `es.make("tabular", seed=0)` by default.
+        num_episodes: how many episodes are played.
+        seed: of these episodes.
+    """
+    problem = make("tabular", seed=0) if problem is None else problem
+    agent, twin = make_agent(problem), make_agent(problem)
+    _require(isinstance(agent, Agent), f"{type(agent).__name__} is no es.Agent: derive it from es.Agent")
+    _require(agent.level in LEVELS, f"the level is {agent.level!r}: give one of {', '.join(LEVELS)}")
+    _require_no_path(agent, problem, "the agent", "keep self.task only and pass the problem to super().__init__")
+    settings = agent.settings()
+    wrong = [key for key, value in settings.items() if not isinstance(value, PLAIN)]
+    _require("agent" in settings, f"settings() has the keys {list(settings)}: add 'agent', the name in records")
+    _require(not wrong, f"settings()[{wrong[:1]}] is no text or number: records keep plain values only")
+    world = world_of(problem, make_streams(seed), agent.uses_traces)
+    for k in range(num_episodes):
+        plan, other = agent.plan(), twin.plan()
+        episode = world.play(k, *world.draw(plan)[::-1])
+        seen = problem.task.read(episode)
+        difference = _difference(plan, other, seen, problem.task.is_listed)
+        advice = "use no randomness and no clock in decide()"
+        _require(not difference, f"two agents with the same episodes plan differently before episode {k}: {advice}")
+        _check_plan(plan, agent, seen)
+        copies = [np.array(one) for one in (episode.states, episode.actions) if isinstance(one, np.ndarray)]
+        agent.learn(episode, plan.id)
+        after = [one for one in (episode.states, episode.actions) if isinstance(one, np.ndarray)]
+        _require(all(map(np.array_equal, copies, after)), "learn() changed the arrays of the episode: copy them first")
+        _check_refusals(twin, episode, other.id)
+        twin.learn(episode, other.id)
+    first, second = (run(problem, make_agent(problem), num_episodes, seed) for _ in range(2))
+    advice = "keep clocks and global randomness out of the agent"
+    _require(_same_records(first, second), f"two runs with the seed {seed} give different records: {advice}")
+
+
+def _check_plan(plan: Plan, agent: Agent, seen: Episode) -> None:
+    """Check one plan: policy, bounds, source and level."""
+    task, m = agent.task, agent.task.num_constraints
+    parts = plan.policy.components if isinstance(plan.policy, Mixture) else (plan.policy,)
+    _require(
+        all(isinstance(one, Policy) for one in parts),
+        f"plan {plan.id} has the policy {plan.policy!r}: return an es.Policy, e.g. es.TablePolicy(table)",
+    )
+    for one in parts:
+        for row in _answers(one, seen, task.is_listed):
+            right = np.isfinite(row).all() and row.min() >= -TOLERANCE and np.abs(row.sum(-1) - 1).max() <= TOLERANCE
+            _require(right, f"plan {plan.id} has rows that sum to {row.sum(-1).min():.6g}: normalise its probabilities")
+    shape = np.shape(plan.bounds)
+    _require(shape == (m,), f"plan {plan.id} has bounds of shape {shape}: give one per limit, shape ({m},)")
+    claimed, allowed = LEVELS.index(plan.level), LEVELS.index(agent.level)
+    said = f"plan {plan.id} has the level {plan.level!r} and its agent {agent.level!r}"
+    _require(claimed >= allowed, f"{said}: claim what is proved, no more")
+    if plan.source == "safe":
+        same = plan.policy is task.incumbent or _same(plan.policy, task.incumbent, seen, task.is_listed)
+        _require(same, f"plan {plan.id} is 'safe' and deploys another policy: return self.incumbent_plan(reason)")
+    elif plan.level == "theorem":
+        reached = bool((plan.bounds >= task.thresholds).all())
+        said = f"plan {plan.id} claims a theorem with the bounds {np.asarray(plan.bounds).tolist()}"
+        _require(reached, f"{said}, below the limits {task.thresholds.tolist()}: deploy the incumbent instead")
+
+
+def _check_refusals(agent: Agent, episode: Episode, plan_id: int) -> None:
+    """Check that episodes which do not fit are refused; what they change shows in later plans."""
+    wrong = {"too few actions": replace(episode, actions=np.asarray(episode.actions)[:-1])}
+    wrong["no states and no totals"] = Episode()
+    for words, bad in wrong.items():
+        try:
+            agent.learn(bad, plan_id)
+        except InvalidEpisode:
+            continue
+        raise AssertionError(f"learn() accepts an episode with {words}: write observe() and leave learn() to es.Agent")
+
+
+# certifiers
+
+
+def check_certifier(
+    make_certifier: Callable[[], Certifier],
+    make_problem: Callable[[int], LinearCMDP] | None = None,
+    num_runs: int = 60,
+    num_episodes: int = 150,
+) -> None:
+    """Check that a certifier can be audited, and that its claims are true in runs with known exact values.
+
+    Claims are counted in `num_runs` runs, each on another problem. In a third of them reports of bad episodes are lost.
+    A certifier that keeps its promise is rejected with probability 1/1000 at most.
+
+    Args:
+        make_certifier: () -> a new certifier whose settings() state delta.
+        make_problem: seed -> a problem with known kernel; small random ones by default.
+        num_runs: how many runs are judged.
+        num_episodes: the length of a run.
+    """
+    certifier, problem_of = make_certifier(), make_problem or (_exogenous if make_certifier().uses_traces else _random)
+    kind = type(certifier).__name__
+    _require(isinstance(certifier, Certifier), f"{kind} is no Certifier: derive it from episafe.core.agent.Certifier")
+    certifier.start(problem_of(0).task)
+    settings = certifier.settings()
+    missing = [key for key in ("certifier", "delta", "statement") if not settings.get(key)]
+    _require(not missing, f"settings() has no {missing[:1]}: sessions record name, delta and the statement")
+    _check_session(make_certifier, problem_of(0))
+    false, tried, first, delta = 0, 0, "", float(settings["delta"])
+    for seed in range(num_runs):
+        faults, num_tried = _false_claims(make_certifier(), problem_of(seed), seed, num_episodes)
+        false, tried, first = false + bool(faults), tried + num_tried, first or next(iter(faults), "")
+    _require(tried > 0, f"only the incumbent was deployed in {num_runs} runs: give longer runs or another make_problem")
+    chance = math.fsum(
+        math.comb(num_runs, i) * delta**i * (1 - delta) ** (num_runs - i) for i in range(false, num_runs + 1)
+    )
+    said = f"{false} of {num_runs} runs have a false claim, at delta = {delta:g} (first: {first})"
+    _require(chance >= FALSE_ALARM, f"{said}: that has probability {chance:.2g}; correct the proof or the code")
+
+
+def _check_session(make_certifier: Callable[[], Certifier], problem: LinearCMDP) -> None:
+    """Check that evidence() changes nothing, and that an audit reproduces a session from recorded evidence alone."""
+    agents = [SafeAgent(problem, make_certifier(), candidates=_candidates(problem)) for _ in range(2)]
+    world = world_of(problem, make_streams(0), agents[0].uses_traces)
+    with TemporaryDirectory() as folder:
+        with open_session(folder, agents[0]) as session:
+            for k in range(40):
+                d = session.deploy()
+                episode, before = world.play(k, d.policy, d.component), session.bounds()
+                agents[0].certifier.evidence(k, problem.task.read(episode))
+                same = all(np.array_equal(bound, before[name]) for name, bound in session.bounds().items())
+                _require(same, "evidence() moved a bound: let apply() alone change the state")
+                session.report(d.id, episode)
+        result = audit(folder, agents[1])
+    said = f"the audit of a session fails ({', '.join(map(str, result.findings))})"
+    _require(result.passed, f"{said}: let bounds depend on the arguments of add, deployed and apply alone")
+
+
+def _false_claims(certifier: Certifier, problem: LinearCMDP, seed: int, num_episodes: int) -> tuple[list[str], int]:
+    """Return what a run claims against the exact values, and how often more than the incumbent was deployed."""
+    task, given = problem.task, _candidates(problem)
+    agent = SafeAgent(problem, certifier, candidates=given)
+    world, b = world_of(problem, make_streams(seed), agent.uses_traces), task.thresholds
+    exact = {name: np.atleast_1d(problem.evaluate(table)[1]) for name, table in given.items()}
+    found, tried = [], 0
+    for k in range(num_episodes):
+        plan = agent.plan()
+        _require(not plan.reason.startswith("planning failed"), f"{plan.reason}: plan() and consult() must not raise")
+        component, policy = world.draw(plan)
+        episode = world.play(k, policy, component)
+        if plan.source != "safe":
+            tried += 1
+            true, said = np.atleast_1d(problem.evaluate(plan.policy)[1]), f"bounds {plan.bounds.tolist()}"
+            if not (plan.bounds >= b).all():
+                found.append(f"a plan with {said} is deployed, below {b.tolist()}")
+            if (true < b - TOLERANCE).any() or (plan.bounds > true + TOLERANCE).any():
+                found.append(f"a plan with {said} has the utilities {true.tolist()}")
+        if seed % 3 == 2 and (task.read(episode).total_utility < task.stated_utilities).any():
+            certifier.abandoned(plan.id)  # the report is lost because the episode was bad
+        else:
+            agent.learn(episode, plan.id)
+        for name, bound in agent.bounds().items():
+            if (bound > exact.get(name, np.inf) + TOLERANCE).any():
+                found.append(f"{name} has the bounds {bound.tolist()} and the utilities {exact[name].tolist()}")
+    return found, tried
+
+
+def _candidates(problem: LinearCMDP) -> dict[str, Array]:
+    """Return a greedy and a careless policy: certificates must hold whatever is proposed."""
+    task = problem.task
+    assert task.utilities is not None
+    eye = np.eye(task.num_actions or 1)
+    return {"greedy": eye[task.reward.argmax(axis=-1)], "careless": eye[task.utilities[0].argmin(axis=-1)]}
+
+
+def _random(seed: int) -> LinearCMDP:
+    """Return a small random problem whose incumbent is the safest policy."""
+    rng = np.random.default_rng([seed, 77])
+    P, reward, utility = rng.dirichlet(np.ones(3), (3, 3, 2)), rng.random((3, 3, 2)), rng.random((3, 3, 2)) > 0.4
+    return LinearCMDP(P, reward, utility.astype(float), threshold_share=0.7)
+
+
+def _exogenous(seed: int) -> LinearCMDP:
+    """Return a small problem whose chance is exogenous and seen."""
+    problem: LinearCMDP = make("inventory", seed=seed, levels=(2, 4))
+    return problem
+
+
+# environments
+
+
+def check_environment(problem: Any, num_episodes: int = 200, seed: int = 0) -> None:
+    """Check a problem by playing it and, where the kernel is known, exactly.
+
+    Args:
+        problem: an `es.LinearCMDP`, an `es.SampledCMDP` or what `es.from_gymnasium` returns.
+        num_episodes: how many episodes of the incumbent are played.
+        seed: of these episodes.
+    """
+    world: World = world_of(problem, make_streams(seed))
+    errors = [one.text for one in check_problem(problem, num_episodes, seed) if one.verdict == "error"]
+    _require(not errors, errors[0] if errors else "")
+    uniform = [Fixed(problem, "uniform") for _ in range(2)]
+    first, second = (run(problem, agent, 20, seed) for agent in uniform)
+    advice = "draw from the generator or seed that is given, and keep nothing between episodes"
+    _require(_same_records(first, second), f"two runs with the seed {seed} differ: {advice}")
+    world.end()
+    if isinstance(problem, LinearCMDP):
+        _check_listed(problem)
+
+
+def _check_listed(problem: LinearCMDP) -> None:
+    task = problem.task
+    rows = problem.P.sum(axis=-1)
+    wrong = float(rows.flat[np.abs(rows - 1).argmax()])
+    _require(abs(wrong - 1) <= TOLERANCE and problem.P.min() >= 0, f"a row of P sums to {wrong:.6g}: normalise P")
+    for name, signal in (("reward", task.reward), ("utility", task.utilities)):
+        if signal is not None:
+            worst = float(signal.flat[np.abs(signal - 0.5).argmax()])
+            _require(abs(worst - 0.5) <= 0.5 + TOLERANCE, f"a {name} is {worst:.6g}: rescale it to [0, 1] per step")
+    gap = problem.linearity_gap()
+    _require(gap <= TOLERANCE, f"P is not linear in phi, by {gap:.3g}: give other features, or phi=None for one-hot")
+    reward, utility = problem.evaluate(task.incumbent)
+    told = task.stated_utilities
+    said = (
+        f"the incumbent has the utilities {np.atleast_1d(utility).tolist()}, and threshold + slack is {told.tolist()}"
+    )
+    _require((np.atleast_1d(utility) >= told - TOLERANCE).all(), f"{said}: lower the slack or give a safer incumbent")
+    best = problem.optimal_value()
+    said = f"the optimum {best:.6g} is below the incumbent's reward {reward:.6g}"
+    _require(best >= reward - 1e-6, f"{said}: optimal_value must be that of this problem")
+    with TemporaryDirectory() as folder:
+        problem.save(Path(folder) / "problem.npz")
+        again = type(problem).load(Path(folder) / "problem.npz")
+    same = np.array_equal(again.P, problem.P) and np.array_equal(again.task.thresholds, task.thresholds)
+    _require(same, "the problem differs after save() and load(): save all that the constructor was given")
+    _require_no_path(task, problem, "the task", "give the learner no function or array that contains the kernel")
+
+
+# shared
+
+
+def _require(holds: bool | np.bool_, sentence: str) -> None:
+    if not holds:
+        raise AssertionError(sentence)
+
+
+def _answers(policy: Policy, seen: Episode, listed: bool) -> list[Array]:
+    """Return the probabilities of a policy: its table, or its answers at the states of an episode."""
+    if listed:
+        return [policy.table()]
+    return [policy.probabilities(h, state) for h, state in enumerate(tuple(seen.states)[:-1])]
+
+
+def _same(one: Any, other: Any, seen: Episode, listed: bool) -> bool:
+    """Return whether two policies or mixtures answer alike."""
+    if isinstance(one, Mixture) or isinstance(other, Mixture):
+        if not (isinstance(one, Mixture) and isinstance(other, Mixture) and np.array_equal(one.weights, other.weights)):
+            return False
+        pairs = zip(one.components, other.components, strict=True)
+        return all(_same(a, b, seen, listed) for a, b in pairs)
+    arms = [vars(policy).get("actions") for policy in (one, other)]  # of bandits
+    return np.array_equal(arms[0], arms[1]) and all(
+        map(np.array_equal, _answers(one, seen, listed), _answers(other, seen, listed))
+    )
+
+
+def _difference(one: Plan, other: Plan, seen: Episode, listed: bool) -> bool:
+    """Return whether two plans differ."""
+    facts = one.source == other.source and np.array_equal(one.bounds, other.bounds, equal_nan=True)
+    return not (facts and _same(one.policy, other.policy, seen, listed))
+
+
+def _same_records(one: Record, other: Record) -> bool:
+    """Return whether two records have the same columns."""
+    pairs = ((value, other.columns()[name]) for name, value in one.columns().items())
+    return all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in pairs)
+
+
+def _require_no_path(start: object, problem: Any, whose: str, remedy: str) -> None:
+    """Raise if the problem or its kernel can be reached from an object by any chain of references."""
+    P, waiting, seen = vars(problem).get("P"), [start], {id(start)}
+    while waiting:
+        one = waiting.pop()
+        secret = one is problem or (P is not None and isinstance(one, np.ndarray) and one.shape == P.shape)
+        if secret and (one is problem or np.array_equal(one, P)):  # type: ignore[arg-type]
+            raise AssertionError(f"{whose} can reach {'the problem' if one is problem else 'P'}: {remedy}")
+        if isinstance(one, FunctionType):
+            inside = [*(one.__defaults__ or ()), *(cell.cell_contents for cell in one.__closure__ or ())]
+        else:
+            inside = gc.get_referents(one)
+        for part in inside:
+            if id(part) not in seen and not isinstance(part, ModuleType | type | FrameType | BuiltinFunctionType):
+                seen.add(id(part))
+                waiting.append(part)

@@ -1,1 +1,0 @@
-"""Algorithms: each decides a plan from a task and the episodes it has learned from. An algorithm or a family a file."""

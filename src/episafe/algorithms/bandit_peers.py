@@ -1,0 +1,251 @@
+"""The algorithms that OPLB-SP is compared with: OPLB, Safe-LUCB, ROFUL, OFUL, and the incumbent in every round.
+
+All but OFUL are from memory or summaries of their papers, whose texts were not available: likely, not checked.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from episafe.algorithms.bandit_agent import BanditAgent, as_rounds, with_incumbent_first
+from episafe.core.agent import EVERY, Doubling, Replanning, register
+from episafe.core.checks import TOLERANCE, as_number
+from episafe.core.errors import InvalidProblem
+from episafe.core.types import Plan
+from episafe.kernels.bandit import ALWAYS, BEYOND, NO_POLICY, SEED, Rule
+from episafe.kernels.bandit_mixing import mixed, nudged
+from episafe.kernels.bandit_sets import INFEASIBLE, envelope
+from episafe.problems.bandit import Ellipsoid
+
+
+def _determinant(problem: Any, num_episodes: int) -> dict[str, Any]:
+    return {"num_rounds": num_episodes, "radius": "determinant"}
+
+
+@register(
+    name="oplb",
+    label="OPLB",
+    summary="OPLB (Pacchiano et al. 2021), from memory: listed arms only, told the incumbent's exact utility",
+    kind="bandit",
+    colour="#CC79A7",
+    promise="zero",
+    arguments=lambda bandit, K: _determinant(bandit, K) | {"known_utility": bandit.evaluate(bandit.task.incumbent)[1]},
+    needs=lambda bandit: "" if isinstance(bandit.task.actions, np.ndarray) else "its arms are not listed, or change",
+)
+class OPLB(BanditAgent):
+    """OPLB of Pacchiano, Ghavamzadeh, Bartlett and Jiang 2021 and 2024, for arms that do not change.
+
+    It knows the incumbent's utility u₀ and learns only what is orthogonal to its mean action x₀, e₀ = x₀/‖x₀‖:
+
+        f(a) = θ̂_rᵀa + α_r C‖a‖_{Λ⁻¹},   g(a) = (aᵀe₀/‖x₀‖)u₀ + μ̂ᵀa^⊥ − C‖a^⊥‖_{(Λ^⊥)⁻¹},   a^⊥ = a − (aᵀe₀)e₀,
+        π ∈ argmax E_π[f] s.t. E_π[g] ≥ b,   α_r = 1 + 2B/(u₀ − b),
+
+    with μ̂ regressed on a^⊥ from u − (aᵀe₀/‖x₀‖)u₀. The incumbent is one more choice, of utility u₀: always feasible.
+    Differs from the paper: the bonus is the mean of the norms, not the norm of the mean, which bounds it from above and
+    keeps the problem linear; x₀ is the mean of a policy.
+
+    Args:
+        problem, num_rounds, delta, radius, replan, label: see `BanditAgent`.
+        known_utility: u₀, exactly.
+    """
+
+    def __init__(
+        self,
+        problem: Any,
+        num_rounds: int | None = None,
+        delta: float = 0.05,
+        *,
+        known_utility: float,
+        radius: Any = "paper",
+        replan: Replanning = EVERY,
+        label: str = "",
+    ) -> None:
+        super().__init__(problem, num_rounds, delta, radius=radius, replan=replan, label=label)
+        self.require_one_limit()
+        task, self.known_utility = self.task, as_number("known_utility", known_utility)
+        if not isinstance(task.actions, np.ndarray):
+            raise InvalidProblem("OPLB needs arms that do not change: no exact method is known for other action sets")
+        x_0 = task.safe(0) @ task.arms(0)
+        if np.linalg.norm(x_0) < 1e-6:
+            raise InvalidProblem("the incumbent's mean action is 0 and has no direction: OPLB cannot use it")
+        self.e_0, self._per_e_0 = x_0 / np.linalg.norm(x_0), self.known_utility / float(np.linalg.norm(x_0))
+        slack, told = self.known_utility - task.thresholds[0], task.constraints[0].slack
+        if not slack > 0 or (told is not None and slack < told - TOLERANCE):
+            raise InvalidProblem(f"known_utility {known_utility} is below threshold + slack: give the exact utility")
+
+    def make_rule(self) -> Rule:
+        """Return b and B; the other constants are in `decide`."""
+        return Rule(self.task.thresholds, float(self.task.norm_bound or 0.0), math.nan)
+
+    def decide(self) -> Plan:
+        """Return the plan for the round."""
+        arms, safe = self.offer()
+        b, B, C = float(self.rule.thresholds[0]), self.rule.norm_bound, self.C
+        r_hat, u_hat, beta = self.estimates(arms)
+        if self.exhausted:
+            return self.keep(BEYOND, arms, safe, np.full_like(u_hat, np.nan))
+        # Λ^⊥ = I + P(Λ−I)P and Σ a^⊥(u − (aᵀe₀)c) = P(Σ au − c(Λ−I)e₀) follow from the regression on a
+        P, seen = np.eye(self.task.dim) - np.outer(self.e_0, self.e_0), self.model.gram - np.eye(self.task.dim)
+        gram = np.eye(self.task.dim) + P @ seen @ P
+        rest_inv, log_det = np.linalg.inv(gram), np.linalg.slogdet(gram)[1]
+        mu = rest_inv @ (P @ (self.model.sums[1] - self._per_e_0 * seen @ self.e_0))
+        growing = self.radius.per_log_det * log_det + self.radius.per_log_count * math.log(1.0 + self.model.seen[0])
+        C_rest = self.radius.offset + self.radius.noise * math.sqrt(growing + self.radius.constant)
+        along = arms @ self.e_0
+        across = arms - np.outer(along, self.e_0)
+        beta_rest = np.sqrt(np.maximum(np.einsum("ni,ij,nj->n", across, rest_inv, across), 0.0))
+        g = along * self._per_e_0 + across @ mu - C_rest * beta_rest
+        f = r_hat + (1 + 2 * B / (self.known_utility - b)) * C * beta
+        f, g = np.append(f, safe @ f), np.append(g, self.known_utility)  # the incumbent is the last choice
+        low, high, share, lam = envelope(f, g, b, np.empty(len(f), dtype=np.int64))
+        share = math.nan if high == INFEASIBLE else nudged(g[low], g[high], share, b)
+        if math.isnan(share):
+            return self.keep(NO_POLICY, arms, safe, np.full_like(u_hat, np.nan))
+        choices = np.zeros(len(f))
+        choices[low] = 1 - share
+        choices[high] += share
+        bound = np.array([mixed(g[low], g[high], share)])
+        return self.as_plan(arms, choices[:-1] + choices[-1] * safe, "search", lam, bound)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings with the utility that it is told."""
+        return super().settings() | {"known_utility": self.known_utility}
+
+
+@register(
+    name="safe-lucb",
+    label="Safe-LUCB",
+    summary="Safe-LUCB (Amani et al. 2019), from memory: seed rounds, then optimism without inflation",
+    kind="bandit",
+    colour="#E69F00",
+    promise="zero",
+    arguments=_determinant,
+)
+class SafeLUCB(BanditAgent):
+    """Safe-LUCB of Amani, Alizadeh and Thrampoulidis 2019 in this setting: T' = K^(2/3) seed rounds, and then
+
+        argmax E[θ̂_rᵀa + C‖a‖_{Λ⁻¹}] s.t. E[θ̂_uᵀa − C‖a‖_{Λ⁻¹}] ≥ b: optimism is not inflated.
+
+    Differs from the paper: the utility has a parameter and observations of its own; safety is of policies, not of
+    actions. A seed round plays the incumbent, but with probability ε = ξ/(b + ξ + B) a uniform action, which is safe
+    since every action has utility ≥ −B. Its source is "search", its bound (1 − ε)(b + ξ) − εB.
+    """
+
+    def make_rule(self) -> Rule:
+        """Return the constants, with the number of seed rounds and the incumbent's share in them."""
+        self.require_one_limit()
+        K, xi, b = as_rounds(self.num_rounds), float(self.task.slacks[0]), float(self.task.thresholds[0])
+        B = float(self.task.norm_bound or 0.0)
+        share = min(1.0, xi / (b + xi + B)) if b + xi + B > 0 else 1.0
+        kept, seeds = float(nudged(-B, b + xi, 1.0 - share, b)), math.ceil(K ** (2 / 3))
+        return Rule(self.task.thresholds, B, xi, optimism=1.0, num_seeds=seeds, seed_kept=kept)
+
+    def decide(self) -> Plan:
+        """Return the plan for the round."""
+        rule, C, (arms, safe) = self.rule, self.C, self.offer()
+        r_hat, u_hat, beta = self.estimates(arms)
+        if self.exhausted:
+            return self.keep(BEYOND, arms, safe, u_hat - C * beta)
+        if self.model.seen[0] < rule.num_seeds:
+            if isinstance(self.task.actions, Ellipsoid):  # the ends of its axes span all directions
+                axes = self.task.actions.root.T
+                arms, safe = with_incumbent_first(arms, np.concatenate([axes, -axes]))
+            policy = rule.seed_kept * safe + (1.0 - rule.seed_kept) / len(arms)
+            bound = mixed(-rule.norm_bound, rule.thresholds[0] + rule.slack, rule.seed_kept)
+            return self.as_plan(arms, policy, "search", math.nan, np.array([bound]), SEED)
+        arms, safe = self.extremes(arms, safe, C, C)
+        r_hat, u_hat, beta = self.estimates(arms)
+        return self.search(arms, safe, r_hat + C * beta, u_hat - C * beta, low=u_hat - C * beta)
+
+
+@register(
+    name="roful",
+    label="ROFUL",
+    summary="ROFUL (Hutchinson et al. 2024), from summaries: optimistic, then mixed with the incumbent",
+    kind="bandit",
+    colour="#000000",
+    promise="zero",
+    arguments=_determinant,
+)
+class ROFUL(BanditAgent):
+    """ROFUL of Hutchinson, Turan and Alizadeh 2024 in this setting: optimistic in reward and constraint, then mixed
+    with the incumbent until the pessimistic check passes:
+
+        π̃ ∈ argmax E[θ̂_rᵀa + C‖a‖_{Λ⁻¹}] s.t. E[θ̂_uᵀa + C‖a‖_{Λ⁻¹}] ≥ b;   γπ̃ + (1 − γ)π_sf with the largest γ such
+        that γ E_π̃[θ̂_uᵀa − C‖a‖_{Λ⁻¹}] + (1 − γ)(b + ξ) ≥ b.
+
+    Differs from the paper: policies instead of actions, and the incumbent, of utility ≥ b + ξ, instead of the origin.
+    """
+
+    def make_rule(self) -> Rule:
+        """Return the constants; `shrink` is the mixture with the incumbent."""
+        self.require_one_limit()
+        xi, B = float(self.task.slacks[0]), float(self.task.norm_bound or 0.0)
+        return Rule(self.task.thresholds, B, xi, optimism=1.0, pessimism=-1.0, shrink=True)
+
+    def decide(self) -> Plan:
+        """Return the plan for the round."""
+        C, (arms, safe) = self.C, self.offer()
+        arms, safe = (arms, safe) if self.exhausted else self.extremes(arms, safe, C, -C)
+        r_hat, u_hat, beta = self.estimates(arms)
+        if self.exhausted:
+            return self.keep(BEYOND, arms, safe, u_hat - C * beta)
+        low = u_hat - C * beta
+        return self.search(arms, safe, r_hat + C * beta, u_hat + C * beta, low, self.rule.slack)
+
+
+@register(
+    name="oful",
+    label="OFUL",
+    summary="OFUL (Abbasi-Yadkori et al. 2011): has no constraint, violates",
+    kind="bandit",
+    colour="#D55E00",
+    arguments=_determinant,
+)
+class OFUL(BanditAgent):
+    """OFUL of Abbasi-Yadkori, Pál and Szepesvári 2011: argmax θ̂_rᵀa + C‖a‖_{Λ⁻¹}, without a constraint.
+
+    It violates wherever the constraint binds: the reference that shows what safety costs.
+    """
+
+    def make_rule(self) -> Rule:
+        """Return that there is no constraint."""
+        return Rule(self.task.thresholds, math.nan, math.inf, optimism=1.0, constrained=False)
+
+    def decide(self) -> Plan:
+        """Return the plan for the round."""
+        C, (arms, safe) = self.C, self.offer()
+        arms, safe = (arms, safe) if self.exhausted else self.extremes(arms, safe, C, C, constrained=False)
+        r_hat, u_hat, beta = self.estimates(arms)
+        if self.exhausted:
+            return self.keep(BEYOND, arms, safe, u_hat - C * beta)
+        return self.search(arms, safe, r_hat + C * beta, u_hat - C * beta, low=u_hat - C * beta)
+
+
+@register(
+    name="bandit-incumbent",
+    label="Incumbent",
+    summary="the incumbent of a bandit in every round",
+    kind="bandit",
+    colour="#6B6B6B",
+    promise="zero",
+)
+class Incumbent(BanditAgent):
+    """Deploys the incumbent in every round: what a learner must beat."""
+
+    def __init__(self, problem: Any) -> None:
+        super().__init__(problem, radius=0.0, replan=Doubling(1e9))
+
+    def make_rule(self) -> Rule:
+        """Return a slack of −inf, which means: always."""
+        return Rule(self.task.thresholds, math.nan, -math.inf)
+
+    def decide(self) -> Plan:
+        """Return the plan that deploys the incumbent."""
+        arms, safe = self.offer()
+        return self.keep(ALWAYS, arms, safe, self.estimates(arms)[1])
+
+    def settings(self) -> dict[str, Any]:
+        """Return its name."""
+        return {"agent": "incumbent", "level": self.level}

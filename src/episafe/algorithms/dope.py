@@ -1,0 +1,122 @@
+"""DOPE (Bura et al. 2022): optimistic in the kernel and the reward, pessimistic in the utility. Tabular."""
+
+import math
+from typing import Any
+
+from episafe.core.agent import AGENTS, EVERY, Agent, AgentFacts, Replanning, register
+from episafe.core.checks import as_count
+from episafe.core.policy import TablePolicy
+from episafe.core.task import task_of
+from episafe.core.types import Array, Episode, Plan
+from episafe.kernels.tabular_optimum import passes
+from episafe.linear.constants import Constants
+from episafe.linear.counts import (
+    PLAIN,
+    Confidence,
+    Radius,
+    TransitionCounts,
+    extended_optimum,
+    markov_table,
+    needs_tables,
+)
+
+INFEASIBLE = "the optimistic-pessimistic problem is infeasible"
+
+
+@register(
+    name="dope",
+    label="DOPE",
+    summary="DOPE (Bura et al. 2022): tabular, optimistic kernel and reward, pessimistic utility",
+    colour="#CC79A7",
+    promise="zero",
+    needs=needs_tables,
+)
+class DOPE(Agent):
+    """Solves, before each episode, the optimistic-pessimistic problem over the box 𝒫 of kernels:
+
+        max_π max_{P'∈𝒫} V^{π, r + C_r β}_{P'}(s₁)   s.t.   V^{π, u_i − C_u β}_{P'}(s₁) ≥ b_i,   β = Σ_{s'} γ
+
+    by extended value iteration inside the dual, where the literature solves a linear program of HS²A variables. The
+    optimum mixes at most m + 1 (policy, kernel) pairs; states that the mixture never reaches get the uniform policy.
+    The incumbent is deployed while the problem is infeasible.
+
+    Args:
+        problem: a problem or its task.
+        constants: C_r and C_u are read, nothing else.
+        replan: when to plan again; information is ln(n_h(s,a) ∨ 1).
+        radius: half-width of the box.
+        num_safe_episodes: episodes of the incumbent before anything else (K₀ of Bura et al.); the OPSE paper uses none.
+        label: what records call it.
+    """
+
+    def __init__(
+        self,
+        problem: Any,
+        constants: Constants,
+        replan: Replanning = EVERY,
+        *,
+        radius: Radius = PLAIN,
+        num_safe_episodes: int = 0,
+        label: str = "dope",
+    ) -> None:
+        super().__init__(problem, replan)
+        self.constants, self.radius, self.label = constants, radius, label
+        self.num_safe_episodes = as_count("num_safe_episodes", num_safe_episodes, 0)
+        self.counts = TransitionCounts(self.task)
+
+    @classmethod
+    def authors(
+        cls, problem: Any, num_episodes: int, delta: float = 0.05, bonus: float = 1.0, replan: Replanning = EVERY
+    ) -> "DOPE":
+        """Return DOPE with the ratio of Bura et al.: C_u = H, C_r = H²/ξ, their radius and K₀ = S²AH³/ξ² episodes.
+
+        From the authors' code. `bonus` multiplies the radius, and its square K₀, since that many episodes make the
+        radius small. With bonus 1 the agent deploys the incumbent for the whole of any short run.
+        """
+        task = task_of(problem)
+        _, H, S, A = TransitionCounts(task).signals.shape
+        slack = float(task.slacks.min())
+        constants = Constants(H**2 / slack, H, 0, 0, kappa=1, lam_max=0, num_halvings=0)
+        first = math.ceil(bonus**2 * S**2 * A * H**3 / slack**2)
+        radius = Radius.bura(task, Confidence(delta, bonus, num_episodes))
+        return cls(task, constants, replan, radius=radius, num_safe_episodes=first, label="dope-authors")
+
+    def decide(self) -> Plan:
+        """Return the solution of the problem, or the incumbent."""
+        if self.counts.num_episodes < self.num_safe_episodes:
+            return self.incumbent_plan(f"one of the first {self.num_safe_episodes} episodes")
+        task, box, signals = self.task, self.counts.box(self.radius), self.counts.signals.copy()
+        signals[0] += self.constants.C_r * box.bonus
+        signals[1:] -= self.constants.C_u * box.bonus
+        found = extended_optimum(signals, box, task.thresholds, task.initial_state)
+        bounds = found.values[1:]
+        if not passes(bounds, task.thresholds):
+            return self.incumbent_plan(INFEASIBLE, bounds)
+        policy = TablePolicy(markov_table(box, found.parts, task.initial_state))
+        return Plan(policy, "search", bounds, self.level, lam=float(found.multipliers.sum()))
+
+    def observe(self, episode: Episode) -> None:
+        """Count the transitions of an episode."""
+        self.counts.observe(episode)
+
+    def information(self) -> Array:
+        """Return ln(n_h(s, a) ∨ 1), shape (H, S, A)."""
+        return self.counts.information()
+
+    def settings(self) -> dict[str, Any]:
+        """Return C_r, C_u, the radius and the number of first episodes beside the general settings."""
+        scales = {"agent": self.label, "C_r": self.constants.C_r, "C_u": self.constants.C_u}
+        return super().settings() | scales | {"radius": repr(self.radius), "num_safe_episodes": self.num_safe_episodes}
+
+
+AGENTS["dope-authors"] = (
+    AgentFacts(
+        name="dope-authors",
+        label="DOPE, authors’ constants",
+        summary="the same with the authors' constants",
+        promise="zero",
+        arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.003},
+        needs=needs_tables,
+    ),
+    DOPE.authors,
+)

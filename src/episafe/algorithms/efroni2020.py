@@ -1,0 +1,166 @@
+"""The agents of Efroni et al. 2020: optimism in reward and utility, by linear programs or by steps of a multiplier.
+
+All are after Efroni, Mannor and Pirotta, arXiv 2003.02189; the radius γ (`Radius.efroni`) is from memory. Differs from
+the paper: reward and utility are known, so that nothing is added to them for learning them; the bound ρ of the
+multipliers is made of the incumbent's least slack ξ.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from episafe.core.agent import EVERY, Replanning, register
+from episafe.core.policy import TablePolicy, uniform_table
+from episafe.core.types import Array, Plan
+from episafe.kernels.policy_values import policy_values
+from episafe.kernels.tabular_optimum import optimum
+from episafe.linear.counts import (
+    CountingAgent,
+    Radius,
+    best_pair,
+    clipped_pass,
+    extended_optimum,
+    markov_table,
+    needs_tables,
+)
+
+
+@register(
+    name="optcmdp",
+    label="OptCMDP",
+    summary="after Efroni et al. 2020: the best policy and the best kernel of a box; violates while it learns",
+    promise="hard",
+    arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.01},
+    needs=needs_tables,
+)
+class OptCMDP(CountingAgent):
+    """Solves, before each episode, the problem of the best policy and the best kernel of the box 𝒫:
+
+        max_π max_{P'∈𝒫} V^{π, r}_{P'}(s₁)   s.t.   V^{π, u_i}_{P'}(s₁) ≥ b_i
+
+    The paper proves that the positive parts of regret and of violation sum to Õ(√(SANH⁴K)) each, N the number of next
+    states (hard violation): it violates while it learns. It has no incumbent.
+
+    Differs from the paper: the extended linear program is solved by extended value iteration in the dual. Where it is
+    infeasible, which has probability 0 in the proof, the policy of largest optimistic utility is deployed.
+    """
+
+    def decide(self) -> Plan:
+        """Return the solution of the problem."""
+        task = self.task
+        box = self.counts.box(Radius.efroni(task, self.confidence))
+        found = extended_optimum(self.counts.signals, box, task.thresholds, task.initial_state)
+        policy = TablePolicy(markov_table(box, found.parts, task.initial_state))
+        return Plan(policy, "search", found.values[1:], self.level, lam=float(found.multipliers.sum()))
+
+
+@register(
+    name="optcmdp-bonus",
+    label="OptCMDP-bonus",
+    summary="the same by a bonus on the estimated kernel, whose problem is S times smaller",
+    promise="hard",
+    arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.003},
+    needs=needs_tables,
+)
+class OptCMDPBonus(CountingAgent):
+    """Solves, before each episode, a problem on P̂ whose linear program is S times smaller than that of OptCMDP:
+
+        max_π V^{π, r + Hβ}_{P̂}(s₁)   s.t.   V^{π, u_i + Hβ}_{P̂}(s₁) ≥ b_i,      β = Σ_{s'} γ
+
+    The paper proves for it what it proves for OptCMDP, with a larger H: hard violation, Õ(√K). It has no incumbent.
+
+    Differs from the paper: P̂ is uniform where nothing was seen; infeasible problems are treated as by OptCMDP.
+    """
+
+    def decide(self) -> Plan:
+        """Return the solution of the problem."""
+        task, P_hat = self.task, self.counts.kernel()
+        signals = (
+            self.counts.signals + len(self.counts.times) * self.counts.box(Radius.efroni(task, self.confidence)).bonus
+        )
+        found = optimum(P_hat, signals[0], signals[1:], task.thresholds, task.initial_state)
+        utilities = [policy_values(P_hat, signals[0], one, found.table, task.initial_state)[1] for one in signals[1:]]
+        lam = float(found.multipliers.sum())
+        return Plan(TablePolicy(found.table), "search", np.array(utilities), self.level, lam=lam)
+
+
+@register(
+    name="optdual",
+    label="OptDual-CMDP",
+    summary="after Efroni et al. 2020: extended value iteration for a multiplier stepped once an episode; violates",
+    promise="soft",
+    arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.01},
+    needs=needs_tables,
+)
+class OptDual(CountingAgent):
+    """Takes the best policy and kernel of the box 𝒫 for r + λu, and steps λ by what they promise:
+
+        (π_k, P_k) = argmax_π max_{P'∈𝒫} V^{π, r + λ_k u}_{P'}(s₁)
+        λ_{k+1} = [λ_k + (b − V^{π_k, u}_{P_k}(s₁))/t]₊,   t = H√K/ρ,   ρ = H/ξ
+
+    The paper proves regret and violation Õ(√K) *with cancellation*: what is kept in one episode pays for another
+    (soft). Policies are deterministic, and a single one need not be safe, ever. It has no incumbent. The step t is from
+    memory.
+    """
+
+    def __init__(
+        self, problem: Any, num_episodes: int, delta: float = 0.05, bonus: float = 1.0, replan: Replanning = EVERY
+    ) -> None:
+        super().__init__(problem, num_episodes, delta, bonus, replan)
+        self._step = 1 / (float(self.task.slacks.min()) * math.sqrt(num_episodes))
+
+    def decide(self) -> Plan:
+        """Return the best policy for λ, and step λ."""
+        task, lams = self.task, self.lams
+        values, (actions, _) = best_pair(
+            self.counts.signals, self.counts.box(Radius.efroni(task, self.confidence)), task.initial_state
+        )(np.append(1.0, lams))
+        self.lams = np.maximum(0.0, lams + self._step * (task.thresholds - values[1:]))
+        policy = TablePolicy(np.eye(task.num_actions or 0)[actions])
+        return Plan(policy, "search", values[1:], self.level, lam=float(lams.sum()))
+
+
+@register(
+    name="optprimaldual",
+    label="OptPrimalDual-CMDP",
+    summary="after Efroni et al. 2020: steps of the policy and of the multiplier, one each an episode; violates",
+    promise="soft",
+    arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.001},
+    needs=needs_tables,
+)
+class OptPrimalDual(CountingAgent):
+    """Mirror ascent in the policy, from the uniform one, and a gradient step in the multiplier:
+
+        π_{k+1}(a|s) ∝ π_k(a|s) exp(t(Q^r + λ_k Q^u)),      λ_{k+1} = [λ_k + ρ(b − V^u(s₁))/(H√K)]₊,
+        t = √(2 ln A/K)/(H(1+ρ)),   ρ = H/ξ
+
+    with Q and V of π_k on P̂, for r + Hβ and u + Hβ, β = Σ_{s'} γ, clipped above at the steps that are left.
+
+    The paper proves regret and violation Õ(√K) *with cancellation* (soft). The last policy may be unsafe for ever. It
+    has no incumbent and does not plan: a step costs one evaluation.
+
+    By a public implementation of it. Differs from the paper: P̂ is uniform where nothing was seen; the multiplier is
+    stepped by the value of π_k, there by that of π_{k+1}.
+    """
+
+    def __init__(
+        self, problem: Any, num_episodes: int, delta: float = 0.05, bonus: float = 1.0, replan: Replanning = EVERY
+    ) -> None:
+        super().__init__(problem, num_episodes, delta, bonus, replan)
+        H, _, A = self.counts.shape
+        rho = H / float(self.task.slacks.min())
+        self._policy_step = math.sqrt(2 * math.log(A) / num_episodes) / (H * (1 + rho))
+        self._step = rho / (H * math.sqrt(num_episodes))
+        self._next: Array = uniform_table(*self.counts.shape)
+
+    def decide(self) -> Plan:
+        """Return π_k, and step policy and multiplier."""
+        task, lams, policy, H = self.task, self.lams, self._next, self.counts.shape[0]
+        signals = self.counts.signals + H * self.counts.box(Radius.efroni(task, self.confidence)).bonus
+        Q, _, V = clipped_pass(self.counts.kernel(), signals, np.arange(H, 0, -1.0), lambda h, _: policy[h])
+        weights = policy * np.exp(self._policy_step * (Q[0] + np.tensordot(lams, Q[1:], axes=1)))
+        self._next = weights / weights.sum(axis=-1, keepdims=True)
+        utilities = V[1:, task.initial_state]
+        self.lams = np.maximum(0.0, lams + self._step * (task.thresholds - utilities))
+        return Plan(TablePolicy(policy), "search", utilities, self.level, lam=float(lams.sum()))

@@ -1,0 +1,84 @@
+"""Ghosh, Zhou and Shroff 2022: softmax policies for a multiplier that is stepped once per episode."""
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+
+from episafe.algorithms import ghosh2024
+from episafe.algorithms.opse import as_policy
+from episafe.algorithms.softmax_agent import SoftmaxAgent
+from episafe.core.agent import EVERY, Replanning, register
+from episafe.core.task import task_of
+from episafe.core.types import Array, Plan
+from episafe.kernels.softmax_arrays import Search
+from episafe.linear.constants import Constants
+from episafe.linear.counts import Confidence
+from episafe.linear.planner import GHOSH, Decision, searched
+from episafe.linear.ridge import SoftmaxModel
+
+
+def decide(model: SoftmaxModel, constants: Constants, lam: Array) -> Decision:
+    """Return π_k = softmax(α(Q^r + λ_k Q^u)), α = 1/κ, and V^u(s₁); the values are those of `ghosh2024.evaluate`."""
+    model.estimate_signals(constants.curve)
+    found = ghosh2024.evaluate(model, constants, GHOSH, lam)
+    return Decision("search", lam, found.V_u, as_policy(model, constants, GHOSH, found))
+
+
+@register(
+    name="ghosh2022",
+    label="Ghosh et al. 2022",
+    summary="after Ghosh et al. 2022: softmax policies for a multiplier stepped once per episode; violates",
+    promise="soft",
+    arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.001},
+)
+class Ghosh2022(SoftmaxAgent):
+    """Optimistic in reward and utility, at a multiplier λ_k that is stepped:
+
+        π_k = softmax(α(Q^r + λ_k Q^u)),   λ_{k+1} = min{[λ_k + η(b − V^u(s₁))]₊, χ}
+        α = K/H,   η = 10/(H√K),   χ = 2H/ξ,   C = bonus·dH√ln(4 ln A·dKH/δ)
+
+    The paper proves regret and violation Õ(√(d³H⁴K)), *with cancellation* (soft). No incumbent.
+
+    After Ghosh, Zhou and Shroff, NeurIPS 2022: α and η as the same authors ran it in 2024, the rest from memory.
+    `bonus` replaces an absolute constant of C that is not stated. Differs: known reward and utility are used; values
+    are clipped at the steps that are left, and V^r has OPSE's entropy, −(H/K) ln π. Each of several limits has its λ.
+
+    Args:
+        problem: a problem or its task, whose slack ξ is known.
+        num_episodes: K, in the logarithm, the temperature and the step.
+        delta: δ.
+        bonus: factor on C.
+        replan: when to plan again, which is when λ is stepped.
+    """
+
+    def __init__(
+        self, problem: Any, num_episodes: int, delta: float = 0.05, bonus: float = 1.0, replan: Replanning = EVERY
+    ) -> None:
+        task, self.confidence = task_of(problem), Confidence(delta, bonus, num_episodes)
+        H, A, d = task.horizon or 1, max(task.num_actions or 0, 2), task.dim
+        C = bonus * d * H * math.sqrt(self.confidence.log_term(4 * math.log(A) * d * H))
+        chi = 2 * H / float(task.slacks.min())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a wide bracket: there is no search
+            constants = Constants(C, C, 0.0, 0.0, kappa=H / num_episodes, lam_max=chi, num_halvings=0, C_theta=bonus)
+        super().__init__(task, constants, replan, optimistic=True)
+        self.eta, self.lam = 10 / (H * math.sqrt(num_episodes)), np.zeros(task.num_constraints)
+
+    @property
+    def search(self) -> Search:
+        """Return what the compiled form reads: it steps `lam` itself."""
+        return GHOSH.search(self.constants, self.task.thresholds)._replace(step=self.eta, dual=self.lam)
+
+    def decide(self) -> Plan:
+        """Return the plan of π_k, and step λ."""
+        if type(self) is Ghosh2022:
+            return self.as_plan(searched(self.model, GHOSH.scales(self.constants, self.model.num_actions), self.search))
+        found = decide(self.model, self.constants, self.lam.copy())
+        self.lam[:] = np.clip(self.lam + self.eta * (self.task.thresholds - found.bounds), 0.0, self.constants.lam_max)
+        return self.as_plan(found)
+
+    def settings(self) -> dict[str, Any]:
+        """Return K, δ and the factor beside the general settings."""
+        return super().settings() | self.confidence.settings()

@@ -1,0 +1,113 @@
+"""The agents of Liu et al. 2021: optimistic in the reward, pessimistic in the utility, on the estimated kernel.
+
+Both are after Liu, Zhou, Kalathil, Kumar and Tian, NeurIPS 2021. Differs from the paper: reward and utility are known,
+with the radius that also serves to learn them; P̂ is uniform where nothing was seen; ξ is the incumbent's least slack.
+"""
+
+import math
+
+import numpy as np
+
+from episafe.core.agent import register
+from episafe.core.policy import TablePolicy
+from episafe.core.types import Array, Plan
+from episafe.kernels.policy_values import policy_values
+from episafe.kernels.tabular_optimum import optimum, passes
+from episafe.linear.counts import Confidence, CountingAgent, TransitionCounts, clipped_pass, needs_tables
+
+
+def beta(counts: TransitionCounts, confidence: Confidence) -> Array:
+    """Return β = bonus·√(Z/(n∨1)), Z = ln(16S²AHK/δ), shape (H, S, A)."""
+    H, S, A = counts.shape
+    bonus: Array = confidence.bonus * np.sqrt(confidence.log_term(16 * S**2 * A * H) / np.maximum(counts.visits, 1))
+    return bonus
+
+
+@register(
+    name="optpess-lp",
+    label="OptPess-LP",
+    summary="after Liu et al. 2021: the incumbent while it is little known, then a linear program on the estimated "
+    "kernel",
+    promise="zero",
+    arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.003},
+    needs=needs_tables,
+)
+class OptPessLP(CountingAgent):
+    """Deploys the incumbent while little is known of it, then the best policy of a problem on P̂:
+
+        π_sf   if  V^{π_sf, u − (1+SH)β}_{P̂}(s₁) ≤ b + ξ/2
+        max_π V^{π, r + α_r β}_{P̂}(s₁)  s.t.  V^{π, u − (1+SH)β}_{P̂}(s₁) ≥ b      else,
+        α_r = 1 + SH + 4H(1+SH)/ξ
+
+    The paper proves zero violation with probability 1 − δ, and regret Õ(H³√(S³AK)/ξ + H⁵S³A/ξ), at bonus 1. No run of
+    practical length leaves the incumbent there: it needs some (4SH²/ξ)²Z visits of each pair on the incumbent's paths.
+
+    Its formulas are as others quote them, whose log terms differ. The linear program is solved by its dual, to
+    rounding.
+    """
+
+    def decide(self) -> Plan:
+        """Return the solution of the problem, or the incumbent."""
+        task, P_hat, signals = self.task, self.counts.kernel(), self.counts.signals.copy()
+        (H, S, _), slack = self.counts.shape, float(task.slacks.min())
+        bonus, scale = beta(self.counts, self.confidence), 1 + S * H
+        signals[0] += (scale + 4 * H * scale / slack) * bonus
+        signals[1:] -= scale * bonus
+
+        def utilities(table: Array) -> Array:
+            return np.array([policy_values(P_hat, signals[0], u, table, task.initial_state)[1] for u in signals[1:]])
+
+        known = utilities(task.incumbent.table())
+        if not (known > task.thresholds + slack / 2).all():
+            return self.incumbent_plan(f"its own utility is known to be {known.min():.6g} only")
+        found = optimum(P_hat, signals[0], signals[1:], task.thresholds, task.initial_state)
+        bounds = utilities(found.table)
+        if not passes(bounds, task.thresholds):
+            return self.incumbent_plan("no policy passes on the estimated kernel", bounds)
+        lam = float(found.multipliers.sum())
+        return Plan(TablePolicy(found.table), "search", bounds, self.level, lam=lam)
+
+
+@register(
+    name="optpess-primaldual",
+    label="OptPess-PrimalDual",
+    summary="after Liu et al. 2021: optimistic value iteration, a multiplier that asks for more than b; violates at "
+    "first",
+    promise="soft",
+    arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.001},
+    needs=needs_tables,
+)
+class OptPessPrimalDual(CountingAgent):
+    """Value iteration on P̂ for reward and utility with a bonus, and a multiplier that asks for ε_k more than b:
+
+        π_k greedy for Q^r + (λ_k/η_k)Q^u of r + (1+SH)β and u + (1+SH)β, clipped above at H,      η_k = ξH√k
+        λ_{k+1} = [λ_k + b + ε_k − V^u(s₁)]₊,      ε_k = 5H²√(S³A)(ln(k/δ') + 1)/√(k ln(k/δ')),   δ' = δ/(S²AH)
+
+    The paper proves regret Õ(H³√(S³AK)/ξ) and a violation that does not grow with K, *with cancellation* (soft).
+    Policies are deterministic. It needs the slack and no incumbent. ε_k and η_k are as others have run them, the bonus
+    is from memory.
+    """
+
+    def decide(self) -> Plan:
+        """Return the greedy policy, and step λ."""
+        task, (H, S, A), k = self.task, self.counts.shape, self.counts.num_episodes + 1
+        lams = self.lams / (float(task.slacks.min()) * H * math.sqrt(k))
+
+        def greedy(h: int, Q: Array) -> Array:
+            chosen: Array = np.eye(A)[np.argmax(Q[0] + np.tensordot(lams, Q[1:], axes=1), axis=1)]
+            return chosen
+
+        signals = self.counts.signals + (1 + S * H) * beta(self.counts, self.confidence)
+        _, policy, V = clipped_pass(self.counts.kernel(), signals, np.full(H, float(H)), greedy)
+        utilities = V[1:, task.initial_state]
+        self.lams = np.maximum(0.0, self.lams + task.thresholds + self._pessimism(k) - utilities)
+        return Plan(TablePolicy(policy), "search", utilities, self.level, lam=float(lams.sum()))
+
+    def _pessimism(self, k: int) -> float:
+        """Return ε_k."""
+        (H, S, A), log_term = (
+            self.counts.shape,
+            math.log(k * math.prod(self.counts.times.shape) / self.confidence.delta),
+        )
+        scale = self.confidence.bonus * 5 * H**2 * math.sqrt(S**3 * A)
+        return scale * (log_term + 1) / math.sqrt(k * log_term)

@@ -1,0 +1,89 @@
+"""LSVI-UCB (Jin, Yang, Wang and Jordan 2020): optimistic least-squares value iteration, without constraints."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from episafe.algorithms.opse import Evaluation, as_policy, log_softmax, ridge
+from episafe.algorithms.softmax_agent import SoftmaxAgent
+from episafe.core.agent import EVERY, Replanning, register
+from episafe.core.task import task_of
+from episafe.core.types import Array, Plan
+from episafe.kernels.softmax_arrays import Search
+from episafe.linear.constants import Constants
+from episafe.linear.counts import Confidence
+from episafe.linear.planner import GHOSH, Decision, searched
+from episafe.linear.ridge import SoftmaxModel
+
+GREEDY = 1e-10  # κ: actions whose values differ by more than about 1e-9 are told apart
+
+
+def decide(model: SoftmaxModel, constants: Constants) -> Decision:
+    """Return the policy that is greedy for Q_h = r + clip(P̂_hV_{h+1} + Cβ, 0, H−h); equal actions share it."""
+    model.estimate_signals(constants.curve)
+    m, tables, weights = len(model.task.thresholds), list[Array](), list[Array]()
+    V, kappa, H = np.zeros((2 + m, 1)), constants.kappa, model.horizon
+    for h in reversed(range(H)):
+        (r, _), (beta, PV, w) = model.told(h), ridge(model, h, V)
+        Q = r + np.clip(constants.C_r * beta + PV[0], 0.0, (H - 1 - h) * (1 + kappa * np.log(model.num_actions)))
+        ln_pi = log_softmax(Q / kappa)
+        pi = np.exp(ln_pi)
+        V = np.zeros((2 + m, Q.shape[1]))
+        V[0] = (pi * (Q - kappa * ln_pi)).sum(axis=0)  # max_a Q
+        tables.insert(0, pi)
+        weights.insert(0, w)
+    none = np.full(m, np.nan)
+    found = Evaluation(none, np.zeros(m), tables, weights)
+    return Decision("zero", found.lam, none, as_policy(model, constants, GHOSH, found))
+
+
+@register(
+    name="lsvi-ucb",
+    label="LSVI-UCB",
+    summary="LSVI-UCB (Jin et al. 2020): no constraint, violates; what reward alone would earn",
+    arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.001},
+)
+class LSVIUCB(SoftmaxAgent):
+    """Deploys the policy that is greedy for Q_h = r + clip(P̂_hV_{h+1} + Cβ, 0, H−h),  C = bonus·dH√ln(2dKH/δ).
+
+    The paper proves regret Õ(√(d³H⁴K)) to the best policy of all, safe or not: a reference for what reward alone earns.
+    It promises nothing about the utility. No incumbent.
+
+    Jin et al., COLT 2020. `bonus` replaces an absolute constant of C that is not stated. Differs: a known reward is
+    used, and values are clipped at the steps that are left, not at H. Greedy is a softmax with κ = 10⁻¹⁰.
+
+    Args:
+        problem: a problem or its task.
+        num_episodes: K, in the logarithm.
+        delta: δ.
+        bonus: factor on C.
+        replan: when to plan again.
+    """
+
+    def __init__(
+        self, problem: Any, num_episodes: int, delta: float = 0.05, bonus: float = 1.0, replan: Replanning = EVERY
+    ) -> None:
+        task, self.confidence = task_of(problem), Confidence(delta, bonus, num_episodes)
+        H, d = task.horizon or 1, task.dim
+        C = bonus * d * H * math.sqrt(self.confidence.log_term(2 * d * H))
+        constants = Constants(C, 0.0, 0.0, 0.0, kappa=GREEDY, lam_max=0.0, num_halvings=0, C_theta=bonus)
+        super().__init__(task, constants, replan, optimistic=True)
+
+    @property
+    def search(self) -> Search:
+        """Return what the compiled form reads: λ = 0 passes every check."""
+        return GHOSH.search(self.constants, np.full(self.task.num_constraints, -np.inf))
+
+    def decide(self) -> Plan:
+        """Return the plan for the next episode."""
+        if type(self) is LSVIUCB:
+            found = searched(self.model, GHOSH.scales(self.constants, self.model.num_actions), self.search)
+        else:
+            found = decide(self.model, self.constants)
+        return replace(self.as_plan(found), bounds=np.full(self.task.num_constraints, np.nan))
+
+    def settings(self) -> dict[str, Any]:
+        """Return K, δ and the factor beside the general settings."""
+        return super().settings() | self.confidence.settings()

@@ -1,0 +1,77 @@
+"""OPLB-SP, Algorithm 1 of the paper: optimistic-pessimistic linear bandit with a safe policy."""
+
+import math
+from typing import Any, Literal
+
+from episafe.algorithms.bandit_agent import BanditAgent
+from episafe.core.agent import EVERY, Replanning, register
+from episafe.core.checks import as_scale
+from episafe.core.errors import InvalidProblem
+from episafe.core.types import Plan
+from episafe.kernels.bandit import BEYOND, UNCONFIDENT, Rule
+
+
+@register(
+    name="oplbsp-determinant",
+    label="OPLB-SP, determinant",
+    summary="OPLB-SP with the determinant radius, which is tighter and needs no number of rounds",
+    kind="bandit",
+    colour="#56B4E9",
+    promise="zero",
+    arguments=lambda problem, num_episodes: {"radius": "determinant", "label": "oplbsp-determinant"},
+)
+@register(
+    name="oplbsp",
+    label="OPLB-SP",
+    summary="OPLB-SP, Algorithm 1 of the paper: the incumbent until it is known well enough, then optimism",
+    kind="bandit",
+    colour="#0072B2",
+    promise="zero",
+    arguments=lambda problem, num_episodes: {"num_rounds": num_episodes},
+)
+class OPLBSP(BanditAgent):
+    """Deploys the incumbent while C_u β_sf > ξ/2, and then the policy
+
+        π ∈ argmax E_π[θ̂_rᵀa + C_r‖a‖_{Λ⁻¹}]   s.t.   E_π[θ̂_uᵀa − C_u‖a‖_{Λ⁻¹}] ≥ b,   C_r = C_u(1 + 2B/ξ).
+
+    With probability 1 − δ every deployed policy is safe, in all rounds together. Differs from the paper: several
+    limits are kept with arms (ξ is their least slack), and d is replaced by max{d, 2} in C_u (`bandit_agent`).
+
+    Args:
+        problem, num_rounds, delta, radius, replan, label: see `BanditAgent`. C_u is the radius.
+        slack: "told" by the task, or "estimated" by û_sf − C_u β_sf − b, which is at most ξ; the task's is then unused.
+        optimism: C_r/C_u; None for 1 + 2B/ξ. It affects regret, never safety.
+    """
+
+    def __init__(
+        self, problem: Any, num_rounds: int | None = None, delta: float = 0.05, *, radius: Any = "paper",
+        replan: Replanning = EVERY, slack: Literal["told", "estimated"] = "told", optimism: float | None = None,
+        label: str = "",
+    ) -> None:  # fmt: skip
+        if slack not in ("told", "estimated"):
+            raise InvalidProblem(f'slack must be "told" or "estimated", got {slack!r}: the task holds the number')
+        self.slack, self.optimism = slack, None if optimism is None else as_scale("optimism", optimism)
+        super().__init__(problem, num_rounds, delta, radius=radius, replan=replan, label=label)
+
+    def make_rule(self) -> Rule:
+        """Return b, B and ξ (NaN: estimated), C_r/C_u (NaN: 1 + 2B/ξ), and that there is a trigger."""
+        xi = float(self.task.slacks.min()) if self.slack == "told" else math.nan
+        scale = math.nan if self.optimism is None else self.optimism
+        return Rule(self.task.thresholds, float(self.task.norm_bound or 0.0), xi, optimism=scale, trigger=True)
+
+    def decide(self) -> Plan:
+        """Return π⁽ᵏ⁾: one round of Algorithm 1."""
+        b, B, xi, C_u = self.rule.thresholds, self.rule.norm_bound, self.rule.slack, self.C
+        arms, safe = self.offer()
+        r_hat, u_hat, beta = self.estimates(arms)  # Alg. 1, line 2 -> r̂_π, û_π and β_π are means over π of these
+        if self.exhausted:
+            return self.keep(BEYOND, arms, safe, u_hat - C_u * beta)
+        if math.isnan(xi):
+            xi = float(((u_hat - C_u * beta) @ safe - b).min())
+        if not C_u * (beta @ safe) <= xi / 2:  # Alg. 1, line 3 -> C_u β_sf > ξ/2: deploy π_sf
+            return self.keep(UNCONFIDENT, arms, safe, u_hat - C_u * beta)
+        C_r = C_u * (1 + 2 * B / xi if self.optimism is None else self.optimism)
+        arms, safe = self.extremes(arms, safe, C_r, C_u)  # of an ellipsoid, the actions that matter
+        r_hat, u_hat, beta = self.estimates(arms)
+        optimistic, pessimistic = r_hat + C_r * beta, u_hat - C_u * beta
+        return self.search(arms, safe, optimistic, pessimistic, low=pessimistic)  # Alg. 1, line 4 -> argmax s.t. ≥ b

@@ -1,0 +1,59 @@
+"""What the softmax algorithms share: the regression that they learn by, and plans from decisions."""
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from episafe.core.agent import Agent, Replanning
+from episafe.core.types import Array, Episode, Plan
+from episafe.linear.constants import Constants
+from episafe.linear.planner import Decision
+from episafe.linear.ridge import SoftmaxModel
+
+
+class SoftmaxAgent(Agent):
+    """An agent that learns by ridge regression. Subclasses write `decide`.
+
+    Args:
+        problem: a problem or its task.
+        constants: scales, κ, ρ and search limits.
+        replan: when to plan again; information is ln det Λ_h.
+        optimistic: whether utilities that are learned have +C_θβ, not −C_θβ.
+    """
+
+    variant: str = "text"
+    reason: ClassVar[str] = ""  # why the incumbent is deployed, where it is
+
+    def __init__(self, problem: Any, constants: Constants, replan: Replanning, optimistic: bool) -> None:
+        super().__init__(problem, replan)
+        self.constants = constants
+        self.model = SoftmaxModel(self.task, constants.ridge, constants.C_theta, optimistic)
+
+    def as_plan(self, found: Decision) -> Plan:
+        """Return the plan of a decision."""
+        if found.policy is None:
+            return self.incumbent_plan(self.reason, found.bounds)
+        return Plan(found.policy, found.source, found.bounds, self.level, lam=float(found.lam.sum()))
+
+    def observe(self, episode: Episode) -> None:
+        """Learn from an episode: Λ_h ← Λ_h + φφᵀ."""
+        self.model.observe(episode)
+
+    def information(self) -> Array:
+        """Return ln det Λ_h/ρ, (H,)."""
+        return self.model.information()
+
+    @property
+    def in_force(self) -> tuple[Plan, Array]:
+        """Return the plan for the next episode, and the information (H,) with which it was made."""
+        return self.plan(), self._information_then
+
+    def take_over(self, plan: Plan, information: Array) -> None:
+        """Continue from a plan that a compiled loop made with this information (R,), after episodes that it played."""
+        self._plan, self._num_plans, self._changed = plan, plan.id + 1, True
+        self._information_then = np.broadcast_to(information, self.model.horizon).copy()
+
+    def settings(self) -> dict[str, Any]:
+        """Return every constant beside the general settings; the statement only where the level is the constants'."""
+        own = self.constants.settings() | super().settings() | {"variant": self.variant}
+        return own if self.level == self.constants.level else own | {"statement": ""}

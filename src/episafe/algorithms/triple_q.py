@@ -1,0 +1,93 @@
+"""Triple-Q (Wei, Liu and Ying 2022): Q-learning for reward and utility, and a virtual queue of what is owed."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from episafe.core.agent import EVERY, Agent, Replanning, register
+from episafe.core.checks import as_count, as_scale
+from episafe.core.policy import TablePolicy
+from episafe.core.types import Array, Episode, Plan
+from episafe.linear.counts import known_signals, needs_one_limit
+
+
+@register(
+    name="triple-q",
+    label="Triple-Q",
+    summary="Triple-Q (Wei et al. 2022): Q-learning and a queue of what is owed, no model; violates",
+    promise="soft",
+    arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.0001},
+    needs=needs_one_limit,
+)
+class TripleQ(Agent):
+    """Greedy for Q + (Z/η)C, where Q and C are learned by steps α_t = (χ+1)/(χ+t), t visits in the current frame:
+
+        Q_h ← (1−α_t)Q_h + α_t(r + Q_{h+1}(x', a') + b_t),      C_h ← (1−α_t)C_h + α_t(u + C_{h+1}(x', a') + b_t)
+        b_t = ¼√(H²ι(χ+1)/(χ+t)),   ι = 128 ln(√(2SAH)K),   χ = η = K^0.2,   a' greedy at x'
+
+    After each frame of K^0.6 episodes Q, C and the visits are reset to H and 0, and the queue is
+    Z ← [Z + b + ε − C̄]₊, with C̄ the mean of C_1(x_1, a_1) over the frame and ε = 8√(SAH⁶ι³)/K^0.2.
+
+    The paper proves regret Õ(H⁴√(SA)K^0.8/ξ) and no violation in sum, *with cancellation* (soft), for K beyond any run:
+    10⁴¹ for 5 states, 3 actions and 4 steps. It keeps no model: an episode costs O(H). It has no incumbent.
+
+    Wei, Liu and Ying, AISTATS 2022, Algorithm 1. Differs from the paper: reward and utility are known; a' is the
+    greedy action, also where another policy played the episode; the authors' experiments have other constants.
+
+    Args:
+        problem: a problem or its task.
+        num_episodes: K.
+        bonus: factor on b_t and ε.
+        replan: when to plan again; information is the logarithm of the number of episodes.
+    """
+
+    def __init__(self, problem: Any, num_episodes: int, bonus: float = 1.0, replan: Replanning = EVERY) -> None:
+        super().__init__(problem, replan)
+        self._signals = known_signals(self.task, needs_one_limit)
+        self.num_episodes, self.bonus = as_count("num_episodes", num_episodes), as_scale("bonus", bonus)
+        (_, H, S, A), K = self._signals.shape, num_episodes
+        log_term = 128 * math.log(math.sqrt(2 * S * A * H) * K)
+        self._chi = K**0.2
+        self._frame_length = math.ceil(K**0.6)
+        self._scale = bonus * math.sqrt(H**2 * log_term * (self._chi + 1)) / 4
+        self._tightening = bonus * 8 * math.sqrt(S * A * H**6 * log_term**3) / K**0.2
+        self._values: Array = np.full(self._signals.shape, float(H))  # Q and C
+        self._visits: Array = np.zeros((H, S, A))
+        self._queue = self._frame_sum = 0.0  # Z, and the sum of C_1(x_1, a_1) in this frame
+        self._num_learned = 0
+
+    def decide(self) -> Plan:
+        """Return the greedy policy."""
+        lam = self._queue / self._chi
+        actions = np.argmax(self._values[0] + lam * self._values[1], axis=-1)
+        return Plan(TablePolicy(np.eye(self._visits.shape[2])[actions]), "search", level=self.level, lam=lam)
+
+    def observe(self, episode: Episode) -> None:
+        """Step Q and C along an episode; at the end of a frame, update the queue and reset them."""
+        H, lam, values = len(self._visits), self._queue / self._chi, self._values
+        states, actions = episode.states.tolist(), episode.actions.tolist()
+        for h, (s, a, after) in enumerate(zip(states[:-1], actions, states[1:], strict=True)):
+            later = np.zeros(2)
+            if h < H - 1:
+                Q, C = values[:, h + 1, after]
+                later = values[:, h + 1, after, np.argmax(Q + lam * C)]
+            self._visits[h, s, a] += 1
+            t = self._chi + self._visits[h, s, a]
+            step, bonus = (self._chi + 1) / t, self._scale / math.sqrt(t)
+            values[:, h, s, a] = (1 - step) * values[:, h, s, a] + step * (self._signals[:, h, s, a] + later + bonus)
+        self._frame_sum += float(values[1, 0, states[0], actions[0]])
+        self._num_learned += 1
+        if self._num_learned % self._frame_length == 0:
+            owed = float(self.task.thresholds[0]) + self._tightening - self._frame_sum / self._frame_length
+            self._queue, self._frame_sum = max(0.0, self._queue + owed), 0.0
+            values.fill(H)
+            self._visits.fill(0)
+
+    def information(self) -> Array:
+        """Return the logarithm of the number of episodes, shape (1,)."""
+        return np.array([math.log(max(self._num_learned, 1))])
+
+    def settings(self) -> dict[str, Any]:
+        """Return K and the factor on bonuses beside the general settings."""
+        return super().settings() | {"num_episodes": self.num_episodes, "bonus": self.bonus}

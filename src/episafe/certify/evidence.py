@@ -1,0 +1,304 @@
+"""Evidence and what it proves. Trusted, together with kernels/wealth.py: no heuristic is in these two files.
+
+Section numbers are those of docs/theory-certificates.md.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from episafe.core.checks import TOLERANCE
+from episafe.core.errors import InvalidEpisode
+from episafe.core.policy import Mixture, Policy
+from episafe.core.task import Constraint, Task
+from episafe.core.types import INCUMBENT, Array, Episode, IntArray, Plan, is_outside
+from episafe.kernels.wealth import BETS, Wealth, credit_rows, mixture_bound, raise_by_prefixes, settle, share_out
+from episafe.kernels.wealth import admits as admits_one
+
+FINENESS = 48  # points of the grid while the distance to the incumbent's utility falls to 1/e
+LONGEST_TAIL = 256  # deployments after one that is not reported; the oldest then counts as absent
+ASSUMED_SLACK = 0.02  # of b: how fine the grid is where the slack is unknown
+HEADROOM = 4.0  # times the incumbent's utility: the end of the grid where totals have no known maximum
+
+
+def admits(bounds: Array, thresholds: Array) -> bool:
+    """Return whether bounds (m,) reach every limit: the check that every deployed plan passes (section 2.4)."""
+    return len(bounds) == len(thresholds) and all(map(admits_one, bounds.tolist(), thresholds.tolist()))
+
+
+def components(plan: Plan) -> tuple[tuple[str, ...], Array]:
+    """Return the names of the policies that a plan may let act, and their weights: the w_i of section 2.1."""
+    if isinstance(plan.policy, Mixture):
+        return plan.policy.names, plan.policy.weights
+    return (INCUMBENT if plan.source == "safe" else plan.policy.name,), np.ones(1)
+
+
+def shares_of(task: Task, policies: Sequence[Policy], weights: Array, episode: Episode) -> Array:
+    """Return q_i = w_i π_i(τ)/Σ_l w_l π_l(τ) of each component of a mixture, (n,): Lemma 1.
+
+    Nobody acts before an episode begins or after it has ended, so that START and ENDED take no part.
+    """
+    if len(policies) == 1:
+        return np.ones(1)
+    if episode.states is None:
+        raise InvalidEpisode("the episode has totals only, and its plan is a mixture: report its states and actions")
+    actions = np.asarray(episode.actions).tolist()
+    acted = np.ones((1, len(actions), len(policies)))
+    if task.is_listed:
+        met = np.arange(len(actions)), np.asarray(episode.states)[:-1], episode.actions
+        acted[0] = np.stack([policy.table()[met] for policy in policies], axis=-1)
+    else:
+        for h, (state, action) in enumerate(zip(episode.states, actions, strict=False)):
+            if not is_outside(state):
+                acted[0, h] = [policy.probabilities(h, state)[action] for policy in policies]
+    shares = np.array(weights, dtype=np.float64)[None]
+    if not share_out(acted, len(policies), shares):
+        raise InvalidEpisode("no component of the deployed plan acts like this: report the episode with its own id")
+    return shares[0]
+
+
+def grid_of_means(
+    threshold: float, known: float | None, largest: float, least: float, fineness: float = FINENESS
+) -> Array:
+    """Return the means to bet against, rising, all above `least`, with b among them if it is above `least`.
+
+    Below b the distance to the incumbent's utility falls by a constant factor from point to point; above b the
+    difference to b grows by one. The proof holds for any grid that is fixed before the data (section 2.2).
+    """
+    range_ = (1 + ASSUMED_SLACK) * (threshold - least) if known is None else known - least
+    spread = max(least + range_ - threshold, range_ / 500)
+    below = np.zeros(0)
+    if least < threshold:
+        falls = max(math.ceil(fineness * math.log(range_ / spread)), 1)
+        below = least + (range_ - range_ * (spread / range_) ** (np.arange(1, falls + 1) / falls))
+        below[-1] = threshold
+    rises = math.ceil(math.log1p(max(largest - threshold, spread) / spread * 4) / math.log1p(4 / fineness))
+    above = threshold + spread / 4 * ((1 + 4 / fineness) ** np.arange(1, rises + 1) - 1)
+    means = np.concatenate([below, above])
+    return means[means > least]
+
+
+class Accounts:
+    """One account per limit and candidate: its wealth, its bound, and its deployments that are not reported yet.
+
+    The incumbent is row 0. Its bound is stated, b + ξ; if the slack is unknown it has a sequence of its own, as if it
+    were the first candidate. Candidate j = 1, 2, … has δ_j = δ/(j(j+1)), δ_j/m for each limit (sections 2.4 and 7).
+    A deployment counts at its worst from when it is made until it is reported (section 2.3).
+
+    Args:
+        task: the limits and the incumbent's utility.
+        delta: the probability with which any bound may ever be wrong.
+        num_rows: rows that are there from the beginning; `widen` adds more.
+        bet_weights: weights of the bets, (B,), which sum to 1; None for equal weights.
+        longest_tail: deployments of a row after one that is not reported, at most.
+        largest: the largest total utility of an episode; None if unknown.
+        fineness: points of the grid while the distance to the incumbent's utility falls to 1/e.
+
+    Attributes:
+        names: the candidates by row; "" for a free row.
+        wealth: the sequences.
+        num_candidates: how many candidates there have been, j of the last.
+        invalid_reason: why nothing is proved any more; "" while the certificate stands.
+    """
+
+    def __init__(
+        self, task: Task, delta: float, num_rows: int, bet_weights: Array | None = None,
+        longest_tail: int = LONGEST_TAIL, largest: float | None = None, fineness: float = FINENESS,
+    ) -> None:  # fmt: skip
+        m = task.num_constraints
+        self.delta, self.thresholds, self._longest_tail = delta / m, task.thresholds.copy(), longest_tail
+        self._first_logs = np.zeros(len(BETS)) if bet_weights is None else np.log(len(BETS) * bet_weights)
+        self._constraints, self._largest, self._fineness = task.constraints, largest, fineness
+        grid = [self.grid(c, one.least_total) for c, one in enumerate(task.constraints)]
+        self._size = max(map(len, grid))
+        self.wealth = self._blank(num_rows)
+        self.names = [INCUMBENT] + [""] * (num_rows - 1)
+        self._tails: list[dict[int, tuple[float, Array] | None]] = [{} for _ in range(num_rows)]
+        self._absent: list[set[int]] = [set() for _ in range(num_rows)]
+        self.num_candidates, self.invalid_reason = 0, ""
+        self.wealth.in_use[0] = 1
+        self._rounding = TOLERANCE * (task.stated_utilities - task.least_totals)
+        if any(one.slack is None for one in task.constraints):
+            self.begin(0, INCUMBENT)
+        stated = [one.slack is not None for one in task.constraints]
+        self.wealth.lower[0, stated], self.wealth.log_term[0, stated] = task.stated_utilities[stated], 0.0
+
+    def grid(self, c: int, least: float) -> Array:
+        """Return the means to bet against in limit c, for a candidate with this least total."""
+        one: Constraint = self._constraints[c]
+        known = None if one.slack is None else one.threshold + one.slack
+        most = self._largest
+        if most is None:
+            most = one.least_total + HEADROOM * ((known or one.threshold) - one.least_total)
+        return grid_of_means(one.threshold, known, most, least, self._fineness)
+
+    def _blank(self, num_rows: int) -> Wealth:
+        m = len(self._constraints)
+        least = np.array([[one.least_total for one in self._constraints]] * num_rows)
+        shape = (num_rows, m, self._size)
+        whole = [np.zeros((num_rows, m), dtype=np.int64), np.full((num_rows, m), -1)]
+        rows = [np.zeros(num_rows, dtype=np.int64) for _ in range(2)]
+        logs, products = np.zeros((*shape, len(BETS))), np.ones((*shape, len(BETS)))
+        return Wealth(
+            np.ones(shape), logs, products, whole[0], rows[0], np.zeros((num_rows, m)), whole[1], least.copy(), least,
+            rows[1],
+        )  # fmt: skip
+
+    def widen(self) -> int:
+        """Add a row for one more candidate; return it."""
+        more = self._blank(1)
+        self.wealth = Wealth._make(np.concatenate(both) for both in zip(self.wealth, more, strict=True))
+        self.names.append("")
+        self._tails.append({})
+        self._absent.append(set())
+        return len(self.names) - 1
+
+    def log_term(self, j: int) -> float:
+        """Return ln(B m/δ_j) of candidate j, δ_j = δ/(j(j+1)), Σ_j δ_j = δ (Theorem 1)."""
+        return math.log(len(BETS) * j * (j + 1) / self.delta)
+
+    def begin(self, row: int, name: str, least_totals: Array | None = None) -> None:
+        """Begin the sequences of a new candidate in a row, W = 1. Only later deployments count (section 2.3, rule 2).
+
+        Args:
+            row: where; what was proved of the candidate before it in this row is forgotten, its δ_j stays spent.
+            name: what it is called.
+            least_totals: totals (m,) that no episode of it falls below, as a fact; None for those of the task.
+        """
+        self.num_candidates += 1
+        wealth = self.wealth
+        for c, one in enumerate(self._constraints):
+            least = one.least_total if least_totals is None else max(float(least_totals[c]), one.least_total)
+            grid = self.grid(c, least)
+            wealth.means[row, c] = np.concatenate([grid, np.full(self._size - len(grid), grid[-1])])
+            wealth.least[row, c] = wealth.lower[row, c] = least
+        wealth.logs[row], wealth.products[row], wealth.num_factors[row] = self._first_logs, 1.0, 0
+        wealth.absent[row], wealth.reached[row], wealth.in_use[row] = 0, -1, 1
+        wealth.log_term[row] = self.log_term(self.num_candidates)
+        self.names[row], self._tails[row], self._absent[row] = name, {}, set()
+
+    def share_delta(self) -> None:
+        """Let the n candidates so far have δ_j = (δ/2)(1/(j(j+1)) + 1/(n + 1)), before anything is deployed.
+
+        That is what they had together: Σ_j 1/(j(j+1)) = n/(n + 1) (section 2.4).
+        """
+        rows = np.flatnonzero(self.wealth.log_term.any(axis=1) & (self.wealth.in_use == 1))
+        if len(rows) == self.num_candidates and not self.pending and not self.wealth.num_factors.any():
+            j, n = np.arange(1, len(rows) + 1), len(rows)
+            terms = np.log(2 * len(BETS) / self.delta / (1 / (j * (j + 1)) + 1 / (n + 1)))
+            self.wealth.log_term[rows] = np.where(self.wealth.log_term[rows] > 0, terms[:, None], 0.0)
+
+    def row(self, name: str) -> int:
+        """Return the row of a candidate; −1 if it has none."""
+        return self.names.index(name) if name in self.names and name else -1
+
+    @property
+    def rows(self) -> list[int]:
+        """Return the rows that have a candidate, the incumbent included."""
+        return [i for i, used in enumerate(self.wealth.in_use.tolist()) if used]
+
+    @property
+    def pending(self) -> bool:
+        """Return whether some row waits for a report."""
+        return any(self._tails)
+
+    def bounds(self) -> dict[str, Array]:
+        """Return what is proved of each candidate, (m,), by name."""
+        return {self.names[i]: self.wealth.lower[i].copy() for i in self.rows}
+
+    def bounds_of(self, weights: Array, lower: Array | None = None) -> Array:
+        """Return Σ_i w_i L_i (m,) of weights by row (n,): what is proved of a mixture (section 2.4)."""
+        lower = self.wealth.lower if lower is None else lower
+        return np.array([mixture_bound(weights, lower, c) for c in range(lower.shape[1])])
+
+    def is_certified(self, row: int) -> bool:
+        """Return whether the bounds of a row reach every limit."""
+        return admits(self.wealth.lower[row], self.thresholds)
+
+    def expect(self, deployment: int, rows: Sequence[int]) -> None:
+        """Count a deployment of these rows at its worst until it is reported: q = 1, X = x₀ (Lemma 3)."""
+        for i in dict.fromkeys(rows):
+            if self.wealth.in_use[i] and self.wealth.log_term[i].any():
+                self._tails[i][deployment] = None
+                if len(self._tails[i]) > self._longest_tail:
+                    self._settle(i)
+
+    def credit(self, deployment: int, rows: IntArray, shares: Array, utilities: Array) -> None:
+        """Add what a report says of rows (R,): shares (R,) and utilities (R, m), in the place of its deployment.
+
+        A deployment counts once, and only for sequences that had begun (section 2.3, rules 1 and 2). A total below x₀
+        ends every proof (section 2.6).
+        """
+        if self.invalid_reason:
+            return
+        least = self.wealth.least[rows]
+        if (utilities < least - self._rounding).any():
+            self.end(
+                f"an episode had a total utility of {utilities.min():.6g}, below the least total of {least.min():.6g} "
+                "that every proof uses: state a true least_total and begin again"
+            )
+            return
+        utilities, at_once = np.maximum(utilities, least), []
+        for k, i in enumerate(rows.tolist()):
+            tail = self._tails[i]
+            if deployment in tail and tail[deployment] is None:
+                if len(tail) == 1:
+                    del tail[deployment]
+                    at_once.append(k)
+                else:
+                    tail[deployment] = float(shares[k]), utilities[k]
+                    self._settle(i)
+            elif deployment in self._absent[i]:
+                self._absent[i].remove(deployment)
+                self.wealth.absent[i] -= 1
+                settle(self.wealth, i, float(shares[k]), utilities[k])
+                self._settle(i)
+        if at_once:
+            credit_rows(self.wealth, rows[at_once], shares[at_once], utilities[at_once])
+
+    def _settle(self, i: int) -> None:
+        """Move what is decided from the tail of row i into the product, and see what prefixes of the rest prove.
+
+        More than `longest_tail` deployments after one without a report, it counts as absent: a factor 1 − λ that is
+        kept apart, so that its report can still take its place (section 2.3, rule 5).
+        """
+        tail = self._tails[i]
+        while tail:
+            deployment, report = next(iter(tail.items()))
+            if report is None and len(tail) <= self._longest_tail:
+                break
+            if report is None:
+                self.wealth.absent[i] += 1
+                self._absent[i].add(deployment)
+            else:
+                settle(self.wealth, i, *report)
+            del tail[deployment]
+        if any(report is not None for report in tail.values()):
+            worst = 1.0, self.wealth.least[i]
+            reports = [worst if report is None else report for report in tail.values()]
+            raise_by_prefixes(
+                self.wealth, i, np.array([share for share, _ in reports]), np.array([X for _, X in reports])
+            )
+
+    def change(self, thresholds: Array, stated: Array) -> None:
+        """Use other thresholds and, where the incumbent's utility is stated, other stated utilities (m,).
+
+        What is proved depends on neither (section 2.4). The grid stays: a point that began late would prove too much.
+        """
+        self.thresholds = thresholds.copy()
+        known = self.wealth.log_term[0] == 0
+        self.wealth.lower[0, known] = stated[known]
+
+    def withdraw(self, row: int) -> None:
+        """End the sequences of a row; its δ_j stays spent (section 2.4)."""
+        self.wealth.in_use[row], self.wealth.absent[row] = 0, 0
+        self.wealth.lower[row] = self.wealth.least[row]
+        self.names[row], self._tails[row], self._absent[row] = "", {}, set()
+
+    def end(self, reason: str) -> None:
+        """Note that an assumption of the proofs is false: nothing is proved any more (section 2.6)."""
+        self.invalid_reason = self.invalid_reason or reason
+        for row in self.rows[1:]:
+            self.withdraw(row)
+        self.wealth.lower[0] = np.where(self.wealth.log_term[0] > 0, self.wealth.least[0], self.wealth.lower[0])

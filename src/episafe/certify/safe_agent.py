@@ -1,0 +1,163 @@
+"""SafeAgent: a proposer that suggests policies and a certifier that decides which of them may be deployed."""
+
+from collections.abc import Mapping, Sequence
+from copy import copy
+from typing import Any
+
+from episafe.certify.hindsight import Hindsight
+from episafe.certify.observation import Observation
+from episafe.certify.traces import TraceProposer
+from episafe.certify.trials import check_name
+from episafe.core.agent import Agent, Candidate, Certifier, Proposer, register
+from episafe.core.errors import Infeasible
+from episafe.core.task import Constraint, make_constraints
+from episafe.core.types import INCUMBENT, Array, Episode, Plan
+from episafe.linear.planner import SoftmaxProposer
+
+
+@register(
+    name="safe",
+    label="SafeAgent",
+    summary="Certified mixtures: Hindsight where chance is exogenous and seen, else Observation",
+    colour="#0072B2",
+    promise="zero",
+)
+class SafeAgent(Agent):
+    """Improves on the incumbent and deploys only what is proved to keep every limit.
+
+    Each call of `plan()` is one deployment with an id of its own. It counts at its worst until `learn(episode, id)`.
+
+    Args:
+        problem: a problem or its task.
+        certifier: what decides; None for `Hindsight(delta)` where the task has `move`, else `Observation(delta)`.
+        delta: the probability with which some deployed mixture may be below a limit, if no certifier is given.
+        candidates: policies to try beside the proposals, by name.
+        proposer: what suggests policies; None for the planner, on replayed traces where the certifier has them.
+
+    Example:
+        >>> import episafe as es
+        >>> agent = es.SafeAgent(es.make("tabular", seed=0))
+        >>> agent.certifier
+        Observation(delta=0.05)
+    """
+
+    certifier: Certifier
+    proposer: Proposer
+    candidates: list[Candidate]  # given and not on trial yet: `plan`, or a session, adds them
+
+    def __init__(
+        self,
+        problem: Any,
+        certifier: Certifier | None = None,
+        delta: float = 0.05,
+        candidates: Mapping[str, Any] | None = None,
+        *,
+        proposer: Proposer | None = None,
+    ) -> None:
+        super().__init__(problem)
+        task = self.task
+        if certifier is None:
+            certifier = Observation(delta) if task.move is None else Hindsight(delta)
+        self.certifier, self.level, self.uses_traces = certifier, certifier.level, certifier.uses_traces
+        certifier.start(task)
+        if proposer is None:
+            planner = SoftmaxProposer(task)
+            proposer = TraceProposer(task, planner) if isinstance(certifier, Hindsight) else planner
+        self.proposer = proposer
+        self.candidates = []
+        for name, policy in (candidates or {}).items():
+            self.add_candidate(name, policy)
+
+    def decide(self) -> Plan:
+        """Propose if it is time to, and return the best plan that may be deployed; the incumbent if planning fails."""
+        for given in self.candidates:
+            self.certifier.add(given)
+        self.candidates.clear()
+        try:
+            candidate = self.certifier.consult(self.proposer)
+            if candidate is not None:
+                self.certifier.add(candidate)
+            return self.certifier.plan()
+        except Exception as error:
+            return self.incumbent_plan(f"planning failed: {type(error).__name__}: {error}")
+
+    def plan(self) -> Plan:
+        """Return the plan of the next deployment; each call is another deployment."""
+        self.adopt(self.decide())
+        assert self._plan is not None
+        self.certifier.deployed(self._plan.id, self._plan)
+        return self._plan
+
+    def learn(self, episode: Episode, plan_id: int | None = None) -> None:
+        """Learn from an episode of deployment `plan_id`, which is accepted once; from a log if it is None."""
+        read = self.task.read(episode)
+        if plan_id is not None:
+            self.certifier.apply(plan_id, self.certifier.evidence(plan_id, read))
+        self.observe(read)
+
+    def observe(self, episode: Episode) -> None:
+        """Let the proposer learn from an episode in canonical form."""
+        if episode.states is not None:
+            self.proposer.observe(episode)
+
+    def bounds(self) -> dict[str, Array]:
+        """Return what is proved of each candidate, (m,); of the incumbent what is stated."""
+        waiting = {one.name: self.task.least_totals for one in self.candidates}
+        return self.certifier.bounds() | waiting
+
+    def add_candidate(self, name: str, policy: Any) -> None:
+        """Put a policy on trial from the next plan on.
+
+        It must not have been chosen with episodes that are deployed from now on.
+        """
+        check_name(name, tuple(self.bounds()))
+        made = copy(self.task.as_policy(policy))
+        made.name = name
+        self.candidates.append(Candidate(name, made))
+
+    def promote(self, name: str) -> None:
+        """Let a certified candidate act wherever the incumbent would; "incumbent" undoes it."""
+        self.certifier.promote(name)
+
+    def withdraw(self, name: str) -> None:
+        """End the trial of a candidate."""
+        if name == INCUMBENT:
+            raise ValueError("the incumbent pays for all trials and cannot be withdrawn")
+        self.certifier.withdraw(name)
+
+    def change(self, threshold: Any = None, slack: Any = None) -> None:
+        """Use other thresholds or slacks from now on, one number or one per limit; bounds stay valid."""
+        self.task = self.task.with_limits(*changed_limits(self.task.constraints, threshold, slack))
+        self.certifier.change(self.task.constraints)
+
+    def settings(self) -> dict[str, Any]:
+        """Return what a record says of the agent: its certifier, delta and the statement."""
+        limits = {f"slack {one.name}": one.slack for one in self.task.constraints if one.slack is not None}
+        least = {f"least_total {one.name}": one.least_total for one in self.task.constraints if one.least_total}
+        return {"agent": self.facts.name, "level": self.level, **limits, **least, **self.certifier.settings()}
+
+
+def changed_limits(
+    constraints: Sequence[Constraint], threshold: Any, slack: Any
+) -> tuple[list[float], list[float | None]]:
+    """Return thresholds and slacks after a change; raise Infeasible if the incumbent does not exceed a threshold.
+
+    A slack that is not given becomes what the incumbent has above the new threshold.
+    """
+    several = len(constraints) > 1
+    names = tuple(one.name for one in constraints)
+    current = [one.threshold for one in constraints]
+    given = make_constraints(
+        [None] * len(names) if several else None, current if threshold is None and several else
+        current[0] if threshold is None else threshold, slack, names,
+    )  # fmt: skip
+    slacks: list[float | None] = []
+    for one, new in zip(constraints, given, strict=True):
+        rest = None if one.slack is None else one.threshold + one.slack - new.threshold
+        if new.slack is None and rest is not None and rest <= 0:
+            raise Infeasible(
+                f"the incumbent reaches {one.threshold + (one.slack or 0):g} in {one.name}, not the threshold "
+                f"{new.threshold:g}: state its slack there, or take another incumbent"
+            )
+        slacks.append(rest if new.slack is None else new.slack)
+    return [one.threshold for one in given], slacks

@@ -1,0 +1,232 @@
+"""Trials: which mixture of candidates to deploy, and how soon a candidate will be certified. Heuristic throughout.
+
+What is proved of each candidate is in `Accounts`; every plan that is made here passes the check of `evidence.admits`.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from episafe.certify.evidence import Accounts, admits, components
+from episafe.core.agent import Candidate
+from episafe.core.policy import Mixture, Policy
+from episafe.core.task import Task
+from episafe.core.types import INCUMBENT, Array, IntArray, Plan
+from episafe.kernels.mixture import EPISODES_TO_CERTIFY, Ranking, best_pair, best_weights, choose_pair, choose_weights
+from episafe.kernels.mixture import score as score_of
+from episafe.kernels.wealth import LOG_WORST
+
+PROPOSAL = "proposal-"  # names of proposals begin with it, names of given candidates do not
+PAYS = "pays"  # a statistic of proposals that aim at utility alone, to pay for the trials of others
+SMALL = 0.05  # of the episodes: where trials begin with a smaller weight, a policy that pays for more is sought first
+MOST_PAYERS = 3  # that are tried, at most; both set on problems of seeds 1000 to 1023
+
+
+class Trials:
+    """Candidates on trial, by row of the accounts, with the rewards that they earned or promise.
+
+    Attributes:
+        accounts: what is proved of each.
+        policies: what acts, by row; None for a free row.
+        lams: the multiplier of each, by row.
+        ranking: rewards so far, promised rewards, and the newest row.
+        base: the row that acts where no mixture is better: the incumbent's, or that of a promoted candidate.
+        paying: the row of the newest candidate if it is on trial in order to pay for others; else 0.
+    """
+
+    def __init__(self, task: Task, accounts: Accounts) -> None:
+        n = len(accounts.names)
+        self.task, self.accounts, self.num_shared, self.base = task, accounts, n, 0
+        self.paying = self._num_payers = 0
+        self.policies: list[Policy | None] = [task.incumbent] + [None] * (n - 1)
+        self.lams = [math.nan] * n
+        self.ranking = Ranking(np.zeros((n, 2)), np.zeros(n), np.zeros(1, dtype=np.int64))
+
+    @property
+    def newest(self) -> int:
+        """Return the row of the newest candidate; the incumbent's if there is none."""
+        return int(self.ranking.newest[0])
+
+    @newest.setter
+    def newest(self, row: int) -> None:
+        self.ranking.newest[0] = row
+
+    @property
+    def lower(self) -> Array:
+        """Return the bounds (n, m)."""
+        return self.accounts.wealth.lower
+
+    def score(self, row: int) -> float:
+        """Return how good a candidate seems."""
+        return float(score_of(self.ranking, row))
+
+    def add(self, candidate: Candidate, guess: float) -> int:
+        """Put a candidate on trial; return its row. A proposal may take the row of the least useful one."""
+        row = self._shared_row() if candidate.name.startswith(PROPOSAL) else self._own_row()
+        self.accounts.begin(row, candidate.name, candidate.least_totals)
+        self.policies[row], self.lams[row] = candidate.policy, candidate.lam
+        self.ranking.rewards[row], self.ranking.guess[row], self.newest = 0.0, guess, row
+        self.paying = row if PAYS in candidate.statistics else 0
+        self._num_payers += self.paying > 0
+        return row
+
+    def first_weights(self) -> Array:
+        """Return min_c (L_c − b_c)/(L_c − x₀_c), (n,): the first weight of a new candidate that the row can pay for.
+
+        It is −∞ of a row that is not certified.
+        """
+        b, least = self.accounts.thresholds, self.task.least_totals
+        paid = [
+            ((lower - b) / (lower - least)).min() if used and admits(lower, b) else -math.inf
+            for lower, used in zip(self.lower, self.accounts.wealth.in_use.tolist(), strict=True)
+        ]
+        return np.array(paid)
+
+    def seeks_payer(self) -> bool:
+        """Return whether a policy of large utility should be tried first: no policy pays for a weight of 5 %.
+
+        With a first weight of ξ/(b + ξ) a trial takes 1/weight times as many episodes. A certified policy with more
+        utility than the incumbent pays for later trials with (L − b)/L.
+        """
+        return self._num_payers < MOST_PAYERS and bool(self.first_weights().max() < SMALL)
+
+    def _own_row(self) -> int:
+        self.policies.append(None)
+        self.lams.append(math.nan)
+        rewards, guess, newest = self.ranking
+        self.ranking = Ranking(np.concatenate([rewards, np.zeros((1, 2))]), np.append(guess, 0.0), newest)
+        return self.accounts.widen()
+
+    def _shared_row(self) -> int:
+        """Return a free row, or that of least score − Σ_c (b_c − L_c)₊.
+
+        It is never the incumbent's, the promoted one's, or that of the policy that pays where the incumbent cannot.
+        """
+        in_use = self.accounts.wealth.in_use[: self.num_shared]
+        if not in_use.all():
+            return int(np.argmin(in_use))
+        shortfall = np.maximum(self.accounts.thresholds - self.lower, 0).sum(axis=1)
+        self.newest = 0  # the newest one is now judged by what it earned
+        paid = self.first_weights()
+        payer = int(np.argmax(paid)) if self.base == 0 and paid[0] < SMALL else 0
+        rows = [i for i in range(1, self.num_shared) if i not in (self.base, payer)]
+        return min(rows, key=lambda i: self.score(i) - shortfall[i])
+
+    def withdraw(self, name: str) -> int:
+        """End the trial of a candidate; return its row, or −1 if it has none."""
+        row = self.accounts.row(name)
+        if row > 0:
+            self.accounts.withdraw(row)
+            self.policies[row] = None
+            self.newest = self.newest if self.newest != row else 0
+            self.base = self.base if self.base != row else 0
+        return row
+
+    def promote(self, name: str) -> None:
+        """Let a certified candidate act wherever the incumbent would; "incumbent" undoes it."""
+        row = self.accounts.row(name)
+        if row < 0:
+            raise ValueError(f"no policy {name!r} is on trial: there are {', '.join(self.accounts.bounds())}")
+        if row and not admits(self.lower[row], self.accounts.thresholds):
+            proved = self.lower[row].tolist()
+            raise ValueError(f"{name!r} is proved to reach {proved}, below the limits: promote certified policies only")
+        self.base = row
+
+    def _payers(self) -> tuple[IntArray, int]:
+        """Return which rows may have a weight, (n,), and the row that acts where no mixture is better.
+
+        After a promotion the incumbent has no weight, while the promoted bounds reach the limits.
+        """
+        base = self.base if self.base and admits(self.lower[self.base], self.accounts.thresholds) else 0
+        in_use = self.accounts.wealth.in_use.copy()
+        in_use[0] = base == 0
+        return in_use, base
+
+    def choose(self, num_episodes: int) -> Plan:
+        """Return the best mixture after so many episodes; an episode of the newest candidate has a value of its own."""
+        (in_use, base), b = self._payers(), self.accounts.thresholds
+        if len(b) == 1:
+            i, j, p = choose_pair(self.ranking, self.lower, in_use, base, b[0], num_episodes)
+            return self._pair(i, j, p, self.lower)
+        reach = num_episodes / EPISODES_TO_CERTIFY
+        weights = choose_weights(self.scores(in_use), self.newest, self.lower, b, in_use, base, reach)
+        return self._weighted(weights, self.lower)
+
+    def best(self, lower: Array) -> Plan:
+        """Return the mixture of largest score that bounds (n, m) allow."""
+        (in_use, base), b = self._payers(), self.accounts.thresholds
+        if len(b) == 1:
+            i, j, p, _ = best_pair(self.ranking, lower, in_use, base, b[0], 0.0)
+            return self._pair(i, j, p, lower)
+        return self._weighted(best_weights(self.scores(in_use), lower, b, in_use, base), lower)
+
+    def scores(self, in_use: IntArray) -> Array:
+        """Return how good each candidate seems, (n,)."""
+        return np.array([self.score(i) if used else 0.0 for i, used in enumerate(in_use.tolist())])
+
+    def _pair(self, i: int, j: int, p: float, lower: Array) -> Plan:
+        return self.as_plan([i], [1.0], lower) if i == j else self.as_plan([i, j], [p, 1.0 - p], lower)
+
+    def _weighted(self, weights: Array, lower: Array) -> Plan:
+        rows = [i for i in (*range(1, len(weights)), 0) if weights[i] > 0]
+        return self.as_plan(rows, weights[rows].tolist(), lower)
+
+    def as_plan(self, rows: Sequence[int], weights: Sequence[float], lower: Array) -> Plan:
+        """Return the plan that deploys these rows, if it passes the check; else the incumbent."""
+        by_row = np.zeros(len(lower))
+        by_row[list(rows)] = weights
+        bounds = self.accounts.bounds_of(by_row, lower)
+        if list(rows) == [0] or not admits(bounds, self.accounts.thresholds):
+            return self.fallback("no mixture with a candidate seems better")
+        policies = [one for i in rows if (one := self.policies[i]) is not None]
+        names = [self.accounts.names[i] for i in rows]
+        deployed = policies[0] if len(rows) == 1 else Mixture(policies, weights, names)
+        return Plan(deployed, "search", bounds, "theorem", lam=self.lams[rows[0]])
+
+    def proves(self, plan: Plan, lower: Array) -> Array:
+        """Return what bounds (n, m) prove of a plan, by the arithmetic of the check; −∞ if a component has no row."""
+        names, weights = components(plan)
+        rows, by_row = [self.accounts.row(name) for name in names], np.zeros(len(lower))
+        by_row[rows] = weights
+        return self.accounts.bounds_of(by_row, lower) if min(rows) >= 0 else np.full(lower.shape[1], -np.inf)
+
+    def fallback(self, reason: str) -> Plan:
+        """Return the plan that deploys the incumbent."""
+        return Plan(self.task.incumbent, "safe", np.full(self.task.num_constraints, np.nan), "theorem", reason)
+
+    def credit(self, names: Sequence[str], shares: Array, rewards: Array) -> None:
+        """Add the rewards of an episode to the candidates, by their shares."""
+        for name, share, reward in zip(names, shares.tolist(), rewards.tolist(), strict=True):
+            row = self.accounts.row(name)
+            if row >= 0:
+                self.ranking.rewards[row] += share * reward, share
+
+    def forecast(self, row: int) -> float:
+        """Return about how many more episodes it takes until every bound of a row reaches its limit; ∞ if never.
+
+        The logarithm of the best bet against b has grown so fast with the candidate's own episodes.
+        """
+        return max(self._forecast(row, c) for c in range(len(self.accounts.thresholds)))
+
+    def _forecast(self, i: int, c: int) -> float:
+        wealth, b = self.accounts.wealth, self.accounts.thresholds[c]
+        if wealth.lower[i, c] >= b:
+            return 0.0
+        g = int(np.searchsorted(wealth.means[i, c], b))
+        logs = wealth.logs[i, c, g] + np.log(wealth.products[i, c, g]) + wealth.absent[i] * LOG_WORST
+        best, own = float(logs.max()), float(self.ranking.rewards[i, 1])
+        if own < 1:
+            return math.inf if own else 1.0
+        if best <= 0:
+            return math.inf
+        weight = (wealth.lower[0, c] - b) / (wealth.lower[0, c] - wealth.lower[i, c])
+        return float((wealth.log_term[i, c] - best) * own / best / weight)
+
+
+def check_name(name: str, known: Sequence[str]) -> None:
+    """Raise if a candidate of a user cannot have this name."""
+    if not isinstance(name, str) or not name.strip():
+        raise ValueError(f"a candidate needs a name, got {name!r}: give a text by which records can call it")
+    if name in known or name == INCUMBENT or name.startswith(PROPOSAL) or ":" in name:
+        raise ValueError(f"the name {name!r} is taken or reserved: give another; a changed policy is a new candidate")

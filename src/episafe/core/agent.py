@@ -1,0 +1,331 @@
+"""Agents, proposers and certifiers: the three interfaces, and the registry of agents."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, TypeVar
+
+import numpy as np
+
+from episafe.core.checks import as_scale
+from episafe.core.policy import Policy
+from episafe.core.task import Constraint, Task, task_of
+from episafe.core.types import INCUMBENT, Array, Episode, Level, Plan
+
+Promise = Literal["zero", "hard", "soft", ""]  # violations by the agent's theorem: none; Σ max(·, 0) or Σ is o(K); –
+
+
+@dataclass(frozen=True)
+class Every:
+    """Plan before every episode."""
+
+    growth: ClassVar[float] = -np.inf
+
+    def due(self, before: Array, now: Array) -> bool:
+        """Return True."""
+        return True
+
+
+@dataclass(frozen=True)
+class Doubling:
+    """Plan again when ln det Λ_h has grown by more than `growth` at some step since the last plan."""
+
+    growth: float
+
+    def __post_init__(self) -> None:
+        as_scale("growth", self.growth, positive=True)
+
+    def due(self, before: Array, now: Array) -> bool:
+        """Return whether the information (H,) has grown enough."""
+        return bool((now - before > self.growth).any())
+
+
+Replanning = Every | Doubling
+EVERY = Every()
+
+
+@dataclass(frozen=True)
+class AgentFacts:
+    """What is known of an agent by name.
+
+    Attributes:
+        name: the name on the command line and in records.
+        label: what reports call it.
+        summary: one line: what it is, and the paper.
+        kind: what it plays: "mdp" (episodes) or "bandit" (rounds).
+        colour: how reports draw it, from Okabe and Ito's colour-blind-safe set; "" for any.
+        promise: what its theorem says of violations, with the theorem's constants.
+        arguments: (problem, num_episodes) -> the arguments of its constructor beyond the task, by name.
+        needs: problem -> "" or why the agent cannot play it.
+    """
+
+    name: str
+    label: str
+    summary: str
+    kind: Literal["mdp", "bandit"] = "mdp"
+    colour: str = ""
+    promise: Promise = ""
+    arguments: Callable[[Any, int], dict[str, Any]] = lambda problem, num_episodes: {}
+    needs: Callable[[Any], str] = lambda problem: ""
+
+
+AgentType = TypeVar("AgentType", bound="Agent")
+AgentFactory = Callable[..., "Agent"]
+AGENTS: dict[str, tuple[AgentFacts, AgentFactory]] = {}
+
+
+def register(**facts: Any) -> Callable[[type[AgentType]], type[AgentType]]:
+    """Register an agent class under a name: `@register(name=…, label=…, summary=…)` above the class."""
+
+    def add(cls: type[AgentType]) -> type[AgentType]:
+        known = AgentFacts(**facts)
+        AGENTS[known.name] = (known, cls)
+        if "facts" not in vars(cls):
+            cls.facts = known  # the first name of a class that has several
+        return cls
+
+    return add
+
+
+class Agent(ABC):
+    """Plans before each episode and learns after it. Subclasses write `decide` and `observe`.
+
+    Args:
+        problem: a problem or its task; the agent sees the task only.
+        replan: when to plan again.
+    """
+
+    facts: ClassVar[AgentFacts]
+    level: Level = "heuristic"
+    uses_traces: bool = False  # whether episodes must say what chance brought
+    certifier: "Certifier | None" = None  # what decides, in agents that separate proposing and certifying
+    proposer: "Proposer | None" = None
+    candidates: "Sequence[Candidate]" = ()  # given by a user and not on trial yet: `plan` or a session adds them
+
+    def __init__(self, problem: Any, replan: Replanning = EVERY) -> None:
+        self.task, self.replan = task_of(problem), replan
+        self._plan: Plan | None = None
+        self._changed, self._information_then, self._num_plans = False, np.zeros(0), 0
+
+    @abstractmethod
+    def decide(self) -> Plan:
+        """Return a new plan from what was learned; its id is set by `plan`."""
+
+    @abstractmethod
+    def observe(self, episode: Episode) -> None:
+        """Learn from an episode in canonical form (`Task.read`)."""
+
+    def information(self) -> Array:
+        """Return ln det Λ_h (H,), by which `Doubling` decides; empty for agents that have none."""
+        return np.zeros(0)
+
+    def plan(self) -> Plan:
+        """Return the plan for the next episode: the last one, unless a new one is due."""
+        if self._plan is None or (self._changed and self.replan.due(self._information_then, self.information())):
+            self.adopt(self.decide())
+        assert self._plan is not None
+        return self._plan
+
+    def adopt(self, plan: Plan, number: int = 1) -> None:
+        """Put a new plan in force: the last of `number` plans that were made."""
+        self._num_plans, self._changed = self._num_plans + number, False
+        self._plan = replace(plan, id=self._num_plans - 1)
+        self._information_then = self.information().copy()
+
+    def learn(self, episode: Episode, plan_id: int | None = None) -> None:
+        """Learn from an episode that was played by a plan of this agent."""
+        self.take_in(self.task.read(episode))
+
+    def take_in(self, episode: Episode) -> None:
+        """Learn from an episode in canonical form; the next plan is a new one if it is due."""
+        self.observe(episode)
+        self._changed = True
+
+    @property
+    def deployed(self) -> Plan | None:
+        """Return the plan in force; None before the first."""
+        return self._plan
+
+    def incumbent_plan(self, reason: str = "", bounds: Array | None = None) -> Plan:
+        """Return the plan that deploys the incumbent."""
+        bounds = np.full(self.task.num_constraints, np.nan) if bounds is None else bounds
+        return Plan(self.task.incumbent, "safe", bounds, self.level, reason)
+
+    def bounds(self) -> dict[str, Array]:
+        """Return the lower bounds (m,) that hold for each policy, by name; the incumbent's is assumed."""
+        return {INCUMBENT: self.task.stated_utilities}
+
+    def settings(self) -> dict[str, Any]:
+        """Return what a record says of the agent, as plain values."""
+        return {"agent": self.facts.name, "level": self.level, "replan": repr(self.replan)}
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What a proposer should aim at.
+
+    Attributes:
+        utilities: the expected utilities to reach by the proposer's estimate, (m,).
+        optimism: scale of an extra bonus on the reward, to go and see more.
+        boldness: factor on the proposer's bonus; below 1 for proposals that trust the data.
+    """
+
+    utilities: Array
+    optimism: float = 0.0
+    boldness: float = 1.0
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A policy to be certified.
+
+    Attributes:
+        name: what mixtures, bounds and logs call it.
+        policy: what acts.
+        reward: its expected total reward as promised by the proposer; NaN if nothing is promised.
+        proposer: who proposed it; "user" for a given policy.
+        lam: the multiplier it was found with; NaN if none.
+        least_totals: totals (m,) that no episode of it falls below, as a fact; None for those of the task.
+        statistics: further numbers for the log, e.g. recent replays.
+    """
+
+    name: str
+    policy: Policy
+    reward: float = float("nan")
+    proposer: str = "user"
+    lam: float = float("nan")
+    least_totals: Array | None = None
+    statistics: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What one report says of each candidate: X with share q, in the order of `names`.
+
+    Attributes:
+        names: the candidates.
+        shares: q, the probability that the candidate acted given what happened, (n,); 1 for replays.
+        utilities: X, total utilities, (n, m).
+        rewards: total rewards, (n,).
+        episode: the episode in canonical form, for certifiers that learn from transitions (Box, FreshData).
+        fault: where the episode is not what `move` makes of its trace; "" if nowhere.
+    """
+
+    names: tuple[str, ...]
+    shares: Array
+    utilities: Array
+    rewards: Array
+    episode: Episode | None = None
+    fault: str = ""
+
+
+class Proposer(ABC):
+    """Suggests policies. It may use any heuristic: the certifier decides what is deployed."""
+
+    def observe(self, episode: Episode) -> None:
+        """Learn from an episode in canonical form."""
+
+    @abstractmethod
+    def propose(self, goal: Goal) -> Candidate | None:
+        """Return a candidate that aims at the goal, or None; the certifier gives it a name."""
+
+    def estimate(self, policy: Policy, goal: Goal) -> tuple[float, float] | None:
+        """Return the estimated (reward, least surplus utility) of a policy, or None."""
+        return None
+
+    def earned(self) -> float:
+        """Return the most that a policy earns by what was seen alone; ∞ if the proposer cannot say."""
+        return math.inf
+
+
+class Certifier(ABC):
+    """Decides what may be deployed. Every method exists here, with a default.
+
+    A certifier is used by one agent. `start(task)` is called once.
+    """
+
+    name: ClassVar[str]
+    level: Level = "theorem"
+    uses_traces: ClassVar[bool] = False
+    task: Task
+
+    def start(self, task: Task) -> None:
+        """Bind the certifier to the task of its agent."""
+        self.task = task
+
+    def use_salt(self, salt: str) -> None:
+        """Draw what is random in replays from this private salt; called before the first deployment."""
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings and the statement that are recorded: what is promised, and all it assumes."""
+        return {"certifier": self.name}
+
+    @abstractmethod
+    def add(self, candidate: Candidate) -> None:
+        """Put a candidate on trial; what is proved of it is proved from later deployments."""
+
+    def goal(self) -> Goal | None:
+        """Return what to propose next; None while a trial is under way."""
+        return None
+
+    def consult(self, proposer: Proposer) -> Candidate | None:
+        """Return the candidate to try next, chosen among what the proposer offers; None while a trial is under way."""
+        goal = self.goal()
+        return None if goal is None else proposer.propose(goal)
+
+    @abstractmethod
+    def plan(self) -> Plan:
+        """Return the best mixture that may be deployed now, trials included; else the incumbent."""
+
+    @abstractmethod
+    def deployed(self, deployment: int, plan: Plan, component: int | None = None) -> None:
+        """Count a deployment at its worst until it is reported."""
+
+    @abstractmethod
+    def evidence(self, deployment: int, episode: Episode) -> Evidence:
+        """Return what a report says of each candidate; changes nothing."""
+
+    @abstractmethod
+    def apply(self, deployment: int, evidence: Evidence) -> None:
+        """Add evidence: the only call that moves a bound."""
+
+    def abandoned(self, deployment: int) -> None:
+        """Note that a deployment will never be reported: it stays at its worst."""
+
+    @abstractmethod
+    def bounds(self) -> dict[str, Array]:
+        """Return the proved lower bounds (m,) by candidate; the incumbent's is assumed."""
+
+    def proves(self, plan: Plan) -> Array:
+        """Return what is proved of a plan now, (m,): Σ w_i L_i by name; −∞ if nothing is known of a component."""
+        bounds, found = self.bounds(), np.zeros(self.task.num_constraints)
+        parts = (
+            [(INCUMBENT if plan.source == "safe" else plan.policy.name, 1.0)]
+            if isinstance(plan.policy, Policy)
+            else list(zip(plan.policy.names, plan.policy.weights.tolist(), strict=True))
+        )
+        for name, weight in parts:
+            found = found + weight * bounds[name] if name in bounds else np.full(len(found), -np.inf)
+        return found
+
+    def promote(self, name: str) -> None:
+        """Let a certified candidate act wherever the incumbent would."""
+        raise TypeError(f"{type(self).__name__} promotes no candidates")
+
+    def withdraw(self, name: str) -> None:
+        """End the trial of a candidate; the δ that it spent stays spent."""
+        raise TypeError(f"{type(self).__name__} has no candidates to withdraw")
+
+    def change(self, constraints: Sequence[Constraint]) -> None:
+        """Use other thresholds and slacks from now on; proved bounds do not depend on them."""
+        raise TypeError(f"{type(self).__name__} cannot change its limits")
+
+    def void(self, reason: str) -> None:
+        """Note that an assumption was contradicted: nothing is proved any more."""
+        raise TypeError(f"{type(self).__name__} proves nothing")
+
+    @property
+    def invalid_reason(self) -> str:
+        """Return why nothing is proved any more; "" while the certificate stands."""
+        return ""

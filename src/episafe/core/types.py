@@ -1,0 +1,86 @@
+"""Arrays, states, episodes and plans. Shapes: H steps, S states, A actions, d features, m limits, K episodes."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from episafe.core.policy import Mixture, Policy
+
+Array = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+State = int | float | str | tuple[Any, ...] | NDArray[Any]  # what `Task.encode` returns, and nothing else
+START: tuple[str] = ("start",)  # state of the dummy first step of a problem with a random start
+ENDED: tuple[str] = ("ended",)  # absorbing state of an episode that ended before the horizon
+
+Source = Literal["safe", "zero", "search", "fixed"]  # the incumbent; λ = 0; found by search; a given policy
+SOURCES: tuple[Source, ...] = get_args(Source)
+SAFE, ZERO, SEARCH, FIXED = range(4)  # positions in SOURCES, for arrays
+Level = Literal["theorem", "window", "heuristic"]
+Move = Callable[[int, Any, int, Any], tuple[Any, float, Any]]  # (h, state, action, w) -> next state, reward, utility
+Support = Callable[[int, Any], Any]  # (h, state) -> the values that w can take
+INCUMBENT = "incumbent"  # its name in mixtures, bounds and logs
+
+
+def is_outside(state: Any) -> bool:
+    """Return whether a state is START or ENDED, where no policy decides anything."""
+    return type(state) is tuple and len(state) == 1 and type(state[0]) is str and state in (START, ENDED)
+
+
+@dataclass(frozen=True)
+class Episode:
+    """What was observed in one episode.
+
+    Attributes:
+        states: s_1..s_{H+1}, length H+1; None if only totals are known.
+        actions: a_1..a_H, length H; None if only totals are known.
+        rewards: observed rewards (H,); None if the task knows them.
+        utilities: observed utilities (H,) or (H, m); None if the task knows them.
+        component: which component of a mixture acted.
+        trace: (start, (w_1, …, w_H)), what chance brought where it is exogenous; None for a value that was not seen.
+        total_utility, total_reward: totals of the whole episode, if its steps were not observed; utility (m,).
+        checked_by: the task that checked the episode (`Task.read`) and need not check it again; a copy has none.
+    """
+
+    states: Any = None
+    actions: Any = None
+    rewards: Any = None
+    utilities: Any = None
+    component: int | None = None
+    trace: Any = None
+    total_utility: Any = None
+    total_reward: float | None = None
+    checked_by: Any = field(default=None, init=False, repr=False, compare=False)
+
+    @classmethod
+    def of_totals(cls, utility: Any, reward: float = 0.0, component: int | None = None) -> "Episode":
+        """Return an episode of which only the totals are known: it counts as evidence and trains no planner."""
+        return cls(component=component, total_utility=utility, total_reward=reward)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The policy for the next episode, and why it may be deployed.
+
+    Attributes:
+        policy: a `Policy`, or a `Mixture` of which one component acts for the whole episode.
+        source: "safe" (the incumbent), "zero" (λ = 0), "search" or "fixed".
+        bounds: lower bounds on the expected utilities (m,); NaN for the incumbent, whose utility is assumed.
+        level: what the bounds are worth: "theorem", "window" or "heuristic".
+        reason: why the incumbent is deployed, where it is.
+        lam: the multiplier; NaN where there is none, the sum where there are several limits.
+        id: counts the plans of one agent from 0.
+    """
+
+    policy: "Policy | Mixture"
+    source: Source
+    bounds: Array = field(default_factory=lambda: np.full(1, math.nan))
+    level: Level = "heuristic"
+    reason: str = ""
+    lam: float = math.nan
+    id: int = 0

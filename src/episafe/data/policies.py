@@ -1,0 +1,43 @@
+"""Read policies that `policy.save` wrote."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from episafe.core.errors import DamagedLog, InvalidProblem
+from episafe.core.policy import Policy, StepPolicy, TablePolicy
+
+
+def load_policy(path: str | Path, problem: Any = None) -> Policy:
+    """Return the policy that `policy.save(path)` wrote.
+
+    Args:
+        path: a JSON file.
+        problem: the problem or task whose features the policy reads; tables and schedules need none.
+    """
+    try:
+        document = json.loads(Path(path).read_text())
+    except ValueError as error:
+        raise DamagedLog(f"{path} is not a policy file ({error}): save the policy again") from error
+    try:
+        return policy_of(document, problem)
+    except (KeyError, InvalidProblem) as error:
+        raise DamagedLog(f"{path} is not a policy file ({type(error).__name__}: {error}): save it again") from error
+
+
+def policy_of(document: Any, problem: Any = None) -> Policy:
+    """Return the policy that `policy.document()` describes."""
+    if not isinstance(document, dict) or "kind" not in document:
+        raise InvalidProblem('a policy document is a mapping with a "kind"')
+    kind = document["kind"]
+    if kind == "table":
+        return TablePolicy(document["table"], document["name"])
+    if kind == "steps":
+        return StepPolicy(document["rows"], document["name"])
+    from episafe.linear.planner import POLICY_KINDS  # tables need no learner
+
+    loaders: dict[str, Callable[..., Policy]] = POLICY_KINDS
+    if kind not in loaders:
+        raise InvalidProblem(f"the kind {kind!r} is unknown: known are table, steps, {', '.join(loaders)}")
+    return loaders[kind](document, problem)

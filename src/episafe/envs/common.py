@@ -1,0 +1,110 @@
+"""What environments share: checked options, and problems with one kernel for all steps."""
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from episafe.core.checks import as_count, as_scale, is_number
+from episafe.core.errors import Infeasible
+from episafe.core.types import Array
+from episafe.problems import exact
+from episafe.problems.linear import LinearCMDP
+
+
+def defaults_of(constructor: Callable[..., Any]) -> dict[str, Any]:
+    """Return the options of an environment with their defaults: all but the random stream and the variant."""
+    parameters = inspect.signature(constructor).parameters.values()
+    return {p.name: p.default for p in parameters if p.name not in ("rng", "variant")}
+
+
+def described_options(name: str, options: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, str]:
+    """Return {"options": …} with what differs from the defaults, for an origin; {} if nothing does.
+
+    Raise if the environment `name` does not have an option.
+    """
+    for option in options:
+        if option not in defaults:
+            raise ValueError(f"{name} has no option {option!r}; it has {', '.join(defaults)}")
+    given = {name: _plain(options.get(name, default)) for name, default in defaults.items()}
+    text = ", ".join(f"{name}={value!r}" for name, value in given.items() if value != _plain(defaults[name]))
+    return {"options": text} if text else {}
+
+
+def _plain(value: Any) -> Any:
+    """Return a value without NumPy types; lists as tuples."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    return tuple(map(_plain, value)) if isinstance(value, list | tuple) else value
+
+
+def check_sizes(**sizes: Any) -> None:
+    """Raise if a size is not a whole number ≥ 1."""
+    for name, value in sizes.items():
+        as_count(name, value)
+
+
+def check_range(name: str, value: Any, low: float, high: float) -> None:
+    """Raise if a value is not a number in [low, high]; 0 is refused if low is 0 and high is infinite."""
+    if not is_number(value) or not low <= value <= high or (value == 0 and math.isinf(high)):
+        wanted = "a number > 0" if math.isinf(high) else f"a number in [{low:g}, {high:g}]"
+        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+
+
+def check_interval(name: str, value: Any) -> None:
+    """Raise if a value is not a pair low ≤ high of probabilities."""
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise ValueError(f"{name} must be a pair (low, high) of probabilities, got {value!r}")
+    check_range(name, value[0], 0, 1)
+    check_range(name, value[1], value[0], 1)
+
+
+def baseline(P: Array, reward: Array, utilities: Array, initial_state: int, threshold: Any, slack: Any) -> Array:
+    """Return the policy (H, S, A) of largest V^r(s₁) with V^u(s₁) ≥ b + slack for every limit, as in Bura et al. 2022.
+
+    Utilities are (m, H, S, A); threshold and slack a number or m of them.
+    """
+    slacks = np.array([as_scale("slack", one, positive=True) for one in np.atleast_1d(slack).tolist()])
+    thresholds = np.atleast_1d(threshold)
+    try:
+        return exact.optimum(P, reward, utilities, thresholds + slacks, initial_state).table
+    except Infeasible as error:
+        told = [f"{xi:.12g} above the threshold {b:.12g}" for xi, b in zip(slacks, thresholds, strict=True)]
+        raise Infeasible(f"no policy has slack {' and '.join(told)}: {error}, or the slack") from error
+
+
+def stationary(
+    kernel: Array,
+    reward: Array,
+    utility: Any,
+    *,
+    horizon: int,
+    threshold: Any,
+    slack: Any,
+    initial_state: int = 0,
+    **facts: Any,
+) -> LinearCMDP:
+    """Return a problem with one kernel (S, A, S) for all steps and a `baseline` as incumbent.
+
+    Reward and utility are (S, A), or (H, S, A) if they change; utility, threshold and slack may be lists of m. Further
+    arguments go to `LinearCMDP`.
+    """
+    P = np.broadcast_to(kernel, (horizon, *kernel.shape))
+    several = np.ndim(threshold) > 0
+    reward, *utilities = (
+        np.ascontiguousarray(np.broadcast_to(signal, P.shape[:3]))
+        for signal in (reward, *(utility if several else [utility]))
+    )
+    incumbent = baseline(P, reward, np.stack(utilities), initial_state, threshold, slack)
+    each: Any = utilities if several else utilities[0]
+    return LinearCMDP(P, reward, each, None, initial_state, threshold, incumbent, **facts)
+
+
+def cost_limited(
+    kernel: Array, reward: Array, utility: Array, limit: float, *, horizon: int, **facts: Any
+) -> LinearCMDP:
+    """Return the same with utility 1 − cost, where an episode may cost `limit` on average: b = H − limit."""
+    check_range("limit", limit, 0, horizon)
+    return stationary(kernel, reward, utility, horizon=horizon, threshold=horizon - limit, **facts)

@@ -1,1 +1,0 @@
-"""Experiments are data: a TOML file names environments, agents and budgets; jobs and processes do the rest."""

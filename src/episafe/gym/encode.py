@@ -1,0 +1,203 @@
+"""Observations of a Gymnasium space as states: one encoder per kind of space, written for speed.
+
+An encoder accepts what the environment returns and what a JSON file has of it. It raises InvalidEpisode otherwise.
+"""
+
+import math
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from operator import le
+from typing import Any
+
+import gymnasium.spaces as spaces
+import numpy as np
+
+from episafe.core.errors import InvalidEpisode, InvalidProblem
+from episafe.core.types import Array, State
+
+SMALL = 64  # numbers in an array up to which plain comparisons are faster than NumPy's
+MOST_ACTIONS = 4096
+
+
+@dataclass(frozen=True)
+class Observations:
+    """How the observations of a space become states, and back.
+
+    Attributes:
+        encode: observation -> state: an int (Discrete), a text (Text), a read-only array (Box, MultiDiscrete,
+            MultiBinary), or a tuple of these (Tuple, Dict in the order of its keys), arrays in it as flat tuples.
+        count: how many states there are; None if they cannot be counted.
+        low, high: bounds of the numbers of a state, (n,), infinite where there are none; empty if it has texts.
+        view: state -> observation, as the environment returns it; None if the state is the observation.
+    """
+
+    encode: Callable[[Any], State]
+    count: int | None
+    low: Array
+    high: Array
+    view: Callable[[Any], Any] | None = None
+
+
+def observations_of(space: Any) -> Observations:
+    """Return the encoder of a space; raise if its observations have no fixed size."""
+    if isinstance(space, spaces.Discrete):
+        low = np.array([float(space.start)])
+        return Observations(_discrete(space), int(space.n), low, low + float(space.n - 1))
+    if isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
+        low, high = _bounds(space)
+        whole = space.dtype.kind in "iub" and bool(np.isfinite(low).all() and np.isfinite(high).all())
+        count = math.prod(int(n) for n in (high - low + 1).tolist()) if whole else None
+        return Observations(_array(space, low, high), count, low, high)
+    if isinstance(space, spaces.Text):
+        lengths = range(space.min_length, min(space.max_length, 64) + 1)  # beyond that there are too many to count
+        count = sum(len(space.character_set) ** n for n in lengths)
+        return Observations(_text(space), count, np.zeros(0), np.zeros(0))
+    if isinstance(space, spaces.Tuple | spaces.Dict):
+        return _several(space, space.spaces)
+    raise InvalidProblem(
+        f"observations of {space} have no fixed size, so they have no features: wrap the environment in "
+        "gymnasium.wrappers.TransformObservation"
+    )
+
+
+def _bounds(space: Any) -> tuple[Array, Array]:
+    if isinstance(space, spaces.Box):
+        low, high = space.low, space.high
+    elif isinstance(space, spaces.MultiDiscrete):
+        low, high = space.start, space.start + space.nvec - 1
+    else:
+        low, high = np.zeros(space.shape), np.ones(space.shape)
+    return np.ravel(low).astype(np.float64), np.ravel(high).astype(np.float64)
+
+
+def _foreign(observation: Any, space: Any) -> InvalidEpisode:
+    return InvalidEpisode(
+        f"observation {observation!r} is not in the observation space {space}: return finite observations of its "
+        "type and within its bounds, or correct the space"
+    )
+
+
+def _discrete(space: Any) -> Callable[[Any], int]:
+    least, beyond = int(space.start), int(space.start) + int(space.n)
+
+    def encode(observation: Any) -> int:
+        if type(observation) is not int:
+            array = np.asarray(observation)
+            if array.size != 1 or array.dtype.kind not in "iu":
+                raise _foreign(observation, space)
+            observation = int(array.item())
+        if not least <= observation < beyond:
+            raise _foreign(observation, space)
+        return observation
+
+    return encode
+
+
+def _text(space: Any) -> Callable[[Any], str]:
+    def encode(observation: Any) -> str:
+        if not isinstance(observation, str) or not space.contains(str(observation)):
+            raise _foreign(observation, space)
+        return str(observation)
+
+    return encode
+
+
+def _array(space: Any, low: Array, high: Array) -> Callable[[Any], State]:
+    dtype, shape, most = space.dtype, space.shape, sys.float_info.max
+    lows, highs = np.maximum(low, -most), np.minimum(high, most)  # so that infinity lies outside
+    least, largest, small = lows.tolist(), highs.tolist(), low.size <= SMALL
+
+    def encode(observation: Any) -> State:
+        if type(observation) is np.ndarray and observation.dtype == dtype:
+            state = observation.copy()  # environments reuse their arrays
+        else:
+            try:
+                given = np.asarray(observation)
+                state = given.astype(dtype)
+                if given.dtype.kind not in "biuf" or (dtype.kind in "iub" and (state != given).any()):
+                    raise ValueError("not of this kind")
+            except (TypeError, ValueError) as error:
+                raise _foreign(observation, space) from error
+        if state.shape != shape:
+            raise _foreign(observation, space)
+        if small:
+            numbers = (state if state.ndim == 1 else state.ravel()).tolist()
+            inside = all(map(le, least, numbers)) and all(map(le, numbers, largest))
+        else:
+            inside = bool(((state.ravel() >= lows) & (state.ravel() <= highs)).all())
+        if not inside:
+            raise _foreign(observation, space)
+        state.setflags(write=False)
+        return state
+
+    return encode
+
+
+def _several(space: Any, parts: Any) -> Observations:
+    """Return the encoder of a Tuple or Dict."""
+    names = tuple(parts) if isinstance(parts, Mapping) else ()
+    inner = list(parts.values()) if names else list(parts)
+    found = [observations_of(part) for part in inner]
+    encoders = [
+        (one.encode, part.shape if isinstance(part.shape, tuple) else ())
+        for one, part in zip(found, inner, strict=True)
+    ]
+    views = [one.view or _part_view(part) for one, part in zip(found, inner, strict=True)]
+
+    def encode(observation: Any) -> State:
+        if names and isinstance(observation, Mapping):
+            if len(observation) != len(names) or any(name not in observation for name in names):
+                raise _foreign(observation, space)
+            observation = [observation[name] for name in names]
+        if not isinstance(observation, tuple | list) or len(observation) != len(encoders):
+            raise _foreign(observation, space)
+        states = []
+        for (encode_part, shape), one in zip(encoders, observation, strict=True):
+            if shape and type(one) in (tuple, list) and len(one) == math.prod(shape):  # as a state has it: flat
+                one = np.reshape(one, shape)
+            state = encode_part(one)
+            states.append(tuple(state.ravel().tolist()) if type(state) is np.ndarray else state)
+        return tuple(states)
+
+    def view(state: Any) -> Any:
+        seen = [show(part) for show, part in zip(views, state, strict=True)]
+        return dict(zip(names, seen, strict=True)) if names else tuple(seen)
+
+    texts, counts = any(not one.low.size for one in found), [one.count for one in found]
+    low, high = (
+        np.zeros(0) if texts else np.concatenate(side) for side in zip(*((o.low, o.high) for o in found), strict=True)
+    )
+    count = None if None in counts else math.prod(n for n in counts if n is not None)
+    return Observations(encode, count, low, high, view)
+
+
+def _part_view(space: Any) -> Callable[[Any], Any]:
+    if isinstance(space, spaces.Discrete | spaces.Text):
+        return lambda state: state
+    dtype, shape = space.dtype, space.shape
+    return lambda state: np.array(state, dtype=dtype).reshape(shape)
+
+
+def numbered_actions(space: Any) -> tuple[int, Callable[[int], Any]]:
+    """Return the number of actions of a finite space, and number -> action as the environment takes it."""
+    if isinstance(space, spaces.Discrete):
+        count, start = int(space.n), int(space.start)
+        action: Callable[[int], Any] = (lambda number: number + start) if start else (lambda number: number)
+    elif isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
+        low, high = _bounds(space)
+        sizes = tuple(int(n) for n in (high - low + 1).tolist())
+        count = math.prod(sizes)
+        if count <= MOST_ACTIONS:
+            table = (np.stack(np.unravel_index(np.arange(count), sizes), axis=1) + low).astype(space.dtype)
+            action = table.reshape(count, *space.shape).__getitem__
+    else:
+        raise InvalidProblem(
+            f"the action space {space} is not finite: wrap the environment so that its actions are Discrete"
+        )
+    if count > MOST_ACTIONS:
+        raise InvalidProblem(
+            f"the action space {space} has {count} actions, more than {MOST_ACTIONS}: wrap the environment so that it "
+            "offers fewer"
+        )
+    return count, action

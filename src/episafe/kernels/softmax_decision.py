@@ -1,0 +1,242 @@
+"""The search for λ of Algorithm 2, compiled; several limits are searched in the same way, one after another."""
+
+import numpy as np
+
+from episafe.core.types import SAFE, SEARCH, ZERO
+from episafe.kernels.compilation import by_model, inlined_kernel, lean_kernel
+from episafe.kernels.lanes import load, store
+from episafe.kernels.softmax_arrays import Counts, Dense
+from episafe.kernels.softmax_pass import clear, count_step, feature_bonus, predict, regress, row, softmax_step, solve
+
+
+def _refresh_dense(model, slots, work, scales):  # type: ignore[no-untyped-def]
+    for p in range(slots.size.shape[0]):
+        feature_bonus(p, 0, slots.size[p], model.phi, model.gram_inv, scales, work.bonus)
+
+
+def _refresh_counts(model, slots, work, scales):  # type: ignore[no-untyped-def]
+    (R, A, _), (start, column, share) = model.visits.shape, work.rest
+    for p in range(R):
+        entry = 0
+        for a in range(A):
+            for i in range(slots.described[p]):
+                start[p, a, i] = entry
+                n = model.visits[p, a, i] + model.ridge
+                work.bonus[p, a, i] = 1.0 / np.sqrt(n)
+                t = model.first[p, a, i]
+                while t >= 0:
+                    column[p, entry], share[p, entry] = model.target[p, t], model.times[p, t] / n
+                    entry += 1
+                    t = model.following[p, t]
+            start[p, a, slots.described[p]] = entry
+
+
+@by_model(lean_kernel, {Dense: _refresh_dense, Counts: _refresh_counts})
+def refresh(model, slots, work, scales):  # type: ignore[no-untyped-def]
+    """Compute what the evaluations of one plan share: the bonuses and, for counts, P̂ row by row."""
+
+
+# Both forms unpack their arrays once: taking them from a tuple in the loop costs as much as the arithmetic.
+def _evaluate_dense(model, slots, work, scales, size, table):  # type: ignore[no-untyped-def]
+    phi, gram_inv, moments, (norm, projected, weights) = model.phi, model.gram_inv, model.moments, work.rest
+    terms, V, Q, room = (slots.reward, slots.utility, work.bonus), work.V, work.Q, (work.Q, norm, work.V)
+    last = V.shape[0] - 2
+    for h in range(last, -1, -1):
+        p = row(h, size)
+        if h == last and scales.value_after == 0.0:
+            clear(Q, size[p])
+        else:
+            if h == last:  # P̂ of the constant V̄ʳ_{H+1}
+                for k in range(projected.shape[1]):
+                    for g in range(projected.shape[0]):
+                        projected[g, k] = 0.0
+                    projected[0, k] = scales.value_after * model.sums[p, k]
+                solve(h, gram_inv, projected, weights)
+            else:
+                regress(h, slots.size[row(h + 1, size)], moments, gram_inv, V, projected, weights)
+            predict(h, size[p], phi, weights, Q)
+        softmax_step(h, size[p], terms, scales, work.lams, room)
+        if table.shape[0] > 0:
+            for i in range(size[p]):
+                for a in range(table.shape[2]):
+                    table[h, slots.state_of[p, i], a] = Q[Q.shape[0] - 1, a, i] * norm[i]
+    for c in range(work.bounds.shape[0]):
+        work.bounds[c, 0] = V[0, 2 + c, 0]
+
+
+def _evaluate_counts(model, slots, work, scales, size, table):  # type: ignore[no-untyped-def]
+    terms, lams, room, rows = (slots.reward, slots.utility, work.bonus), work.lams, (work.Q, work.V), work.rest
+    for h in range(work.V.shape[0] - 2, -1, -1):
+        n = size[row(h, size)]
+        count_step(h, n, rows, terms, scales, lams, room, model.ridge, slots.state_of, table)
+    for c in range(work.bounds.shape[0]):
+        store(work.bounds, (c, 0), load(work.V, (0, 0, 2 + c, 0)))
+
+
+@by_model(lean_kernel, {Dense: _evaluate_dense, Counts: _evaluate_counts})
+def evaluate(model, slots, work, scales, size, table):  # type: ignore[no-untyped-def]
+    """Compute V̲ᵘ(s₁) of π^λ for each λ of `work.lams`, into `work.bounds`; values at all slots are left in `work.V`.
+
+    π of the first λ is written to `table` (H, S, A) at the first `size` (R,) slots, unless the table is empty.
+    """
+
+
+@inlined_kernel
+def look_ahead(ts, t, lower, upper, at_an_end):  # type: ignore[no-untyped-def]
+    """Choose the t to evaluate together: t alone with one lane, else what three halvings may ask for.
+
+    These are the upper end and the seven midpoints of [lower, upper], its halves and its quarters, exactly as bisection
+    computes them; where an end is asked for, the lower end takes the place of the last of them.
+    """
+    if ts.shape[0] == 1:
+        ts[0] = t
+        return
+    ts[0], ts[4] = upper, (lower + upper) / 2
+    ts[2], ts[6] = (lower + ts[4]) / 2, (ts[4] + upper) / 2
+    ts[1], ts[3] = (lower + ts[2]) / 2, (ts[2] + ts[4]) / 2
+    ts[5], ts[7] = (ts[4] + ts[6]) / 2, lower if at_an_end else (ts[6] + upper) / 2
+
+
+@inlined_kernel
+def position(ts, t):  # type: ignore[no-untyped-def]
+    """Return where t is among those evaluated last, −1 if it is not."""
+    for lane in range(ts.shape[0]):
+        if ts[lane] == t:
+            return lane
+    return -1
+
+
+@lean_kernel
+def admits(model, slots, work, scales, search, t, lower, upper, at_an_end, table):  # type: ignore[no-untyped-def]
+    """Return whether V̲ᵘ(s₁) ≥ b for every limit at λ = base + t·direction; what was evaluated ahead is not repeated."""
+    if position(work.ts, t) < 0:
+        look_ahead(work.ts, t, lower, upper, at_an_end)
+        for c in range(work.lams.shape[0]):
+            for lane in range(work.ts.shape[0]):
+                work.lams[c, lane] = work.base[c] + work.ts[lane] * work.direction[c]
+        evaluate(model, slots, work, scales, slots.size, table)
+    lane, passes = position(work.ts, t), True
+    work.lane[0] = lane
+    for c in range(work.bound.shape[0]):
+        work.lam[c], work.bound[c] = work.lams[c, lane], work.bounds[c, lane]
+        passes = passes and work.bound[c] >= search.thresholds[c]
+    return passes
+
+
+@inlined_kernel
+def forget(ts):  # type: ignore[no-untyped-def]
+    """Begin another ray: nothing was evaluated on it."""
+    for lane in range(ts.shape[0]):
+        ts[lane] = np.nan
+
+
+@lean_kernel
+def balance(model, slots, work, scales, search, none):  # type: ignore[no-untyped-def]
+    """Bisect the multiplier t of the limits that pass at C_λ, where others fail there; return whether a λ passes all.
+
+    The others keep C_λ. While one of them fails, t is reduced, else it is raised. A λ that passes becomes the ray.
+    """
+    m, lower, upper, num_passing = work.base.shape[0], 0.0, search.lam_max, 0
+    for c in range(m):
+        passes = work.bound[c] >= search.thresholds[c]
+        work.base[c], work.direction[c] = 0.0 if passes else search.lam_max, 1.0 if passes else 0.0
+        num_passing += passes
+    forget(work.ts)
+    for _ in range(search.num_halvings if num_passing > 0 else 0):
+        middle = (lower + upper) / 2
+        if admits(model, slots, work, scales, search, middle, lower, upper, False, none):
+            for c in range(m):
+                work.base[c], work.direction[c] = 0.0, work.lam[c] / search.lam_max
+            forget(work.ts)
+            return True
+        others_pass = True
+        for c in range(m):
+            if work.direction[c] == 0.0 and not work.bound[c] >= search.thresholds[c]:
+                others_pass = False
+        if others_pass:
+            lower = middle
+        else:
+            upper = middle
+    return False
+
+
+@lean_kernel
+def bisect(model, slots, work, scales, search, upper, num_halvings, none):  # type: ignore[no-untyped-def]
+    """Halve [0, upper] on the ray, evaluate the upper end that is left, and return whether it passes.
+
+    Only admitted λ replace the upper end (Alg. 2, lines 6 to 10).
+    """
+    lower = 0.0
+    for _ in range(num_halvings):
+        middle = (lower + upper) / 2
+        if admits(model, slots, work, scales, search, middle, lower, upper, False, none):
+            upper = middle
+        else:
+            lower = middle
+    return admits(model, slots, work, scales, search, upper, lower, upper, False, none)
+
+
+@lean_kernel
+def decide(model, slots, work, scales, search, none):  # type: ignore[no-untyped-def]
+    """Decide for one episode: return the source, with λ and V̲ᵘ(s₁) in `work.lam` and `work.bound`.
+
+    One limit: Algorithm 2. Several: the same on the ray λ = t·(1, …, 1), or on that of `balance`; then each multiplier
+    is reduced by bisection while all checks pass. The last λ evaluated is the one returned, so its bounds are those of
+    the deployed policy. `none` is an empty table.
+    """
+    refresh(model, slots, work, scales)
+    m = work.base.shape[0]
+    stepped, top = search.step >= 0.0, search.lam_max
+    for c in range(m):
+        work.base[c], work.direction[c] = search.dual[c] if stepped else 0.0, 0.0 if stepped else 1.0
+    forget(work.ts)
+    if stepped:
+        admits(model, slots, work, scales, search, 0.0, 0.0, top, True, none)
+        for c in range(m):
+            stepped_to = search.dual[c] + search.step * (search.thresholds[c] - work.bound[c])
+            search.dual[c] = min(max(stepped_to, 0.0), top)
+        return SEARCH
+    if search.ends:
+        if search.fallback and not admits(model, slots, work, scales, search, top, 0.0, top, True, none):
+            if m == 1 or not balance(model, slots, work, scales, search, none):
+                return SAFE  # Alg. 2, line 3 -> V̲ᵘ(π^{C_λ}) < b
+        elif admits(model, slots, work, scales, search, 0.0, 0.0, top, True, none):
+            return ZERO  # Alg. 2, line 4 -> V̲ᵘ(π⁰) ≥ b
+    if not bisect(model, slots, work, scales, search, top, search.num_halvings, none):
+        return SAFE if search.fallback else SEARCH
+    for c in range(m if m > 1 else 0):
+        for b in range(m):
+            work.base[b], work.direction[b] = work.lam[b] if b != c else 0.0, 1.0 if b == c else 0.0
+        forget(work.ts)
+        top, width, halvings = work.lam[c], work.lam[c], 0
+        while halvings < search.num_halvings and width > search.lam_max / 2.0**search.num_halvings:
+            width, halvings = width / 2, halvings + 1
+        if not admits(model, slots, work, scales, search, 0.0, 0.0, top, True, none):
+            bisect(model, slots, work, scales, search, top, halvings, none)
+    return SEARCH
+
+
+@inlined_kernel
+def evaluate_rest(model, slots, work, scales, table):  # type: ignore[no-untyped-def]
+    """Write π of the decision's λ at all described states to `table`; the values in `work` become those of lane 0."""
+    refresh_rest(model, slots, work, scales)
+    for c in range(work.lams.shape[0]):
+        for lane in range(work.ts.shape[0]):
+            work.lams[c, lane] = work.lam[c]
+    work.lane[0] = 0
+    evaluate(model, slots, work, scales, slots.described, table)
+
+
+def _refresh_rest_dense(model, slots, work, scales):  # type: ignore[no-untyped-def]
+    for p in range(slots.size.shape[0]):
+        begin = slots.size[p] // 8 * 8
+        feature_bonus(p, begin, slots.described[p], model.phi, model.gram_inv, scales, work.bonus)
+
+
+def _refresh_rest_counts(model, slots, work, scales):  # type: ignore[no-untyped-def]
+    pass
+
+
+@by_model(lean_kernel, {Dense: _refresh_rest_dense, Counts: _refresh_rest_counts})
+def refresh_rest(model, slots, work, scales):  # type: ignore[no-untyped-def]
+    """Compute the bonuses at states that are described and were never visited."""

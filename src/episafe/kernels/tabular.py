@@ -1,0 +1,243 @@
+"""Compiled passes over tables: extended value iteration, and bounds of policies over a box of kernels.
+
+A box of transition kernels is {P' : lower ≤ P'_h(s'|s,a) ≤ upper, Σ_{s'} P' = 1}. For given values the best row of P'
+starts at `lower` and gives the mass that is left to the best next states first, each up to `upper`. The order of the
+next states is the same for all (s, a) of a step, so one sort per step is enough.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from episafe.core.types import Array, IntArray
+from episafe.kernels.compilation import kernel
+
+BISECTIONS = 60
+Greedy = tuple[IntArray, IntArray]  # a policy and, by the order of next states that it favours, a kernel; both (H, S)
+
+
+class KernelBox(NamedTuple):
+    """Confidence set of the kernel: `lower`, `upper`, both (H, S, A, S), and `bonus` β (H, S, A) = Σ_{s'} γ."""
+
+    lower: Array
+    upper: Array
+    bonus: Array
+
+
+class TransitionBox(NamedTuple):
+    """`lower` and `upper` (steps, S, A, S), one step where all share data; `left` = 1 − Σ lower, (steps, S, A)."""
+
+    lower: Array
+    upper: Array
+    left: Array
+
+
+@kernel
+def confidence_box(counts, deviation, bias, cap):  # type: ignore[no-untyped-def]
+    """Return the box p̂ ± γ, cut to [0, 1], and Σ_{s'} γ from counts (H, S, A, S):
+
+        γ = min{cap, deviation·√(p̂(1−p̂)/(n∨1)) + bias/(n∨1)}
+
+    Where a pair was never visited, p̂ = 0 and the box is all of [0, 1] for every γ.
+    """
+    H, S, A, _ = counts.shape
+    lower, upper, bonus = np.zeros((H, S, A, S)), np.ones((H, S, A, S)), np.zeros((H, S, A))
+    for h in range(H):
+        for s in range(S):
+            for a in range(A):
+                n = counts[h, s, a].sum()
+                unseen = min(cap, bias / max(n, 1))  # the radius of what was never next
+                for t in range(S):
+                    radius = unseen
+                    if counts[h, s, a, t] > 0:
+                        p_hat = counts[h, s, a, t] / n
+                        radius = min(cap, deviation * np.sqrt(p_hat * (1 - p_hat) / n) + bias / n)
+                        lower[h, s, a, t], upper[h, s, a, t] = max(0.0, p_hat - radius), min(1.0, p_hat + radius)
+                    elif n > 0:
+                        upper[h, s, a, t] = min(1.0, radius)
+                    bonus[h, s, a] += radius
+    return lower, upper, bonus
+
+
+@kernel
+def extended_greedy(reward, utility, lower, upper, reward_weight, utility_weight):  # type: ignore[no-untyped-def]
+    """Return the best policy and kernel for w_r·r + w_u·u: actions and order of next states (H, S), V_1 (S, 2)."""
+    H, S, A = reward.shape
+    actions, order = np.zeros((H, S), dtype=np.int64), np.zeros((H, S), dtype=np.int64)
+    V_next, V, row = np.zeros((S, 2)), np.zeros((S, 2)), np.empty(S)
+    for h in range(H - 1, -1, -1):
+        combined = reward_weight * V_next[:, 0] + utility_weight * V_next[:, 1]
+        order[h] = np.argsort(-combined, kind="mergesort")
+        for s in range(S):
+            best = -np.inf
+            for a in range(A):
+                Q_r, Q_u = reward[h, s, a], utility[h, s, a]
+                if h < H - 1:
+                    _favour(lower[h, s, a], upper[h, s, a], order[h], row)
+                    for t in range(S):
+                        Q_r += row[t] * V_next[t, 0]
+                        Q_u += row[t] * V_next[t, 1]
+                Q = reward_weight * Q_r + utility_weight * Q_u
+                if Q > best:
+                    best = Q
+                    actions[h, s] = a
+                    V[s, 0], V[s, 1] = Q_r, Q_u
+        V_next[:] = V
+    return actions, order, V_next
+
+
+@kernel
+def _favour(lower, upper, order, row):  # type: ignore[no-untyped-def]
+    """Write the row of the box that gives its mass to the first of `order` into `row`; all (S,)."""
+    left = 1.0
+    for t in range(lower.shape[0]):
+        row[t] = lower[t]
+        left -= lower[t]
+    for t in order:
+        if left <= 0.0:
+            break
+        more = min(left, upper[t] - lower[t])
+        row[t] += more
+        left -= more
+
+
+@kernel
+def extended_occupancy(lower, upper, actions, order, initial_state):  # type: ignore[no-untyped-def]
+    """Return the state occupancy (H, S) of the policy `actions` under the kernel of the box that favours `order`."""
+    H, S = actions.shape
+    mass, row = np.zeros((H, S)), np.empty(S)
+    mass[0, initial_state] = 1.0
+    for h in range(H - 1):
+        for s in range(S):
+            if mass[h, s] > 0.0:
+                a = actions[h, s]
+                _favour(lower[h, s, a], upper[h, s, a], order[h], row)
+                for t in range(S):
+                    mass[h + 1, t] += mass[h, s] * row[t]
+    return mass
+
+
+@kernel
+def tighten(counts, log_term, lower, upper):  # type: ignore[no-untyped-def]
+    """Intersect the box in place with the intervals of counts (steps, S, A, S): for k of n visits that led to s'
+
+    k ln p + (n − k) ln(1 − p) ≥ ln(B(k + ½, n − k + ½)/π) − ln(1/δ'),      log_term = ln(1/δ').
+    """
+    steps, S, A, _ = counts.shape
+    for h in range(steps):
+        for s in range(S):
+            for a in range(A):
+                n = 0.0
+                for t in range(S):
+                    n += counts[h, s, a, t]
+                if n > 0:
+                    for t in range(S):
+                        low, high = interval(counts[h, s, a, t], n, log_term)
+                        lower[h, s, a, t] = max(lower[h, s, a, t], low)
+                        upper[h, s, a, t] = min(upper[h, s, a, t], high)
+
+
+@kernel
+def interval(k, n, log_term):  # type: ignore[no-untyped-def]
+    """Return the smallest and largest p of the inequality in `tighten`; ends by bisection lie just outside."""
+    least = math.lgamma(k + 0.5) + math.lgamma(n - k + 0.5) - math.lgamma(n + 1.0) - math.log(math.pi) - log_term
+    if k == 0:
+        return 0.0, -math.expm1(least / n)
+    if k == n:
+        return math.exp(least / n), 1.0
+    low, inside = 0.0, k / n
+    for _ in range(BISECTIONS):
+        p = (low + inside) / 2
+        if k * math.log(p) + (n - k) * math.log1p(-p) < least:
+            low = p
+        else:
+            inside = p
+    high, inside = 1.0, k / n
+    for _ in range(BISECTIONS):
+        p = (high + inside) / 2
+        if p == 1.0 or k * math.log(p) + (n - k) * math.log1p(-p) < least:
+            high = p
+        else:
+            inside = p
+    return low, high
+
+
+@kernel
+def greedy_bounds(signals, weights, box):  # type: ignore[no-untyped-def]
+    """Return actions (H, S) that are greedy for Σ_g weights[g] Q^g, and the bounds (1 + m, S) of that policy.
+
+    Of the signals (1 + m, H, S, A) the reward is taken at its best in the box, the utilities at their worst, each by a
+    kernel of its own. The last step leads nowhere and needs no kernel:
+
+        V̄ʳ_h = Σ_a π(a|s)(r + max_{P'} P'V̄ʳ_{h+1}),      V̲ᵘ_h = Σ_a π(a|s)(u + min_{P'} P'V̲ᵘ_{h+1})
+    """
+    (G, H, S, A), steps = signals.shape, box.lower.shape[0]
+    actions = np.zeros((H, S), dtype=np.int64)
+    V_next, V, Q = np.zeros((G, S)), np.zeros((G, S)), np.zeros(G)
+    order = np.zeros((G, S), dtype=np.int64)
+    for h in range(H - 1, -1, -1):
+        _sort(V_next, order)
+        for s in range(S):
+            best = -np.inf
+            for a in range(A):
+                total = 0.0
+                for g in range(G):
+                    Q[g] = signals[g, h, s, a]
+                    if h < H - 1:
+                        Q[g] += _next_value(box, (min(h, steps - 1), s, a), V_next, order, g)
+                    total += weights[g] * Q[g]
+                if total > best:
+                    best = total
+                    actions[h, s] = a
+                    for g in range(G):
+                        V[g, s] = Q[g]
+        V_next[:] = V
+    return actions, V_next
+
+
+@kernel
+def policy_bounds(signals, policy, box):  # type: ignore[no-untyped-def]
+    """Return the bounds (1 + m, S) of a policy table (H, S, A), as in `greedy_bounds`."""
+    (G, H, S, A), steps = signals.shape, box.lower.shape[0]
+    V_next, V = np.zeros((G, S)), np.zeros((G, S))
+    order = np.zeros((G, S), dtype=np.int64)
+    for h in range(H - 1, -1, -1):
+        _sort(V_next, order)
+        for g in range(G):
+            for s in range(S):
+                V[g, s] = 0.0
+                for a in range(A):
+                    if policy[h, s, a] > 0.0:
+                        Q = signals[g, h, s, a]
+                        if h < H - 1:
+                            Q += _next_value(box, (min(h, steps - 1), s, a), V_next, order, g)
+                        V[g, s] += policy[h, s, a] * Q
+        V_next[:] = V
+    return V_next
+
+
+@kernel
+def _sort(V, order):  # type: ignore[no-untyped-def]
+    """Sort the next states as the extreme kernels favour them: by falling V of signal 0, by rising V of the others."""
+    order[0] = np.argsort(-V[0], kind="mergesort")
+    for g in range(1, V.shape[0]):
+        order[g] = np.argsort(V[g], kind="mergesort")
+
+
+@kernel
+def _next_value(box, place, V, order, g):  # type: ignore[no-untyped-def]
+    """Return Σ_{s'} P'(s') V[g, s'] of the row that starts at `lower` and gives the rest to the first of `order`."""
+    h, s, a = place
+    left, value = box.left[h, s, a], 0.0
+    if left < 1.0:
+        for t in range(V.shape[1]):
+            value += box.lower[h, s, a, t] * V[g, t]
+    for i in range(V.shape[1]):
+        if left <= 0.0:
+            break
+        t = order[g, i]
+        more = min(left, box.upper[h, s, a, t] - box.lower[h, s, a, t])
+        value += more * V[g, t]
+        left -= more
+    return value

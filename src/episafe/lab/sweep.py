@@ -1,0 +1,213 @@
+"""Sweeps: every agent on every environment at every seed, run in processes or on Dask, resumed by what is missing."""
+
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import product
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from episafe.core.checks import as_count
+from episafe.lab.build import make_agent, make_problem
+from episafe.simulation.record import Record, write_atomically
+from episafe.simulation.run import run
+
+Settings = tuple[tuple[str, Any], ...]  # options by name, in order
+KEYS = ("title", "episodes", "seeds", "environment", "agent")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run. The problem and the run have the same seed and separate random streams.
+
+    Attributes:
+        env: an environment by name, or `module:name` of a function (seed, **options).
+        agent: an agent by name, or `module:Class`.
+        seed: of the problem and of the run.
+        num_episodes: K.
+        env_options, agent_options: options by name.
+        label: what reports call this setting of the agent; the agent's name by default.
+    """
+
+    env: str
+    agent: str
+    seed: int
+    num_episodes: int
+    env_options: Settings = ()
+    agent_options: Settings = ()
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        """Return the folder name: environment, agent, a hash of everything else, seed."""
+        digest = hashlib.sha256(repr((self.num_episodes, self.env_options, self.agent_options)).encode()).hexdigest()
+        return re.sub(r"[^A-Za-z0-9_-]+", "_", f"{self.env}-{self.agent}-{digest[:8]}-{self.seed}")
+
+    def run(self, on_progress: Callable[[int], None] | None = None) -> Record:
+        """Return the record of the run; `on_progress` is called with the number of episodes done."""
+        problem = make_problem(self.env, self.seed, dict(self.env_options))
+        agent = make_agent(self.agent, problem, self.num_episodes, dict(self.agent_options))
+        record = run(problem, agent, self.num_episodes, self.seed, on_progress=on_progress)
+        options = ", ".join(f"{name}={value!r}" for name, value in self.env_options)
+        facts = {"env": self.env, "env_options": options, "setting": self.setting(record), "problem_seed": self.seed}
+        return record.noting(**facts)
+
+    def setting(self, record: Record) -> str:
+        """Return what reports call this setting of the agent: its label, or its name with what differs from the paper.
+
+        Agents whose bonus was scaled down to be of use say so.
+        """
+        if self.label:
+            return self.label
+        bonus = record.settings.get("bonus", 1)
+        scaled = f" bonus={bonus:g}" if bonus != 1 and "bonus" not in dict(self.agent_options) else ""
+        return self.agent + "".join(f" {name}={value}" for name, value in self.agent_options) + scaled
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Every agent on every environment at every seed."""
+
+    title: str
+    jobs: tuple[Job, ...]
+
+    @classmethod
+    def product(
+        cls,
+        environments: Sequence[tuple[str, Mapping[str, Any]]],
+        agents: Sequence[tuple[str, Mapping[str, Any]]],
+        seeds: Sequence[int],
+        num_episodes: int,
+        title: str = "sweep",
+    ) -> "Sweep":
+        """Return all combinations, seed by seed, so that a sweep stopped early has something of everything.
+
+        An option that is a list is tried with each of its values.
+        """
+        of_envs = [one for each in environments for one in _combinations(*each)]
+        of_agents = [one for each in agents for one in _combinations(*each)]
+        jobs = [
+            Job(env, agent, seed, num_episodes, env_options, agent_options)
+            for seed, (env, env_options), (agent, agent_options) in product(seeds, of_envs, of_agents)
+        ]
+        return cls(title, tuple(jobs))
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Sweep":
+        """Return the sweep of a TOML file; raise ValueError that names what is wrong in it.
+
+        The first problem and every agent are built once, so that a misspelt option fails before anything runs.
+        """
+        path = Path(path)
+        try:
+            said = tomllib.loads(path.read_text())
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path} is not a TOML file: {error}") from error
+        if unknown := said.keys() - set(KEYS):
+            raise ValueError(f"{path} has unknown keys: {', '.join(sorted(unknown))}; there are {', '.join(KEYS)}")
+        if missing := [key for key in KEYS[1:] if key not in said]:
+            raise ValueError(f"{path} lacks {', '.join(missing)}")
+        environments, agents = (_tables(path, kind, said[kind]) for kind in ("environment", "agent"))
+        seeds, episodes = list(_seeds(said["seeds"])), as_count("episodes", said["episodes"])
+        sweep = cls.product(environments, agents, seeds, episodes, said.get("title", path.stem))
+        sweep.check()
+        return sweep
+
+    def check(self) -> None:
+        """Build every agent on every problem once; raise for an option that does not exist or a pair that cannot be."""
+        problems: dict[tuple[str, Settings], Any] = {}
+        checked: set[tuple[Any, ...]] = set()
+        for job in self.jobs:
+            where, setting = (job.env, job.env_options), (job.agent, job.agent_options)
+            if where not in problems:
+                problems[where] = make_problem(job.env, job.seed, dict(job.env_options))
+            if (where, setting) not in checked:
+                make_agent(job.agent, problems[where], job.num_episodes, dict(job.agent_options))
+                checked.add((where, setting))
+
+    def run(
+        self,
+        folder: str | Path,
+        workers: int | None = None,
+        on: str = "local",
+        on_done: Callable[[int, int], None] = lambda done, total: None,
+    ) -> dict[str, str]:
+        """Run what is missing in `folder`/records; return the failed jobs with their reasons.
+
+        Args:
+            folder: where records are stored; jobs that have a record there are not run again.
+            workers: processes; one per core by default.
+            on: "local", or "dask:ADDRESS" of a Dask scheduler on a trusted network.
+            on_done: called with the number of finished jobs and their total.
+        """
+        records = Path(folder) / "records"
+        records.mkdir(parents=True, exist_ok=True)
+        told = {"title": self.title, "records": [job.name for job in self.jobs]}
+        write_atomically(Path(folder) / "sweep.json", (json.dumps(told, indent=1) + "\n").encode())
+        missing = [job for job in self.jobs if not (records / job.name / "record.json").exists()]
+        done, total, failures = len(self.jobs) - len(missing), len(self.jobs), dict[str, str]()
+        on_done(done, total)
+        with _executor(on, workers) as executor:
+            waiting: dict[Future[Record], Job] = {executor.submit(Job.run, job): job for job in missing}
+            for future in as_completed(waiting):
+                job = waiting[future]
+                try:
+                    future.result().save(records / job.name)
+                except BrokenProcessPool as error:
+                    raise RuntimeError(
+                        "a worker process was killed (memory?): run it again to finish the rest"
+                    ) from error
+                except Exception as error:
+                    failures[job.name] = f"{type(error).__name__}: {error}"
+                done += 1
+                on_done(done, total)
+        return failures
+
+    def records(self, folder: str | Path) -> list[Record]:
+        """Return the records of this sweep that are in a folder."""
+        found = [Path(folder) / "records" / job.name for job in self.jobs]
+        return [Record.load(one) for one in found if (one / "record.json").exists()]
+
+
+@contextmanager
+def _executor(on: str, workers: int | None) -> Iterator[Executor]:
+    """Yield processes of this machine, or the executor of a Dask cluster."""
+    kind, _, address = on.partition(":")
+    if kind == "dask":
+        from distributed import Client
+
+        with Client(address) as client:
+            yield client.get_executor(pure=False)
+    elif kind == "local":
+        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+            yield pool
+    else:
+        raise ValueError(f"on must be 'local' or 'dask:ADDRESS', got {on!r}")
+
+
+def _tables(path: Path, kind: str, tables: Any) -> list[tuple[str, dict[str, Any]]]:
+    if not isinstance(tables, list) or not all(isinstance(one, dict) and "name" in one for one in tables):
+        raise ValueError(f'{path}: write each {kind} as [[{kind}]] with a line name = "…"')
+    return [(one["name"], {key: value for key, value in one.items() if key != "name"}) for one in tables]
+
+
+def _combinations(name: str, options: Mapping[str, Any]) -> Iterator[tuple[str, Settings]]:
+    values = [value if isinstance(value, list) else [value] for value in options.values()]
+    for combination in product(*values):
+        yield name, tuple(zip(options, combination, strict=True))
+
+
+def _seeds(given: Any) -> Iterator[int]:
+    """Yield seeds of a list, of a range "0..9" with both ends, or of a list of these."""
+    for one in given if isinstance(given, list) else [given]:
+        match = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", str(one))
+        if not match:
+            raise ValueError(f'seeds must be whole numbers or ranges such as "0..9", got {one!r}')
+        yield from range(int(match[1]), int(match[2] or match[1]) + 1)

@@ -1,0 +1,205 @@
+"""The constants of Algorithm 2 and of its peers, and the level of guarantee that comes with them."""
+
+import math
+import sys
+import warnings
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+from episafe.core.checks import as_count, as_scale
+from episafe.core.errors import InvalidProblem
+from episafe.core.task import Task, task_of
+from episafe.core.types import Level
+from episafe.linear import theory
+from episafe.linear.theory import Sizes
+
+LEAST_LOG = math.log(sys.float_info.min)
+BRACKET_OVER_KAPPA = 0.1  # a final bracket above κ/10 moves the softmax visibly (regret 1895 against 780, κ = 0.001)
+PUBLISHED = {"tabular": (1.0, 0.1), "streaming": (2.0, 0.1), "linear": (5.0, 0.01)}  # C_r = C_u = C_dagger, κ
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Bonus scales, entropy coefficient and search limits, under the paper's names.
+
+    Attributes:
+        C_r: scale of the reward bonus.
+        C_u: scale of the utility bonus; the only one that safety depends on.
+        C_dagger: scale of the compensation's own bonus (C_d in the paper's experiments).
+        B_dagger: scale of the compensation for pessimism.
+        kappa: entropy coefficient κ > 0.
+        lam_max: C_λ, the largest multiplier tried.
+        num_halvings: T, halvings of [0, lam_max].
+        ridge: ρ > 0.
+        curve, spread: every bonus β becomes β(1 − spread + spread·σ) + curve·β²; at 0 and 0 it is β, as in the paper.
+            σ = √(P̂V² − (P̂V)²) with one-hot features, else 1. A spread shrinks some bonuses: no theorem covers it.
+        C_theta: C_θ, scale of the bonus of reward and utility where they are learned.
+        level: what the planner's own bound is worth; "theorem" for `theory` only, never set by hand.
+        statement: what is claimed at that level, in one sentence.
+        scope: for "theorem", what the constants are for.
+    """
+
+    C_r: float
+    C_u: float
+    C_dagger: float
+    B_dagger: float
+    kappa: float
+    lam_max: float
+    num_halvings: int
+    ridge: float = 1.0
+    curve: float = 0.0
+    spread: float = 0.0
+    C_theta: float = 1.0
+    level: Level = field(default="heuristic", init=False)
+    statement: str = field(default="", init=False)
+    scope: Sizes | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in (each.name for each in fields(self) if each.init and each.name != "num_halvings"):
+            value = as_scale(name, self.__dict__[name], positive=name in ("kappa", "ridge"))
+            self.__dict__[name] = value
+        if self.spread > 1:
+            raise InvalidProblem(f"spread must be in [0, 1], got {self.spread}")
+        self.__dict__["num_halvings"] = as_count("num_halvings", self.num_halvings, 0)
+        bracket = math.ldexp(self.lam_max, -self.num_halvings)
+        if bracket > BRACKET_OVER_KAPPA * self.kappa:
+            needed = math.ceil(math.log2(self.lam_max / BRACKET_OVER_KAPPA) - math.log2(self.kappa))
+            warnings.warn(
+                f"the final bracket lam_max·2^-num_halvings = {bracket:.3g} is not far below kappa = {self.kappa:.3g}: "
+                f"the deployed λ is coarse and regret grows; use num_halvings >= {needed}",
+                stacklevel=3,
+            )
+
+    def settings(self) -> dict[str, Any]:
+        """Return the constants as plain values, for records."""
+        return {name: value for name, value in asdict(self).items() if name != "scope"}
+
+    def replace(self, **changes: Any) -> "Constants":
+        """Return the same constants with some changed; they are heuristic."""
+        return replace(self, **changes)
+
+    @classmethod
+    def proposing(cls) -> "Constants":
+        """Return the setting of a planner that only proposes, beside a certifier that does not read the constants.
+
+        Optimistic in the reward, without pessimism: C_u = 0 proves nothing, and OPSE refuses it. The small ridge makes
+        what was never tried look worth trying. Chosen on the released problems of seeds 1000 to 1029.
+        """
+        return cls(1.0, 0.0, 0.0, 0.0, kappa=0.001, lam_max=300.0, num_halvings=30, ridge=0.05, C_theta=0.0)
+
+    @classmethod
+    def paper(cls, env: str, agent: str = "opse") -> "Constants":
+        """Return the published constants of one environment and agent; those of "linear" are in the notebook only.
+
+        DOPE reads C_r and C_u only.
+        """
+        if env not in PUBLISHED:
+            raise ValueError(f"no published constants for {env!r}; there are those of {', '.join(PUBLISHED)}")
+        if agent not in ("opse", "ghosh", "dope"):
+            raise ValueError(f'agent must be "opse", "ghosh" or "dope", got {agent!r}')
+        scale, kappa = PUBLISHED[env]
+        if agent == "dope":
+            scale = 1.0
+        compensation = (scale, 1.0) if agent == "opse" else (0.0, 0.0)
+        return cls(scale, scale, *compensation, kappa=kappa, lam_max=300.0, num_halvings=20)
+
+    @classmethod
+    def tuned(cls, problem: Any, *, slack_guess: float | None = None) -> "Constants":
+        """Return constants of low regret with no violation seen on held-out problems; nothing is proved.
+
+        They go with `Doubling(0.3)`. One rule from H, ξ and whether features are one-hot:
+
+            one-hot:   C_r, C_u, C_†, B_† = 1.5, 2.8, 0.5, 0.6, in units of σ;    spread = 1;  ρ = 0.4
+            features:  C_r, C_u, C_†, B_† = (0.1, 0.27, 0.07, 0.1)(H−1);          spread = 0;  ρ = 0.05
+            both:      curve = 1;  κ = 5·10⁻⁴;  C_λ = 8H²(B_† + 1)/ξ;  a bracket of κ/100
+
+        `slack_guess` replaces ξ where the task does not know it; only C_λ depends on it.
+        """
+        task = task_of(problem)
+        slack, H = _slack_or_guess(task, slack_guess), task.horizon or 1
+        C_r, C_u, C_dagger, B_dagger, ridge, spread = 1.5, 2.8, 0.5, 0.6, 0.4, 1.0
+        if not task.one_hot:
+            span = H - 1  # the range of next values, in place of their σ
+            C_r, C_u, C_dagger, B_dagger, ridge, spread = 0.1 * span, 0.27 * span, 0.07 * span, 0.1 * span, 0.05, 0.0
+        kappa, lam_max = 5e-4, 8 * H**2 * (B_dagger + 1) / slack
+        num_halvings = max(0, math.ceil(math.log2(lam_max) - math.log2(kappa / 100)))
+        limits = kappa, lam_max, num_halvings
+        return cls(C_r, C_u, C_dagger, B_dagger, *limits, ridge=ridge, curve=1.0, spread=spread)
+
+    @classmethod
+    def theory(
+        cls, problem: Any, num_episodes: int, delta: float = 0.05, *, slack_guess: float | None = None
+    ) -> "Constants":
+        """Return the theorem's constants for `num_episodes` episodes, logged ones included, at failure probability δ.
+
+        They prove safety if P_h(s'|s,a) = φ(s,a)ᵀμ_h(s') with ‖Σ_s' μ_h(s') g(s')‖ ≤ B max g for every g ≥ 0, B the
+        task's `norm_bound`; if the incumbent is safe; and if no more episodes are learned from. They are so large that
+        no run of practical length leaves the incumbent. The formulas are in `episafe.linear.theory`.
+
+        Args:
+            problem: a problem or its task, with one limit; time-homogeneous ones have n = KH transitions.
+            num_episodes: K.
+            delta: δ, for all episodes together.
+            slack_guess: ξ where the task does not know it, fixed before any data. Safety holds for every guess; one
+                above the true slack loses the regret bound.
+        """
+        task = task_of(problem)
+        if task.num_constraints > 1:
+            raise InvalidProblem("Constants.theory is derived for one limit: with several use es.SafeAgent(problem)")
+        norm, dim = task.norm_bound or math.inf, task.dim + (0 if task.one_hot else len(task.outside))
+        if math.isinf(norm) or task.horizon is None or task.num_actions is None:
+            raise InvalidProblem("the theorem needs transitions that are linear in the features: use one-hot features")
+        slack = _slack_or_guess(task, slack_guess)
+        lengths = task.horizon, task.num_actions, dim
+        sizes = Sizes(*lengths, slack, num_episodes, delta, norm, task.time_homogeneous)
+        logs = theory.theorem(sizes)
+        values = {name: _within_float64(name, value, sizes) for name, value in asdict(logs).items()}
+        made = cls(**values, num_halvings=theory.num_halvings(sizes, logs))
+        equal = " and the same at every step" if sizes.shared else ""
+        statement = (
+            f"with probability at least {1 - delta:.12g} every policy deployed in {num_episodes} episodes is safe, in "
+            f"exact arithmetic, if the problem is linear in its {sizes.dim} features{equal}, P = φᵀμ with "
+            f"‖Σ μ(s')g(s')‖ <= {norm:.12g} · max g for every g >= 0, and the incumbent is safe; the regret bound also "
+            f"needs its slack to be at least {sizes.slack:.12g}"
+        )
+        made.__dict__.update(level="theorem", statement=statement, scope=sizes)
+        return made
+
+    def require_scope(self, task: Task, num_episodes: int) -> None:
+        """Raise where the theorem is claimed of a problem or a number of episodes that it was not computed for."""
+        scope = self.scope
+        if scope is None:
+            return
+        dim = task.dim + (0 if task.one_hot else len(task.outside))
+        given = task.horizon, task.num_actions, dim, task.constraints[0].slack or scope.slack, task.norm_bound
+        if given != (scope.horizon, scope.num_actions, scope.dim, scope.slack, scope.norm_bound):
+            raise InvalidProblem(f"these constants were derived for {scope}: use Constants.theory of this task")
+        if num_episodes > scope.num_episodes:
+            raise InvalidProblem(
+                f"these constants hold for {scope.num_episodes} episodes, logged ones included, not for "
+                f"{num_episodes}: use Constants.theory(task, num_episodes={num_episodes})"
+            )
+
+
+def _slack_or_guess(task: Task, guess: float | None) -> float:
+    """Return the least slack of the task or, where it does not know it, the guess."""
+    known = [one.slack for one in task.constraints if one.slack is not None]
+    if len(known) == task.num_constraints:
+        if guess is not None:
+            raise InvalidProblem(f"the task knows its slack, {min(known):g}: leave out slack_guess={guess!r}")
+        return min(known)
+    if guess is None:
+        raise InvalidProblem(
+            "the slack is unknown: give slack_guess=…, which affects regret and never safety, or measure it with "
+            "es.measure_slack"
+        )
+    return as_scale("slack_guess", guess, positive=True)
+
+
+def _within_float64(name: str, log: float, sizes: Sizes) -> float:
+    if not LEAST_LOG < log < theory.LARGEST_LOG:
+        raise InvalidProblem(
+            f"the theorem's {name} is e^{log:.0f} at slack {sizes.slack:.3g}, which float64 cannot hold: the theorem "
+            "cannot be applied; an incumbent with more slack, or a lower threshold, shrinks it"
+        )
+    return math.exp(log)

@@ -1,0 +1,393 @@
+"""The compiled search for λ, the policies that it finds, and the proposer built on it.
+
+`decide` here and `algorithms.opse.decide` compute the same decision; a test compares them.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from episafe.core.agent import Candidate, Goal, Proposer
+from episafe.core.errors import InvalidProblem
+from episafe.core.policy import Policy, TablePolicy
+from episafe.core.task import Task, task_of
+from episafe.core.types import SAFE, SOURCES, Array, Episode, Source, is_outside
+from episafe.kernels.simulation import Law
+from episafe.kernels.softmax_arrays import ENTROPY, NO_ENTROPY, RELEASED_ENTROPY, Dense, Scales, Search
+from episafe.kernels.softmax_loop import Deployed, act, play
+from episafe.linear.constants import Constants
+from episafe.linear.ridge import SoftmaxModel
+
+Evaluate = Callable[[Array], Array]
+UNUSED = np.random.default_rng(0), np.random.default_rng(0)  # streams of a call that plays no episode
+
+
+class Rules(NamedTuple):
+    """What distinguishes the softmax algorithms from each other.
+
+    Attributes:
+        pessimistic: −C_uβ and the compensation bonus †; else +C_uβ and no compensation.
+        fallback: deploy the incumbent when C_λ fails.
+        ends: try C_λ and λ = 0 before bisection.
+        entropy: what V̄ʳ adds: nothing, the paper's entropy, or that of the released code.
+        extra_steps: added to the steps left in every clip limit.
+        incumbent_first: the first episode is the incumbent's.
+    """
+
+    pessimistic: bool = True
+    fallback: bool = True
+    ends: bool = True
+    entropy: int = ENTROPY
+    extra_steps: float = 0.0
+    incumbent_first: bool = False
+
+    def scales(self, constants: Constants, num_actions: int) -> Scales:
+        """Return the constants of the backward recursion."""
+        C_u, C_dagger, B_dagger = constants.C_u, 0.0, 0.0
+        if self.pessimistic:
+            C_u, C_dagger, B_dagger = -C_u, constants.C_dagger, constants.B_dagger
+        after = self.value_after(constants.kappa, num_actions)
+        most = 1.0 if self.entropy == NO_ENTROPY else 1.0 + constants.kappa * math.log(num_actions)
+        main = constants.C_r, C_u, C_dagger, B_dagger, constants.kappa, most, constants.curve, constants.spread
+        return Scales(*main, extra_steps=self.extra_steps, entropy=self.entropy, value_after=after)
+
+    def search(self, constants: Constants, thresholds: Array) -> Search:
+        """Return what the search for λ reads."""
+        limits = np.array(thresholds, dtype=np.float64), constants.lam_max, constants.num_halvings
+        return Search(*limits, self.fallback, self.ends, -1.0, np.zeros(len(thresholds)))
+
+    def value_after(self, kappa: float, num_actions: int) -> float:
+        """Return V̄ʳ_{H+1}: 0, or the entropy of a uniform policy by the released code."""
+        return kappa * math.log(num_actions) / num_actions if self.entropy == RELEASED_ENTROPY else 0.0
+
+    def log_factor(self, pi: Array) -> Any:
+        """Return the factor on ln π in V̄ʳ: 1, or π in the released code, or 0 without entropy."""
+        return {NO_ENTROPY: 0.0, ENTROPY: 1.0, RELEASED_ENTROPY: pi}[self.entropy]
+
+
+TEXT = Rules()
+RELEASED = Rules(ends=False, entropy=RELEASED_ENTROPY, extra_steps=1.0, incumbent_first=True)
+GHOSH = Rules(pessimistic=False, fallback=False)
+GHOSH_RELEASED = RELEASED._replace(pessimistic=False, fallback=False, entropy=NO_ENTROPY)
+
+
+def rules_of(variant: str, constants: Constants, text: Rules, released: Rules) -> Rules:
+    """Return the rules of a variant, "text" or "released"."""
+    if variant not in ("text", "released"):
+        raise InvalidProblem(f'variant must be "text" or "released", got {variant!r}')
+    if variant == "released" and (constants.curve or constants.spread):
+        raise InvalidProblem('the released rules have no curve and no spread: set both to 0, or use variant="text"')
+    return text if variant == "text" else released
+
+
+class Decision(NamedTuple):
+    """What is deployed next: the source, λ (m,), V̲ᵘ(s₁) (m,) of what was checked last, and π^λ or None (incumbent)."""
+
+    source: Source
+    lam: Array
+    bounds: Array
+    policy: Policy | None
+
+
+def decide(model: SoftmaxModel, constants: Constants, rules: Rules = TEXT) -> Decision:
+    """Return the decision of Algorithm 2, compiled: the same as `algorithms.opse.decide`."""
+    search = rules.search(constants, model.task.thresholds)
+    return searched(model, rules.scales(constants, model.num_actions), search, rules.incumbent_first)
+
+
+def searched(model: SoftmaxModel, scales: Scales, search: Search, incumbent_first: bool = False) -> Decision:
+    """Return what the compiled search decides."""
+    source = search_lam(model, scales, search, (table := new_table(model)))
+    if incumbent_first and model.num_episodes == 0:
+        source = SAFE
+    work = model.work
+    weights = work.rest[2] if model.dim else np.zeros(0)
+    policy = None if source == SAFE else policy_of(model, scales, work.lam, table, weights)
+    return Decision(SOURCES[source], work.lam.copy(), work.bound.copy(), policy)
+
+
+def search_several(evaluate: Evaluate, b: Array, C_lam: float, T: int, rules: Rules) -> tuple[Source, Array]:
+    """Return source and λ (m,) for several limits: an extension of the paper, compiled in kernels/softmax_decision.py.
+
+    It is Algorithm 2 on the ray λ = t·(1, …, 1). Where C_λ passes some limits and fails others, the multiplier of those
+    that pass is bisected first, which gives another ray. At the end each multiplier is reduced by bisection while all
+    checks pass. Every search is sound: what is deployed passed all checks.
+
+    Args:
+        evaluate: λ (m,) -> V̲ᵘ(s₁) (m,).
+        b, C_lam, T: thresholds (m,), the largest multiplier, halvings.
+        rules: whether the ends are tried and the incumbent is the fallback.
+    """
+    ray = np.ones(len(b))
+
+    def passes(lam: Array) -> bool:
+        return bool((evaluate(lam) >= b).all())
+
+    def bisected(fixed: Array, direction: Array, upper: float) -> Array:
+        lower, width = 0.0, upper
+        for _ in range(T):
+            if width <= C_lam / 2.0**T:
+                break
+            width /= 2
+            middle = (lower + upper) / 2
+            lower, upper = (lower, middle) if passes(fixed + middle * direction) else (middle, upper)
+        return fixed + upper * direction
+
+    if rules.ends:
+        if rules.fallback and not passes(C_lam * ray):
+            held = evaluate(C_lam * ray) >= b
+            found = _balanced(evaluate, b, C_lam, T, held) if held.any() else None
+            if found is None:
+                return "safe", C_lam * ray
+            ray = found / C_lam
+        elif passes(0 * ray):
+            return "zero", 0 * ray
+    lam = bisected(0 * ray, ray, C_lam)
+    if not passes(lam):
+        return "safe" if rules.fallback else "search", lam
+    for unit in np.eye(len(b)):
+        others = lam * (1 - unit)
+        lam = others if passes(others) else bisected(others, unit, float(lam @ unit))
+    return "search", lam
+
+
+def _balanced(evaluate: Evaluate, b: Array, C_lam: float, T: int, held: Any) -> Array | None:
+    """Return a λ that passes all checks, C_λ for the limits not `held`; None if bisection finds none."""
+    lower, upper = 0.0, C_lam
+    for _ in range(T):
+        middle = (lower + upper) / 2
+        lam = np.where(held, middle, C_lam)
+        passed = evaluate(lam) >= b
+        if passed.all():
+            return lam
+        lower, upper = (middle, upper) if passed[~held].all() else (lower, middle)
+    return None
+
+
+def new_table(model: SoftmaxModel) -> Array:
+    """Return memory for π^λ: (H, S, A) or (H, n, A) by slots; empty with features of states that are not listed."""
+    H, A = model.horizon, model.num_actions
+    if model.task.is_listed:
+        return np.zeros((H, model.task.num_states or 0, A))
+    return np.zeros((0, 0, 0)) if model.dim else np.zeros((H, model.slots.reward.shape[-1], A))
+
+
+def search_lam(model: SoftmaxModel, scales: Scales, search: Search, table: Array) -> int:
+    """Search for λ and fill the table with π^λ; return the source. λ and its bounds are left in `model.work`."""
+    m = model.task.num_constraints
+    model.estimate_signals(scales.curve, 0.0 if math.isinf(scales.most_lost) else model.ridge)
+    none, marks = np.zeros((0, 0, 0)), np.array([0, 0, 1])
+    own = np.zeros((0, *table.shape[1:])), np.zeros(1 + m), np.zeros(1 + m), marks, model.arrays.log_det.copy()
+    facts = np.zeros((0, 1 + m)), np.zeros((0, 1 + m)), np.zeros(0, dtype=np.int8), np.zeros(0, dtype=np.int64)
+    learner = model.arrays, model.slots, model._phi, model.work, scales, search, 0.0
+    play(NO_LAW, Deployed(table, *own, frozen(none), none), learner, UNUSED, facts, 0, 0)
+    return int(marks[0])
+
+
+def frozen(array: Array) -> Array:
+    """Return a read-only view in C order."""
+    view = np.ascontiguousarray(array).view()
+    view.setflags(write=False)
+    return view
+
+
+FOUR = frozen(np.zeros((0, 0, 0, 0)))
+NO_LAW = Law(FOUR, FOUR, frozen(np.zeros((0, 0, 0))), FOUR, 0)
+
+
+# policies
+
+
+def policy_of(model: SoftmaxModel, scales: Scales, lam: Array, table: Array, weights: Array) -> Policy:
+    """Return π^λ from its table (H, S, A), or (H, n, A) at the slots, or with features from w (H, G, d)."""
+    if model.task.is_listed:
+        return TablePolicy(table)
+    if isinstance(model.arrays, Dense):
+        gram_inv, signals = model.arrays.gram_inv.copy(), model.signals
+        theta = np.zeros((0, 0, 0)) if signals is None else np.einsum("rkl,rgl->rgk", gram_inv, signals.sums)
+        kept = {"gram_inv": gram_inv, "weights": weights.copy(), "theta": theta, "lam": lam.copy()}
+        return FeaturePolicy(model, scales, kept)
+    keys = [list(model._keys[model.row(h)]) for h in range(model.horizon)]
+    rows = [dict(zip(known, rows, strict=False)) for known, rows in zip(keys, table, strict=True)]
+    return SlotPolicy(model, scales, lam.copy(), rows)
+
+
+class FeaturePolicy(Policy):
+    """π^λ_h(·|s) = softmax((Q̄† + Q̄ʳ + λQ̲ᵘ)/κ), computed from φ at any state, seen or not.
+
+    `kept`: gram_inv (R, d, d), weights (H, G, d), theta (R, 1+m, d) of learned signals, lam (m,).
+    """
+
+    def __init__(self, model: SoftmaxModel, scales: Scales, kept: dict[str, Array]) -> None:
+        self._model, self._scales, self._kept = model, scales, kept
+
+    def probabilities(self, h: int, state: Any) -> Array:
+        """Return π_h(·|state), shape (A,)."""
+        model, kept, p = self._model, self._kept, self._model.row(h)
+        phi = model.phi(state)
+        beta = np.sqrt(np.maximum(((phi @ kept["gram_inv"][p]) * phi).sum(axis=1), 0.0))
+        told = np.vstack([model.task.reward_at(h, state), model.task.utility_at(h, state)])
+        bonus = beta * (1 + self._scales.curve * beta)
+        if model.signals is not None and not is_outside(state):
+            told = model.signals.estimate(kept["theta"][p], phi, bonus, told)
+        PV = np.ascontiguousarray(kept["weights"][h] @ phi.T)
+        row: Array = act(told, bonus, PV, self._scales, kept["lam"], model.horizon - 1 - h)
+        return row
+
+    def document(self) -> dict[str, Any]:
+        """Return what the policy keeps as JSON values; the features themselves are the task's."""
+        return _document("softmax", self._scales) | {name: array.tolist() for name, array in self._kept.items()}
+
+
+class SlotPolicy(Policy):
+    """π^λ with one-hot features: rows (A,) at the states that were visited, by key; elsewhere β = ρ^{-1/2}, P̂V = 0."""
+
+    def __init__(self, model: SoftmaxModel, scales: Scales, lam: Array, rows: list[dict[Any, Array]]) -> None:
+        self._model, self._scales, self._lam, self._rows = model, scales, lam, rows
+        self._told = model.signals is None or any(model.signals.known)
+        self._default: list[Array | None] = [None] * model.horizon
+
+    def probabilities(self, h: int, state: Any) -> Array:
+        """Return π_h(·|state), shape (A,)."""
+        key = self._model.task.key(state)
+        row = self._rows[h].get(key)
+        if row is not None:
+            return row
+        if self._told or is_outside(state):
+            return self._unseen(h, state)
+        row = self._default[h]  # where no signal is known, all states that were not visited have one row
+        if row is None:
+            row = self._default[h] = self._unseen(h, state)
+        return row
+
+    def _unseen(self, h: int, state: Any) -> Array:
+        model, A, scales = self._model, self._model.num_actions, self._scales
+        beta = np.full(A, model.ridge**-0.5)
+        told = np.vstack([model.task.reward_at(h, state), model.task.utility_at(h, state)])
+        if model.signals is not None and not is_outside(state):
+            none = np.zeros((len(told), A))
+            told = model.signals.estimate(none, np.eye(A), beta, told)
+        bonus, PV = beta * (1 - scales.spread + scales.curve * beta), np.zeros((1 + len(told), A))
+        row: Array = act(told, bonus, PV, scales, self._lam, model.horizon - 1 - h)
+        return row
+
+    def document(self) -> dict[str, Any]:
+        """Return the rows as JSON values, by key."""
+        rows = [[[_key_as_json(key), row.tolist()] for key, row in known.items()] for known in self._rows]
+        return _document("rows", self._scales) | {"ridge": self._model.ridge, "lam": self._lam.tolist(), "rows": rows}
+
+
+def _document(kind: str, scales: Scales) -> dict[str, Any]:
+    return {"kind": kind, "scales": {k: v for k, v in scales._asdict().items() if math.isfinite(v)}}
+
+
+def _key_as_json(key: Any) -> Any:
+    """Return a key as JSON values: tuples and bytes are marked."""
+    if isinstance(key, tuple):
+        return {"tuple": [_key_as_json(part) for part in key]}
+    if isinstance(key, bytes):
+        return {"bytes": key.hex()}
+    return key.item() if isinstance(key, np.generic) else key
+
+
+def _key_from_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        return bytes.fromhex(value["bytes"]) if "bytes" in value else tuple(map(_key_from_json, value["tuple"]))
+    return value
+
+
+def _blank(document: dict[str, Any], problem: Any, ridge: float) -> tuple[SoftmaxModel, Scales]:
+    if problem is None:
+        raise TypeError(
+            "this policy reads the features of its task: give the problem too, es.load_policy(path, problem)"
+        )
+    model = SoftmaxModel(task_of(problem), ridge, document.get("C_theta", 1.0))
+    return model, Scales(**document["scales"])
+
+
+def load_features(document: dict[str, Any], problem: Any = None) -> Policy:
+    """Return a `FeaturePolicy` from its document and the task whose features it reads."""
+    model, scales = _blank(document, problem, 1.0)
+    return FeaturePolicy(
+        model, scales, {name: np.array(document[name]) for name in ("gram_inv", "weights", "theta", "lam")}
+    )
+
+
+def load_rows(document: dict[str, Any], problem: Any = None) -> Policy:
+    """Return a `SlotPolicy` from its document and the task whose cells it reads."""
+    model, scales = _blank(document, problem, document["ridge"])
+    rows = [{_key_from_json(key): np.array(row) for key, row in known} for known in document["rows"]]
+    return SlotPolicy(model, scales, np.array(document["lam"]), rows)
+
+
+POLICY_KINDS: dict[str, Callable[..., Policy]] = {"softmax": load_features, "rows": load_rows}
+
+
+# proposals
+
+
+class SoftmaxProposer(Proposer):
+    """Proposes π^λ of the smallest λ whose estimated utilities reach the goal; nothing here is proved.
+
+    Args:
+        problem: a problem or its task.
+        constants: scales, κ, ρ and search limits.
+    """
+
+    def __init__(self, problem: Any, constants: Constants | None = None) -> None:
+        self.task: Task = task_of(problem)
+        self.constants = constants or Constants.proposing()
+        self.model = SoftmaxModel(self.task, self.constants.ridge, self.constants.C_theta)
+
+    def observe(self, episode: Episode) -> None:
+        """Learn from an episode in canonical form."""
+        self.model.observe(episode)
+
+    def _scales(self, goal: Goal) -> Scales:
+        scales, least = TEXT.scales(self.constants, self.model.num_actions), float(self.task.least_totals.min())
+        if least > 0 and self.constants.C_u == 0:  # else what was never seen would look as if it lost everything
+            scales = scales._replace(most_lost=self.model.horizon - least)
+        scales = scales._replace(C_r=goal.boldness * scales.C_r)
+        return scales._replace(C_u=goal.optimism) if goal.optimism > 0 else scales
+
+    def propose(self, goal: Goal) -> Candidate:
+        """Return π^λ of the smallest λ that reaches the goal, or of C_λ; its promised reward is V̄ʳ + V̄†."""
+        model, scales, search = self.model, self._scales(goal), TEXT.search(self.constants, goal.utilities)
+        found = searched(model, scales, search)
+        if found.policy is None:  # take C_λ: no test, no halving
+            found = searched(model, scales, search._replace(num_halvings=0, ends=False, fallback=False))
+        V = model.work.V
+        V_r, V_dagger = V[0, :2, 0] if model.dim else V[0, 0, :2, model.work.lane[0]]
+        if found.policy is None or not math.isfinite(V_r + V_dagger):
+            raise FloatingPointError(f"the planner promises a reward of {V_r + V_dagger}: nothing can be proposed")
+        return Candidate("", found.policy, float(V_r + V_dagger), "planner", float(found.lam.sum()))
+
+    def estimate(self, policy: Policy, goal: Goal) -> tuple[float, float] | None:
+        """Return the reward and the least surplus utility of a policy by what `propose` reads; for listed states."""
+        model, scales = self.model, self._scales(goal)
+        if not self.task.is_listed:
+            return None
+        model.estimate_signals(scales.curve, 0.0 if math.isinf(scales.most_lost) else model.ridge)
+        H, table = model.horizon, policy.table()
+        V = np.zeros((1 + self.task.num_constraints, self.task.num_states or 0))
+        for h in reversed(range(H)):
+            p, left, beta = model.row(h), H - 1 - h, model.bonus(h)
+            floor = max(left - scales.most_lost, 0.0)
+            least = np.array([0.0] + [0.0 if model.dim else floor] * (len(V) - 1))[:, None]
+            r, *u = model.next_value(h, V - least) + least[..., None] if left else np.zeros((len(V), *beta.shape))
+            reward, utility = model.told(h)
+            Q_r = reward + np.clip(scales.C_r * beta + r, 0.0, left * (1 + scales.kappa * math.log(model.num_actions)))
+            Q_u = utility + np.clip(scales.C_u * beta + np.array(u), floor, left)
+            pi = table[h, model.slots.state_of[p, : self.task.num_states]].T
+            V = (pi * np.concatenate([Q_r[None], Q_u])).sum(axis=1)
+        return float(V[0, 0]), float((V[1:, 0] - goal.utilities).min())
+
+    def earned(self) -> float:
+        """Return the most that any policy earns by what was seen alone, without bonus and whatever its utility.
+
+        It is V̄ʳ at C_r = λ = 0, less the κH ln A that entropy may add; 0 at least.
+        """
+        entropy = self.constants.kappa * self.model.horizon * math.log(self.model.num_actions)
+        return max(self.propose(Goal(self.task.least_totals, boldness=0.0)).reward - entropy, 0.0)

@@ -1,1 +1,0 @@
-"""Logged episodes: tables, Minari data sets, and the warm start from them."""

@@ -1,0 +1,152 @@
+"""Exact answers for a problem with a known kernel: values, constrained optimum, linearity in φ."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from episafe.core.checks import TOLERANCE, distinct_steps
+from episafe.core.errors import Infeasible
+from episafe.core.types import Array
+from episafe.kernels import tabular_optimum
+from episafe.kernels.policy_values import policy_values as _policy_values
+from episafe.kernels.tabular_optimum import Optimum, greedy_actions
+
+
+def policy_values(P: Array, reward: Array, utility: Array, policy: Array, initial_state: int) -> tuple[float, float]:
+    """Return (V^r(s₁), V^u(s₁)) of a table (H, S, A)."""
+    signals = distinct_steps(P), distinct_steps(reward), distinct_steps(utility)
+    V_r, V_u = _policy_values(*signals, np.ascontiguousarray(policy), initial_state)
+    return float(V_r), float(V_u)
+
+
+def utility_greedy(P: Array, utility: Array) -> tuple[Array, Array]:
+    """Return the policy (H, S, A) of largest utility from every state, and its value at step 0, shape (S,)."""
+    actions, V = greedy_actions(P, utility[..., None], np.ones(1))
+    return np.eye(utility.shape[2])[actions], V[:, 0]
+
+
+def safest(P: Array, utilities: Sequence[Array], initial_state: int) -> tuple[Array, Array]:
+    """Return the policy (H, S, A) of the largest utility, or largest sum of several, and its utilities (m,)."""
+    if len(utilities) == 1:
+        table, V = utility_greedy(P, utilities[0])
+        return table, V[[initial_state]]
+    table = utility_greedy(P, np.add.reduce(list(utilities)))[0]
+    return table, np.array([policy_values(P, one, one, table, initial_state)[1] for one in utilities])
+
+
+def require_reachable(threshold: float, largest: float, name: str = "") -> None:
+    """Raise if a threshold exceeds the largest utility of any policy."""
+    if threshold > largest + TOLERANCE:
+        of = f" of {name}" if name else ""
+        raise Infeasible(
+            f"threshold {threshold:.12g}{of} cannot be reached: the largest utility of any policy is {largest:.12g}; "
+            "lower the threshold"
+        )
+
+
+def optimum(
+    P: Array, reward: Array, utilities: Array, thresholds: Array, initial_state: int, names: Sequence[str] = ()
+) -> Optimum:
+    """Return max V^r(s₁) s.t. V^{u_i}(s₁) ≥ b_i for all i, and a policy table (H, S, A) that attains it.
+
+    Args:
+        P: (H, S, A, S).
+        reward: (H, S, A).
+        utilities: (m, H, S, A).
+        thresholds: b (m,).
+        initial_state: s₁.
+        names: the names of the limits, for errors.
+
+    Raises:
+        Infeasible: no policy keeps all limits; the error says which ones conflict.
+    """
+    names = names or [f"limit {c + 1}" for c in range(len(utilities))]
+    for name, utility, threshold in zip(names, utilities, thresholds, strict=True):
+        require_reachable(threshold, utility_greedy(P, utility)[1][initial_state], name)
+    found = tabular_optimum.optimum(distinct_steps(P), reward, utilities, thresholds, initial_state, steps=P)
+    if len(thresholds) > 1 and np.isinf(found.multipliers).any():
+        conflict = [f"{name} >= {b:.12g}" for name, b, y in zip(names, thresholds, found.multipliers, strict=True) if y]
+        reached = [policy_values(P, reward, one, found.table, initial_state)[1] for one in utilities]
+        missed = float(np.max(thresholds - np.array(reached)))
+        raise Infeasible(
+            f"{' and '.join(conflict)} conflict: every policy misses one of them by {missed:.6g} or more; lower thresholds"
+        )
+    return found
+
+
+def lp_optimum(P: Array, reward: Array, utilities: Array, thresholds: Array, initial_state: int) -> float:
+    """Return the same optimum from the occupancy linear program by HiGHS: slow, independent, good to about 1e-7.
+
+    max ⟨w, r⟩  s.t.  ⟨w, u_i⟩ ≥ b_i,  Σ_a w_1(s,a) = 1{s = s₁},  Σ_a w_{h+1}(s',a) = Σ_{s,a} P_h(s'|s,a) w_h(s,a)
+    """
+    import scipy.optimize  # here, because the import takes as long as all the rest
+    import scipy.sparse
+
+    H, S, A, _ = P.shape
+    state_mass = scipy.sparse.kron(scipy.sparse.eye_array(S), np.ones((1, A)))
+    blocks: list[list[object]] = [[None] * H for _ in range(H)]
+    for h in range(H):
+        blocks[h][h] = state_mass
+        if h:
+            blocks[h][h - 1] = scipy.sparse.csr_array(-P[h - 1].reshape(S * A, S).T)
+    start = np.zeros(H * S)
+    start[initial_state] = 1.0
+    solved = scipy.optimize.linprog(
+        -reward.ravel(),
+        A_ub=-utilities.reshape(len(utilities), -1),
+        b_ub=-thresholds,
+        A_eq=scipy.sparse.block_array(blocks, format="csr"),
+        b_eq=start,
+        method="highs",
+    )
+    if solved.status != 0:
+        raise RuntimeError(f"HiGHS ended without an optimum: {solved.message}")
+    return float(-solved.fun)
+
+
+def linear_measures(P: Array, phi: Array) -> tuple[Array, float]:
+    """Return the least-squares μ̂_h of P_h ≈ φᵀμ_h, (n, d, S), of smallest norm, and max_{h,s,a} ‖P_h − φᵀμ̂_h‖₁.
+
+    n is 1 if all steps share the same memory, else H. The gap is 0 if and only if P is linear in φ.
+    """
+    P = distinct_steps(P)
+    (_n, S, A, _), rows = P.shape, phi.reshape(-1, phi.shape[2])
+    if ((rows == 0) | (rows == 1)).all() and (rows.sum(axis=1) == 1).all():  # each pair marks one: group means
+        solve = rows.T / np.maximum(rows.sum(axis=0), 1)[:, None]
+    else:
+        U, scale, V = np.linalg.svd(rows, full_matrices=False)
+        kept = scale > scale.max() * max(rows.shape) * np.finfo(np.float64).eps
+        solve = (V.T[:, kept] / scale[kept]) @ U.T[kept]
+    mu = np.stack([_product(solve, P_h.reshape(S * A, S)) for P_h in P])
+    gaps = (
+        np.abs(P_h.reshape(S * A, S) - _product(rows, mu_h)).sum(axis=1).max() for P_h, mu_h in zip(P, mu, strict=True)
+    )
+    return mu, float(max(gaps))
+
+
+def least_norm_bound(P: Array, phi: Array | None) -> float:
+    """Return a B with ‖Σ_s' μ_h(s') g(s')‖₂ ≤ B max g for every g ≥ 0, where P_h = φᵀμ_h; inf if P is not linear in φ.
+
+    For 0 ≤ g ≤ 1 the square of that norm is at most
+
+        Σ_i max{Σ_s' μ_hi(s')⁺, Σ_s' μ_hi(s')⁻}²    and    Σ_{s,s'} (μ_h(s)ᵀμ_h(s'))⁺,
+
+    and B² is the smaller one. Both are d if the entries of μ_h are distributions, as for one-hot features.
+    """
+    if phi is None:
+        return math.sqrt(P.shape[1] * P.shape[2])
+    mu, gap = linear_measures(P, phi)
+    if gap > TOLERANCE:
+        return math.inf
+    by_rows = np.maximum(np.maximum(mu, 0).sum(axis=-1), np.maximum(-mu, 0).sum(axis=-1))
+    squares = [
+        min(float(row @ row), float(np.maximum(_product(m.T, m), 0).sum())) for row, m in zip(by_rows, mu, strict=True)
+    ]
+    return math.sqrt(max(squares))
+
+
+def _product(a: Array, b: Array) -> Array:
+    """Return a @ b; small products without BLAS, whose threads keep a core busy for 20 ms after each call."""
+    small = a.size * b.shape[1] < 4_000_000
+    return np.einsum("ij,jk->ik", a, b) if small else a @ b

@@ -1,0 +1,365 @@
+"""Listed problems: a task together with its transition kernel, which a simulator knows and a learner does not."""
+
+import json
+import math
+import os
+import zipfile
+from collections.abc import Hashable, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from episafe.core.checks import TOLERANCE, as_array, as_distributions, as_unit_range, distinct_steps
+from episafe.core.errors import DamagedLog, Infeasible, InvalidProblem
+from episafe.core.policy import Mixture, Policy, TablePolicy, as_policy
+from episafe.core.task import Constraint, OneHot, TableFeatures, Task, make_constraints
+from episafe.core.types import Array
+from episafe.kernels import tabular_optimum
+from episafe.problems import exact
+from episafe.problems.moves import NOWHERE, ChanceLaw, ListedMove, require_means
+
+Origin = dict[str, str | int | float]
+
+
+class LinearCMDP:
+    """A finite-horizon constrained MDP with known kernel: max V^r(s₁) s.t. V^u(s₁) ≥ b, for one utility or several.
+
+    Args:
+        P: transition kernel P_h(s'|s,a), shape (H, S, A, S).
+        reward: r (H, S, A) in [0, 1].
+        utility: u (H, S, A) in [0, 1], or a list of m.
+        phi: features (S, A, d), norms at most 1; None for one-hot features (d = S·A, never built).
+        initial_state: s₁.
+        threshold: b, the expected total utility that every deployed policy must reach, or a list of m.
+        safe_policy: the incumbent (H, S, A); None for the policy of largest utility, or largest sum of several.
+        slack: ξ with 0 < ξ ≤ V^u(incumbent) − b, or a list of m; None for V^u(incumbent) − b itself.
+        threshold_share: instead of `threshold`: b as a share of what the policy of largest utility (sum) reaches.
+        time_homogeneous: True if P_h is the same at every step; steps then share memory, and the learner is told.
+        move, law: for exogenous chance: how the problem moves given chance, which the learner is told, and the law of
+            chance ℙ(w_h = w | s_h = s), (1 or H, S, W), which it is not; None for an unknown law.
+        norm_bound: B of `Task`, at least `least_norm_bound()`; None for that.
+        least_total: a total utility that every episode is certain to reach; checked.
+        names: the names of the limits.
+        state_names, action_names, units: for people, in reports; `encode` accepts state names as observations.
+        origin: where the problem comes from, as plain values; kept with every record.
+
+    Example:
+        >>> import numpy as np, episafe as es
+        >>> P = np.ones((1, 1, 2, 1))
+        >>> cmdp = es.LinearCMDP(P, reward=[[[1.0, 0.0]]], utility=[[[0.0, 1.0]]], threshold=0.25)
+        >>> cmdp.optimal_value()
+        0.75
+    """
+
+    def __init__(
+        self,
+        P: Any,
+        reward: Any,
+        utility: Any,
+        phi: Any = None,
+        initial_state: int = 0,
+        threshold: Any = None,
+        safe_policy: Any = None,
+        slack: Any = None,
+        *,
+        threshold_share: float | None = None,
+        time_homogeneous: bool = False,
+        move: ListedMove | None = None,
+        law: Any = None,
+        norm_bound: float | None = None,
+        least_total: Any = 0.0,
+        names: Sequence[str] = (),
+        state_names: Sequence[Hashable] = (),
+        action_names: Sequence[str] = (),
+        units: Mapping[str, str] | None = None,
+        origin: Mapping[str, str | int | float] | None = None,
+    ) -> None:
+        self.P = _as_kernel(P, time_homogeneous)
+        self.origin: Origin = dict(origin or {})
+        shape = self.P.shape[:3]
+        reward = as_unit_range("reward", reward, shape)
+        if not isinstance(initial_state, int | np.integer) or not 0 <= initial_state < shape[1]:
+            raise InvalidProblem(f"initial_state must be a whole number in [0, {shape[1]}), got {initial_state!r}")
+        if threshold_share is not None and threshold is None:
+            threshold = self._shared_threshold(utility, initial_state, threshold_share)
+        if threshold is None:
+            raise InvalidProblem("threshold is missing: give the expected total utility b to keep")
+        constraints = make_constraints(utility, threshold, slack, names, least_total)
+        told = [
+            replace(one, utility=as_unit_range(f"utility of {one.name}", one.utility, shape)) for one in constraints
+        ]
+        incumbent = self._incumbent(safe_policy, told, initial_state)
+        features = OneHot() if phi is None else TableFeatures(as_array("phi", phi, (shape[1], shape[2], None)))
+        table = incumbent.table()
+        slacks = (exact.policy_values(self.P, reward, one.utility, table, initial_state)[1] for one in told)
+        self.task = Task(
+            *(shape[0], shape[2]),
+            constraints=tuple(replace(one, slack=_slack(one, value)) for one, value in zip(told, slacks, strict=True)),
+            incumbent=incumbent,
+            initial_state=int(initial_state),
+            num_states=shape[1],
+            reward=reward,
+            features=features,
+            time_homogeneous=bool(time_homogeneous),
+            move=move,
+            support=None if move is None else move.support,
+            state_names=_as_names(state_names, shape[1]),
+            action_names=tuple(action_names),
+            units=dict(units or {}),
+        )
+        self._reward, self._utilities = reward, tuple(one.utility for one in told)
+        self.task = replace(self.task, norm_bound=_norm_bound(norm_bound, self.least_norm_bound(), self.task.dim))
+        self._known: WeakKeyDictionary[Policy, Array] = WeakKeyDictionary()
+        self.chance_law = self._checked_law(move, law)
+
+    def __repr__(self) -> str:
+        H, S, A, _ = self.P.shape
+        sizes = {"H": H, "S": S, "A": A, "d": self.task.dim, "threshold": self.task.thresholds.tolist()}
+        return f"LinearCMDP({', '.join(f'{name}={value}' for name, value in (self.origin | sizes).items())})"
+
+    def _shared_threshold(self, utility: Any, initial_state: int, share: float) -> Any:
+        several = isinstance(utility, Sequence) and np.ndim(utility) == 4
+        each = [as_unit_range("utility", one, self.P.shape[:3]) for one in (utility if several else [utility])]
+        reached: Array = share * exact.safest(self.P, each, initial_state)[1]
+        return reached if several else float(reached[0])
+
+    def _incumbent(self, given: Any, constraints: Sequence[Constraint], initial_state: int) -> Policy:
+        for one in constraints:
+            largest = exact.utility_greedy(self.P, one.utility)[1][initial_state]
+            exact.require_reachable(one.threshold, float(largest), one.name if len(constraints) > 1 else "")
+        if given is None:
+            table = exact.safest(self.P, [one.utility for one in constraints], initial_state)[0]
+            return TablePolicy(table, "incumbent")
+        return as_policy(given, self.P.shape[2], 0, self.P.shape[:3])
+
+    def _checked_law(self, move: ListedMove | None, law: Any) -> ChanceLaw | None:
+        """Return the law of chance, if it and the stated least totals agree with the arrays."""
+        task = self.task
+        for c, one in enumerate(task.constraints):
+            if one.least_total:
+                self._require_least_total(c, one)
+        if move is None:
+            if law is not None:
+                raise InvalidProblem("a law of chance needs move: give both")
+            return None
+        if move.utilities.shape[4] != task.num_constraints or move.next_states.shape[1:3] != self.P.shape[1:3]:
+            _n, S, A, _W, m = move.utilities.shape
+            raise InvalidProblem(
+                f"move has {S} states, {A} actions and {m} utilities, and the problem has {self.P.shape[1]}, "
+                f"{self.P.shape[2]} and {task.num_constraints}: give utilities of shape (n, S, A, W, m)"
+            )
+        if law is None:
+            return None
+        found = ChanceLaw(move, law, task.initial_state, self.P.shape[0])
+        require_means(found, self.P, task.reward, np.stack(self._utilities))
+        return found
+
+    def _require_least_total(self, c: int, one: Constraint) -> None:
+        """Raise if an episode can have a smaller total utility than the constraint states."""
+        least, move = np.zeros(self.P.shape[1]), self.task.move
+        for h in reversed(range(self.P.shape[0])):
+            if isinstance(move, ListedMove):  # utilities depend on chance
+                row = move.row(h)
+                comes, utilities = move.next_states[row], move.utilities[row, ..., c]
+                ahead = np.where(comes == NOWHERE, np.inf, least[comes] + utilities).min(axis=2)
+            else:
+                ahead = np.where(self.P[h] > 0, least, np.inf).min(axis=2) + one.utility[h]
+            least = ahead.min(axis=1)
+        found = float(least[self.task.initial_state])
+        if one.least_total > found + TOLERANCE * self.P.shape[0]:
+            raise Infeasible(
+                f"least_total of {one.name} is {one.least_total:.12g}, and an episode may have {found:.12g}: give that"
+            )
+
+    def evaluate(self, policy: Any) -> tuple[float, Any]:
+        """Return the exact V^r(s₁) and V^u(s₁) of a policy, a table (H, S, A) or a mixture (Σ weight · value).
+
+        V^u is a float, or an array (m,) for several limits.
+        """
+        reward, *utilities = self.values(policy).tolist()
+        return reward, utilities[0] if len(utilities) == 1 else np.array(utilities)
+
+    def values(self, policy: Any) -> Array:
+        """Return V^r(s₁) and V^u(s₁) of each limit, shape (1 + m,)."""
+        if isinstance(policy, Mixture):
+            weighted = zip(policy.weights, policy.components, strict=True)
+            return np.add.reduce([weight * self.values(component) for weight, component in weighted])
+        policy = self.task.as_policy(policy)
+        if policy not in self._known:
+            given = policy.table(), self.task.initial_state
+            each = [exact.policy_values(self.P, self._reward, utility, *given) for utility in self._utilities]
+            self._known[policy] = np.array([each[0][0], *(utility for _, utility in each)])
+        return self._known[policy]
+
+    def optimal_value(self, method: Literal["dual", "lp"] = "dual") -> float:
+        """Return the exact constrained optimum at s₁; "lp" asks HiGHS instead, slower and good to about 1e-7."""
+        if method == "dual":
+            return self._optimum.value
+        if method != "lp":
+            raise ValueError(f'method must be "dual" or "lp", got {method!r}')
+        return exact.lp_optimum(self.P, self._reward, *self._limits, self.task.initial_state)
+
+    def optimal_policy(self) -> TablePolicy:
+        """Return a Markov policy that attains the optimum."""
+        return TablePolicy(self._optimum.table, "optimum")
+
+    @cached_property
+    def _optimum(self) -> tabular_optimum.Optimum:
+        names = [one.name for one in self.task.constraints]
+        return exact.optimum(self.P, self._reward, *self._limits, self.task.initial_state, names)
+
+    @property
+    def _limits(self) -> tuple[Array, Array]:
+        return np.stack(self._utilities), self.task.thresholds
+
+    def occupancy(self, policy: Any) -> Array:
+        """Return w_h(s, a) = ℙ(s_h = s, a_h = a), shape (H, S, A)."""
+        return tabular_optimum.occupancy(self.P, self.task.as_policy(policy).table(), self.task.initial_state)
+
+    def draw_trace(self, rng: np.random.Generator) -> tuple[int, tuple[Any, ...]]:
+        """Draw what chance does in one episode: (start, (w_1, …, w_H))."""
+        if self.chance_law is None:
+            raise InvalidProblem("the problem has no law of chance, so it has no traces: give move and law")
+        return self.chance_law.draw(rng)
+
+    def linearity_gap(self) -> float:
+        """Return how far P is from linear in φ: the largest ‖P_h(·|s,a) − φᵀμ̂_h‖₁; 0 for one-hot features."""
+        features = self.task.features
+        return exact.linear_measures(self.P, features.phi)[1] if isinstance(features, TableFeatures) else 0.0
+
+    def least_norm_bound(self) -> float:
+        """Return the least norm bound known for P; √d for one-hot features, inf if P is not linear in φ."""
+        features = self.task.features
+        return exact.least_norm_bound(self.P, features.phi if isinstance(features, TableFeatures) else None)
+
+    def of_constraint(self, c: int) -> "LinearCMDP":
+        """Return the same problem and incumbent with constraint c alone."""
+        task = self.task.of_constraint(c)
+        move = task.move.of_constraint(c) if isinstance(task.move, ListedMove) else None
+        return self._with_task(replace(task, move=move), (self._utilities[c],))
+
+    def without_signals(self) -> "LinearCMDP":
+        """Return the same problem for a learner that is told neither reward nor utility and learns both."""
+        hidden = tuple(replace(one, utility=None) for one in self.task.constraints)
+        task = replace(self.task, reward=None, constraints=hidden, move=None, support=None)
+        return self._with_task(task, self._utilities)
+
+    def _with_task(self, task: Task, utilities: tuple[Array, ...]) -> "LinearCMDP":
+        made = copy(self)
+        made.__dict__.pop("_optimum", None)
+        made.task, made._utilities, made._known = task, utilities, WeakKeyDictionary()
+        return made
+
+    def save(self, path: str | Path) -> None:
+        """Write the problem to one .npz file without pickle; it replaces an older file in one step."""
+        task, path = self.task, Path(path)
+        arrays = {"P": distinct_steps(self.P), "reward": self._reward, "utility": self._limits[0]}
+        arrays |= {"threshold": task.thresholds, "slack": task.slacks, "least_total": task.least_totals}
+        arrays |= {"safe_policy": task.incumbent.table()}
+        if isinstance(task.features, TableFeatures):
+            arrays["phi"] = task.features.phi
+        facts: dict[str, Any] = {
+            "origin": self.origin, "initial_state": task.initial_state, "time_homogeneous": task.time_homogeneous,
+            "norm_bound": task.norm_bound, "names": [one.name for one in task.constraints],
+            "state_names": list(task.state_names),
+            "action_names": list(task.action_names), "units": dict(task.units),
+        }  # fmt: skip
+        if isinstance(task.move, ListedMove):
+            arrays |= {"next_states": task.move.next_states, "rewards": task.move.rewards}
+            arrays |= {"utilities": task.move.utilities}
+            facts["chance_values"] = list(task.move.values)
+            if self.chance_law is not None:
+                arrays["law"] = self.chance_law.law
+        written = path.with_name(path.name + ".part")
+        with written.open("wb") as file:
+            np.savez_compressed(file, facts=np.frombuffer(json.dumps(facts).encode(), np.uint8), **arrays)
+        os.replace(written, path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "LinearCMDP":
+        """Return the problem that `save` wrote; every check of the constructor is repeated."""
+        try:
+            with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+                arrays = {name: file[name] for name in file.files}
+            facts = json.loads(arrays.pop("facts").tobytes())
+            facts["state_names"] = [_as_name(name) for name in facts["state_names"]]
+            values = tuple(_as_name(value) for value in facts.pop("chance_values", ()))
+            move = None
+            if "next_states" in arrays:
+                move = ListedMove(values, *(arrays.pop(name) for name in ("next_states", "rewards", "utilities")))
+            arrays["utility"] = list(arrays["utility"])  # type: ignore[assignment]
+            arrays["P"] = np.broadcast_to(arrays["P"], (len(arrays["reward"]), *arrays["P"].shape[1:]))
+            return cls(**arrays, **facts, move=move)
+        except FileNotFoundError:
+            raise
+        except (KeyError, TypeError, ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
+            raise DamagedLog(f"{path} is not a saved problem: {error}") from error
+
+
+def _as_kernel(given: Any, time_homogeneous: bool) -> Array:
+    """Return P (H, S, A, S), checked; steps share memory if all are the same."""
+    shape = np.shape(given)
+    if len(shape) != 4 or shape[1] != shape[3] or min(shape) == 0:
+        raise InvalidProblem(f"P must have shape (H, S, A, S) with no axis empty, got {shape}")
+    P = as_distributions("P", given, shape)
+    if not time_homogeneous:
+        P = np.ascontiguousarray(P)
+        P.setflags(write=False)
+        return P
+    if P.strides[0] == 0:
+        return P
+    gaps = [float(np.abs(P_h - P[0]).max()) for P_h in P]
+    h = int(np.argmax(gaps))
+    if gaps[h] > TOLERANCE:
+        raise InvalidProblem(
+            f"time_homogeneous=True, but P[{h}] differs from P[0] by {gaps[h]:.3g}: leave it out, or give one kernel"
+        )
+    return np.broadcast_to(P[0].copy(), shape)
+
+
+def _as_names(given: Sequence[Hashable], num_states: int) -> tuple[Hashable, ...]:
+    names = tuple(given)
+    if names and (len(names) != num_states or len(set(names)) < len(names)):
+        raise InvalidProblem(
+            f"state_names has {len(names)} names, {len(set(names))} of them different, for {num_states} states: give "
+            "each a name of its own"
+        )
+    return names
+
+
+def _as_name(value: Any) -> Any:
+    """Return a JSON value with lists as tuples."""
+    return tuple(map(_as_name, value)) if isinstance(value, list) else value
+
+
+def _norm_bound(given: float | None, least: float, dim: int) -> float:
+    """Return the B to tell the learner: the given one, if it is true, else the least, √d if it is that to rounding."""
+    if given is None:
+        root = math.sqrt(dim)
+        return root if math.isclose(least, root, rel_tol=TOLERANCE) else least * (1 + TOLERANCE)
+    if not given >= least * (1 - TOLERANCE):
+        raise Infeasible(f"norm_bound is {given:.12g}, and P needs {least:.12g} with these features: leave it out")
+    return float(given)
+
+
+def _slack(one: Constraint, value: float) -> float:
+    """Return the slack to tell the learner: the given one, if it is true, else the incumbent's own."""
+    true = value - one.threshold
+    if true <= TOLERANCE:
+        raise Infeasible(
+            f"safe_policy does not exceed the limit on {one.name}: it reaches {value:.12g}, and the threshold is "
+            f"{one.threshold:.12g}; give a safer incumbent or lower the threshold"
+        )
+    if one.slack is None:
+        return true
+    if one.slack > true + TOLERANCE:
+        raise Infeasible(
+            f"slack of {one.name} must lie in (0, {true:.12g}], what the incumbent has above the threshold, "
+            f"got {one.slack:.12g}"
+        )
+    return one.slack

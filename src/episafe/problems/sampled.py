@@ -1,0 +1,190 @@
+"""Problems given by functions: states can be anything, and nothing of the size of the state space is stored."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from episafe.core.checks import TOLERANCE, as_count
+from episafe.core.errors import InvalidEpisode, InvalidProblem
+from episafe.core.task import OneHot, SignalFunction, Task, encoder_like, make_constraints
+from episafe.core.types import ENDED, START, Array, Move, State, Support
+from episafe.problems.features import as_features
+
+Outside = Mapping[tuple[str], tuple[float, tuple[float, ...]]]
+
+
+class SampledCMDP:
+    """A constrained MDP given by functions; transitions can be drawn, and their probabilities are unknown.
+
+    Args:
+        features: `es.features.OneHot(cell, size)`, or state -> φ(state, ·), (A, d), or ψ (k,); norms at most 1.
+        reward, utility: (h, state) -> r_h(state, ·), u_h(state, ·), (A,) in [0, 1]; utility: or a list of m. None if
+            they are unknown, which needs `move` and `chance`: they are then learned from episodes.
+        sample: (h, state, action, rng) -> next state; None with `chance`.
+        horizon, num_actions: H, A.
+        initial_state: s₁: a number, text, tuple or array; states are encoded to its type. With `start`, an example.
+        threshold: b, or a list of m.
+        safe_policy: the incumbent, (h, state) -> probabilities (A,), or a policy. That it is safe is assumed.
+        slack: ξ > 0, by which it exceeds b at least, or a list of m; None if unknown.
+        start: rng -> first state, if the start is random. The task then has a dummy first step, see `Task`.
+        time_homogeneous: True if `sample` does not depend on h.
+        move: (h, state, action, w) -> (next state, reward, utility), if chance is exogenous; told to the learner.
+        chance: (h, past, rng) -> w_h given (w_0, …, w_{h−1}); with `move`, in place of `sample`; not told.
+        support: (h, state) -> the values that w can take.
+        norm_bound: B of `Task`; None for √d. Features divided by c need c times as much.
+        least_total: a total utility that every episode is certain to reach.
+        names, state_names, action_names, units: for people, in reports; `names` are those of the limits.
+        origin: where the problem comes from, as plain values.
+
+    Exact values are unknown: records of its runs hold NaN there, and the totals observed in each episode.
+    """
+
+    def __init__(
+        self,
+        features: Any,
+        reward: SignalFunction | None,
+        utility: Any,
+        sample: Callable[[int, Any, int, np.random.Generator], Any] | None,
+        horizon: int,
+        num_actions: int,
+        initial_state: Any,
+        threshold: Any,
+        safe_policy: Any,
+        slack: Any = None,
+        *,
+        start: Callable[[np.random.Generator], Any] | None = None,
+        time_homogeneous: bool = False,
+        move: Move | None = None,
+        chance: Callable[[int, tuple[Any, ...], np.random.Generator], Any] | None = None,
+        support: Support | None = None,
+        norm_bound: float | None = None,
+        least_total: Any = 0.0,
+        names: Sequence[str] = (),
+        state_names: Sequence[str] = (),
+        action_names: Sequence[str] = (),
+        units: Mapping[str, str] | None = None,
+        origin: Mapping[str, str | int | float] | None = None,
+    ) -> None:
+        if (sample is None) == (chance is None):
+            raise InvalidProblem("next states come from sample, or from chance through move: give one of them")
+        if chance is not None and move is None:
+            raise InvalidProblem("chance needs move=(h, state, action, w) -> (next state, reward, utility): give it")
+        if chance is None and (reward is None or utility is None):
+            raise InvalidProblem(
+                "reward and utility are missing: give functions (h, state) -> (A,), or move and chance"
+            )
+        H, A, first = as_count("horizon", horizon), as_count("num_actions", num_actions), int(start is not None)
+        encode = encoder_like(initial_state)
+        given = tuple(
+            replace(one, utility=shifted(one.utility, first))
+            for one in make_constraints(utility, threshold, slack, names, least_total)
+        )
+        outside: Outside = {START: (0.0, (0.0,) * len(given))} if first else {}
+        self.task = Task(
+            *(H + first, A),
+            constraints=given,
+            incumbent=safe_policy,
+            initial_state=START if first else encode(initial_state),
+            reward=shifted(reward, first),
+            features=as_features(features, initial_state, A, None, first),
+            time_homogeneous=bool(time_homogeneous),
+            encode=encode,
+            move=None if move is None else task_move(move, encode, outside, len(given), first),
+            support=shifted(support, first),
+            outside=outside,
+            norm_bound=norm_bound,
+            state_names=tuple(state_names),
+            action_names=tuple(action_names),
+            units=dict(units or {}),
+        )
+        self.origin: dict[str, str | int | float] = dict(origin or {})
+        self._sample, self._start, self._chance = sample, start, chance
+        self._past: tuple[Any, ...] = ()  # what chance brought in this episode
+        state = encode(initial_state)
+        if not isinstance(self.task.features, OneHot):
+            self.task.phi(state)
+        self.task.reward_at(first, state), self.task.utility_at(first, state)
+        self.task.incumbent.probabilities(first, state)
+
+    def __repr__(self) -> str:
+        task = self.task
+        return f"SampledCMDP(H={task.horizon}, A={task.num_actions}, threshold={task.thresholds.tolist()})"
+
+    def reset(self, rng: np.random.Generator) -> State:
+        """Begin an episode: return its first state, START if the start is random."""
+        self._past = ()
+        return self.task.initial_state
+
+    def step(self, h: int, state: State, action: int, rng: np.random.Generator) -> tuple[State, float, Array, Any]:
+        """Draw a step: the next state, the reward, the utilities (m,), and what chance brought, None if unknown."""
+        task, first = self.task, int(self._start is not None)
+        if h < first:
+            assert self._start is not None and task.encode is not None
+            begun = task.encode(self._start(rng))
+            return begun, 0.0, np.zeros(task.num_constraints), begun
+        if self._chance is not None:
+            assert task.move is not None
+            w = self._chance(h - first, self._past, rng)
+            self._past = (*self._past, w)
+            following, reward, utility = task.move(h, state, action, w)
+            return following, reward, utility, w
+        assert self._sample is not None and task.encode is not None
+        signals = float(task.reward_at(h, state)[action]), task.utility_at(h, state)[:, action]
+        return task.encode(self._sample(h - first, state, action, rng)), *signals, None
+
+    def draw_trace(self, rng: np.random.Generator) -> tuple[Any, tuple[Any, ...]]:
+        """Draw what chance does in one episode: (s_1, (w_1, …, w_H)), where w_1 is the start if that is random."""
+        if self._chance is None:
+            raise InvalidProblem("the problem has no law of chance, so it has no traces: give move and chance")
+        begun = () if self._start is None else (self._start(rng),)
+        past: tuple[Any, ...] = ()
+        for h in range((self.task.horizon or 0) - len(begun)):
+            past = (*past, self._chance(h, past, rng))
+        return self.task.initial_state, (*begun, *past)
+
+
+def shifted(
+    function: Callable[[int, Any], Any] | None, first_step: int, view: Callable[[Any], Any] | None = None
+) -> Any:
+    """Return a user's function of (h, state) for a task whose step `first_step` is the user's step 0."""
+    if function is None or (first_step == 0 and view is None):
+        return function
+    if view is None:
+        return lambda h, state: function(h - first_step, state)
+    return lambda h, state: function(h - first_step, view(state))
+
+
+def task_move(
+    move: Move,
+    encode: Callable[[Any], State],
+    outside: Outside,
+    num_constraints: int,
+    first_step: int,
+    view: Callable[[Any], Any] | None = None,
+) -> Move:
+    """Return a user's move as the task's: states encoded, signals checked, START and ENDED included.
+
+    In the dummy first step chance brings the start. ENDED stays, with the signals of `outside`.
+    """
+
+    def moved(h: int, state: Any, action: int, w: Any) -> tuple[Any, float, Array]:
+        if isinstance(state, tuple) and state in (START, ENDED):
+            told = outside[state]
+            return (ENDED if state == ENDED else encode(w)), told[0], np.array(told[1])
+        if w is None:
+            raise InvalidEpisode(f"the trace does not say what chance brought at step {h}: it cannot be replayed there")
+        shown = state if view is None else view(state)
+        following, reward, utility = move(h - first_step, shown, action, w)
+        utilities = np.atleast_1d(np.asarray(utility, dtype=np.float64))
+        low, high = min(reward, *utilities), max(reward, *utilities)
+        if utilities.shape != (num_constraints,) or not (low >= -TOLERANCE and high <= 1 + TOLERANCE):
+            raise InvalidProblem(
+                f"move at step {h}, state {state!r}, action {action} gives reward {reward!r} and utility {utility!r}: "
+                f"return a reward and {num_constraints} utilities in [0, 1]"
+            )
+        ended = isinstance(following, tuple) and following == ENDED
+        return ENDED if ended else encode(following), float(reward), utilities
+
+    return moved

@@ -1,0 +1,454 @@
+"""Figures: each function returns a matplotlib Figure, for notebooks, papers and, by `to_svg`, pages."""
+
+import io
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from textwrap import fill
+from typing import Any
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from episafe.core.policy import Policy
+from episafe.core.task import task_of
+from episafe.core.types import INCUMBENT, Array
+from episafe.simulation.record import Record, window
+
+BLUE, GREEN, RED, GREY = "#2A86C8", "#009E73", "#D55E00", "#808080"  # learned, optimum, limit, incumbent
+PALETTE = ("#2A86C8", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#7B52AB", "#8C6D31", "#7A7A7A")
+POINTS = 250  # of a curve: more cannot be seen
+FEW_RUNS = 5  # below, intervals are so wide that they hide the means: the runs are drawn
+WIDTH = 5.0  # inches of a panel: its text is legible on a phone, and two panels stand side by side on a screen
+TEXT = "#010203"  # replaced by the page's own colour, so that figures follow light and dark
+STYLE: dict[Any, Any] = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.15,
+    "axes.axisbelow": True,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "legend.frameon": False,
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "episafe",
+} | dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color", "grid.color"), TEXT)
+
+
+class Drawing(Figure):
+    """A figure that a notebook shows by itself."""
+
+    def _repr_png_(self) -> bytes:
+        file = io.BytesIO()
+        self.savefig(file, format="png", dpi=90)
+        return file.getvalue()
+
+
+def run_figure(record: Record) -> Figure:
+    """Return all panels of one run below each other: reward, utility of each limit, which policy acted, and why."""
+    m, proved = len(record.limit_names), record.history is not None
+    with rc_context(STYLE):
+        figure = Drawing(figsize=(6.4, 2.5 * (2 + m * (1 + proved) + proved)), layout="constrained")
+        panels = figure.subplots(2 + m * (1 + proved) + proved, 1, sharex=True).tolist()
+        draw_reward(panels.pop(0), record)
+        for c in range(m):
+            draw_utility(panels.pop(0), record, c)
+        draw_acting(panels.pop(0), record)
+        for c in range(m if proved else 0):
+            draw_bounds(panels[0], *bounds_over_time(record, c))
+            panels.pop(0).legend(fontsize=8, ncols=2)
+        if proved:
+            draw_weights(panels[0], *weights_over_time(record))
+            panels[0].set_xlabel("episode")
+    return figure
+
+
+def reward_figure(record: Record) -> Figure:
+    """Return the expected reward of the deployed policies, episode by episode."""
+    with rc_context(STYLE):
+        figure, axes = _panel()
+        draw_reward(axes, record)
+    return figure
+
+
+def utility_figure(record: Record, c: int = 0) -> Figure:
+    """Return the expected utility of the deployed policies against limit c, episode by episode."""
+    with rc_context(STYLE):
+        figure, axes = _panel()
+        draw_utility(axes, record, c)
+    return figure
+
+
+def acting_figure(record: Record) -> Figure:
+    """Return which policy acted, as shares of the episodes over time."""
+    with rc_context(STYLE):
+        figure, axes = _panel()
+        draw_acting(axes, record)
+    return figure
+
+
+def _panel(height: float = 2.8) -> tuple[Figure, Axes]:
+    figure = Drawing(figsize=(WIDTH, height), layout="constrained")
+    return figure, figure.subplots()
+
+
+def with_unit(text: str, unit: str) -> str:
+    """Return a title with the unit, if there is one, on a line of its own."""
+    return f"{text}\n{fill(unit, 60)}" if unit else text
+
+
+def draw_reward(axes: Axes, record: Record) -> None:
+    """Draw the expected reward of the deployed policies, or means of observed totals where that is unknown."""
+    K = len(record.reward_values)
+    if np.isfinite(record.reward_values).all():
+        x, y = thinned(record.reward_values)
+        axes.plot(x, y, color=BLUE, label="deployed policy")
+    elif record.reward_totals is not None:
+        x, y = window_means(record.reward_totals)
+        axes.plot(x, y, color=BLUE, label=f"mean of {window(K)} episodes")
+    if math.isfinite(record.optimum):
+        axes.axhline(record.optimum, color=GREEN, linestyle="--", label="constrained optimum")
+    start = record.settings.get("incumbent_reward")
+    if start is not None:
+        axes.axhline(float(start), color=GREY, linestyle=":", label="incumbent")
+    exact = "Expected reward" if record.is_exact else "Reward"
+    _finish(axes, with_unit(f"{exact} per episode", record.unit("reward")))
+
+
+def draw_utility(axes: Axes, record: Record, c: int) -> None:
+    """Draw the expected utility of the deployed policies against limit c, or means of totals where that is unknown."""
+    name = record.limit_names[c]
+    values = column(record.utility_values, c)
+    if np.isfinite(values).all():
+        x, y = thinned(values)
+        axes.plot(x, y, color=BLUE, label="deployed policy")
+    elif record.utility_totals is not None:
+        totals = column(record.utility_totals, c)
+        x, y = window_means(totals)
+        axes.plot(x, y, color=BLUE, label=f"mean of {window(len(totals))} episodes")
+    axes.axhline(float(np.atleast_1d(record.threshold)[c]), color=RED, linestyle="--", label="limit")
+    exact = f"Expected {name}" if record.is_exact else name.capitalize()
+    _finish(axes, with_unit(f"{exact} per episode", record.unit(name)))
+
+
+def _finish(axes: Axes, title: str, label: str = "episode") -> None:
+    """Give a panel its title, and a legend below it."""
+    axes.set_title(title)
+    axes.set_xlabel(label)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.24), fontsize=9, ncols=3, handlelength=1.6)
+
+
+def draw_acting(axes: Axes, record: Record) -> None:
+    """Draw the share of episodes in which the incumbent and learned policies acted, in windows.
+
+    The four learned policies that acted most are shown by name, if they acted in at least 5 % of the episodes.
+    """
+    acting, incumbent = record.acting, record.incumbent_acted()
+    K = len(acting)
+    names, counts = np.unique(acting[~incumbent], return_counts=True)
+    shown = sorted((str(names[i]) for i in np.argsort(-counts) if counts[i] >= 0.05 * K), key=in_order)[:4]
+    masks = [incumbent, *(~incumbent & (acting == name) for name in shown)]
+    masks.append(~np.logical_or.reduce(masks))
+    labels = ["incumbent", *shown, "other learned policies" if shown else "learned policies"]
+    named = policy_colours(record)
+    colours = [GREY, *(named[name] for name in shown), "#9CC3E6"]
+    edges = np.unique(np.linspace(0, K, min(40, K) + 1).astype(int))
+    bottom = np.zeros(len(edges) - 1)
+    for mask, label, colour in zip(masks, labels, colours, strict=True):
+        if mask.any():
+            top = bottom + _shares(mask, edges)
+            axes.stairs(top, edges, baseline=bottom, fill=True, color=colour, linewidth=0, label=label)
+            bottom = top
+    axes.set_ylim(0, 1)
+    axes.set_xlim(0, K)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    _finish(axes, "Which policy acted, share of the episodes")
+
+
+def in_order(name: str) -> tuple[str, int]:
+    """Return a key that sorts proposal-9 before proposal-10."""
+    text, _, number = name.rpartition("-")
+    return (text, int(number)) if number.isdigit() else (name, 0)
+
+
+def _shares(mask: Any, edges: Any) -> Array:
+    sums = np.concatenate([[0], np.cumsum(mask)])
+    return np.diff(sums[edges]) / np.diff(edges)
+
+
+def regret_figure(groups: Mapping[str, Sequence[Record]], colours: Mapping[str, str] | None = None) -> Figure:
+    """Return the regret of several agents on one environment: mean and 95 % interval over runs."""
+    return _bands({name: [one.regret() for one in runs] for name, runs in groups.items()}, "Regret", colours)
+
+
+def violation_figure(groups: Mapping[str, Sequence[Record]], colours: Mapping[str, str] | None = None) -> Figure:
+    """Return the violation of deployed policies, summed over the limits: mean and 95 % interval over runs."""
+    curves = {
+        name: [one.violation().reshape(len(one.sources), -1).sum(axis=1) for one in runs]
+        for name, runs in groups.items()
+    }
+    return _bands(curves, "Violation by deployed policies", colours)
+
+
+def _bands(curves: Mapping[str, Sequence[Array]], title: str, colours: Mapping[str, str] | None) -> Figure:
+    colours = colours or colours_of(curves)
+    with rc_context(STYLE):
+        figure, axes = _panel(2.9 + 0.12 * len(curves))
+        for name, runs in curves.items():
+            draw_band(axes, runs, colours[name], name)
+        axes.set_title(title)
+        axes.set_xlabel("episode")
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), fontsize=9, ncols=2, handlelength=1.6)
+    return figure
+
+
+def colours_of(names: Iterable[str]) -> dict[str, str]:
+    """Return a colour for each agent or policy; grey for the incumbent."""
+    learned = [name for name in dict.fromkeys(names) if name.lower() != INCUMBENT]
+    return {name: PALETTE[i % len(PALETTE)] for i, name in enumerate(learned)} | {INCUMBENT: GREY, "Incumbent": GREY}
+
+
+def mean_interval(values: Array) -> tuple[float, float]:
+    """Return the mean and the half-width of its 95 % t-interval; NaN for a single value."""
+    n = len(values)
+    if n < 2:
+        return float(values.mean()), math.nan
+    return float(values.mean()), float(t_quantile(n) * values.std(ddof=1) / math.sqrt(n))
+
+
+def t_quantile(n: int) -> float:
+    """Return the 97.5 % quantile of Student's t with n − 1 degrees of freedom."""
+    from scipy.special import stdtrit  # scipy.stats takes a second to import
+
+    return float(stdtrit(n - 1, 0.975))
+
+
+def draw_band(axes: Axes, runs: Sequence[Array], colour: str, label: str) -> None:
+    """Draw the mean of several runs with its 95 % t-interval; with the runs themselves if they are few."""
+    length = min(map(len, runs))
+    at = thin(length)
+    values = np.array([one[at] for one in runs])
+    mean, n = values.mean(axis=0), len(runs)
+    axes.plot(at + 1, mean, color=colour, label=label)
+    if 1 < n < FEW_RUNS:
+        axes.plot(at + 1, values.T, color=colour, linewidth=0.6, alpha=0.5)
+    elif n > 1:
+        half = t_quantile(n) * values.std(axis=0, ddof=1) / math.sqrt(n)
+        low = np.maximum(mean - half, 0.0) if values.min() >= 0 else mean - half  # violations are not negative
+        axes.fill_between(at + 1, low, mean + half, color=colour, alpha=0.18, linewidth=0)
+
+
+Steps = Sequence[tuple[int, float]]  # (episode or deployment, value) at which a value changed
+
+
+def evidence_figure(
+    bounds: Mapping[str, Steps],
+    threshold: float,
+    weights: Sequence[float],
+    unit: str = "",
+    label: str = "deployment",
+    at: Sequence[int] = (),
+) -> Figure:
+    """Return why deployments were allowed: proved bounds of the components, and the weight of learned policies.
+
+    Args:
+        bounds: by policy, the pairs (deployment, proved lower bound) at which the bound changed.
+        threshold: the limit.
+        weights: of everything but the incumbent, per deployment.
+        unit: of the utility.
+        label: what the horizontal axis counts.
+        at: the deployments of the weights, where they are not all.
+    """
+    places = np.asarray(at) if len(at) else np.arange(len(weights))
+    with rc_context(STYLE):
+        figure = Drawing(figsize=(WIDTH, 4.6), layout="constrained")
+        upper, lower = figure.subplots(2, 1, sharex=True)
+        draw_bounds(upper, bounds, threshold, int(places[-1]) + 1, unit)
+        draw_weights(lower, places, weights)
+        lower.set_xlabel(label)
+        _legend_below(figure, upper)
+    return figure
+
+
+def allowed_figure(record: Record, c: int = 0) -> Figure:
+    """Return why the deployments of a run were allowed by limit c: bounds and weights over time."""
+    with rc_context(STYLE):
+        figure = Drawing(figsize=(WIDTH, 4.6), layout="constrained")
+        upper, lower = figure.subplots(2, 1, sharex=True)
+        draw_bounds(upper, *bounds_over_time(record, c))
+        draw_weights(lower, *weights_over_time(record))
+        lower.set_xlabel("episode")
+        _legend_below(figure, upper)
+    return figure
+
+
+def draw_bounds(
+    axes: Axes,
+    bounds: Mapping[str, Steps],
+    threshold: float,
+    end: int,
+    unit: str = "",
+    colours: Mapping[str, str] | None = None,
+) -> None:
+    """Draw proved lower bounds as steps, and the limit; what is assumed of the incumbent is dotted."""
+    colours = colours or colours_of(bounds)
+    for name, steps in bounds.items():
+        at, values = zip(*steps, strict=True) if steps else ((), ())
+        known = name != INCUMBENT
+        axes.step(
+            [*at, end], [*values, *values[-1:]], where="post", color=colours[name],
+            linestyle="-" if known else ":", label=name if known else "incumbent (assumed)",
+        )  # fmt: skip
+    axes.axhline(threshold, color=RED, linestyle="--", label="limit")
+    axes.set_title(with_unit("Proved lower bound of each policy", unit))
+
+
+def _legend_below(figure: Figure, axes: Axes) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=9, handlelength=1.6)
+
+
+def draw_weights(axes: Axes, at: Any, weights: Sequence[float]) -> None:
+    """Draw the probability that a learned policy acts."""
+    axes.fill_between(at, weights, color=BLUE, alpha=0.5, step="post", linewidth=0)
+    axes.set_ylim(0, 1.02)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axes.set_title("Probability that a learned policy acts")
+
+
+def policy_colours(record: Record) -> dict[str, str]:
+    """Return a colour for each policy, the same in all figures of a record."""
+    return colours_of([*(record.history.names if record.history else ()), *np.unique(record.acting).tolist()])
+
+
+def bounds_over_time(record: Record, c: int) -> tuple[dict[str, Steps], float, int, str, dict[str, str]]:
+    """Return the bounds of the incumbent and of the five policies of the largest weight, with what is drawn beside."""
+    history = record.history
+    assert history is not None
+    heaviest = sorted(range(1, len(history.names)), key=lambda i: -history.weights[:, i].sum())[:5]
+    steps: dict[str, Steps] = {}
+    for i in [0, *sorted(heaviest)]:
+        known = np.flatnonzero(np.isfinite(history.bounds[:, i, c]))
+        steps[history.names[i]] = [(int(history.episodes[p]), float(history.bounds[p, i, c])) for p in known]
+    unit = record.unit(record.limit_names[c])
+    return steps, float(np.atleast_1d(record.threshold)[c]), len(record.sources), unit, policy_colours(record)
+
+
+def weights_over_time(record: Record) -> tuple[Any, Any]:
+    """Return episodes, and the probability that a learned policy acts in them."""
+    assert record.history is not None
+    return record.history.episodes, 1.0 - record.history.weights[:, 0]
+
+
+def totals_figure(totals: Array, threshold: float, name: str, unit: str = "") -> Figure:
+    """Return the spread of episode totals, with the limit on their expectation."""
+    with rc_context(STYLE):
+        figure, axes = _panel()
+        counts, edges = np.histogram(totals, bins=min(30, max(5, len(np.unique(totals)))))
+        axes.stairs(counts, edges, fill=True, color=BLUE, alpha=0.6, linewidth=0)
+        axes.axvline(threshold, color=RED, linestyle="--", label="limit on the expectation")
+        axes.axvline(float(np.mean(totals)), color=BLUE, label="mean")
+        axes.set_ylabel("episodes")
+        _finish(axes, with_unit(f"Total {name} of single episodes", unit), "total of an episode")
+    return figure
+
+
+def policy_figure(policy: Policy, problem: Any) -> Figure:
+    """Return the likeliest action per step and state of a learned policy, marked where it differs from the incumbent.
+
+    Args:
+        policy: has a table; at most the 40 states that differ most are shown.
+        problem: a problem or its task, with the incumbent and the names of states and actions.
+    """
+    task = task_of(problem)
+    learned, incumbent = policy.table(), task.incumbent.table()
+    differs = 0.5 * np.abs(learned - incumbent).sum(axis=2)
+    states = np.sort(np.argsort(-differs.max(axis=0), kind="stable")[:40])
+    best, A = learned.argmax(axis=2)[:, states], learned.shape[2]
+    with rc_context(STYLE):
+        figure = Drawing(figsize=(7.2, 1.4 + 0.22 * len(states)), layout="constrained")
+        axes = figure.subplots()
+        image = axes.imshow(best.T, aspect="auto", cmap="viridis", vmin=0, vmax=max(A - 1, 1), interpolation="nearest")
+        h, s = np.nonzero(differs[:, states] > 0.5)
+        axes.plot(h, s, "o", color="white", markersize=3)
+        axes.set_yticks(range(len(states)), [_name(task.state_names, one) for one in states], fontsize=7)
+        axes.set_xlabel("step")
+        axes.set_title("Likeliest action; dots: differs from the incumbent")
+        axes.grid(visible=False)
+        bar = figure.colorbar(image, ax=axes, ticks=range(A) if A <= 12 else None)
+        if A <= 12:
+            bar.ax.set_yticklabels([_name(task.action_names, a) for a in range(A)], fontsize=7)
+    return figure
+
+
+def _name(names: Sequence[Any], i: int) -> str:
+    return str(names[i]) if len(names) > i else str(i)
+
+
+def benchmark_figure(own: Sequence[Any], reference: Sequence[Any]) -> Figure:
+    """Return regret against the share of violating policies, one point per agent of one set; your own are in colour."""
+    with rc_context(STYLE):
+        figure, axes = _panel(3.2)
+        for row in reference:
+            axes.plot(row.violating_share, row.regret, "o", color=GREY, markersize=4)
+        for i, row in enumerate(own):
+            colour = PALETTE[i % len(PALETTE)]
+            half = 0.0 if math.isnan(row.regret_half_width) else row.regret_half_width
+            axes.errorbar(row.violating_share, row.regret, half, fmt="o", color=colour, label=row.agent)
+        if reference:
+            axes.plot([], [], "o", color=GREY, markersize=4, label="reference")
+        axes.axhline(1.0, color=GREY, linestyle=":", linewidth=1)
+        low, high = axes.get_ylim()
+        axes.set_ylim(min(low, -0.05), min(high, 2.0))
+        axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        axes.set_xlim(-0.04, 1.04)
+        _finish(axes, "Regret (incumbent: 1)", "share of deployed policies below a limit")
+    return figure
+
+
+def to_svg(figure: Figure) -> str:
+    """Return a figure as an SVG element whose text and axes follow the colour of the page."""
+    file = io.StringIO()
+    with rc_context(STYLE):
+        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    text = file.getvalue()
+    text = re.sub(r"(\.\d\d)\d+", r"\1", text[text.index("<svg") :])  # hundredths of a point are enough
+    text = re.sub(r'(<svg[^>]*?) width="[^"]*" height="[^"]*"', r'\1 width="100%"', text, count=1)
+    return text.replace(TEXT, "currentColor").replace("font: ", "font-family: inherit; font: ")
+
+
+def window_means(totals: Array) -> tuple[Array, Array]:
+    """Return moving means of observed totals, and the episodes at which the windows end."""
+    n = window(len(totals))
+    sums = np.concatenate([[0.0], np.cumsum(totals)])
+    means = (sums[n:] - sums[:-n]) / n
+    at = thin(len(means))
+    return (at + n).astype(float), means[at]
+
+
+def thin(length: int) -> Any:
+    """Return at most `POINTS` indices, the first and the last among them."""
+    return np.unique(np.linspace(0, length - 1, min(length, POINTS)).astype(int))
+
+
+def thinned(values: Array) -> tuple[Array, Array]:
+    """Return episodes from 1 and values, thinned."""
+    at = thin(len(values))
+    return (at + 1).astype(float), values[at]
+
+
+def column(values: Array, c: int) -> Array:
+    """Return the values of limit c, (K,)."""
+    return values if values.ndim == 1 else values[:, c]
+
+
+def save_figures(figures: Iterable[tuple[str, Figure]], folder: Any) -> None:
+    """Write figures as PNG and PDF, for papers."""
+    for name, figure in figures:
+        with rc_context({"pdf.fonttype": 42}):
+            figure.savefig(folder / f"{name}.png", dpi=150, metadata={"Software": None})
+            figure.savefig(folder / f"{name}.pdf", metadata={"CreationDate": None, "Creator": None, "Producer": None})

@@ -1,1 +1,0 @@
-"""The only loop, and the facts it leaves behind."""

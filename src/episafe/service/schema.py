@@ -1,0 +1,107 @@
+"""Requests and answers of the service: checked while they are decoded, and the source of the OpenAPI document."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct
+
+Text = Annotated[str, Meta(max_length=200)]
+Reason = Annotated[str, Meta(min_length=1, max_length=2000, description="Why; it is kept in the log.")]
+Numbers = float | list[float]  # one number, or one per limit
+
+
+class Asked(Struct, forbid_unknown_fields=True):
+    """A request; a misspelt field is refused."""
+
+
+class Step(Asked):
+    """One step that was played: what was observed, done, and received. `overridden`: a person acted."""
+
+    observation: Any
+    action: Annotated[int, Meta(ge=0)]
+    reward: float | None = None
+    utility: Numbers | None = None
+    chance: Any = None
+    overridden: bool = False
+
+
+class DeployRequest(Asked):
+    """Ask for a deployment: your name for the episode, and the first observation if an action is wanted too."""
+
+    episode_id: Text = ""
+    observation: Any = UNSET
+
+
+class ActRequest(Asked):
+    """Ask for an action: the steps that were played so far, and what is observed now."""
+
+    observation: Any
+    steps: list[Step] = []
+
+
+class ReportRequest(Asked):
+    """Report an episode: its steps, or the totals where a policy acted by itself."""
+
+    steps: list[Step] | None = None
+    last_observation: Any = None
+    remaining_utility: Numbers | None = None
+    total_utility: Numbers | None = None
+    total_reward: float = 0.0
+
+
+class AbandonRequest(Asked):
+    """State that a deployment will never be reported."""
+
+    reason: Reason = "abandoned by a client"
+
+
+class Decision(Asked):
+    """A decision by a person. `name` for promote and withdraw; `threshold`, `slack` or both for change."""
+
+    what: Literal["promote", "withdraw", "change", "halt", "resume"]
+    reason: Reason
+    name: Text = ""
+    threshold: Numbers | None = None
+    slack: Numbers | None = None
+
+
+class Acted(Struct):
+    """The action of the acting policy, and the probabilities that it was drawn from."""
+
+    action: int
+    probabilities: list[float]
+
+
+class Deployed(Struct):
+    """A deployment. `id` is null if it could not be logged: let the incumbent act, and report nothing."""
+
+    id: int | None
+    component: str
+    weights: dict[str, float]
+    bounds: list[float | None]
+    source: str
+    level: str
+    reason: str
+    first: Acted | None = None
+
+
+class Counted(Struct):
+    """Whether a report or an abandonment counted; a deployment ends once."""
+
+    counted: bool
+    reason: str = ""
+
+
+class Bounds(Struct):
+    """Proved lower bounds on the expected totals, by policy and limit; those of the incumbent are stated."""
+
+    limits: dict[str, float]
+    bounds: dict[str, dict[str, float]]
+
+
+class Problem(Struct, omit_defaults=True):
+    """What is wrong, what to do, and for a malformed request the place and the value."""
+
+    error: str
+    remedy: str
+    at: str = ""
+    value: Any = None

@@ -1,0 +1,311 @@
+"""Audits and explanations: apply a log with a fresh certifier and check each event before it is applied."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from episafe.core.agent import Agent
+from episafe.core.errors import DamagedLog, InvalidEpisode
+from episafe.core.types import INCUMBENT, Array
+from episafe.session.events import (
+    Abandon,
+    AlarmRaised,
+    Decide,
+    Deploy,
+    Event,
+    NewCandidate,
+    Report,
+    decode_lines,
+    of_numbers,
+)
+from episafe.session.session import coin_of, open_log, toss
+from episafe.session.state import SessionState, identity
+
+TESTS = ("incumbent", "bound", "coin")  # monitors whose alarms follow from the reports
+AGREE = 1e-9  # recomputed numbers agree to this, relative to the larger of 1 and the number
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong: the number of the event, and why."""
+
+    event: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"event {self.event}: {self.text}"
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The result of an audit.
+
+    Attributes:
+        passed: whether nothing is wrong.
+        findings: the first event that fails, with what and why.
+        summary: one sentence.
+        notes: what was not checked.
+        head: hash of the last event that was read.
+    """
+
+    passed: bool
+    findings: tuple[Finding, ...]
+    summary: str
+    notes: tuple[str, ...]
+    head: str
+
+    def __str__(self) -> str:
+        lines = [f"{'PASSED' if self.passed else 'FAILED'}. {self.summary}", *map(str, self.findings)]
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+
+def read_lines(location: str | Path, name: str | None = None, since: int = 0) -> Iterator[bytes]:
+    """Return the lines of a log from number `since` on without writing anything, without an incomplete last line."""
+    if str(location).startswith(("postgresql://", "postgres://")):
+        yield from open_log(location, name).read(since)
+        return
+    path = (Path(location) / name if name else Path(location)) / "log.jsonl"
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist: give the folder of a session")
+    with path.open("rb") as file:
+        for line in islice(file, since, None):
+            if line.endswith(b"\n"):
+                yield line[:-1]
+
+
+def follow(location: str | Path, name: str | None = None) -> SessionState:
+    """Return the state of a session from its log alone, without the problem."""
+    state = SessionState()
+    state.apply(decode_lines(read_lines(location, name)))
+    if state.begin is None:
+        raise DamagedLog(f"the log of {name or location} is empty: open the session first")
+    return state
+
+
+def audit(location: str | Path, agent: Agent | None = None, name: str | None = None, head: str | None = None) -> Audit:
+    """Check the log of a session: the chain, and that every deployment was allowed by what was proved before it.
+
+    Args:
+        location: a folder or a "postgresql://…" address.
+        agent: a new agent as the session has; then shares and replays are computed again, too.
+        name: the session, on PostgreSQL.
+        head: a hash that you kept elsewhere: the log must contain it, so that nothing before it was changed.
+    """
+    checker = _Checker(SessionState(agent))
+    hashes, findings, number = set(), [], 0
+    try:
+        for event in decode_lines(read_lines(location, name)):
+            number = event.number
+            checker.check(event)
+            checker.state.apply([event])
+            hashes.add(event.hash)
+    except (DamagedLog, InvalidEpisode, ValueError, TypeError, KeyError, IndexError) as error:
+        number = checker.state.number
+        findings.append(Finding(number, str(error)))
+    if not findings and checker.state.begin is None:
+        findings.append(Finding(0, "the log is empty"))
+    if not findings and head is not None and head not in hashes:
+        findings.append(Finding(number, f"no event has the hash {head}: events were cut off or changed"))
+    state = checker.state
+    if findings:
+        summary = f"{state.number} events are in order; the next one is not."
+    else:
+        summary = f"{state.number} events, {state.num_deployed} deployments, {state.num_reported} reports: the log is "
+        summary += f"intact and all {checker.num_certificates} certificates were reproduced."
+    return Audit(not findings, tuple(findings), summary, tuple(dict.fromkeys(checker.notes)), state.head)
+
+
+class _Refused(ValueError):
+    """An event that the state before it does not allow."""
+
+
+@dataclass
+class _Checker:
+    """Checks each event against the state before it."""
+
+    state: SessionState
+    notes: list[str] = field(default_factory=list)
+    num_certificates: int = 0
+
+    def check(self, event: Event) -> None:
+        """Raise if the event is not allowed."""
+        body = event.body
+        if isinstance(body, NewCandidate):
+            self._candidate(body)
+        elif isinstance(body, Deploy):
+            self._deploy(body)
+        elif isinstance(body, Report):
+            self._report(body)
+        elif isinstance(body, Abandon) and body.id not in self.state.pending:
+            raise _Refused(f"deployment {body.id} is abandoned and not pending")
+        elif isinstance(body, Decide) and body.what == "promote":
+            bound = self.state.bounds().get(body.name)
+            if bound is None or not (bound >= self.state.task.thresholds).all():
+                raise _Refused(f"{body.name!r} is promoted, and its bounds {bound} do not reach the limits")
+        elif isinstance(body, AlarmRaised) and body.monitor in TESTS:
+            self._alarm(body)
+
+    def _alarm(self, body: AlarmRaised) -> None:
+        if body.monitor not in {one.monitor for one in self.state.due_alarms()}:
+            raise _Refused(f"the alarm {body.monitor!r} does not follow from the reports")
+
+    def _candidate(self, body: NewCandidate) -> None:
+        state = self.state
+        if body.name == INCUMBENT or (body.name in state.candidates and body.name not in state.bounds()):
+            raise _Refused(f"the candidate {body.name!r} exists already and is not on trial")
+        given = {} if state.agent is None else {one.name: one.policy for one in state.agent.candidates}
+        if body.name in given and body.document is not None:
+            from episafe.data.policies import policy_of
+
+            if identity(policy_of(body.document, state.task)) != identity(given[body.name]):
+                raise _Refused(f"the candidate {body.name!r} of the agent is another policy than the recorded one")
+
+    def _deploy(self, body: Deploy) -> None:
+        state, weights = self.state, body.weights
+        assert state.begin is not None
+        if not weights or min(weights.values()) < 0 or abs(math.fsum(weights.values()) - 1) > AGREE:
+            raise _Refused(f"the weights {weights} are not probabilities")
+        if toss(weights, coin_of(state.begin.salt, body.id)) != body.component:
+            raise _Refused(f"the coin did not draw {body.component!r} from {weights}")
+        if set(weights) == {INCUMBENT}:
+            return
+        halting = [one for one in state.due_alarms() if one.halts]
+        if state.halt_reason or halting:
+            raise _Refused(f"{body.component!r} is deployed while the session is halted")
+        if state.certifier is None:
+            self.notes.append(
+                "plans of agents without a certifier, and of those that need the problem, are not checked"
+            )
+            return
+        if state.certifier.invalid_reason:
+            raise _Refused(f"{list(weights)} are deployed, and nothing is proved: {state.certifier.invalid_reason}")
+        self._check_bounds(body)
+        self.num_certificates += 1
+
+    def _check_bounds(self, body: Deploy) -> None:
+        """Recompute what is proved of a mixture; it must reach the limits by itself."""
+        state = self.state
+        assert state.certifier is not None
+        bounds = state.certifier.proves(state.plan_of(body))
+        limits, recorded = state.task.thresholds, of_numbers(body.bounds)
+        if not (bounds >= limits).all():
+            raise _Refused(f"the plan is proved to reach {bounds.tolist()}, below the limits {limits.tolist()}")
+        if not (recorded <= bounds + AGREE * np.maximum(1, np.abs(bounds))).all():
+            raise _Refused(f"the recorded bounds {recorded.tolist()} exceed those that are proved, {bounds.tolist()}")
+
+    def _report(self, body: Report) -> None:
+        state, episode = self.state, body.episode
+        if body.id not in state.pending:
+            raise _Refused(f"deployment {body.id} is reported and not pending")
+        if episode.utilities is not None:
+            totals = np.cumsum(np.array(episode.utilities, dtype=np.float64), axis=0)[-1]
+            if not _agree(totals, np.array(episode.total_utility)):
+                raise _Refused(f"the utilities sum to {totals.tolist()}, not to {list(episode.total_utility)}")
+        if body.evidence is None or state.certifier is None:
+            return
+        shares = np.array(body.evidence.shares)
+        if ((shares < 0) | (shares > 1 + AGREE)).any():
+            raise _Refused(f"the shares {shares.tolist()} are not in [0, 1]")
+        if not state.certifier.uses_traces and shares.sum() > 1 + AGREE:
+            raise _Refused(f"the shares sum to {shares.sum():g}, above 1")
+        if state.agent is None:
+            self.notes.append("shares and replays were not computed again: that needs the agent")
+            return
+        component = list(state.pending[body.id][0].weights).index(state.pending[body.id][0].component)
+        read = state.task.read(episode.episode(state.task.is_listed, component), encoded=True)
+        again = state.evidence_of(body.id, read, body.overridden)
+        same = (
+            again is not None
+            and (again.names, again.fault) == (body.evidence.names, body.evidence.fault)
+            and all(
+                _agree(np.array(one, dtype=np.float64), np.array(other, dtype=np.float64))
+                for one, other in (
+                    (again.shares, body.evidence.shares),
+                    (again.utilities, body.evidence.utilities),
+                    (again.rewards, body.evidence.rewards),
+                )
+            )
+        )
+        if not same:
+            raise _Refused(f"the evidence of deployment {body.id} is {body.evidence}, computed again it is {again}")
+
+
+def _agree(one: Array, other: Array) -> bool:
+    return one.shape == other.shape and bool((np.abs(one - other) <= AGREE * np.maximum(1, np.abs(other))).all())
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a deployment was allowed and what came of it: as facts, and as lines of text."""
+
+    facts: dict[str, Any]
+    lines: list[str]
+
+
+def explain(location: str | Path, deployment: int, name: str | None = None) -> Explanation:
+    """Explain one deployment: its policy, its certificate and its outcome."""
+    state, facts = SessionState(), dict[str, Any]()
+    for event in decode_lines(read_lines(location, name)):
+        body = event.body
+        if isinstance(body, Deploy) and body.id == deployment:
+            facts = _facts_of_plan(state, body) | {"event": event.number, "time": event.time}
+        elif facts and isinstance(body, Report | Abandon) and body.id == deployment:
+            facts["outcome"] = {"kind": event.kind, "time": event.time, **msgspec.to_builtins(body)}
+            break
+        state.apply([event])
+    if not facts:
+        raise ValueError(f"there is no deployment {deployment}: the session has {state.num_deployed}, counted from 0")
+    return Explanation(facts, list(_lines(facts)))
+
+
+def _facts_of_plan(state: SessionState, body: Deploy) -> dict[str, Any]:
+    proved = {key: bound.tolist() for key, bound in state.bounds().items()}
+    return {
+        "deployment": body.id,
+        "component": body.component,
+        "weights": body.weights,
+        "bounds": list(body.bounds),
+        "proved": {key: proved.get(key) for key in body.weights},
+        "limits": {one.name: one.threshold for one in state.task.constraints},
+        "reason": body.reason,
+        "level": body.level,
+        "episode_id": body.episode_id,
+        "halted": state.halt_reason,
+        "outcome": None,
+    }
+
+
+def _lines(facts: dict[str, Any]) -> Iterator[str]:
+    yield f"Deployment {facts['deployment']} of {facts['time']}: {facts['component']} acted."
+    if len(facts["weights"]) > 1:
+        shares = ", ".join(f"{key} {weight:.1%}" for key, weight in facts["weights"].items())
+        yield f"It was drawn from a mixture: {shares}."
+    if facts["reason"]:
+        yield f"Reason: {facts['reason']}."
+    if set(facts["weights"]) == {INCUMBENT}:
+        yield "The incumbent is assumed to keep every limit."
+    for (limit, threshold), bound in zip(facts["limits"].items(), facts["bounds"], strict=True):
+        if bound is not None:
+            worth = "proved" if facts["level"] == "theorem" else "estimated"
+            yield f"{limit}: expected total {worth} to be at least {bound:.6g}; the limit is {threshold:.6g}."
+    for key, bound in facts["proved"].items():
+        if bound is not None and len(facts["weights"]) > 1:
+            word = "stated" if key == INCUMBENT else "proved"
+            yield f"  {key}: {word} {', '.join(f'{value:.6g}' for value in bound)}."
+    outcome = facts["outcome"]
+    if outcome is None:
+        yield "It has not been reported: it counts at its worst."
+    elif outcome["kind"] == "abandon":
+        yield f"It was abandoned ({outcome['reason']}): it counts at its worst."
+    else:
+        totals = zip(facts["limits"], outcome["episode"]["total_utility"], strict=True)
+        reached = ", ".join(f"{limit} {total:.6g}" for limit, total in totals)
+        yield f"Reported at {outcome['time']}: {reached}, reward {outcome['episode']['total_reward']:.6g}."
+        if outcome.get("overridden"):
+            yield f"A person took {outcome['overridden']} actions: it counts at its worst."

@@ -1,0 +1,225 @@
+"""One deployment: the policy acts, what happens is recorded, and leaving the block reports it."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Protocol
+
+import numpy as np
+
+from episafe.core.errors import InvalidEpisode
+from episafe.core.policy import Mixture, Policy
+from episafe.core.task import Task
+from episafe.core.types import ENDED, START, Array, Episode, Plan
+
+
+class Reports(Protocol):
+    """What a deployment needs of its session."""
+
+    def report(self, deployment: int | None, episode: Episode, *, overridden: int = 0, encoded: bool = False) -> None:
+        """Report an episode."""
+
+    def abandon(self, deployment: int | None, reason: str = "", utility: Any = None) -> None:
+        """Abandon a deployment."""
+
+
+class Deployment:
+    """The policy for one episode, drawn and logged before the first action.
+
+    Attributes:
+        id: the deployment; None if it could not be logged: then it cannot be reported.
+        plan: the plan, with bounds and reason.
+        component: the position of the acting policy in `plan.policy.components`; None if one policy acts.
+        name: the name of the acting policy.
+        policy: the acting policy.
+        overridden: how many actions a person took in place of the policy.
+    """
+
+    def __init__(
+        self,
+        session: Reports,
+        task: Task,
+        id: int | None,
+        plan: Plan,
+        component: int | None,
+        name: str,
+        rng: Callable[[], np.random.Generator],
+    ) -> None:
+        self.id, self.plan, self.component, self.name = id, plan, component, name
+        found = plan.policy
+        self.policy: Policy = found.components[component or 0] if isinstance(found, Mixture) else found
+        self._session, self._task, self._make_rng = session, task, rng
+        self._rng: np.random.Generator | None = None
+        self.overridden, self._closed = 0, False
+        self._states: list[Any] = []
+        self._actions: list[int] = []
+        self._rewards: list[float | None] = []
+        self._utilities: list[Array | None] = []
+        self._chances: list[Any] = []
+        self._last: Any = None  # the state after the last step
+        self._remaining: Array | None = None
+        self._carried = 0.0 if task.carry is None else task.carry.initial
+        if task.random_start:
+            reward, utilities = task.outside[START]
+            self._add(START, 0)
+            self._rewards[0], self._utilities[0] = reward, np.array(utilities)
+
+    def _add(self, state: Any, action: int) -> None:
+        self._states.append(state)
+        self._actions.append(action)
+        self._rewards.append(None)
+        self._utilities.append(None)
+        self._chances.append(None)
+
+    def _state(self, observation: Any) -> Any:
+        assert self._task.encode is not None
+        state = self._task.encode(observation)
+        return state if self._task.carry is None else (state, self._carried)
+
+    def act(self, observation: Any) -> int:
+        """Return the action of the policy at an observation, and record the state and the action."""
+        state = self._next_state(observation)
+        if self._rng is None:
+            self._rng = self._make_rng()
+            self._rng.random(len(self._actions))  # drawn for the steps before, in other processes
+        action = self.policy.act(len(self._actions), state, self._rng)
+        self._add(state, action)
+        return action
+
+    def probabilities(self, observation: Any) -> Array:
+        """Return the probabilities (A,) of the actions at an observation; nothing is recorded."""
+        return self.policy.probabilities(len(self._actions), self._next_state(observation))
+
+    def took(self, action: int, observation: Any) -> None:
+        """Record an action that the policy took in another process."""
+        self._add(self._next_state(observation), int(action))
+
+    def override(self, action: int, observation: Any = None) -> int:
+        """Record that a person acts; the episode then counts at its worst for every component of the plan.
+
+        Call it in place of `act` with the observation, or after `act` to replace its action.
+        """
+        if observation is not None:
+            self._add(self._next_state(observation), action)
+        elif not self._actions or self._states[-1] == START:
+            raise InvalidEpisode("nothing was observed yet: call act(observation) first, or give observation=…")
+        self._actions[-1] = int(action)
+        self.overridden += 1
+        return action
+
+    def _next_state(self, observation: Any) -> Any:
+        horizon = self._task.horizon
+        if horizon is None:
+            raise InvalidEpisode("policies of this task are opaque: run d.policy yourself and record the totals")
+        if self._closed or len(self._actions) >= horizon:
+            raise InvalidEpisode(f"the episode is over after {horizon} steps: deploy again for the next one")
+        return self._state(observation)
+
+    def record(self, reward: float | None = None, utility: Any = None, chance: Any = None) -> None:
+        """Record what the last action brought; once per step, before the next `act`.
+
+        Args:
+            reward: its reward; None if the task knows it.
+            utility: its utility, or one per limit; None if the task knows it.
+            chance: what chance brought, where it is exogenous.
+        """
+        if self._task.horizon is None:  # totals only: each call adds to them
+            self._add(None, 0)
+        if not self._actions or self._states[-1] == START:
+            raise InvalidEpisode("nothing was done yet: call act(observation) before record(…)")
+        given = None if utility is None else np.atleast_1d(np.asarray(utility, dtype=np.float64))
+        if given is not None and given.shape != (self._task.num_constraints,):
+            raise InvalidEpisode(f"utility must have {self._task.num_constraints} entries, got {utility!r}")
+        self._rewards[-1] = None if reward is None else float(reward)
+        self._utilities[-1], self._chances[-1] = given, chance
+        if self._task.carry is not None:
+            self._carried = self._task.carry.update(self._carried, *self._signals_of_last_step())
+
+    def _signals_of_last_step(self) -> tuple[float, Array]:
+        h, state, action = len(self._actions) - 1, self._states[-1], self._actions[-1]
+        reward, utility = self._rewards[-1], self._utilities[-1]
+        reward = float(self._task.reward_at(h, state)[action]) if reward is None else reward
+        return reward, self._task.utility_at(h, state)[:, action] if utility is None else utility
+
+    def end(self, observation: Any = None, remaining_utility: Any = None) -> None:
+        """End the episode.
+
+        Args:
+            observation: what was observed after the last step.
+            remaining_utility: the total utility of the steps that are left, if that is known; 0 if not.
+        """
+        if observation is not None:
+            self._last = self._state(observation)
+        if remaining_utility is not None:
+            self._remaining = np.atleast_1d(np.asarray(remaining_utility, dtype=np.float64))
+
+    def episode(self) -> Episode:
+        """Return what was recorded, with encoded states."""
+        task, steps = self._task, len(self._actions)
+        if task.horizon is None:
+            utility = np.sum([one for one in self._utilities if one is not None], axis=0)
+            reward = float(sum(one for one in self._rewards if one is not None))
+            return Episode.of_totals(np.atleast_1d(utility), reward, self.component)
+        left = task.horizon - steps
+        if left and task.is_listed:
+            raise InvalidEpisode(
+                f"{steps} of {task.horizon} steps were played, and the listed states have none for an ended episode: "
+                "play all steps, or abandon the deployment"
+            )
+        rewards, utilities = self._column("reward", self._rewards), self._column("utility", self._utilities)
+        trace = None
+        if any(chance is not None for chance in self._chances) and not left:
+            trace = self._states[0], tuple(self._chances)
+        states = [*self._states, self._after_last_step() if not left else ENDED, *[ENDED] * left]
+        if left:
+            if rewards is None or utilities is None:
+                signals = [self._known(h) for h in range(steps)]
+                rewards = [one for one, _ in signals] if rewards is None else rewards
+                utilities = [one for _, one in signals] if utilities is None else utilities
+            rest = np.zeros(task.num_constraints) if self._remaining is None else self._remaining / left
+            rewards, utilities = [*rewards, *[0.0] * left], [*utilities, *[rest] * left]
+        actions = np.array([*self._actions, *[0] * left], dtype=np.int64)
+        all_states: Any = np.array(states) if task.is_listed else tuple(states)
+        return Episode(all_states, actions, rewards, utilities, self.component, trace)
+
+    def _known(self, h: int) -> tuple[float, Array]:
+        state, action = self._states[h], self._actions[h]
+        return float(self._task.reward_at(h, state)[action]), self._task.utility_at(h, state)[:, action]
+
+    def _after_last_step(self) -> Any:
+        task, h = self._task, len(self._actions) - 1
+        if self._last is not None:
+            return self._last
+        if task.move is not None and self._chances[-1] is not None:
+            following = task.move(h, self._states[-1], self._actions[-1], self._chances[-1])[0]
+            return following
+        if task.is_listed and task.time_homogeneous:
+            raise InvalidEpisode("the last state is unknown, and all steps share their data: call d.end(observation)")
+        return self._states[-1] if task.is_listed else ENDED
+
+    def _column(self, name: str, values: list[Any]) -> list[Any] | None:
+        """Return a signal of every step; None if the task knows it and no step has it."""
+        known = self._task.knows_reward if name == "reward" else self._task.knows_utility
+        first = int(self._task.random_start)
+        if known and all(value is None for value in values[first:]):
+            return None
+        for h, value in enumerate(values):
+            if value is None:
+                raise InvalidEpisode(f"step {h} has no {name}: call d.record({name}=…) after every act")
+        return values
+
+    def __enter__(self) -> "Deployment":
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        """Report the episode; abandon it after an exception. A deployment that was not logged is passed over."""
+        if self._closed or self.id is None:
+            return
+        self._closed = True
+        if error is None and len(self._actions) > int(self._task.random_start):
+            self._session.report(self.id, self.episode(), overridden=self.overridden, encoded=True)
+            return
+        seen = [one for one in self._utilities if one is not None]
+        so_far = np.sum(seen, axis=0) if seen and all((one >= 0).all() for one in seen) else None
+        reason = "nothing was recorded" if error is None else f"{type(error).__name__}: {error}"
+        with suppress(OSError):  # it stays pending, and the caller's exception is not hidden
+            self._session.abandon(self.id, reason, so_far)

@@ -1,0 +1,190 @@
+"""Monitors: tests of what a guarantee assumes, at any time, with a stated rate of false alarms.
+
+| monitor | what it tests | false alarms | what to do after its alarm |
+|---|---|---|---|
+| incumbent | the incumbent's expected utility is at least threshold + slack | δ/3 | measure the slack again |
+| bound | deployed plans reach, on average, the bounds that they were deployed on | δ/3 | look for drift or dependence |
+| coin | components are drawn by the weights of their plan | δ/3 | deploy only what the session returns |
+| range | total utilities lie between the stated least total and the horizon | 0 | correct the reports or the range |
+| reward | rewards of a step lie in [0, 1]; does not halt | 0 | rescale the reward |
+| replay | `move` and the trace give what happened; voids what replays proved | 0 | correct `move` or the trace |
+| log | every deployment is logged; does not halt | 0 | repair the disk or the server |
+
+A false alarm, from one start of the tests to the next, has probability at most δ, if episodes are independent given
+their plan. Reports may be late, lost or in any order: a missing report counts at its best for the claim.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from episafe.core.checks import TOLERANCE
+from episafe.core.types import INCUMBENT, Array
+from episafe.kernels.monitor import BETS, expect, outcome, raise_wealth, settle
+
+WINDOW = 512  # deployments from the oldest without a report; older ones count at their best for ever
+COIN_ROWS = 6
+REMEDIES = {
+    "incumbent": "Measure the incumbent's slack again and state it with change(slack=…).",
+    "bound": "Conditions may have changed, or episodes depend on each other. Withdraw candidates that became worse.",
+    "coin": "Let every episode be played by the component that deploy() returned.",
+    "range": "Correct the reports, or state another least_total in a new session.",
+    "reward": "Rescale the reward to [0, 1] per step. Only proposals depend on it.",
+    "replay": "Correct `move`, or report the chance that really occurred.",
+    "log": "Repair the disk or the server. These deployments cannot be reported.",
+}
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """What a monitor found: its name, the message with figures and remedy, and whether it halts the session."""
+
+    monitor: str
+    message: str
+    halts: bool = True
+
+
+class Monitors:
+    """The tests that can raise a false alarm: incumbent, bound and coin.
+
+    Args:
+        names: the names of the m limits.
+        thresholds: b (m,).
+        stated: the incumbent's utilities b + ξ (m,); NaN where the slack is unknown.
+        ceiling: the largest total utility H; None if there is none: then only the coin is tested.
+        delta: the probability of a false alarm of all tests together; 0 for no tests.
+    """
+
+    def __init__(
+        self, names: Sequence[str], thresholds: Array, stated: Array, ceiling: float | None, delta: float
+    ) -> None:
+        self.names, self.delta, self.ceiling = tuple(names), delta, ceiling
+        self.thresholds, self.stated = thresholds, stated
+        m = self.num_limits = len(thresholds)
+        self._starts = np.array([*range(2 * m + 1), 2 * m + COIN_ROWS])  # incumbent, bound by limit; coin
+        self._levels = np.log(np.array([3 * m] * (2 * m) + [3]) / delta) if delta else np.full(2 * m + 1, np.inf)
+        self.restart()
+
+    def restart(self) -> None:
+        """Start all tests with their full δ; they are about later deployments."""
+        rows = int(self._starts[-1])
+        self._settled = np.zeros((rows, len(BETS)))
+        self._logs = np.zeros((2 * WINDOW, rows, len(BETS)))
+        self._waiting: dict[int, tuple[int, Array]] = {}  # place and claims (2m,) of a deployment without a report
+        self._num_settled = self._num_places = 0  # places in `_logs`; those before the oldest waited for are settled
+        self._best = np.zeros(len(self._levels))  # ln of the largest wealth by claim; it starts at 1
+        self._sums = np.zeros((len(self._levels), 3))  # reports, ΣU, Σ claimed
+        self._last_component = ""
+
+    def change(self, thresholds: Array, stated: Array) -> None:
+        """Test other limits from now on; deployments under way count at their best for ever."""
+        self.thresholds, self.stated = thresholds, stated
+        self._waiting.clear()
+
+    def deployed(self, deployment: int, component: str, weights: Mapping[str, float], bounds: Array) -> None:
+        """Count a deployment at its best; test its coin."""
+        if not self.delta:
+            return
+        m, gains = self.num_limits, [0.0] * int(self._starts[-1])
+        claims = [math.nan] * (2 * m)
+        if self.ceiling is not None:
+            if component == INCUMBENT:
+                claims[:m] = self.stated.tolist()
+            if weights.get(INCUMBENT, 0.0) < 1:
+                claims[m:] = bounds.tolist()
+        gains[: 2 * m] = [0.0 if math.isnan(one) else -1.0 for one in claims]
+        if len(weights) > 1:
+            self._toss(gains, component, weights)
+        if self._num_places == len(self._logs):
+            self._shift()
+        place, self._num_places = self._num_places, self._num_places + 1
+        expect(self._logs, place, np.array(gains))
+        if any(gains[: 2 * m]):
+            self._waiting[deployment] = place, np.array(claims)
+        self._evaluate(place)
+
+    def _toss(self, gains: list[float], component: str, weights: Mapping[str, float]) -> None:
+        """Bet on three events, both ways: the incumbent acts, the last component acts again, the heaviest acts."""
+        row = 2 * self.num_limits
+        self._sums[-1] += 1, component == INCUMBENT, weights.get(INCUMBENT, 0.0)
+        for event in (INCUMBENT, self._last_component, max(weights, key=weights.__getitem__)):
+            p = weights.get(event, 0.0)
+            if 0 < p < 1:
+                gains[row : row + 2] = ((1 - p) / p, -1.0) if component == event else (-1.0, p / (1 - p))
+            row += 2
+        self._last_component = component
+        if weights.get(component, 0.0) <= 0:
+            self._best[-1] = math.inf  # a component without weight acted
+
+    def reported(self, deployment: int, utility: Array | None) -> None:
+        """Put the outcome (m,) in the place of the best case; None if it will never be known."""
+        found = self._waiting.pop(deployment, None)
+        if found is None:
+            return
+        if utility is not None:
+            place, claims = found
+            outcome(self._logs, place, claims, utility, float(self.ceiling or 0.0), TOLERANCE, self._sums)
+            self._evaluate(place)
+
+    def _evaluate(self, changed: int) -> None:
+        """Raise the largest wealths; settle what lies before the oldest deployment that is waited for."""
+        begin, end = self._num_settled, self._num_places
+        raise_wealth(self._settled, self._logs, begin, end, changed, self._starts, self._best)
+        oldest = next(iter(self._waiting.values()))[0] if self._waiting else end
+        if end - oldest > WINDOW:
+            oldest = end - WINDOW
+            self._waiting = {k: one for k, one in self._waiting.items() if one[0] >= oldest}
+        if oldest > begin:
+            settle(self._settled, self._logs, begin, oldest)
+            self._num_settled = oldest
+
+    def _shift(self) -> None:
+        """Make room in `_logs`: drop what is settled."""
+        count, used = self._num_settled, self._num_places - self._num_settled
+        self._logs[:used] = self._logs[count : count + used].copy()
+        self._waiting = {k: (place - count, claims) for k, (place, claims) in self._waiting.items()}
+        self._num_settled, self._num_places = 0, used
+
+    def alarms(self) -> list[Alarm]:
+        """Return the alarms that the tests have raised since they started."""
+        return [self._alarm(c) for c in np.flatnonzero(self._best >= self._levels).tolist()]
+
+    def _alarm(self, claim: int) -> Alarm:
+        m, (number, seen, stated) = self.num_limits, self._sums[claim]
+        if claim == 2 * m:
+            found = f"the incumbent acted in {seen:.0f} of {number:.0f} mixtures, {stated:.4g} expected by the weights"
+            return Alarm("coin", f"{found}. {REMEDIES['coin']}")
+        monitor, limit = ("incumbent" if claim < m else "bound"), self.names[claim % m]
+        whose = "the incumbent" if claim < m else "plans that passed the check"
+        means = f"{seen / max(number, 1):.4g} on average in {number:.0f} episodes, not {stated / max(number, 1):.4g}"
+        return Alarm(monitor, f"{limit}: {whose} reached {means}. {REMEDIES[monitor]}")
+
+    def figures(self) -> dict[str, dict[str, float]]:
+        """Return, for each test, the reports, the means seen and claimed, and the false-alarm rate."""
+        m, found = self.num_limits, {}
+        for claim, (number, seen, stated) in enumerate(self._sums.tolist()):
+            name = "coin" if claim == 2 * m else ("incumbent" if claim < m else "bound")
+            name += "" if claim == 2 * m or m == 1 else f" {self.names[claim % m]}"
+            count = max(number, 1.0)
+            rate = float(math.exp(-self._levels[claim]))
+            found[name] = {"reports": number, "mean": seen / count, "claimed": stated / count, "false_alarm": rate}
+        return found
+
+
+def range_alarms(total: Array, rewards: Array | None, least: Array, ceiling: float | None) -> list[Alarm]:
+    """Return the alarms of a report whose totals or rewards lie outside their ranges; they cannot be false."""
+    found = []
+    above = math.inf if ceiling is None else ceiling
+    outside = (total < least - TOLERANCE) | (total > above + TOLERANCE)
+    if outside.any():
+        c = int(np.argmax(outside))
+        text = f"an episode has a total utility of {total[c]:.6g}, outside [{least[c]:g}, {above:g}]"
+        found.append(Alarm("range", f"{text}. {REMEDIES['range']}"))
+    if rewards is not None and ((rewards < -TOLERANCE) | (rewards > 1 + TOLERANCE)).any():
+        worst = rewards[int(np.argmax(np.abs(rewards - 0.5)))]
+        found.append(
+            Alarm("reward", f"a step has a reward of {worst:.6g}, outside [0, 1]. {REMEDIES['reward']}", False)
+        )
+    return found

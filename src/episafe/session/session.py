@@ -1,0 +1,570 @@
+"""A session: deploys plans, waits for reports, and keeps the log.
+
+A writer takes the lock, applies the events that others appended, decides, appends, and applies its own events. So every
+process that has the log open is a replica, and any number of them may deploy and report.
+"""
+
+import hashlib
+import logging
+import secrets
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as Late
+from contextlib import suppress
+from copy import copy, deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import episafe
+from episafe.certify.safe_agent import changed_limits
+from episafe.core.agent import Agent, Candidate, Certifier
+from episafe.core.checks import as_reason
+from episafe.core.errors import InvalidEpisode, InvalidProblem
+from episafe.core.policy import Mixture, Policy
+from episafe.core.task import Task
+from episafe.core.types import INCUMBENT, Array, Episode, Plan
+from episafe.session.deployment import Deployment
+from episafe.session.events import (
+    Abandon,
+    AlarmRaised,
+    Begin,
+    Body,
+    Decide,
+    Deploy,
+    Event,
+    Log,
+    LogEvidence,
+    MemoryLog,
+    NewCandidate,
+    RecordedEpisode,
+    Report,
+    as_numbers,
+    decode_lines,
+    encode_lines,
+)
+from episafe.session.file_log import FileLog
+from episafe.session.monitors import REMEDIES, Alarm, range_alarms
+from episafe.session.state import SessionState, UnknownPolicy, fingerprint, identity, limits_of
+
+MOST_PENDING = 20_000  # a deployment that is pending while so many later ones were made is abandoned
+PLAN = "plan"  # the name of a policy that is no candidate
+logger = logging.getLogger("episafe")
+
+
+def open_log(location: str | Path | None, name: str | None = None) -> Log:
+    """Return the log at a folder or a PostgreSQL address; one in memory for None."""
+    if location is None:
+        return MemoryLog()
+    if str(location).startswith(("postgresql://", "postgres://")):
+        if not name:
+            raise ValueError('a session on PostgreSQL needs a name: es.open(address, agent, name="shop")')
+        try:
+            from episafe.session.postgres_log import PostgresLog
+        except ImportError as error:
+            raise ImportError("PostgreSQL needs psycopg: pip install 'episafe[postgres]'") from error
+        return PostgresLog(str(location), name)
+    return FileLog(Path(location) / name if name else location)
+
+
+def open(
+    location: str | Path | None,
+    agent: Agent,
+    name: str | None = None,
+    *,
+    false_alarm: float = 0.01,
+    timeout: float | None = None,
+) -> "Session":
+    """Open a session, or begin one.
+
+    Args:
+        location: a folder, a "postgresql://…" address, or None for a log in memory.
+        agent: a new agent that was built as when the session began.
+        name: the session, where one location has several; PostgreSQL needs it.
+        false_alarm: the probability of a false alarm of all monitors together; 0 for no tests. Fixed at the beginning.
+        timeout: seconds that planning may take before the last plan or the incumbent acts; None for no limit.
+    """
+    return Session(open_log(location, name), agent, false_alarm=false_alarm, timeout=timeout)
+
+
+class Session:
+    """A live session. Threads may share it.
+
+    Attributes:
+        log: where the events are.
+        state: what follows from them.
+        agent: plans and learns.
+    """
+
+    def __init__(self, log: Log, agent: Agent, *, false_alarm: float = 0.01, timeout: float | None = None) -> None:
+        self.log, self.agent, self.timeout = log, agent, timeout
+        self.state = SessionState(agent)
+        self._mutex = threading.RLock()
+        self._latest: Plan | None = None  # of an agent without a certifier
+        self._worker: ThreadPoolExecutor | None = None
+        self._job: Future[str] | None = None
+        self._last_parts: tuple[Policy | Mixture | None, list[tuple[str, float, Policy]]] = None, []
+        self._ask_at = 0  # reports after which the proposer is asked again, when it had nothing to propose
+        self._unlogged = 0, ""  # deployments that could not be logged, and why
+        self._acting: dict[int, Plan] = {}  # plans of pending deployments made here, by an agent without a certifier
+        self._transact(lambda: [] if self.state.begin else [self._first_event(false_alarm)])
+        self._add_given_candidates()
+
+    def _first_event(self, false_alarm: float) -> Begin:
+        task = self.agent.task
+        if not 0 <= false_alarm < 1:
+            raise InvalidProblem(f"false_alarm must be in [0, 1), got {false_alarm}: give e.g. 0.01, or 0 for no tests")
+        return Begin(
+            fingerprint(task),
+            identity(task.incumbent),
+            limits_of(task),
+            task.horizon,
+            self.agent.settings(),
+            float(false_alarm),
+            secrets.token_hex(16),
+            str(episafe.__version__),
+            task.units.get("reward", ""),
+        )
+
+    @property
+    def task(self) -> Task:
+        """Return the task with the limits that hold now."""
+        return self.state.task
+
+    @property
+    def head(self) -> str:
+        """Return the hash of the last event: keep it elsewhere, and an audit detects every change of the log."""
+        return self.state.head
+
+    # writing
+
+    def _follow(self) -> None:
+        """Apply the events that others appended."""
+        state = self.state
+        state.apply(decode_lines(self.log.read(state.number), state.number, state.head))
+
+    def _transact(self, decide: Callable[[], Sequence[Body]]) -> list[Event]:
+        """Decide under the lock, by all events so far; append, apply and wait until that is durable."""
+        with self._mutex:
+            with self.log.lock():
+                self._follow()
+                notes = [AlarmRaised("log", text, False) for text in self._unlogged_texts()]
+                lines, events = encode_lines([*decide(), *notes], self.state.number, self.state.head)
+                if lines:
+                    self.log.append(lines, self.state.number)
+            self.state.apply(events)
+            self._unlogged = 0, ""
+        self.log.sync()  # also what others appended: nothing is decided by what may be lost
+        return events
+
+    def _unlogged_texts(self) -> list[str]:
+        number, reason = self._unlogged
+        return [f"{number} deployments were not logged: {reason}. {REMEDIES['log']}"] if number else []
+
+    def _log_due_alarms(self) -> None:
+        """Log what the tests have found."""
+        if self.state.due_alarms():
+            for event in self._transact(lambda: [_alarm_body(one) for one in self.state.due_alarms()]):
+                logger.warning("alarm: %s", event.body)
+
+    def refresh(self) -> None:
+        """Apply the events that other processes appended; `deploy` and `report` do so by themselves."""
+        with self._mutex:
+            self._follow()
+
+    # deploying
+
+    def deploy(self, episode_id: str = "") -> Deployment:
+        """Draw the policy for the next episode and log it; a context manager that reports when it is left.
+
+        Args:
+            episode_id: your name for the episode. A second call with the name of a pending deployment returns that one.
+        """
+        made: list[Deploy] = []
+        try:
+            problem = self._prepare()
+            self._transact(lambda: self._decide_deployment(episode_id, problem, made))
+            return self._handle(made[0])
+        except OSError as error:
+            reason = f"the log cannot be written: {error}"
+            with self._mutex:
+                self._unlogged = self._unlogged[0] + 1, reason
+            logger.error("episafe: %s", reason)
+            return Deployment(self, self.task, None, self._fallback(reason), None, INCUMBENT, np.random.default_rng)
+
+    def _decide_deployment(self, episode_id: str, problem: str, made: list[Deploy]) -> list[Body]:
+        """Return the events of a deployment; the deployment itself is put into `made`."""
+        state, found = self.state, self.state.with_episode_id(episode_id) if episode_id else None
+        if found is not None and found not in state.pending:
+            raise InvalidEpisode(f"episode {episode_id!r} was deployed and ended as {found}: give another episode_id")
+        if found is not None:
+            made.append(state.pending[found][0])
+            return []
+        old = state.num_deployed - MOST_PENDING
+        events: list[Body] = [
+            Abandon(id, f"not reported while {MOST_PENDING} later deployments were made")
+            for id in list(state.pending)[:100]
+            if id < old
+        ]
+        plan = replace(self._plan(problem), id=state.num_deployed)
+        parts = self._parts(plan)
+        weights = {name: weight for name, weight, _ in parts}
+        events += self._found_policies(parts)
+        component = toss(weights, self._uniform(plan.id))
+        body = Deploy(
+            plan.id,
+            weights,
+            component,
+            as_numbers(plan.bounds),
+            plan.source,
+            plan.level,
+            plan.reason,
+            episode_id,
+            as_numbers(np.array([plan.lam]))[0],
+        )
+        made.append(body)
+        if component == PLAN:
+            self._acting = {id: one for id, one in self._acting.items() if id in state.pending} | {plan.id: plan}
+        return [*events, body]
+
+    def _parts(self, plan: Plan) -> list[tuple[str, float, Policy]]:
+        """Return names, weights and policies of a plan, by the names that the log knows.
+
+        What the certifier found itself is named by its content: processes that number their plans would collide.
+        """
+        mixture, certifier = plan.policy, self.state.certifier
+        if self._last_parts[0] is mixture:
+            return self._last_parts[1]
+        if isinstance(mixture, Mixture):
+            parts = list(zip(mixture.names, mixture.weights.tolist(), mixture.components, strict=True))
+        else:
+            is_incumbent = plan.source == "safe" or mixture is self.task.incumbent
+            parts = [(INCUMBENT if is_incumbent else PLAN if certifier is None else mixture.name, 1.0, mixture)]
+        if certifier is not None:
+            known = self.state.candidates
+            for k, (name, weight, policy) in enumerate(parts):
+                if name != INCUMBENT and (name not in known or known[name].proposer == certifier.name):
+                    parts[k] = f"{certifier.name}-{identity(policy)[-12:]}", weight, policy
+        self._last_parts = mixture, parts
+        return parts
+
+    def _found_policies(self, parts: list[tuple[str, float, Policy]]) -> list[NewCandidate]:
+        """Return the events of policies that the certifier found itself: they are not put on trial."""
+        certifier, new = self.state.certifier, []
+        for name, _, policy in parts:
+            if certifier is not None and name not in self.state.policies:
+                named = copy(policy)
+                named.name = name
+                new.append(self._candidate_body(Candidate(name, named, proposer=certifier.name)))
+        return new
+
+    def _handle(self, body: Deploy) -> Deployment:
+        with self._mutex:
+            plan = self._acting.get(body.id) or self.state.plan_of(body)
+        index = list(body.weights).index(body.component) if isinstance(plan.policy, Mixture) else None
+        return Deployment(self, self.task, body.id, plan, index, body.component, lambda: self._generator(body.id))
+
+    def deployment(self, id: int) -> Deployment:
+        """Return a new handle of a pending deployment, which any process may have made; it has recorded nothing."""
+        with self._mutex:
+            if id not in self.state.pending:
+                self._follow()
+            return self._handle(self._pending(id))
+
+    def _uniform(self, deployment: int) -> float:
+        """Return the number in [0, 1) that tosses the coin of a deployment: an audit can toss it again."""
+        assert self.state.begin is not None
+        return coin_of(self.state.begin.salt, deployment)
+
+    def _generator(self, deployment: int) -> np.random.Generator:
+        assert self.state.begin is not None
+        seed = hashlib.sha256(f"{self.state.begin.salt}:{deployment}:actions".encode()).digest()
+        return np.random.default_rng(int.from_bytes(seed[:16], "big"))
+
+    # planning
+
+    def _plan(self, problem: str) -> Plan:
+        """Return the plan of the next deployment."""
+        state = self.state
+        halting = [one for one in state.due_alarms() if one.halts]
+        if state.halt_reason or halting:
+            return self._fallback(state.halt_reason or halting[0].message)
+        try:
+            plan = state.certifier.plan() if state.certifier is not None else self._latest
+        except Exception as error:
+            return self._fallback(f"planning failed: {type(error).__name__}: {error}")
+        if plan is None:
+            return self._fallback(problem or "no plan was made yet")
+        policies = plan.policy.components if isinstance(plan.policy, Mixture) else (plan.policy,)
+        unknown = [one.name for one in policies if isinstance(one, UnknownPolicy)]
+        if unknown:
+            return self._fallback(f"this process does not know the policy {unknown[0]!r}: give it to the agent")
+        return replace(plan, reason=problem) if problem and not plan.reason else plan
+
+    def _fallback(self, reason: str) -> Plan:
+        """Return the plan that lets the incumbent act: the one fallback of a session."""
+        bounds = np.full(self.task.num_constraints, np.nan)
+        return Plan(self.task.incumbent, "safe", bounds, self.agent.level, reason)
+
+    def _prepare(self) -> str:
+        """Let the agent learn and plan, or propose; return why it could not, or "". Needs no lock of the log."""
+        self._add_given_candidates()
+        if self.state.halt_reason or not self._is_planning_due():
+            return ""
+        if self.timeout is None:
+            if not self.state.learning.acquire(blocking=self.agent.certifier is None and self._latest is None):
+                return ""  # another thread plans: use the last plan
+            try:
+                return self._work()
+            finally:
+                self.state.learning.release()
+        with self._mutex:
+            if self._worker is None:
+                self._worker = ThreadPoolExecutor(1, thread_name_prefix="episafe-planner")
+            if self._job is None or self._job.done():
+                self._job = self._worker.submit(self._work_alone)
+            job = self._job
+        try:
+            return job.result(self.timeout)
+        except Late:
+            return f"planning takes longer than {self.timeout:g} s"
+
+    def _is_planning_due(self) -> bool:
+        if self.state.certifier is None:
+            return True
+        if self.agent.proposer is None or self.state.num_reported < self._ask_at:
+            return False
+        with self._mutex:
+            return self.state.certifier.goal() is not None
+
+    def _work_alone(self) -> str:
+        with self.state.learning:
+            return self._work()
+
+    def _work(self) -> str:
+        """Learn what waits; then plan, or put a proposal on trial. Return why that failed, or ""."""
+        try:
+            self.state.learn()
+            certifier, proposer = self.agent.certifier, self.agent.proposer
+            if certifier is None:
+                self._latest = self.agent.plan()
+            elif proposer is not None:
+                with self._mutex:  # others go on with the certifier meanwhile
+                    twin, reports = self._twin(), self.state.num_reported
+                candidate = twin.consult(proposer)
+                if candidate is None:
+                    self._ask_at = reports + 1 + reports // 20
+                else:
+                    self._transact(lambda: self._proposal(candidate))
+        except OSError:
+            raise
+        except Exception as error:
+            logger.exception("episafe: planning failed")
+            return f"planning failed: {type(error).__name__}: {error}"
+        return ""
+
+    def _proposal(self, candidate: Candidate) -> list[Body]:
+        """Return the event of a proposal, unless another process made one meanwhile."""
+        certifier, known = self.state.certifier, self.state.candidates
+        assert certifier is not None
+        again = candidate.name in known and candidate.name in certifier.bounds()
+        if certifier.goal() is None or (candidate.name in known and not again):
+            return []
+        return [self._candidate_body(replace(candidate, proposer=candidate.proposer or "proposer"))]
+
+    def _candidate_body(self, candidate: Candidate) -> NewCandidate:
+        """Return the event of a candidate; one that is tried again has its policy in the log."""
+        document = None
+        if candidate.name not in self.state.candidates:
+            with suppress(TypeError):  # opaque
+                document = candidate.policy.document()
+            self.state.offer(candidate)
+        reward, lam = as_numbers(np.array([candidate.reward, candidate.lam]))
+        least = None if candidate.least_totals is None else as_numbers(candidate.least_totals)
+        return NewCandidate(candidate.name, candidate.proposer, document, reward, lam, least, candidate.statistics)
+
+    def _add_given_candidates(self) -> None:
+        """Log the candidates that a user gave to the agent and that the log does not have."""
+
+        def decide() -> list[Body]:
+            new = [one for one in self.agent.candidates if one.name not in self.state.candidates]
+            twin = self._twin()
+            for one in new:
+                twin.add(one)  # raises before it is logged
+            return [self._candidate_body(one) for one in new]
+
+        if any(one.name not in self.state.candidates for one in self.agent.candidates):
+            self._transact(decide)
+
+    # reporting
+
+    def report(self, deployment: int | None, episode: Episode, *, overridden: int = 0, encoded: bool = False) -> None:
+        """Report what happened in a deployment, however late; the first report counts.
+
+        Args:
+            deployment: its id.
+            episode: what was observed.
+            overridden: how many actions a person took in place of the policy.
+            encoded: whether the states are encoded already, as `Deployment.episode` returns them.
+        """
+        read = self.task.read(episode, encoded=encoded)
+        found: list[Alarm] = []
+        self._transact(lambda: self._decide_report(deployment, read, overridden, found))
+        for alarm in found:
+            logger.warning("alarm: %s: %s", alarm.monitor, alarm.message)
+        self._log_due_alarms()
+
+    def _decide_report(self, deployment: int | None, read: Episode, overridden: int, found: list[Alarm]) -> list[Body]:
+        state = self.state
+        body = self._pending(deployment)
+        names = list(body.weights)
+        index = names.index(body.component)
+        if read.component not in (None, index) and len(names) > 1:
+            raise InvalidEpisode(
+                f"component {read.component} acted by the report, but component {index} ({body.component!r}) was "
+                "deployed: let the policy act that deploy() returned"
+            )
+        episode = replace(read, component=index)
+        evidence = state.evidence_of(body.id, episode, overridden)
+        found += range_alarms(episode.total_utility, episode.rewards, self.task.least_totals, self.task.horizon)
+        if evidence is not None and evidence.fault:
+            found.append(Alarm("replay", f"{evidence.fault}. {REMEDIES['replay']}", False))
+        found[:] = [one for one in found if not state.is_raised(one.monitor)]
+        report = Report(body.id, RecordedEpisode.of(episode), evidence, overridden)
+        return [report, *(_alarm_body(one) for one in found)]
+
+    def _pending(self, deployment: int | None) -> Deploy:
+        """Return a pending deployment, or raise."""
+        if deployment is None:
+            raise InvalidEpisode("the deployment was not logged, so its report cannot count: see d.plan.reason")
+        found = self.state.pending.get(deployment)
+        if found is None:
+            known = 0 <= deployment < self.state.num_deployed
+            what = "was reported or abandoned before: a report counts once" if known else "does not exist"
+            raise InvalidEpisode(f"deployment {deployment} {what}")
+        return found[0]
+
+    def abandon(self, deployment: int | None, reason: str = "abandoned", utility: Any = None) -> None:
+        """State that a deployment will never be reported: it stays at its worst. `utility` is its total so far."""
+        so_far = None if utility is None else tuple(np.atleast_1d(np.asarray(utility, dtype=np.float64)).tolist())
+        self._transact(lambda: [Abandon(self._pending(deployment).id, as_reason(reason), so_far)])
+
+    # decisions
+
+    def _decide(self, body: Decide, action: Callable[[Certifier], None] | None = None) -> None:
+        """Log a decision. What it would raise is raised before, by a copy of the certifier."""
+
+        def decide() -> list[Body]:
+            if action is not None:
+                action(self._twin())
+            return [body]
+
+        self._transact(decide)
+
+    def _twin(self) -> Certifier:
+        """Return a copy of the certifier, on which something can be tried."""
+        certifier = self.state.certifier
+        if certifier is None:
+            raise TypeError(f"{type(self.agent).__name__} has no certifier: nothing can be decided about its policies")
+        return deepcopy(certifier, {id(certifier.task): certifier.task})
+
+    def promote(self, name: str, *, reason: str) -> None:
+        """Let a certified policy act wherever the incumbent would; "incumbent" undoes it."""
+        self._decide(Decide("promote", as_reason(reason), name=name), lambda certifier: certifier.promote(name))
+
+    def withdraw(self, name: str, *, reason: str) -> None:
+        """End the trial of a candidate; the δ that it spent stays spent."""
+
+        def withdraw(certifier: Certifier) -> None:
+            if name == INCUMBENT or name not in certifier.bounds():
+                raise ValueError(f"no candidate {name!r} is on trial: there are {', '.join(certifier.bounds())}")
+            certifier.withdraw(name)
+
+        self._decide(Decide("withdraw", as_reason(reason), name=name), withdraw)
+
+    def change(self, *, threshold: Any = None, slack: Any = None, reason: str) -> None:
+        """Use other thresholds or slacks from now on, one per limit or by name; proved bounds stay valid.
+
+        A threshold above what the incumbent reaches is refused, unless a person states its slack there.
+        """
+
+        def decide() -> list[Body]:
+            limits = changed_limits(self.task.constraints, threshold, slack)
+            self._twin().change(self.task.with_limits(*limits).constraints)
+            return [Decide("change", as_reason(reason), thresholds=tuple(limits[0]), slacks=tuple(limits[1]))]
+
+        self._transact(decide)
+
+    def halt(self, *, reason: str) -> None:
+        """Let the incumbent act until `resume`."""
+        self._decide(Decide("halt", as_reason(reason)))
+
+    def resume(self, *, reason: str) -> None:
+        """End a halt; all monitors restart with their full rate of false alarms."""
+        self._decide(Decide("resume", as_reason(reason)))
+
+    def add_evidence(self, digest: str, rows: int, proves: dict[str, Array], *, reason: str) -> None:
+        """Record a log of earlier episodes that was read, and what it proves by policy. It moves no bound."""
+        proved = {name: as_numbers(np.atleast_1d(bound)) for name, bound in proves.items()}
+        self._transact(lambda: [LogEvidence(digest, rows, proved, as_reason(reason))])
+
+    # what is known
+
+    def bounds(self) -> dict[str, Array]:
+        """Return the proved lower bounds (m,) by policy; the incumbent's is stated."""
+        with self._mutex:
+            return self.state.bounds()
+
+    def status(self) -> dict[str, Any]:
+        """Return what a person should know: limits, policies, missing reports, alarms, decisions, warnings."""
+        with self._mutex:
+            self._follow()
+            found = self.state.status()
+        if isinstance(self.log, FileLog):
+            found["warnings"] += [f"a torn line was cut off and kept in {path}" for path in self.log.torn]
+        found["warnings"] += self._unlogged_texts()
+        return found
+
+    def export(self, path: str | Path) -> int:
+        """Write all reported episodes to a Parquet or CSV file that `es.read_episodes` reads; return how many."""
+        from episafe.data.episodes import write_episodes
+
+        with self._mutex:
+            lines = list(self.log.read())
+        reports = [event.body for event in decode_lines(lines) if isinstance(event.body, Report)]
+        episodes = [one.episode.episode(self.task.is_listed) for one in reports]
+        return write_episodes(path, episodes, self.task, [str(one.id) for one in reports])
+
+    def close(self) -> None:
+        """Close the log; wait for the planner."""
+        if self._worker is not None:
+            self._worker.shutdown()
+        self.log.close()
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def coin_of(salt: str, deployment: int) -> float:
+    """Return a number in [0, 1) that is fixed by the private salt and the deployment."""
+    return int.from_bytes(hashlib.sha256(f"{salt}:{deployment}".encode()).digest()[:7], "big") / 2**56
+
+
+def toss(weights: dict[str, float], uniform: float) -> str:
+    """Return the component that the coin draws: the first whose cumulative weight exceeds the number."""
+    total = 0.0
+    for name, weight in weights.items():
+        total += weight
+        if uniform < total:
+            return name
+    return max(weights, key=weights.__getitem__)
+
+
+def _alarm_body(alarm: Alarm) -> AlarmRaised:
+    return AlarmRaised(alarm.monitor, alarm.message, alarm.halts)

@@ -1,0 +1,481 @@
+"""The state of a session, a fold over its events: `SessionState.apply` alone gives events a meaning."""
+
+import hashlib
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from episafe.core.agent import Agent, Candidate, Certifier
+from episafe.core.errors import DamagedLog, InvalidProblem
+from episafe.core.policy import Mixture, Policy
+from episafe.core.task import Constraint, Task
+from episafe.core.types import INCUMBENT, Array, Episode, Plan, State
+from episafe.session.events import (
+    START_HASH,
+    Abandon,
+    AlarmRaised,
+    Begin,
+    Body,
+    Decide,
+    Deploy,
+    Event,
+    Limit,
+    LogEvidence,
+    NewCandidate,
+    RecordedEvidence,
+    Report,
+    of_numbers,
+)
+from episafe.session.monitors import Alarm, Monitors
+
+CERTIFIERS = {  # name in settings -> module and class, for audits without the agent
+    "observation": ("observation", "Observation"),
+    "hindsight": ("hindsight", "Hindsight"),
+    "box": ("box", "Box"),
+    "fresh-data": ("fresh_data", "FreshData"),
+    "rollout": ("rollout", "Totals"),
+}
+LEARN_AT = 10_000  # episodes that wait for the learner at most, so that memory stays bounded
+MANY_OVERRIDES = 0.05  # of the reports: status() then warns
+RECENT = 500  # outcomes that the state remembers for people
+
+
+class UnknownPolicy(Policy):
+    """A policy that the log knows by name only, in a process that was not given it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def probabilities(self, h: int, state: State) -> Array:
+        """Raise: the policy is not known here."""
+        raise InvalidProblem(f"the policy {self.name!r} is opaque and not known here: give it to the agent by name")
+
+
+@dataclass
+class Tally:
+    """What a component did: how often it was deployed and reported, with sums of rewards and utilities."""
+
+    deployments: int = 0
+    reports: int = 0
+    reward: float = 0.0
+    utility: Any = 0.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One report, for people."""
+
+    id: int
+    time: str
+    component: str
+    utility: tuple[float, ...]
+    reward: float
+
+
+@dataclass
+class SessionState:
+    """What follows from the events of a log. Any split of the events into batches gives the same state.
+
+    Args:
+        agent: the agent of the session, not used before; None to follow the log without the problem.
+
+    Attributes:
+        number, head: number of the next event and hash of the last.
+        begin: the first event.
+        task: the task with the limits that hold now.
+        certifier: what is proved; None for agents without one.
+        policies: what each name acts by.
+        pending: deployments without a report, by id, with their time.
+        halt_reason: why the incumbent acts until a person resumes; "" if nothing is halted.
+    """
+
+    agent: Agent | None = None
+    number: int = 0
+    head: str = START_HASH
+    begin: Begin | None = None
+    certifier: Certifier | None = None
+    candidates: dict[str, NewCandidate] = field(default_factory=dict)
+    policies: dict[str, Policy] = field(default_factory=dict)
+    pending: dict[int, tuple[Deploy, str]] = field(default_factory=dict)
+    num_deployed: int = 0
+    num_reported: int = 0
+    num_abandoned: int = 0
+    num_overridden: int = 0
+    halt_reason: str = ""
+    promoted: str = ""
+    alarms: list[tuple[str, AlarmRaised]] = field(default_factory=list)
+    decisions: list[tuple[str, Decide]] = field(default_factory=list)
+    proofs: list[tuple[str, LogEvidence]] = field(default_factory=list)
+    tallies: dict[str, Tally] = field(default_factory=dict)
+    recent: deque[Outcome] = field(default_factory=lambda: deque(maxlen=RECENT))
+    first_time: str = ""
+    last_time: str = ""
+    last_deploy: Deploy | None = None
+
+    def __post_init__(self) -> None:
+        self._episode_ids: dict[str, int] = {}
+        self._offered: dict[str, Policy] = {}  # policies of this process that an event to come is about
+        self._raised: set[str] = set()  # monitors whose alarm is logged since the tests started
+        self._unlearned: deque[Episode] = deque()
+        self.learning = threading.RLock()  # held by the thread that uses the learner
+        self._mixture: tuple[dict[str, float], Mixture | Policy] = {}, UnknownPolicy("")
+
+    # the meaning of events
+
+    def apply(self, events: Iterable[Event]) -> None:
+        """Apply events in order."""
+        for event in events:
+            if event.number != self.number:
+                raise DamagedLog(f"event {self.number} is missing: the next one is {event.number}")
+            if self.begin is None and type(event.body) is not Begin:
+                raise DamagedLog("the first event is not `begin`: this is not the log of a session")
+            _MEANING[type(event.body)](self, event.body, event.time)
+            self.number, self.head, self.last_time = event.number + 1, event.hash, event.time
+
+    def _begin(self, body: Begin, time: str) -> None:
+        if self.begin is not None:
+            raise DamagedLog(f"event {self.number} begins the session a second time")
+        self.begin, self.first_time = body, time
+        if self.agent is None:
+            self.task = task_of_limits(body)
+            self.certifier = certifier_of(body.agent, self.task)
+        else:
+            self.task, self.certifier = self.agent.task, self.agent.certifier
+            check_same_task(body, self.task)
+        if self.certifier is not None:
+            self.certifier.use_salt(body.salt)
+        self.policies[INCUMBENT] = self.task.incumbent
+        names = [one.name for one in self.task.constraints]
+        self.monitors = Monitors(
+            names, self.task.thresholds, stated_utilities(self.task), self.task.horizon, body.monitors
+        )
+
+    def _candidate(self, body: NewCandidate, time: str) -> None:
+        if body.name not in self.candidates:
+            self.candidates[body.name] = body
+            self.policies[body.name] = self._policy_of(body)
+        if self.certifier is not None and body.proposer != self.certifier.name:
+            least = None if body.least_totals is None else of_numbers(body.least_totals)
+            reward, lam = of_numbers((body.reward, body.lam)).tolist()
+            policy = self.policies[body.name]
+            self.certifier.add(Candidate(body.name, policy, reward, body.proposer, lam, least, body.statistics))
+
+    def _policy_of(self, body: NewCandidate) -> Policy:
+        """Return the policy of this process by that name, or the recorded one."""
+        own = {} if self.agent is None else {one.name: one.policy for one in self.agent.candidates}
+        policy = self._offered.pop(body.name, None) or own.get(body.name)
+        if policy is None and body.document is not None and self.agent is not None:
+            from episafe.data.policies import policy_of
+
+            policy = policy_of(body.document, self.task)
+        return policy or UnknownPolicy(body.name)
+
+    def _deploy(self, body: Deploy, time: str) -> None:
+        if body.id != self.num_deployed:
+            raise DamagedLog(f"event {self.number} deploys {body.id}: the next deployment is {self.num_deployed}")
+        self.num_deployed += 1
+        self.pending[body.id] = body, time
+        self.last_deploy = body
+        if body.episode_id:
+            self._episode_ids[body.episode_id] = body.id
+        self._tally(body.component).deployments += 1
+        if self.certifier is not None:
+            self.certifier.deployed(body.id, self.plan_of(body), list(body.weights).index(body.component))
+        self.monitors.deployed(body.id, body.component, body.weights, of_numbers(body.bounds))
+
+    def _report(self, body: Report, time: str) -> None:
+        deploy, _ = self._end(body.id)
+        utility = np.array(body.episode.total_utility)
+        self.num_reported += 1
+        self.num_overridden += body.overridden > 0
+        self.recent.append(
+            Outcome(body.id, time, deploy.component, body.episode.total_utility, body.episode.total_reward)
+        )
+        tally = self._tally(deploy.component)
+        tally.reports, tally.utility = tally.reports + 1, tally.utility + utility
+        tally.reward += body.episode.total_reward
+        episode = None
+        if self.agent is not None:
+            component = list(deploy.weights).index(deploy.component)
+            episode = body.episode.episode(self.task.is_listed, component)
+            self._learn_later(episode)
+        if self.certifier is not None:
+            if body.evidence is None:
+                self.certifier.abandoned(body.id)
+            else:
+                self.certifier.apply(body.id, body.evidence.evidence(self.task.num_constraints, episode))
+        self.monitors.reported(body.id, None if body.overridden else utility)
+
+    def _abandon(self, body: Abandon, time: str) -> None:
+        self._end(body.id)
+        self.num_abandoned += 1
+        if self.certifier is not None:
+            self.certifier.abandoned(body.id)
+        self.monitors.reported(body.id, None)
+
+    def _evidence(self, body: LogEvidence, time: str) -> None:
+        self.proofs.append((time, body))
+
+    def _decide(self, body: Decide, time: str) -> None:
+        self.decisions.append((time, body))
+        certifier = self.certifier
+        if body.what == "promote" and certifier is not None:
+            certifier.promote(body.name)
+            self.promoted = "" if body.name == INCUMBENT else body.name
+        elif body.what == "withdraw" and certifier is not None:
+            certifier.withdraw(body.name)
+            self.promoted = "" if body.name == self.promoted else self.promoted
+        elif body.what == "change" and certifier is not None:
+            limits = zip(self.task.constraints, body.thresholds or (), body.slacks or (), strict=True)
+            self.task = self.task.with_limits(*zip(*((b, xi) for _, b, xi in limits), strict=True))
+            certifier.change(self.task.constraints)
+            self.monitors.change(self.task.thresholds, stated_utilities(self.task))
+        elif body.what == "halt":
+            self.halt_reason = body.reason
+        elif body.what in ("resume", "restart"):
+            self.halt_reason = "" if body.what == "resume" else self.halt_reason
+            self.monitors.restart()
+            self._raised.clear()
+
+    def _alarm(self, body: AlarmRaised, time: str) -> None:
+        self.alarms.append((time, body))
+        self._raised.add(body.monitor)
+        if body.halts:
+            self.halt_reason = f"{body.monitor}: {body.message}"
+
+    def _end(self, deployment: int) -> tuple[Deploy, str]:
+        found = self.pending.pop(deployment, None)
+        if found is None:
+            raise DamagedLog(f"event {self.number} ends deployment {deployment}, which is not pending")
+        return found
+
+    def _tally(self, name: str) -> Tally:
+        return self.tallies.setdefault(name, Tally(utility=np.zeros(self.task.num_constraints)))
+
+    # evidence, plans and policies
+
+    def evidence_of(self, deployment: int, episode: Episode, overridden: int) -> RecordedEvidence | None:
+        """Return the evidence of a report; changes nothing.
+
+        After actions by a person the episode stays at its worst for every component, and only its trace counts.
+        """
+        if self.certifier is None or (overridden and not self.certifier.uses_traces):
+            return None
+        seen = replace(episode, states=None, actions=None) if overridden else episode
+        return RecordedEvidence.of(self.certifier.evidence(deployment, seen))
+
+    def offer(self, candidate: Candidate) -> None:
+        """Let the `candidate` event of this name use this policy object in place of its document."""
+        self._offered[candidate.name] = candidate.policy
+
+    def plan_of(self, body: Deploy) -> Plan:
+        """Return the plan of a deployment, by the recorded weights."""
+        if self._mixture[0] != body.weights:
+            names = tuple(body.weights)
+            found = [self.policies.get(name) or UnknownPolicy(name) for name in names]
+            only = len(names) == 1
+            self._mixture = body.weights, found[0] if only else Mixture(found, list(body.weights.values()), names)
+        source: Any = body.source
+        level: Any = body.level
+        lam = float("nan") if body.lam is None else body.lam
+        return Plan(self._mixture[1], source, of_numbers(body.bounds), level, body.reason, lam, body.id)
+
+    def with_episode_id(self, episode_id: str) -> int | None:
+        """Return the deployment of an episode id; None if there is none."""
+        return self._episode_ids.get(episode_id)
+
+    def due_alarms(self) -> list[Alarm]:
+        """Return the alarms that tests have raised and that are not logged yet."""
+        return [one for one in self.monitors.alarms() if one.monitor not in self._raised]
+
+    def is_raised(self, monitor: str) -> bool:
+        """Return whether the alarm of a monitor is logged since the tests started."""
+        return monitor in self._raised
+
+    # the learner
+
+    def _learn_later(self, episode: Episode) -> None:
+        """Keep an episode for the learner, which may be at work in another thread."""
+        self._unlearned.append(episode)
+        if len(self._unlearned) >= LEARN_AT and self.learning.acquire(blocking=False):
+            try:
+                self.learn()
+            finally:
+                self.learning.release()
+
+    def learn(self) -> None:
+        """Let the proposer, or the agent, learn from all episodes that wait; hold `learning` around it."""
+        if self.agent is None:
+            return
+        while self._unlearned:
+            episode = self._unlearned.popleft()
+            if self.agent.certifier is None:
+                self.agent.take_in(episode)
+            elif self.agent.proposer is not None:
+                self.agent.proposer.observe(episode)
+
+    # what is known, for people
+
+    def bounds(self) -> dict[str, Array]:
+        """Return the lower bounds (m,) by policy; the incumbent's is stated."""
+        if self.certifier is not None:
+            return self.certifier.bounds()
+        return {INCUMBENT: self.task.stated_utilities}
+
+    def status(self) -> dict[str, Any]:
+        """Return the state as plain values."""
+        assert self.begin is not None
+        bounds, units = self.bounds(), {one.name: one.unit for one in self.begin.limits}
+        invalid = "" if self.certifier is None else self.certifier.invalid_reason
+        due = [one for one in self.due_alarms() if one.halts]
+        return {
+            "events": self.number,
+            "head": self.head,
+            "since": self.first_time,
+            "last_event": self.last_time,
+            "agent": self.begin.agent,
+            "limits": [
+                {"name": one.name, "threshold": one.threshold, "slack": one.slack, "unit": units.get(one.name, "")}
+                for one in self.task.constraints
+            ],
+            "reward_unit": self.begin.reward_unit,
+            "halted": self.halt_reason or (f"{due[0].monitor}: {due[0].message}" if due else ""),
+            "invalid": invalid,
+            "promoted": self.promoted,
+            "deployments": self.num_deployed,
+            "reports": self.num_reported,
+            "abandoned": self.num_abandoned,
+            "overridden": self.num_overridden,
+            "pending": len(self.pending),
+            "oldest_pending": [
+                {"id": id, "component": deploy.component, "time": time, "episode_id": deploy.episode_id}
+                for id, (deploy, time) in list(self.pending.items())[:20]
+            ],
+            "policies": [
+                self._policy_status(name, bounds.get(name)) for name in dict.fromkeys([*bounds, *self.tallies])
+            ],
+            "next_weights": {} if self.last_deploy is None else self.last_deploy.weights,
+            "alarms": [{"time": time, **msgspec.to_builtins(body)} for time, body in self.alarms],
+            "decisions": [{"time": time, **msgspec.to_builtins(body)} for time, body in self.decisions],
+            "monitors": self.monitors.figures() if self.begin.monitors else {},
+            "warnings": self._warnings(),
+        }
+
+    def _policy_status(self, name: str, bound: Array | None) -> dict[str, Any]:
+        tally, on_trial = self.tallies.get(name, Tally()), name != INCUMBENT and bound is not None
+        reaches = bound is not None and bool((bound >= self.task.thresholds).all())
+        state = "stated" if name == INCUMBENT else "certified" if on_trial and reaches else "on trial"
+        n = tally.reports
+        return {
+            "name": name,
+            "state": "promoted" if name == self.promoted else state if on_trial or name == INCUMBENT else "ended",
+            "bounds": None if bound is None else bound.tolist(),
+            "deployments": tally.deployments,
+            "reports": n,
+            "mean_utility": (tally.utility / n).tolist() if n else None,
+            "mean_reward": tally.reward / n if n else None,
+        }
+
+    def _warnings(self) -> list[str]:
+        found = []
+        if self.num_overridden > MANY_OVERRIDES * max(self.num_reported, 20):
+            found.append(
+                f"{self.num_overridden} of {self.num_reported} episodes were overridden: they count at their worst, so "
+                "little can be certified"
+            )
+        if len(self.pending) > 50:
+            found.append(f"{len(self.pending)} deployments are not reported: report or abandon them")
+        return found
+
+
+_MEANING: dict[type[Body], Callable[[SessionState, Any, str], None]] = {
+    Begin: SessionState._begin,
+    NewCandidate: SessionState._candidate,
+    Deploy: SessionState._deploy,
+    Report: SessionState._report,
+    LogEvidence: SessionState._evidence,
+    Abandon: SessionState._abandon,
+    Decide: SessionState._decide,
+    AlarmRaised: SessionState._alarm,
+}
+
+
+def stated_utilities(task: Task) -> Array:
+    """Return what the incumbent reaches by statement, (m,); NaN where the slack is unknown."""
+    return np.array([np.nan if one.slack is None else one.threshold + one.slack for one in task.constraints])
+
+
+def limits_of(task: Task) -> tuple[Limit, ...]:
+    """Return the limits of a task as recorded."""
+    return tuple(
+        Limit(one.name, one.threshold, one.slack, one.least_total, one.floor, task.units.get(one.name, ""))
+        for one in task.constraints
+    )
+
+
+def task_of_limits(body: Begin) -> Task:
+    """Return a task that has the recorded limits and nothing else."""
+    constraints = tuple(
+        Constraint(None, one.threshold, one.slack, one.name, one.least_total, one.floor) for one in body.limits
+    )
+    return Task(body.horizon, None, constraints, UnknownPolicy(INCUMBENT))
+
+
+def certifier_of(settings: dict[str, Any], task: Task) -> Certifier | None:
+    """Return a fresh certifier by recorded settings; None if there was none, or if it needs the problem."""
+    if settings.get("certifier") not in CERTIFIERS:
+        return None
+    module, name = CERTIFIERS[settings["certifier"]]
+    certifier: Certifier = getattr(import_module(f"episafe.certify.{module}"), name)(delta=settings["delta"])
+    try:
+        certifier.start(task)
+    except InvalidProblem:
+        return None
+    return certifier
+
+
+def fingerprint(task: Task) -> str:
+    """Return a hash of what the task says besides limits and incumbent: sizes, start, known signals, features."""
+    tables = [one for one in (task.reward, task.utilities) if isinstance(one, np.ndarray)]
+    parts = [
+        repr((task.horizon, task.num_actions, task.num_states, task.initial_state, task.time_homogeneous)),
+        repr([one.name for one in task.constraints]),
+        f"{type(task.features).__name__} {task.dim} {task.move is not None} {task.carry is not None}",
+        *(hashlib.sha256(np.ascontiguousarray(one).tobytes()).hexdigest() for one in tables),
+    ]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def identity(policy: Policy) -> str:
+    """Return the name of a policy with a hash of its data; its name alone if it is opaque."""
+    try:
+        data = msgspec.json.encode(policy.document())
+    except TypeError:
+        return policy.name or type(policy).__name__
+    return f"{policy.name or 'table'} {hashlib.sha256(data).hexdigest()[:16]}"
+
+
+def check_same_task(body: Begin, task: Task) -> None:
+    """Raise if a session was begun with another task, other limits or another incumbent."""
+    if body.limits != limits_of(task):
+        raise InvalidProblem(
+            f"the session began with the limits {_said(body.limits)}, the agent has {_said(limits_of(task))}: build "
+            "the agent with the limits of the beginning; later changes are in the log"
+        )
+    if body.task != fingerprint(task):
+        raise InvalidProblem("the session began with another task: open it with the same one, or begin a new session")
+    if body.incumbent != identity(task.incumbent):
+        raise InvalidProblem(
+            f"the session began with the incumbent {body.incumbent!r}, the agent has {identity(task.incumbent)!r}: "
+            "a new incumbent needs a new session"
+        )
+
+
+def _said(limits: tuple[Limit, ...]) -> str:
+    return ", ".join(f"{one.name} ≥ {one.threshold:g} (slack {one.slack})" for one in limits)

@@ -1,0 +1,85 @@
+"""The world of a linear bandit: what happens in a round depends on the seed, the round and the action alone."""
+
+from typing import Any
+
+import numpy as np
+
+from episafe.core.checks import TOLERANCE
+from episafe.core.errors import Infeasible, InvalidProblem
+from episafe.core.types import Array, Episode, Plan
+from episafe.kernels.bandit import BLOCK, Law, respond
+from episafe.kernels.simulation import draw
+from episafe.problems.bandit import ActionPolicy, BanditTask, Ellipsoid, LinearBandit
+from episafe.simulation.worlds import Streams, World
+
+
+class BanditWorld(World):
+    """Plays rounds of a `LinearBandit`; values and optima are exact."""
+
+    unknown, unit = False, "rounds"
+
+    def __init__(self, problem: LinearBandit, streams: Streams) -> None:
+        super().__init__(problem, streams)
+        self.changes, self.law = problem.task.changes, law_of(problem)
+        self._block: tuple[int, Any] = (-1, None)
+
+    def check(self, agent: Any, num_episodes: int) -> None:
+        """Raise if the agent's task has other actions or another incumbent, or states a slack that is not there."""
+        told, task = agent.task, self.problem.task
+        if told is task:
+            return
+        if not isinstance(told, BanditTask) or not _same_offer(told, task, num_episodes):
+            raise InvalidProblem("the agent was built for another problem: build it from this problem's task")
+        if (told.stated_utilities > task.stated_utilities + TOLERANCE).any():
+            said = f"{told.stated_utilities.tolist()}, and it has {task.stated_utilities.tolist()}"
+            raise Infeasible(f"the agent is told that its incumbent has utility {said}: correct the slack")
+
+    def values(self, plan: Plan) -> tuple[float, Any]:
+        """Return the exact expected reward and utility of a plan."""
+        if not isinstance(plan.policy, ActionPolicy):
+            raise InvalidProblem("a plan of a bandit needs an es.bandits.ActionPolicy")
+        return self.problem.evaluate(plan.policy)
+
+    def optimum(self, k: int = 0) -> float:
+        """Return the exact optimum of round k; raise if its incumbent lacks the slack."""
+        if self.changes:
+            self.problem.check_round(k)
+        return float(self.problem.optimal_value(k))
+
+    def play(self, k: int, policy: ActionPolicy, component: int | None) -> Episode:
+        """Play round k."""
+        block, place = divmod(k, BLOCK)
+        if self._block[0] != block:
+            self._block = block, chance(self.streams.seed, block, len(self.law.theta))
+        choices, noise = self._block[1]
+        i, signals = draw(np.cumsum(policy.weights), choices[place]), np.empty((1, len(self.law.theta)))
+        respond(self.law, policy.actions, i, noise, place, signals)
+        return Episode((k, k + 1), policy.actions[i : i + 1], signals[:, 0], signals[:, 1:])
+
+    def settings(self) -> dict[str, Any]:
+        """Return that the problem is a bandit."""
+        return {"problem": "bandit"}
+
+
+def law_of(problem: LinearBandit) -> Law:
+    """Return what a run knows of a bandit and its learner does not."""
+    return Law(problem.theta, problem.task.noise, problem.clicks)
+
+
+def chance(seed: int, block: int, num_signals: int) -> tuple[Array, Array]:
+    """Return the chance of a block: uniform numbers (BLOCK,) for actions, normal ones (BLOCK, 1 + m) for noise."""
+    rng = np.random.default_rng(np.random.SeedSequence([seed, block]))
+    return rng.random(BLOCK), rng.standard_normal((BLOCK, num_signals))
+
+
+def _same_offer(one: BanditTask, other: BanditTask, num_rounds: int) -> bool:
+    """Return whether two tasks have the same actions and incumbent in all rounds, and the same thresholds."""
+    if isinstance(one.actions, Ellipsoid) and isinstance(other.actions, Ellipsoid):
+        if not np.array_equal(one.actions.M, other.actions.M):
+            return False
+    elif isinstance(one.actions, Ellipsoid) or isinstance(other.actions, Ellipsoid) or one.changes != other.changes:
+        return False
+    same = np.array_equal(one.thresholds, other.thresholds)
+    for k in range(num_rounds if one.changes else 1):
+        same = same and np.array_equal(one.arms(k), other.arms(k)) and np.array_equal(one.safe(k), other.safe(k))
+    return same

@@ -1,0 +1,208 @@
+"""Check a problem by playing its incumbent: what is wrong, and how to repair it.
+
+`es.run` uses `Watch` on its first episodes; the command `check` uses `check_problem`.
+"""
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from episafe.core.checks import TOLERANCE
+from episafe.core.task import Task
+from episafe.core.types import ENDED, Array, Episode
+from episafe.kernels.wealth import BETS
+from episafe.simulation.worlds import World, make_streams, world_of
+
+CHECKED_AT = (20, 40, 80, 160, 320, 640)  # episodes of the incumbent after which `es.run` looks for common mistakes
+DOUBT_DELTA = 0.002  # of each bound by which it judges
+SEVERAL = 3.0  # times a threshold of at most 1: that may be meant per step
+DELTA = 0.01  # of the interval for the incumbent's utility
+FEW = 0.05  # share of trials below which learning is slow; a rule of thumb
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was checked: the verdict, and a text that says what was found and what to do."""
+
+    verdict: Literal["ok", "warning", "error"]
+    text: str
+
+
+def doubt(task: Task, totals: Array) -> str:
+    """Return one sentence on the most likely mistake, given total utilities (n, m) of the incumbent; "" if none.
+
+    Each limit is compared with a confidence interval that holds at all n at once: if the incumbent exceeds every limit
+    by its slack, a run warns of that with probability 2δm at most.
+    """
+    H = float((task.horizon or 0) - int(task.random_start))
+    for one, column in zip(task.constraints, totals.T, strict=True):
+        mean, b, n = float(column.mean()), one.threshold, len(column)
+        most = H - lower_bound(np.maximum(H - column, 0.0), DOUBT_DELTA)
+        seen = f"the incumbent's mean total of {one.name} is {mean:.4g} in {n} episodes"
+        if most < b - TOLERANCE:
+            remedy = "lower the limit, give a safer incumbent, or use cost_limit= if the signal is a cost"
+            return f"{seen}, below the threshold {b:.4g}: {remedy}"
+        if 0 < b <= 1 and lower_bound(np.maximum(column, 0.0), DOUBT_DELTA) > SEVERAL * b:
+            return f"{seen}, {mean / b:.3g} times the threshold {b:.4g}: give the limit as a total of an episode"
+        if one.slack is not None and most < b + one.slack - TOLERANCE:
+            return f"{seen}, below threshold + slack = {b + one.slack:.4g}: correct slack= (es.measure_slack)"
+    return ""
+
+
+class Watch:
+    """Looks for common mistakes in the first episodes of a run, and warns once, in one sentence.
+
+    Episodes of the incumbent are looked at when there are 20, 40, …, 640 of them.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._task, self._active = world.problem.task, world.unknown
+        self._totals: list[Array] = []
+        self._say(world.doubt())
+
+    def see(self, policy: Any, total_utility: Array) -> None:
+        """Note an episode; one of another policy than the incumbent says nothing of the limits."""
+        if self._active and policy is self._task.incumbent:
+            self._totals.append(total_utility)
+            if len(self._totals) in CHECKED_AT:
+                self._active = len(self._totals) < CHECKED_AT[-1]
+                self._say(doubt(self._task, np.array(self._totals)))
+
+    def _say(self, sentence: str) -> None:
+        if sentence:
+            self._active = False
+            warnings.warn(sentence, stacklevel=6)
+
+
+def check_problem(problem: Any, num_episodes: int = 200, seed: int = 0) -> list[Finding]:
+    """Play the incumbent, and return what was found: Gymnasium's checker, episodes, utility, trials, moves, start."""
+    task = problem.task
+    if task.horizon is None:
+        return [Finding("ok", "the task has totals only: there are no episodes to play")]
+    findings = _gymnasium(problem)
+    try:
+        world = world_of(problem, make_streams(seed))
+        episodes = [task.read(world.play(k, task.incumbent, None)) for k in range(num_episodes)]
+    except ValueError as error:  # the problem's own faults: InvalidProblem, InvalidEpisode
+        return [*findings, Finding("error", f"an episode failed: {error}")]
+    findings.append(Finding("ok", f"{num_episodes} episodes of the incumbent, {task.horizon} steps each"))
+    totals = np.array([episode.total_utility for episode in episodes])
+    exact = None if world.unknown else np.atleast_1d(problem.evaluate(task.incumbent)[1])
+    for c, column in enumerate(totals.T):
+        known = _known_incumbent(task, c, float(exact[c])) if exact is not None else _incumbent(task, c, column)
+        findings += [known, _trials(task, c)]
+    findings += _ends(task, episodes) + _moves(task, episodes)
+    return findings
+
+
+def _gymnasium(problem: Any) -> list[Finding]:
+    """Return what Gymnasium's own checker says of an environment."""
+    env = vars(problem).get("env")
+    if env is None:
+        return []
+    from gymnasium.utils.env_checker import check_env
+
+    with warnings.catch_warnings(record=True) as noted:
+        warnings.simplefilter("always")
+        try:
+            check_env(env.unwrapped, skip_render_check=True)
+        except Exception as error:  # its faults are of many kinds
+            return [Finding("error", f"Gymnasium's checker: {type(error).__name__}: {error}")]
+    said = [str(one.message).replace("\x1b[33mWARN: ", "").replace("\x1b[0m", "")[:200] for one in noted]
+    return [
+        Finding("warning", f"Gymnasium's checker: {said[0]}") if said else Finding("ok", "Gymnasium's checker passed")
+    ]
+
+
+def _known_incumbent(task: Task, c: int, utility: float) -> Finding:
+    """Say what the incumbent has exactly; the constructor of the problem has checked its slack."""
+    one = task.constraints[c]
+    said = f"{one.name}: the incumbent has {utility:.4g} (exact); limit {one.threshold:.4g}"
+    return Finding("ok", said if one.slack is None else f"{said}, slack {one.slack:.4g}")
+
+
+def _incumbent(task: Task, c: int, totals: Array) -> Finding:
+    """Compare the incumbent's utility, with a 99 % interval, with threshold and slack."""
+    one, H = task.constraints[c], float((task.horizon or 0) - int(task.random_start))
+    low = one.least_total + lower_bound(totals - one.least_total, DELTA / 2)
+    high, b = H - lower_bound(H - totals, DELTA / 2), one.threshold
+    found = f"{one.name}: the incumbent has {totals.mean():.4g}, between {low:.4g} and {high:.4g} (99 %); limit {b:.4g}"
+    if high < b:
+        return Finding("error", f"{found}: it is not safe; give a safer incumbent or relax the limit")
+    if said := doubt(task.of_constraint(c), totals[:, None]):
+        return Finding("warning", said)
+    if one.slack is None:
+        return Finding("ok", f"{found}; es.measure_slack proves a slack")
+    if high < b + one.slack - TOLERANCE:
+        return Finding("error", f"{found}: the slack {one.slack:.4g} is not there; give at most {max(low - b, 0):.4g}")
+    if low < b + one.slack - TOLERANCE:
+        return Finding("warning", f"{found}: the slack {one.slack:.4g} is not certain; play more episodes")
+    return Finding("ok", f"{found}, slack {one.slack:.4g}")
+
+
+def _trials(task: Task, c: int) -> Finding:
+    """Return how often a candidate of which nothing is known may be tried: ξ/(b + ξ − x₀), x₀ the least total."""
+    one = task.constraints[c]
+    if one.slack is None or one.threshold <= one.least_total:
+        return Finding("ok", f"{one.name}: the share of trials follows from the slack, which is not needed yet")
+    share = one.slack / (one.threshold + one.slack - one.least_total)
+    text = f"{one.name}: a new candidate acts in {share:.1%} of the first episodes"
+    if share < FEW:
+        return Finding("warning", f"{text}: learning is slow; state least_total, or relax the limit")
+    return Finding("ok", text)
+
+
+def _ends(task: Task, episodes: list[Episode]) -> list[Finding]:
+    """Return a warning if episodes that end early look safe."""
+    if task.is_listed or ENDED not in task.outside:
+        return []
+    share = float(np.mean([episode.states[-1] == ENDED for episode in episodes]))
+    after = max(task.outside[ENDED][1])
+    if share and after > 0:
+        remedy = "charge the rest of the episode in its last step, if ending early is not safe"
+        return [
+            Finding(
+                "warning", f"{share:.0%} of the episodes end early, with utility {after:g} per step after: {remedy}"
+            )
+        ]
+    return [Finding("ok", f"{share:.0%} of the episodes end early")]
+
+
+def _moves(task: Task, episodes: list[Episode]) -> list[Finding]:
+    """Compare each step with what `move` makes of the chance that was seen."""
+    if task.move is None or episodes[0].trace is None:
+        return []
+    for number, episode in enumerate(episodes):
+        for h, w in enumerate(episode.trace[1]):
+            state, following = episode.states[h], episode.states[h + 1]
+            if w is None or task.key(state) in task.outside or task.key(following) in task.outside:
+                continue
+            made, reward, utility = task.move(h, state, int(episode.actions[h]), w)
+            said = np.allclose(
+                [reward, *np.atleast_1d(utility)], [episode.rewards[h], *episode.utilities[h]], atol=1e-6
+            )
+            if not said or task.key(made) != task.key(following):
+                return [
+                    Finding("error", f"move disagrees with episode {number} at step {h}: correct move= or the chance")
+                ]
+    return [Finding("ok", f"{len(episodes)} episodes agree with move")]
+
+
+def lower_bound(totals: Array, delta: float) -> float:
+    """Return a lower bound on the mean of independent totals ≥ 0 (n,), valid at all n at once with probability 1 − δ.
+
+    The wealth (1/B) Σ_k Π_t (1 + λ_k (X_t/g − 1)) is a nonnegative martingale if g is the mean, and falls in g. The
+    bound is the largest g at which it reaches 1/δ (Ville's inequality), found by halving; 0 if there is none.
+    """
+    low, high = 0.0, float(totals.mean())
+    for _ in range(50):
+        g = (low + high) / 2
+        if g <= 0:
+            break
+        logs = np.log1p(BETS[:, None] * (totals / g - 1)).sum(axis=1)
+        reached = logs.max() + math.log(np.exp(logs - logs.max()).mean()) >= math.log(1 / delta)
+        low, high = (g, high) if reached else (low, g)
+    return low

@@ -1,0 +1,132 @@
+"""The loop of SafeAgent with `Hindsight` on listed problems: while a plan is in force, all its episodes at once.
+
+Planning and proposing are rare and stay in Python.
+"""
+
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from episafe.certify.evidence import Accounts, components
+from episafe.certify.hindsight import Hindsight
+from episafe.certify.safe_agent import SafeAgent
+from episafe.certify.traces import ListedReplays, TraceProposer
+from episafe.certify.trials import Trials
+from episafe.core.policy import Mixture
+from episafe.core.types import Array, Plan
+from episafe.kernels.wealth import credit_episodes, share_out
+from episafe.linear.planner import SoftmaxProposer
+from episafe.problems.linear import LinearCMDP
+from episafe.simulation import compiled_mixture
+from episafe.simulation.record import Columns
+from episafe.simulation.run import CompiledLoop, play_episode
+from episafe.simulation.worlds import ListedWorld, Streams, Traced
+
+
+@lru_cache(maxsize=1)
+def _world(cmdp: LinearCMDP, streams: Streams) -> ListedWorld:
+    """Return the world of a run; kept for the next block of the same run."""
+    return ListedWorld(cmdp, streams, traced=True)
+
+
+def play_episodes(
+    cmdp: LinearCMDP, agent: SafeAgent, columns: Columns, streams: Streams, start: int, stop: int
+) -> bool | None:
+    """Play episodes `start` to `stop`; return False for settings that the loop does not know."""
+    certifier, proposer = agent.certifier, agent.proposer
+    if type(certifier) is not Hindsight:
+        return compiled_mixture.play_episodes(cmdp, agent, columns, streams, start, stop)
+    planner = proposer.planner if type(proposer) is TraceProposer else None
+    if (
+        type(planner) is not SoftmaxProposer
+        or planner.model.signals is not None
+        or agent.task.move is not cmdp.task.move
+    ):
+        return False
+    if (agent.task.least_totals > cmdp.task.least_totals).any() or not isinstance(certifier.replays, ListedReplays):
+        return False
+    assert type(proposer) is TraceProposer
+    world, k = _world(cmdp, streams), start
+    while k < stop:
+        ahead = min(
+            certifier.next_choice - certifier.num_episodes,
+            certifier.next_proposal - certifier.num_traces,
+            certifier.observed.episodes_to_look,
+            stop - k,
+        )
+        waits = certifier.accounts.pending or certifier.observed.accounts.pending
+        if ahead <= 1 or agent.candidates or waits or certifier.refuted or certifier.invalid_reason:
+            play_episode(world, agent, columns, k)
+            k += 1
+        else:
+            _play_block(world, agent, certifier, proposer, planner, columns, k, ahead)
+            k += ahead
+    return True
+
+
+def _play_block(
+    world: ListedWorld, agent: SafeAgent, certifier: Hindsight, proposer: TraceProposer, planner: SoftmaxProposer,
+    columns: Columns, k: int, number: int,
+) -> None:  # fmt: skip
+    """Play episodes that cannot change the plan, and learn from all of them."""
+    first_id = agent._num_plans
+    plan = certifier.plan()
+    agent.adopt(plan, number)
+    policies = plan.policy.components if isinstance(plan.policy, Mixture) else (plan.policy,)
+    acting = np.zeros(number, dtype=np.int64)
+    if isinstance(plan.policy, Mixture):
+        acting = plan.policy.draw_many(world.streams.coin, number)
+    values, (_, first) = world.values(plan), np.unique(acting, return_index=True)
+    for i in acting[np.sort(first)].tolist():  # names are numbered in the order in which they act
+        own = world.values(replace(plan, policy=policies[i]))[1] if isinstance(plan.policy, Mixture) else None
+        columns.note(k + np.flatnonzero(acting == i), plan, values, i, policies[i], own)
+    columns.facts.plan_ids[k : k + number] = first_id + np.arange(number)
+    made = world.play_all(policies, acting)
+    rewards, utilities = np.cumsum(made.rewards, axis=1)[:, -1], np.cumsum(made.utilities, axis=1)[:, -1]
+    if columns.totals is not None:
+        columns.totals[k : k + number] = np.column_stack([rewards, utilities])
+    observed, names = certifier.observed, components(plan)[0]
+    each = len(names), 1, 1
+    _credit(observed.accounts, observed.trials, names, _shares(plan, made), rewards, np.tile(utilities, each))
+    observed.num_episodes += number
+    observed.look()
+    rows = certifier.accounts.rows
+    on_trial = [policy for i in rows if (policy := certifier.trials.policies[i]) is not None]
+    totals = certifier.totals_of(on_trial, made.chances, range(number), rows)
+    names = tuple(certifier.accounts.names[i] for i in rows)
+    ones = np.ones(totals.shape[:2])
+    _credit(certifier.accounts, certifier.trials, names, ones, totals[:, :, 0], totals[:, :, 1:])
+    certifier.num_episodes += number
+    certifier.num_traces += number
+    planner.model.observe_all(made.states, made.actions)
+    proposer.take_in(made.chances)
+
+
+def _shares(plan: Plan, made: Traced) -> Array:
+    """Return the share of each component in each episode, (n, E)."""
+    E, H = made.actions.shape
+    if not isinstance(plan.policy, Mixture):
+        return np.ones((1, E))
+    tables = np.stack([policy.table() for policy in plan.policy.components], axis=-1)
+    shares = np.tile(plan.policy.weights, (E, 1))
+    share_out(tables[np.arange(H), made.states[:, :H], made.actions], len(plan.policy.weights), shares)
+    return np.ascontiguousarray(shares.T)
+
+
+def _credit(
+    accounts: Accounts, trials: Trials, names: tuple[str, ...], shares: Array, rewards: Array, utilities: Array
+) -> None:
+    """Credit candidates with E episodes: shares (n, E), rewards (E,) or (n, E), and utilities (n, E, m)."""
+    rows = np.array([accounts.row(name) for name in names], dtype=np.int64)
+    known = rows >= 0
+    rows, shares, utilities = rows[known], shares[known], utilities[known]
+    earned = (shares * rewards if rewards.ndim == 1 else shares * rewards[known]), shares
+    for g, sums in enumerate(earned):  # one after another, as the plain loop adds them
+        before = trials.ranking.rewards[rows, g]
+        trials.ranking.rewards[rows, g] = np.cumsum(np.column_stack([before, sums]), axis=1)[:, -1]
+    utilities = np.ascontiguousarray(np.maximum(utilities, accounts.wealth.least[rows][:, None]))
+    credit_episodes(accounts.wealth, rows, np.ascontiguousarray(shares), utilities)
+
+
+LOOPS: dict[tuple[type, type], CompiledLoop] = {(LinearCMDP, SafeAgent): play_episodes}

@@ -1,0 +1,119 @@
+"""The compiled loop of SafeAgent with `Observation` on listed problems.
+
+Episodes before which a candidate may be proposed are played by the plain loop, all others by kernels/mixture_loop.py.
+"""
+
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from episafe.certify.observation import Observation
+from episafe.certify.safe_agent import SafeAgent
+from episafe.core.policy import Policy
+from episafe.kernels.mixture_loop import OnTrial, play
+from episafe.kernels.simulation import Law
+from episafe.linear.planner import SoftmaxProposer
+from episafe.problems.linear import LinearCMDP
+from episafe.simulation.record import Columns, Draws
+from episafe.simulation.run import CompiledLoop, play_episode
+from episafe.simulation.worlds import ListedWorld, Streams
+
+NO_DRAWS = Draws(np.zeros(0, dtype=np.int64), np.zeros((0, 0)), np.zeros(0, dtype=np.int32))
+
+
+def play_episodes(
+    cmdp: LinearCMDP, agent: SafeAgent, columns: Columns, streams: Streams, start: int, stop: int
+) -> bool:
+    """Play episodes `start` to `stop`; return False for other certifiers and proposers, and where totals may void."""
+    certifier, proposer, k = agent.certifier, agent.proposer, start
+    if type(certifier) is not Observation or type(proposer) is not SoftmaxProposer:
+        return False
+    if proposer.model.signals is not None or (agent.task.least_totals > cmdp.task.least_totals).any():
+        return False
+    known = _known(cmdp, streams)
+    while k < stop:
+        changes = agent.candidates or certifier.goal() is not None
+        if changes or certifier.invalid_reason or certifier.accounts.pending or certifier.trials.base:
+            play_episode(known.world, agent, columns, k)
+            k += 1
+        else:
+            ahead = min(max(certifier.episodes_to_look, 1), proposer.model.episodes_to_refactoring())
+            k = _play_stretch(known, agent, certifier, proposer, columns, k, min(k + ahead, stop))
+    return True
+
+
+class Known:
+    """What the loop of one run keeps between its calls: the world, its law, and the policies on trial as arrays."""
+
+    def __init__(self, cmdp: LinearCMDP, streams: Streams) -> None:
+        self.world = ListedWorld(cmdp, streams)
+        self.law = Law(cmdp.P, self.world.kernel, cmdp._reward, np.stack(cmdp._utilities), cmdp.task.initial_state)
+        self._policies: list[Policy | None] = []
+
+    def on_trial(self, certifier: Observation) -> OnTrial:
+        """Return the policies on trial as arrays by row, with zeros in free rows; made again when they change."""
+        trials, cmdp = certifier.trials, self.world.problem
+        if not (len(self._policies) == len(trials.policies) and all(map(_same, self._policies, trials.policies))):
+            self._policies = list(trials.policies)
+            n, m, shape = len(self._policies), certifier.task.num_constraints, cmdp.P.shape[:3]
+            tables, running, values = np.zeros((n, *shape)), np.zeros((n, *shape)), np.zeros((n, 1 + m))
+            for i, policy in enumerate(self._policies):
+                if policy is not None:
+                    tables[i], running[i], values[i] = policy.table(), self.world.sums(policy), cmdp.values(policy)
+            self._arrays = OnTrial(
+                tables, running, values, np.array(trials.lams), certifier.accounts.thresholds, np.zeros(n),
+                np.full(n, -1), np.zeros(m), np.zeros((1, shape[0], n)), np.zeros((1, n)), np.zeros(n),
+            )  # fmt: skip
+        return self._arrays
+
+
+_known = lru_cache(maxsize=1)(Known)
+
+
+def _same(one: Policy | None, other: Policy | None) -> bool:
+    return one is other
+
+
+def _play_stretch(
+    known: Known, agent: SafeAgent, certifier: Observation, proposer: SoftmaxProposer, columns: Columns,
+    start: int, stop: int,
+) -> int:  # fmt: skip
+    """Play a stretch in which no candidate is added; return the first episode that is not played."""
+    model, trials, streams = proposer.model, certifier.trials, known.world.streams
+    on_trial = known.on_trial(certifier)
+    done, lacking = play(
+        known.law, on_trial, certifier.accounts.wealth, trials.ranking, (model.arrays, model.slots, model._phi),
+        (streams.choices, streams.transitions, streams.coin),
+        (columns.facts, columns.draws or NO_DRAWS, columns.totals),
+        (start, stop, certifier.num_episodes, agent._num_plans),
+    )  # fmt: skip
+    if done > start:
+        model.count(done - start)
+        certifier.num_episodes += done - start
+        certifier.look()
+        _number(columns, certifier, on_trial, start, done)
+        rows = on_trial.rows[on_trial.rows >= 0].tolist()
+        plan = trials.as_plan(rows, on_trial.weights[rows].tolist(), trials.lower)
+        agent.adopt(plan if plan.source == "safe" else replace(plan, bounds=on_trial.bounds.copy()), done - start)
+    if lacking:
+        columns.widen(lacking)
+    elif done < stop:
+        model.enlarge_transitions()
+    return int(done)
+
+
+def _number(columns: Columns, certifier: Observation, on_trial: OnTrial, start: int, stop: int) -> None:
+    """Turn the rows that acted into numbers of names, given out in the order in which they acted first."""
+    if columns.draws is None:
+        return
+    acting, policies = columns.draws.acting[start:stop], certifier.trials.policies
+    names = *certifier.accounts.names, *("" if policy is None else policy.name for policy in policies)
+    rows, first, where = np.unique(acting, return_index=True, return_inverse=True)
+    numbers = np.zeros(len(rows), dtype=np.int32)
+    for j in np.argsort(first).tolist():
+        numbers[j] = columns.number(names[rows[j]], on_trial.values[rows[j] % len(policies), 1:])
+    acting[:] = numbers[where]
+
+
+LOOPS: dict[tuple[type, type], CompiledLoop] = {(LinearCMDP, SafeAgent): play_episodes}

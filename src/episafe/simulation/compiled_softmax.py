@@ -1,0 +1,99 @@
+"""The compiled loop of softmax agents on a listed problem: decisions, episodes and learning in one kernel."""
+
+from dataclasses import replace
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from episafe.algorithms.ghosh2022 import Ghosh2022
+from episafe.algorithms.ghosh2024 import Ghosh2024
+from episafe.algorithms.lsvi_ucb import LSVIUCB
+from episafe.algorithms.opse import OPSE
+from episafe.core.checks import distinct_steps
+from episafe.core.policy import TablePolicy
+from episafe.core.types import SAFE, SOURCES, Array, Plan
+from episafe.kernels.simulation import Law, running_sums
+from episafe.kernels.softmax_arrays import Scales, Search
+from episafe.kernels.softmax_loop import Deployed, play
+from episafe.linear.planner import GHOSH, Decision, frozen
+from episafe.problems.linear import LinearCMDP
+from episafe.simulation.record import Columns
+from episafe.simulation.run import CompiledLoop
+from episafe.simulation.worlds import Streams
+
+_laws: WeakKeyDictionary[LinearCMDP, Law] = WeakKeyDictionary()
+Learner = OPSE | Ghosh2024 | Ghosh2022 | LSVIUCB
+
+
+def play_episodes(
+    cmdp: LinearCMDP, agent: Learner, columns: Columns, streams: Streams, start: int, stop: int
+) -> bool | None:
+    """Play episodes `start` to `stop`, fill their rows, and leave the agent as the plain loop would."""
+    model, k = agent.model, start
+    if model.signals is not None:
+        return False  # signals are observed episode by episode
+    if isinstance(agent, OPSE):
+        agent.constants.require_scope(agent.task, model.num_episodes + stop - start)
+    law, (plan, then) = law_of(cmdp), agent.in_force
+    deployed = _deployed(cmdp, agent, plan, then)
+    scales, search = _search(agent)
+    while k < stop:
+        # up to the next refactoring, which the plain loop makes after the same episode
+        pause = min(stop, k + model.episodes_to_refactoring())
+        learner = model.arrays, model.slots, model._phi, model.work, scales, search, agent.replan.growth
+        done = play(law, deployed, learner, (streams.choices, streams.transitions), tuple(columns.facts), k, pause)
+        model.count(done - k)
+        if done < pause:
+            model.enlarge_transitions()
+        k = done
+    if isinstance(agent, LSVIUCB):
+        deployed.bounds[1:] = columns.facts.bounds[start:stop, 1:] = np.nan  # no utility is bounded
+    _take_over(agent, plan, deployed)
+    return None
+
+
+def _search(agent: Learner) -> tuple[Scales, Search]:
+    rules = agent.rules if isinstance(agent, OPSE | Ghosh2024) else GHOSH
+    scales = rules.scales(agent.constants, agent.model.num_actions)
+    if isinstance(agent, OPSE | Ghosh2024):
+        return scales, rules.search(agent.constants, agent.task.thresholds)
+    return scales, agent.search
+
+
+def law_of(cmdp: LinearCMDP) -> Law:
+    """Return what the loop knows; steps that share memory have one row."""
+    if cmdp not in _laws:
+        P, utilities = frozen(distinct_steps(cmdp.P)), [distinct_steps(one) for one in cmdp._utilities]
+        told = frozen(distinct_steps(cmdp._reward)), frozen(np.array(utilities))
+        _laws[cmdp] = Law(P, frozen(running_sums(P)), *told, cmdp.task.initial_state)
+    return _laws[cmdp]
+
+
+def _deployed(cmdp: LinearCMDP, agent: Learner, plan: Plan, then: Array) -> Deployed:
+    """Return a plan in the form of the kernel."""
+    table = plan.policy.table().copy()
+    return Deployed(
+        table,
+        running_sums(table),
+        cmdp.values(plan.policy).copy(),
+        np.array([plan.lam, *plan.bounds]),
+        np.array([SOURCES.index(plan.source), plan.id, 0]),
+        then[: agent.model.num_rows].copy(),
+        frozen(agent.task.incumbent.table()),
+        np.zeros((0, 0, 0)),
+    )
+
+
+def _take_over(agent: Learner, plan: Plan, deployed: Deployed) -> None:
+    """Let the agent go on from the plan that the kernel left in force."""
+    bounds = deployed.bounds
+    if plan.id != deployed.marks[1]:
+        policy = None if deployed.marks[0] == SAFE else TablePolicy(deployed.table)
+        found = Decision(SOURCES[deployed.marks[0]], bounds[:1].copy(), bounds[1:].copy(), policy)
+        plan = replace(agent.as_plan(found), id=int(deployed.marks[1]))
+    agent.take_over(plan, deployed.information)
+
+
+LOOPS: dict[tuple[type, type], CompiledLoop] = {
+    (LinearCMDP, agent): play_episodes for agent in (OPSE, Ghosh2024, Ghosh2022, LSVIUCB)
+}

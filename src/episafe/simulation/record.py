@@ -1,0 +1,417 @@
+"""Facts of a run, one row per episode. Regret and violation are derived from them, never stored."""
+
+import hashlib
+import io
+import json
+import math
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from episafe.core.errors import DamagedLog
+from episafe.core.policy import Mixture, Policy
+from episafe.core.types import INCUMBENT, SOURCES, Array, IntArray, Plan
+
+EPISODES, MANIFEST = "episodes.npz", "record.json"
+ROUNDING = 1e-9  # far above the float64 rounding of a value of order H, far below any violation that matters
+BY_SOURCE = -1  # in `acting_numbers`: the name follows from the source and the plan of the episode
+COLUMNS = ("reward_values", "utility_values", "sources", "lams", "bounds", "plan_ids")
+OPTIONAL = ("reward_totals", "utility_totals", "optima", "components", "weights", "acting_numbers", "acting_utilities")
+NUM_SAMPLES = 100  # times in a run at which `History` notes what is proved
+
+
+class History(NamedTuple):
+    """What a certifier had proved, and what it deployed, at some episodes of a run.
+
+    Attributes:
+        episodes: after how many episodes, (P,).
+        names: the policies; the incumbent is the first.
+        bounds: lower bounds, (P, n, m); NaN while a policy is not on trial. The incumbent's are assumed.
+        weights: of the policies in the deployed plan, (P, n).
+    """
+
+    episodes: IntArray
+    names: tuple[str, ...]
+    bounds: Array
+    weights: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """What happened, episode by episode.
+
+    Attributes:
+        reward_values, utility_values: exact V^r(s₁), V^u(s₁) of the deployed policy, (K,); NaN where unknown.
+            Utilities, bounds and utility totals are (K, m) for m > 1 limits.
+        sources: where that policy came from, (K,) texts.
+        lams: λ, (K,); NaN where there is none.
+        bounds: the lower bound that was checked, (K,).
+        plan_ids: which plan was deployed, (K,).
+        optimum: the exact constrained optimum; NaN where it is unknown.
+        threshold: b; (m,) for several limits.
+        settings: how the run was made, as plain values: environment, agent, constants, seed, versions, seconds.
+        reward_totals, utility_totals: what each episode collected, (K,), where it was noted; else None.
+        optima: the optimum of each round, (K,), where it changes; `optimum` is then their mean. Else None.
+        components: which component of a mixture acted, (K,); None where no plan is a mixture.
+        weights: the weights of the mixture, (K, n); ones (K, 1) where no plan is a mixture.
+        acting_numbers: the position of each acting policy in `acting_names`, (K,), −1 where it follows from the source.
+        acting_names: names of the policies that acted.
+        acting_utilities: exact expected utilities of the policies in `acting_names`, (n, m); NaN where unknown.
+        constraint_names: names of the limits, in the order of columns; empty for one limit.
+        history: what was proved and deployed at some episodes; None for agents without a certifier.
+    """
+
+    reward_values: Array
+    utility_values: Array
+    sources: NDArray[np.str_]
+    lams: Array
+    bounds: Array
+    plan_ids: IntArray
+    optimum: float
+    threshold: float | Array
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    reward_totals: Array | None = None
+    utility_totals: Array | None = None
+    optima: Array | None = None
+    components: IntArray | None = None
+    weights: Array = field(default_factory=lambda: np.ones((1, 1)))
+    acting_numbers: NDArray[np.int32] | None = None
+    acting_names: tuple[str, ...] = ()
+    acting_utilities: Array | None = None
+    constraint_names: tuple[str, ...] = ()
+    history: History | None = None
+
+    def __post_init__(self) -> None:
+        if self.weights.shape[1] == 1:
+            self.__dict__["weights"] = np.broadcast_to(1.0, (len(self.sources), 1))
+
+    def __repr__(self) -> str:
+        told = {name: self.settings[name] for name in ("env", "seed", "agent", "level") if name in self.settings}
+        told |= {"episodes": len(self.sources), "threshold": np.asarray(self.threshold).tolist()}
+        if self.is_exact and len(self.sources):
+            told |= {"regret": float(self.regret()[-1]), "violation": float(np.sum(self.violation()[-1]))}
+        return f"Record({', '.join(f'{name}={value!r}' for name, value in told.items())})"
+
+    @property
+    def is_exact(self) -> bool:
+        """Return whether every exact value is known: not so for problems given by functions."""
+        return bool(np.isfinite(self.utility_values).all() and np.isfinite(self.reward_values).all())
+
+    @property
+    def limit_names(self) -> tuple[str, ...]:
+        """Return the names of the limits, (m,)."""
+        return self.constraint_names or (str(self.settings.get("limit", "utility")),)
+
+    def unit(self, name: str) -> str:
+        """Return the unit of the reward ("reward") or of a limit, as the problem states it; "" if it states none."""
+        return str(self.settings.get("units", {}).get(name, ""))
+
+    @property
+    def acting(self) -> NDArray[np.str_]:
+        """Return the name of the policy that acted in each episode, (K,): "incumbent", "proposal-7", a given name."""
+        numbered = np.char.add("proposal-", self.plan_ids.astype(np.str_))
+        named = np.where(self.sources == "fixed", str(self.settings.get("agent", "fixed")), numbered)
+        return self._by_name(self.acting_names, np.where(self.sources == "safe", INCUMBENT, named))
+
+    def _by_name(self, values: Any, otherwise: NDArray[Any]) -> NDArray[Any]:
+        """Return the value of the policy that acted in each episode; `otherwise` where that follows from the source."""
+        if self.acting_numbers is None or not self.acting_names:
+            return otherwise
+        return np.where(self.acting_numbers < 0, otherwise, np.array(values)[np.maximum(self.acting_numbers, 0)])
+
+    def regret(self) -> Array:
+        """Return Σ_{i≤k} (optimum − V^r(π⁽ⁱ⁾)), signed, (K,)."""
+        return np.cumsum((self.optimum if self.optima is None else self.optima) - self.reward_values)
+
+    def violation(self) -> Array:
+        """Return the hard violation Σ_{i≤k} max{b − V^u(π⁽ⁱ⁾), 0}, (K,); (K, m) for several limits."""
+        return np.cumsum(self.violations(), axis=0)
+
+    def violations(self) -> Array:
+        """Return max{b − V^u(π⁽ᵏ⁾), 0} of each episode, (K,); (K, m) for several limits."""
+        return np.maximum(self.threshold - self.utility_values, 0.0)
+
+    def cancelling_violation(self) -> Array:
+        """Return max{Σ_{i≤k} (b − V^u(π⁽ⁱ⁾)), 0}, in which safe episodes offset unsafe ones, (K,) or (K, m)."""
+        return np.maximum(np.cumsum(self.threshold - self.utility_values, axis=0), 0.0)
+
+    def violating(self) -> NDArray[np.bool_]:
+        """Return which episodes violate a limit beyond rounding, (K,); raise where exact values are unknown."""
+        if not self.is_exact:
+            raise ValueError("the exact values of this record are unknown: use utility_totals, which are samples")
+        return self.violations().reshape(len(self.sources), -1).max(axis=1) > ROUNDING
+
+    def acting_below(self) -> NDArray[np.bool_] | None:
+        """Return whether the acting component itself is below a limit in each episode, (K,); None where unknown."""
+        if not self.is_exact:
+            return None
+        alone = self.violating()
+        if self.acting_utilities is None or not self.acting_names:
+            return None if self.mixed().any() else alone
+        worst = np.min(self.acting_utilities - np.atleast_1d(self.threshold), axis=1)  # NaN where unknown
+        surplus = self._by_name(worst, np.where(alone, -1.0, 0.0))
+        return None if np.isnan(surplus).any() else surplus < -ROUNDING
+
+    def incumbent_acted(self) -> NDArray[np.bool_]:
+        """Return whether the incumbent acted, alone or drawn from a mixture, in each episode, (K,)."""
+        alone = ("safe", "fixed") if self.settings.get("agent") == INCUMBENT else ("safe",)
+        return self._by_name([name == INCUMBENT for name in self.acting_names], np.isin(self.sources, alone))
+
+    def mixed(self) -> NDArray[np.bool_]:
+        """Return whether a mixture was deployed in each episode, (K,)."""
+        return self.weights.max(axis=1) < 1.0
+
+    def noting(self, **facts: Any) -> "Record":
+        """Return the same record with more facts in its settings."""
+        return replace(self, settings={**self.settings, **facts})
+
+    def plot(self, **options: Any) -> Any:
+        """Return a matplotlib figure of the run: values, bounds, and which policies acted."""
+        return resolve_name("episafe.report.figures:run_figure")(self, **options)  # reports stand above records
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Return the columns that this record has, by name."""
+        own = {name: self.__dict__[name] for name in COLUMNS + OPTIONAL}
+        if self.weights.shape[1] == 1:
+            own["weights"] = None
+        return {name: column for name, column in own.items() if column is not None}
+
+    def to_frame(self) -> Any:
+        """Return a data frame with one row per episode; a dict of columns if pandas is not installed.
+
+        Columns: episode (from 1), plan_id, source, acting, lam, reward_value, utility_value, bound and, where they were
+        noted, reward_total and utility_total. Each of several limits has columns of its own.
+        """
+        table: dict[str, Any] = {
+            "episode": np.arange(1, len(self.sources) + 1), "plan_id": self.plan_ids, "source": self.sources,
+            "acting": self.acting, "lam": self.lams, "reward_value": self.reward_values,
+            **self._by_limit("utility_value", self.utility_values), **self._by_limit("bound", self.bounds),
+        }  # fmt: skip
+        if self.reward_totals is not None and self.utility_totals is not None:
+            table |= {"reward_total": self.reward_totals, **self._by_limit("utility_total", self.utility_totals)}
+        from episafe.data.episodes import as_frame
+
+        return as_frame(table)
+
+    def _by_limit(self, name: str, values: Array) -> dict[str, Array]:
+        if not self.constraint_names:
+            return {name: values}
+        return {f"{name}_{limit}": values[:, c] for c, limit in enumerate(self.constraint_names)}
+
+    def save(self, folder: str | Path) -> None:
+        """Write episodes.npz, then record.json, each atomically: a folder with record.json is complete."""
+        folder, buffer, columns = Path(folder), io.BytesIO(), self.columns()
+        if self.history is not None:
+            columns |= {f"history_{name}": column for name, column in self.history._asdict().items() if name != "names"}
+        np.savez_compressed(buffer, **columns)  # type: ignore[arg-type]
+        manifest = {
+            "sha256": hashlib.sha256(buffer.getvalue()).hexdigest(),
+            "optimum": None if math.isnan(self.optimum) else self.optimum,
+            "threshold": np.asarray(self.threshold).tolist(),
+            "acting_names": list(self.acting_names),
+            "constraint_names": list(self.constraint_names),
+            "history_names": None if self.history is None else list(self.history.names),
+            "settings": dict(self.settings),
+        }
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / MANIFEST).unlink(missing_ok=True)  # files of two runs must not pass for one record
+        write_atomically(folder / EPISODES, buffer.getvalue())
+        write_atomically(folder / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Record":
+        """Return the record that `save` wrote into `folder`; raise DamagedLog if it is incomplete or was changed."""
+        folder = Path(folder)
+        try:
+            told = json.loads((folder / MANIFEST).read_text())
+            content = (folder / EPISODES).read_bytes()
+            if hashlib.sha256(content).hexdigest() != told["sha256"]:
+                raise ValueError(f"{EPISODES} does not belong to {MANIFEST}")
+            with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+                columns = {name: arrays[name] for name in arrays.files}
+            threshold, history = np.asarray(told["threshold"], dtype=np.float64), None
+            if told["history_names"] is not None:
+                noted = [columns.pop(f"history_{name}") for name in ("episodes", "bounds", "weights")]
+                history = History(noted[0], tuple(told["history_names"]), *noted[1:])
+            return cls(
+                **columns,
+                optimum=math.nan if told["optimum"] is None else float(told["optimum"]),
+                threshold=float(threshold) if threshold.ndim == 0 else threshold,
+                settings=told["settings"],
+                acting_names=tuple(told["acting_names"]),
+                constraint_names=tuple(told["constraint_names"]),
+                history=history,
+            )
+        except (KeyError, OSError, TypeError, ValueError) as error:
+            raise DamagedLog(f"{folder} does not hold a complete record ({error}): delete it and run again") from error
+
+
+def window(K: int) -> int:
+    """Return over how many episodes observed totals are averaged."""
+    return max(min(100, K // 10), 1)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file completely or not at all."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+class Facts(NamedTuple):
+    """Arrays that loops fill in every run; compiled loops take them as they are.
+
+    Attributes:
+        values: V^r, then V^u of each limit, (K, 1 + m).
+        bounds: λ, then the bound of each limit, (K, 1 + m).
+        sources: positions in `core.types.SOURCES`, (K,) int8.
+        plan_ids: (K,).
+    """
+
+    values: Array
+    bounds: Array
+    sources: NDArray[np.int8]
+    plan_ids: IntArray
+
+
+class Draws(NamedTuple):
+    """Which component acted in each episode; a plan that is no mixture has component 0 and weights (1, 0, …).
+
+    Attributes:
+        components: (K,).
+        weights: (K, n).
+        acting: the number of the acting policy's name, (K,) int32; BY_SOURCE where it follows from the source.
+    """
+
+    components: IntArray
+    weights: Array
+    acting: NDArray[np.int32]
+
+
+class Columns:
+    """The columns of a run of K episodes, while it fills them.
+
+    Attributes:
+        facts: the columns of every run.
+        draws: the columns of runs in which a mixture was deployed; None until `widen` makes them.
+        totals: reward and utilities that each episode collected, (K, 1 + m); None where nobody asked for them.
+        optima: the optimum of each round, (K,), where it changes; else None.
+        names: numbers of the policies that acted, by name.
+        utilities: exact expected utilities (m,) of those policies, by name, where they are known.
+    """
+
+    def __init__(self, num_episodes: int, num_constraints: int = 1, totals: bool = False, changing: bool = False):
+        K, width = num_episodes, 1 + num_constraints
+        self.num_episodes = K
+        self.facts = Facts(
+            np.full((K, width), np.nan), np.empty((K, width)), np.empty(K, np.int8), np.empty(K, np.int64)
+        )
+        self.draws: Draws | None = None
+        self.totals = np.full((K, width), np.nan) if totals else None
+        self.optima = np.full(K, np.nan) if changing else None
+        self.names: dict[str, int] = {}
+        self.utilities: dict[str, Array] = {}
+        self._samples: list[tuple[int, dict[str, Array], dict[str, float]]] = []
+
+    def note(
+        self, k: Any, plan: Plan, values: tuple[float, Any], component: int, acting: Policy, utility: Any = None
+    ) -> None:
+        """Note what is known before an episode, or before several: the plan, its exact values, which policy acts.
+
+        `utility` is the exact utility of the acting component, where it is known.
+        """
+        facts = self.facts
+        facts.values[k, 0], facts.values[k, 1:] = values
+        facts.bounds[k, 0], facts.bounds[k, 1:] = plan.lam, plan.bounds
+        facts.sources[k], facts.plan_ids[k] = SOURCES.index(plan.source), plan.id
+        if isinstance(plan.policy, Mixture):
+            n = len(plan.policy.weights)
+            draws = self.widen(n)
+            draws.components[k], draws.weights[k, :n], draws.weights[k, n:] = component, plan.policy.weights, 0.0
+            draws.acting[k] = self.number(plan.policy.names[component], utility)
+        elif self.draws is not None:
+            self.draws.acting[k] = self.number(acting.name, values[1])
+
+    def number(self, name: str, utility: Any = None) -> int:
+        """Return the number of a name, BY_SOURCE for no name; `utility` is what its policy has exactly, (m,)."""
+        if name and utility is not None and name not in self.utilities:
+            self.utilities[name] = np.atleast_1d(utility)
+        return self.names.setdefault(name, len(self.names)) if name else BY_SOURCE
+
+    def sample(self, k: int, bounds: Mapping[str, Array], plan: Plan) -> None:
+        """Note what is proved of each policy after k episodes, and the plan that was deployed last."""
+        policy = plan.policy
+        alone = INCUMBENT if plan.source == "safe" else policy.name if isinstance(policy, Policy) else ""
+        weights = dict(zip(policy.names, policy.weights.tolist(), strict=True)) if isinstance(policy, Mixture) else {}
+        self._samples.append((k, {name: bound.copy() for name, bound in bounds.items()}, weights or {alone: 1.0}))
+
+    def _history(self, m: int) -> History | None:
+        if not self._samples:
+            return None
+        named = dict.fromkeys(name for _, bounds, weights in self._samples for name in (*bounds, *weights))
+        names = tuple(sorted(named, key=lambda name: name != INCUMBENT))
+        bounds = np.full((len(self._samples), len(names), m), np.nan)
+        for i, (_, proved, _) in enumerate(self._samples):
+            for name, bound in proved.items():
+                bounds[i, names.index(name)] = bound
+        weights = np.array([[deployed.get(name, 0.0) for name in names] for _, _, deployed in self._samples])
+        return History(np.array([k for k, _, _ in self._samples]), names, bounds, weights)
+
+    def widen(self, n: int) -> Draws:
+        """Return the columns of mixtures, with space for n components."""
+        if self.draws is not None and n <= self.draws.weights.shape[1]:
+            return self.draws
+        K, weights = self.num_episodes, np.zeros((self.num_episodes, max(n, 2)))
+        if self.draws is None:
+            weights[:, 0] = 1.0
+            self.draws = Draws(np.zeros(K, dtype=np.int64), weights, np.full(K, BY_SOURCE, dtype=np.int32))
+        else:
+            weights[:, : self.draws.weights.shape[1]] = self.draws.weights
+            self.draws = self.draws._replace(weights=weights)
+        return self.draws
+
+    def record(
+        self, optimum: float, thresholds: Array, settings: Mapping[str, Any], names: Sequence[str] = ()
+    ) -> Record:
+        """Return what was filled as a record; `names` are those of the limits."""
+        facts, totals, optima, draws = self.facts, self.totals, self.optima, self.draws
+        several, unknown = len(thresholds) > 1, np.full(len(thresholds), np.nan)
+        if totals is not None and np.isnan(totals).any():
+            totals = None  # a compiled loop does not note them
+        return Record(
+            facts.values[:, 0].copy(), _utilities(facts.values), np.array(SOURCES)[facts.sources],
+            facts.bounds[:, 0].copy(), _utilities(facts.bounds), facts.plan_ids,
+            optimum if optima is None else float(optima.mean()),
+            thresholds if several else float(thresholds[0]),
+            settings,
+            reward_totals=None if totals is None else totals[:, 0].copy(),
+            utility_totals=None if totals is None else _utilities(totals),
+            optima=optima,
+            components=None if draws is None else draws.components,
+            weights=np.ones((1, 1)) if draws is None else draws.weights,
+            acting_numbers=None if draws is None else draws.acting,
+            acting_names=tuple(self.names),
+            acting_utilities=np.array([self.utilities.get(n, unknown) for n in self.names]) if self.utilities else None,
+            constraint_names=tuple(names) if several else (),
+            history=self._history(len(thresholds)),
+        )  # fmt: skip
+
+
+def _utilities(both: Array) -> Array:
+    """Return all columns but the first; (K,) where that is one."""
+    return (both[:, 1] if both.shape[1] == 2 else both[:, 1:]).copy()

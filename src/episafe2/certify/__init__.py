@@ -1,1 +1,0 @@
-"""Certifiers: what may be deployed, and the agent that uses them."""

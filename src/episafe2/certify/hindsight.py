@@ -1,9 +1,0 @@
-"""stub"""
-
-from episafe2.certify.observation import Observation
-
-
-class Hindsight(Observation): ...
-
-
-class TraceProposer: ...

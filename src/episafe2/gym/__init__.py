@@ -1,1 +1,0 @@
-"""Gymnasium environments as problems, and problems as Gymnasium environments."""

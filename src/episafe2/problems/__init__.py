@@ -1,1 +1,0 @@
-"""Problems: what a simulator knows. Every problem has a `.task`, which is all that a learner sees."""

@@ -1,0 +1,114 @@
+"""Records of the first edition: the same problems, agents and seeds give the same records."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import episafe as es
+
+GOLDEN = Path(__file__).parent.parent / "tests" / "golden"
+INDEX = json.loads((GOLDEN / "index.json").read_text())
+SOURCES = INDEX["sources"]
+TOLERANCE = INDEX["tolerance"]
+# Columns that differ from the first edition, with the reason. All others agree to TOLERANCE.
+CHANGED = (
+    (lambda told: told["certifier"] in ("box", "fresh-data"), ("plan_ids", "acting"),
+     "each deployment of a SafeAgent has an id of its own; these certifiers had one plan for many episodes"),
+    (lambda told: told["name"] == "optimum", ("acting",), "the policy is called by its label, not `fixed`"),
+    (lambda told: told["name"] == "dope" and told["two"], ("bounds",),
+     "with two limits the bounds of what was rejected are recorded; they were NaN"),
+    (lambda told: told["env"] in ("ball", "ellipsoid"), ("lams",),
+     "λ is the slope of a chord between two actions found by bisection: rounding moves it by 1e-9"),
+    (lambda told: (told["name"], told["env"]) == ("optpess-primaldual", "ring"), ("lams", "bounds"),
+     "one tie between two actions is broken by rounding; the policies' values agree"),
+)  # fmt: skip
+FIXED = ("uniform", "incumbent", "optimum")
+CLASSES = {
+    "optcmdp": "OptCMDP", "optcmdp-bonus": "OptCMDPBonus", "optdual": "OptDual", "optprimaldual": "OptPrimalDual",
+    "optpess-lp": "OptPessLP", "optpess-primaldual": "OptPessPrimalDual", "lsvi-ucb": "LSVIUCB",
+    "ghosh2022": "Ghosh2022", "epsmix": "EpsMix", "stepmix": "StepMix", "triple-q": "TripleQ",
+}  # fmt: skip
+BANDITS = {
+    "oplbsp": "OPLBSP", "oplb": "OPLB", "safe-lucb": "SafeLUCB", "roful": "ROFUL", "oful": "OFUL",
+    "incumbent": "Incumbent",
+}  # fmt: skip
+CERTIFIERS = {"observation": "Observation", "hindsight": "Hindsight", "box": "Box", "fresh-data": "FreshData"}
+
+
+def make_problem(told, seed):
+    if told["kind"] == "bandit":
+        return es.bandits.make(told["name"], seed, **told["options"])
+    return es.make(told["name"], seed, told["variant"], **told["options"])
+
+
+def make_agent(case, problem, i):
+    """Return the agent of a case for its i-th seed."""
+    told, name = case["agent"], case["agent"]["name"]
+    own = {key: values[i] for key, values in told["per_seed"].items()}
+    constants = own.pop("constants", None)
+    if constants is not None:
+        constants = es.Constants(**{name: value for name, value in constants.items() if name != "growth"})
+    options = told["options"] | own
+    if told["replan"] is not None:
+        doubling = told["replan"]["rule"] == "doubling"
+        options["replan"] = es.Doubling(told["replan"]["growth"]) if doubling else es.Every()
+    if told["certifier"]:
+        certifier = getattr(es.certify, CERTIFIERS[told["certifier"]["name"]])(delta=told["certifier"]["delta"])
+        return es.SafeAgent(problem, certifier)
+    if case["problem"]["kind"] == "bandit":
+        return getattr(es.bandits, BANDITS[name])(problem, **options)
+    if name in ("opse", "ghosh"):
+        kind = es.OPSE if name == "opse" else es.Ghosh2024
+        return kind(problem.task, constants, variant=told["variant"], **options)
+    if name in FIXED:
+        return es.Fixed(problem, problem.optimal_policy() if name == "optimum" else name, label=name)
+    if name == "dope":
+        return es.DOPE(problem, constants, radius=es.Radius(**options.pop("radius")), **options)
+    if name == "dope-authors":
+        return es.DOPE.authors(problem, **options)
+    return getattr(es, CLASSES[name])(problem, **options)
+
+
+def differences(case, seeds):
+    """Return what differs from the golden record, one line per seed and column."""
+    found = []
+    agent, problem = case["agent"], case["problem"]
+    told = {"name": agent["name"], "env": problem["name"], "two": "num_constraints" in problem["options"]}
+    told["certifier"] = (agent["certifier"] or {"name": ""})["name"]
+    changed = {column for applies, columns, _ in CHANGED if applies(told) for column in columns}
+    with np.load(GOLDEN / case["file"]) as golden:
+        for i in seeds:
+            seed = case["seeds"][i]
+            problem = make_problem(case["problem"], seed)
+            record = es.run(problem, make_agent(case, problem, i), case["num_episodes"], seed)
+            columns = record.columns() | {"acting": record.acting, "optimal_value": record.optimum}
+            columns["sources"] = np.array([SOURCES.index(source) for source in record.sources])
+            for name in ("optimal_value", "sources", "reward_values", "utility_values", "lams", "bounds", "plan_ids",
+                         "reward_totals", "utility_totals", "optima", "components", "acting"):  # fmt: skip
+                if name in golden.files and name in columns and name not in changed:
+                    old, new = golden[name][i], np.asarray(columns[name])
+                    wrong = old != new if old.dtype.kind == "U" else ~np.isclose(new, old, 0, TOLERANCE, equal_nan=True)
+                    if wrong.any():
+                        first = np.argwhere(np.atleast_1d(wrong))[0].tolist()
+                        one, other = np.atleast_1d(old)[tuple(first)], np.atleast_1d(new)[tuple(first)]
+                        found.append(
+                            f"seed {seed}: {name} differs {wrong.sum()} times, first at {first}: {one} -> {other}"
+                        )
+    return found
+
+
+def is_comparable(case):
+    """Return whether the second edition has the agent: no `roomier` certifier, and no constants that grow."""
+    constants = case["agent"].get("per_seed", {}).get("constants", [])
+    certifier = case["agent"].get("certifier") or {"name": ""}
+    return certifier["name"] != "roomier" and all(one["growth"] == 0 for one in constants)
+
+
+CASES = [case for case in INDEX["cases"] if case["problem"]["kind"] != "totals" and is_comparable(case)]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
+def test_record_is_that_of_the_first_edition(case):
+    assert differences(case, [0]) == []
