@@ -12,9 +12,9 @@ import time
 
 os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
-import numpy as np  # noqa: E402
+import numpy as np
 
-import episafe as es  # noqa: E402
+import episafe as es
 
 CASES = {
     "tabular": {}, "streaming": {}, "linear": {},
@@ -62,7 +62,9 @@ def main():
         run_seconds(name, options, 200)
         seconds[label], decisions[label] = run_seconds(name, options, num_episodes), decision_seconds(name, options)
         rate = num_episodes / seconds[label]
-        print(f"{label:24} {rate:10.0f} episodes per second   {1e6 * decisions[label]:8.1f} µs per decision", flush=True)
+        print(
+            f"{label:24} {rate:10.0f} episodes per second   {1e6 * decisions[label]:8.1f} µs per decision", flush=True
+        )
     for name in ("tabular", "queue"):
         label = f"{name}, two limits"
         ratios = seconds[label] / seconds[name], decisions[label] / decisions[name]

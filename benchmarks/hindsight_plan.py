@@ -2,7 +2,8 @@
 
     python benchmarks/hindsight_plan.py [episodes]
 
-Targets: listing at most 20 s, each plan() at most 1 s of CPU time.
+Targets: listing at most 20 s, each plan() at most 1 s of CPU time. Simulations on inventory, battery and cloud have
+at least 17,000 episodes per second.
 """
 
 import math
@@ -43,12 +44,13 @@ class CallCentre(Rules):
 
     def move(self, h: int, state: RuleState, action: int, luck: tuple[Any, ...]) -> tuple[RuleState, float, float]:
         """Serve, keep at most ten on hold; the others give up."""
-        agents = [self.least_agents + extra for extra in divmod(action, 6)]
-        due = [held + calls for held, calls in zip(state, luck, strict=True)]
-        served = [min(all_calls, 2 * staff) for all_calls, staff in zip(due, agents, strict=True)]
-        in_time = 1.0 if sum(due) == 0 else sum(served) / sum(due)
-        left = tuple(min(all_calls - done, 10) for all_calls, done in zip(due, served, strict=True))
-        return left, 1 - sum(agents) / (2 * (self.least_agents + 5)), in_time
+        least = self.least_agents
+        staff_1, staff_2 = least + action // 6, least + action % 6
+        due_1, due_2 = state[0] + luck[0], state[1] + luck[1]
+        served_1, served_2 = min(due_1, 2 * staff_1), min(due_2, 2 * staff_2)
+        in_time = (served_1 + served_2) / (due_1 + due_2) if due_1 + due_2 else 1.0
+        left = min(due_1 - served_1, 10), min(due_2 - served_2, 10)
+        return left, 1 - (staff_1 + staff_2) / (2 * (least + 5)), in_time
 
     def incumbent(self, h: int, state: RuleState) -> Array:
         """Use the largest roster, and now and then one agent less."""
@@ -85,6 +87,13 @@ def main(num_episodes: int = 300) -> None:
     print(f"plan(): slowest {max(slowest):.2f} s, those with a proposal {np.round(sorted(slowest)[-8:], 2).tolist()}")
     share = (first[0] - start[0]) / (problem.optimal_value() - start[0])
     print(f"after {num_episodes} episodes: {share:.2f} of the way to the optimum, utility {first[1]:.3f} (limit 10.8)")
+    for name in ("inventory", "battery", "cloud"):
+        small, best = es.make(name), 0.0
+        for _ in range(3):  # the first run compiles
+            began = time.process_time()
+            es.run(small, es.SafeAgent(small), 20_000)
+            best = max(best, 20_000 / (time.process_time() - began))
+        print(f"{name}: {best:,.0f} episodes per second")
 
 
 if __name__ == "__main__":

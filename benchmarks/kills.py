@@ -62,7 +62,7 @@ def work(location: str, name: str | None) -> None:
 def kill_once(
     location: str, name: str | None, rng: random.Random, during: float = 0.3, server=None
 ) -> list[tuple[str, int]]:
-    """Start a child, kill it (and perhaps the server before it) after a random time, and return what it acknowledged."""
+    """Start a child, kill it after a random time, and perhaps the server before; return what it acknowledged."""
     command = [sys.executable, __file__, "--child", location, "--name", name or ""]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
         first = child.stdout.readline()  # it works

@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 
 import episafe as es
-from episafe.service.app import ReportRequest, serve
+from episafe.service.app import serve
+from episafe.service.schema import ReportRequest
 from episafe.session.audit import follow
 
 TOKEN = "0123456789abcdef-benchmark"
@@ -125,7 +126,7 @@ async def load(asked: argparse.Namespace, port: int, server: int, workers: int, 
         "plan p50, ms": 1e3 * float(np.percentile(times, 50)),
         "plan p99, ms": 1e3 * float(np.percentile(times, 99)),
         "CPU of the workers per pair, ms": 1e3 * used / sum(counts),
-        "cores in use by others (load average)": os.getloadavg()[0],
+        "load average": os.getloadavg()[0],
     }
 
 

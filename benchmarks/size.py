@@ -1,89 +1,77 @@
-"""How large the house is, counted: so that a change can be asked whether it made the whole simpler.
-
-    python benchmarks/size.py                 # of this checkout
-    python benchmarks/size.py OTHER/CHECKOUT  # of another one, and the difference
-
-Source lines have no blank ones, comments and docstrings. `isinstance` counts where it names a class of problems/, gym/
-or learning/, for such a test should be a method; but for `Outside`, which is a state and no problem.
-"""
+"""Print the size of every package against its budget, and of the whole against the aims: `make size`."""
 
 import ast
-import io
-import sys
-import tokenize
+import re
 from pathlib import Path
 
-HERE = Path(__file__).parents[1]
-MOST_PARAMETERS = 8
-LONGEST_FUNCTION, LONGEST_FILE = 40, 300
-KINDS = ("problems", "gym", "learning")
-SKIPPED = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "episafe"
+BUDGETS = {  # lines
+    "core": 900, "problems": 1700, "gym": 500, "envs": 1200, "algorithms": 1900, "linear": 1200, "kernels": 2600,
+    "certify": 1900, "simulation": 1200, "session": 2200, "service": 700, "lab": 1000, "report": 1100, "data": 500,
+    "testing": 300, "cli.py": 600,
+}  # fmt: skip
+AIMS = {"lines": 19_500, "modules": 130, "classes": 180, "hasattr, getattr": 30, "Any": 300, "raise": 350}
+TEST_LINES, DOC_WORDS = 14_000, 25_000  # the docs without their appendix
+PUBLIC_NAMES = 55
 
 
-def source_lines(text, tree):
-    """Lines with code in them."""
-    coded = {
-        line
-        for token in tokenize.generate_tokens(io.StringIO(text).readline)
-        if token.type not in SKIPPED
-        for line in range(token.start[0], token.end[0] + 1)
-    }
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
-            said = body[0].value
-            if isinstance(said, ast.Constant) and isinstance(said.value, str):
-                coded -= set(range(said.lineno, said.end_lineno + 1))
-    return len(coded)
-
-
-def parameters(function):
-    """How many there are, but for self."""
-    given = function.args
-    return len([a for a in (*given.posonlyargs, *given.args, *given.kwonlyargs) if a.arg not in ("self", "cls")])
-
-
-def names_in(node):
-    """The names in an expression: `X`, `es.X`, `X | Y`, `(X, Y)`."""
-    ours = [n for n in ast.walk(node) if not isinstance(n, ast.Attribute) or ast.unparse(n).startswith("es.")]
-    return {getattr(n, "id", getattr(n, "attr", "")) for n in ours}
-
-
-def counts(root):
-    """Every count by its name."""
-    trees = {}
-    for path in sorted((root / "src/episafe").rglob("*.py")):
-        text = path.read_text()
-        trees[path] = text, ast.parse(text)
-    kinds = {
-        node.name
-        for path, (_, tree) in trees.items()
-        if path.relative_to(root / "src/episafe").parts[0] in KINDS
-        for node in tree.body
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
-    } - {"Outside"}
-    nodes = [node for _, tree in trees.values() for node in ast.walk(tree)]
-    functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
-    tests = [n for n in nodes if isinstance(n, ast.Call) and getattr(n.func, "id", "") == "isinstance"]
-    longs = [f for f in functions if f.end_lineno - f.lineno + 1 > LONGEST_FUNCTION]
+def measures(paths: list[Path]) -> dict[str, int]:
+    """Return lines, modules, classes, and the counts that show how much is unchecked by types or checked again."""
+    texts = [path.read_text() for path in paths]
+    nodes = [node for text in texts for node in ast.walk(ast.parse(text))]
+    called = [node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
     return {
-        "source lines": sum(source_lines(*one) for one in trees.values()),
-        "lines": sum(text.count("\n") for text, _ in trees.values()),
-        "modules": len(trees),
+        "lines": sum(text.count("\n") for text in texts),
+        "modules": len(paths),
         "classes": sum(isinstance(node, ast.ClassDef) for node in nodes),
-        "functions and methods": len(functions),
-        f"functions of more than {LONGEST_FUNCTION} lines": len(longs),
-        f"functions of more than {MOST_PARAMETERS} parameters": sum(parameters(f) > MOST_PARAMETERS for f in functions),
-        f"files of more than {LONGEST_FILE} lines": sum(text.count("\n") > LONGEST_FILE for text, _ in trees.values()),
-        "isinstance on problem and model types": sum(bool(names_in(test.args[1]) & kinds) for test in tests),
+        "hasattr, getattr": sum(name in ("hasattr", "getattr") for name in called),
+        "Any": sum(len(re.findall(r"\bAny\b", text)) for text in texts),
+        "raise": sum(isinstance(node, ast.Raise) for node in nodes),
     }
 
 
-def main():
-    now = counts(HERE)
-    before = counts(Path(sys.argv[1])) if len(sys.argv) > 1 else {}
-    for name, count in now.items():
-        print(f"{count:7,}  {name}" + (f"  ({before[name]:,} there, {count - before[name]:+,})" if before else ""))
+def python_files(place: Path) -> list[Path]:
+    """Return the Python files of a folder, or the file itself."""
+    return sorted(place.rglob("*.py")) if place.is_dir() else [place] if place.exists() else []
+
+
+def words(paths: list[Path]) -> int:
+    """Return the number of words of text files."""
+    return sum(len(path.read_text().split()) for path in paths)
+
+
+def over(value: int, aim: int) -> str:
+    """Return a mark for a value above its aim."""
+    return "  OVER" if value > aim else ""
+
+
+def main() -> None:
+    """Print one row per package, the rest of the package, the totals, and one line each for tests, docs and names."""
+    columns = list(AIMS)
+    print(f"{'package':<12}{'budget':>8}" + "".join(f"{name:>18}" for name in columns))
+    listed: list[Path] = []
+    for name, budget in BUDGETS.items():
+        files = python_files(SOURCE / name)
+        listed += files
+        found = measures(files)
+        row = "".join(f"{found[one]:>18,}" for one in columns)
+        print(f"{name:<12}{budget:>8,}{row}{over(found['lines'], budget)}")
+    every = python_files(SOURCE)
+    rest, total = measures([path for path in every if path not in listed]), measures(every)
+    print(f"{'the rest':<12}{'':>8}" + "".join(f"{rest[one]:>18,}" for one in columns))
+    print(f"{'all':<12}{'':>8}" + "".join(f"{total[one]:>18,}" for one in columns))
+    print(f"{'aim':<12}{'':>8}" + "".join(f"{AIMS[one]:>18,}" for one in columns))
+    for one in columns:
+        if total[one] > AIMS[one]:
+            print(f"{one}: {total[one] - AIMS[one]:,} above the aim")
+    tests = measures(python_files(ROOT / "tests"))["lines"]
+    pages = [path for path in (ROOT / "docs").rglob("*.md") if "appendix" not in path.as_posix()]
+    said = words([*pages, ROOT / "README.md"])
+    names = re.findall(r'^    "(\w+)":', (SOURCE / "__init__.py").read_text(), re.MULTILINE)
+    print(f"tests: {tests:,} lines (aim {TEST_LINES:,}){over(tests, TEST_LINES)}")
+    print(f"docs: {said:,} words without the appendix (aim {DOC_WORDS:,}){over(said, DOC_WORDS)}")
+    print(f"public names: {len(names)} (aim {PUBLIC_NAMES}){over(len(names), PUBLIC_NAMES)}")
 
 
 if __name__ == "__main__":

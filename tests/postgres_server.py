@@ -1,6 +1,8 @@
 """Start a real PostgreSQL server for tests and benchmarks, in a temporary folder, reached through a socket there."""
 
 import contextlib
+import glob
+import importlib
 import os
 import pwd
 import shutil
@@ -16,18 +18,24 @@ import psycopg
 class Server:
     """A server that can be killed and started again."""
 
-    def __init__(self, folder: str, user: str | None) -> None:
-        self.folder, self.user, self.data = folder, user, os.path.join(folder, "data")
+    def __init__(self, programs: str, folder: str, user: str | None) -> None:
+        self.programs, self.folder, self.user, self.data = programs, folder, user, os.path.join(folder, "data")
         self.address = f"postgresql://episafe@/postgres?host={folder}"
-        self._run("initdb", "-D", self.data, "-A", "trust", "-U", "episafe", "--no-sync")
+        initdb = [os.path.join(programs, "initdb"), "-D", self.data, "-A", "trust", "-U", "episafe", "--no-sync"]
+        subprocess.run(initdb, check=True, capture_output=True, user=user, cwd=folder, timeout=120)
         self.process: subprocess.Popen[bytes] | None = None
         self.start()
 
-    def _run(self, *command: str) -> None:
-        subprocess.run(command, check=True, capture_output=True, user=self.user, cwd=self.folder, timeout=120)
-
     def start(self) -> None:
-        command = ["postgres", "-D", self.data, "-k", self.folder, "-c", "listen_addresses="]
+        command = [
+            os.path.join(self.programs, "postgres"),
+            "-D",
+            self.data,
+            "-k",
+            self.folder,
+            "-c",
+            "listen_addresses=",
+        ]
         with open(os.path.join(self.folder, "server.log"), "ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, user=self.user, cwd=self.folder)
         deadline = time.monotonic() + 60
@@ -58,11 +66,21 @@ class Server:
         self.process.wait(timeout=60)
 
 
+def find_programs() -> str:
+    """Return the folder of initdb and postgres: on the PATH, where Debian has them, or in a wheel; "" if nowhere."""
+    folders = [*os.get_exec_path(), *sorted(glob.glob("/usr/lib/postgresql/*/bin"), reverse=True)]
+    with contextlib.suppress(ImportError):
+        folders.append(str(importlib.import_module("pgserver").POSTGRES_BIN_PATH))
+    wanted = "initdb", "postgres"
+    return next((one for one in folders if all(shutil.which(name, path=one) for name in wanted)), "")
+
+
 @contextlib.contextmanager
 def server() -> Iterator[Server | str]:
     """Start a server; gives the reason, a text, where that is impossible."""
-    if not shutil.which("initdb") or not shutil.which("postgres"):
-        yield "PostgreSQL is not installed: initdb and postgres are not on the PATH"
+    programs = find_programs()
+    if not programs:
+        yield "PostgreSQL is not installed: install it, or `pip install pgserver`"
         return
     user = None
     if os.geteuid() == 0:  # PostgreSQL refuses to run as root
@@ -74,7 +92,7 @@ def server() -> Iterator[Server | str]:
     with tempfile.TemporaryDirectory(prefix="episafe-pg-", dir="/tmp") as folder:
         if user is not None:
             shutil.chown(folder, user)
-        running = Server(folder, user)
+        running = Server(programs, folder, user)
         try:
             yield running
         finally:

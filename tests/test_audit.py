@@ -112,6 +112,11 @@ def better_totals(body):
     return msgspec.structs.replace(body.evidence, utilities=utilities)
 
 
+def halted_before(bodies):
+    k = first(bodies, Deploy, is_mixture)
+    return [*bodies[:k], Decide("halt", "x"), *bodies[k:]]
+
+
 FORGED = {
     "another component": (replaced(Deploy, is_mixture, component=other_component), "coin"),
     "other weights": (replaced(Deploy, is_mixture, weights=swapped_weights), "coin|below the limits"),
@@ -126,10 +131,7 @@ FORGED = {
     "a second report": (lambda bodies: [*bodies, bodies[first(bodies, Report)]], "not pending"),
     "an alarm": (lambda bodies: [*bodies, AlarmRaised("bound", "invented", True)], "does not follow"),
     "a candidate again": (lambda bodies: [*bodies, NewCandidate("incumbent")], "exists already"),
-    "a halt that was ignored": (
-        lambda bodies: [*bodies[: first(bodies, Deploy, is_mixture)], Decide("halt", "x"), *bodies[first(bodies, Deploy, is_mixture) :]],
-        "halted",
-    ),
+    "a halt that was ignored": (halted_before, "halted"),
 }  # fmt: skip
 
 

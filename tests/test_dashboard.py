@@ -1,5 +1,6 @@
 """The dashboard: it follows a log that another session writes, and says what the log says."""
 
+import asyncio
 import re
 from dataclasses import replace
 
@@ -46,17 +47,13 @@ def test_the_page_says_what_the_log_says_while_another_session_writes(tmp_path):
     session.abandon(pending.pop())
     follower, files = Follower(tmp_path / "shop"), sorted((tmp_path / "shop").iterdir())
     page, status = follower.page(5), session.status()
-    assert cards(page) | {"last event": ""} == {
-        "deployments": "33", "reported": "30", "without a report": "2", "alarms": "0", "last event": "",
-    }  # fmt: skip
+    assert list(cards(page).values())[:4] == ["33", "30", "2", "0"]
     assert [row[0] for row in rows(page, "Without a report")] == [str(id) for id in pending]
     (limit,) = rows(page, "Limits")
     assert limit[0] == "service level (orders served)" and limit[1] == f"{session.task.thresholds[0]:.4g}"
     listed = {row[0]: row for row in rows(page, "Policies")}
     assert set(listed) == {one["name"].replace("<", "&lt;").replace(">", "&gt;") for one in status["policies"]}
-    assert [listed["incumbent"][3], listed["incumbent"][4]] == [
-        str(status["policies"][0][key]) for key in ("deployments", "reports")
-    ]
+    assert listed["incumbent"][3:5] == [str(status["policies"][0][key]) for key in ("deployments", "reports")]
     assert "closed" not in page and "v<2>" not in page and "mean reward (EUR)" in page and "<svg" in page
     play(session, 4)
     assert cards(follower.page())["deployments"] == "37"
@@ -93,14 +90,12 @@ def test_the_history_is_thinned_and_a_damaged_log_is_said(tmp_path, monkeypatch)
         session_page(tmp_path / "nothing")
 
 
-async def ask(app, host: str) -> int:
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=f"http://{host}") as client:
-        return (await client.get("/")).status_code
-
-
 def test_only_pages_of_this_machine_can_read_it(tmp_path):
-    import asyncio
-
     open_shop(tmp_path)
-    app = dashboard_app(Follower(tmp_path), "127.0.0.1")
-    assert [asyncio.run(ask(app, host)) for host in ("127.0.0.1:8001", "localhost", "evil.example")] == [200, 200, 400]
+    transport = httpx.ASGITransport(dashboard_app(Follower(tmp_path), "127.0.0.1"))
+
+    async def ask(host: str) -> int:
+        async with httpx.AsyncClient(transport=transport, base_url=f"http://{host}") as client:
+            return (await client.get("/")).status_code
+
+    assert [asyncio.run(ask(host)) for host in ("127.0.0.1:8001", "localhost", "evil.example")] == [200, 200, 400]

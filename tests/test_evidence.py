@@ -9,10 +9,10 @@ from scipy.optimize import linprog
 from scipy.stats import binom
 
 import episafe as es
-from episafe.certify.evidence import LONGEST_TAIL, Accounts, admits, grid_of_means, shares_of
+from episafe.certify.evidence import LONGEST_TAIL, Accounts, admits, shares_of
 from episafe.core.types import ENDED, START
 from episafe.kernels.mixture import Ranking, best_weights, choose_pair, choose_weights
-from episafe.kernels.wealth import BETS
+from episafe.kernels.wealth import BETS, mixture_bound
 
 B, SLACK, DELTA = 0.5, 0.4, 0.05
 FIRST = DELTA / 2  # δ_1
@@ -41,11 +41,10 @@ def deploy_and_report(made, pairs, first=0):
 
 
 def refuted(shares, utilities, means, delta, least=0.0):
-    """Return which means any prefix refutes: mean over bets of Π(1 + λq((X−x₀)/(μ−x₀) − 1)) ≥ 1/δ, as the proof says."""
-    gains = np.asarray(shares)[:, None, None] * (
-        (np.asarray(utilities)[:, None, None] - least) / (means[:, None] - least) - 1
-    )
-    return (np.exp(np.log1p(BETS * gains).cumsum(axis=0).clip(max=600)).mean(axis=2) >= 1 / delta).any(axis=0)
+    """Return which means any prefix refutes: the mean over bets of Π(1 + λq((X−x₀)/(μ−x₀) − 1)) is at least 1/δ."""
+    ratios = (np.asarray(utilities)[:, None, None] - least) / (means[:, None] - least)
+    logs = np.log1p(BETS * np.asarray(shares)[:, None, None] * (ratios - 1)).cumsum(axis=0)
+    return (np.exp(logs.clip(max=600)).mean(axis=2) >= 1 / delta).any(axis=0)
 
 
 def oracle(shares, utilities, means, delta=FIRST, least=0.0):
@@ -62,28 +61,14 @@ def test_bound_is_the_largest_mean_that_the_product_refutes(seed, least):
     found, means = deploy_and_report(made, pairs), made.wealth.means[1, 0]
     for n in (1, 20, 57, 150, 300):
         assert found[n - 1] == oracle(*pairs[:n].T, means, least=least)
-    assert found[-1] > 0.5
+    assert found[-1] > least + 0.4 * (1 - least)
 
 
 def test_few_steady_episodes_prove_what_the_formula_says():
-    """24 episodes of 13.3: the largest μ with mean over bets of (1 + λ(13.3/μ − 1))²⁴ ≥ 40 is 10.4 (section 2.5)."""
+    """24 episodes of 13.3: the largest μ with mean over bets of (1 + λ(13.3/μ − 1))²⁴ ≥ 40 is 10.429."""
     made = accounts(12.6, 0.7, largest=14.0)
     found, means = deploy_and_report(made, [(1.0, 13.3)] * 24), made.wealth.means[1, 0]
-    assert found[-1] == means[means <= 10.44].max()
-
-
-@pytest.mark.parametrize(
-    ("threshold", "known", "least"), [(0.5, 0.9, 0), (12.6, 13.3, 0), (3, 3.0001, 0), (1, None, -1)]
-)
-def test_grid_rises_above_the_least_total_and_has_the_threshold(threshold, known, least):
-    means = grid_of_means(threshold, known, 14.0, least)
-    assert (np.diff(means) > 0).all() and means[0] > least and means[-1] >= 14 and threshold in means
-    assert len(means) < 700
-
-
-@pytest.mark.parametrize(("share", "utility"), [(0.0, 1.0), (1.0, 0.0)])
-def test_no_share_or_no_utility_proves_nothing(share, utility):
-    assert deploy_and_report(accounts(), [(share, utility)] * 500)[-1] == 0
+    assert found[-1] == means[means <= 10.429].max()
 
 
 def test_wealth_stays_finite_and_recovers_from_long_losses():
@@ -246,31 +231,29 @@ def test_best_pair_is_the_best_of_all_pairs(rng):
 @pytest.mark.parametrize("m", [1, 2, 3])
 def test_weights_solve_the_linear_program_and_pass_the_check(m, rng):
     for trial in range(150):
-        n, b = 7, rng.uniform(0.2, 1.0, m)
-        scores, lower = rng.uniform(0, 1, n), rng.uniform(0, 1.5, (n, m))
-        base, in_use = trial % 3, (rng.random(n) < 0.8).astype(np.int64)
-        lower[base], in_use[base] = b + rng.choice([1e-6, 1e-3, 0.3], m), 1
+        n, b, base = 7, rng.uniform(0.2, 1.0, m), trial % 3
+        scores, lower, in_use = rng.uniform(0, 1, n), rng.uniform(0, 1.5, (n, m)), (rng.random(n) < 0.8).astype(int)
+        slacks = rng.choice([0.0, 1e-6, 1e-3, 0.3], m)
+        lower[base], in_use[base] = b + slacks, 1
         used = np.flatnonzero(in_use)
 
         def best(scores, lower=lower, used=used, b=b):
-            return linprog(-scores[used], -lower[used].T, -b, np.ones((1, len(used))), [1.0]).fun
+            return -linprog(-scores[used], -lower[used].T, -b, np.ones((1, len(used))), [1.0]).fun
 
-        found = best_weights(scores, lower, b, in_use, base)
-        assert scores @ found == pytest.approx(-best(scores), abs=1e-8)
-        newest = int(used[-1])
+        found, newest = best_weights(scores, lower, b, in_use, base), int(used[-1])
         chosen, gain = choose_weights(scores, newest, lower, b, in_use, base, 2.0), scores[newest] - scores @ found
-        if gain > 1e-9 and newest not in (0, base):
-            favoured = scores + 2.0 * gain * (np.arange(n) == newest)
-            assert favoured @ chosen == pytest.approx(-best(favoured), abs=1e-7)
+        if slacks.min() > 0:  # else rounding may leave only the base
+            assert scores @ found == pytest.approx(best(scores), abs=1e-8)
+            if gain > 1e-9 and newest not in (0, base):
+                favoured = scores + 2.0 * gain * (np.arange(n) == newest)
+                assert favoured @ chosen == pytest.approx(best(favoured), abs=1e-7)
         for weights in (found, chosen):
-            assert weights.min() >= 0 and weights.sum() == pytest.approx(1, abs=1e-12) and (weights > 1e-12).sum() <= m + 1
-            assert admits(np.array([sum(weights * lower[:, c]) for c in range(m)]) + 1e-15, b)
+            assert (
+                weights.min() >= 0 and weights.sum() == pytest.approx(1, abs=1e-12) and (weights > 1e-12).sum() <= m + 1
+            )
+            assert admits(np.array([mixture_bound(weights, lower, c) for c in range(m)]), b)
+            assert not admits(np.full(m, np.nan), b)
             assert not weights[in_use == 0].any()
-
-
-def test_nan_and_missing_bounds_never_pass():
-    assert admits(np.array([0.5]), np.array([0.5]))
-    assert not admits(np.array([np.nan]), np.array([0.5])) and not admits(np.zeros(0), np.array([0.5]))
 
 
 # coverage at δ = 0.3, with reports that depend on what happened, and what must fail
@@ -285,24 +268,15 @@ def late(k, utility, rng):
     return k + int(rng.integers(0, 3))
 
 
-def ever_wrong(seed, arrival=late, pending=True, repeats=0):
+def ever_wrong(seed, arrival):
     """Return whether the bound of a candidate of utility MEAN ever exceeds it in one run."""
     rng, made, due = np.random.default_rng(seed), accounts(delta=LEVEL), {}
-    extra = itertools.count(10**6)
     for k in range(LENGTH):
         utility, share = float(rng.random() < MEAN), float(rng.uniform(0.3, 1.0))
         due.setdefault(arrival(k, utility, rng), []).append((k, share, utility))
-        if pending:
-            made.expect(k, [1])
+        made.expect(k, [1])
         for number, q, X in due.pop(k, []):
-            if not pending:
-                made.expect(number, [1])
             report(made, number, q, X)
-            for again in itertools.islice(
-                extra, repeats if X > 0 else 0
-            ):  # a certifier that takes repeats for new ones
-                made.expect(again, [1])
-                report(made, again, q, X)
         if made.wealth.lower[1, 0] > MEAN:
             return True
     return False
@@ -313,20 +287,10 @@ def allowed(num_runs, delta=0.3):
     return binom.ppf(0.999, num_runs, delta)
 
 
-def test_bounds_cover_whatever_delays_or_loses_reports():
-    assert sum(ever_wrong(seed) for seed in range(150)) <= allowed(150)
-    assert sum(ever_wrong(seed, lambda k, utility, rng: k) for seed in range(150)) <= allowed(150)
-
-
-@pytest.mark.slow
-def test_bounds_cover_in_thousands_of_runs():
-    for arrival in (late, lambda k, utility, rng: k, lambda k, utility, rng: k + 30 * int(utility < 0.5)):
-        assert sum(ever_wrong(seed, arrival) for seed in range(3000)) <= allowed(3000)
-
-
-@pytest.mark.parametrize("wrong", [{"pending": False}, {"repeats": 2, "arrival": lambda k, utility, rng: k}])
-def test_controls_that_ignore_pending_or_believe_repeats_fail(wrong):
-    assert sum(ever_wrong(seed, **wrong) for seed in range(60)) > 1.5 * 0.3 * 60
+@pytest.mark.parametrize("arrival", [late, lambda k, utility, rng: k], ids=["late", "at once"])
+@pytest.mark.parametrize("num_runs", [150, pytest.param(3000, marks=pytest.mark.slow)])
+def test_bounds_cover_whatever_delays_or_loses_reports(num_runs, arrival):
+    assert sum(ever_wrong(seed, arrival) for seed in range(num_runs)) <= allowed(num_runs)
 
 
 def test_a_third_of_the_radius_fails():

@@ -5,33 +5,30 @@ import re
 import numpy as np
 import pytest
 
-from episafe.core.errors import InvalidProblem
+import episafe as es
+from episafe.lab.benchmark import Row
 from episafe.report import figures
-from episafe.report.pages import comparison_page, run_page, verdict, write_report
-from episafe.simulation.record import Record
+from episafe.report.pages import benchmark_page, comparison_page, run_page, write_report
+from episafe.report.verdict import percent, verdict
+from episafe.simulation.record import History, Record
 
 K = 300
+UNKNOWN = np.full(K, np.nan)
 
 
 def record(below=0, agent="safe", seed=0, **columns):
     rng = np.random.default_rng(seed)
     rewards = np.linspace(5.0, 6.5, K) + 0.01 * rng.random(K)
-    rewards[0] = 5.0
     utilities = np.full(K, 12.9)
     utilities[1 : 1 + below] = 12.0
-    settings = {
-        "env": "inventory",
-        "agent": agent,
-        "level": "theorem",
-        "delta": 0.05,
-        "unit_utility": "units of demand",
-    }
-    settings |= {"statement": "Every deployed plan keeps the limit.", "setting": agent}
+    settings = {"env": "inventory", "agent": agent, "level": "theorem", "delta": 0.05, "incumbent_reward": 5.0}
+    settings |= {"units": {"utility": "days served", "reward": "euros"}, "setting": agent}
+    settings |= {"statement": "every deployed plan keeps the limit"}
     facts = {
         "reward_values": rewards,
         "utility_values": utilities,
         "sources": np.where(np.arange(K) < 20, "safe", "search"),
-        "lams": np.full(K, np.nan),
+        "lams": UNKNOWN,
         "bounds": np.full(K, 12.6),
         "plan_ids": np.arange(K),
         "optimum": 7.0,
@@ -41,57 +38,136 @@ def record(below=0, agent="safe", seed=0, **columns):
     return Record(**{**facts, **columns})
 
 
-def test_the_verdict_speaks_of_deployed_policies():
+def mixed(utility_of_new=12.0):
+    """A run in which half of the episodes drew a candidate."""
+    acting = np.arange(K) % 2
+    bounds = np.array([[[13.3], [np.nan]], [[13.3], [11.0]]])
+    return record(
+        components=acting.astype(np.int64), weights=np.full((K, 2), 0.5), acting_numbers=acting.astype(np.int32),
+        acting_names=("incumbent", "new"), acting_utilities=np.array([[13.8], [utility_of_new]]),
+        history=History(np.array([1, K]), ("incumbent", "new"), bounds, np.array([[1.0, 0.0], [0.5, 0.5]])),
+    )  # fmt: skip
+
+
+def text_of(page):
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
+
+
+def test_the_verdict_is_one_sentence_about_deployed_policies():
     assert verdict(record()) == (
-        "None of the 300 deployed policies was below the limit (exact values). Expected reward went from 5 to 6.433, "
-        "72% of the way to the optimum."
+        "Safe: by exact values none of the 300 deployed policies was below the limit of 12.6 days served; expected "
+        "reward rose from 5 to 6.433 euros, 72 % of the way to the optimum."
     )
-    assert "7 of 300 deployed policies were below the limit" in verdict(record(below=7))
+    assert verdict(record(below=7)).startswith("Unsafe: by exact values 7 of the 300 deployed policies were below")
+    assert "stayed at 5" in verdict(record(reward_values=np.full(K, 5.0)))
+    totals = np.linspace(12, 14, K)
+    seen = record(reward_values=UNKNOWN, utility_values=UNKNOWN, reward_totals=totals / 2, utility_totals=totals)
+    assert verdict(seen) == (
+        "The last 30 of 300 episodes had mean utility 13.9 (limit 12.6 days served) and mean reward 6.952 euros; exact "
+        "values are unknown."
+    )
+
+
+def test_a_share_is_0_or_100_per_cent_only_if_it_is():
+    assert [percent(x) for x in (0, 1, 0.5, 0.001, 0.9999)] == ["0 %", "100 %", "50 %", "0.10 %", "99.99 %"]
 
 
 def test_the_page_of_a_run_has_units_confidence_and_no_network():
     page = run_page(record())
-    assert "units of demand" in page
-    assert "95% confidence, if the assumptions hold" in page
-    assert "Every deployed plan keeps the limit." in page
-    assert not re.search(r'(src|href)="https?://', page)
-    assert len(page) < 1_000_000
+    said = text_of(page)
+    assert "expected utility per episode at least 12.6 days served" in said and "euros" in said
+    assert "with 95 % confidence, if the assumptions hold" in said
+    assert "Every deployed plan keeps the limit." in said
+    assert not re.search(r'(src|href)="(https?:)?//', page) and "<script" not in page
+    assert len(page.encode()) < 1_000_000
+    heuristic = record(settings={"agent": "opse", "level": "heuristic"})
+    assert "nothing is proved" in text_of(run_page(heuristic)) and "95 %" not in text_of(run_page(heuristic))
 
 
-def test_unknown_values_are_shown_by_totals_and_their_spread():
-    rng = np.random.default_rng(0)
-    unknown = np.full(K, np.nan)
+def test_the_page_shows_what_moved_and_calls_the_incumbent_assumed():
+    said = text_of(run_page(mixed()))
+    assert "Why it was allowed" in said and "incumbent (assumed)" in said and "new" in said
+    assert "Probability that a learned policy acts" in said
+    assert "In 50 % of the episodes the acting component itself has an expected utility below the limit" in said
+    assert "In no episode the acting component itself" in text_of(run_page(mixed(utility_of_new=13.0)))
+    assert "Why it was allowed" not in text_of(run_page(record()))
+
+
+def test_unknown_values_are_shown_by_totals_and_their_spread(rng):
     totals = 12.9 + rng.normal(size=K)
-    shown = record(reward_values=unknown, utility_values=unknown, reward_totals=totals / 2, utility_totals=totals)
-    page = run_page(shown)
+    shown = record(reward_values=UNKNOWN, utility_values=UNKNOWN, reward_totals=totals / 2, utility_totals=totals)
+    said = text_of(run_page(shown))
     share = np.mean(totals < 12.6)
-    assert f"{share:.0%} of the episode totals are below the limit, which applies to their expectation" in page
-    assert "Exact values are unknown" in page
+    assert f"{100 * share:.0f} % of the episode totals are below the limit, which applies to their expectation" in said
+    assert "exact values are unknown" in said
+
+
+def test_names_are_escaped():
+    page = run_page(record(settings={"agent": "<b>x</b>", "units": {"utility": "<i>€</i>"}}))
+    assert "<b>x</b>" not in page and "<i>" not in page
 
 
 def test_svg_text_is_text_and_follows_the_colour_of_the_page():
-    svg = figures.to_svg(figures.run_figure(record()))
-    assert "<text" in svg and "currentColor" in svg and figures.TEXT not in svg
-    assert svg == figures.to_svg(figures.run_figure(record()))
+    svg = figures.to_svg(figures.run_figure(mixed()))
+    assert ">Expected reward per episode<" in svg and "currentColor" in svg and figures.TEXT not in svg
+    assert svg == figures.to_svg(figures.run_figure(mixed()))  # the same page for the same record
+    assert not re.search(r' d="[^"]*\.\d{3}', svg)
+    named = figures.to_svg(figures.benchmark_figure([row("mine bonus=0.0012")], []))
+    assert "mine bonus=0.0012" in named  # numbers in text keep their digits
 
 
-def test_several_limits_have_a_panel_each():
+def test_record_plot_is_the_figure_of_the_page_with_a_panel_per_limit():
     two = np.column_stack([np.full(K, 12.9), np.full(K, 3.0)])
     shown = record(
         utility_values=two, bounds=two, threshold=np.array([12.6, 2.0]), constraint_names=("service", "budget")
     )
-    assert len(figures.run_figure(shown).axes) == 4
+    titles = [axes.get_title(loc="left") for axes in shown.plot().axes]
+    assert [title.split("\n")[0] for title in titles] == [
+        "Expected reward per episode", "Expected service per episode", "Expected budget per episode",
+        "Which policy acted, share of the episodes",
+    ]  # fmt: skip
+    assert shown.plot()._repr_png_().startswith(b"\x89PNG")
     assert "lowest expected budget" in run_page(shown)
 
 
-def test_a_comparison_groups_runs_by_agent():
-    runs = [
-        record(agent=agent, seed=seed, below=3 * (agent == "ghosh")) for agent in ("safe", "ghosh") for seed in (0, 1)
-    ]
+def test_policies_keep_their_colour_in_all_figures_of_a_run():
+    shown = mixed()
+    colour = figures.policy_colours(shown)["new"].lower()
+    for figure in (figures.acting_figure(shown), figures.allowed_figure(shown)):
+        assert colour in figures.to_svg(figure).lower()
+    assert colour != figures.RED.lower()  # that of the limit
+
+
+def test_a_comparison_groups_runs_by_agent_and_names_those_that_broke_the_limit():
+    runs = [record(agent=agent, seed=s, below=3 * (agent == "ghosh")) for agent in ("safe", "ghosh") for s in (0, 1)]
     page = comparison_page(runs, "mine")
-    assert "4 runs on 1 problem." in page
+    assert "4 runs of 2 agents on one environment." in page
+    assert "safe kept the limit with every deployed policy; ghosh did not." in page
     rows = re.findall(r"<tr><td>(.*?)</td>.*?<td class=\"number (bad)?\s*\">(\d+)</td>", page)
     assert rows == [("safe", "", "0"), ("ghosh", "bad", "2")]
+
+
+def test_a_comparison_without_exact_values_shows_means_of_totals():
+    totals = np.full(K, 13.0)
+    seen = {"reward_values": UNKNOWN, "utility_values": UNKNOWN, "reward_totals": totals / 2, "utility_totals": totals}
+    runs = [record(agent=agent, **seen) for agent in ("safe", "mine")]
+    said = text_of(comparison_page(runs, "own"))
+    assert "Exact values are unknown" in said and "mean reward at the end" in said and "6.5" in said and "13" in said
+    with pytest.raises(es.InvalidProblem, match="run the sweep first"):
+        comparison_page([], "none")
+
+
+def row(agent, **changes):
+    facts = {"set": "tabular", "agent": agent, "episodes": 1000, "problems": 5, "violating": 0, "violating_share": 0.0}
+    return Row(**(facts | {"regret": 0.4, "regret_half_width": 0.1, "half_way": 50.0} | changes))
+
+
+def test_the_benchmark_page_puts_the_reference_beside_and_warns_of_other_lengths():
+    reference = [row("safe", regret=0.3), row("ghosh", violating=5, violating_share=0.9, regret=0.0)]
+    page = benchmark_page([row("mine")], reference, "bench-1")
+    assert page.index(">mine<") < page.index(">safe<") and 'class="own"' in page and "do not compare" not in page
+    assert "do not compare their regret" in benchmark_page([row("mine", episodes=20)], reference, "bench-1")
+    assert "never" in benchmark_page([row("mine", half_way=float("inf"))], [], "bench-1")
 
 
 def test_write_report_finds_out_what_a_folder_holds(tmp_path):
@@ -99,18 +175,22 @@ def test_write_report_finds_out_what_a_folder_holds(tmp_path):
     assert write_report(tmp_path / "run").name == "report.html"
     record().save(tmp_path / "sweep" / "records" / "one")
     assert "inventory" in write_report(tmp_path / "sweep").read_text()
-    with pytest.raises(InvalidProblem, match="give the folder of a run, a sweep or a session"):
+    with pytest.raises(es.InvalidProblem, match="give the folder of a run, a sweep or a session"):
         write_report(tmp_path)
 
 
-def test_evidence_policy_and_totals_figures(rng):
-    drawn = figures.evidence_figure(
-        {"incumbent": [(0, 13.3)], "new": [(0, 0.0), (40, 8.0)]}, 12.6, [0.0] * 30 + [0.3] * 30
-    )
+def test_the_evidence_of_a_session_is_drawn_from_its_steps():
+    bounds = {"incumbent": [(0, 13.3)], "new": [(0, 0.0), (40, 8.0)]}
+    drawn = figures.evidence_figure(bounds, 12.6, [0.0] * 30 + [0.3] * 30, unit="days")
     assert [axes.get_title(loc="left") for axes in drawn.axes] == [
-        "Proved lower bound of each policy",
+        "Proved lower bound of each policy\ndays",
         "Probability that a learned policy acts",
     ]
-    tables = rng.dirichlet(np.ones(3), size=(2, 4, 5))
-    heat = figures.policy_figure(tables[0], tables[1], [f"stock {s}" for s in range(5)], ["a", "b", "c"])
-    assert "stock 3" in figures.to_svg(heat)
+    line = next(one for one in drawn.axes[0].lines if one.get_label() == "new")
+    assert line.get_xydata().tolist() == [[0, 0.0], [40, 8.0], [60, 8.0]]
+
+
+def test_the_map_of_a_policy_has_the_names_of_states_and_actions():
+    problem = es.make("inventory", 0)
+    svg = figures.to_svg(figures.policy_figure(problem.optimal_policy(), problem))
+    assert "order up to 9" in svg and str(problem.task.state_names[0]) in svg

@@ -92,7 +92,7 @@ def test_lost_reports_of_bad_episodes_prove_nothing():
 
 
 def test_a_report_counts_once_and_for_the_policy_that_acted():
-    agent, plan = rollout(), None
+    agent = rollout()
     plan = agent.plan()
     with pytest.raises(es.InvalidEpisode, match="component is None: give the position in"):
         agent.learn(es.Episode.of_totals(1.0), plan.id)
@@ -121,6 +121,12 @@ def test_a_candidate_with_a_least_total_of_its_own_is_tried_more_often():
     assert sure.plan().source == "safe"
 
 
+def test_a_tiny_slack_and_a_high_least_total_fit_the_grid():
+    agent = rollout(threshold=1000.0, slack=0.1, candidates={})
+    agent.add_candidate("v2", "https://v2", least_total=950.1)
+    assert agent.plan().policy.weights[0] == pytest.approx(0.1 / 50)
+
+
 def test_without_a_slack_the_incumbent_acts_alone_until_it_is_proved():
     agent, rng, sources = rollout(slack=None), np.random.default_rng(3), []
     for plan in play(agent, {"incumbent": 0.8, "v2": 0.7}, 150, rng):
@@ -144,7 +150,7 @@ def test_a_promoted_policy_pays_for_trials_and_a_change_keeps_bounds():
     agent.change(threshold=0.6)
     assert agent.bounds()["v2"] == before
     assert agent.bounds()["incumbent"] == pytest.approx(0.7)
-    with pytest.raises(es.Infeasible, match="incumbent reaches 0.7"):
+    with pytest.raises(es.Infeasible, match=r"incumbent reaches 0.7"):
         agent.change(threshold=0.75)
     agent.withdraw("v3")
     assert "v3" not in agent.bounds()
@@ -160,7 +166,7 @@ def test_a_session_deploys_opaque_policies_and_is_audited_with_and_without_the_a
         bounds = session.bounds()
     with es.open(tmp_path, rollout()) as session:
         assert all((session.bounds()[name] == bounds[name]).all() for name in bounds)
-        with pytest.raises(TypeError, match="opaque: run d.policy.given"):
+        with pytest.raises(TypeError, match=r"opaque: run d.policy.given"):
             session.deploy().policy.probabilities(0, 0)
     assert es.audit(tmp_path, rollout()).passed
     assert es.audit(tmp_path).passed

@@ -7,6 +7,7 @@ import random
 import threading
 import time
 import traceback
+import uuid
 from dataclasses import replace
 
 import numpy as np
@@ -18,11 +19,20 @@ from episafe.session.events import MemoryLog, Report, decode_lines
 from episafe.session.file_log import FileLog
 from episafe.session.session import Session
 from episafe.session.state import SessionState
+from test_log import postgres  # noqa: F401  # a fixture
 
 SHOP = es.make("tabular", seed=0)
 SEEN = es.make("shop", seed=0)  # chance is exogenous and seen
 H = SHOP.task.horizon
 GOOD = SHOP.optimal_policy()
+LOCAL = [
+    "_asked",
+    "_plan",
+    "next_choice",
+    "replays",
+    "_num_made",
+    "next_proposal",
+]  # what a process plans by
 
 
 def play(d, rng, problem=SHOP):
@@ -69,14 +79,7 @@ def picture(state: SessionState) -> str:
         if type(value).__module__.startswith("episafe") and id(value) not in seen:
             seen.append(id(value))
             parts = vars(value) if hasattr(value, "__dict__") else {}
-            local = (
-                "_asked",
-                "_plan",
-                "next_choice",
-                "replays",
-                "_num_made",
-            )  # what a process remembers of its own planning
-            return [(name, walk(one)) for name, one in parts.items() if name not in local]
+            return [(name, walk(one)) for name, one in parts.items() if name not in LOCAL]
         return type(value).__name__ if " at 0x" in repr(value) else repr(value)
 
     facts = {key: value for key, value in state.status().items() if key != "warnings"}
@@ -144,12 +147,45 @@ def test_steps_out_of_order_are_refused_with_a_remedy():
     d.act(0)
     with pytest.raises(es.InvalidEpisode, match="1 entries"):
         d.record(utility=[1.0, 2.0])
+    with pytest.raises(es.InvalidEpisode, match="recorded once"):
+        d.record()
     with pytest.raises(es.InvalidEpisode, match="play all steps"):
         d.episode()
     for _ in range(H - 1):
         d.act(0)
     with pytest.raises(es.InvalidEpisode, match="over after"):
         d.act(0)
+
+
+class Walk:
+    """Four steps on a line that end early at 3; the utility of a step is 1, and 0 once ended."""
+
+    horizon = 4
+
+    def __init__(self):
+        incumbent = lambda h, state: np.array([0.9, 0.1])  # noqa: E731
+        constraint = es.Constraint(None, 1.0, 1.0)
+        self.task = es.Task(4, 2, constraint, incumbent, initial_state=(0.0, 0), outside={("ended",): (0.0, (0.0,))})
+
+
+def test_states_of_any_form_early_ends_and_overrides_are_written_and_read_again(tmp_path):
+    session = es.open(tmp_path, es.SafeAgent(Walk().task, candidates={"bold": lambda h, state: np.array([0.1, 0.9])}))
+    for last in (3, 4):
+        for remaining in (None, 0.5):
+            with session.deploy() as d:
+                for step in range(last):
+                    d.act([0.5 * step, step])  # a list becomes a tuple of the same types as the first state
+                    d.record(reward=0.25, utility=1.0)
+                d.end(remaining_utility=remaining)
+    reports = [event.body for event in decode_lines(FileLog(tmp_path).read()) if isinstance(event.body, Report)]
+    assert [one.episode.total_utility for one in reports] == [(3.0,), (3.5,), (4.0,), (4.0,)]
+    assert reports[0].episode.states == ([0.0, 0], [0.5, 1], [1.0, 2], ["ended"], ["ended"])
+    assert es.audit(
+        tmp_path, agent=es.SafeAgent(Walk().task, candidates={"bold": lambda h, s: np.array([0.1, 0.9])})
+    ).passed
+    assert session.export(tmp_path / "episodes.csv") == 4
+    read = es.read_episodes(tmp_path / "episodes.csv", Walk().task)
+    assert read[0].states[-1] == ("ended",) and read[2].states[1] == (0.5, 1)
 
 
 def test_an_override_counts_at_its_worst_and_many_are_warned_of(rng):
@@ -325,6 +361,13 @@ def test_a_planner_that_fails_or_takes_too_long_lets_the_last_plan_or_the_incumb
     monkeypatch.setattr(agent.certifier, "plan", lambda: 1 / 0)
     d = es.open(None, agent).deploy()
     assert d.name == "incumbent" and "planning failed: ZeroDivisionError" in d.plan.reason
+    broken = es.Fixed(SHOP, "uniform")
+    session = es.open(None, broken)
+    d = session.deploy()
+    monkeypatch.setattr(broken, "observe", lambda episode: 1 / 0)
+    session.report(d.id, play(d, rng))
+    later = session.deploy()
+    assert d.name == "plan" and later.name == "incumbent" and "the learner failed (ZeroDivision" in later.plan.reason
     slow = es.Fixed(SHOP, "uniform")
     decide, proceed = slow.decide, threading.Event()
     monkeypatch.setattr(slow, "decide", lambda: (proceed.wait(10), decide())[1])
@@ -362,6 +405,16 @@ def test_a_full_disk_lets_the_incumbent_act_and_is_logged_later(tmp_path, rng, m
     status = session.status()
     assert status["alarms"][0]["monitor"] == "log" and not status["halted"] and status["reports"] == 1
     assert es.audit(tmp_path, agent=AGENTS["observation"]()).passed
+
+
+def test_a_torn_line_is_reported(tmp_path, rng):
+    live(es.open(tmp_path, AGENTS["observation"]()), 2, rng)
+    with (tmp_path / "log.jsonl").open("ab") as file:
+        file.write(b'{"number": 7, "ti')
+    session = es.open(tmp_path, AGENTS["observation"]())
+    assert "torn line" in session.status()["warnings"][0] and list(tmp_path.glob("log.torn-*"))
+    live(session, 1, rng)
+    assert session.status()["reports"] == 3 and es.audit(tmp_path).passed
 
 
 def test_after_a_failed_fsync_nothing_is_deployed_until_it_is_reopened(tmp_path, rng):
@@ -412,10 +465,31 @@ def replace_number(event, number):
     return event._replace(number=number)
 
 
+class Bold:
+    """A policy that cannot be copied, as one that holds a connection."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+
+    def probabilities(self, h, state):
+        return np.array([0.0, 1.0, 0.0])
+
+
+def test_a_deployment_that_nobody_reports_is_abandoned_in_the_end(monkeypatch, rng):
+    monkeypatch.setattr("episafe.session.session.MOST_PENDING", 5)
+    session = es.open(None, AGENTS["observation"]())
+    first = session.deploy()
+    live(session, 5, rng)
+    assert session.status()["oldest_pending"][0]["id"] == first.id
+    live(session, 1, rng)
+    assert session.status()["pending"] == 0 and session.status()["abandoned"] == 1
+
+
 def test_an_opaque_candidate_of_another_process_is_not_deployed_here(tmp_path):
-    task = replace(SHOP.task, num_states=None, reward=None, constraints=tuple(
-        replace(one, utility=None) for one in SHOP.task.constraints), incumbent=es.StepPolicy(np.full((H, 3), 1 / 3)))  # fmt: skip
-    given = {"new": lambda h, state: np.array([0.0, 1.0, 0.0])}
+    limits = tuple(replace(one, utility=None) for one in SHOP.task.constraints)
+    uniform = es.StepPolicy(np.full((H, 3), 1 / 3))
+    task = replace(SHOP.task, num_states=None, reward=None, constraints=limits, incumbent=uniform)
+    given = {"new": Bold()}
     first = es.open(tmp_path, es.SafeAgent(task, candidates=given))
     assert "new" in first.bounds()
     other = es.open(tmp_path, es.SafeAgent(task))
@@ -426,3 +500,96 @@ def test_an_opaque_candidate_of_another_process_is_not_deployed_here(tmp_path):
             names.add((session is first, d.name))
             assert session is first or "give it to the agent" in d.plan.reason or d.name == "incumbent"
     assert (True, "new") in names and (False, "new") not in names
+
+
+# late, lost and repeated reports
+
+
+def coin_problem(candidate: float) -> es.LinearCMDP:
+    """The first action leads to a good state with probability 0.9 or `candidate`; the second step has its utility."""
+    P = np.zeros((2, 2, 2, 2))
+    P[:, :, 0], P[:, :, 1] = (0.1, 0.9), (1 - candidate, candidate)
+    utility = np.zeros((2, 2, 2))
+    utility[1, 1] = 1.0
+    reward = np.zeros((2, 2, 2))
+    reward[0, :, 1] = 1.0
+    first = np.zeros((2, 2, 2))
+    first[:, :, 0] = 1.0
+    return es.LinearCMDP(P, reward, utility, threshold=0.6, safe_policy=first, slack=0.3)
+
+
+def at_once(session, d, episode, good, rng):
+    session.report(d.id, episode)
+
+
+def bad_news_never(session, d, episode, good, rng):
+    if good:
+        session.report(d.id, episode)
+
+
+def bad_news_late(session, d, episode, good, rng):
+    if good:
+        session.report(d.id, episode)
+    elif rng.random() < 0.5:
+        for waiting in list(session.state.pending)[:1]:
+            session.abandon(waiting, "forgotten")
+
+
+def good_news_twice(session, d, episode, good, rng):
+    session.report(d.id, episode)
+    if good:
+        with pytest.raises(es.InvalidEpisode, match="counts once"):
+            session.report(d.id, episode)
+
+
+@pytest.mark.parametrize("how", [at_once, bad_news_never, bad_news_late, good_news_twice])
+def test_the_guarantee_holds_whatever_decides_which_reports_arrive(how, rng):
+    runs, delta, wrong, biased = 30, 0.3, 0, 0
+    problem = coin_problem(0.55)  # below the limit of 0.6: it may never be deployed alone
+    other = np.zeros((2, 2, 2))
+    other[:, :, 1] = 1.0
+    for _ in range(runs):
+        agent = es.SafeAgent(problem, es.certify.Observation(delta=delta), candidates={"other": other})
+        agent.proposer = None  # the given candidate alone
+        session = es.open(None, agent, false_alarm=0.0)
+        unsafe, seen = False, []
+        for _ in range(100):
+            d = session.deploy()
+            weight = session.state.last_deploy.weights.get("other", 0.0)
+            unsafe |= weight * 0.55 + (1 - weight) * 0.9 < 0.6 - 1e-9
+            episode = play(d, rng, problem)
+            good = episode.states[1] == 1
+            how(session, d, episode, good, rng)
+            seen += [good] if d.name == "other" and (good or how in (at_once, good_news_twice)) else []
+        wrong += unsafe
+        biased += np.mean(seen or [0]) > 0.6
+    assert wrong / runs <= delta
+    assert how in (at_once, good_news_twice) or biased > runs / 2  # the mean of what was reported would mislead
+
+
+# PostgreSQL
+
+
+def test_two_workers_share_a_session_on_postgresql(postgres, rng):  # noqa: F811
+    name = str(uuid.uuid4())
+    with pytest.raises(ValueError, match="needs a name"):
+        es.open(postgres.address, AGENTS["observation"]())
+    one, other = (es.open(postgres.address, AGENTS["observation"](), name) for _ in range(2))
+    for k in range(30):
+        d = (one, other)[k % 2].deploy()
+        (one, other)[k % 3 == 0].report(d.id, play(d, rng))
+    for session in (one, other):
+        session.refresh()
+    assert picture(one.state) == picture(other.state) and one.status()["reports"] == 30
+    assert es.audit(postgres.address, agent=AGENTS["observation"](), name=name, head=one.head).passed
+    postgres.kill()
+    d = one.deploy()
+    assert d.id is None and d.name == "incumbent" and "PostgreSQL" in d.plan.reason
+    postgres.start()
+    d = one.deploy()
+    assert d.id == 30
+    one.report(d.id, play(d, rng))
+    other.refresh()
+    assert other.status()["reports"] == 31 and other.status()["alarms"][0]["monitor"] == "log"
+    for session in (one, other):
+        session.close()

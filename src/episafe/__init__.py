@@ -30,6 +30,7 @@ _NAMES = {
     "Episode": "core.types",
     # algorithms of the literature
     "Agent": "core.agent",
+    "register": "core.agent",
     "Every": "core.agent",
     "Doubling": "core.agent",
     "Constants": "linear.constants",

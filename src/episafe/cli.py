@@ -125,7 +125,9 @@ def list_(as_json: AsJson = False) -> None:
 
 @command("episafe run inventory --episodes 1000 --out shop")
 def run(
-    env: Annotated[str, typer.Argument(help="An environment, or module:function of a seed.")] = "inventory",
+    env: Annotated[
+        str, typer.Argument(help="An environment, or module:name of a problem or its function.")
+    ] = "inventory",
     agent: Annotated[str, typer.Option(help="An agent, or module:Class; `safe` is the recommended one.")] = "safe",
     episodes: Annotated[int, typer.Option(min=1)] = 1_000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the problem and of the run.")] = 0,

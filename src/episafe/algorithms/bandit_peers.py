@@ -29,7 +29,6 @@ def _determinant(problem: Any, num_episodes: int) -> dict[str, Any]:
     summary="OPLB (Pacchiano et al. 2021), from memory: listed arms only, told the incumbent's exact utility",
     kind="bandit",
     colour="#CC79A7",
-    promise="zero",
     arguments=lambda bandit, K: _determinant(bandit, K) | {"known_utility": bandit.evaluate(bandit.task.incumbent)[1]},
     needs=lambda bandit: "" if isinstance(bandit.task.actions, np.ndarray) else "its arms are not listed, or change",
 )
@@ -119,7 +118,6 @@ class OPLB(BanditAgent):
     summary="Safe-LUCB (Amani et al. 2019), from memory: seed rounds, then optimism without inflation",
     kind="bandit",
     colour="#E69F00",
-    promise="zero",
     arguments=_determinant,
 )
 class SafeLUCB(BanditAgent):
@@ -165,7 +163,6 @@ class SafeLUCB(BanditAgent):
     summary="ROFUL (Hutchinson et al. 2024), from summaries: optimistic, then mixed with the incumbent",
     kind="bandit",
     colour="#000000",
-    promise="zero",
     arguments=_determinant,
 )
 class ROFUL(BanditAgent):
@@ -229,7 +226,6 @@ class OFUL(BanditAgent):
     summary="the incumbent of a bandit in every round",
     kind="bandit",
     colour="#6B6B6B",
-    promise="zero",
 )
 class Incumbent(BanditAgent):
     """Deploys the incumbent in every round: what a learner must beat."""

@@ -28,7 +28,6 @@ INFEASIBLE = "the optimistic-pessimistic problem is infeasible"
     label="DOPE",
     summary="DOPE (Bura et al. 2022): tabular, optimistic kernel and reward, pessimistic utility",
     colour="#CC79A7",
-    promise="zero",
     needs=needs_tables,
 )
 class DOPE(Agent):
@@ -114,7 +113,6 @@ AGENTS["dope-authors"] = (
         name="dope-authors",
         label="DOPE, authors’ constants",
         summary="the same with the authors' constants",
-        promise="zero",
         arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.003},
         needs=needs_tables,
     ),

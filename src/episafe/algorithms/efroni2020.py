@@ -30,7 +30,6 @@ from episafe.linear.counts import (
     name="optcmdp",
     label="OptCMDP",
     summary="after Efroni et al. 2020: the best policy and the best kernel of a box; violates while it learns",
-    promise="hard",
     arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.01},
     needs=needs_tables,
 )
@@ -59,7 +58,6 @@ class OptCMDP(CountingAgent):
     name="optcmdp-bonus",
     label="OptCMDP-bonus",
     summary="the same by a bonus on the estimated kernel, whose problem is S times smaller",
-    promise="hard",
     arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.003},
     needs=needs_tables,
 )
@@ -89,7 +87,6 @@ class OptCMDPBonus(CountingAgent):
     name="optdual",
     label="OptDual-CMDP",
     summary="after Efroni et al. 2020: extended value iteration for a multiplier stepped once an episode; violates",
-    promise="soft",
     arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.01},
     needs=needs_tables,
 )
@@ -125,7 +122,6 @@ class OptDual(CountingAgent):
     name="optprimaldual",
     label="OptPrimalDual-CMDP",
     summary="after Efroni et al. 2020: steps of the policy and of the multiplier, one each an episode; violates",
-    promise="soft",
     arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.001},
     needs=needs_tables,
 )

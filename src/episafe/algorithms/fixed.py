@@ -29,7 +29,6 @@ from episafe.core.types import Episode, Plan
     label="Incumbent",
     summary="the incumbent in every episode",
     colour="#6B6B6B",
-    promise="zero",
     arguments=lambda problem, num_episodes: {"policy": "incumbent"},
 )
 @register(name="fixed", label="Fixed policy", summary="a policy of your own in every episode")

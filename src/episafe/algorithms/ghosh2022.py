@@ -30,7 +30,6 @@ def decide(model: SoftmaxModel, constants: Constants, lam: Array) -> Decision:
     name="ghosh2022",
     label="Ghosh et al. 2022",
     summary="after Ghosh et al. 2022: softmax policies for a multiplier stepped once per episode; violates",
-    promise="soft",
     arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.001},
 )
 class Ghosh2022(SoftmaxAgent):

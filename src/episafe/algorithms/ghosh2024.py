@@ -69,7 +69,6 @@ def decide(model: SoftmaxModel, constants: Constants, rules: Rules = GHOSH) -> D
     label="Ghosh et al. 2024",
     summary="Ghosh et al. 2024: optimistic in the utility too; violates while it learns",
     colour="#D55E00",
-    promise="hard",
 )
 class Ghosh2024(SoftmaxAgent):
     """Deploys π^λ of the smallest λ whose *optimistic* utility reaches the limit; C_λ if none does. No incumbent.

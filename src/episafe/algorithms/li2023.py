@@ -150,7 +150,6 @@ class Mixing(CountingAgent):
     name="epsmix",
     label="EpsMix",
     summary="after Li et al. 2023: a coin between a candidate and the incumbent, by bounds with empirical variances",
-    promise="zero",
     arguments=lambda problem, num_episodes: {"bonus": 0.003},
     needs=needs_one_limit,
 )
@@ -182,7 +181,6 @@ class EpsMix(Mixing):
     name="stepmix",
     label="StepMix",
     summary="after Li et al. 2023: the incumbent for the first steps, a candidate after them; a Markov policy",
-    promise="zero",
     arguments=lambda problem, num_episodes: {"bonus": 0.003},
     needs=needs_one_limit,
 )

@@ -28,7 +28,6 @@ def beta(counts: TransitionCounts, confidence: Confidence) -> Array:
     label="OptPess-LP",
     summary="after Liu et al. 2021: the incumbent while it is little known, then a linear program on the estimated "
     "kernel",
-    promise="zero",
     arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.003},
     needs=needs_tables,
 )
@@ -73,7 +72,6 @@ class OptPessLP(CountingAgent):
     label="OptPess-PrimalDual",
     summary="after Liu et al. 2021: optimistic value iteration, a multiplier that asks for more than b; violates at "
     "first",
-    promise="soft",
     arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.001},
     needs=needs_tables,
 )

@@ -17,7 +17,6 @@ from episafe.kernels.bandit import BEYOND, UNCONFIDENT, Rule
     summary="OPLB-SP with the determinant radius, which is tighter and needs no number of rounds",
     kind="bandit",
     colour="#56B4E9",
-    promise="zero",
     arguments=lambda problem, num_episodes: {"radius": "determinant", "label": "oplbsp-determinant"},
 )
 @register(
@@ -26,7 +25,6 @@ from episafe.kernels.bandit import BEYOND, UNCONFIDENT, Rule
     summary="OPLB-SP, Algorithm 1 of the paper: the incumbent until it is known well enough, then optimism",
     kind="bandit",
     colour="#0072B2",
-    promise="zero",
     arguments=lambda problem, num_episodes: {"num_rounds": num_episodes},
 )
 class OPLBSP(BanditAgent):

@@ -33,11 +33,11 @@ def ridge(model: SoftmaxModel, h: int, V: Array) -> tuple[Array, Array, Array]:
 
         Λ_h = ρI + Σ_i φ_i φ_iᵀ      β_h = ‖φ‖_{Λ_h⁻¹}      w_h = Λ_h⁻¹ Σ_i φ_i V(s_{h+1}^i)      P̂_hV = φᵀ w_h
 
-    With one-hot features Λ_h is diagonal, n_h(s, a) + ρ, and w_h is P̂_hV itself.
+    With one-hot features Λ_h is diagonal, n_h(s, a) + ρ, and w_h is not needed.
     """
     Lambda, total = model.gram(h), model.target_sums(h, V)  # Λ_h and Σ_i φ_i V(s_{h+1}^i)
     if model.task.one_hot:
-        return Lambda**-0.5, total / Lambda, total / Lambda
+        return Lambda**-0.5, total / Lambda, np.zeros(0)
     phi = model.features(h)  # (A, n, d)
     beta: Array = np.sqrt(np.einsum("and,adn->an", phi, np.linalg.solve(Lambda, phi.transpose(0, 2, 1))))
     w: Array = np.linalg.solve(Lambda, total.T).T
@@ -116,7 +116,7 @@ def as_policy(model: SoftmaxModel, constants: Constants, rules: Rules, found: Ev
 
 
 @register(
-    name="opse", label="OPSE-LCMDP", colour="#0072B2", promise="zero",
+    name="opse", label="OPSE-LCMDP", colour="#0072B2",
     summary="OPSE-LCMDP, Algorithm 2 of the paper: the incumbent, or a policy that passed the pessimistic check",
 )  # fmt: skip
 class OPSE(SoftmaxAgent):

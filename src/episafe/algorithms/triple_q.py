@@ -16,7 +16,6 @@ from episafe.linear.counts import known_signals, needs_one_limit
     name="triple-q",
     label="Triple-Q",
     summary="Triple-Q (Wei et al. 2022): Q-learning and a queue of what is owed, no model; violates",
-    promise="soft",
     arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.0001},
     needs=needs_one_limit,
 )

@@ -146,7 +146,9 @@ class Box(Certifier):
         self._reports.abandon(deployment)
 
     def evidence(self, deployment: int, episode: Episode) -> Evidence:
-        """Return the episode itself; raise InvalidEpisode if it contradicts the task."""
+        """Return the episode itself; raise InvalidEpisode if it contradicts the task or was reported before."""
+        if not self._reports.accepts(deployment):
+            raise InvalidEpisode(f"deployment {deployment} is unknown or was reported before: report each once")
         return transitions("Box", self.task, episode)
 
     def apply(self, deployment: int, evidence: Evidence) -> None:
@@ -206,7 +208,7 @@ class Box(Certifier):
 
         The Markov policy for a share is where (1 − share)·(the other parts) + share·safer is, by the estimated kernel.
         """
-        others = [(weight, one) for weight, one in parts if one is not safer]
+        others = [(weight, one) for weight, one in parts if one is not safer and weight > 0]
         if not others:
             return safer
         P_hat, start = self._estimate(), self.task.initial_state
@@ -237,7 +239,7 @@ class Box(Certifier):
     def _as_mixture(self, found: BestMixture[Bounded], incumbent: Array) -> Plan:
         """Return the mixture of candidates and the incumbent, which alone is known to keep the limits."""
         parts = [(weight, one.table) for weight, one in found.parts if one.table is not incumbent and weight > 0]
-        if not parts:
+        if not parts or not passes(found.values[1:], self.task.thresholds):  # a solver's tolerance proves nothing
             return self._incumbent_plan("no mixture with a candidate seems better")
         weights, names = [weight for weight, _ in parts], [self._name_of(table) for _, table in parts]
         names = [name if names.index(name) == n else f"{name}-{n}" for n, name in enumerate(names)]
@@ -276,9 +278,16 @@ class OrderedReports:
             for number in numbers[numbers.index(deployment) :]:
                 del self.waiting[number]
 
+    def accepts(self, deployment: int) -> bool:
+        """Return whether a report of a deployment would be its first; any may come when none is used any more."""
+        return self.waiting[deployment] is None if deployment in self.waiting else self.ended
+
     def take(self, deployment: int, report: Episode) -> list[Episode]:
-        """Return the reports that are in order with this one; none for a deployment that is not expected."""
-        if deployment in self.waiting:
+        """Return the reports that are in order with this one; none for a deployment that is not expected.
+
+        The first report of a deployment is binding: another would let its content decide what counts.
+        """
+        if deployment in self.waiting and self.waiting[deployment] is None:
             self.waiting[deployment] = report
         ready = []
         for number, held in list(self.waiting.items()):

@@ -170,7 +170,7 @@ class Accounts:
         wealth = self.wealth
         for c, one in enumerate(self._constraints):
             least = one.least_total if least_totals is None else max(float(least_totals[c]), one.least_total)
-            grid = self.grid(c, least)
+            grid = self.grid(c, least)[: self._size]  # where the slack is tiny it can be longer than that of row 0
             wealth.means[row, c] = np.concatenate([grid, np.full(self._size - len(grid), grid[-1])])
             wealth.least[row, c] = wealth.lower[row, c] = least
         wealth.logs[row], wealth.products[row], wealth.num_factors[row] = self._first_logs, 1.0, 0

@@ -132,9 +132,8 @@ class FreshData(Certifier):
         """Return π_c with as many deviations towards π_x as its bound allows; the same plan until something changes."""
         b, H, nudge = self.task.thresholds, self.task.horizon or 1, 0.0
         if self._invalid or self._proposal is None:
-            return Plan(
-                self.task.incumbent, "safe", np.full(len(b), np.nan), self.level, self._invalid or "no proposal"
-            )
+            reason = self._invalid or "no epoch has begun"
+            return Plan(self.task.incumbent, "safe", np.full(len(b), np.nan), self.level, reason)
         if self._plan is None:
             least = float(np.max(np.maximum(b, 0.0) / self.bound)) ** (1 / H)
             while not admits(min(least + nudge, 1.0) ** H * self.bound, b):
@@ -180,11 +179,13 @@ class FreshData(Certifier):
         return {INCUMBENT: self.task.thresholds + self.task.slacks} | proved
 
     def promote(self, name: str) -> None:
-        """Put a certified candidate in the place of π_c; "incumbent" puts the incumbent there."""
+        """Put a certified candidate in the place of π_c, or the incumbent; the epoch then certifies nothing."""
         bound = self.bounds().get(name, np.zeros(0))
         if not admits(bound, self.task.thresholds):
             raise ValueError(f"{name!r} is not proved to reach the limits: promote one of {self.bounds()} that is")
         table = self.task.incumbent.table() if name == INCUMBENT else self._given[name][0]
+        # a choice that may depend on the epoch's data must not be evaluated on them
+        self._incomplete = self._incomplete or not np.array_equal(table, self.certified)
         self.certified, self.bound, self.lam, self._plan = table, bound, math.nan, None
 
     def withdraw(self, name: str) -> None:

@@ -10,7 +10,8 @@ import numpy as np
 
 from episafe.certify.evidence import FINENESS, Accounts
 from episafe.certify.observation import Observation
-from episafe.certify.traces import TraceProposer, replays_of
+from episafe.certify.replays import replays_of, same_state
+from episafe.certify.traces import TraceProposer
 from episafe.certify.trials import PROPOSAL, Trials
 from episafe.core.agent import Candidate, Certifier, Evidence, Goal, Proposer
 from episafe.core.checks import as_probability
@@ -47,7 +48,8 @@ ASSUMES = (
     "incumbent's expected utility is at least threshold + slack; reports and traces are true, and may be late or lost, "
     "whatever they contain: what is missing counts at its worst. Each deployed episode is compared with what move "
     "makes of its trace; a difference ends all that replays have proved. Observed utilities prove bounds of their own, "
-    f"with {1 - REPLAYED:.0%} of delta, and need none of the assumptions about traces and move"
+    f"with {1 - REPLAYED:.0%} of delta, and need none of the assumptions about traces and move. A new incumbent or "
+    "another session spends a delta of its own"
 )
 
 
@@ -77,6 +79,7 @@ class Hindsight(Certifier):
         self.refuted, self.num_episodes, self.num_traces = "", 0, 0
         self.next_proposal, self.next_choice = FIRST, 0
         self._plan: Plan | None = None  # in force until the next choice
+        self._open: set[int] = set()  # deployments without a report
 
     def __repr__(self) -> str:
         return f"Hindsight(delta={self.delta:g})"
@@ -141,6 +144,11 @@ class Hindsight(Certifier):
             statistics |= {f"least {one.name}": float(seen.min()), f"mean {one.name}": float(seen.mean())}
             statistics |= {f"5 % quantile {one.name}": float(np.quantile(seen, 0.05))}
         return replace(found, name=name, statistics=statistics)
+
+    def postpone(self) -> None:
+        """Ask for no proposal before there are 60 % more traces."""
+        self.observed.postpone()
+        self._wait()
 
     def _wait(self) -> None:
         self.next_proposal = math.ceil(GROWTH * max(self.num_traces, 1))
@@ -214,6 +222,7 @@ class Hindsight(Certifier):
 
     def deployed(self, deployment: int, plan: Plan, component: int | None = None) -> None:
         """Count a deployment at its worst for every candidate on trial, until its trace is reported."""
+        self._open.add(deployment)
         self.observed.deployed(deployment, plan, component)
         if not self.refuted:
             self.accounts.expect(deployment, self.accounts.rows)
@@ -224,6 +233,8 @@ class Hindsight(Certifier):
         An episode without states, as after actions by a person, says nothing of its components: it stays at its worst.
         Raise InvalidEpisode if the episode does not fit the deployment, or if `move` fails at what was reported.
         """
+        if deployment not in self._open:
+            raise InvalidEpisode(f"deployment {deployment} is unknown or was reported before: report each once")
         task, names = self.task, list[str]()
         totals, shares = np.zeros((0, 1 + task.num_constraints)), np.zeros(0)
         seen = self.observed.evidence(deployment, episode) if episode.states is not None else None
@@ -231,9 +242,9 @@ class Hindsight(Certifier):
         if episode.trace is not None and not self.refuted and task.move is not None:
             trace = self.replays.read(episode.trace)
             if episode.states is not None:
-                if not task.random_start and episode.states[0] != task.initial_state:
+                if not same_state(episode.states[0], self.replays.start):
                     raise InvalidEpisode(
-                        f"states[0] is {episode.states[0]!r}, and replays start at {task.initial_state!r}: reset the "
+                        f"states[0] is {episode.states[0]!r}, and replays start at {self.replays.start!r}: reset the "
                         "system there, or state a random start"
                     )
                 fault = self.replays.fault_of(episode, trace)
@@ -273,6 +284,7 @@ class Hindsight(Certifier):
             deployment, Evidence(own, evidence.shares[seen], evidence.utilities[seen], evidence.rewards[seen])
         )
         self.num_episodes += 1
+        self._open.discard(deployment)
         if evidence.fault:
             self.void(f"an episode is not what move makes of its trace: {evidence.fault}")
         elif names and not self.refuted:
@@ -285,6 +297,7 @@ class Hindsight(Certifier):
 
     def abandoned(self, deployment: int) -> None:
         """Forget the plan of a deployment that will never be reported; it stays at its worst."""
+        self._open.discard(deployment)
         self.observed.abandoned(deployment)
 
     def bounds(self) -> dict[str, Array]:

@@ -177,6 +177,10 @@ class Observation(Certifier):
         self.trials.ranking.guess[:] = believed  # `add` cuts them
         return found
 
+    def postpone(self) -> None:
+        """Ask for no proposal before the next look."""
+        self._asked = self._looks
+
     def _cut_promises(self, earned: float) -> None:
         guess = self.trials.ranking.guess
         np.minimum(guess, earned, out=guess)

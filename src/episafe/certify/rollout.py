@@ -84,10 +84,8 @@ class Totals(Observation):
         """Credit the policy that acted; the others no longer wait for this deployment."""
         rows = np.array([self.accounts.row(name) for name in evidence.names], dtype=np.int64)
         # the total is that of the acting policy: the least total of another one says nothing of it
-        others = (evidence.shares == 0)[:, None]
-        utilities = np.where(
-            others, np.maximum(evidence.utilities, self.accounts.wealth.least[rows]), evidence.utilities
-        )
+        others, utilities = evidence.shares == 0, evidence.utilities.copy()
+        utilities[others] = np.maximum(utilities, self.accounts.wealth.least[rows])[others]
         known, acted = rows >= 0, int(np.argmax(evidence.shares))
         self._plans.pop(deployment, None)
         self.accounts.credit(deployment, rows[known], evidence.shares[known], utilities[known])
@@ -142,8 +140,8 @@ class Rollout(SafeAgent):
         >>> agent = es.Rollout(0.9, 0.05, candidates={"v2": "https://v2"}, incumbent="https://v1")
         >>> session = es.open(None, agent)
         >>> d = session.deploy()
-        >>> d.name, d.policy.given
-        ('incumbent', 'https://v1')
+        >>> d.plan.policy.names
+        ('v2', 'incumbent')
         >>> session.report(d.id, es.Episode.of_totals(utility=1.0, reward=0.3))
     """
 

@@ -20,7 +20,6 @@ from episafe.linear.planner import SoftmaxProposer
     label="SafeAgent",
     summary="Certified mixtures: Hindsight where chance is exogenous and seen, else Observation",
     colour="#0072B2",
-    promise="zero",
 )
 class SafeAgent(Agent):
     """Improves on the incumbent and deploys only what is proved to keep every limit.
@@ -61,8 +60,7 @@ class SafeAgent(Agent):
         self.certifier, self.level, self.uses_traces = certifier, certifier.level, certifier.uses_traces
         certifier.start(task)
         if proposer is None:
-            planner = SoftmaxProposer(task)
-            proposer = TraceProposer(task, planner) if isinstance(certifier, Hindsight) else planner
+            proposer = TraceProposer(task) if isinstance(certifier, Hindsight) else SoftmaxProposer(task)
         self.proposer = proposer
         self.candidates = []
         for name, policy in (candidates or {}).items():
@@ -123,7 +121,10 @@ class SafeAgent(Agent):
         """End the trial of a candidate."""
         if name == INCUMBENT:
             raise ValueError("the incumbent pays for all trials and cannot be withdrawn")
-        self.certifier.withdraw(name)
+        others = [one for one in self.candidates if one.name != name]
+        if len(others) == len(self.candidates):
+            self.certifier.withdraw(name)
+        self.candidates[:] = others
 
     def change(self, threshold: Any = None, slack: Any = None) -> None:
         """Use other thresholds or slacks from now on, one number or one per limit; bounds stay valid."""

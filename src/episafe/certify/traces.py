@@ -1,28 +1,24 @@
-"""Traces: replay what chance brought under any policy, and propose policies from all traces seen so far.
+"""Proposals from traces: each trace can be replayed under any policy, so that nothing has to be explored.
 
-The replays are part of what Hindsight proves. The proposals are heuristic: they are certified on later traces.
+Heuristic throughout: proposals are certified on later traces.
 """
 
-import hashlib
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import product
-from operator import is_not
 from typing import Any
 
 import numpy as np
 
-from episafe.core.agent import Candidate, Goal, Proposer
-from episafe.core.checks import TOLERANCE
-from episafe.core.errors import InvalidEpisode, InvalidProblem
-from episafe.core.policy import Policy, StepPolicy, TablePolicy, draw_index
+from episafe.certify.replays import ListedReplays, replays_of
+from episafe.core.agent import Candidate
+from episafe.core.policy import Policy, StepPolicy, TablePolicy
 from episafe.core.task import Task
-from episafe.core.types import ENDED, Array, Episode, IntArray, State
-from episafe.kernels.replay import IMPOSSIBLE, UNKNOWN, MoveTables, add_moves, follows, reach, replay
-from episafe.kernels.tabular_optimum import best_mixture, greedy_actions, markov_policy, occupancy
-from episafe.problems.moves import ListedMove, chance_key
+from episafe.core.types import Array, Episode, IntArray
+from episafe.kernels.replay import add_moves, reach
+from episafe.kernels.tabular_optimum import Best, Points, best_mixture, greedy_actions, markov_policy, occupancy
+from episafe.linear.planner import SoftmaxProposer
 
 ROUNDS = 3  # of raising the aim where replays say that a proposal falls short of it
 MOST_TRACES = 2048  # that a proposal is replayed on, the newest ones
@@ -34,311 +30,18 @@ CHANGED = 40  # newest traces that changes of single steps are judged by, where 
 HALVINGS, LAMS = 12, (1e-3, 1e3)  # of the multiplier there, and where it is looked for
 
 
-def read_trace(task: Task, trace: Any) -> tuple[Any, ...]:
-    """Return what chance brought in each of the H steps: None for what was not seen, or has NaN among its parts.
-
-    A random start has a dummy first step, in which chance brings the start. Raise InvalidEpisode if nothing fits.
-    """
-    H, first = task.horizon or 0, int(task.random_start)
-    is_pair = isinstance(trace, tuple | list) and len(trace) == 2 and isinstance(trace[1], tuple | list)
-    if not is_pair or len(trace[1]) not in (H - first, H):
-        raise InvalidEpisode(
-            f"trace must be (start, (w_1, …, w_{H - first})), None for what was not seen, got {trace!r}"
-        )
-    start, chances = trace[0], tuple(None if _has_nan(w) else w for w in trace[1])
-    if len(chances) < H:
-        return (None if _has_nan(start) else start, *chances)
-    if start is not None and not first and not same_state(_encoded(task, start), task.initial_state):
-        raise InvalidEpisode(f"the trace starts at {start!r}, and episodes at {task.initial_state!r}: correct it")
-    return chances
-
-
-def _encoded(task: Task, observation: Any) -> State:
-    return observation if task.encode is None else task.encode(observation)
-
-
-def _has_nan(w: Any) -> bool:
-    if isinstance(w, Mapping):
-        return any(map(_has_nan, w.values()))
-    if isinstance(w, tuple | list):
-        return any(map(_has_nan, w))
-    return bool(np.isnan(w).any()) if isinstance(w, float | np.ndarray | np.floating) else False
-
-
-def same_state(one: Any, other: Any) -> bool:
-    """Return whether two encoded states are the same."""
-    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
-        return bool(np.array_equal(one, other))
-    if isinstance(one, tuple) and isinstance(other, tuple):
-        return len(one) == len(other) and all(map(same_state, one, other))
-    return bool(one == other)
-
-
-class Replays(ABC):
-    """Replays of one task.
-
-    Args:
-        task: it must have `move`.
-        salt: from which randomised policies are drawn, where that is not integrated; private.
-    """
-
-    def __init__(self, task: Task, salt: str) -> None:
-        self.task, self.salt = task, salt
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Replays":
-        """Return the object itself: it has no state but what `move` was asked."""
-        return self
-
-    @abstractmethod
-    def read(self, trace: Any) -> Any:
-        """Return a trace in the form that `totals` takes; raise InvalidEpisode if it does not fit the task."""
-
-    @abstractmethod
-    def totals(self, policies: Sequence[Policy], traces: Sequence[Any], keys: Sequence[Any]) -> Array:
-        """Return total reward and utilities of each policy on each trace, (n, E, 2 + m).
-
-        A policy acts at step h before it sees w_h. What cannot be replayed adds nothing from there on, and the last
-        column is the probability of that. `keys`: one for each trace, from which, with the salt, randomness is drawn.
-        """
-
-    def moved(self, h: int, state: Any, action: int, w: Any) -> tuple[Any, float, Array]:
-        """Return next state, reward and utilities (m,) by `move`; the carried total is part of the state."""
-        task = self.task
-        assert task.move is not None
-        if task.carry is None:
-            return task.move(h, state, action, w)
-        following, reward, utilities = task.move(h, state[0], action, w)
-        return (following, task.carry.update(state[1], reward, utilities)), reward, utilities
-
-    @property
-    def start(self) -> Any:
-        """Return the first state."""
-        task = self.task
-        return task.initial_state if task.carry is None else (task.initial_state, task.carry.initial)
-
-    def fault_of(self, episode: Episode, trace: Any) -> str:
-        """Return where an episode is not what `move` makes of its trace, which was read; "" if nowhere.
-
-        Each step is compared by itself, from the state and the action reported. Steps that were not seen are passed.
-        Raise InvalidEpisode if `move` fails at what was reported.
-        """
-        states, actions = episode.states, np.asarray(episode.actions).tolist()
-        for h, w in enumerate(read_trace(self.task, episode.trace)):
-            if w is None and not same_state(states[h], ENDED):
-                continue
-            place = f"at step {h}, state {states[h]!r}, action {actions[h]}, chance {w!r}"
-            try:
-                following, reward, utilities = self.moved(h, states[h], actions[h], w)
-            except InvalidProblem as error:
-                return f"{place}: {error}"
-            except Exception as error:
-                raise InvalidEpisode(
-                    f"{place}: move fails ({type(error).__name__}: {error}): correct the trace or move; or report None "
-                    "for this chance, and the episode counts as utility 0 from there"
-                ) from error
-            if not same_state(following, states[h + 1]):
-                return f"{place}: move leads to state {following!r}, reported is {states[h + 1]!r}"
-            made, seen = np.append(reward, utilities), np.append(episode.rewards[h], episode.utilities[h])
-            if not (np.abs(made - seen) <= TOLERANCE).all():
-                return f"{place}: move gives reward and utility {made.tolist()}, reported are {seen.tolist()}"
-        return ""
-
-
-class SampledReplays(Replays):
-    """Replays step by step, for states that are not listed: a policy's own randomness is drawn anew for each trace."""
-
-    def read(self, trace: Any) -> tuple[Any, ...]:
-        """Return what chance brought in each step."""
-        return read_trace(self.task, trace)
-
-    def totals(self, policies: Sequence[Policy], traces: Sequence[Any], keys: Sequence[Any]) -> Array:
-        """Return total reward and utilities of each policy on each trace, (n, E, 2 + m)."""
-        found = np.zeros((len(policies), len(traces), 2 + self.task.num_constraints))
-        for e, (trace, key) in enumerate(zip(traces, keys, strict=True)):
-            seed = int.from_bytes(hashlib.sha256(f"{self.salt}:{key}:replay".encode()).digest()[:16], "big")
-            for total, policy in zip(found[:, e], policies, strict=True):
-                total[-1] = self._replay(policy, trace, seed, total)
-        return found
-
-    def _replay(self, policy: Policy, trace: tuple[Any, ...], seed: int, total: Array) -> float:
-        """Add what a policy has on a trace to `total`; return 1 if it cannot be replayed to its end, else 0."""
-        rng, state = np.random.default_rng(seed), self.start
-        for h, w in enumerate(trace):
-            try:
-                action = draw_index(policy.probabilities(h, state), rng)
-                state, reward, utilities = self.moved(h, state, action, w)
-            except Exception:  # of a user's function: nothing more is known of this trace
-                return 1.0
-            total[0] += reward
-            total[1:-1] += utilities
-        return 0.0
-
-
-class ListedReplays(Replays):
-    """Replays by arrays: a policy's own randomness is integrated. A trace is the numbers of its chance values, (H,)."""
-
-    def __init__(self, task: Task, salt: str = "") -> None:
-        super().__init__(task, salt)
-        H, S, A, m, move = (
-            task.horizon or 0,
-            task.num_states or 0,
-            task.num_actions or 0,
-            task.num_constraints,
-            task.move,
-        )
-        if isinstance(move, ListedMove):
-            self.values = list(move.values)
-            arrays = MoveTables(move.next_states, move.rewards, move.utilities)
-        else:
-            shape = (1 if task.time_homogeneous else H, S, A, 0)
-            self.values = []
-            arrays = MoveTables(np.zeros(shape, dtype=np.int64), np.zeros(shape), np.zeros((*shape, m)))
-        self.tables, self._owned = MoveTables._make(map(_frozen, arrays)), False
-        self._number = {chance_key(w): i for i, w in enumerate(self.values)}
-        self._asks = not isinstance(move, ListedMove) or move.unlisted is not None
-        self._nothing = np.zeros((0, 0, 0), dtype=np.int64)
-        self._unknown = np.empty((1024, 3), dtype=np.int64)
-        self._stack: tuple[tuple[Policy, ...], Array] = (), np.zeros((0, H, S, A))
-
-    def read(self, trace: Any) -> IntArray:
-        """Return the numbers of the chance values of a trace, (H,); all moves that it can lead to are known then."""
-        try:  # values that are known, in the very form of the tables, need no further look
-            found = [self._number[w] for w in trace[1]]
-            is_known = trace[0] == self.task.initial_state and len(found) == self.task.horizon
-        except (KeyError, TypeError, IndexError):
-            is_known = False
-        if not is_known:
-            found = [-1 if w is None else self._numbered(w) for w in read_trace(self.task, trace)]
-        numbers = np.array(found, dtype=np.int64)
-        if self._nothing.shape != self.count_shape:
-            self._nothing = np.zeros(self.count_shape, dtype=np.int64)
-        self.count(numbers[None], self._nothing, 0)
-        return numbers
-
-    @property
-    def count_shape(self) -> tuple[int, int, int]:
-        """Return (H, S, W)."""
-        return self.task.horizon or 0, self.task.num_states or 0, len(self.values)
-
-    def count(self, chances: IntArray, counts: IntArray, once: int = 1) -> None:
-        """Add `once` to counts (H, S, W) for each trace (E, H) and each state that some actions lead to."""
-        start = self.task.initial_state
-        while self._asks and (met := reach(self.tables.next_states, chances, start, counts, self._unknown, 0)):
-            self._ask(self._unknown[: min(met, len(self._unknown))].tolist())
-        if once:
-            reach(self.tables.next_states, chances, start, counts, self._unknown, once)
-
-    def totals(self, policies: Sequence[Policy], traces: Any, keys: Sequence[Any] = ()) -> Array:
-        """Return expected total reward and utilities of each policy on each trace, (n, E, 2 + m)."""
-        known = self._stack[0]
-        if len(known) != len(policies) or any(map(is_not, known, policies)):
-            self._stack = tuple(policies), np.array([policy.table() for policy in policies])
-        chances = np.asarray(traces, dtype=np.int64)
-        found = np.empty((len(policies), len(chances), 2 + self.task.num_constraints))
-        replay(self.tables, chances, self.task.initial_state, self._stack[1], found)
-        return found
-
-    def fault_of(self, episode: Episode, trace: Any) -> str:
-        """Return where an episode is not what `move` makes of its trace, which was read; "" if nowhere."""
-        signals = np.column_stack([episode.rewards, episode.utilities])
-        path = np.asarray(episode.states, dtype=np.int64), np.asarray(episode.actions, dtype=np.int64)
-        same = follows(self.tables, trace, *path, signals, TOLERANCE)
-        return "" if same else super().fault_of(episode, trace)
-
-    def _numbered(self, w: Any) -> int:
-        """Return the number of a chance value; a new one makes room in the tables."""
-        i = self._number.setdefault(chance_key(w), len(self.values))
-        if i == len(self.values):
-            self.values.append(w)
-            if i == self.tables.next_states.shape[3]:
-                blank: list[Any] = [UNKNOWN, 0.0, 0.0]
-                self._own(
-                    np.concatenate([one, np.full((*one.shape[:3], max(i, 8), *one.shape[4:]), fill)], axis=3)
-                    for one, fill in zip(self.tables, blank, strict=True)
-                )
-        return i
-
-    def _ask(self, triples: list[list[int]]) -> None:
-        """Ask `move` where each (h, s, w) leads by every action."""
-        if not self._owned:
-            self._own(one.copy() for one in self.tables)
-        made = self._writable
-        for h, s, i in triples:
-            for a in range(self.task.num_actions or 0):
-                at = h if len(made.next_states) > 1 else 0, s, a, i
-                made.next_states[at] = IMPOSSIBLE
-                try:
-                    following, reward, utilities = self.moved(h, s, a, self.values[i])
-                except Exception:  # of a user's function: it counts at its worst
-                    continue
-                if 0 <= following < (self.task.num_states or 0):
-                    made.next_states[at], made.rewards[at], made.utilities[at] = following, reward, utilities
-
-    def _own(self, arrays: Iterable[Any]) -> None:
-        """Use arrays of our own, which may change: those of the task do not."""
-        self._writable, self._owned = MoveTables._make(arrays), True
-        self.tables = MoveTables._make(map(_frozen, self._writable))
-
-    def model(self, counts: IntArray, seen: IntArray) -> tuple[Array, Array, Array]:
-        """Return P̂ (n, S, A, S), mean signals (n, S, A, 1 + m), and which (h, s) have any data, (n, S).
-
-            P̂_h(s'|s,a) = Σ_w p̂_h(w|s) 1{s' = f_h(s, a, w)},   p̂_h(w|s) ∝ n_h(s, w) + 2·n(s, w)/n(s)
-
-        n_h(s, w) counts the traces with w at step h on which some actions lead to s, n(s, w) = Σ_h n_h(s, w). Steps
-        share their counts where the task says that they are the same: n is 1 then. With many states 8·p̄_h(w) is
-        added, p̄_h(w) ∝ n_h(w) + 2·n(w)/n by the traces `seen` (H, W) that have w at step h. That w_h depends on the
-        past through the state alone is a choice of this model, on which no certificate rests.
-        """
-        task, pooled = self.task, counts.sum(axis=0).astype(np.float64)
-        if task.time_homogeneous:
-            n = len(self.tables.next_states)
-            weights = np.ascontiguousarray(np.broadcast_to(pooled, (n, *pooled.shape)))
-        else:
-            weights = counts + PRIOR * pooled / np.maximum(pooled.sum(axis=1, keepdims=True), 1)
-            if len(pooled) >= MANY_STATES:
-                at_step = seen + PRIOR * seen.sum(axis=0) / seen.sum()
-                shares = at_step / at_step.sum(axis=1, keepdims=True)
-                weights += STEP * pooled.any(axis=1)[:, None] * shares[:, None]
-        if not isinstance(task.move, ListedMove):
-            rows = np.minimum(np.arange(len(weights)), len(self.tables.next_states) - 1)
-            missing = (weights > 0) & (self.tables.next_states[rows, :, 0, : len(self.values)] == UNKNOWN)
-            self._ask(np.argwhere(missing).tolist())
-        (n, S, _), A = weights.shape, task.num_actions or 0
-        P, signals = np.zeros((n, S, A, S)), np.zeros((n, S, A, 1 + task.num_constraints))
-        add_moves(self.tables, weights, P, signals)
-        total = P.sum(axis=3)
-        known = (total > 0).all(axis=2)
-        total[~known] = 1.0
-        P /= total[..., None]
-        P[~known] = np.eye(S)[np.nonzero(~known)[1]][:, None, :]  # no trace leads there: it stays
-        return P, signals / total[..., None], known
-
-
-def _frozen(array: Any) -> Any:
-    view = array.view()
-    view.setflags(write=False)
-    return view
-
-
-def replays_of(task: Task, salt: str) -> Replays:
-    """Return the replays of a task."""
-    listed = task.is_listed and task.carry is None
-    return ListedReplays(task, salt) if listed else SampledReplays(task, salt)
-
-
-class TraceProposer(Proposer):
+class TraceProposer(SoftmaxProposer):
     """Proposes from traces: each can be replayed under any policy, so that nothing has to be explored.
 
-    With listed states a proposal is the constrained optimum of the empirical law of chance. Else it is a schedule, one
-    action for each step. Without traces, and once replays are refuted, the planner proposes.
+    With listed states a proposal is the constrained optimum of the empirical law of chance, else a schedule: one action
+    for each step. `propose` is the planner's, for when replays are refuted.
 
     Args:
         task: it must have `move`.
-        planner: learns from the observed transitions.
     """
 
-    def __init__(self, task: Task, planner: Proposer) -> None:
-        self.task, self.planner = task, planner
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
         self.replays = replays_of(task, "proposals")
         self._size, self._chances = 0, np.empty((64, task.horizon or 0), dtype=np.int64)  # listed
         self._counts = np.zeros((0, 0, 0), dtype=np.int64)
@@ -346,7 +49,7 @@ class TraceProposer(Proposer):
 
     def observe(self, episode: Episode) -> None:
         """Learn from an episode in canonical form and from its trace."""
-        self.planner.observe(episode)
+        super().observe(episode)
         if episode.trace is not None:
             read = self.replays.read(episode.trace)
             if isinstance(self.replays, ListedReplays):
@@ -355,17 +58,17 @@ class TraceProposer(Proposer):
                 self._traces.append(read)
 
     def take_in(self, chances: IntArray) -> None:
-        """Add listed traces, (E, H)."""
+        """Add listed traces, (E, H), and count n_h(s, w) on them."""
         assert isinstance(self.replays, ListedReplays)
         while self._size + len(chances) > len(self._chances):
             self._chances = np.concatenate([self._chances, np.empty_like(self._chances)])
         self._chances[self._size : self._size + len(chances)] = chances
         self._size += len(chances)
-        if self._counts.shape != (shape := self.replays.count_shape):
-            counts, new = self._counts, np.zeros(shape, dtype=np.int64)
-            new[: counts.shape[0], : counts.shape[1], : counts.shape[2]] = counts
-            self._counts = new
-        self.replays.count(chances, self._counts)
+        shape = self.task.horizon or 0, self.task.num_states or 0, len(self.replays.values)
+        if self._counts.shape != shape:
+            counts, self._counts = self._counts, np.zeros(shape, dtype=np.int64)
+            self._counts[: counts.shape[0], : counts.shape[1], : counts.shape[2]] = counts
+        reach(self.replays.tables.next_states, chances, self.task.initial_state, self._counts)
 
     @property
     def num_traces(self) -> int:
@@ -377,18 +80,6 @@ class TraceProposer(Proposer):
         keys = range(first, self.num_traces)
         traces: Any = self._chances[first : self._size] if self._size else self._traces[first:]
         return self.replays.totals([policy], traces, keys)[0, :, :-1]
-
-    def propose(self, goal: Goal) -> Candidate | None:
-        """Return what the planner proposes."""
-        return self.planner.propose(goal)
-
-    def estimate(self, policy: Policy, goal: Goal) -> tuple[float, float] | None:
-        """Return the planner's estimate."""
-        return self.planner.estimate(policy, goal)
-
-    def earned(self) -> float:
-        """Return the planner's estimate."""
-        return self.planner.earned()
 
     def proposals(self, aims: Sequence[Array]) -> Iterator[tuple[Candidate, Array]]:
         """Yield, for each aim (m,), a candidate whose mean utilities on the traces should reach it, and its totals."""
@@ -408,7 +99,7 @@ class TraceProposer(Proposer):
         seen = np.zeros((H, len(replays.values)), dtype=np.int64)
         h, e = np.nonzero(self._chances[: self._size].T >= 0)
         np.add.at(seen, (h, self._chances[e, h]), 1)
-        P, signals, known = replays.model(self._counts, seen)
+        P, signals, known = empirical_model(replays, self._counts, seen)
         rows, steps = np.minimum(np.arange(H), len(P) - 1), list[Any](P)
         if P.nbytes > SPARSE:
             import scipy.sparse  # here, because it takes a tenth of the time of all imports
@@ -423,10 +114,12 @@ class TraceProposer(Proposer):
             actions, V = greedy_actions(kernel, signals, np.frombuffer(weights))
             return V[start], actions
 
+        best: Best[IntArray] = lambda weights: greedy(weights.tobytes())  # noqa: E731
+        points = Points(best, 1 + task.num_constraints) if task.num_constraints > 1 else None
         for aim in aims:
             wanted = aim
             for _ in range(ROUNDS):
-                found = best_mixture(lambda weights: greedy(weights.tobytes()), wanted)
+                found = best_mixture(best, wanted, points)
                 stuck = bool(np.isinf(found.multipliers).any())
                 mass = [share * occupancy(kernel, one_hot[actions], start) for share, actions in found.parts]
                 table = markov_policy(np.add.reduce(mass), one_hot[found.parts[-1][1]])
@@ -488,3 +181,34 @@ def _combined(utilities: Array, changes: Array, aim: Array) -> list[IntArray]:
         if reaches and not any(np.array_equal(actions, one) for one in found):
             found.append(actions)
     return found
+
+
+def empirical_model(replays: ListedReplays, counts: IntArray, seen: IntArray) -> tuple[Array, Array, Array]:
+    """Return P̂ (n, S, A, S), mean signals (n, S, A, 1 + m), and which (h, s) have any data, (n, S).
+
+        P̂_h(s'|s,a) = Σ_w p̂_h(w|s) 1{s' = f_h(s, a, w)},   p̂_h(w|s) ∝ n_h(s, w) + 2·n(s, w)/n(s)
+
+    n_h(s, w) counts the traces with w at step h on which some actions lead to s, n(s, w) = Σ_h n_h(s, w). Steps
+    share their counts where the task says that they are the same: n is 1 then. With many states 8·p̄_h(w) is
+    added, p̄_h(w) ∝ n_h(w) + 2·n(w)/n by the traces `seen` (H, W) that have w at step h. That w_h depends on the
+    past through the state alone is a choice of this model, on which no certificate rests.
+    """
+    task, pooled = replays.task, counts.sum(axis=0).astype(np.float64)
+    if task.time_homogeneous:
+        n = len(replays.tables.next_states)
+        weights = np.ascontiguousarray(np.broadcast_to(pooled, (n, *pooled.shape)))
+    else:
+        weights = counts + PRIOR * pooled / np.maximum(pooled.sum(axis=1, keepdims=True), 1)
+        if len(pooled) >= MANY_STATES:
+            at_step = seen + PRIOR * seen.sum(axis=0) / seen.sum()
+            shares = at_step / at_step.sum(axis=1, keepdims=True)
+            weights += STEP * pooled.any(axis=1)[:, None] * shares[:, None]
+    (n, S, _), A = weights.shape, task.num_actions or 0
+    P, signals = np.zeros((n, S, A, S)), np.zeros((n, S, A, 1 + task.num_constraints))
+    add_moves(replays.tables, weights, P, signals)
+    total = P.sum(axis=3)
+    known = (total > 0).all(axis=2)
+    total[~known] = 1.0
+    P /= total[..., None]
+    P[~known] = np.eye(S)[np.nonzero(~known)[1]][:, None, :]  # no trace leads there: it stays
+    return P, signals / total[..., None], known

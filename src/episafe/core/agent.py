@@ -10,10 +10,8 @@ import numpy as np
 
 from episafe.core.checks import as_scale
 from episafe.core.policy import Policy
-from episafe.core.task import Constraint, Task, task_of
-from episafe.core.types import INCUMBENT, Array, Episode, Level, Plan
-
-Promise = Literal["zero", "hard", "soft", ""]  # violations by the agent's theorem: none; Σ max(·, 0) or Σ is o(K); –
+from episafe.core.task import Constraint, ProblemLike, Task, task_of
+from episafe.core.types import INCUMBENT, Array, Episode, Level, Plan, Settings
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,6 @@ class AgentFacts:
         summary: one line: what it is, and the paper.
         kind: what it plays: "mdp" (episodes) or "bandit" (rounds).
         colour: how reports draw it, from Okabe and Ito's colour-blind-safe set; "" for any.
-        promise: what its theorem says of violations, with the theorem's constants.
         arguments: (problem, num_episodes) -> the arguments of its constructor beyond the task, by name.
         needs: problem -> "" or why the agent cannot play it.
     """
@@ -65,8 +62,7 @@ class AgentFacts:
     summary: str
     kind: Literal["mdp", "bandit"] = "mdp"
     colour: str = ""
-    promise: Promise = ""
-    arguments: Callable[[Any, int], dict[str, Any]] = lambda problem, num_episodes: {}
+    arguments: Callable[[Any, int], dict[str, object]] = lambda problem, num_episodes: {}
     needs: Callable[[Any], str] = lambda problem: ""
 
 
@@ -96,14 +92,14 @@ class Agent(ABC):
         replan: when to plan again.
     """
 
-    facts: ClassVar[AgentFacts]
+    facts: ClassVar[AgentFacts] = AgentFacts("", "", "")  # `register` sets it
     level: Level = "heuristic"
     uses_traces: bool = False  # whether episodes must say what chance brought
     certifier: "Certifier | None" = None  # what decides, in agents that separate proposing and certifying
     proposer: "Proposer | None" = None
     candidates: "Sequence[Candidate]" = ()  # given by a user and not on trial yet: `plan` or a session adds them
 
-    def __init__(self, problem: Any, replan: Replanning = EVERY) -> None:
+    def __init__(self, problem: ProblemLike, replan: Replanning = EVERY) -> None:
         self.task, self.replan = task_of(problem), replan
         self._plan: Plan | None = None
         self._changed, self._information_then, self._num_plans = False, np.zeros(0), 0
@@ -156,9 +152,9 @@ class Agent(ABC):
         """Return the lower bounds (m,) that hold for each policy, by name; the incumbent's is assumed."""
         return {INCUMBENT: self.task.stated_utilities}
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Return what a record says of the agent, as plain values."""
-        return {"agent": self.facts.name, "level": self.level, "replan": repr(self.replan)}
+        return {"agent": self.facts.name or type(self).__name__, "level": self.level, "replan": repr(self.replan)}
 
 
 @dataclass(frozen=True)
@@ -257,7 +253,7 @@ class Certifier(ABC):
     def use_salt(self, salt: str) -> None:
         """Draw what is random in replays from this private salt; called before the first deployment."""
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Return the settings and the statement that are recorded: what is promised, and all it assumes."""
         return {"certifier": self.name}
 
@@ -273,6 +269,9 @@ class Certifier(ABC):
         """Return the candidate to try next, chosen among what the proposer offers; None while a trial is under way."""
         goal = self.goal()
         return None if goal is None else proposer.propose(goal)
+
+    def postpone(self) -> None:
+        """Note that the proposer, asked by a session, had nothing to propose: let `goal` wait where that helps."""
 
     @abstractmethod
     def plan(self) -> Plan:

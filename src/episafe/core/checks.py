@@ -1,9 +1,10 @@
 """Checks at the border: each function returns its input in canonical form, or names the value and the remedy."""
 
 import math
-from typing import Any
+from typing import TypeGuard
 
 import numpy as np
+from numpy.typing import NDArray
 
 from episafe.core.errors import InvalidEpisode, InvalidProblem
 from episafe.core.types import Array, IntArray
@@ -11,7 +12,7 @@ from episafe.core.types import Array, IntArray
 TOLERANCE = 1e-9  # rounding that is accepted in inputs; inputs are never renormalised
 
 
-def as_array(name: str, value: Any, shape: tuple[int | None, ...]) -> Array:
+def as_array(name: str, value: object, shape: tuple[int | None, ...]) -> Array:
     """Return `value` as a read-only float64 array of `shape` (None: any length) with finite entries."""
     try:
         given = np.asarray(value)
@@ -34,7 +35,7 @@ def distinct_steps(array: Array) -> Array:
     return array[:1] if array.ndim > 1 and array.strides[0] == 0 else array
 
 
-def as_unit_range(name: str, value: Any, shape: tuple[int | None, ...]) -> Array:
+def as_unit_range(name: str, value: object, shape: tuple[int | None, ...]) -> Array:
     """Return `value` as an array with every entry in [0, 1]."""
     array = as_array(name, value, shape)
     own = distinct_steps(array)
@@ -43,7 +44,7 @@ def as_unit_range(name: str, value: Any, shape: tuple[int | None, ...]) -> Array
     return array
 
 
-def as_distributions(name: str, value: Any, shape: tuple[int | None, ...]) -> Array:
+def as_distributions(name: str, value: object, shape: tuple[int | None, ...]) -> Array:
     """Return `value` as an array whose last axis is a probability distribution."""
     array = as_array(name, value, shape)
     own = distinct_steps(array)
@@ -55,7 +56,7 @@ def as_distributions(name: str, value: Any, shape: tuple[int | None, ...]) -> Ar
     return array
 
 
-def as_features(value: Any, num_states: int, num_actions: int) -> Array:
+def as_features(value: object, num_states: int, num_actions: int) -> Array:
     """Return features φ (S, A, d) with ‖φ(s, a)‖₂ ≤ 1."""
     phi = as_array("phi", value, (num_states, num_actions, None))
     if phi.shape[2] == 0:
@@ -72,7 +73,7 @@ def check_norm(name: str, phi: Array) -> None:
         _refuse_where(norm > 1 + TOLERANCE, norm, name, f" has norm {{:.12g}} > 1: {remedy}")
 
 
-def as_number(name: str, value: Any) -> float:
+def as_number(name: str, value: object) -> float:
     """Return a finite real number as a float."""
     if isinstance(value, np.ndarray) and value.ndim == 0 and not isinstance(value, np.ma.MaskedArray):
         value = value.item()
@@ -81,7 +82,7 @@ def as_number(name: str, value: Any) -> float:
     return float(value)
 
 
-def as_slack(value: Any) -> float | None:
+def as_slack(value: object) -> float | None:
     """Return a slack > 0, or None where it is unknown."""
     if value is None:
         return None
@@ -91,28 +92,28 @@ def as_slack(value: Any) -> float | None:
     return slack
 
 
-def as_count(name: str, value: Any, least: int = 1) -> int:
+def as_count(name: str, value: object, least: int = 1) -> int:
     """Return a whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise InvalidProblem(f"{name} must be a whole number >= {least}, got {value!r}")
     return int(value)
 
 
-def as_probability(name: str, value: Any) -> float:
+def as_probability(name: str, value: object) -> float:
     """Return a number strictly between 0 and 1."""
     if not is_number(value) or not 0 < value < 1:
         raise InvalidProblem(f"{name} must be a number in (0, 1), e.g. 0.05, got {value!r}")
     return float(value)
 
 
-def as_scale(name: str, value: Any, *, positive: bool = False) -> float:
+def as_scale(name: str, value: object, *, positive: bool = False) -> float:
     """Return a finite number >= 0, or > 0."""
     if not is_number(value) or not math.isfinite(value) or value < 0 or (positive and value == 0):
         raise InvalidProblem(f"{name} must be a finite number {'> 0' if positive else '>= 0'}, got {value!r}")
     return float(value)
 
 
-def as_indices(name: str, value: Any, length: int, below: int) -> IntArray:
+def as_indices(name: str, value: object, length: int, below: int) -> IntArray:
     """Return `length` whole numbers in [0, below) from an episode."""
     try:
         array = np.asarray(value)
@@ -127,19 +128,19 @@ def as_indices(name: str, value: Any, length: int, below: int) -> IntArray:
     return array.astype(np.int64)
 
 
-def as_reason(value: Any) -> str:
+def as_reason(value: object) -> str:
     """Return a non-empty text: every decision by a person has a stated reason."""
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"reason must be a non-empty text, got {value!r}: say why")
     return value
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """Return whether `value` is a real number; True and False are not."""
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
-def _refuse_where(mask: Any, values: Array, name: str, fault: str) -> None:
+def _refuse_where(mask: NDArray[np.bool_], values: Array, name: str, fault: str) -> None:
     """Raise for the first value where `mask` is True, with its index; `fault` has braces for the value."""
     if np.count_nonzero(mask):
         place = [int(i) for i in np.argwhere(mask)[0]]

@@ -2,25 +2,21 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from episafe.core.checks import as_distributions
 from episafe.core.errors import InvalidProblem
-from episafe.core.types import Array, IntArray, State, is_outside
+from episafe.core.types import Array, Document, IntArray, State, StateFunction, View, is_outside
 
 
 class Policy(ABC):
-    """A policy: probabilities of the actions at each step and state.
+    """A policy: probabilities of the actions at each step and state."""
 
-    Attributes:
-        name: what records call it.
-    """
-
-    name: str = ""
+    name: str = ""  # what records call it
 
     @abstractmethod
     def probabilities(self, h: int, state: State) -> Array:
@@ -34,7 +30,7 @@ class Policy(ABC):
         """Return the table (H, S, A); raise if the states are not listed."""
         raise TypeError(f"{type(self).__name__} has no table, its states are not listed: use probabilities(h, state)")
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Document:
         """Return the policy as JSON values, from which `es.load_policy` rebuilds it; raise TypeError if opaque."""
         raise TypeError(f"{type(self).__name__} cannot be written as data: it is given by a function")
 
@@ -46,7 +42,7 @@ class Policy(ABC):
 class TablePolicy(Policy):
     """A policy given by its table (H, S, A)."""
 
-    def __init__(self, table: Any, name: str = "") -> None:
+    def __init__(self, table: object, name: str = "") -> None:
         self._table, self.name = as_distributions("policy", table, (None, None, None)), name
 
     def probabilities(self, h: int, state: State) -> Array:
@@ -57,7 +53,7 @@ class TablePolicy(Policy):
         """Return the table (H, S, A), read-only."""
         return self._table
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Document:
         """Return the table as JSON values."""
         return {"kind": "table", "name": self.name, "table": self._table.tolist()}
 
@@ -65,14 +61,14 @@ class TablePolicy(Policy):
 class StepPolicy(Policy):
     """The same action probabilities (H, A) in every state of a step: a schedule."""
 
-    def __init__(self, rows: Any, name: str = "") -> None:
+    def __init__(self, rows: object, name: str = "") -> None:
         self.rows, self.name = as_distributions("policy", rows, (None, None)), name
 
     def probabilities(self, h: int, state: State) -> Array:
         """Return π_h, shape (A,)."""
         return self.rows[h]
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Document:
         """Return the rows as JSON values."""
         return {"kind": "steps", "name": self.name, "rows": self.rows.tolist()}
 
@@ -84,9 +80,7 @@ class FunctionPolicy(Policy):
     first step (a random start), which users' functions do not know of.
     """
 
-    def __init__(
-        self, function: Callable[[int, Any], Any], num_actions: int, first_step: int = 0, name: str = ""
-    ) -> None:
+    def __init__(self, function: StateFunction, num_actions: int, first_step: int = 0, name: str = "") -> None:
         self.function, self.num_actions, self.first_step, self.name = function, num_actions, first_step, name
         self._checked: dict[bytes, Array] = {}
 
@@ -105,11 +99,7 @@ class FunctionPolicy(Policy):
 
 
 class OpaquePolicy(Policy):
-    """A policy that only its owner can run: a function, a network, the address of a service, a name.
-
-    Attributes:
-        given: what the user gave.
-    """
+    """A policy that only its owner can run: `given` is a function, a network, the address of a service, a name."""
 
     def __init__(self, given: object, name: str = "") -> None:
         self.given, self.name = given, name or (given if isinstance(given, str) else "")
@@ -130,15 +120,14 @@ class Mixture:
         names: what records call them.
     """
 
-    def __init__(self, components: Sequence[Policy], weights: Any, names: Sequence[str] | None = None) -> None:
+    def __init__(self, components: Sequence[Policy], weights: object, names: Sequence[str] | None = None) -> None:
         self.components = tuple(components)
         self.weights = as_distributions("weights", weights, (len(self.components),))
         self.names = tuple(one.name for one in self.components) if names is None else tuple(names)
 
     def draw(self, rng: np.random.Generator) -> tuple[int, Policy]:
         """Draw the component that acts: its index and the policy."""
-        index = int(np.searchsorted(np.cumsum(self.weights), rng.random(), side="right"))
-        index = min(index, len(self.components) - 1)
+        index = int(self.draw_many(rng, 1)[0])
         return index, self.components[index]
 
     def draw_many(self, rng: np.random.Generator, number: int) -> IntArray:
@@ -147,20 +136,27 @@ class Mixture:
         return np.minimum(found, len(self.components) - 1)
 
     def probabilities(self, h: int, state: State) -> Array:
-        """Raise: a component acts for a whole episode."""
+        """Raise TypeError."""
         raise TypeError("a mixture acts through one component: draw it with .draw(rng) before the episode")
 
     def table(self) -> Array:
-        """Raise: a component acts for a whole episode."""
+        """Raise TypeError."""
         raise TypeError("a mixture has no table: take those of its .components")
 
 
+@runtime_checkable
+class ActsBySteps(Protocol):
+    """An object of a user that has `probabilities`."""
+
+    probabilities: StateFunction
+
+
 def as_policy(
-    given: Any,
+    given: object,
     num_actions: int,
     first_step: int = 0,
     shape: tuple[int, ...] | None = None,
-    view: Callable[[Any], Any] | None = None,
+    view: View | None = None,
 ) -> Policy:
     """Return a policy for whatever a user gives: a Policy, a table, a function, or an object with `probabilities`.
 
@@ -169,21 +165,20 @@ def as_policy(
     """
     if isinstance(given, Mixture):
         raise InvalidProblem("a mixture cannot be a candidate or an incumbent: give one of its components")
-    if not isinstance(given, Policy):
-        name = given.name if isinstance(vars(type(given)).get("name", ""), str) and hasattr(given, "name") else ""
-        function = given.probabilities if hasattr(given, "probabilities") else given
-        if callable(function):
-            shown = function if view is None else (lambda h, state: function(h, view(state)))
-            given = FunctionPolicy(shown, num_actions, first_step, name)
-        else:
-            given = TablePolicy(given)
+    policy, function = given, given.probabilities if isinstance(given, ActsBySteps) else given
+    if not isinstance(policy, Policy) and callable(function):
+        shown = function if view is None else (lambda h, state: function(h, view(state)))
+        name = getattr(given, "name", "")
+        policy = FunctionPolicy(shown, num_actions, first_step, name if isinstance(name, str) else "")
+    elif not isinstance(policy, Policy):
+        policy = TablePolicy(policy)
     if shape is None:
-        return given
-    if isinstance(given, TablePolicy):
-        as_distributions("policy", given.table(), shape)
-        return given
+        return policy
+    if isinstance(policy, TablePolicy):
+        as_distributions("policy", policy.table(), shape)
+        return policy
     H, S, _ = shape
-    return TablePolicy([[given.probabilities(h, s) for s in range(S)] for h in range(H)], given.name)
+    return TablePolicy([[policy.probabilities(h, s) for s in range(S)] for h in range(H)], policy.name)
 
 
 def draw_index(probabilities: Array, rng: np.random.Generator) -> int:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -22,9 +22,24 @@ from episafe.core.checks import (
 )
 from episafe.core.errors import Infeasible, InvalidEpisode, InvalidProblem
 from episafe.core.policy import OpaquePolicy, Policy, as_policy
-from episafe.core.types import ENDED, START, Array, Episode, Move, State, Support, is_outside
+from episafe.core.types import (
+    ENDED,
+    START,
+    Array,
+    Encoder,
+    Episode,
+    IntArray,
+    Move,
+    PerLimit,
+    State,
+    StateFunction,
+    Support,
+    View,
+    is_outside,
+)
 
-SignalFunction = Callable[[int, Any], Any]  # (h, state) -> r_h(state, ·) or u_h(state, ·), shape (A,)
+Signal = Array | StateFunction | None  # (H, S, A) of listed states; a function; None if it is observed only
+Cell = Callable[[Any], Hashable]  # state -> the group that it belongs to
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +55,7 @@ class Constraint:
         floor: the least total utility that any deployed component may have in any episode; None for no such demand.
     """
 
-    utility: Any = field(repr=False)
+    utility: Signal = field(repr=False)
     threshold: float
     slack: float | None
     name: str = ""
@@ -67,7 +82,7 @@ class OneHot:
         size: how many values `cell` takes; None for listed states, or if unknown.
     """
 
-    cell: Callable[[Any], Hashable] | None = None
+    cell: Cell | None = None
     size: int | None = None
 
 
@@ -87,7 +102,7 @@ class TableFeatures:
 class FunctionFeatures:
     """Features of states that are not listed: `function` state -> φ(state, ·), shape (A, d), norms at most 1."""
 
-    function: Callable[[Any], Any]
+    function: View
     dim: int
 
 
@@ -135,13 +150,13 @@ class Task:
     num_actions: int | None
     constraints: tuple[Constraint, ...]
     incumbent: Policy
-    initial_state: Any = 0
+    initial_state: State = 0
     num_states: int | None = None
-    reward: Any = None
+    reward: Signal = None
     features: Features = OneHot()
     time_homogeneous: bool = False
-    encode: Callable[[Any], State] | None = None
-    view: Callable[[Any], Any] | None = None
+    encode: Encoder | None = None
+    view: View | None = None
     move: Move | None = None
     support: Support | None = None
     carry: Carry | None = None
@@ -283,15 +298,19 @@ class Task:
         """Return whether every utility is known and need not be observed."""
         return all(one.utility is not None for one in self.constraints)
 
-    def key(self, state: Any) -> Hashable:
+    def key(self, state: State) -> Hashable:
         """Return what one-hot features tell apart: the state, its cell, or the bytes of an array."""
-        if self.is_listed:
+        if self.num_states is not None:
             return int(state)
-        if not is_outside(state) and isinstance(self.features, OneHot) and self.features.cell is not None:
-            state = self.features.cell(state)
+        if self._cell is not None and not is_outside(state):
+            state = self._cell(state)
         return (state.dtype.str, state.shape, state.tobytes()) if isinstance(state, np.ndarray) else state
 
-    def phi(self, state: Any) -> Array:
+    @cached_property
+    def _cell(self) -> Cell | None:
+        return self.features.cell if isinstance(self.features, OneHot) else None
+
+    def phi(self, state: State) -> Array:
         """Return φ(state, ·), shape (A, d)."""
         features = self.features
         if isinstance(features, TableFeatures):
@@ -307,19 +326,19 @@ class Task:
             check_norm(name, phi)
         return phi
 
-    def reward_at(self, h: int, state: Any) -> Array:
+    def reward_at(self, h: int, state: State) -> Array:
         """Return r_h(state, ·), shape (A,); NaN where it is observed only."""
         if isinstance(self.reward, np.ndarray):
             return self.reward[h, state]
         return self._signal(self.reward, h, state, 0)
 
-    def utility_at(self, h: int, state: Any) -> Array:
+    def utility_at(self, h: int, state: State) -> Array:
         """Return u_h(state, ·) of every limit, shape (m, A); NaN where it is observed only."""
         if self.utilities is not None:
             return self.utilities[:, h, state]
         return np.array([self._signal(one.utility, h, state, 1 + c) for c, one in enumerate(self.constraints)])
 
-    def _signal(self, function: SignalFunction | None, h: int, state: Any, column: int) -> Array:
+    def _signal(self, function: Signal, h: int, state: State, column: int) -> Array:
         """Return signal `column` (the reward, then the utilities) of every action."""
         A = self.num_actions or 0
         if is_outside(state):
@@ -332,7 +351,7 @@ class Task:
             signal = as_unit_range(f"signal at step {h}, state {state!r}", signal, (A,))
         return signal
 
-    def as_policy(self, given: Any) -> Policy:
+    def as_policy(self, given: object) -> Policy:
         """Return a policy for a candidate that a user gives; a table, where the states are listed."""
         if self.num_actions is None:
             return given if isinstance(given, Policy) else OpaquePolicy(given)
@@ -393,7 +412,7 @@ class Task:
         return np.array([known(h) for h in range(shape[0])], dtype=np.float64).reshape(shape)
 
 
-def task_of(problem: Any) -> Task:
+def task_of(problem: object) -> Task:
     """Return the task of a problem, or the task itself."""
     if isinstance(problem, Task):
         return problem
@@ -403,7 +422,7 @@ def task_of(problem: Any) -> Task:
     return task
 
 
-def named_constraints(given: Any) -> tuple[Constraint, ...]:
+def named_constraints(given: object) -> tuple[Constraint, ...]:
     """Return the constraints, at least one, each with a name of its own."""
     several = tuple(given) if isinstance(given, Sequence) else (given,)
     if not several or not all(isinstance(one, Constraint) for one in several):
@@ -454,7 +473,7 @@ def _column(name: str, value: Any, m: int, names: Sequence[str]) -> list[Any]:
 def index_encoder(num_states: int, names: Mapping[Any, int]) -> Callable[[Any], int]:
     """Return the encoder of listed states: a number, or the name of a state."""
 
-    def encode(observation: Any) -> int:
+    def encode(observation: object) -> int:
         found = names.get(observation, observation) if names and isinstance(observation, Hashable) else observation
         if not isinstance(found, int | np.integer) or isinstance(found, bool) or not 0 <= found < num_states:
             raise InvalidEpisode(f"a state must be a whole number in [0, {num_states}), got {observation!r}")
@@ -463,7 +482,7 @@ def index_encoder(num_states: int, names: Mapping[Any, int]) -> Callable[[Any], 
     return encode
 
 
-def encoder_like(example: Any) -> Callable[[Any], State]:
+def encoder_like(example: object) -> Callable[[Any], State]:
     """Return an encoder to the type of an example state: numbers, texts, tuples and arrays."""
     if isinstance(example, np.ndarray):
         dtype, shape = example.dtype, example.shape
@@ -503,7 +522,7 @@ def _plain(observation: Any) -> Any:
     return observation
 
 
-def _finite(name: str, value: Any, shape: tuple[int, ...]) -> Array:
+def _finite(name: str, value: object, shape: tuple[int, ...]) -> Array:
     """Return an observed signal as an array; one limit needs no second axis."""
     try:
         array = np.asarray(value, dtype=np.float64)

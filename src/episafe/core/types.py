@@ -1,12 +1,12 @@
 """Arrays, states, episodes and plans. Shapes: H steps, S states, A actions, d features, m limits, K episodes."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 if TYPE_CHECKING:
     from episafe.core.policy import Mixture, Policy
@@ -15,6 +15,10 @@ Array = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 State = int | float | str | tuple[Any, ...] | NDArray[Any]  # what `Task.encode` returns, and nothing else
+Plain = None | bool | int | float | str | Sequence["Plain"] | Mapping[str, "Plain"]  # what JSON can hold
+Settings = dict[str, Plain]  # what a record or log says of an agent, a certifier or a problem
+Document = dict[str, Any]  # a JSON object that is read: `load_policy` knows what its fields must be
+PerLimit = float | None | Sequence[Any] | Mapping[str, Any] | NDArray[Any]  # one value; or m, in order or by name
 START: tuple[str] = ("start",)  # state of the dummy first step of a problem with a random start
 ENDED: tuple[str] = ("ended",)  # absorbing state of an episode that ended before the horizon
 
@@ -22,12 +26,17 @@ Source = Literal["safe", "zero", "search", "fixed"]  # the incumbent; λ = 0; fo
 SOURCES: tuple[Source, ...] = get_args(Source)
 SAFE, ZERO, SEARCH, FIXED = range(4)  # positions in SOURCES, for arrays
 Level = Literal["theorem", "window", "heuristic"]
+
+# Functions of users: their arguments are states and chance values of types that only the user knows.
+StateFunction = Callable[[int, Any], ArrayLike]  # (h, state) -> r_h(state, ·), u_h(state, ·) or π_h(·|state), shape (A,)
+Encoder = Callable[[Any], State]  # observation -> state
+View = Callable[[Any], Any]  # state -> observation
 Move = Callable[[int, Any, int, Any], tuple[Any, float, Any]]  # (h, state, action, w) -> next state, reward, utility
 Support = Callable[[int, Any], Any]  # (h, state) -> the values that w can take
 INCUMBENT = "incumbent"  # its name in mixtures, bounds and logs
 
 
-def is_outside(state: Any) -> bool:
+def is_outside(state: object) -> bool:
     """Return whether a state is START or ENDED, where no policy decides anything."""
     return type(state) is tuple and len(state) == 1 and type(state[0]) is str and state in (START, ENDED)
 
@@ -58,7 +67,7 @@ class Episode:
     checked_by: Any = field(default=None, init=False, repr=False, compare=False)
 
     @classmethod
-    def of_totals(cls, utility: Any, reward: float = 0.0, component: int | None = None) -> "Episode":
+    def of_totals(cls, utility: object, reward: float = 0.0, component: int | None = None) -> "Episode":
         """Return an episode of which only the totals are known: it counts as evidence and trains no planner."""
         return cls(component=component, total_utility=utility, total_reward=reward)
 

@@ -97,7 +97,7 @@ def _convex(rng: np.random.Generator, actions: Ellipsoid, dim: int, slack: float
 def contexts(
     rng: np.random.Generator, *, dim: int = 5, num_arms: int = 20, slack: float = 0.3, noise: float = 0.5
 ) -> LinearBandit:
-    """Return arms that change; the first is the incumbent's, of utility b + ξ or more. They repeat after 1000 rounds."""
+    """Return arms that change and repeat after 1,000 rounds; the first is the incumbent's, of utility b + ξ or more."""
     theta_r, theta_u = _directions(rng, 2, dim)
     arms = _directions(rng, NUM_CONTEXTS * num_arms, dim).reshape(NUM_CONTEXTS, num_arms, dim)
     arms *= rng.uniform(0.5, 1, size=(NUM_CONTEXTS, num_arms, 1))

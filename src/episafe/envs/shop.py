@@ -43,6 +43,9 @@ class Shop(Rules):
 
     def __post_init__(self) -> None:
         self.__dict__.update(num_actions=2 * len(self.levels), shape=(self.levels[-1] + 1,), start=(0,))
+        of = f"(of {self.horizon})"
+        limits = dict(zip(self.names, (f"days of demand served {of}", f"days without waste {of}"), strict=True))
+        self.__dict__["units"] = {"reward": "scaled profit", **limits}
 
     def chances(self, h: int, state: RuleState) -> list[Chance]:
         """Customers and bargain hunters of the day."""

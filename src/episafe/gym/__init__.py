@@ -1,1 +1,1 @@
-"""Gymnasium environments as problems, and problems as Gymnasium environments."""
+"""Gymnasium environments as problems."""

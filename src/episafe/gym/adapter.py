@@ -12,7 +12,7 @@ import numpy as np
 from episafe.core.checks import TOLERANCE, as_count, as_number, as_slack
 from episafe.core.errors import Infeasible, InvalidProblem
 from episafe.core.policy import Policy
-from episafe.core.task import Constraint, OneHot, SignalFunction, Task
+from episafe.core.task import Constraint, OneHot, StateFunction, Task
 from episafe.core.types import ENDED, START, Episode, Move, State, Support
 from episafe.gym.encode import numbered_actions, observations_of
 from episafe.problems.features import as_features, chosen_features
@@ -51,7 +51,7 @@ class Limit(NamedTuple):
         share = horizon - total if self.signal == "cost" else total
         return horizon * self.low + share * self.width
 
-    def constraint(self, utility: SignalFunction | None, horizon: int) -> Constraint:
+    def constraint(self, utility: StateFunction | None, horizon: int) -> Constraint:
         """Return the limit on utilities in [0, 1]."""
         b, slack = self.scaled(self.kept, horizon), self.slack and self.slack / self.width
         if b + (slack or 0.0) > horizon + TOLERANCE:
@@ -84,7 +84,7 @@ def from_gymnasium(
     utility_range: Any = None,
     cost_range: Any = None,
     random_start: bool | None = None,
-    reward: SignalFunction | None = None,
+    reward: StateFunction | None = None,
     utility: Any = None,
     time_homogeneous: bool = False,
     norm_bound: float | None = None,
@@ -183,8 +183,7 @@ class GymCMDP:
         self.env, self.limits, self._H, self._cost = env, limits, horizon, cost
         self._observations = observations_of(env.observation_space)
         self._num_actions, self._action = numbered_actions(env.action_space)
-        self._low, self._width = reward_range[0], reward_range[1] - reward_range[0]
-        self._named = bool(limits[0].name)
+        self._reward_range, self._named = reward_range, bool(limits[0].name)
         spec = getattr(env, "spec", None)
         self.origin: dict[str, str | int | float] = {"env": spec.id if spec else type(env).__name__}
         self.origin |= {"reward_low": reward_range[0], "reward_high": reward_range[1]}
@@ -258,7 +257,7 @@ class GymCMDP:
         """Begin the next episode with `env.reset(seed=seed)`."""
         self._seed = seed
 
-    def reset(self, rng: np.random.Generator | None = None) -> State:
+    def reset(self) -> State:
         """Begin an episode: return its first state, START if the start is random."""
         state, self._h, self._ended = self._reset_env(), -int(self.random_start), False
         if not self.random_start and not _same(state, self._first):
@@ -378,29 +377,11 @@ class GymCMDP:
             ) from None
 
     def _scale_reward(self, raw: Any) -> float:
-        if type(raw) is not float:
-            raw = as_number("reward", raw)
-        scaled: float = (raw - self._low) / self._width
-        if not -TOLERANCE <= scaled <= 1 + TOLERANCE:
-            raise InvalidProblem(
-                f"reward {raw:.12g} lies outside [{self._low:g}, {self._low + self._width:g}]: give its true range, "
-                "which includes 0 if episodes can end early, as reward_range=(lowest, highest)"
-            )
-        return scaled
+        return _scaled("reward", raw, *self._reward_range)
 
     def _unit(self, one: Limit, raw: Any) -> float:
         """Return a raw utility or cost as a utility in [0, 1]."""
-        if type(raw) is not float:
-            raw = as_number(one.signal, raw)
-        scaled: float = (raw - one.low) / one.width
-        if not -TOLERANCE <= scaled <= 1 + TOLERANCE:
-            negative = (
-                " (a cost is the size of a penalty, so it is not negative)" if one.signal == "cost" and raw < 0 else ""
-            )
-            raise InvalidProblem(
-                f"{one.signal} {raw:.12g} lies outside [{one.low:g}, {one.high:g}]{negative}: give its true range, "
-                f"which includes 0 if episodes can end early, as {one.signal}_range=(lowest, highest)"
-            )
+        scaled = _scaled(one.signal, raw, one.low, one.high)
         return 1.0 - scaled if one.signal == "cost" else scaled
 
     def _utilities(self, action: int, third: Any, info: Any, observation: Any) -> tuple[float, ...]:
@@ -444,6 +425,19 @@ class GymCMDP:
             f'info has no "{one.signal}"{names} at step {self._h}, it has {found}: report it at every step, '
             "0 included, or give cost=…"
         )
+
+
+def _scaled(signal: str, raw: Any, low: float, high: float) -> float:
+    """Return a raw signal in [0, 1]; raise if it is outside its range."""
+    if type(raw) is not float or not low - TOLERANCE <= raw <= high + TOLERANCE:
+        raw = as_number(signal, raw)
+        if not low - TOLERANCE <= raw <= high + TOLERANCE:
+            size = " (a cost is the size of a penalty, so it is not negative)" if signal == "cost" and raw < 0 else ""
+            raise InvalidProblem(
+                f"{signal} {raw:.12g} lies outside [{low:g}, {high:g}]{size}: give its true range, which includes 0 if "
+                f"episodes can end early, as {signal}_range=(lowest, highest)"
+            )
+    return (raw - low) / (high - low)
 
 
 def _viewed(features: Any, view: Callable[[Any], Any]) -> Any:

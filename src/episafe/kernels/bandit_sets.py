@@ -13,10 +13,9 @@ import math
 
 import numpy as np
 
-from episafe.kernels.bandit_mixing import keeps_all, share_reaching, solved_program
 from episafe.kernels.compilation import kernel
+from episafe.kernels.mixture import keeps_all, payer_share, solve
 
-INFEASIBLE = -1
 CHORDS = 200  # the gap falls by a factor of about four per step, so that 25 are usual
 GAP = 1e-13  # relative to the size of the terms: the rounding of a difference in float64
 NEWTON = 100  # steps at most; six are usual
@@ -24,25 +23,53 @@ SAME = 1e-14  # eigenvalues within this share of the largest belong to its eigen
 
 
 @kernel
-def envelope(f, g, threshold, order):  # type: ignore[no-untyped-def]
-    """Return two arms, the share of the second and λ: `low` has g < b and `high` g ≥ b, or both are one arm.
+def best_policy(f, g, thresholds, safe):  # type: ignore[no-untyped-def]
+    """Return the best policy (n,) over arms and the sum of its multipliers; 0 and NaN if there is none.
 
-    The arm of largest f is the answer if it has g ≥ b. Else the answer is the edge of the upper hull above b, between
-    that arm and the arm of largest g; arms below the chord of these two are dropped before sorting. `order` (n,) is
-    scratch space. `high` is INFEASIBLE if no arm has g ≥ b.
+    f (n,), g (m, n), b (m,). Several limits need the incumbent's probabilities `safe` (n,), which must keep g ≥ b.
     """
-    low, high = 0, 0
-    for i in range(1, f.shape[0]):
-        if f[i] > f[low] or (f[i] == f[low] and g[i] > g[low]):
-            low = i
+    (m, n), best, free = g.shape, 0, True
+    for i in range(1, n):
+        if f[i] > f[best] or (f[i] == f[best] and g[0, i] > g[0, best]):
+            best = i
+    for c in range(m):
+        free = free and g[c, best] >= thresholds[c]
+    policy, lam = np.zeros(n), 0.0
+    if free:
+        policy[best] = 1.0
+    elif m == 1:
+        lam = envelope(f, g, thresholds[0], best, policy)
+    else:
+        lam = simplex_over_arms(f, g, thresholds, safe, policy)
+    return policy, lam
+
+
+@kernel
+def means(policy, values):  # type: ignore[no-untyped-def]
+    """Return Σ_i π_i values[c, i] for each row c, (m,), always added in this order: what is compared with b."""
+    totals = np.zeros(values.shape[0])
+    for c in range(values.shape[0]):
+        for i in range(values.shape[1]):
+            if policy[i] > 0.0:
+                totals[c] += policy[i] * values[c, i]
+    return totals
+
+
+@kernel
+def envelope(f, g, threshold, best, policy):  # type: ignore[no-untyped-def]
+    """Fill `policy` (n,) for one limit and return λ; NaN if no arm has g ≥ b. `best` has the largest f and g < b.
+
+    The answer is the edge above b of the upper hull, between that arm and the arm of largest g. Arms below the chord
+    of these two are dropped before sorting.
+    """
+    g, low, high, n = g[0], best, 0, f.shape[0]
+    for i in range(1, n):
         if g[i] > g[high] or (g[i] == g[high] and f[i] > f[high]):
             high = i
-    if g[low] >= threshold:
-        return low, low, 1.0, 0.0
     if not g[high] >= threshold:
-        return low, INFEASIBLE, 0.0, np.nan
-    size, kept, edge, keys = 0, 0, 1, np.empty(f.shape[0])
-    for i in range(f.shape[0]):
+        return np.nan
+    size, kept, edge, order, keys = 0, 0, 1, np.empty(n, dtype=np.int64), np.empty(n)
+    for i in range(n):
         above = (f[i] - f[low]) * (g[high] - g[low]) > (f[high] - f[low]) * (g[i] - g[low])
         if above or i in (low, high):
             order[size], keys[size] = i, g[i]
@@ -52,116 +79,84 @@ def envelope(f, g, threshold, order):  # type: ignore[no-untyped-def]
         i = candidates[by_g[position]]
         if kept > 0 and g[order[kept - 1]] == g[i] and f[order[kept - 1]] >= f[i]:
             continue
-        while kept > 1 and _below(f, g, order[kept - 2], order[kept - 1], i):
+        while kept > 1:  # drop arms on or below the chord from the one before them to this one
+            left, middle = order[kept - 2], order[kept - 1]
+            if (f[middle] - f[left]) * (g[i] - g[left]) > (f[i] - f[left]) * (g[middle] - g[left]):
+                break
             kept -= 1
         order[kept] = i
         kept += 1
     while g[order[edge]] < threshold:
         edge += 1
     low, high = order[edge - 1], order[edge]
-    return low, high, share_reaching(g[low], g[high], threshold), (f[low] - f[high]) / (g[high] - g[low])
+    share = payer_share(g[low], g[high], threshold)
+    policy[low], policy[high] = 1.0 - share, share
+    return (f[low] - f[high]) / (g[high] - g[low])
 
 
 @kernel
-def _below(f, g, left, middle, right):  # type: ignore[no-untyped-def]
-    """Return whether `middle` is on or below the chord from `left` to `right`."""
-    return (f[middle] - f[left]) * (g[right] - g[left]) <= (f[right] - f[left]) * (g[middle] - g[left])
-
-
-@kernel
-def simplex_over_arms(f, g, thresholds, safe, first, policy):  # type: ignore[no-untyped-def]
-    """Fill `policy` (n,) and return the sum of the multipliers; NaN if the incumbent itself does not keep g ≥ b.
-
-    f (n,), g (m, n), b (m,); the incumbent's probabilities are safe[first + i].
-    """
+def simplex_over_arms(f, g, thresholds, safe, policy):  # type: ignore[no-untyped-def]
+    """Fill `policy` (n,) and return the sum of the multipliers; NaN if the incumbent itself does not keep g ≥ b."""
     m, n = g.shape
     scores, lower = np.zeros(1 + n), np.zeros((1 + n, m))
+    weights, in_use = np.zeros(1 + n), np.ones(1 + n, dtype=np.int64)
+    weights[0], lower[0] = 1.0, means(safe, g)
     for i in range(n):
-        share, scores[1 + i] = safe[first + i], f[i]
-        if share > 0.0:
-            scores[0] += share * f[i]
+        scores[0] += safe[i] * f[i]
+        scores[1 + i] = f[i]
         for c in range(m):
             lower[1 + i, c] = g[c, i]
-            if share > 0.0:
-                lower[0, c] += share * g[c, i]
-    weights, in_use = np.zeros(1 + n), np.ones(1 + n, dtype=np.int64)
-    weights[0] = 1.0
     if not keeps_all(weights, lower, thresholds):
         return np.nan
-    weights, multipliers = solved_program(scores, lower, thresholds, in_use)
+    weights, multipliers = solve(scores, lower, thresholds, in_use, 0)
     for i in range(n):
-        policy[i] = weights[1 + i] + weights[0] * safe[first + i]
+        policy[i] = weights[1 + i] + weights[0] * safe[i]
     return multipliers.sum()
 
 
 @kernel
-def chords(p, q, w, c_f, c_g, threshold, atoms):  # type: ignore[no-untyped-def]
-    """Fill `atoms` (2, d), low and high; return the share of the second, λ, the duality gap, and whether feasible.
+def chords(p, q, w, c_f, c_g, threshold):  # type: ignore[no-untyped-def]
+    """Return two actions (2, d) and the share of the second in the best mixture; NaN if no action has g ≥ b.
 
     The points `low` (g < b) and `high` (g ≥ b) are maximisers at two λ. The chord between them has a slope λ in
     between, and the maximiser there replaces one of them. The chord at b is a mixture, the dual value an upper bound.
     """
-    d = p.shape[0]
-    ends, theta = np.empty((2, d)), np.empty(d)
-    maximise(p, c_f, w, q, ends)
-    _copy(ends, 1, atoms, 0)
-    _copy(ends, 1, atoms, 1)
-    f_low, g_low = _values(p, q, w, c_f, c_g, atoms, 0)
+    low = high = maximise(p, c_f, w, q)[1]
+    f_low, g_low = _values(p, q, w, c_f, c_g, low)
     if g_low >= threshold:
-        return 1.0, 0.0, 0.0, True
-    maximise(q, -c_g, w, p, ends)
-    _copy(ends, 1, atoms, 1)
-    f_high, g_high = _values(p, q, w, c_f, c_g, atoms, 1)
+        return np.stack((low, high)), 1.0
+    high = maximise(q, -c_g, w, p)[1]
+    f_high, g_high = _values(p, q, w, c_f, c_g, high)
     if not g_high >= threshold:
-        return 0.0, np.nan, np.nan, False
-    lam, gap = 0.0, np.inf
+        return np.stack((low, high)), np.nan
     for _ in range(CHORDS):
         if not g_high > g_low or f_high >= f_low:
-            gap = 0.0  # the two are one point up to rounding
-            break
+            break  # the two are one point up to rounding
         lam = (f_low - f_high) / (g_high - g_low)
-        for i in range(d):
-            theta[i] = p[i] + lam * q[i]
-        maximise(theta, c_f - lam * c_g, w, q, ends)
-        f_0, g_0 = _values(p, q, w, c_f, c_g, ends, 0)
-        f_1, g_1 = _values(p, q, w, c_f, c_g, ends, 1)
-        gap = max(f_0 + lam * g_0, f_1 + lam * g_1) - (f_low + lam * g_low)
-        if gap <= GAP * (abs(f_low) + abs(f_high) + lam * (abs(g_low) + abs(g_high))):
-            break
-        for end in range(2):
-            f, g = (f_0, g_0) if end == 0 else (f_1, g_1)
+        size, reached, beyond = abs(f_low) + abs(f_high) + lam * (abs(g_low) + abs(g_high)), f_low + lam * g_low, 0.0
+        for point in maximise(p + lam * q, c_f - lam * c_g, w, q):
+            f, g = _values(p, q, w, c_f, c_g, point)
+            beyond = max(beyond, f + lam * g - reached)
             if g < threshold and g > g_low:
-                _copy(ends, end, atoms, 0)
-                f_low, g_low = f, g
+                low, f_low, g_low = point, f, g
             elif threshold <= g < g_high:
-                _copy(ends, end, atoms, 1)
-                f_high, g_high = f, g
-    share = share_reaching(g_low, g_high, threshold) if g_high > g_low else 1.0
-    return share, lam, max(gap, 0.0), True
+                high, f_high, g_high = point, f, g
+        if beyond <= GAP * size:
+            break
+    share = payer_share(g_low, g_high, threshold) if g_high > g_low else 1.0
+    return np.stack((low, high)), share
 
 
 @kernel
-def _values(p, q, w, c_f, c_g, points, row):  # type: ignore[no-untyped-def]
-    """Return f and g of one row of `points`."""
-    f, g, square = 0.0, 0.0, 0.0
-    for i in range(p.shape[0]):
-        y = points[row, i]
-        f += p[i] * y
-        g += q[i] * y
-        square += w[i] * y * y
-    norm = np.sqrt(square)
-    return f + c_f * norm, g - c_g * norm
+def _values(p, q, w, c_f, c_g, y):  # type: ignore[no-untyped-def]
+    """Return f and g of a point."""
+    norm = math.sqrt((w * y * y).sum())
+    return (p * y).sum() + c_f * norm, (q * y).sum() - c_g * norm
 
 
 @kernel
-def _copy(source, row, target, place):  # type: ignore[no-untyped-def]
-    for i in range(source.shape[1]):
-        target[place, i] = source[row, i]
-
-
-@kernel
-def maximise(theta, c, w, tilt, ends):  # type: ignore[no-untyped-def]
-    """Fill `ends` (2, d) with the maximisers of ϑᵀy + c‖y‖_w over ‖y‖ ≤ 1 that have least and largest tiltᵀy.
+def maximise(theta, c, w, tilt):  # type: ignore[no-untyped-def]
+    """Return the maximisers of ϑᵀy + c‖y‖_w over ‖y‖ ≤ 1 that have least and largest tiltᵀy, (d,) each.
 
     w (d,) > 0 grows. For c > 0, ‖y‖_w = max_{‖z‖≤1} zᵀw^½y turns the maximum of a convex function into a trust-region
     problem: y ∝ ϑᵢ/(ν − c²wᵢ), Σ c²wᵢϑᵢ²/(ν − c²wᵢ)² = 1, ν ≥ c² max w. For c < 0 it is a projection: the same
@@ -169,56 +164,27 @@ def maximise(theta, c, w, tilt, ends):  # type: ignore[no-untyped-def]
     δ = 0 is at most 1, then for c < 0 the maximum is 0 at y = 0. For c > 0 this is the hard case: the rest of ‖z‖ = 1
     lies in the eigenspace of max w, in any direction; the two returned ends have extreme tilt.
     """
-    d = theta.shape[0]
-    top, scale = w[d - 1], c * c
-    weights, gaps, total = np.empty(d), np.empty(d), 0.0
-    if scale == 0.0:  # a linear function: ϑ/‖ϑ‖, or 0 where ϑ = 0
-        for i in range(d):
-            total += theta[i] * theta[i]
-        length = math.sqrt(total) if total > 0.0 else 1.0
-        for i in range(d):
-            ends[0, i] = ends[1, i] = theta[i] / length
-        return
-    for i in range(d):
-        weights[i] = scale * w[i] * theta[i] * theta[i]
-        gap = top - w[i] if c > 0 else w[i]
-        gaps[i] = 0.0 if c > 0 and gap <= SAME * top else scale * gap
-    delta = secular(weights, gaps)
-    if delta == 0.0 and c < 0:
-        for i in range(d):
-            ends[0, i] = ends[1, i] = 0.0
-        return
-    for i in range(d):
-        y = 0.0 if gaps[i] + delta == 0.0 else theta[i] / (gaps[i] + delta)
-        ends[0, i] = ends[1, i] = y
-        total += y * y
-    if delta == 0.0 and c > 0:
-        total += _fill_top(weights, gaps, c, top, tilt, ends)
-    length = math.sqrt(total)
-    for i in range(d):
-        ends[0, i] /= length
-        ends[1, i] /= length
-
-
-@kernel
-def _fill_top(weights, gaps, c, top, tilt, ends):  # type: ignore[no-untyped-def]
-    """Add the hard case's part along the tilt in the top eigenspace, with either sign; return its squared length.
-
-    y is here in units of c²·max w, so its part in the eigenspace has the length z/(c√max w).
-    """
-    d = weights.shape[0]
-    used, size = 0.0, 0.0
-    for i in range(d):
-        if gaps[i] > 0.0:
-            used += weights[i] / (gaps[i] * gaps[i])
-        else:
-            size += tilt[i] * tilt[i]
-    reach = math.sqrt(max(1.0 - used, 0.0)) / (c * math.sqrt(top))
-    for i in range(d):
-        if gaps[i] == 0.0:
-            share = tilt[i] / math.sqrt(size) if size > 0.0 else (1.0 if i == d - 1 else 0.0)
-            ends[0, i], ends[1, i] = -reach * share, reach * share
-    return reach * reach
+    top, scale, y, part = w[-1], c * c, theta.copy(), np.zeros(theta.shape[0])
+    if scale > 0.0:
+        weights = scale * w * theta * theta
+        gaps = scale * (top - w) if c > 0 else scale * w
+        if c > 0:
+            gaps[gaps <= SAME * scale * top] = 0.0
+        delta = secular(weights, gaps)
+        if delta == 0.0 and c < 0:
+            return part, part
+        for i in range(y.shape[0]):
+            y[i] = theta[i] / (gaps[i] + delta) if gaps[i] + delta > 0.0 else 0.0
+        if delta == 0.0:  # y is here in units of c²·max w, so its part in the eigenspace has the length z/(c√max w)
+            inside = gaps == 0.0
+            part[inside] = tilt[inside]
+            if not part.any():
+                part[-1] = 1.0
+            used = (weights[~inside] / gaps[~inside] ** 2).sum()
+            part *= math.sqrt(max(1.0 - used, 0.0) / (part * part).sum()) / (c * math.sqrt(top))
+    length = math.sqrt((y * y).sum() + (part * part).sum())
+    length = length if length > 0.0 else 1.0  # a constant function
+    return (y - part) / length, (y + part) / length
 
 
 @kernel
@@ -227,31 +193,20 @@ def secular(weights, gaps):  # type: ignore[no-untyped-def]
 
     Newton's method on 1/√F, which is nearly linear, between bounds that never cross the root.
     """
-    low, high, at_zero = 0.0, 0.0, 0.0
-    for i in range(weights.shape[0]):
-        high += weights[i]
-        if gaps[i] > 0.0:
-            at_zero += weights[i] / (gaps[i] * gaps[i])
-        else:
-            low += weights[i]
-    if low == 0.0 and at_zero <= 1.0:
+    apart = gaps > 0.0
+    low, high = math.sqrt(weights[~apart].sum()), math.sqrt(weights.sum())  # F(low) ≥ 1 by the gaps that are 0
+    if low == 0.0 and (weights[apart] / gaps[apart] ** 2).sum() <= 1.0:
         return 0.0
-    low, high = math.sqrt(low), math.sqrt(high)  # F(low) ≥ 1 from the gaps that are 0, F(high) ≤ 1 with all gaps 0
     delta = low if low > 0.0 else 0.5 * high
     for _ in range(NEWTON):
-        value, slope = 0.0, 0.0
-        for i in range(weights.shape[0]):
-            if weights[i] > 0.0:
-                term = weights[i] / ((delta + gaps[i]) * (delta + gaps[i]))
-                value += term
-                slope -= 2.0 * term / (delta + gaps[i])
+        terms = weights / (delta + gaps) ** 2
+        value, slope = terms.sum(), -2.0 * (terms / (delta + gaps)).sum()
         if value > 1.0:
             low = delta
         else:
             high = delta
         # with h = F^(−1/2): δ − (h − 1)/h', h' = −½ F' F^(−3/2)
-        step = (1.0 / math.sqrt(value) - 1.0) / (-0.5 * slope / (value * math.sqrt(value)))
-        moved = delta - step
+        moved = delta - (1.0 / math.sqrt(value) - 1.0) / (-0.5 * slope / (value * math.sqrt(value)))
         if not low < moved < high:
             moved = 0.5 * (low + high)
         if abs(moved - delta) <= 2e-16 * delta:

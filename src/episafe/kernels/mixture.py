@@ -116,9 +116,18 @@ def keeps_all(weights, lower, thresholds):  # type: ignore[no-untyped-def]
 @kernel
 def best_weights(scores, lower, thresholds, in_use, base):  # type: ignore[no-untyped-def]
     """Return the weights (n,) that solve the program and pass the check; the base alone where nothing else does."""
-    table, basis = program(scores, lower, thresholds, in_use, base)
+    return solve(scores, lower, thresholds, in_use, base)[0]
+
+
+@kernel
+def solve(scores, lower, thresholds, in_use, base):  # type: ignore[no-untyped-def]
+    """Return these weights and the multipliers (m,): what a unit of each utility is worth in scores."""
+    (n, m), (table, basis) = lower.shape, program(scores, lower, thresholds, in_use, base)
     climb(table, basis)
-    return passing_weights(vertex(table, basis, scores.shape[0], base), lower, thresholds, base)
+    multipliers = np.zeros(m)
+    for c in range(m):
+        multipliers[c] = max(table[m + 1, n + c], 0.0)
+    return passing_weights(vertex(table, basis, n, base), lower, thresholds, base), multipliers
 
 
 @kernel

@@ -1,7 +1,7 @@
 """Replays of listed problems on traces: which states can be reached, and what a policy is worth on each trace.
 
 A trace is a row of H numbers: the number of the chance value at each step, −1 if it was not seen. `MoveTables` says
-where each value leads from each state by each action; steps share one row where the tables have one only.
+where each value leads from each state by each action, −1 for nowhere. Steps share one row if the tables have one only.
 """
 
 from typing import NamedTuple
@@ -10,8 +10,6 @@ import numpy as np
 
 from episafe.core.types import Array, IntArray
 from episafe.kernels.compilation import kernel
-
-UNKNOWN, IMPOSSIBLE = -1, -2  # next states: not in the tables (yet); `move` was asked, and knows none
 
 
 class MoveTables(NamedTuple):
@@ -23,14 +21,11 @@ class MoveTables(NamedTuple):
 
 
 @kernel
-def reach(next_states, chances, start, counts, unknown, once):  # type: ignore[no-untyped-def]
-    """Add `once` to counts[h, s, w] for each trace of `chances` (E, H) and each state s that some actions lead to.
-
-    Triples (h, s, w) without next states are written to `unknown` (k, 3), as many as fit; their number is returned.
-    """
+def reach(next_states, chances, start, counts):  # type: ignore[no-untyped-def]
+    """Add 1 to counts[h, s, w] for each trace of `chances` (E, H) and each state s that some actions lead to."""
     (n, S, A, _), (E, H) = next_states.shape, chances.shape
     here, there = np.empty(S, dtype=np.int64), np.empty(S, dtype=np.int64)
-    mark, stamp, met = np.full(S, -1), 0, 0
+    mark, stamp = np.full(S, -1), 0
     for e in range(E):
         here[0], size = start, 1
         for h in range(H):
@@ -39,11 +34,7 @@ def reach(next_states, chances, start, counts, unknown, once):  # type: ignore[n
                 break
             for k in range(size):
                 s = here[k]
-                counts[h, s, w] += once
-                if next_states[row, s, 0, w] == UNKNOWN:
-                    if met < unknown.shape[0]:
-                        unknown[met, 0], unknown[met, 1], unknown[met, 2] = h, s, w
-                    met += 1
+                counts[h, s, w] += 1
                 for a in range(A):
                     t = next_states[row, s, a, w]
                     if t >= 0 and mark[t] != stamp:
@@ -51,7 +42,6 @@ def reach(next_states, chances, start, counts, unknown, once):  # type: ignore[n
                         there[size_there] = t
                         size_there += 1
             here, there, size = there, here, size_there
-    return met
 
 
 @kernel
@@ -80,7 +70,7 @@ def replay(tables, chances, start, policies, totals):  # type: ignore[no-untyped
                     for a in range(A):
                         p = weight * policies[j, h, s, a]
                         if p > 0.0:
-                            t = next_states[row, s, a, w] if w >= 0 else IMPOSSIBLE
+                            t = next_states[row, s, a, w] if w >= 0 else -1
                             if t < 0:
                                 totals[j, e, 1 + m] += p
                                 continue

@@ -15,6 +15,7 @@ from episafe.core.types import Array, IntArray
 from episafe.kernels.lanes import LANES
 
 FIRST_SLOTS, FIRST_TRANSITIONS = 16, 32  # capacity at first; it doubles when it is full
+SWEEPS = 6  # times around the limits, where there are several
 NO_ENTROPY, ENTROPY, RELEASED_ENTROPY = range(3)  # what V̄ʳ adds: 0, −κΣ π ln π, or the released code's −κΣ π² ln π
 
 
@@ -111,7 +112,9 @@ class Work(NamedTuple):
 
     `bonus` (R, A, n) is β. The search runs along λ = base + t·direction: `base`, `direction` (m,). `ts` (L,) are the t
     evaluated together (L = 1 with features, 8 with counts), `lams` and `bounds` (m, L) their λ and V̲ᵘ(s₁); `lane` (1,)
-    is the place of the t asked for last. `lam`, `bound` (m,): those of the decision.
+    is the place of the t asked for last. `lam`, `bound` (m,): those of the decision. `further` is a tuple of m − 1
+    zeros: kernels are compiled for its length, since loops over limits cost a tenth where there is one. `guess`
+    (1+m,): t and λ of the last search, which decide what is evaluated together and never the result.
 
         features:  `V` (H+1, G, n), `Q` (G+1, A, n), `rest`: `norm` (n,), `projected` (G, d), `weights` (H, G, d)
         counts:    `V` (H+1, n, G, 8), `Q` (G+1, A, 8), `rest`: P̂ row by row, entries `start[p, a, i]` to
@@ -130,6 +133,8 @@ class Work(NamedTuple):
     V: Array
     Q: Array
     rest: tuple[Any, ...]
+    further: tuple[float, ...]
+    guess: Array
 
 
 def empty_dense(phi: Array, ridge: float) -> Dense:
@@ -162,7 +167,9 @@ def new_work(model: Dense | Counts, H: int, m: int) -> Work:
     lams, bounds = np.zeros((m, L)), np.full((m, L), np.nan)
     lane = np.zeros(1, dtype=np.int64)
     bonus, ts = np.zeros((R, A, n)), np.full(L, np.nan)
-    return Work(bonus, base, direction, ts, lams, bounds, lane, lam, bound, V, Q, rest)
+    return Work(
+        bonus, base, direction, ts, lams, bounds, lane, lam, bound, V, Q, rest, (0.0,) * (m - 1), np.zeros(1 + m)
+    )
 
 
 def widened(array: NDArray[Any], length: int, filling: float = 0) -> NDArray[Any]:

@@ -5,7 +5,7 @@ import numpy as np
 from episafe.core.types import SAFE, SEARCH, ZERO
 from episafe.kernels.compilation import by_model, inlined_kernel, lean_kernel
 from episafe.kernels.lanes import load, store
-from episafe.kernels.softmax_arrays import Counts, Dense
+from episafe.kernels.softmax_arrays import SWEEPS, Counts, Dense
 from episafe.kernels.softmax_pass import clear, count_step, feature_bonus, predict, regress, row, softmax_step, solve
 
 
@@ -40,7 +40,7 @@ def refresh(model, slots, work, scales):  # type: ignore[no-untyped-def]
 def _evaluate_dense(model, slots, work, scales, size, table):  # type: ignore[no-untyped-def]
     phi, gram_inv, moments, (norm, projected, weights) = model.phi, model.gram_inv, model.moments, work.rest
     terms, V, Q, room = (slots.reward, slots.utility, work.bonus), work.V, work.Q, (work.Q, norm, work.V)
-    last = V.shape[0] - 2
+    last, further = V.shape[0] - 2, work.further
     for h in range(last, -1, -1):
         p = row(h, size)
         if h == last and scales.value_after == 0.0:
@@ -53,9 +53,9 @@ def _evaluate_dense(model, slots, work, scales, size, table):  # type: ignore[no
                     projected[0, k] = scales.value_after * model.sums[p, k]
                 solve(h, gram_inv, projected, weights)
             else:
-                regress(h, slots.size[row(h + 1, size)], moments, gram_inv, V, projected, weights)
-            predict(h, size[p], phi, weights, Q)
-        softmax_step(h, size[p], terms, scales, work.lams, room)
+                regress(h, slots.size[row(h + 1, size)], moments, gram_inv, V, projected, weights, further)
+            predict(h, size[p], phi, weights, Q, further)
+        softmax_step(h, size[p], terms, scales, work.lams, room, further)
         if table.shape[0] > 0:
             for i in range(size[p]):
                 for a in range(table.shape[2]):
@@ -68,7 +68,7 @@ def _evaluate_counts(model, slots, work, scales, size, table):  # type: ignore[n
     terms, lams, room, rows = (slots.reward, slots.utility, work.bonus), work.lams, (work.Q, work.V), work.rest
     for h in range(work.V.shape[0] - 2, -1, -1):
         n = size[row(h, size)]
-        count_step(h, n, rows, terms, scales, lams, room, model.ridge, slots.state_of, table)
+        count_step(h, n, rows, terms, scales, lams, room, model.ridge, slots.state_of, table, work.further)
     for c in range(work.bounds.shape[0]):
         store(work.bounds, (c, 0), load(work.V, (0, 0, 2 + c, 0)))
 
@@ -82,14 +82,24 @@ def evaluate(model, slots, work, scales, size, table):  # type: ignore[no-untype
 
 
 @inlined_kernel
-def look_ahead(ts, t, lower, upper, at_an_end):  # type: ignore[no-untyped-def]
-    """Choose the t to evaluate together: t alone with one lane, else what three halvings may ask for.
+def look_ahead(ts, t, lower, upper, at_an_end, guess):  # type: ignore[no-untyped-def]
+    """Choose the t to evaluate together: t alone with one lane, else what the next halvings may ask for.
 
-    These are the upper end and the seven midpoints of [lower, upper], its halves and its quarters, exactly as bisection
-    computes them; where an end is asked for, the lower end takes the place of the last of them.
+    These are the upper end and midpoints, exactly as bisection computes them: those that it visits on its way to
+    `guess`, if that lies in the bracket; else the seven of [lower, upper], its halves and its quarters. Where an end is
+    asked for, the lower end takes the place of one of them.
     """
     if ts.shape[0] == 1:
         ts[0] = t
+        return
+    if lower < guess and guess < upper:
+        ts[0], ts[1] = upper, lower
+        for lane in range(2 if at_an_end else 1, ts.shape[0]):
+            ts[lane] = (lower + upper) / 2
+            if guess <= ts[lane]:
+                upper = ts[lane]
+            else:
+                lower = ts[lane]
         return
     ts[0], ts[4] = upper, (lower + upper) / 2
     ts[2], ts[6] = (lower + ts[4]) / 2, (ts[4] + upper) / 2
@@ -107,19 +117,24 @@ def position(ts, t):  # type: ignore[no-untyped-def]
 
 
 @lean_kernel
-def admits(model, slots, work, scales, search, t, lower, upper, at_an_end, table):  # type: ignore[no-untyped-def]
-    """Return whether V̲ᵘ(s₁) ≥ b for every limit at λ = base + t·direction; what was evaluated ahead is not repeated."""
+def admits(model, slots, work, scales, search, t, lower, upper, only, guess, none):  # type: ignore[no-untyped-def]
+    """Return whether V̲ᵘ(s₁) ≥ b for limit `only`, or for all if it is m, at λ = base + t·direction.
+
+    `lower` and `upper` are the bracket of the search. What was evaluated ahead is not evaluated again. No argument is a
+    literal: numba would compile a form for each.
+    """
     if position(work.ts, t) < 0:
-        look_ahead(work.ts, t, lower, upper, at_an_end)
+        look_ahead(work.ts, t, lower, upper, t in (lower, upper), guess)
         for c in range(work.lams.shape[0]):
             for lane in range(work.ts.shape[0]):
                 work.lams[c, lane] = work.base[c] + work.ts[lane] * work.direction[c]
-        evaluate(model, slots, work, scales, slots.size, table)
+        evaluate(model, slots, work, scales, slots.size, none)
     lane, passes = position(work.ts, t), True
     work.lane[0] = lane
     for c in range(work.bound.shape[0]):
         work.lam[c], work.bound[c] = work.lams[c, lane], work.bounds[c, lane]
-        passes = passes and work.bound[c] >= search.thresholds[c]
+        if only == work.bound.shape[0] or only == c:
+            passes = passes and work.bound[c] >= search.thresholds[c]
     return passes
 
 
@@ -131,89 +146,81 @@ def forget(ts):  # type: ignore[no-untyped-def]
 
 
 @lean_kernel
-def balance(model, slots, work, scales, search, none):  # type: ignore[no-untyped-def]
-    """Bisect the multiplier t of the limits that pass at C_λ, where others fail there; return whether a λ passes all.
-
-    The others keep C_λ. While one of them fails, t is reduced, else it is raised. A λ that passes becomes the ray.
-    """
-    m, lower, upper, num_passing = work.base.shape[0], 0.0, search.lam_max, 0
-    for c in range(m):
-        passes = work.bound[c] >= search.thresholds[c]
-        work.base[c], work.direction[c] = 0.0 if passes else search.lam_max, 1.0 if passes else 0.0
-        num_passing += passes
-    forget(work.ts)
-    for _ in range(search.num_halvings if num_passing > 0 else 0):
-        middle = (lower + upper) / 2
-        if admits(model, slots, work, scales, search, middle, lower, upper, False, none):
-            for c in range(m):
-                work.base[c], work.direction[c] = 0.0, work.lam[c] / search.lam_max
-            forget(work.ts)
-            return True
-        others_pass = True
-        for c in range(m):
-            if work.direction[c] == 0.0 and not work.bound[c] >= search.thresholds[c]:
-                others_pass = False
-        if others_pass:
-            lower = middle
-        else:
-            upper = middle
-    return False
-
-
-@lean_kernel
-def bisect(model, slots, work, scales, search, upper, num_halvings, none):  # type: ignore[no-untyped-def]
-    """Halve [0, upper] on the ray, evaluate the upper end that is left, and return whether it passes.
+def bisect(model, slots, work, scales, search, only, guess, none):  # type: ignore[no-untyped-def]
+    """Halve [0, C_λ] on the ray, evaluate the upper end that is left, and return whether it passes.
 
     Only admitted λ replace the upper end (Alg. 2, lines 6 to 10).
     """
-    lower = 0.0
-    for _ in range(num_halvings):
+    lower, upper = 0.0, search.lam_max
+    for _ in range(search.num_halvings):
         middle = (lower + upper) / 2
-        if admits(model, slots, work, scales, search, middle, lower, upper, False, none):
+        if admits(model, slots, work, scales, search, middle, lower, upper, only, guess, none):
             upper = middle
         else:
             lower = middle
-    return admits(model, slots, work, scales, search, upper, lower, upper, False, none)
+    return admits(model, slots, work, scales, search, upper, lower, upper, only, guess, none)
+
+
+@lean_kernel
+def sweep(model, slots, work, scales, search, none):  # type: ignore[no-untyped-def]
+    """Find λ for several limits: each multiplier in turn is the least that its own limit needs, given the others.
+
+    Begins at λ = 0 and ends when all limits pass. Return whether they do, at most `SWEEPS` times around.
+    """
+    m = work.base.shape[0]
+    for c in range(m):
+        work.lam[c] = 0.0
+    for _ in range(SWEEPS):
+        for c in range(m):
+            for b in range(m):
+                work.base[b], work.direction[b] = work.lam[b] if b != c else 0.0, 1.0 if b == c else 0.0
+            forget(work.ts)
+            if not admits(model, slots, work, scales, search, 0.0, 0.0, search.lam_max, c, work.guess[1 + c], none):
+                bisect(model, slots, work, scales, search, c, work.guess[1 + c], none)
+            work.guess[1 + c] = work.lam[c]
+        passes = True
+        for c in range(m):
+            passes = passes and work.bound[c] >= search.thresholds[c]
+        if passes:
+            return True
+    return False
 
 
 @lean_kernel
 def decide(model, slots, work, scales, search, none):  # type: ignore[no-untyped-def]
     """Decide for one episode: return the source, with λ and V̲ᵘ(s₁) in `work.lam` and `work.bound`.
 
-    One limit: Algorithm 2. Several: the same on the ray λ = t·(1, …, 1), or on that of `balance`; then each multiplier
-    is reduced by bisection while all checks pass. The last λ evaluated is the one returned, so its bounds are those of
-    the deployed policy. `none` is an empty table.
+    One limit: Algorithm 2. Several: λ = 0, then `sweep`, then bisection on the ray λ = t·(1, …, 1). The last λ that was
+    evaluated is returned, so its bounds are those of the deployed policy. `none` is an empty table.
     """
     refresh(model, slots, work, scales)
-    m = work.base.shape[0]
-    stepped, top = search.step >= 0.0, search.lam_max
+    m, stepped, guess = work.base.shape[0], search.step >= 0.0, work.guess[0]
     for c in range(m):
         work.base[c], work.direction[c] = search.dual[c] if stepped else 0.0, 0.0 if stepped else 1.0
     forget(work.ts)
     if stepped:
-        admits(model, slots, work, scales, search, 0.0, 0.0, top, True, none)
+        admits(model, slots, work, scales, search, 0.0, 0.0, search.lam_max, m, np.nan, none)
         for c in range(m):
             stepped_to = search.dual[c] + search.step * (search.thresholds[c] - work.bound[c])
-            search.dual[c] = min(max(stepped_to, 0.0), top)
+            search.dual[c] = min(max(stepped_to, 0.0), search.lam_max)
         return SEARCH
     if search.ends:
-        if search.fallback and not admits(model, slots, work, scales, search, top, 0.0, top, True, none):
-            if m == 1 or not balance(model, slots, work, scales, search, none):
-                return SAFE  # Alg. 2, line 3 -> V̲ᵘ(π^{C_λ}) < b
-        elif admits(model, slots, work, scales, search, 0.0, 0.0, top, True, none):
+        may_fail = m == 1 and search.fallback
+        if may_fail and not admits(
+            model, slots, work, scales, search, search.lam_max, 0.0, search.lam_max, m, guess, none
+        ):
+            return SAFE  # Alg. 2, line 3 -> V̲ᵘ(π^{C_λ}) < b
+        if admits(model, slots, work, scales, search, 0.0, 0.0, search.lam_max, m, guess, none):
             return ZERO  # Alg. 2, line 4 -> V̲ᵘ(π⁰) ≥ b
-    if not bisect(model, slots, work, scales, search, top, search.num_halvings, none):
-        return SAFE if search.fallback else SEARCH
-    for c in range(m if m > 1 else 0):
-        for b in range(m):
-            work.base[b], work.direction[b] = work.lam[b] if b != c else 0.0, 1.0 if b == c else 0.0
+    if m > 1:
+        if sweep(model, slots, work, scales, search, none):
+            return SEARCH
+        for c in range(m):
+            work.base[c], work.direction[c] = 0.0, 1.0
         forget(work.ts)
-        top, width, halvings = work.lam[c], work.lam[c], 0
-        while halvings < search.num_halvings and width > search.lam_max / 2.0**search.num_halvings:
-            width, halvings = width / 2, halvings + 1
-        if not admits(model, slots, work, scales, search, 0.0, 0.0, top, True, none):
-            bisect(model, slots, work, scales, search, top, halvings, none)
-    return SEARCH
+    passes = bisect(model, slots, work, scales, search, m, guess, none)
+    work.guess[0] = work.ts[work.lane[0]]
+    return SEARCH if passes or not search.fallback else SAFE
 
 
 @inlined_kernel

@@ -94,7 +94,7 @@ def replan(law, deployed, learner):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def act(told, bonus, PV, scales, lams, steps_left):  # type: ignore[no-untyped-def]
+def act(told, bonus, PV, scales, lams, steps_left, further):  # type: ignore[no-untyped-def]
     """Return π^λ (A,) at one state from reward and utilities `told` (1+m, A), β (A,), P̂V (G, A) and λ (m,)."""
     (G, A), m = PV.shape, lams.shape[0]
     reward, utility, beta = np.zeros((1, A, LANES)), np.zeros((m, 1, A, LANES)), np.zeros((1, A, LANES))
@@ -105,7 +105,7 @@ def act(told, bonus, PV, scales, lams, steps_left):  # type: ignore[no-untyped-d
             utility[c, 0, a, 0], lam[c, 0] = told[1 + c, a], lams[c]
         for g in range(G):
             Q[g, a, 0] = PV[g, a]
-    softmax_step(0, 1, (reward, utility, beta), scales, lam, (Q, norm, np.empty((steps_left + 2, G, LANES))))
+    softmax_step(0, 1, (reward, utility, beta), scales, lam, (Q, norm, np.empty((steps_left + 2, G, LANES))), further)
     for a in range(A):
         out[a] = Q[G, a, 0] * norm[0]
     return out

@@ -94,14 +94,14 @@ def further_mean(Q, g, i, per_W):  # type: ignore[no-untyped-def]
 
 
 @inlined_kernel
-def softmax_step(h, n, terms, scales, lams, room):  # type: ignore[no-untyped-def]
+def softmax_step(h, n, terms, scales, lams, room, further):  # type: ignore[no-untyped-def]
     """Evaluate the composite softmax at n states of step h, eight at a time.
 
     `terms` are reward (R', A, n), utility (m, R', A, n) and β (R, A, n); `lams` (m, 1). `room` is Q (G+1, A, n), which
     holds P̂V on entry, Q and w on exit; norm (n,) for 1/W; and V (H+1, G, n), of which row h is written.
     """
     (reward, utility, bonus), (Q, norm, V) = terms, room
-    A, m, per_kappa, s, p = Q.shape[1], utility.shape[0], 1.0 / scales.kappa, row(h, reward), row(h, bonus)
+    A, m, per_kappa, s, p = Q.shape[1], 1 + len(further), 1.0 / scales.kappa, row(h, reward), row(h, bonus)
     limits = value_limits(float(V.shape[0] - 2 - h), scales)
     for i in range(0, n, LANES):
         top = spread(-np.inf)
@@ -146,7 +146,7 @@ def clear(Q, n):  # type: ignore[no-untyped-def]
 
 
 @inlined_kernel
-def regress(h, n, moments, gram_inv, V, projected, weights):  # type: ignore[no-untyped-def]
+def regress(h, n, moments, gram_inv, V, projected, weights, further):  # type: ignore[no-untyped-def]
     """Compute w_h = Λ_h⁻¹ Σ_j m_j V_{h+1}(s_j) of all values, into row h of `weights` (H, G, d)."""
     p = row(h, gram_inv)
     for k in range(gram_inv.shape[1]):
@@ -157,7 +157,7 @@ def regress(h, n, moments, gram_inv, V, projected, weights):  # type: ignore[no-
             dagger = fma(m_j, load(V, (h + 1, 1, j)), dagger)
             u = fma(m_j, load(V, (h + 1, 2, j)), u)
         projected[0, k], projected[1, k], projected[2, k] = total(r), total(dagger), total(u)
-        for g in range(3, V.shape[1]):
+        for g in range(3, 3 + len(further)):
             u = spread(0.0)
             for j in range(0, n, LANES):
                 u = fma(load(moments, (p, k, j)), load(V, (h + 1, g, j)), u)
@@ -178,7 +178,7 @@ def solve(h, gram_inv, projected, weights):  # type: ignore[no-untyped-def]
 
 
 @inlined_kernel
-def predict(h, n, phi, weights, Q):  # type: ignore[no-untyped-def]
+def predict(h, n, phi, weights, Q, further):  # type: ignore[no-untyped-def]
     """Compute φᵀw_h of all values at n states, into `Q`."""
     p = row(h, phi)
     for a in range(phi.shape[1]):
@@ -192,7 +192,7 @@ def predict(h, n, phi, weights, Q):  # type: ignore[no-untyped-def]
             store(Q, (0, a, i), r)
             store(Q, (1, a, i), dagger)
             store(Q, (2, a, i), u)
-            for g in range(3, weights.shape[1]):
+            for g in range(3, 3 + len(further)):
                 u = spread(0.0)
                 for k in range(phi.shape[2]):
                     u = fma(weights[h, g, k], load(phi, (p, a, k, i)), u)
@@ -251,30 +251,27 @@ def further_average(at, g, rows, V, floor):  # type: ignore[no-untyped-def]
 
 @inlined_kernel
 def stray_bonus(at, g, rows, V, beta, scales):  # type: ignore[no-untyped-def]
-    """Return β shaped by σ = √(P̂V² − (P̂V)²) of value g, eight λ at once; β itself at curve = spread = 0."""
+    """Return β shaped by σ = √(P̂V² − (P̂V)²) of value g, eight λ at once."""
     (h, p, a, i), (start, column, share) = at, rows
-    bonus = spread(beta)
-    if scales.curve != 0.0 or scales.spread != 0.0:
-        mean = square = spread(0.0)
-        for entry in range(start[p, a, i], start[p, a, i + 1]):
-            value = load(V, (h + 1, column[p, entry], g, 0))
-            mean = fma(share[p, entry], value, mean)
-            square = fma(share[p, entry] * value, value, square)
-        bonus = shaped(bonus, root(largest(square - mean * mean, 0.0)), scales)
-    return bonus
+    mean = square = spread(0.0)
+    for entry in range(start[p, a, i], start[p, a, i + 1]):
+        value = load(V, (h + 1, column[p, entry], g, 0))
+        mean = fma(share[p, entry], value, mean)
+        square = fma(share[p, entry] * value, value, square)
+    return shaped(spread(beta), root(largest(square - mean * mean, 0.0)), scales)
 
 
 @inlined_kernel
-def count_step(h, n, rows, terms, scales, lams, room, ridge, state_of, table):  # type: ignore[no-untyped-def]
+def count_step(h, n, rows, terms, scales, lams, room, ridge, state_of, table, further):  # type: ignore[no-untyped-def]
     """Evaluate the composite softmax at n slots of step h, one by one, for eight λ: `lams` (m, 8).
 
     `room` is Q (G+1, A, 8) and V (H+1, n, G, 8), of which row h is written from row h + 1. π of the first λ is written
     to `table` (H, S, A), unless that is empty.
     """
     (reward, utility, bonus), (Q, V) = terms, room
-    A, m, per_kappa, s, p = Q.shape[1], utility.shape[0], 1.0 / scales.kappa, row(h, reward), row(h, bonus)
+    A, m, per_kappa, s, p = Q.shape[1], 1 + len(further), 1.0 / scales.kappa, row(h, reward), row(h, bonus)
     limits, lam = value_limits(float(V.shape[0] - 2 - h), scales), load(lams, (0, 0))
-    is_last, writes = h == V.shape[0] - 2, table.shape[0] > 0
+    is_last, writes, shapes = h == V.shape[0] - 2, table.shape[0] > 0, scales.curve != 0.0 or scales.spread != 0.0
     for i in range(n):
         top = spread(-np.inf)
         for a in range(A):
@@ -284,10 +281,12 @@ def count_step(h, n, rows, terms, scales, lams, room, ridge, state_of, table):  
                 r = spread(scales.value_after * (1.0 - ridge * beta * beta))
             else:
                 r, dagger, u = average(at, rows, V, limits[2])
-            beta_r, beta_u = stray_bonus(at, 0, rows, V, beta, scales), stray_bonus(at, 2, rows, V, beta, scales)
-            beta_dagger = beta_u
-            for c in range(1, m):  # the compensation has the largest bonus of all utilities
-                beta_dagger = largest(beta_dagger, stray_bonus(at, 2 + c, rows, V, beta, scales))
+            beta_r = beta_u = beta_dagger = spread(beta)
+            if shapes:
+                beta_r, beta_u = stray_bonus(at, 0, rows, V, beta, scales), stray_bonus(at, 2, rows, V, beta, scales)
+                beta_dagger = beta_u
+                for c in range(1, m):  # the compensation has the largest bonus of all utilities
+                    beta_dagger = largest(beta_dagger, stray_bonus(at, 2 + c, rows, V, beta, scales))
             told, betas = (reward[s, a, i], utility[0, s, a, i]), (beta_r, beta_dagger, beta_u)
             r, dagger, u = action_values(told, betas, (r, dagger, u), limits, scales)
             store(Q, (0, a, 0), r)
@@ -295,8 +294,9 @@ def count_step(h, n, rows, terms, scales, lams, room, ridge, state_of, table):  
             store(Q, (2, a, 0), u)
             score = fma(lam, u, dagger + r)
             for c in range(1, m):
-                beta_c, u_c = stray_bonus(at, 2 + c, rows, V, beta, scales), utility[c, s, a, i]
-                u = utility_value(u_c, beta_c, further_average(at, 2 + c, rows, V, limits[2]), limits, scales)
+                beta_c = stray_bonus(at, 2 + c, rows, V, beta, scales) if shapes else spread(beta)
+                ahead = further_average(at, 2 + c, rows, V, limits[2])
+                u = utility_value(utility[c, s, a, i], beta_c, ahead, limits, scales)
                 store(Q, (2 + c, a, 0), u)
                 score = fma(load(lams, (c, 0)), u, score)
             logit = score * per_kappa

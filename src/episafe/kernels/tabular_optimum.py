@@ -76,7 +76,9 @@ def share_reaching(low: float, high: float, threshold: float) -> float:
     return raised_until(lambda share: (1.0 - share) * low + share * high >= threshold, share)
 
 
-def best_mixture(best: Best[Solution], thresholds: Array) -> BestMixture[Solution]:
+def best_mixture(
+    best: Best[Solution], thresholds: Array, points: "Points[Solution] | None" = None
+) -> BestMixture[Solution]:
     """Return the mixture of attainable points that maximises r subject to u_i ≥ b_i for all i.
 
         max_w Σ_j w_j r_j  s.t.  Σ_j w_j u_ij ≥ b_i   =   min_{λ ≥ 0} max_j r_j + Σ_i λ_i(u_ij − b_i)
@@ -86,8 +88,9 @@ def best_mixture(best: Best[Solution], thresholds: Array) -> BestMixture[Solutio
     Args:
         best: the attainable point of largest weighted value, reward first, and what attains it.
         thresholds: b (m,).
+        points: those found for other thresholds, to begin with; only with several limits.
     """
-    return _by_secants(best, thresholds) if len(thresholds) == 1 else _by_cutting_planes(best, thresholds)
+    return _by_secants(best, thresholds) if len(thresholds) == 1 else _by_cutting_planes(best, thresholds, points)
 
 
 def _by_secants(best: Best[Solution], thresholds: Array) -> BestMixture[Solution]:
@@ -115,9 +118,11 @@ def _by_secants(best: Best[Solution], thresholds: Array) -> BestMixture[Solution
     raise RuntimeError(f"the dual search did not end in {MAX_ROUNDS} rounds; threshold {thresholds[0]!r}")
 
 
-def _by_cutting_planes(best: Best[Solution], thresholds: Array) -> BestMixture[Solution]:
+def _by_cutting_planes(
+    best: Best[Solution], thresholds: Array, points: "Points[Solution] | None"
+) -> BestMixture[Solution]:
     """Solve the problem with several limits."""
-    found = _Points(best, 1 + len(thresholds))
+    found = Points(best, 1 + len(thresholds)) if points is None else points
     for _ in range(MAX_ROUNDS):
         surplus, safe_weights, y = found.most_surplus(thresholds)
         beyond = found.extend(np.append(0.0, y), surplus + float(y @ thresholds))
@@ -144,7 +149,7 @@ def _by_cutting_planes(best: Best[Solution], thresholds: Array) -> BestMixture[S
     return BestMixture(towards_safest(share), parts, multipliers, safest, kept)
 
 
-class _Points(Generic[Solution]):
+class Points(Generic[Solution]):
     """The attainable points found so far, and the linear programs over their mixtures."""
 
     def __init__(self, best: Best[Solution], size: int) -> None:

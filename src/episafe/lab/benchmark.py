@@ -219,5 +219,5 @@ def write_results(found: Sequence[Row], folder: Path) -> Path:
     """Write results.csv and benchmark.html, with the reference results beside; return the path of the page."""
     write_rows(found, folder / "results.csv")
     page = folder / "benchmark.html"
-    page.write_text(benchmark_page(found, reference(), VERSION))
+    page.write_text(benchmark_page(found, reference(), VERSION), encoding="utf-8")
     return page

@@ -22,16 +22,19 @@ def named_object(name: str) -> Any:
     """Return the object `module:name`; modules in the current folder are found too."""
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
+    module, _, rest = name.partition(":")
+    if not module or not rest:
+        raise ValueError(f"{name!r} names no object: give module:name")
     try:
         return resolve_name(name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError) as error:
         raise ValueError(f"cannot import {name!r}: {error}. Give module:name of an importable object") from error
 
 
 def make_problem(name: str, seed: int, options: Mapping[str, Any]) -> Any:
     """Return a problem by name (`es.make`), or by `module:name`: a problem, or a function that makes one.
 
-    A function gets the seed if it has a parameter, and the options by name.
+    A function gets the seed if it has a parameter `seed`, and the options by name.
     """
     if ":" not in name:
         return envs.make(name, seed, **options)
@@ -40,9 +43,8 @@ def make_problem(name: str, seed: int, options: Mapping[str, Any]) -> Any:
         check_options(name, options, ())
         return found
     taken = inspect.signature(found).parameters
-    check_options(name, options, taken)
-    takes_seed = any(one not in options for one in taken)
-    return found(seed, **options) if takes_seed else found(**options)
+    check_options(name, options, [one for one in taken if one != "seed"])
+    return found(seed=seed, **options) if "seed" in taken else found(**options)
 
 
 def make_agent(name: str, problem: Any, num_episodes: int, options: Mapping[str, Any]) -> Agent:
@@ -58,7 +60,8 @@ def make_agent(name: str, problem: Any, num_episodes: int, options: Mapping[str,
     given, taken = dict(options), inspect.signature(factory).parameters
     if name.endswith(TUNED):
         given = {"constants": "tuned", "replan": "doubling:0.3"} | given
-    check_options(name, given, [*taken, *(CONSTANTS if "constants" in taken else ())])
+    if all(one.kind is not inspect.Parameter.VAR_KEYWORD for one in taken.values()):
+        check_options(name, given, [*taken, *(CONSTANTS if "constants" in taken else ())])
     arguments = facts.arguments(problem, num_episodes) if facts is not None else {}
     if isinstance(given.get("replan"), str):
         given["replan"] = parse_replan(given["replan"])

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from episafe.core.checks import TOLERANCE
+from episafe.core.checks import TOLERANCE, distinct_steps
 from episafe.core.errors import InvalidProblem
 from episafe.core.task import TableFeatures, Task
 from episafe.core.types import Array, Episode, IntArray, is_outside
@@ -74,17 +74,20 @@ class SoftmaxModel:
         order = np.argsort(np.arange(S) != task.initial_state, kind="stable")
         n, size = padded(S), np.zeros(R, dtype=np.int64)
         size[0] = 1
-        reward, utility = (np.zeros((*lead, self.horizon, self.num_actions, n)) for lead in ((), (m,)))
-        if isinstance(task.reward, np.ndarray):
-            reward[..., :S] = np.moveaxis(task.reward, 1, 2)[..., order]
-        for c, one in enumerate(task.constraints):
-            if one.utility is not None:
-                utility[c, ..., :S] = np.moveaxis(one.utility, 1, 2)[..., order]
+        told = [
+            None if one is None else distinct_steps(one)
+            for one in (task.reward, *(one.utility for one in task.constraints))
+        ]
+        steps = 1 if R == 1 and all(one is None or len(one) == 1 for one in told) else self.horizon
+        signals = np.zeros((1 + m, steps, self.num_actions, n))
+        for g, one in enumerate(told):
+            if one is not None:
+                signals[g, ..., :S] = np.moveaxis(one, 1, 2)[..., order]
         phi = np.zeros((R, self.num_actions, self.dim, n))
         if isinstance(task.features, TableFeatures):
             phi[..., :S] = np.moveaxis(task.features.phi, 0, 2)[..., order]
         state_of, slot_of = (np.tile(one, (R, 1)) for one in (widened(order, n), np.argsort(order)))
-        return Slots(size, np.full(R, S), state_of, slot_of, reward, utility), phi
+        return Slots(size, np.full(R, S), state_of, slot_of, signals[0], signals[1:]), phi
 
     def _empty_slots(self) -> tuple[Slots, Array]:
         R, A, n, m = self.num_rows, self.num_actions, FIRST_SLOTS, self.task.num_constraints
@@ -333,13 +336,14 @@ class LearnedSignals:
     def observe(self, slots: IntArray, episode: Episode) -> None:
         """Add the signals of an episode, whose states have `slots` (H,)."""
         seen = np.column_stack([episode.rewards, episode.utilities])
-        for h, (slot, action) in enumerate(zip(slots.tolist(), episode.actions.tolist(), strict=True)):
-            p = self._model.row(h)
-            if not is_outside(episode.states[h]):
-                if self.sums.ndim == 3:
-                    self.sums[p] += np.outer(seen[h], self._model._phi[p, action, :, slot])
-                else:
-                    self.sums[p, :, action, slot] += seen[h]
+        inside = [h for h, state in enumerate(episode.states[: len(slots)]) if not is_outside(state)]
+        rows = np.minimum(np.array(inside, dtype=np.int64), self._model.num_rows - 1)
+        if self.sums.ndim == 4:
+            at = rows[:, None], np.arange(seen.shape[1]), episode.actions[inside, None], slots[inside, None]
+            np.add.at(self.sums, at, seen[inside])
+            return
+        for h, p in zip(inside, rows.tolist(), strict=True):
+            self.sums[p] += np.outer(seen[h], self._model._phi[p, episode.actions[h], :, slots[h]])
 
     def fill(self, bonus: Sequence[Array], missing: float) -> None:
         """Write r̄ and u̲ at all slots, from the bonuses (A, n) of each row.

@@ -191,7 +191,7 @@ class BanditTask(Task):
         told = (self.noise, float(self.norm_bound or 0.0), [one.name for one in self.constraints])
         return BanditTask(self.actions, list(thresholds), safe if not self.changes else self.safe, list(slacks), *told)
 
-    def read(self, episode: Episode) -> Episode:
+    def read(self, episode: Episode, encoded: bool = False) -> Episode:
         """Return one round, or a batch of n rounds, in canonical form; raise InvalidEpisode if it does not fit.
 
         Actions are vectors (n, d), or positions (n,) of arms in the rounds `states`. Canonical: actions (n, d), rewards

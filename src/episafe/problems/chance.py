@@ -2,7 +2,8 @@
 
 The probability of an event is the expectation of its indicator, so that every certificate of an expected utility is one
 of a probability: the utility of an episode is 1 if its total cost is at most C, else 0. State (s, l) of a listed
-problem has number s·L + l, where l counts the total so far in units; the last of the L levels stands for all totals above C.
+problem has number s·L + l, where l counts the total so far in units; the last of the L levels stands for all totals
+above C.
 """
 
 from collections.abc import Sequence

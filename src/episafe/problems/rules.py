@@ -156,7 +156,7 @@ class Listing:
                 if len(index) > MAX_LISTED:
                     raise InvalidProblem(
                         f"more than {MAX_LISTED} states can be reached, too many for arrays: play the rules with "
-                        "es.from_gymnasium(episafe.gym.envs.RulesEnv(rules), …)"
+                        "es.SampledCMDP(…, move=…, chance=…)"
                     )
         return found
 
@@ -241,7 +241,7 @@ def tables(rules: Rules) -> dict[str, Any]:
     if not found.has_law:
         raise InvalidProblem(
             "the rules have no law of chance, so there is no P: give chances(h, state) to simulate them, or use "
-            "es.listed_task(rules, threshold, slack=…) for a live system"
+            "episafe.problems.rules.listed_task(rules, threshold, slack=…) for a live system"
         )
     H, start = rules.horizon, found.index[rules.start]
     move, law = found.move(), found.law / found.law.sum(axis=2, keepdims=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from episafe.core.checks import TOLERANCE, as_count
 from episafe.core.errors import InvalidEpisode, InvalidProblem
-from episafe.core.task import OneHot, SignalFunction, Task, encoder_like, make_constraints
+from episafe.core.task import OneHot, StateFunction, Task, encoder_like, make_constraints
 from episafe.core.types import ENDED, START, Array, Move, State, Support
 from episafe.problems.features import as_features
 
@@ -44,7 +44,7 @@ class SampledCMDP:
     def __init__(
         self,
         features: Any,
-        reward: SignalFunction | None,
+        reward: StateFunction | None,
         utility: Any,
         sample: Callable[[int, Any, int, np.random.Generator], Any] | None,
         horizon: int,

@@ -334,7 +334,9 @@ def bounds_over_time(record: Record, c: int) -> tuple[dict[str, Steps], float, i
     for i in [0, *sorted(heaviest)]:
         known = np.flatnonzero(np.isfinite(history.bounds[:, i, c]))
         steps[history.names[i]] = [(int(history.episodes[p]), float(history.bounds[p, i, c])) for p in known]
-    unit = record.unit(record.limit_names[c])
+    name, unit = record.limit_names[c], record.unit(record.limit_names[c])
+    if len(record.limit_names) > 1:
+        unit = f"{name}: {unit}" if unit else name
     return steps, float(np.atleast_1d(record.threshold)[c]), len(record.sources), unit, policy_colours(record)
 
 
@@ -390,23 +392,21 @@ def _name(names: Sequence[Any], i: int) -> str:
 
 
 def benchmark_figure(own: Sequence[Any], reference: Sequence[Any]) -> Figure:
-    """Return regret against the share of violating policies, one point per agent of one set; your own are in colour."""
+    """Return the regret of each agent of one set, with 95 % intervals; crosses have policies below a limit."""
+    rows = [*((row, True) for row in own), *((row, False) for row in reference)]
     with rc_context(STYLE):
-        figure, axes = _panel(3.2)
-        for row in reference:
-            axes.plot(row.violating_share, row.regret, "o", color=GREY, markersize=4)
-        for i, row in enumerate(own):
-            colour = PALETTE[i % len(PALETTE)]
+        figure, axes = _panel(1.3 + 0.24 * len(rows))
+        for place, (row, is_own) in enumerate(rows):
+            colour = RED if row.violating else BLUE if is_own else GREY
             half = 0.0 if math.isnan(row.regret_half_width) else row.regret_half_width
-            axes.errorbar(row.violating_share, row.regret, half, fmt="o", color=colour, label=row.agent)
-        if reference:
-            axes.plot([], [], "o", color=GREY, markersize=4, label="reference")
-        axes.axhline(1.0, color=GREY, linestyle=":", linewidth=1)
-        low, high = axes.get_ylim()
-        axes.set_ylim(min(low, -0.05), min(high, 2.0))
-        axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-        axes.set_xlim(-0.04, 1.04)
-        _finish(axes, "Regret (incumbent: 1)", "share of deployed policies below a limit")
+            x = min(max(row.regret, -0.2), 2.0)
+            axes.errorbar(x, place, xerr=half, fmt="x" if row.violating else "o", color=colour, markersize=5)
+        axes.axvline(1.0, color=GREY, linestyle=":", linewidth=1)
+        axes.set_yticks(range(len(rows)), [row.agent for row, _ in rows], fontsize=8)
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.set_xlim(-0.25, 2.05 if any(row.regret > 1.2 for row, _ in rows) else 1.25)
+        axes.set_xlabel("regret (optimum: 0, incumbent: 1)")
+        axes.grid(axis="y", visible=False)
     return figure
 
 
@@ -416,7 +416,8 @@ def to_svg(figure: Figure) -> str:
     with rc_context(STYLE):
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = file.getvalue()
-    text = re.sub(r"(\.\d\d)\d+", r"\1", text[text.index("<svg") :])  # hundredths of a point are enough
+    text = text[text.index("<svg") :]
+    text = re.sub(r' d="[^"]*"', lambda d: re.sub(r"(\.\d\d)\d+", r"\1", d[0]), text)  # hundredths of a point suffice
     text = re.sub(r'(<svg[^>]*?) width="[^"]*" height="[^"]*"', r'\1 width="100%"', text, count=1)
     return text.replace(TEXT, "currentColor").replace("font: ", "font-family: inherit; font: ")
 
@@ -444,11 +445,3 @@ def thinned(values: Array) -> tuple[Array, Array]:
 def column(values: Array, c: int) -> Array:
     """Return the values of limit c, (K,)."""
     return values if values.ndim == 1 else values[:, c]
-
-
-def save_figures(figures: Iterable[tuple[str, Figure]], folder: Any) -> None:
-    """Write figures as PNG and PDF, for papers."""
-    for name, figure in figures:
-        with rc_context({"pdf.fonttype": 42}):
-            figure.savefig(folder / f"{name}.png", dpi=150, metadata={"Software": None})
-            figure.savefig(folder / f"{name}.pdf", metadata={"CreationDate": None, "Creator": None, "Producer": None})

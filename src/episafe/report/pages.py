@@ -249,17 +249,18 @@ def benchmark_page(rows: Sequence[Any], reference: Sequence[Any], version: str) 
         places.append(
             {
                 "title": name,
-                "svg": figures.to_svg(figures.benchmark_figure(own, beside)),
+                "svg": figures.to_svg(figures.benchmark_figure(own, group[len(own) :])),
                 "note": "" if nearest in (0, own[0].episodes) else note,
                 "rows": [_benchmark_row(row, row in own) for row in group],
             }
         )
-    intro = f"{version}: {len({row.agent for row in rows})} agents on {len(places)} sets of problems."
+    sets = "one set" if len(places) == 1 else f"{len(places)} sets"
+    intro = f"{version}: {len({row.agent for row in rows})} agents on {sets} of problems."
     return render("benchmark.html", title="Benchmark", intro=intro, places=places)
 
 
 def _benchmark_row(row: Any, own: bool) -> dict[str, Any]:
-    half = "" if math.isnan(row.regret_half_width) else f" ± {row.regret_half_width:.2g}"
+    half = f" ± {row.regret_half_width:.2g}" if row.regret_half_width > 5e-4 else ""
     return {
         "agent": row.agent,
         "own": own,

@@ -35,8 +35,9 @@ def verdict(record: Record) -> str:
     """Return the outcome of a run in one sentence."""
     K = len(record.reward_values)
     last, unit = window(K), record.unit("reward")
+    several = len(record.limit_names) > 1
     limits = " and ".join(
-        quantity(float(b), record.unit(name))
+        (f"{name} " if several else "") + quantity(float(b), record.unit(name))
         for name, b in zip(record.limit_names, np.atleast_1d(record.threshold), strict=True)
     )
     if not record.is_exact:
@@ -53,11 +54,11 @@ def verdict(record: Record) -> str:
     start = float(record.settings.get("incumbent_reward", record.reward_values[0]))
     end = float(record.reward_values[-last:].mean())
     way = ""
-    if math.isfinite(record.optimum) and record.optimum > start + 1e-9:
+    if math.isfinite(record.optimum) and end > start and record.optimum > start + 1e-9:
         way = f", {percent((end - start) / (record.optimum - start))} of the way to the optimum"
-    moved = "went" if end < start - 5e-4 * abs(start) else "rose" if end > start + 5e-4 * abs(start) else "stayed"
+    moved = "fell" if end < start - 5e-4 * abs(start) else "rose" if end > start + 5e-4 * abs(start) else "stayed"
     change = f"stayed at {start:.4g}" if moved == "stayed" else f"{moved} from {start:.4g} to {end:.4g}"
     return (
-        f"{word} of the {K:,} deployed policies {were} below the limit of {limits}; "
+        f"{word} of the {K:,} deployed policies {were} below the limit{'s' if several else ''} of {limits}; "
         f"expected reward {change}{' ' + unit if unit else ''}{way}."
     )

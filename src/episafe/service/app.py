@@ -21,12 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import uvicorn
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
 import episafe
 from episafe.core.agent import Agent
@@ -34,32 +28,34 @@ from episafe.core.errors import DamagedLog, InvalidEpisode
 from episafe.core.policy import Mixture
 from episafe.core.types import Episode
 from episafe.service import schema
-from episafe.service.schema import Acted, Bounds, Counted, Deployed, Problem, Step
+from episafe.service.schema import Acted, Counted, Deployed, Problem, Step
 from episafe.session.deployment import Deployment
+from episafe.session.events import as_value
 from episafe.session.session import Session
 from episafe.session.session import open as open_session
 
-LEAST_TOKEN = 16  # characters
+try:
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import Route
+except ImportError as error:
+    raise ModuleNotFoundError("the service needs Starlette and uvicorn: pip install 'episafe[serve]'") from error
+
 logger = logging.getLogger("episafe")
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What clients may use.
+    """What clients may use of one worker."""
 
-    Attributes:
-        body: bytes of a request.
-        rate: requests per second of all clients of one worker, on average; twice as many in a burst.
-        at_once: requests under way at the same time.
-        seconds: for receiving a body, and for answering.
-        threads: requests that are answered at the same time; they share one fsync. The others wait in order.
-    """
-
-    body: int = 1 << 20
-    rate: float = 5000.0
-    at_once: int = 256
-    seconds: float = 30.0
-    threads: int = 4
+    body: int = 1 << 20  # bytes of a request
+    rate: float = 5000.0  # requests per second on average; twice as many in a burst
+    at_once: int = 256  # requests under way
+    seconds: float = 30.0  # for receiving a body, and for answering
+    threads: int = 4  # deployments, and other requests, answered together; they share one fsync
 
 
 class Refused(Exception):
@@ -79,11 +75,10 @@ def deploy(session: Session, id: int, asked: schema.DeployRequest) -> Deployed:
         made = session.deploy(asked.episode_id)
     except InvalidEpisode as error:
         raise Refused(409, *_parts(error)) from error
-    plan, mixture = made.plan, made.plan.policy
-    several = dict(zip(mixture.names, mixture.weights.tolist(), strict=True)) if isinstance(mixture, Mixture) else {}
-    weights, bounds = several or {made.name: 1.0}, plan.bounds.tolist()
-    first = None if asked.observation is msgspec.UNSET else _action(made, [], asked.observation)
-    return Deployed(made.id, made.name, weights, bounds, plan.source, plan.level, plan.reason, first)
+    plan, weights = made.plan, {made.name: 1.0}
+    if isinstance(plan.policy, Mixture):
+        weights = dict(zip(plan.policy.names, plan.policy.weights.tolist(), strict=True))
+    return Deployed(made.id, made.name, weights, plan.bounds.tolist(), plan.source, plan.level, plan.reason)
 
 
 def act(session: Session, id: int, asked: schema.ActRequest) -> Acted:
@@ -91,7 +86,11 @@ def act(session: Session, id: int, asked: schema.ActRequest) -> Acted:
     made, ended = _pending(session, id)
     if made is None:
         raise Refused(409, ended, "deploy again for the next episode")
-    return _action(made, asked.steps, asked.observation)
+    with _client_values():
+        _replay(made, asked.steps)
+        observation = _plain(asked.observation)
+        probabilities = made.probabilities(observation).tolist()
+        return Acted(made.act(observation), probabilities)
 
 
 def report(session: Session, id: int, asked: schema.ReportRequest) -> Counted:
@@ -120,28 +119,27 @@ def abandon(session: Session, id: int, asked: schema.AbandonRequest) -> Counted:
 
 def decide(session: Session, id: int, asked: schema.Decision) -> dict[str, Any]:
     """Record a decision of a person, and return the status after it."""
-    match asked.what:
-        case "promote":
-            session.promote(asked.name, reason=asked.reason)
-        case "withdraw":
-            session.withdraw(asked.name, reason=asked.reason)
-        case "change" if asked.threshold is None and asked.slack is None:
+    given: dict[str, Any] = {"name": asked.name} if asked.what in ("promote", "withdraw") else {}
+    if asked.what == "change":
+        given = {"threshold": asked.threshold, "slack": asked.slack}
+        if asked.threshold is None and asked.slack is None:
             raise Refused(422, "nothing changes", "give threshold, slack or both")
-        case "change":
-            session.change(threshold=asked.threshold, slack=asked.slack, reason=asked.reason)
-        case "halt":
-            session.halt(reason=asked.reason)
-        case "resume":
-            session.resume(reason=asked.reason)
+    every: tuple[Callable[..., None], ...] = (
+        session.promote,
+        session.withdraw,
+        session.change,
+        session.halt,
+        session.resume,
+    )
+    {one.__name__: one for one in every}[asked.what](**given, reason=asked.reason)
     return session.status()
 
 
-def bounds(session: Session, id: int, asked: None) -> Bounds:
-    """Return what is proved of each policy."""
+def bounds(session: Session, id: int, asked: None) -> dict[str, dict[str, float]]:
+    """Return the proved lower bounds by policy and limit; those of the incumbent are stated."""
     session.refresh()
     names = [one.name for one in session.task.constraints]
-    found = {name: dict(zip(names, bound.tolist(), strict=True)) for name, bound in session.bounds().items()}
-    return Bounds(dict(zip(names, session.task.thresholds.tolist(), strict=True)), found)
+    return {name: dict(zip(names, bound.tolist(), strict=True)) for name, bound in session.bounds().items()}
 
 
 def metrics(session: Session, id: int, asked: None) -> bytes:
@@ -151,20 +149,22 @@ def metrics(session: Session, id: int, asked: None) -> bytes:
     except ImportError as error:
         raise ModuleNotFoundError("prometheus_client is missing: pip install 'episafe[metrics]'") from error
     found, registry = session.status(), CollectorRegistry()
+    limits = [one["name"] for one in found["limits"]]
+    proved = [(one["name"], one["bounds"]) for one in found["policies"] if one["bounds"] is not None]
+    figures: dict[str, tuple[str, list[str], dict[tuple[str, ...], float]]] = {
+        "alarms": ("Number of alarms.", [], {(): len(found["alarms"])}),
+        "halted": ("1 if the incumbent alone acts.", [], {(): bool(found["halted"])}),
+        "weight": ("Weight in the last plan.", ["policy"], {(k,): w for k, w in found["next_weights"].items()}),
+        "limit": ("Limit on the total.", ["limit"], {(one["name"],): one["threshold"] for one in found["limits"]}),
+        "bound": ("Proved lower bound.", ["policy", "limit"],
+                  {(name, limit): b for name, bounds in proved for limit, b in zip(limits, bounds, strict=True)}),
+    }  # fmt: skip
     for name in ("deployments", "reports", "abandoned", "overridden", "pending"):
-        Gauge(f"episafe_{name}", f"Number of deployments: {name}.", registry=registry).set(found[name])
-    Gauge("episafe_alarms", "Number of alarms.", registry=registry).set(len(found["alarms"]))
-    Gauge("episafe_halted", "1 if the incumbent alone acts.", registry=registry).set(bool(found["halted"]))
-    weights = Gauge("episafe_weight", "Weight in the last plan.", ["policy"], registry=registry)
-    for policy, weight in found["next_weights"].items():
-        weights.labels(policy).set(weight)
-    limits = Gauge("episafe_limit", "Limit on the expected total.", ["limit"], registry=registry)
-    proved = Gauge("episafe_bound", "Proved lower bound.", ["policy", "limit"], registry=registry)
-    for c, limit in enumerate(found["limits"]):
-        limits.labels(limit["name"]).set(limit["threshold"])
-        for one in found["policies"]:
-            if one["bounds"] is not None:
-                proved.labels(one["name"], limit["name"]).set(one["bounds"][c])
+        figures[name] = f"Number of deployments: {name}.", [], {(): found[name]}
+    for name, (text, labels, values) in figures.items():
+        gauge = Gauge(f"episafe_{name}", text, labels, registry=registry)
+        for key, value in values.items():
+            (gauge.labels(*key) if key else gauge).set(value)
     return generate_latest(registry)
 
 
@@ -187,7 +187,7 @@ OPERATIONS = (
     Operation("POST", "/deployments/{id}/abandon", abandon, schema.AbandonRequest, Counted),
     Operation("POST", "/decisions", decide, schema.Decision),
     Operation("GET", "/status", lambda session, *_: session.status(), summary="Return what a person should know."),
-    Operation("GET", "/bounds", bounds, None, Bounds),
+    Operation("GET", "/bounds", bounds, None, dict[str, dict[str, float]]),
     Operation("GET", "/health", lambda *_: {"alive": True}, summary="Return that the service answers; needs no token."),
     Operation("GET", "/metrics", metrics, None, str),
     Operation("GET", "/openapi.json", lambda *_: openapi_document(), summary="Return this document."),
@@ -245,20 +245,12 @@ def _once(session: Session, id: int, end: Callable[[], None]) -> Counted:
     return Counted(True)
 
 
-def _action(made: Deployment, steps: list[Step], observation: Any) -> Acted:
-    with _client_values():
-        _replay(made, steps)
-        now = _plain(observation)
-        probabilities = made.probabilities(now).tolist()
-        return Acted(made.act(now), probabilities)
-
-
 def _replay(made: Deployment, steps: list[Step]) -> None:
     """Record steps that were played elsewhere."""
     for step in steps:
         record_action = made.override if step.overridden else made.took
         record_action(step.action, _plain(step.observation))
-        made.record(step.reward, step.utility, _as_tuple(_plain(step.chance)))
+        made.record(step.reward, step.utility, as_value(_plain(step.chance)))
 
 
 @contextmanager
@@ -276,14 +268,12 @@ def _client_values() -> Iterator[None]:
 def _plain(value: Any) -> Any:
     """Return a value of numbers, texts and lists; refuse objects, which no state is."""
     if isinstance(value, dict):
-        raise Refused(422, "an observation or chance is an object", "send numbers, texts or lists of them", "", value)
+        raise Refused(
+            422, "an observation or chance is an object", "send numbers, texts or lists of them", "", str(value)[:200]
+        )
     for one in value if isinstance(value, list) else ():
         _plain(one)
     return value
-
-
-def _as_tuple(value: Any) -> Any:
-    return tuple(map(_as_tuple, value)) if isinstance(value, list) else value
 
 
 def _parts(error: Exception) -> tuple[str, str]:
@@ -293,25 +283,23 @@ def _parts(error: Exception) -> tuple[str, str]:
 
 
 class Service:
-    """An ASGI application on one session, which it closes when the server stops.
-
-    Args:
-        session: the session.
-        token: what every request but `GET /health` must carry, as `Authorization: Bearer TOKEN`.
-        limits: what clients may use.
-    """
+    """An ASGI application on one session, which it closes when the server stops. Requests carry the token."""
 
     def __init__(self, session: Session, token: str, limits: Limits | None = None) -> None:
         self.session, self.limits = session, limits or Limits()
-        self._token = checked_token(token).encode()
+        if not re.fullmatch("[!-~]{16,}", token):
+            make = "python -c 'import secrets; print(secrets.token_urlsafe())'"
+            raise ValueError(f"the token must have at least 16 ASCII characters and no spaces: make one with {make}")
+        self._token = token.encode()
         self._left, self._then, self._under_way = 2 * self.limits.rate, time.monotonic(), 0
-        self._threads = ThreadPoolExecutor(self.limits.threads, thread_name_prefix="episafe-http")
+        self._threads, self._planning = (ThreadPoolExecutor(self.limits.threads, "episafe-http") for _ in range(2))
         routes = [Route(op.path, self._endpoint(op), methods=[op.method]) for op in OPERATIONS]
         self.app = Starlette(routes=routes, lifespan=self._lifespan, exception_handlers={HTTPException: _no_route})
 
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
         yield
+        self._planning.shutdown()
         self._threads.shutdown()
         self.session.close()
 
@@ -321,8 +309,9 @@ class Service:
         async def answer(request: Request) -> Response:
             body = b""
             try:
-                if op.path != "/health":
-                    self._admit(request)
+                if op.path == "/health":
+                    return _response(200, op.do(self.session, 0, None))
+                self._admit(request)
                 text = request.path_params.get("id", "0")
                 if not re.fullmatch("[0-9]{1,15}", text):
                     remedy = "use an id that POST /deployments returned"
@@ -352,7 +341,7 @@ class Service:
 
     async def _body(self, request: Request) -> bytes:
         """Return the body; refuse one that is too large, before it is read, or too slow."""
-        most, found = self.limits.body, b""
+        most, found = self.limits.body, bytearray()
         length = request.headers.get("content-length", "0")
         try:
             async with asyncio.timeout(self.limits.seconds):
@@ -362,16 +351,20 @@ class Service:
                         if len(found) > most:
                             break
                     else:
-                        return found
+                        return bytes(found)
         except TimeoutError:
             said = f"the body did not arrive within {self.limits.seconds:g} s"
             raise Refused(408, said, "send it again") from None
         raise Refused(413, f"the body has more than {most} bytes", "send less", "content-length", length[:20])
 
     async def _do(self, op: Operation, id: int, asked: Any) -> Any:
-        """Return the answer of an operation, made in a thread because it waits for the log."""
+        """Return the answer of an operation, made in a thread because it waits for the log.
+
+        Deployments have threads of their own: actions and reports do not wait for the planner.
+        """
         self._under_way += 1
-        doing = asyncio.get_running_loop().run_in_executor(self._threads, op.do, self.session, id, asked)
+        threads = self._planning if op.do is deploy else self._threads
+        doing = asyncio.get_running_loop().run_in_executor(threads, op.do, self.session, id, asked)
         doing.add_done_callback(self._done)
         try:
             async with asyncio.timeout(self.limits.seconds):
@@ -401,22 +394,17 @@ def _response(status: int, answer: Any) -> Response:
 
 def _failure(error: Exception, body: bytes) -> Response:
     """Return the answer to a request that failed."""
-    match error:
-        case Refused():
-            return _response(error.status, error.problem)
-        case msgspec.ValidationError():
-            return _response(422, _invalid(error, body))
-        case msgspec.DecodeError() | UnicodeDecodeError() | RecursionError():
-            return _response(400, Problem(f"the body is not JSON: {error}"[:300], "send a JSON object"))
-        case DamagedLog():
-            logger.error("episafe: %s", error)
-            return _response(500, Problem(*_parts(error)))
-        case ModuleNotFoundError():
-            return _response(501, Problem(*_parts(error)))
-        case ValueError() | TypeError():
-            return _response(422, Problem(*_parts(error)))
-        case OSError():
-            return _response(503, Problem(f"the log cannot be written or read: {error}", "send it again later"))
+    if isinstance(error, Refused):
+        return _response(error.status, error.problem)
+    if isinstance(error, msgspec.ValidationError):
+        return _response(422, _invalid(error, body))
+    if isinstance(error, msgspec.DecodeError | UnicodeDecodeError | RecursionError):
+        return _response(400, Problem(f"the body is not JSON: {error}"[:300], "send a JSON object"))
+    if isinstance(error, OSError):
+        return _response(503, Problem(f"the log cannot be written or read: {error}", "send it again later"))
+    for kind, status in ((DamagedLog, 500), (ModuleNotFoundError, 501), (ValueError, 422), (TypeError, 422)):
+        if isinstance(error, kind):
+            return _response(status, Problem(*_parts(error)))
     logger.error("episafe: a request failed", exc_info=error)
     return _response(500, Problem(f"the service failed: {type(error).__name__}", "read the messages of the service"))
 
@@ -424,30 +412,19 @@ def _failure(error: Exception, body: bytes) -> Response:
 def _invalid(error: msgspec.ValidationError, body: bytes) -> Problem:
     """Return what does not fit the schema, with the place and the value there."""
     what, _, place = str(error).partition(" - at `")
-    place, value = place.rstrip("`") or "$", None
+    place, shown = place.rstrip("`") or "$", None
     with suppress(msgspec.DecodeError, LookupError, TypeError, ValueError, RecursionError):
         value = msgspec.json.decode(body)
         for name, index in re.findall(r"\.(\w+)|\[(\d+)\]", place):
             value = value[name] if name else value[int(index)]
-    shown = msgspec.json.encode(value).decode()
-    value = value if len(shown) <= 200 else shown[:200] + "…"
-    return Problem(what, "see GET /openapi.json for what the field may be", place, value)
+        shown = value if isinstance(value, int | float) else str(value)[:200]
+    return Problem(what, "see GET /openapi.json for what the field may be", place, shown)
 
 
 async def _no_route(request: Request, error: Exception) -> Response:
     known = ", ".join(f"{op.method} {op.path}" for op in OPERATIONS)
     problem = Problem(f"there is no {request.method[:10]} {request.url.path[:100]}", f"use one of {known}")
     return _response(error.status_code if isinstance(error, HTTPException) else 404, problem)
-
-
-def checked_token(token: str) -> str:
-    """Return a token that is long enough and can be sent in a header."""
-    if len(token) < LEAST_TOKEN or not re.fullmatch("[!-~]+", token):
-        raise ValueError(
-            f"the token must have at least {LEAST_TOKEN} ASCII characters and no spaces, got {len(token)} characters: "
-            "make one with `python -c 'import secrets; print(secrets.token_urlsafe())'`"
-        )
-    return token
 
 
 def serve(
@@ -462,17 +439,10 @@ def serve(
     workers: int = 1,
     limits: Limits | None = None,
 ) -> None:
-    """Serve a session over HTTP until the process is stopped.
+    """Serve a session over HTTP until the process is stopped; location, name and timeout are those of `es.open`.
 
-    Args:
-        location: a folder or a "postgresql://…" address.
-        make_agent: builds the agent; a function of a module where there are several workers.
-        token: what clients must send, at least 16 characters.
-        name: the session, on PostgreSQL.
-        host, port: where to listen.
-        timeout: seconds that planning may take before the last plan or the incumbent acts.
-        workers: processes, each of which opens the session.
-        limits: what clients may use.
+    Each of the `workers` is a process that opens the session with an agent of its own. If there are several,
+    `make_agent` is a function of a module. A worker that ends stops all, so that a supervisor can start them again.
     """
     session = open_session(location, make_agent(), name, timeout=timeout)  # errors of the caller show here
     service = Service(session, token, limits)
@@ -489,7 +459,7 @@ def serve(
                 one.start()
             while all(one.is_alive() for one in processes):
                 processes[0].join(1.0)
-        finally:  # a worker that ends stops all: a supervisor starts the service again
+        finally:
             for one in processes:
                 one.terminate()
             for one in processes:
@@ -504,13 +474,6 @@ def _work(location: Any, make_agent: Any, token: str, name: Any, timeout: Any, l
 
 def run_server(app: Any, listener: socket.socket) -> None:
     """Answer requests on a socket until the process is stopped."""
-    config = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=10,
-        ws="none",
-    )
+    patience: dict[str, Any] = {"timeout_keep_alive": 75, "timeout_graceful_shutdown": 10}
+    config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, ws="none", **patience)
     uvicorn.Server(config).run([listener])

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Struct
+from msgspec import Meta, Struct
 
 Text = Annotated[str, Meta(max_length=200)]
 Reason = Annotated[str, Meta(min_length=1, max_length=2000, description="Why; it is kept in the log.")]
@@ -25,10 +25,9 @@ class Step(Asked):
 
 
 class DeployRequest(Asked):
-    """Ask for a deployment: your name for the episode, and the first observation if an action is wanted too."""
+    """Ask for a deployment, by your name for the episode."""
 
     episode_id: Text = ""
-    observation: Any = UNSET
 
 
 class ActRequest(Asked):
@@ -81,7 +80,6 @@ class Deployed(Struct):
     source: str
     level: str
     reason: str
-    first: Acted | None = None
 
 
 class Counted(Struct):
@@ -89,13 +87,6 @@ class Counted(Struct):
 
     counted: bool
     reason: str = ""
-
-
-class Bounds(Struct):
-    """Proved lower bounds on the expected totals, by policy and limit; those of the incumbent are stated."""
-
-    limits: dict[str, float]
-    bounds: dict[str, dict[str, float]]
 
 
 class Problem(Struct, omit_defaults=True):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,15 +11,8 @@ from episafe.core.policy import Mixture, Policy
 from episafe.core.task import Task
 from episafe.core.types import ENDED, START, Array, Episode, Plan
 
-
-class Reports(Protocol):
-    """What a deployment needs of its session."""
-
-    def report(self, deployment: int | None, episode: Episode, *, overridden: int = 0, encoded: bool = False) -> None:
-        """Report an episode."""
-
-    def abandon(self, deployment: int | None, reason: str = "", utility: Any = None) -> None:
-        """Abandon a deployment."""
+if TYPE_CHECKING:
+    from episafe.session.session import Session
 
 
 class Deployment:
@@ -36,7 +29,7 @@ class Deployment:
 
     def __init__(
         self,
-        session: Reports,
+        session: "Session",
         task: Task,
         id: int | None,
         plan: Plan,
@@ -55,8 +48,10 @@ class Deployment:
         self._rewards: list[float | None] = []
         self._utilities: list[Array | None] = []
         self._chances: list[Any] = []
+        self._start: Any = None  # the first observation
         self._last: Any = None  # the state after the last step
         self._remaining: Array | None = None
+        self._num_recorded = self._num_dummy = int(task.random_start)
         self._carried = 0.0 if task.carry is None else task.carry.initial
         if task.random_start:
             reward, utilities = task.outside[START]
@@ -100,7 +95,7 @@ class Deployment:
         """
         if observation is not None:
             self._add(self._next_state(observation), action)
-        elif not self._actions or self._states[-1] == START:
+        elif len(self._actions) == self._num_dummy:
             raise InvalidEpisode("nothing was observed yet: call act(observation) first, or give observation=…")
         self._actions[-1] = int(action)
         self.overridden += 1
@@ -112,6 +107,10 @@ class Deployment:
             raise InvalidEpisode("policies of this task are opaque: run d.policy yourself and record the totals")
         if self._closed or len(self._actions) >= horizon:
             raise InvalidEpisode(f"the episode is over after {horizon} steps: deploy again for the next one")
+        if self._task.carry is not None and self._num_recorded < len(self._actions):
+            raise InvalidEpisode("policies see a running total: call record(…) before the next act")
+        if len(self._actions) == self._num_dummy:
+            self._start = observation
         return self._state(observation)
 
     def record(self, reward: float | None = None, utility: Any = None, chance: Any = None) -> None:
@@ -124,19 +123,20 @@ class Deployment:
         """
         if self._task.horizon is None:  # totals only: each call adds to them
             self._add(None, 0)
-        if not self._actions or self._states[-1] == START:
-            raise InvalidEpisode("nothing was done yet: call act(observation) before record(…)")
+        if self._num_recorded == len(self._actions):
+            raise InvalidEpisode("each step is recorded once, after it: call act(observation) before record(…)")
+        self._num_recorded = len(self._actions)
         given = None if utility is None else np.atleast_1d(np.asarray(utility, dtype=np.float64))
         if given is not None and given.shape != (self._task.num_constraints,):
             raise InvalidEpisode(f"utility must have {self._task.num_constraints} entries, got {utility!r}")
         self._rewards[-1] = None if reward is None else float(reward)
         self._utilities[-1], self._chances[-1] = given, chance
         if self._task.carry is not None:
-            self._carried = self._task.carry.update(self._carried, *self._signals_of_last_step())
+            self._carried = self._task.carry.update(self._carried, *self._signals(len(self._actions) - 1))
 
-    def _signals_of_last_step(self) -> tuple[float, Array]:
-        h, state, action = len(self._actions) - 1, self._states[-1], self._actions[-1]
-        reward, utility = self._rewards[-1], self._utilities[-1]
+    def _signals(self, h: int) -> tuple[float, Array]:
+        """Return reward and utilities of a step: as recorded, or as the task knows them."""
+        state, action, reward, utility = self._states[h], self._actions[h], self._rewards[h], self._utilities[h]
         reward = float(self._task.reward_at(h, state)[action]) if reward is None else reward
         return reward, self._task.utility_at(h, state)[:, action] if utility is None else utility
 
@@ -167,31 +167,26 @@ class Deployment:
             )
         rewards, utilities = self._column("reward", self._rewards), self._column("utility", self._utilities)
         trace = None
-        if any(chance is not None for chance in self._chances) and not left:
-            trace = self._states[0], tuple(self._chances)
+        if any(chance is not None for chance in self._chances):
+            trace = self._start, (*self._chances[self._num_dummy :], *[None] * left)
         states = [*self._states, self._after_last_step() if not left else ENDED, *[ENDED] * left]
         if left:
-            if rewards is None or utilities is None:
-                signals = [self._known(h) for h in range(steps)]
-                rewards = [one for one, _ in signals] if rewards is None else rewards
-                utilities = [one for _, one in signals] if utilities is None else utilities
-            rest = np.zeros(task.num_constraints) if self._remaining is None else self._remaining / left
-            rewards, utilities = [*rewards, *[0.0] * left], [*utilities, *[rest] * left]
+            reward, rest = task.outside.get(ENDED, (0.0, (0.0,) * task.num_constraints))
+            each = np.array(rest) if self._remaining is None else self._remaining / left
+            signals = [*map(self._signals, range(steps)), *[(reward, each)] * left]
+            rewards, utilities = [one for one, _ in signals], [one for _, one in signals]
         actions = np.array([*self._actions, *[0] * left], dtype=np.int64)
         all_states: Any = np.array(states) if task.is_listed else tuple(states)
         return Episode(all_states, actions, rewards, utilities, self.component, trace)
-
-    def _known(self, h: int) -> tuple[float, Array]:
-        state, action = self._states[h], self._actions[h]
-        return float(self._task.reward_at(h, state)[action]), self._task.utility_at(h, state)[:, action]
 
     def _after_last_step(self) -> Any:
         task, h = self._task, len(self._actions) - 1
         if self._last is not None:
             return self._last
         if task.move is not None and self._chances[-1] is not None:
-            following = task.move(h, self._states[-1], self._actions[-1], self._chances[-1])[0]
-            return following
+            state = self._states[-1] if task.carry is None else self._states[-1][0]
+            following = task.move(h, state, self._actions[-1], self._chances[-1])[0]
+            return following if task.carry is None else (following, self._carried)
         if task.is_listed and task.time_homogeneous:
             raise InvalidEpisode("the last state is unknown, and all steps share their data: call d.end(observation)")
         return self._states[-1] if task.is_listed else ENDED
@@ -199,8 +194,7 @@ class Deployment:
     def _column(self, name: str, values: list[Any]) -> list[Any] | None:
         """Return a signal of every step; None if the task knows it and no step has it."""
         known = self._task.knows_reward if name == "reward" else self._task.knows_utility
-        first = int(self._task.random_start)
-        if known and all(value is None for value in values[first:]):
+        if known and all(value is None for value in values[self._num_dummy :]):
             return None
         for h, value in enumerate(values):
             if value is None:
@@ -215,7 +209,7 @@ class Deployment:
         if self._closed or self.id is None:
             return
         self._closed = True
-        if error is None and len(self._actions) > int(self._task.random_start):
+        if error is None and len(self._actions) > self._num_dummy:
             self._session.report(self.id, self.episode(), overridden=self.overridden, encoded=True)
             return
         seen = [one for one in self._utilities if one is not None]

@@ -16,13 +16,13 @@ their plan. Reports may be late, lost or in any order: a missing report counts a
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from episafe.core.checks import TOLERANCE
 from episafe.core.types import INCUMBENT, Array
 from episafe.kernels.monitor import BETS, expect, outcome, raise_wealth, settle
+from episafe.session.events import AlarmRaised
 
 WINDOW = 512  # deployments from the oldest without a report; older ones count at their best for ever
 COIN_ROWS = 6
@@ -35,15 +35,6 @@ REMEDIES = {
     "replay": "Correct `move`, or report the chance that really occurred.",
     "log": "Repair the disk or the server. These deployments cannot be reported.",
 }
-
-
-@dataclass(frozen=True)
-class Alarm:
-    """What a monitor found: its name, the message with figures and remedy, and whether it halts the session."""
-
-    monitor: str
-    message: str
-    halts: bool = True
 
 
 class Monitors:
@@ -147,19 +138,19 @@ class Monitors:
         self._waiting = {k: (place - count, claims) for k, (place, claims) in self._waiting.items()}
         self._num_settled, self._num_places = 0, used
 
-    def alarms(self) -> list[Alarm]:
+    def alarms(self) -> list[AlarmRaised]:
         """Return the alarms that the tests have raised since they started."""
         return [self._alarm(c) for c in np.flatnonzero(self._best >= self._levels).tolist()]
 
-    def _alarm(self, claim: int) -> Alarm:
+    def _alarm(self, claim: int) -> AlarmRaised:
         m, (number, seen, stated) = self.num_limits, self._sums[claim]
         if claim == 2 * m:
             found = f"the incumbent acted in {seen:.0f} of {number:.0f} mixtures, {stated:.4g} expected by the weights"
-            return Alarm("coin", f"{found}. {REMEDIES['coin']}")
+            return AlarmRaised("coin", f"{found}. {REMEDIES['coin']}", True)
         monitor, limit = ("incumbent" if claim < m else "bound"), self.names[claim % m]
         whose = "the incumbent" if claim < m else "plans that passed the check"
         means = f"{seen / max(number, 1):.4g} on average in {number:.0f} episodes, not {stated / max(number, 1):.4g}"
-        return Alarm(monitor, f"{limit}: {whose} reached {means}. {REMEDIES[monitor]}")
+        return AlarmRaised(monitor, f"{limit}: {whose} reached {means}. {REMEDIES[monitor]}", True)
 
     def figures(self) -> dict[str, dict[str, float]]:
         """Return, for each test, the reports, the means seen and claimed, and the false-alarm rate."""
@@ -173,7 +164,7 @@ class Monitors:
         return found
 
 
-def range_alarms(total: Array, rewards: Array | None, least: Array, ceiling: float | None) -> list[Alarm]:
+def range_alarms(total: Array, rewards: Array | None, least: Array, ceiling: float | None) -> list[AlarmRaised]:
     """Return the alarms of a report whose totals or rewards lie outside their ranges; they cannot be false."""
     found = []
     above = math.inf if ceiling is None else ceiling
@@ -181,10 +172,10 @@ def range_alarms(total: Array, rewards: Array | None, least: Array, ceiling: flo
     if outside.any():
         c = int(np.argmax(outside))
         text = f"an episode has a total utility of {total[c]:.6g}, outside [{least[c]:g}, {above:g}]"
-        found.append(Alarm("range", f"{text}. {REMEDIES['range']}"))
+        found.append(AlarmRaised("range", f"{text}. {REMEDIES['range']}", True))
     if rewards is not None and ((rewards < -TOLERANCE) | (rewards > 1 + TOLERANCE)).any():
         worst = rewards[int(np.argmax(np.abs(rewards - 0.5)))]
         found.append(
-            Alarm("reward", f"a step has a reward of {worst:.6g}, outside [0, 1]. {REMEDIES['reward']}", False)
+            AlarmRaised("reward", f"a step has a reward of {worst:.6g}, outside [0, 1]. {REMEDIES['reward']}", False)
         )
     return found

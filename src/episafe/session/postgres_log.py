@@ -6,7 +6,8 @@ A writer takes a transaction-level advisory lock, reads what others appended, an
 import hashlib
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Any, LiteralString
 
 import psycopg
 
@@ -58,18 +59,35 @@ class PostgresLog:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Return a context in which this process alone writes; leaving it commits."""
-        with self._mutex, self._errors(), self._connect().transaction():
+        with self._mutex, self._errors():
+            self._execute("BEGIN")
             self._connect().execute(LOCK, [self._key])
             self._locked = True
             try:
                 yield
+            except BaseException:
+                with suppress(psycopg.Error):
+                    self._connect().execute("ROLLBACK")
+                raise
+            else:
+                self._connect().execute("COMMIT")
             finally:
                 self._locked = False
+
+    def _execute(self, command: LiteralString, values: Sequence[object] = ()) -> psycopg.Cursor[Any]:
+        """Execute the first command of a transaction; once more if the connection was lost since the last one."""
+        connection = self._connect()
+        try:
+            return connection.execute(command, values or None)
+        except psycopg.OperationalError:
+            if self._locked or not connection.broken:
+                raise
+            return self._connect().execute(command, values or None)
 
     def read(self, since: int = 0) -> Iterator[bytes]:
         """Return the lines from number `since` on."""
         with self._mutex, self._errors():
-            rows = self._connect().execute(READ, [self.name, since]).fetchall()
+            rows = self._execute(READ, [self.name, since]).fetchall()
         for expected, (number, line) in enumerate(rows, since):
             if number != expected:
                 raise DamagedLog(f"event {expected} of session {self.name!r} is missing: restore a copy of the table")

@@ -8,6 +8,7 @@ import hashlib
 import logging
 import secrets
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as Late
@@ -21,7 +22,7 @@ import numpy as np
 
 import episafe
 from episafe.certify.safe_agent import changed_limits
-from episafe.core.agent import Agent, Candidate, Certifier
+from episafe.core.agent import Agent, Candidate, Certifier, Proposer
 from episafe.core.checks import as_reason
 from episafe.core.errors import InvalidEpisode, InvalidProblem
 from episafe.core.policy import Mixture, Policy
@@ -47,7 +48,7 @@ from episafe.session.events import (
     encode_lines,
 )
 from episafe.session.file_log import FileLog
-from episafe.session.monitors import REMEDIES, Alarm, range_alarms
+from episafe.session.monitors import REMEDIES, range_alarms
 from episafe.session.state import SessionState, UnknownPolicy, fingerprint, identity, limits_of
 
 MOST_PENDING = 20_000  # a deployment that is pending while so many later ones were made is abandoned
@@ -106,6 +107,7 @@ class Session:
         self._latest: Plan | None = None  # of an agent without a certifier
         self._worker: ThreadPoolExecutor | None = None
         self._job: Future[str] | None = None
+        self._late_at = 0.0  # when the job has taken too long
         self._last_parts: tuple[Policy | Mixture | None, list[tuple[str, float, Policy]]] = None, []
         self._ask_at = 0  # reports after which the proposer is asked again, when it had nothing to propose
         self._unlogged = 0, ""  # deployments that could not be logged, and why
@@ -117,17 +119,9 @@ class Session:
         task = self.agent.task
         if not 0 <= false_alarm < 1:
             raise InvalidProblem(f"false_alarm must be in [0, 1), got {false_alarm}: give e.g. 0.01, or 0 for no tests")
-        return Begin(
-            fingerprint(task),
-            identity(task.incumbent),
-            limits_of(task),
-            task.horizon,
-            self.agent.settings(),
-            float(false_alarm),
-            secrets.token_hex(16),
-            str(episafe.__version__),
-            task.units.get("reward", ""),
-        )
+        told = fingerprint(task), identity(task.incumbent), limits_of(task), task.horizon, self.agent.settings()
+        unit = task.units.get("reward", "")
+        return Begin(*told, float(false_alarm), secrets.token_hex(16), str(episafe.__version__), unit)
 
     @property
     def task(self) -> Task:
@@ -167,7 +161,7 @@ class Session:
     def _log_due_alarms(self) -> None:
         """Log what the tests have found."""
         if self.state.due_alarms():
-            for event in self._transact(lambda: [_alarm_body(one) for one in self.state.due_alarms()]):
+            for event in self._transact(lambda: self.state.due_alarms()):
                 logger.warning("alarm: %s", event.body)
 
     def refresh(self) -> None:
@@ -213,18 +207,10 @@ class Session:
         parts = self._parts(plan)
         weights = {name: weight for name, weight, _ in parts}
         events += self._found_policies(parts)
-        component = toss(weights, self._uniform(plan.id))
-        body = Deploy(
-            plan.id,
-            weights,
-            component,
-            as_numbers(plan.bounds),
-            plan.source,
-            plan.level,
-            plan.reason,
-            episode_id,
-            as_numbers(np.array([plan.lam]))[0],
-        )
+        component = toss(weights, coin_of(self._salt, plan.id))
+        *bounds, lam = as_numbers(np.append(plan.bounds, plan.lam))
+        told = plan.source, plan.level, plan.reason, episode_id, lam
+        body = Deploy(plan.id, weights, component, tuple(bounds), *told)
         made.append(body)
         if component == PLAN:
             self._acting = {id: one for id, one in self._acting.items() if id in state.pending} | {plan.id: plan}
@@ -274,14 +260,13 @@ class Session:
                 self._follow()
             return self._handle(self._pending(id))
 
-    def _uniform(self, deployment: int) -> float:
-        """Return the number in [0, 1) that tosses the coin of a deployment: an audit can toss it again."""
+    @property
+    def _salt(self) -> str:
         assert self.state.begin is not None
-        return coin_of(self.state.begin.salt, deployment)
+        return self.state.begin.salt
 
     def _generator(self, deployment: int) -> np.random.Generator:
-        assert self.state.begin is not None
-        seed = hashlib.sha256(f"{self.state.begin.salt}:{deployment}:actions".encode()).digest()
+        seed = hashlib.sha256(f"{self._salt}:{deployment}:actions".encode()).digest()
         return np.random.default_rng(int.from_bytes(seed[:16], "big"))
 
     # planning
@@ -325,10 +310,10 @@ class Session:
             if self._worker is None:
                 self._worker = ThreadPoolExecutor(1, thread_name_prefix="episafe-planner")
             if self._job is None or self._job.done():
-                self._job = self._worker.submit(self._work_alone)
-            job = self._job
+                self._job, self._late_at = self._worker.submit(self._work), time.monotonic() + self.timeout
+            job, left = self._job, self._late_at - time.monotonic()  # all deployments wait for one job together
         try:
-            return job.result(self.timeout)
+            return job.result(max(left, 0.0))
         except Late:
             return f"planning takes longer than {self.timeout:g} s"
 
@@ -340,31 +325,36 @@ class Session:
         with self._mutex:
             return self.state.certifier.goal() is not None
 
-    def _work_alone(self) -> str:
-        with self.state.learning:
-            return self._work()
-
     def _work(self) -> str:
         """Learn what waits; then plan, or put a proposal on trial. Return why that failed, or ""."""
-        try:
-            self.state.learn()
-            certifier, proposer = self.agent.certifier, self.agent.proposer
-            if certifier is None:
-                self._latest = self.agent.plan()
-            elif proposer is not None:
-                with self._mutex:  # others go on with the certifier meanwhile
-                    twin, reports = self._twin(), self.state.num_reported
-                candidate = twin.consult(proposer)
-                if candidate is None:
-                    self._ask_at = reports + 1 + reports // 20
-                else:
-                    self._transact(lambda: self._proposal(candidate))
-        except OSError:
-            raise
-        except Exception as error:
-            logger.exception("episafe: planning failed")
-            return f"planning failed: {type(error).__name__}: {error}"
-        return ""
+        with self.state.learning:
+            try:
+                self.state.learn()
+                if self.state.learner_fault:
+                    raise RuntimeError(f"the learner failed ({self.state.learner_fault})")
+                if self.agent.certifier is None:
+                    self._latest = self.agent.plan()
+                elif self.agent.proposer is not None:
+                    self._propose(self.agent.certifier, self.agent.proposer)
+            except OSError:
+                raise
+            except Exception as error:
+                logger.exception("episafe: planning failed")
+                self._latest = None
+                return f"planning failed: {type(error).__name__}: {error}"
+            return ""
+
+    def _propose(self, certifier: Certifier, proposer: Proposer) -> None:
+        """Put a proposal on trial; others go on with the certifier meanwhile."""
+        with self._mutex:
+            twin, reports = self._twin(), self.state.num_reported
+        candidate = twin.consult(proposer)
+        if candidate is not None:
+            self._transact(lambda: self._proposal(candidate))
+            return
+        with self._mutex:
+            self._ask_at = reports + 1 + reports // 20
+            certifier.postpone()
 
     def _proposal(self, candidate: Candidate) -> list[Body]:
         """Return the event of a proposal, unless another process made one meanwhile."""
@@ -411,13 +401,15 @@ class Session:
             encoded: whether the states are encoded already, as `Deployment.episode` returns them.
         """
         read = self.task.read(episode, encoded=encoded)
-        found: list[Alarm] = []
+        found: list[AlarmRaised] = []
         self._transact(lambda: self._decide_report(deployment, read, overridden, found))
         for alarm in found:
             logger.warning("alarm: %s: %s", alarm.monitor, alarm.message)
         self._log_due_alarms()
 
-    def _decide_report(self, deployment: int | None, read: Episode, overridden: int, found: list[Alarm]) -> list[Body]:
+    def _decide_report(
+        self, deployment: int | None, read: Episode, overridden: int, found: list[AlarmRaised]
+    ) -> list[Body]:
         state = self.state
         body = self._pending(deployment)
         names = list(body.weights)
@@ -431,10 +423,10 @@ class Session:
         evidence = state.evidence_of(body.id, episode, overridden)
         found += range_alarms(episode.total_utility, episode.rewards, self.task.least_totals, self.task.horizon)
         if evidence is not None and evidence.fault:
-            found.append(Alarm("replay", f"{evidence.fault}. {REMEDIES['replay']}", False))
+            found.append(AlarmRaised("replay", f"{evidence.fault}. {REMEDIES['replay']}", False))
         found[:] = [one for one in found if not state.is_raised(one.monitor)]
         report = Report(body.id, RecordedEpisode.of(episode), evidence, overridden)
-        return [report, *(_alarm_body(one) for one in found)]
+        return [report, *found]
 
     def _pending(self, deployment: int | None) -> Deploy:
         """Return a pending deployment, or raise."""
@@ -465,11 +457,11 @@ class Session:
         self._transact(decide)
 
     def _twin(self) -> Certifier:
-        """Return a copy of the certifier, on which something can be tried."""
+        """Return a copy of the certifier, on which something can be tried; policies, the users' own, are not copied."""
         certifier = self.state.certifier
         if certifier is None:
             raise TypeError(f"{type(self.agent).__name__} has no certifier: nothing can be decided about its policies")
-        return deepcopy(certifier, {id(certifier.task): certifier.task})
+        return deepcopy(certifier, {id(one): one for one in (certifier.task, *self.state.policies.values())})
 
     def promote(self, name: str, *, reason: str) -> None:
         """Let a certified policy act wherever the incumbent would; "incumbent" undoes it."""
@@ -564,7 +556,3 @@ def toss(weights: dict[str, float], uniform: float) -> str:
         if uniform < total:
             return name
     return max(weights, key=weights.__getitem__)
-
-
-def _alarm_body(alarm: Alarm) -> AlarmRaised:
-    return AlarmRaised(alarm.monitor, alarm.message, alarm.halts)

@@ -32,7 +32,7 @@ from episafe.session.events import (
     Report,
     of_numbers,
 )
-from episafe.session.monitors import Alarm, Monitors
+from episafe.session.monitors import Monitors
 
 CERTIFIERS = {  # name in settings -> module and class, for audits without the agent
     "observation": ("observation", "Observation"),
@@ -117,6 +117,7 @@ class SessionState:
     first_time: str = ""
     last_time: str = ""
     last_deploy: Deploy | None = None
+    learner_fault: str = ""
 
     def __post_init__(self) -> None:
         self._episode_ids: dict[str, int] = {}
@@ -204,7 +205,8 @@ class SessionState:
         if self.agent is not None:
             component = list(deploy.weights).index(deploy.component)
             episode = body.episode.episode(self.task.is_listed, component)
-            self._learn_later(episode)
+            if episode.states is not None:
+                self._learn_later(episode)
         if self.certifier is not None:
             if body.evidence is None:
                 self.certifier.abandoned(body.id)
@@ -290,7 +292,7 @@ class SessionState:
         """Return the deployment of an episode id; None if there is none."""
         return self._episode_ids.get(episode_id)
 
-    def due_alarms(self) -> list[Alarm]:
+    def due_alarms(self) -> list[AlarmRaised]:
         """Return the alarms that tests have raised and that are not logged yet."""
         return [one for one in self.monitors.alarms() if one.monitor not in self._raised]
 
@@ -310,15 +312,21 @@ class SessionState:
                 self.learning.release()
 
     def learn(self) -> None:
-        """Let the proposer, or the agent, learn from all episodes that wait; hold `learning` around it."""
+        """Let the proposer, or the agent, learn from all episodes that wait; hold `learning` around it.
+
+        An error is kept in `learner_fault`: it must not keep a session from opening.
+        """
         if self.agent is None:
             return
         while self._unlearned:
             episode = self._unlearned.popleft()
-            if self.agent.certifier is None:
-                self.agent.take_in(episode)
-            elif self.agent.proposer is not None:
-                self.agent.proposer.observe(episode)
+            try:
+                if self.agent.certifier is None:
+                    self.agent.take_in(episode)
+                elif self.agent.proposer is not None:
+                    self.agent.proposer.observe(episode)
+            except Exception as error:
+                self.learner_fault = f"{type(error).__name__}: {error}"
 
     # what is known, for people
 

@@ -5,6 +5,7 @@
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from episafe.kernels.wealth import BETS
 from episafe.simulation.worlds import World, make_streams, world_of
 
 CHECKED_AT = (20, 40, 80, 160, 320, 640)  # episodes of the incumbent after which `es.run` looks for common mistakes
+LAST_EPISODE = 2_000  # after which it does not look any more
 DOUBT_DELTA = 0.002  # of each bound by which it judges
 SEVERAL = 3.0  # times a threshold of at most 1: that may be meant per step
 DELTA = 0.01  # of the interval for the incumbent's utility
@@ -34,47 +36,61 @@ class Finding:
 def doubt(task: Task, totals: Array) -> str:
     """Return one sentence on the most likely mistake, given total utilities (n, m) of the incumbent; "" if none.
 
-    Each limit is compared with a confidence interval that holds at all n at once: if the incumbent exceeds every limit
-    by its slack, a run warns of that with probability 2δm at most.
+    Each limit is compared with a confidence bound that holds at all n at once: if the incumbent exceeds every limit by
+    its slack, a run says that it does not with probability δm at most.
     """
     H = float((task.horizon or 0) - int(task.random_start))
     for one, column in zip(task.constraints, totals.T, strict=True):
-        mean, b, n = float(column.mean()), one.threshold, len(column)
-        most = H - lower_bound(np.maximum(H - column, 0.0), DOUBT_DELTA)
-        seen = f"the incumbent's mean total of {one.name} is {mean:.4g} in {n} episodes"
+        b, most = one.threshold, H - lower_bound(np.maximum(H - column, 0.0), DOUBT_DELTA)
+        seen = f"the incumbent's mean total of {one.name} is {column.mean():.4g} in {len(column)} episodes"
         if most < b - TOLERANCE:
             remedy = "lower the limit, give a safer incumbent, or use cost_limit= if the signal is a cost"
             return f"{seen}, below the threshold {b:.4g}: {remedy}"
-        if 0 < b <= 1 and lower_bound(np.maximum(column, 0.0), DOUBT_DELTA) > SEVERAL * b:
-            return f"{seen}, {mean / b:.3g} times the threshold {b:.4g}: give the limit as a total of an episode"
         if one.slack is not None and most < b + one.slack - TOLERANCE:
             return f"{seen}, below threshold + slack = {b + one.slack:.4g}: correct slack= (es.measure_slack)"
+    return ""
+
+
+def doubt_units(task: Task, totals: Array) -> str:
+    """Return one sentence if a threshold of at most 1 is far below all totals (n, m): it may be meant per step."""
+    for one, column in zip(task.constraints, totals.T, strict=True):
+        if 0 < one.threshold <= 1 and lower_bound(np.maximum(column, 0.0), DOUBT_DELTA) > SEVERAL * one.threshold:
+            times = f"{column.mean() / one.threshold:.3g} times the threshold {one.threshold:.4g}"
+            seen = f"the mean total of {one.name} is {column.mean():.4g} in {len(column)} episodes"
+            return f"{seen}, {times}: give the limit as a total of an episode"
     return ""
 
 
 class Watch:
     """Looks for common mistakes in the first episodes of a run, and warns once, in one sentence.
 
-    Episodes of the incumbent are looked at when there are 20, 40, …, 640 of them.
+    It looks when 20, 40, …, 640 episodes, or episodes of the incumbent, were played.
     """
 
     def __init__(self, world: World) -> None:
         self._task, self._active = world.problem.task, world.unknown
-        self._totals: list[Array] = []
-        self._say(world.doubt())
+        self._all: list[Array] = []
+        self._incumbent: list[Array] = []
+        self._say(world.doubt(), 5)
 
     def see(self, policy: Any, total_utility: Array) -> None:
-        """Note an episode; one of another policy than the incumbent says nothing of the limits."""
-        if self._active and policy is self._task.incumbent:
-            self._totals.append(total_utility)
-            if len(self._totals) in CHECKED_AT:
-                self._active = len(self._totals) < CHECKED_AT[-1]
-                self._say(doubt(self._task, np.array(self._totals)))
+        """Note an episode; only those of the incumbent say whether it keeps its limits."""
+        if self._active:
+            self._look(self._all, total_utility, doubt_units)
+            if policy is self._task.incumbent:
+                self._look(self._incumbent, total_utility, doubt)
+            self._active = self._active and len(self._all) < LAST_EPISODE
 
-    def _say(self, sentence: str) -> None:
-        if sentence:
+    def _look(self, totals: list[Array], new: Array, judge: Callable[[Task, Array], str]) -> None:
+        totals.append(new)
+        if len(totals) in CHECKED_AT:
+            self._say(judge(self._task, np.array(totals)), 7)
+
+    def _say(self, sentence: str, calls: int) -> None:
+        """Warn at the line of the user, so many calls above."""
+        if sentence and self._active:
             self._active = False
-            warnings.warn(sentence, stacklevel=6)
+            warnings.warn(sentence, stacklevel=calls)
 
 
 def check_problem(problem: Any, num_episodes: int = 200, seed: int = 0) -> list[Finding]:
@@ -85,6 +101,7 @@ def check_problem(problem: Any, num_episodes: int = 200, seed: int = 0) -> list[
     findings = _gymnasium(problem)
     try:
         world = world_of(problem, make_streams(seed))
+        findings += [Finding("warning", said)] if (said := world.doubt()) else []
         episodes = [task.read(world.play(k, task.incumbent, None)) for k in range(num_episodes)]
     except ValueError as error:  # the problem's own faults: InvalidProblem, InvalidEpisode
         return [*findings, Finding("error", f"an episode failed: {error}")]
@@ -132,7 +149,8 @@ def _incumbent(task: Task, c: int, totals: Array) -> Finding:
     found = f"{one.name}: the incumbent has {totals.mean():.4g}, between {low:.4g} and {high:.4g} (99 %); limit {b:.4g}"
     if high < b:
         return Finding("error", f"{found}: it is not safe; give a safer incumbent or relax the limit")
-    if said := doubt(task.of_constraint(c), totals[:, None]):
+    alone = task.of_constraint(c)
+    if said := doubt(alone, totals[:, None]) or doubt_units(alone, totals[:, None]):
         return Finding("warning", said)
     if one.slack is None:
         return Finding("ok", f"{found}; es.measure_slack proves a slack")

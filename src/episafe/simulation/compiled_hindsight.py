@@ -10,13 +10,13 @@ import numpy as np
 
 from episafe.certify.evidence import Accounts, components
 from episafe.certify.hindsight import Hindsight
+from episafe.certify.replays import ListedReplays
 from episafe.certify.safe_agent import SafeAgent
-from episafe.certify.traces import ListedReplays, TraceProposer
+from episafe.certify.traces import TraceProposer
 from episafe.certify.trials import Trials
 from episafe.core.policy import Mixture
 from episafe.core.types import Array, Plan
 from episafe.kernels.wealth import credit_episodes, share_out
-from episafe.linear.planner import SoftmaxProposer
 from episafe.problems.linear import LinearCMDP
 from episafe.simulation import compiled_mixture
 from episafe.simulation.record import Columns
@@ -37,16 +37,12 @@ def play_episodes(
     certifier, proposer = agent.certifier, agent.proposer
     if type(certifier) is not Hindsight:
         return compiled_mixture.play_episodes(cmdp, agent, columns, streams, start, stop)
-    planner = proposer.planner if type(proposer) is TraceProposer else None
-    if (
-        type(planner) is not SoftmaxProposer
-        or planner.model.signals is not None
-        or agent.task.move is not cmdp.task.move
-    ):
+    if type(proposer) is not TraceProposer or proposer.model.signals is not None:
         return False
-    if (agent.task.least_totals > cmdp.task.least_totals).any() or not isinstance(certifier.replays, ListedReplays):
+    if not isinstance(certifier.replays, ListedReplays) or agent.task.move is not cmdp.task.move:
         return False
-    assert type(proposer) is TraceProposer
+    if (agent.task.least_totals > cmdp.task.least_totals).any():
+        return False
     world, k = _world(cmdp, streams), start
     while k < stop:
         ahead = min(
@@ -60,13 +56,13 @@ def play_episodes(
             play_episode(world, agent, columns, k)
             k += 1
         else:
-            _play_block(world, agent, certifier, proposer, planner, columns, k, ahead)
+            _play_block(world, agent, certifier, proposer, columns, k, ahead)
             k += ahead
     return True
 
 
 def _play_block(
-    world: ListedWorld, agent: SafeAgent, certifier: Hindsight, proposer: TraceProposer, planner: SoftmaxProposer,
+    world: ListedWorld, agent: SafeAgent, certifier: Hindsight, proposer: TraceProposer,
     columns: Columns, k: int, number: int,
 ) -> None:  # fmt: skip
     """Play episodes that cannot change the plan, and learn from all of them."""
@@ -99,7 +95,7 @@ def _play_block(
     _credit(certifier.accounts, certifier.trials, names, ones, totals[:, :, 0], totals[:, :, 1:])
     certifier.num_episodes += number
     certifier.num_traces += number
-    planner.model.observe_all(made.states, made.actions)
+    proposer.model.observe_all(made.states, made.actions)
     proposer.take_in(made.chances)
 
 

@@ -29,7 +29,8 @@ def play_episodes(
     certifier, proposer, k = agent.certifier, agent.proposer, start
     if type(certifier) is not Observation or type(proposer) is not SoftmaxProposer:
         return False
-    if proposer.model.signals is not None or (agent.task.least_totals > cmdp.task.least_totals).any():
+    may_void = (agent.task.least_totals > cmdp.task.least_totals).any()
+    if may_void or proposer.model.signals is not None or columns.totals is None:
         return False
     known = _known(cmdp, streams)
     while k < stop:
@@ -65,7 +66,7 @@ class Known:
                 tables, running, values, np.array(trials.lams), certifier.accounts.thresholds, np.zeros(n),
                 np.full(n, -1), np.zeros(m), np.zeros((1, shape[0], n)), np.zeros((1, n)), np.zeros(n),
             )  # fmt: skip
-        return self._arrays
+        return self._arrays._replace(thresholds=certifier.accounts.thresholds)  # a callback may change them
 
 
 _known = lru_cache(maxsize=1)(Known)

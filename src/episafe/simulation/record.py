@@ -138,10 +138,6 @@ class Record:
         """Return max{b − V^u(π⁽ᵏ⁾), 0} of each episode, (K,); (K, m) for several limits."""
         return np.maximum(self.threshold - self.utility_values, 0.0)
 
-    def cancelling_violation(self) -> Array:
-        """Return max{Σ_{i≤k} (b − V^u(π⁽ⁱ⁾)), 0}, in which safe episodes offset unsafe ones, (K,) or (K, m)."""
-        return np.maximum(np.cumsum(self.threshold - self.utility_values, axis=0), 0.0)
-
     def violating(self) -> NDArray[np.bool_]:
         """Return which episodes violate a limit beyond rounding, (K,); raise where exact values are unknown."""
         if not self.is_exact:

@@ -1,0 +1,250 @@
+"""Replays: what a policy would have earned on a trace, and whether an episode is what `move` makes of its trace.
+
+What Hindsight proves rests on these totals and on kernels/replay.py.
+"""
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from itertools import product
+from operator import is_not
+from typing import Any
+
+import numpy as np
+
+from episafe.core.checks import TOLERANCE
+from episafe.core.errors import InvalidEpisode, InvalidProblem
+from episafe.core.policy import Policy, draw_index
+from episafe.core.task import Task
+from episafe.core.types import ENDED, Array, Episode, IntArray, State
+from episafe.kernels.replay import MoveTables, follows, replay
+from episafe.problems.moves import NOWHERE, ListedMove, chance_key
+
+
+def read_trace(task: Task, trace: Any) -> tuple[Any, ...]:
+    """Return what chance brought in each of the H steps: None for what was not seen, or has NaN among its parts.
+
+    A random start has a dummy first step, in which chance brings the start. Raise InvalidEpisode if nothing fits.
+    """
+    H, first = task.horizon or 0, int(task.random_start)
+    is_pair = isinstance(trace, tuple | list) and len(trace) == 2 and isinstance(trace[1], tuple | list)
+    if not is_pair or len(trace[1]) not in (H - first, H):
+        raise InvalidEpisode(
+            f"trace must be (start, (w_1, …, w_{H - first})), None for what was not seen, got {trace!r}"
+        )
+    start, chances = trace[0], tuple(None if _has_nan(w) else w for w in trace[1])
+    if len(chances) < H:
+        return (None if _has_nan(start) else start, *chances)
+    if start is not None and not first and not same_state(_encoded(task, start), task.initial_state):
+        raise InvalidEpisode(f"the trace starts at {start!r}, and episodes at {task.initial_state!r}: correct it")
+    return chances
+
+
+def _encoded(task: Task, observation: Any) -> State:
+    return observation if task.encode is None else task.encode(observation)
+
+
+def _has_nan(w: Any) -> bool:
+    if isinstance(w, Mapping):
+        return any(map(_has_nan, w.values()))
+    if isinstance(w, tuple | list):
+        return any(map(_has_nan, w))
+    return bool(np.isnan(w).any()) if isinstance(w, float | np.ndarray | np.floating) else False
+
+
+def same_state(one: Any, other: Any) -> bool:
+    """Return whether two encoded states are the same."""
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return bool(np.array_equal(one, other))
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(same_state, one, other))
+    return bool(one == other)
+
+
+class Replays(ABC):
+    """Replays of one task.
+
+    Args:
+        task: it must have `move`.
+        salt: from which randomised policies are drawn, where that is not integrated; private.
+    """
+
+    def __init__(self, task: Task, salt: str) -> None:
+        self.task, self.salt = task, salt
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Replays":
+        """Return the object itself: it has no state but what `move` was asked."""
+        return self
+
+    @abstractmethod
+    def read(self, trace: Any) -> Any:
+        """Return a trace in the form that `totals` takes; raise InvalidEpisode if it does not fit the task."""
+
+    @abstractmethod
+    def totals(self, policies: Sequence[Policy], traces: Sequence[Any], keys: Sequence[Any]) -> Array:
+        """Return total reward and utilities of each policy on each trace, (n, E, 2 + m).
+
+        A policy acts at step h before it sees w_h. What cannot be replayed adds nothing from there on, and the last
+        column is the probability of that. `keys`: one for each trace, from which, with the salt, randomness is drawn.
+        """
+
+    def moved(self, h: int, state: Any, action: int, w: Any) -> tuple[Any, float, Array]:
+        """Return next state, reward and utilities (m,) by `move`; the carried total is part of the state."""
+        task = self.task
+        assert task.move is not None
+        if task.carry is None:
+            return task.move(h, state, action, w)
+        following, reward, utilities = task.move(h, state[0], action, w)
+        return (following, task.carry.update(state[1], reward, utilities)), reward, utilities
+
+    @property
+    def start(self) -> Any:
+        """Return the first state."""
+        task = self.task
+        return task.initial_state if task.carry is None else (task.initial_state, task.carry.initial)
+
+    def fault_of(self, episode: Episode, trace: Any) -> str:
+        """Return where an episode is not what `move` makes of its trace, which was read; "" if nowhere.
+
+        Each step is compared by itself, from the state and the action reported. Steps that were not seen are passed.
+        Raise InvalidEpisode if `move` fails at what was reported.
+        """
+        states, actions = episode.states, np.asarray(episode.actions).tolist()
+        for h, w in enumerate(read_trace(self.task, episode.trace)):
+            if w is None and not same_state(states[h], ENDED):
+                continue
+            place = f"at step {h}, state {states[h]!r}, action {actions[h]}, chance {w!r}"
+            try:
+                following, reward, utilities = self.moved(h, states[h], actions[h], w)
+            except InvalidProblem as error:
+                return f"{place}: {error}"
+            except Exception as error:
+                raise InvalidEpisode(
+                    f"{place}: move fails ({type(error).__name__}: {error}): correct the trace or move; or report None "
+                    "for this chance, and the episode counts as utility 0 from there"
+                ) from error
+            if not same_state(following, states[h + 1]):
+                return f"{place}: move leads to state {following!r}, reported is {states[h + 1]!r}"
+            made, seen = np.append(reward, utilities), np.append(episode.rewards[h], episode.utilities[h])
+            if not (np.abs(made - seen) <= TOLERANCE).all():
+                return f"{place}: move gives reward and utility {made.tolist()}, reported are {seen.tolist()}"
+        return ""
+
+
+class SampledReplays(Replays):
+    """Replays step by step, for states that are not listed: a policy's own randomness is drawn anew for each trace."""
+
+    def read(self, trace: Any) -> tuple[Any, ...]:
+        """Return what chance brought in each step."""
+        return read_trace(self.task, trace)
+
+    def totals(self, policies: Sequence[Policy], traces: Sequence[Any], keys: Sequence[Any]) -> Array:
+        """Return total reward and utilities of each policy on each trace, (n, E, 2 + m)."""
+        found = np.zeros((len(policies), len(traces), 2 + self.task.num_constraints))
+        for e, (trace, key) in enumerate(zip(traces, keys, strict=True)):
+            seed = int.from_bytes(hashlib.sha256(f"{self.salt}:{key}:replay".encode()).digest()[:16], "big")
+            for total, policy in zip(found[:, e], policies, strict=True):
+                total[-1] = self._replay(policy, trace, seed, total)
+        return found
+
+    def _replay(self, policy: Policy, trace: tuple[Any, ...], seed: int, total: Array) -> float:
+        """Add what a policy has on a trace to `total`; return 1 if it cannot be replayed to its end, else 0."""
+        rng, state = np.random.default_rng(seed), self.start
+        for h, w in enumerate(trace):
+            try:
+                action = draw_index(policy.probabilities(h, state), rng)
+                state, reward, utilities = self.moved(h, state, action, w)
+            except Exception:  # of a user's function: nothing more is known of this trace
+                return 1.0
+            total[0] += reward
+            total[1:-1] += utilities
+        return 0.0
+
+
+class ListedReplays(Replays):
+    """Replays by arrays: a policy's own randomness is integrated. A trace is the numbers of its chance values, (H,).
+
+    A value that the task's arrays do not have is asked of `move`, at all steps, states and actions at once.
+    """
+
+    def __init__(self, task: Task, salt: str = "") -> None:
+        super().__init__(task, salt)
+        H, S, A, m, move = (
+            task.horizon or 0,
+            task.num_states or 0,
+            task.num_actions or 0,
+            task.num_constraints,
+            task.move,
+        )
+        if isinstance(move, ListedMove):
+            self.values = list(move.values)
+            arrays = MoveTables(move.next_states, move.rewards, move.utilities)
+        else:
+            shape = (1 if task.time_homogeneous else H, S, A, 0)
+            self.values = []
+            arrays = MoveTables(np.zeros(shape, dtype=np.int64), np.zeros(shape), np.zeros((*shape, m)))
+        self.tables = MoveTables._make(map(_frozen, arrays))
+        self._number = {chance_key(w): i for i, w in enumerate(self.values)}
+        self._stack: tuple[tuple[Policy, ...], Array] = (), np.zeros((0, H, S, A))
+
+    def read(self, trace: Any) -> IntArray:
+        """Return the numbers of the chance values of a trace, (H,), −1 for what was not seen."""
+        try:  # values that are known, in the very form of the tables, need no further look
+            found = [self._number[w] for w in trace[1]]
+            is_known = trace[0] == self.task.initial_state and len(found) == self.task.horizon
+        except (KeyError, TypeError, IndexError):
+            is_known = False
+        if not is_known:
+            found = [-1 if w is None else self._numbered(w) for w in read_trace(self.task, trace)]
+        return np.array(found, dtype=np.int64)
+
+    def _numbered(self, w: Any) -> int:
+        """Return the number of a chance value; a new one becomes the last column of the tables."""
+        i = self._number.get(chance_key(w))
+        if i is not None:
+            return i
+        more = [np.zeros((*one.shape[:3], 1, *one.shape[4:]), one.dtype) for one in self.tables]
+        for row, s, a in product(*map(range, self.tables.next_states.shape[:3])):
+            try:
+                following, reward, utilities = self.moved(row, s, a, w)
+                possible = 0 <= following < len(more[0][0])
+            except Exception:  # of a user's function: it counts at its worst
+                possible = False
+            if possible:
+                more[0][row, s, a, 0], more[1][row, s, a, 0], more[2][row, s, a, 0] = following, reward, utilities
+            else:
+                more[0][row, s, a, 0] = NOWHERE
+        pairs = zip(self.tables, more, strict=True)
+        self.tables = MoveTables._make(_frozen(np.concatenate(pair, axis=3)) for pair in pairs)
+        self._number[chance_key(w)] = len(self.values)
+        self.values.append(w)
+        return len(self.values) - 1
+
+    def totals(self, policies: Sequence[Policy], traces: Any, keys: Sequence[Any] = ()) -> Array:
+        """Return expected total reward and utilities of each policy on each trace, (n, E, 2 + m)."""
+        known = self._stack[0]
+        if len(known) != len(policies) or any(map(is_not, known, policies)):
+            self._stack = tuple(policies), np.array([policy.table() for policy in policies])
+        chances = np.asarray(traces, dtype=np.int64)
+        found = np.empty((len(policies), len(chances), 2 + self.task.num_constraints))
+        replay(self.tables, chances, self.task.initial_state, self._stack[1], found)
+        return found
+
+    def fault_of(self, episode: Episode, trace: Any) -> str:
+        """Return where an episode is not what `move` makes of its trace, which was read; "" if nowhere."""
+        signals = np.column_stack([episode.rewards, episode.utilities])
+        path = np.asarray(episode.states, dtype=np.int64), np.asarray(episode.actions, dtype=np.int64)
+        same = follows(self.tables, trace, *path, signals, TOLERANCE)
+        return "" if same else super().fault_of(episode, trace)
+
+
+def _frozen(array: Any) -> Any:
+    view = array.view()
+    view.setflags(write=False)
+    return view
+
+
+def replays_of(task: Task, salt: str) -> Replays:
+    """Return the replays of a task."""
+    listed = task.is_listed and task.carry is None
+    return ListedReplays(task, salt) if listed else SampledReplays(task, salt)

@@ -1,0 +1,269 @@
+"""Limits on bad episodes: the running total in the state is exact, and certificates hold for it."""
+
+from itertools import product
+
+import gymnasium
+import numpy as np
+import pytest
+
+import episafe as es
+from episafe.certify.replays import ListedReplays, replays_of
+from episafe.core.types import ENDED
+from episafe.envs.inventory import Inventory
+from episafe.problems.rules import listed
+
+
+def lost(h, state, action, w):
+    """Return the sales lost on a day of the inventory: demand less what is on the shelf."""
+    return max(w[0] - state[0] - state[1], 0)
+
+
+@pytest.fixture(scope="module")
+def shop():
+    return es.chance(Inventory(2.0), cost=lost, total_cost_at_most=4, probability=0.9)
+
+
+@pytest.fixture(scope="module")
+def kiosk():
+    """Return a small one: 126 states, a week."""
+    return es.chance(Inventory(2.0, levels=(3, 5), horizon=7), cost=lost, total_cost_at_most=4, probability=0.75)
+
+
+def random_problem(seed, costs):
+    rng = np.random.default_rng(seed)
+    P, (reward, utility) = rng.dirichlet(np.ones(3), (3, 3, 2)), rng.random((2, 3, 3, 2))
+    policy = rng.dirichlet(np.ones(2), (3, 3))
+    problem = es.LinearCMDP(P, reward, utility, threshold=0.1, safe_policy=policy)
+    return problem, rng.choice(costs, (3, 3, 2)), policy
+
+
+def share_within(problem, cost, policy, at_most):
+    """Return ℙ(total cost ≤ at_most) by all paths."""
+    (H, S, A), share = cost.shape, 0.0
+    for actions, states in product(product(range(A), repeat=H), product(range(S), repeat=H)):
+        path, p, total = (0, *states), 1.0, 0.0
+        for h in range(H):
+            p *= policy[h, path[h], actions[h]] * problem.P[h, path[h], actions[h], path[h + 1]]
+            total += cost[h, path[h], actions[h]]
+        share += p * (total <= at_most + 1e-9)
+    return share
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_values_are_probabilities_of_paths(seed):
+    problem, cost, policy = random_problem(seed, [0.0, 0.25, 0.5, 1.0])
+    made = es.chance(problem, cost=cost, total_cost_at_most=1.25, probability=0.02)
+    reward, value = made.evaluate(made.task.incumbent)
+    assert value == pytest.approx(share_within(problem, cost, policy, 1.25), abs=1e-12)
+    assert reward == pytest.approx(problem.evaluate(policy)[0], abs=1e-12)
+    assert "total_overstated_by" not in made.origin
+    stated = es.chance(problem, cost=cost, total_cost_at_most=1.25, probability=0.02, slack=0.01)
+    assert stated.task.slacks.tolist() == [0.01]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rounded_totals_keep_the_limit_in_any_case(seed):
+    problem, _, policy = random_problem(seed, [0.0])
+    cost = np.random.default_rng(seed + 100).random((3, 3, 2))
+    made = es.chance(problem, cost=cost, total_cost_at_most=1.5, probability=0.02)
+    over, value = made.origin["total_overstated_by"], made.evaluate(made.task.incumbent)[1]
+    assert 0 < over < 0.02 and made.task.num_states <= 1_000
+    assert share_within(problem, cost, policy, 1.5 - over) - 1e-12 <= value
+    assert value <= share_within(problem, cost, policy, 1.5) + 1e-12
+
+
+def test_the_default_cost_is_one_minus_utility():
+    problem, _, policy = random_problem(1, [0.0])
+    utility = np.round(problem.task.utilities[0] * 4) / 4
+    problem = es.LinearCMDP(problem.P, problem.task.reward, utility, threshold=0.1, safe_policy=policy)
+    made = es.chance(problem, total_cost_at_most=1.5, probability=0.05)
+    exact = share_within(problem, 1 - utility, policy, 1.5)
+    assert made.evaluate(made.task.incumbent)[1] == pytest.approx(exact, abs=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-9, 1e-12])
+def test_small_costs_are_not_nothing(scale):
+    shape = (3, 1, 2)
+    cost, incumbent = np.broadcast_to(scale * np.array([0.0, 1.0]), shape), np.broadcast_to([1.0, 0.0], shape)
+    base = es.LinearCMDP(np.ones((*shape, 1)), cost / scale, np.ones(shape), threshold=1.0, safe_policy=incumbent)
+    limited = es.chance(base, cost=cost, total_cost_at_most=1.5 * scale, probability=0.9)
+    always = np.zeros((3, limited.task.num_states, 2))
+    always[..., 1] = 1.0
+    assert limited.evaluate(always)[1] == 0 and limited.evaluate(limited.task.incumbent)[1] == 1
+
+
+def test_an_exogenous_problem_stays_exogenous_and_is_simulated_right(shop):
+    assert shop.task.num_states == 330 and shop.task.thresholds == 0.9 and shop.task.move is not None
+    rng, kept, level_5 = np.random.default_rng(0), 0, es.TablePolicy(np.tile(np.eye(4)[1], (14, 330, 1)))
+    for _ in range(4_000):  # always level 5, without the library
+        stock, due, total = *Inventory(2.0).start, 0
+        for h in range(14):
+            mean = 2.0 * (0.8, 0.8, 0.9, 1.0, 1.2, 1.4, 0.9)[h % 7]
+            demand, shelf = min(rng.poisson(mean), 6), stock + due
+            total += max(demand - shelf, 0)
+            stock, due = max(shelf - demand, 0), max(5 - shelf, 0)
+        kept += total <= 4
+    value = shop.evaluate(level_5)[1]
+    assert abs(kept / 4_000 - value) < 4 * np.sqrt(value * (1 - value) / 4_000)
+    replays = ListedReplays(shop.task)
+    traces = [replays.read(shop.draw_trace(rng)) for _ in range(300)]
+    totals = replays.totals([level_5], traces)[0]
+    assert set(totals[:, 1].tolist()) == {0.0, 1.0} and abs(totals[:, 1].mean() - value) < 0.11
+
+
+def test_the_optimum_agrees_with_another_solver(kiosk):
+    assert kiosk.optimal_value() == pytest.approx(kiosk.optimal_value("lp"), abs=1e-7)
+    assert kiosk.evaluate(kiosk.optimal_policy())[1] >= 0.75
+
+
+def test_it_is_added_to_the_limits_that_are_there():
+    plain = listed(Inventory(2.0, levels=(3, 5), horizon=7), 5.0)
+    both = es.chance(plain, cost=lost, total_cost_at_most=4, probability=0.75, name="lost sales", keep=True)
+    assert [one.name for one in both.task.constraints] == ["utility", "lost sales"]
+    assert both.task.thresholds.tolist() == [5.0, 0.75] and both.task.slacks[0] == plain.task.slacks[0]
+    reward, (served, kept) = both.evaluate(both.task.incumbent)
+    assert (reward, served) == pytest.approx(plain.evaluate(plain.task.incumbent), abs=1e-9) and kept > 0.75
+    assert both.optimal_value() == pytest.approx(both.optimal_value("lp"), abs=1e-7)
+
+
+def test_it_is_saved_with_the_names_of_its_states(kiosk, tmp_path):
+    kiosk.save(tmp_path / "kiosk.npz")
+    back = es.LinearCMDP.load(tmp_path / "kiosk.npz")
+    assert back.task.state_names == kiosk.task.state_names and back.task.state_names[0] == ((3, 2), 0)
+    assert back.task.constraints[0].name == "chance" and back.task.move is not None
+
+
+@pytest.mark.parametrize("certifier", [es.certify.Observation, es.certify.Hindsight])
+def test_every_deployed_mixture_keeps_it(kiosk, certifier):
+    record = es.run(kiosk, es.SafeAgent(kiosk, certifier(delta=0.05)), 300)
+    assert record.utility_values.min() >= 0.75 and "search" in record.sources
+    if certifier is es.certify.Hindsight:
+        start = kiosk.evaluate(kiosk.task.incumbent)[0]
+        assert record.reward_values[-1] - start > 0.2 * (kiosk.optimal_value() - start)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"cost": np.full((3, 3, 2), -1.0)}, "costs of 0 or more"),
+        ({"cost": np.ones((3, 2))}, r"cost must have shape \(3, 3, 2\)"),
+        ({"probability": 1.5}, "probability"),
+        ({"total_cost_at_most": -1}, "0 or more"),
+        ({"name": ""}, "name must be a text"),
+        ({"probability": 0.999, "cost": np.ones((3, 3, 2)), "total_cost_at_most": 1}, "cannot be reached"),
+    ],
+)
+def test_invalid_limits_are_refused(given, said):
+    with pytest.raises(ValueError, match=said):
+        es.chance(random_problem(0, [0.0])[0], **{"total_cost_at_most": 1.0} | given)
+
+
+def test_errors_name_a_remedy():
+    with pytest.raises(es.InvalidProblem, match="list them first"):
+        es.chance(Inventory(2.0), cost=lost, total_cost_at_most=4, keep=True)
+    with pytest.raises(es.InvalidProblem, match="got dict"):
+        es.chance({}, total_cost_at_most=4)
+    with pytest.raises(es.InvalidProblem, match="say which cost"):
+        es.chance(es.make("tabular", num_constraints=2), total_cost_at_most=2)
+    with pytest.raises(es.Infeasible, match="cannot be reached"):
+        es.chance(Inventory(2.0, levels=(3, 5)), cost=lost, total_cost_at_most=4, probability=0.9)
+    cost = np.random.default_rng(0).random((4, 200, 2))
+    wide = es.LinearCMDP(np.full((4, 200, 2, 200), 1 / 200), cost, cost, threshold=0.1)
+    with pytest.raises(es.InvalidProblem, match="coarser steps"):
+        es.chance(wide, cost=cost, total_cost_at_most=2)
+
+
+class ShopEnv(gymnasium.Env):
+    """The inventory as an environment that says what chance brought; with `ends`, a day of large demand is the last."""
+
+    def __init__(self, ends=False):
+        self.rules, self.ends = Inventory(2.0), ends
+        self.observation_space = gymnasium.spaces.MultiDiscrete([10, 10])
+        self.action_space = gymnasium.spaces.Discrete(4)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.h, self.state = 0, self.rules.start
+        return np.array(self.state), {}
+
+    def step(self, action):
+        values, p = self.rules.chances(self.h, self.state)[0]
+        w = (int(self.np_random.choice(list(values), p=p)),)
+        self.state, reward, utility = self.rules.move(self.h, self.state, int(action), w)
+        self.h += 1
+        ended = self.ends and w[0] > 4
+        return np.array(self.state), reward, ended, False, {"utility": utility, "chance": w}
+
+    def move(self, h, state, action, w):
+        following, reward, utility = self.rules.move(h, tuple(int(x) for x in state), action, w)
+        return (ENDED if self.ends and w[0] > 4 else following), reward, utility
+
+
+class TestEnvironment:
+    """The same limit on a live environment."""
+
+    def wrapped(self, at_most=4, ends=False, **given):
+        return es.chance(ShopEnv(ends), cost=lost, total_cost_at_most=at_most, probability=0.9, **given)
+
+    def problem(self, env):
+        return es.from_gymnasium(
+            env, horizon=14, cost_limit=env.cost_limit, episode_cost_max=env.episode_cost_max, slack=0.05,
+            incumbent=lambda h, state: Inventory(2.0).incumbent(h, state), features=es.features.OneHot(),
+            move=env.move,
+        )  # fmt: skip
+
+    def test_a_cost_of_one_is_reported_once_where_the_limit_breaks(self):
+        env, broken = self.wrapped(), 0
+        for seed in range(40):
+            (shelf, level), _ = env.reset(seed=seed)
+            total, costs = 0, []
+            for _ in range(14):
+                (state, level), _, _, _, info = env.step(0)
+                total, shelf = total + lost(0, shelf, 0, info["chance"]), state
+                costs.append(info["cost"])
+                assert level == min(total, 5) and "utility" not in info
+            assert sum(costs) == float(total > 4)
+            broken += total > 4
+        assert 0 < broken < 40
+
+    @pytest.mark.parametrize("at_most", [0, 4])
+    def test_its_move_is_what_it_does(self, at_most):
+        env, rng = self.wrapped(at_most), np.random.default_rng(0)
+        (state, level), _ = env.reset(seed=5)
+        for h in range(14):
+            before, action = (state, level), int(rng.integers(4))
+            (state, level), reward, _, _, info = env.step(action)
+            (following, after), promised, utility = env.move(h, before, action, info["chance"])
+            assert np.array_equal(following, state) and after == level
+            assert promised == reward and utility == 1 - info["cost"]
+
+    @pytest.mark.parametrize("ends", [False, True])
+    def test_episodes_are_what_move_makes_of_their_traces(self, ends):
+        problem = self.problem(self.wrapped(ends=ends))
+        replays, rng = replays_of(problem.task, "salt"), np.random.default_rng(0)
+        problem.seed(1)
+        for _ in range(10):
+            episode = problem.task.read(problem.play(problem.task.incumbent, rng), encoded=True)
+            assert replays.fault_of(episode, replays.read(episode.trace)) == ""
+
+    def test_hindsight_learns_on_it(self):
+        problem = self.problem(self.wrapped())
+        record = es.run(problem, es.SafeAgent(problem, es.certify.Hindsight()), 25)
+        assert record.utility_totals.min() >= 13 and len(record.utility_totals) == 25
+
+    def test_other_signals_are_kept_by_name(self):
+        env = self.wrapped(name="lost sales", keep=True)
+        env.reset(seed=0)
+        info = env.step(3)[4]
+        assert info["utility"] == {"utility": 1.0} and info["cost"] == {"lost sales": 0.0}
+        assert env.cost_limit == pytest.approx({"lost sales": 0.1})
+
+    def test_invalid_costs_are_refused(self):
+        with pytest.raises(es.InvalidProblem, match="must be a function"):
+            es.chance(ShopEnv(), cost=np.ones(3), total_cost_at_most=1)
+        env = es.chance(ShopEnv(), cost=lambda h, s, a, w: -1.0, total_cost_at_most=1)
+        env.reset(seed=0)
+        with pytest.raises(es.InvalidProblem, match="0 or more"):
+            env.step(0)
+        with pytest.raises(es.InvalidProblem, match="no multiple"):
+            es.chance(ShopEnv(), total_cost_at_most=3).move(0, (np.array([1, 0]), 0), 0, (3,))

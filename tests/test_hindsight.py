@@ -1,0 +1,459 @@
+"""Hindsight: replays against a slow oracle, coverage with negative controls, missing traces, wrong moves."""
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+import episafe as es
+from episafe.certify.replays import ListedReplays, SampledReplays, read_trace
+from episafe.certify.traces import TraceProposer, empirical_model
+from episafe.core.agent import Candidate
+from episafe.core.task import Carry, Task
+from episafe.envs.inventory import Inventory
+from episafe.kernels.replay import forecast_bound
+from episafe.kernels.wealth import BETS
+from episafe.problems.moves import ListedMove
+from episafe.problems.rules import listed_task
+from episafe.simulation import run as simulation
+
+
+def random_problem(rng, H=3, S=3, A=2, W=3, m=1):
+    """Return an exogenous problem: the law of chance does not depend on the state."""
+    moves = ListedMove(
+        tuple("abcdef"[:W]), rng.integers(S, size=(H, S, A, W)), rng.random((H, S, A, W)), rng.random((H, S, A, W, m))
+    )
+    law = np.repeat(rng.dirichlet(np.ones(W), (H, 1)), S, axis=1)
+    P, reward, utilities = moves.means(law)
+    limits = [0.0] * m if m > 1 else 0.0
+    return es.LinearCMDP(
+        P, reward, list(utilities) if m > 1 else utilities[0], threshold=limits, move=moves, law=law,
+        safe_policy=rng.dirichlet(np.ones(A), (H, S)),
+    )  # fmt: skip
+
+
+def totals_by_paths(task, table, chances):
+    """Return expected reward and utilities on a trace and the probability lost, by all sequences of actions."""
+    found = np.zeros(2 + task.num_constraints)
+    for actions in product(range(task.num_actions), repeat=task.horizon):
+        state, p = task.initial_state, 1.0
+        for h, (a, w) in enumerate(zip(actions, chances, strict=True)):
+            p *= table[h, state, a]
+            if w is None:
+                found[-1] += p / task.num_actions ** (task.horizon - h - 1)  # later actions are summed over
+                break
+            # a step before the end belongs to several sequences: share it among them by their own probability
+            state, reward, utilities = task.move(h, state, a, w)
+            rest = 1 / task.num_actions ** (task.horizon - h - 1)
+            found[0] += p * rest * reward
+            found[1:-1] += p * rest * utilities
+    return found
+
+
+@pytest.mark.parametrize("m", [1, 2])
+def test_replays_agree_with_all_sequences_of_actions(m):
+    rng = np.random.default_rng(m)
+    for _ in range(5):
+        problem = random_problem(rng, m=m)
+        task, tables = problem.task, rng.dirichlet(np.ones(2), (2, 3, 3))
+        policies, replays = [es.TablePolicy(table) for table in tables], ListedReplays(problem.task)
+        traces = [problem.draw_trace(rng) for _ in range(4)]
+        traces.append((None, (traces[0][1][0], None, traces[0][1][2])))
+        found = replays.totals(policies, [replays.read(trace) for trace in traces])
+        for e, trace in enumerate(traces):
+            for j, table in enumerate(tables):
+                assert found[j, e] == pytest.approx(totals_by_paths(task, table, trace[1]), abs=1e-12)
+        drawn = SampledReplays(task, "salt").totals(policies, [traces[0][1]] * 4000, range(4000))
+        assert drawn.mean(axis=1) == pytest.approx(found[:, 0], abs=0.06)  # 4 standard errors are at most 0.05
+
+
+def test_the_model_is_what_counting_gives():
+    rng = np.random.default_rng(5)
+    problem = random_problem(rng, W=2)
+    proposer = TraceProposer(problem.task)
+    replays, move = proposer.replays, problem.task.move
+    traces = [problem.draw_trace(rng) for _ in range(50)]
+    proposer.take_in(np.array([replays.read(trace) for trace in traces]))
+    n = np.zeros((3, 3, 2))
+    for _, chances in traces:
+        here = {problem.task.initial_state}
+        for h, w in enumerate(chances):
+            for s in here:
+                n[h, s, move.index(w)] += 1
+            here = {move(h, s, a, w)[0] for s in here for a in range(2)}
+    assert np.array_equal(proposer._counts, n)
+    weights = n + 2 * n.sum(axis=0) / np.maximum(n.sum(axis=(0, 2))[:, None], 1)
+    P, signals, known = empirical_model(replays, proposer._counts, np.zeros((3, 2)))
+    p_hat = weights / np.maximum(weights.sum(axis=2, keepdims=True), 1e-300)
+    expected = move.means(np.where(known[..., None], p_hat, 0.0))
+    assert P[known] == pytest.approx(expected[0][known], abs=1e-12)
+    assert signals[known][..., 0] == pytest.approx(expected[1][known], abs=1e-12)
+
+
+def test_forecast_is_the_largest_mean_that_would_be_refuted():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        means, X, ahead = np.sort(rng.uniform(0.1, 5, 40)), rng.uniform(0, 5, 30), int(rng.integers(5, 200))
+        logs = -np.sort(rng.random(40))[:, None] + np.zeros(len(BETS))
+        growth = np.log1p((np.minimum(X[:, None] / means, 1e6) - 1)[:, :, None] * BETS).mean(axis=0)
+        wealth = np.log(np.exp(logs + ahead * growth).sum(axis=1))
+        expected = means[wealth >= 6.0].max(initial=0.0)
+        assert forecast_bound(means, logs, BETS, X, ahead, 6.0, 0.0, 1e6) == expected
+
+
+# coverage: the bounds of candidates whose value is known
+
+
+def guessing(H):
+    """Return a problem in which an action guesses what chance brings next: every policy has V = H/2."""
+    shape = (1, 1, 2, 2)
+    move = ListedMove((0, 1), np.zeros(shape, dtype=np.int64), np.zeros(shape), np.eye(2).reshape(*shape, 1))
+    P, half = np.ones((H, 1, 2, 1)), np.full((H, 1, 2), 0.5)
+    return es.LinearCMDP(
+        P, 0 * half, half, threshold=0.4 * H, safe_policy=half, move=move, law=[[[0.5, 0.5]]], time_homogeneous=True
+    )
+
+
+def proved(H, actions, traces, delta, loses=lambda X: False):
+    """Return the bound of a schedule that is added before these traces come, one per deployment."""
+    problem = guessing(H)
+    certifier = es.certify.Hindsight(delta=delta)
+    certifier.start(problem.task)
+    certifier.add(Candidate("schedule", es.TablePolicy(np.eye(2)[actions][:, None], "schedule")))
+    for k, trace in enumerate(traces):
+        certifier.deployed(k, certifier.trials.fallback(""))
+        episode = es.Episode(total_utility=np.zeros(1), trace=(0, tuple(trace)))
+        if not loses((trace == actions).sum()):
+            certifier.apply(k, certifier.evidence(k, episode))
+    return float(certifier.bounds()["schedule"][0])
+
+
+def wrong_share(num_runs, draw, loses=lambda X: False, H=6, n=40, delta=0.3):
+    """Return the interval (99.9 %) of the probability of a wrong bound; `draw(rng, H, n)` gives actions and traces."""
+    wrong = 0
+    for seed in range(num_runs):
+        wrong += proved(H, *draw(np.random.default_rng(seed), H, n), delta, loses) > H / 2
+    return binomtest(wrong, num_runs).proportion_ci(0.999)
+
+
+def honest(rng, H, n):
+    return rng.integers(2, size=H), rng.integers(2, size=(n, H))
+
+
+def regimes(rng, H, n):
+    stays = rng.random(n) < 0.95
+    level = np.empty(n, dtype=np.int64)
+    level[0] = rng.integers(2)
+    for k in range(1, n):
+        level[k] = level[k - 1] if stays[k] else 1 - level[k - 1]
+    return np.ones(H, dtype=np.int64), np.tile(level[:, None], H)
+
+
+def chosen_afterwards(rng, H, n):
+    traces = rng.integers(2, size=(n, H))
+    return (traces.mean(axis=0) > 0.5).astype(np.int64), traces
+
+
+def test_bounds_cover_and_controls_fail():
+    assert wrong_share(120, honest).low <= 0.3
+    assert wrong_share(40, regimes, H=2, delta=0.1).low > 0.1
+    assert wrong_share(40, chosen_afterwards, H=60, n=25).low > 0.3
+
+
+def test_lost_traces_do_not_break_the_bound():
+    only_good = wrong_share(60, honest, loses=lambda X: X < 3)
+    assert only_good.high < 0.3  # every lost trace counts at its worst
+    kept = [trace for trace in honest(np.random.default_rng(0), 6, 400)[1] if trace.sum() >= 3]
+    assert proved(6, np.ones(6, dtype=np.int64), kept, 0.3) > 3  # dropped silently they would prove too much
+
+
+@pytest.mark.slow
+def test_bounds_cover_in_many_runs():
+    interval = wrong_share(2000, honest, n=100, delta=0.1)
+    assert interval.high <= 0.1
+    assert wrong_share(300, regimes, H=2, n=100, delta=0.1).low > 0.3
+
+
+@pytest.mark.slow
+def test_deployed_policies_and_bounds_hold_in_simulations():
+    wrong, num_runs = 0, 150
+    for seed in range(num_runs):
+        problem = es.make(("inventory", "battery", "cloud")[seed % 3], seed=seed)
+        agent = es.SafeAgent(problem, es.certify.Hindsight(delta=0.2))
+        record = es.run(problem, agent, 300, seed)
+        trials = agent.certifier.trials
+        own = {name: trials.policies[trials.accounts.row(name)] for name in agent.bounds()}
+        late = any(problem.evaluate(own[name])[1] < bound - 1e-9 for name, bound in agent.bounds().items())
+        wrong += late or bool((record.utility_values < problem.task.thresholds - 1e-9).any())
+    assert binomtest(wrong, num_runs).proportion_ci(0.999).low <= 0.2
+
+
+def test_traces_under_way_do_not_count_and_late_ones_do():
+    problem, always = guessing(4), np.ones(4, dtype=np.int64)
+    certifier = es.certify.Hindsight(delta=0.1)
+    certifier.start(problem.task)
+    good = es.Episode(total_utility=np.zeros(1), trace=(0, (1, 1, 1, 1)))
+    for k in range(20):
+        certifier.deployed(k, certifier.plan())
+    certifier.add(Candidate("ones", es.TablePolicy(np.eye(2)[always][:, None], "ones")))
+    for k in range(20):
+        certifier.apply(k, certifier.evidence(k, good))
+    assert certifier.bounds()["ones"] == 0.0
+    for k in range(20, 60):
+        certifier.deployed(k, certifier.plan())
+    for k in range(21, 60):  # 20 is missing: prefixes after it pay for it once
+        certifier.apply(k, certifier.evidence(k, good))
+    late = certifier.bounds()["ones"]
+    certifier.apply(20, certifier.evidence(20, good))
+    assert 2.0 < late < certifier.bounds()["ones"]
+    with pytest.raises(es.InvalidEpisode, match="report each once"):
+        certifier.evidence(20, good)
+
+
+# results, and the compiled loop
+
+
+@pytest.mark.parametrize(
+    ("name", "at_100", "at_300"), [("inventory", 0.6, 0.88), ("battery", 0.6, 0.88), ("cloud", 0.6, 0.88)]
+)
+def test_most_of_the_way_in_few_episodes(name, at_100, at_300):
+    problem = es.make(name, seed=0)
+    record = es.run(problem, es.SafeAgent(problem), 300)
+    start = problem.evaluate(problem.task.incumbent)[0]
+    share = (record.reward_values - start) / (problem.optimal_value() - start)
+    assert share[99] > at_100 and share[299] > at_300
+    assert (record.utility_values >= problem.task.thresholds[0] - 1e-12).all()
+    assert (record.bounds[record.sources == "search"] >= problem.task.thresholds[0]).all()
+
+
+@pytest.mark.parametrize("name", ["inventory", "shop"])
+def test_the_compiled_loop_gives_the_same_run(name, monkeypatch):
+    problem = es.make(name, seed=1)
+    agents = [es.SafeAgent(problem, es.certify.Hindsight()) for _ in range(2)]
+    fast = es.run(problem, agents[0], 700, seed=3)
+    monkeypatch.setattr(simulation, "compiled_loops", dict)
+    slow = es.run(problem, agents[1], 700, seed=3)
+    for name, column in slow.columns().items():
+        assert np.array_equal(fast.columns()[name], column, equal_nan=np.asarray(column).dtype.kind == "f"), name
+    assert fast.acting.tolist() == slow.acting.tolist()
+    for name, bound in agents[1].bounds().items():
+        assert np.array_equal(agents[0].bounds()[name], bound)
+    one, other = (agent.certifier for agent in agents)
+    assert np.array_equal(one.trials.ranking.rewards, other.trials.ranking.rewards)
+    assert np.array_equal(one.observed.accounts.wealth.logs, other.observed.accounts.wealth.logs)
+
+
+# what contradicts the assumptions
+
+
+def play(problem, policy, rng):
+    """Return an episode of a policy, with its trace."""
+    task, trace = problem.task, problem.draw_trace(rng)
+    states, actions, signals = [task.initial_state], [], []
+    for h, w in enumerate(trace[1]):
+        actions.append(policy.act(h, states[-1], rng))
+        following, reward, utilities = task.move(h, states[-1], actions[-1], w)
+        states.append(following)
+        signals.append((reward, *utilities))
+    told = np.array(signals)
+    return es.Episode(np.array(states), np.array(actions), told[:, 0], told[:, 1:], trace=trace)
+
+
+def played(problem, agent, rng, changes=lambda episode: episode):
+    """Let the agent plan, play one episode, and report what `changes` makes of it."""
+    plan = agent.plan()
+    policy = plan.policy.draw(rng)[1] if isinstance(plan.policy, es.Mixture) else plan.policy
+    agent.learn(changes(play(problem, policy, rng)), plan.id)
+
+
+def test_a_wrong_move_ends_replays_and_observation_continues():
+    problem, rng = es.make("inventory", seed=0), np.random.default_rng(0)
+    agent = es.SafeAgent(problem)
+    for _ in range(120):
+        played(problem, agent, rng)
+    certifier = agent.certifier
+    assert max(float(bound[0]) for bound in agent.bounds().values()) > problem.task.thresholds[0]
+    before = {name: bound for name, bound in agent.bounds().items() if name != "incumbent"}
+
+    def wrong(episode):
+        return replace(episode, utilities=np.maximum(episode.utilities - 0.3, 0.0))
+
+    played(problem, agent, rng, wrong)
+    assert "move gives reward and utility" in certifier.refuted and certifier.invalid_reason == ""
+    after = agent.bounds()
+    assert all(after[name] < bound for name, bound in before.items() if name in after)
+    for _ in range(200):
+        played(problem, agent, rng)
+    plan = agent.plan()
+    assert plan.source == "safe" or (plan.bounds >= problem.task.thresholds).all()
+
+
+def test_reports_that_cannot_be_replayed_are_refused_or_count_at_their_worst():
+    problem, rng = es.make("inventory", seed=0), np.random.default_rng(0)
+    agent = es.SafeAgent(problem)
+    elsewhere = lambda e: replace(e, states=np.append(e.states[1:], 0))  # noqa: E731
+    with pytest.raises(es.InvalidEpisode, match="replays start at"):
+        played(problem, agent, rng, elsewhere)
+    with pytest.raises(es.InvalidEpisode, match="rewards must be reported"):
+        played(problem, agent, rng, lambda e: replace(e, rewards=None, utilities=None))
+    with pytest.raises(es.InvalidEpisode, match="trace must be"):
+        played(problem, agent, rng, lambda e: replace(e, trace=(0, e.trace[1][:-1])))
+    with pytest.raises(es.InvalidEpisode, match="move fails"):
+        played(problem, agent, rng, lambda e: replace(e, trace=(0, (("many",), *e.trace[1][1:]))))
+    played(problem, agent, rng, lambda e: replace(e, trace=None))
+    nan = (0, (None, float("nan"), *[None] * 12))
+    played(problem, agent, rng, lambda e: replace(e, trace=nan))
+    assert read_trace(problem.task, nan) == (None,) * 14
+    assert agent.certifier.refuted == "" and agent.certifier.num_traces == 1
+
+
+def test_a_least_total_that_is_false_in_a_replay_ends_the_proofs():
+    problem = guessing(4)
+    task = problem.task.with_limits([1.6], [0.4])
+    task = replace(task, constraints=(replace(task.constraints[0], least_total=1.0),))
+    certifier = es.certify.Hindsight()
+    certifier.start(task)
+    certifier.add(Candidate("ones", es.TablePolicy(np.eye(2)[np.ones((4, 1), dtype=int)], "ones")))
+    certifier.deployed(0, certifier.plan())
+    certifier.apply(0, certifier.evidence(0, es.Episode(total_utility=np.ones(1), trace=(0, (0, 0, 0, 0)))))
+    assert "least total" in certifier.invalid_reason and certifier.plan().source == "safe"
+
+
+def test_chance_outside_of_the_listing_is_asked_of_the_rules():
+    class Strange(Inventory):
+        def support(self, h, state):
+            return [(demand,) for demand in range(6)]  # demand 6 is possible and not listed
+
+        def chances(self, h, state):
+            return None
+
+    task = listed_task(Strange(), 11.0, slack=1.0)
+    replays = ListedReplays(task)
+    read = replays.read((task.initial_state, tuple([(1,), (6,)] * 7)))
+    found = replays.totals([task.incumbent], [read])[0, 0]
+    slow = SampledReplays(task, "x").totals([task.incumbent], [((1,), (6,)) * 7] * 3000, range(3000))[0]
+    assert found[-1] == 0 and found == pytest.approx(slow.mean(axis=0), abs=0.05)
+    assert len(replays.values) == 7 and task.move.next_states.shape[3] == 6  # the task's own arrays stay
+
+
+# states that are not listed
+
+
+def stock(slack=None):
+    """Return a store given by functions: order 0 to 3; utility is the share of demand served."""
+
+    def move(h, state, action, w):
+        ready = min(state + action, 6)
+        sold = min(ready, w)
+        return ready - sold, (3 - action) / 3, 1.0 if w == 0 else sold / w
+
+    return es.SampledCMDP(
+        lambda state: np.eye(4), None, None, None, 6, 4, 3, 4.5, lambda h, state: [0, 0, 0.1, 0.9], slack or 1.2,
+        move=move, chance=lambda h, past, rng: int(rng.integers(3)),
+    )  # fmt: skip
+
+
+def test_unlisted_states_improve_and_a_run_is_reproducible():
+    records = [es.run(problem := stock(), es.SafeAgent(problem), 120, seed=4) for _ in range(2)]
+    assert np.array_equal(records[0].columns()["reward_totals"], records[1].columns()["reward_totals"])
+    late, early = records[0].columns()["reward_totals"][-40:], records[0].columns()["reward_totals"][:10]
+    assert late.mean() > early.mean() + 1.0
+    assert records[0].columns()["utility_totals"][-40:].mean() > 4.5
+
+
+def test_randomised_policies_are_drawn_from_the_private_salt():
+    problem, half = stock(), es.StepPolicy(np.full((6, 4), 0.25))
+    trace = [(2,) * 6] * 50
+    one, same, other = (SampledReplays(problem.task, salt).totals([half], trace, range(50)) for salt in "aab")
+    assert np.array_equal(one, same) and not np.array_equal(one, other)
+    assert len(np.unique(one[0, :, 0])) > 5  # drawn anew for each trace
+
+
+def test_replays_carry_running_totals():
+    problem = stock()
+    task = replace(problem.task, carry=Carry(0.0, lambda total, reward, utilities: total + float(utilities[0])))
+    seen = []
+
+    class Watching(es.Policy):
+        def probabilities(self, h, state):
+            seen.append(state)
+            return np.eye(4)[2]
+
+    found = SampledReplays(task, "x").totals([Watching()], [(2, 2, 2, 2, 2, 2)], [0])
+    totals = [total for _, total in seen]
+    assert totals == sorted(totals) and seen[0] == (3, 0.0)
+    assert found[0, 0, 1] == pytest.approx(totals[-1] + 1.0)
+
+
+# decisions, statement, sessions
+
+
+def test_candidates_are_promoted_withdrawn_and_limits_changed():
+    problem, rng = es.make("inventory", seed=0), np.random.default_rng(1)
+    table = problem.optimal_policy().table()
+    good = 0.5 * table + 0.5 * problem.task.incumbent.table()
+    agent = es.SafeAgent(problem, candidates={"mine": good})
+    for _ in range(150):
+        played(problem, agent, rng)
+    assert agent.bounds()["mine"] >= problem.task.thresholds
+    agent.promote("mine")
+    plan = agent.plan()
+    assert "incumbent" not in (plan.policy.names if isinstance(plan.policy, es.Mixture) else ())
+    agent.change(threshold=13.0)
+    assert agent.bounds()["mine"] > 12.6 and (agent.plan().source == "safe" or (agent.plan().bounds >= 13.0).all())
+    agent.withdraw("mine")
+    assert "mine" not in agent.bounds()
+    with pytest.raises(ValueError, match="no candidate"):
+        agent.certifier.withdraw("mine")
+
+
+def test_the_statement_names_every_assumption():
+    said = es.certify.Hindsight(delta=0.1).settings()["statement"]
+    for assumption in (
+        "probability 0.9", "independent of all earlier traces", "same law", "no trace is reported for two episodes",
+        "start is fixed or part of the trace", "also where no deployed policy went", "demand and not sales",
+        "before its action", "fixed without knowledge of traces of later deployments", "drawn as the weights say",
+        "threshold + slack", "late or lost", "counts at its worst", "10% of delta",
+    ):  # fmt: skip
+        assert assumption in said
+    with pytest.raises(es.InvalidProblem, match="give the problem move"):
+        es.SafeAgent(es.make("tabular"), es.certify.Hindsight())
+
+
+def test_a_session_reopens_audits_and_raises_the_replay_alarm(tmp_path):
+    problem, rng = es.make("inventory", seed=0), np.random.default_rng(2)
+    with es.open(tmp_path, es.SafeAgent(problem)) as session:
+        for k in range(60):
+            deployment = session.deploy()
+            if k != 20:  # one is never reported
+                session.report(deployment.id, play(problem, deployment.policy, rng), overridden=int(k == 30))
+        bounds = session.bounds()
+        assert any(name.startswith("proposal-") for name in bounds)
+    with es.open(tmp_path, es.SafeAgent(problem)) as session:
+        assert session.bounds().keys() == bounds.keys()
+        assert all(np.array_equal(session.bounds()[name], bound) for name, bound in bounds.items())
+        assert es.audit(tmp_path, es.SafeAgent(problem)).passed
+        deployment = session.deploy()
+        session.report(
+            deployment.id, replace(true := play(problem, deployment.policy, rng), utilities=true.utilities / 2)
+        )
+        assert session.state.certifier.refuted and [one.monitor for _, one in session.state.alarms] == ["replay"]
+    assert es.audit(tmp_path, es.SafeAgent(problem)).passed
+    assert es.audit(tmp_path).passed  # by the recorded evidence alone
+
+
+def test_tasks_with_a_function_as_move_are_replayed():
+    problem = es.make("inventory", seed=0)
+    listed = problem.task
+    task = Task(
+        *(listed.horizon, listed.num_actions), constraints=listed.constraints, incumbent=listed.incumbent,
+        initial_state=listed.initial_state, num_states=listed.num_states, reward=listed.reward,
+        move=lambda h, s, a, w: listed.move(h, s, a, w),
+    )  # fmt: skip
+    rng, both = np.random.default_rng(0), (ListedReplays(listed), ListedReplays(task))
+    for _ in range(10):
+        trace = problem.draw_trace(rng)
+        one, other = (replays.totals([listed.incumbent], [replays.read(trace)]) for replays in both)
+        assert np.array_equal(one, other)
