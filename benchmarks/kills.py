@@ -22,6 +22,8 @@ from pathlib import Path
 import numpy as np
 
 import episafe as es
+from episafe.session.audit import read_lines
+from episafe.session.events import Deploy, Report, decode_lines
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 PROBLEM = es.make("tabular", seed=0)
@@ -82,9 +84,6 @@ def kill_once(
 
 def check(location: str, name: str | None, acknowledged: list[tuple[str, int]]) -> tuple[int, int, int]:
     """Return how many acknowledgements are lost, how many reports were applied twice, and how many events there are."""
-    from episafe.session.audit import read_lines
-    from episafe.session.events import Deploy, Report, decode_lines
-
     deployed, reported, number = [], [], 0
     for event in decode_lines(read_lines(location, name)):
         number += 1

@@ -3,8 +3,6 @@
 import importlib.util
 from pathlib import Path
 
-import pytest
-
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
@@ -41,7 +39,6 @@ def test_canary(capsys):
     assert "image:v2" in capsys.readouterr().out
 
 
-@pytest.mark.filterwarnings("default")
 def test_paper(capsys):
     records = load("paper").main(300, environments=("streaming",))
     assert records["streaming", "opse"].violation()[-1] == 0 < records["streaming", "ghosh"].violation()[-1]

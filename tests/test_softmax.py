@@ -312,7 +312,10 @@ def test_the_utility_grows_with_lambda_on_an_exact_model_and_not_on_any():
                 i, a = divmod(int(own.source[h, t]), A)
                 s, then = exact.slots.state_of[h, i], exact.slots.state_of[min(h + 1, H - 1), own.target[h, t]]
                 own.times[h, t] = 1e9 * cmdp.P[h, s, a, then]
-        quiet, loud = es.Constants(0, 0, 0, 0, kappa=0.1, lam_max=300, num_halvings=40), constants(C_r=2.0, C_u=0.1, C_dagger=2.0, B_dagger=1.0)
+        quiet, loud = (
+            es.Constants(0, 0, 0, 0, kappa=0.1, lam_max=300, num_halvings=40),
+            constants(C_r=2.0, C_u=0.1, C_dagger=2.0, B_dagger=1.0),
+        )
         noisy = observed(cmdp, SoftmaxModel(cmdp.task), episodes[:20])
         for model, chosen, found in ((exact, quiet, drops), (noisy, loud.replace(kappa=0.05), control)):
             bounds = [opse.evaluate(model, chosen, planner.TEXT, np.array([lam])).V_u for lam in np.linspace(0, 20, 40)]

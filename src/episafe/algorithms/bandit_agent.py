@@ -18,27 +18,16 @@ import numpy as np
 from episafe.core.agent import EVERY, Agent, Replanning
 from episafe.core.checks import as_probability, is_number
 from episafe.core.errors import InvalidProblem
-from episafe.core.types import Array, Episode, Level, Plan, Source
-from episafe.kernels.bandit import (
-    ADMITTED,
-    REASONS,
-    Radius,
-    Regression,
-    Rule,
-    absorb_all,
-    estimates,
-    radius_now,
-    search,
-)
+from episafe.core.types import SOURCES, Array, Episode, Plan
+from episafe.kernels.bandit import REASONS, Radius, Regression, Rule, absorb_all, decide, estimates, radius_now
 from episafe.problems.bandit import ActionPolicy, BanditTask, Ellipsoid
 
 
 class BanditAgent(Agent):
-    """Learns θ̂_r and θ̂_u by ridge regression. Subclasses write `decide`.
+    """Learns θ̂_r and θ̂_u by ridge regression, and decides by a `Rule`, which subclasses write.
 
     Args:
         problem: a `LinearBandit` or its task.
-        rule: the constants of the algorithm; compiled loops decide by them alone.
         num_rounds: K, for the paper's radius.
         delta: δ.
         radius: "paper", "determinant", "anytime", or a number: C set by hand, at the level "heuristic".
@@ -57,7 +46,7 @@ class BanditAgent(Agent):
         num_rounds: int | None = None,
         delta: float = 0.05,
         *,
-        radius: Any = "paper",
+        radius: str | float = "paper",
         replan: Replanning = EVERY,
         label: str = "",
     ) -> None:
@@ -71,9 +60,8 @@ class BanditAgent(Agent):
         self.model = Regression(np.eye(d), np.eye(d), np.zeros((1 + m, d)), np.zeros(1), count)
         self.num_rounds = None if num_rounds is None else as_rounds(num_rounds)
         self.delta, self.label, self._told_radius = as_probability("delta", delta), label or self.facts.name, radius
-        self.radius = radius_of(radius, self.task, self.num_rounds, self.delta)
-        self.rule = self.make_rule()
-        self.level: Level = "theorem" if isinstance(radius, str) and self.rule.constrained else "heuristic"
+        self.radius, self.rule = radius_of(radius, self.task, self.num_rounds, self.delta), self.make_rule()
+        self.level = "theorem" if isinstance(radius, str) and self.rule.thresholds[0] > -np.inf else "heuristic"
         self._round = 0
 
     def make_rule(self) -> Rule:
@@ -108,9 +96,27 @@ class BanditAgent(Agent):
         """Return whether there were more observations than the radius covers."""
         return bool(self.model.seen[0] >= self.radius.limit)
 
-    def offer(self) -> tuple[Array, Array]:
-        """Return the arms (n, d) of the round and the incumbent's probabilities (n,); its point, of an ellipsoid."""
-        return self.task.arms(self.round), self.task.safe(self.round)
+    def decide(self) -> Plan:
+        """Return the plan for the round, by the rule."""
+        arms, safe = self.offer(self.rule.optimism * self.C, self.rule.pessimism * self.C)
+        return self.as_plan(arms, *decide(arms, safe, self.model, self.rule, self.radius))
+
+    def offer(self, C_r: float, C_u: float) -> tuple[Array, Array]:
+        """Return the arms (n, d) of the round and the incumbent's probabilities (n,).
+
+        For an ellipsoid the arms are the incumbent's point and the two actions of a policy that maximises r̂ + C_r β
+        s.t. û − C_u β ≥ b; while the rule asks for seeds, they are that point and the ends of all axes.
+        """
+        arms, safe = self.task.arms(self.round), self.task.safe(self.round)
+        if isinstance(self.task.actions, Ellipsoid):
+            if self.model.seen[0] < self.rule.num_seeds:
+                others: Array | None = np.concatenate([self.task.actions.root.T, -self.task.actions.root.T])
+            else:
+                b = self.rule.thresholds[0]
+                others = self.task.actions.best_mixture(estimates(self.model), self.model.gram_inv, (C_r, C_u), b)[0]
+            arms = np.concatenate([arms, others])
+            safe = np.eye(1, len(arms))[0]
+        return arms, safe
 
     def estimates(self, arms: Array) -> tuple[Array, Array, Array]:
         """Return r̂ (n,), û (m, n) and β = ‖a‖_{Λ⁻¹} (n,) of the arms."""
@@ -118,41 +124,11 @@ class BanditAgent(Agent):
         beta = np.sqrt(np.maximum(np.einsum("ni,ij,nj->n", arms, self.model.gram_inv, arms), 0.0))
         return arms @ theta[0], theta[1:] @ arms.T, beta
 
-    def extremes(
-        self, arms: Array, safe: Array, C_r: float, C_u: float, constrained: bool = True
-    ) -> tuple[Array, Array]:
-        """Return the arms of `search`, and the incumbent over them.
-
-        For an ellipsoid these are the incumbent's point and the two actions of a policy that maximises r̂ + C_r β s.t.
-        û − C_u β ≥ b.
-        """
-        if not isinstance(self.task.actions, Ellipsoid):
-            return arms, safe
-        threshold = self.task.thresholds[0] if constrained else -math.inf
-        found = self.task.actions.best_mixture(estimates(self.model), self.model.gram_inv, (C_r, C_u), threshold)
-        return with_incumbent_first(arms, np.empty((0, self.task.dim)) if found is None else found[0])
-
-    def search(self, arms: Array, safe: Array, f: Array, g: Array, low: Array, slack: float = math.nan) -> Plan:
-        """Return the plan argmax_π E_π[f] s.t. E_π[g] ≥ b, if E_π[low] ≥ b in float64; else the incumbent.
-
-        f (n,), g and low (m, n). The rule says whether there is a constraint, and whether the policy is shrunk.
-        """
-        policy, bounds, order = np.zeros(len(arms)), np.empty(len(low)), np.empty(len(arms), dtype=np.int64)
-        g, low = np.ascontiguousarray(g), np.ascontiguousarray(low)
-        lam, reason = search(self.rule, slack, (f, f, g, low, order), safe, 0, policy, bounds)
-        if reason:
-            return self.keep(int(reason), arms, safe, low)
-        return self.as_plan(arms, policy, "search", lam, bounds)
-
-    def keep(self, reason: int, arms: Array, safe: Array, low: Array) -> Plan:
-        """Return the plan that deploys the incumbent; `low` (m, n) are pessimistic utilities of the arms."""
-        return self.as_plan(arms, safe, "safe", math.nan, low @ safe, reason)
-
     def as_plan(
-        self, arms: Array, policy: Array, source: Source, lam: float, bounds: Array, reason: int = ADMITTED
+        self, arms: Array, policy: Array, bounds: Array, source: int, lam: float = math.nan, reason: int = 0
     ) -> Plan:
-        """Return a policy over arms as a plan."""
-        return Plan(ActionPolicy(arms, policy), source, bounds, self.level, REASONS[reason], float(lam))
+        """Return a policy over arms as a plan; `source` and `reason` are numbers in SOURCES and REASONS."""
+        return Plan(ActionPolicy(arms, policy), SOURCES[source], bounds, self.level, REASONS[reason], float(lam))
 
     @property
     def in_force(self) -> tuple[Plan | None, Array]:
@@ -178,19 +154,13 @@ class BanditAgent(Agent):
             raise InvalidProblem(f"{self.facts.label} takes one limit, got {self.task.num_constraints}: use OPLBSP")
 
 
-def with_incumbent_first(point: Array, others: Array) -> tuple[Array, Array]:
-    """Return the incumbent's point (1, d) above other actions, and the incumbent as a distribution over all."""
-    arms = np.ascontiguousarray(np.concatenate([point, others]))
-    return arms, np.eye(1, len(arms))[0]
-
-
-def radius_of(kind: Any, task: BanditTask, num_rounds: int | None, delta: float) -> Radius:
+def radius_of(kind: str | float, task: BanditTask, num_rounds: int | None, delta: float) -> Radius:
     """Return the radius by name, or set by hand."""
     if is_number(kind):
         if not (math.isfinite(kind) and kind >= 0):
             raise InvalidProblem(f"a radius set by hand must be a finite number >= 0, got {kind!r}")
         return Radius(float(kind), 0.0, 0.0, 0.0, 0.0, math.inf)
-    B, R, d, s = float(task.norm_bound or 0.0), task.noise, max(task.dim, 2), 1 + task.num_constraints
+    B, R, d, s = task.norm_bound, task.noise, max(task.dim, 2), 1 + task.num_constraints
     if kind == "determinant":
         return Radius(B, R, 1.0, 0.0, 2 * math.log(s / delta), math.inf)
     if kind == "anytime":

@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from episafe.algorithms.bandit_agent import BanditAgent, as_rounds, with_incumbent_first
+from episafe.algorithms.bandit_agent import BanditAgent, as_rounds
 from episafe.core.agent import EVERY, Doubling, Replanning, register
 from episafe.core.checks import TOLERANCE, as_number
 from episafe.core.errors import InvalidProblem
-from episafe.core.types import Plan
-from episafe.kernels.bandit import ALWAYS, BEYOND, NO_POLICY, SEED, Rule
-from episafe.kernels.bandit_mixing import mixed, nudged
-from episafe.kernels.bandit_sets import INFEASIBLE, envelope
-from episafe.problems.bandit import Ellipsoid
+from episafe.core.types import SAFE, SEARCH, Plan
+from episafe.kernels.bandit import BEYOND, Rule, radius_now
+from episafe.kernels.bandit_sets import best_policy, means
+from episafe.kernels.mixture import payer_share
 
 
 def _determinant(problem: Any, num_episodes: int) -> dict[str, Any]:
@@ -56,7 +55,7 @@ class OPLB(BanditAgent):
         delta: float = 0.05,
         *,
         known_utility: float,
-        radius: Any = "paper",
+        radius: str | float = "paper",
         replan: Replanning = EVERY,
         label: str = "",
     ) -> None:
@@ -75,37 +74,27 @@ class OPLB(BanditAgent):
 
     def make_rule(self) -> Rule:
         """Return b and B; the other constants are in `decide`."""
-        return Rule(self.task.thresholds, float(self.task.norm_bound or 0.0), math.nan)
+        return Rule(self.task.thresholds, self.task.norm_bound, math.nan)
 
     def decide(self) -> Plan:
         """Return the plan for the round."""
-        arms, safe = self.offer()
-        b, B, C = float(self.rule.thresholds[0]), self.rule.norm_bound, self.C
-        r_hat, u_hat, beta = self.estimates(arms)
+        b, arms, safe, e_0, eye = self.rule.thresholds, *self.offer(0.0, 0.0), self.e_0, np.eye(self.task.dim)
         if self.exhausted:
-            return self.keep(BEYOND, arms, safe, np.full_like(u_hat, np.nan))
+            return self.as_plan(arms, safe, np.full(1, np.nan), SAFE, reason=BEYOND)
         # Λ^⊥ = I + P(Λ−I)P and Σ a^⊥(u − (aᵀe₀)c) = P(Σ au − c(Λ−I)e₀) follow from the regression on a
-        P, seen = np.eye(self.task.dim) - np.outer(self.e_0, self.e_0), self.model.gram - np.eye(self.task.dim)
-        gram = np.eye(self.task.dim) + P @ seen @ P
+        P, seen = eye - np.outer(e_0, e_0), self.model.gram - eye
+        gram = eye + P @ seen @ P
         rest_inv, log_det = np.linalg.inv(gram), np.linalg.slogdet(gram)[1]
-        mu = rest_inv @ (P @ (self.model.sums[1] - self._per_e_0 * seen @ self.e_0))
-        growing = self.radius.per_log_det * log_det + self.radius.per_log_count * math.log(1.0 + self.model.seen[0])
-        C_rest = self.radius.offset + self.radius.noise * math.sqrt(growing + self.radius.constant)
-        along = arms @ self.e_0
-        across = arms - np.outer(along, self.e_0)
+        mu = rest_inv @ (P @ (self.model.sums[1] - self._per_e_0 * seen @ e_0))
+        C_rest = radius_now(self.radius, log_det, self.model.seen[0])
+        across = arms - np.outer(arms @ e_0, e_0)
         beta_rest = np.sqrt(np.maximum(np.einsum("ni,ij,nj->n", across, rest_inv, across), 0.0))
-        g = along * self._per_e_0 + across @ mu - C_rest * beta_rest
-        f = r_hat + (1 + 2 * B / (self.known_utility - b)) * C * beta
-        f, g = np.append(f, safe @ f), np.append(g, self.known_utility)  # the incumbent is the last choice
-        low, high, share, lam = envelope(f, g, b, np.empty(len(f), dtype=np.int64))
-        share = math.nan if high == INFEASIBLE else nudged(g[low], g[high], share, b)
-        if math.isnan(share):
-            return self.keep(NO_POLICY, arms, safe, np.full_like(u_hat, np.nan))
-        choices = np.zeros(len(f))
-        choices[low] = 1 - share
-        choices[high] += share
-        bound = np.array([mixed(g[low], g[high], share)])
-        return self.as_plan(arms, choices[:-1] + choices[-1] * safe, "search", lam, bound)
+        g = arms @ e_0 * self._per_e_0 + across @ mu - C_rest * beta_rest
+        r_hat, _, beta = self.estimates(arms)
+        f = r_hat + (1 + 2 * self.rule.norm_bound / (self.known_utility - b[0])) * self.C * beta
+        f, g = np.append(f, safe @ f), np.append(g, self.known_utility)[None]  # the incumbent is the last choice
+        choices, lam = best_policy(f, g, b, np.zeros(len(f)))
+        return self.as_plan(arms, choices[:-1] + choices[-1] * safe, means(choices, g), SEARCH, lam)
 
     def settings(self) -> dict[str, Any]:
         """Return the settings with the utility that it is told."""
@@ -133,28 +122,10 @@ class SafeLUCB(BanditAgent):
     def make_rule(self) -> Rule:
         """Return the constants, with the number of seed rounds and the incumbent's share in them."""
         self.require_one_limit()
-        K, xi, b = as_rounds(self.num_rounds), float(self.task.slacks[0]), float(self.task.thresholds[0])
-        B = float(self.task.norm_bound or 0.0)
-        share = min(1.0, xi / (b + xi + B)) if b + xi + B > 0 else 1.0
-        kept, seeds = float(nudged(-B, b + xi, 1.0 - share, b)), math.ceil(K ** (2 / 3))
-        return Rule(self.task.thresholds, B, xi, optimism=1.0, num_seeds=seeds, seed_kept=kept)
-
-    def decide(self) -> Plan:
-        """Return the plan for the round."""
-        rule, C, (arms, safe) = self.rule, self.C, self.offer()
-        r_hat, u_hat, beta = self.estimates(arms)
-        if self.exhausted:
-            return self.keep(BEYOND, arms, safe, u_hat - C * beta)
-        if self.model.seen[0] < rule.num_seeds:
-            if isinstance(self.task.actions, Ellipsoid):  # the ends of its axes span all directions
-                axes = self.task.actions.root.T
-                arms, safe = with_incumbent_first(arms, np.concatenate([axes, -axes]))
-            policy = rule.seed_kept * safe + (1.0 - rule.seed_kept) / len(arms)
-            bound = mixed(-rule.norm_bound, rule.thresholds[0] + rule.slack, rule.seed_kept)
-            return self.as_plan(arms, policy, "search", math.nan, np.array([bound]), SEED)
-        arms, safe = self.extremes(arms, safe, C, C)
-        r_hat, u_hat, beta = self.estimates(arms)
-        return self.search(arms, safe, r_hat + C * beta, u_hat - C * beta, low=u_hat - C * beta)
+        K, xi, b, B = as_rounds(self.num_rounds), *self.task.slacks, *self.task.thresholds, self.task.norm_bound
+        kept = 0.0 if b <= -B else payer_share(-B, b + xi, b)
+        seeds = math.ceil(K ** (2 / 3))
+        return Rule(self.task.thresholds, B, float(xi), optimism=1.0, num_seeds=seeds, seed_kept=float(kept))
 
 
 @register(
@@ -178,18 +149,8 @@ class ROFUL(BanditAgent):
     def make_rule(self) -> Rule:
         """Return the constants; `shrink` is the mixture with the incumbent."""
         self.require_one_limit()
-        xi, B = float(self.task.slacks[0]), float(self.task.norm_bound or 0.0)
-        return Rule(self.task.thresholds, B, xi, optimism=1.0, pessimism=-1.0, shrink=True)
-
-    def decide(self) -> Plan:
-        """Return the plan for the round."""
-        C, (arms, safe) = self.C, self.offer()
-        arms, safe = (arms, safe) if self.exhausted else self.extremes(arms, safe, C, -C)
-        r_hat, u_hat, beta = self.estimates(arms)
-        if self.exhausted:
-            return self.keep(BEYOND, arms, safe, u_hat - C * beta)
-        low = u_hat - C * beta
-        return self.search(arms, safe, r_hat + C * beta, u_hat + C * beta, low, self.rule.slack)
+        b, xi, B = self.task.thresholds, float(self.task.slacks[0]), self.task.norm_bound
+        return Rule(b, B, xi, optimism=1.0, pessimism=-1.0, shrink=True)
 
 
 @register(
@@ -208,16 +169,7 @@ class OFUL(BanditAgent):
 
     def make_rule(self) -> Rule:
         """Return that there is no constraint."""
-        return Rule(self.task.thresholds, math.nan, math.inf, optimism=1.0, constrained=False)
-
-    def decide(self) -> Plan:
-        """Return the plan for the round."""
-        C, (arms, safe) = self.C, self.offer()
-        arms, safe = (arms, safe) if self.exhausted else self.extremes(arms, safe, C, C, constrained=False)
-        r_hat, u_hat, beta = self.estimates(arms)
-        if self.exhausted:
-            return self.keep(BEYOND, arms, safe, u_hat - C * beta)
-        return self.search(arms, safe, r_hat + C * beta, u_hat - C * beta, low=u_hat - C * beta)
+        return Rule(np.full(self.task.num_constraints, -np.inf), math.nan, math.inf, optimism=1.0)
 
 
 @register(
@@ -235,12 +187,7 @@ class Incumbent(BanditAgent):
 
     def make_rule(self) -> Rule:
         """Return a slack of −inf, which means: always."""
-        return Rule(self.task.thresholds, math.nan, -math.inf)
-
-    def decide(self) -> Plan:
-        """Return the plan that deploys the incumbent."""
-        arms, safe = self.offer()
-        return self.keep(ALWAYS, arms, safe, self.estimates(arms)[1])
+        return Rule(self.task.thresholds, math.nan, -math.inf, optimism=0.0)
 
     def settings(self) -> dict[str, Any]:
         """Return its name."""

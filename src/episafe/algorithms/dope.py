@@ -1,13 +1,12 @@
 """DOPE (Bura et al. 2022): optimistic in the kernel and the reward, pessimistic in the utility. Tabular."""
 
 import math
-from typing import Any
 
 from episafe.core.agent import AGENTS, EVERY, Agent, AgentFacts, Replanning, register
 from episafe.core.checks import as_count
 from episafe.core.policy import TablePolicy
-from episafe.core.task import task_of
-from episafe.core.types import Array, Episode, Plan
+from episafe.core.task import ProblemLike, task_of
+from episafe.core.types import Array, Episode, Plan, Settings
 from episafe.kernels.tabular_optimum import passes
 from episafe.linear.constants import Constants
 from episafe.linear.counts import (
@@ -50,7 +49,7 @@ class DOPE(Agent):
 
     def __init__(
         self,
-        problem: Any,
+        problem: ProblemLike,
         constants: Constants,
         replan: Replanning = EVERY,
         *,
@@ -65,7 +64,12 @@ class DOPE(Agent):
 
     @classmethod
     def authors(
-        cls, problem: Any, num_episodes: int, delta: float = 0.05, bonus: float = 1.0, replan: Replanning = EVERY
+        cls,
+        problem: ProblemLike,
+        num_episodes: int,
+        delta: float = 0.05,
+        bonus: float = 1.0,
+        replan: Replanning = EVERY,
     ) -> "DOPE":
         """Return DOPE with the ratio of Bura et al.: C_u = H, C_r = H²/ξ, their radius and K₀ = S²AH³/ξ² episodes.
 
@@ -102,9 +106,9 @@ class DOPE(Agent):
         """Return ln(n_h(s, a) ∨ 1), shape (H, S, A)."""
         return self.counts.information()
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Return C_r, C_u, the radius and the number of first episodes beside the general settings."""
-        scales = {"agent": self.label, "C_r": self.constants.C_r, "C_u": self.constants.C_u}
+        scales: Settings = {"agent": self.label, "C_r": self.constants.C_r, "C_u": self.constants.C_u}
         return super().settings() | scales | {"radius": repr(self.radius), "num_safe_episodes": self.num_safe_episodes}
 
 

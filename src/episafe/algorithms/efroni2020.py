@@ -6,12 +6,12 @@ multipliers is made of the incumbent's least slack ξ.
 """
 
 import math
-from typing import Any
 
 import numpy as np
 
 from episafe.core.agent import EVERY, Replanning, register
 from episafe.core.policy import TablePolicy, uniform_table
+from episafe.core.task import ProblemLike
 from episafe.core.types import Array, Plan
 from episafe.kernels.policy_values import policy_values
 from episafe.kernels.tabular_optimum import optimum
@@ -102,7 +102,12 @@ class OptDual(CountingAgent):
     """
 
     def __init__(
-        self, problem: Any, num_episodes: int, delta: float = 0.05, bonus: float = 1.0, replan: Replanning = EVERY
+        self,
+        problem: ProblemLike,
+        num_episodes: int,
+        delta: float = 0.05,
+        bonus: float = 1.0,
+        replan: Replanning = EVERY,
     ) -> None:
         super().__init__(problem, num_episodes, delta, bonus, replan)
         self._step = 1 / (float(self.task.slacks.min()) * math.sqrt(num_episodes))
@@ -141,7 +146,12 @@ class OptPrimalDual(CountingAgent):
     """
 
     def __init__(
-        self, problem: Any, num_episodes: int, delta: float = 0.05, bonus: float = 1.0, replan: Replanning = EVERY
+        self,
+        problem: ProblemLike,
+        num_episodes: int,
+        delta: float = 0.05,
+        bonus: float = 1.0,
+        replan: Replanning = EVERY,
     ) -> None:
         super().__init__(problem, num_episodes, delta, bonus, replan)
         H, _, A = self.counts.shape

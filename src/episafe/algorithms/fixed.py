@@ -1,13 +1,12 @@
 """Policies that do not learn: the incumbent, the uniform policy, the exact optimum, or a given one."""
 
-from typing import Any
-
 import numpy as np
 
 from episafe.core.agent import Agent, Doubling, register
 from episafe.core.errors import InvalidProblem
 from episafe.core.policy import Policy, StepPolicy, TablePolicy, uniform_table
-from episafe.core.types import Episode, Plan
+from episafe.core.task import ProblemLike
+from episafe.core.types import Episode, Plan, Settings
 
 
 @register(
@@ -41,12 +40,12 @@ class Fixed(Agent):
         label: what records call it; by default the name of the policy, or "fixed".
     """
 
-    def __init__(self, problem: Any, policy: Any = "incumbent", label: str = "") -> None:
+    def __init__(self, problem: ProblemLike, policy: object = "incumbent", label: str = "") -> None:
         super().__init__(problem, Doubling(1.0))  # it has no information that grows: one plan for all episodes
         self.label = label or (policy if isinstance(policy, str) else "fixed")
         self.policy = self._as_policy(policy)
 
-    def _as_policy(self, given: Any) -> Policy:
+    def _as_policy(self, given: object) -> Policy:
         task = self.task
         if not isinstance(given, str):
             return task.as_policy(given)
@@ -67,6 +66,6 @@ class Fixed(Agent):
     def observe(self, episode: Episode) -> None:
         """Learn nothing."""
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Return the name of the policy."""
         return {"agent": self.label, "level": self.level}

@@ -2,7 +2,6 @@
 
 import math
 import warnings
-from typing import Any
 
 import numpy as np
 
@@ -10,8 +9,8 @@ from episafe.algorithms import ghosh2024
 from episafe.algorithms.opse import as_policy
 from episafe.algorithms.softmax_agent import SoftmaxAgent
 from episafe.core.agent import EVERY, Replanning, register
-from episafe.core.task import task_of
-from episafe.core.types import Array, Plan
+from episafe.core.task import ProblemLike, task_of
+from episafe.core.types import Array, Plan, Settings
 from episafe.kernels.softmax_arrays import Search
 from episafe.linear.constants import Constants
 from episafe.linear.counts import Confidence
@@ -53,7 +52,12 @@ class Ghosh2022(SoftmaxAgent):
     """
 
     def __init__(
-        self, problem: Any, num_episodes: int, delta: float = 0.05, bonus: float = 1.0, replan: Replanning = EVERY
+        self,
+        problem: ProblemLike,
+        num_episodes: int,
+        delta: float = 0.05,
+        bonus: float = 1.0,
+        replan: Replanning = EVERY,
     ) -> None:
         task, self.confidence = task_of(problem), Confidence(delta, bonus, num_episodes)
         H, A, d = task.horizon or 1, max(task.num_actions or 0, 2), task.dim
@@ -78,6 +82,6 @@ class Ghosh2022(SoftmaxAgent):
         self.lam[:] = np.clip(self.lam + self.eta * (self.task.thresholds - found.bounds), 0.0, self.constants.lam_max)
         return self.as_plan(found)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Return K, δ and the factor beside the general settings."""
         return super().settings() | self.confidence.settings()

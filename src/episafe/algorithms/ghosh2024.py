@@ -1,16 +1,15 @@
 """Ghosh, Zhou and Shroff 2024, as the OPSE paper implements it: softmax policies, optimistic in the utility too."""
 
-from typing import Any, Literal
-
 import numpy as np
 
 from episafe.algorithms.opse import Evaluation, as_policy, log_softmax, ridge
 from episafe.algorithms.softmax_agent import SoftmaxAgent
 from episafe.core.agent import EVERY, Replanning, register
+from episafe.core.task import ProblemLike
 from episafe.core.types import Array, Plan, Source
 from episafe.linear import planner
 from episafe.linear.constants import Constants
-from episafe.linear.planner import GHOSH, GHOSH_RELEASED, Decision, Rules, rules_of, search_several
+from episafe.linear.planner import GHOSH, GHOSH_RELEASED, Decision, Rules, Variant, rules_of, search_several
 from episafe.linear.ridge import SoftmaxModel
 
 
@@ -87,10 +86,10 @@ class Ghosh2024(SoftmaxAgent):
 
     def __init__(
         self,
-        problem: Any,
+        problem: ProblemLike,
         constants: Constants,
         replan: Replanning = EVERY,
-        variant: Literal["text", "released"] = "text",
+        variant: Variant = "text",
     ) -> None:
         super().__init__(problem, constants, replan, optimistic=True)
         self.rules, self.variant = rules_of(variant, constants, GHOSH, GHOSH_RELEASED), variant

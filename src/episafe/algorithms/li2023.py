@@ -7,14 +7,14 @@ paper's, and six others; the mixture of the largest optimistic reward is deploye
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from episafe.core.agent import EVERY, Replanning, register
 from episafe.core.checks import TOLERANCE
 from episafe.core.policy import Mixture, TablePolicy
-from episafe.core.task import Task
+from episafe.core.task import ProblemLike, Task
 from episafe.core.types import INCUMBENT, Array, Plan
 from episafe.kernels.tabular_optimum import MULTIPLIERS, share_reaching
 from episafe.linear.counts import Confidence, CountingAgent, TransitionCounts, needs_one_limit
@@ -134,7 +134,9 @@ class Mixing(CountingAgent):
         replan: when to plan again.
     """
 
-    def __init__(self, problem: Any, delta: float = 0.05, bonus: float = 1.0, replan: Replanning = EVERY) -> None:
+    def __init__(
+        self, problem: ProblemLike, delta: float = 0.05, bonus: float = 1.0, replan: Replanning = EVERY
+    ) -> None:
         super().__init__(problem, None, delta, bonus, replan)
 
     def start(self, parts: int) -> tuple[float, MixingBounds, Bounded, dict[float, Bounded]]:

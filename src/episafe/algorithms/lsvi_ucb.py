@@ -2,15 +2,14 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from episafe.algorithms.opse import Evaluation, as_policy, log_softmax, ridge
 from episafe.algorithms.softmax_agent import SoftmaxAgent
 from episafe.core.agent import EVERY, Replanning, register
-from episafe.core.task import task_of
-from episafe.core.types import Array, Plan
+from episafe.core.task import ProblemLike, task_of
+from episafe.core.types import Array, Plan, Settings
 from episafe.kernels.softmax_arrays import Search
 from episafe.linear.constants import Constants
 from episafe.linear.counts import Confidence
@@ -63,7 +62,12 @@ class LSVIUCB(SoftmaxAgent):
     """
 
     def __init__(
-        self, problem: Any, num_episodes: int, delta: float = 0.05, bonus: float = 1.0, replan: Replanning = EVERY
+        self,
+        problem: ProblemLike,
+        num_episodes: int,
+        delta: float = 0.05,
+        bonus: float = 1.0,
+        replan: Replanning = EVERY,
     ) -> None:
         task, self.confidence = task_of(problem), Confidence(delta, bonus, num_episodes)
         H, d = task.horizon or 1, task.dim
@@ -84,6 +88,6 @@ class LSVIUCB(SoftmaxAgent):
             found = decide(self.model, self.constants)
         return replace(self.as_plan(found), bounds=np.full(self.task.num_constraints, np.nan))
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Return K, δ and the factor beside the general settings."""
         return super().settings() | self.confidence.settings()

@@ -7,8 +7,9 @@ from episafe.algorithms.bandit_agent import BanditAgent
 from episafe.core.agent import EVERY, Replanning, register
 from episafe.core.checks import as_scale
 from episafe.core.errors import InvalidProblem
-from episafe.core.types import Plan
-from episafe.kernels.bandit import BEYOND, UNCONFIDENT, Rule
+from episafe.core.types import SAFE, SEARCH, Plan
+from episafe.kernels.bandit import BEYOND, FAILED, NO_POLICY, UNCONFIDENT, Rule
+from episafe.kernels.bandit_sets import best_policy, means
 
 
 @register(
@@ -42,10 +43,17 @@ class OPLBSP(BanditAgent):
     """
 
     def __init__(
-        self, problem: Any, num_rounds: int | None = None, delta: float = 0.05, *, radius: Any = "paper",
-        replan: Replanning = EVERY, slack: Literal["told", "estimated"] = "told", optimism: float | None = None,
+        self,
+        problem: Any,
+        num_rounds: int | None = None,
+        delta: float = 0.05,
+        *,
+        radius: str | float = "paper",
+        replan: Replanning = EVERY,
+        slack: Literal["told", "estimated"] = "told",
+        optimism: float | None = None,
         label: str = "",
-    ) -> None:  # fmt: skip
+    ) -> None:
         if slack not in ("told", "estimated"):
             raise InvalidProblem(f'slack must be "told" or "estimated", got {slack!r}: the task holds the number')
         self.slack, self.optimism = slack, None if optimism is None else as_scale("optimism", optimism)
@@ -55,21 +63,25 @@ class OPLBSP(BanditAgent):
         """Return b, B and ξ (NaN: estimated), C_r/C_u (NaN: 1 + 2B/ξ), and that there is a trigger."""
         xi = float(self.task.slacks.min()) if self.slack == "told" else math.nan
         scale = math.nan if self.optimism is None else self.optimism
-        return Rule(self.task.thresholds, float(self.task.norm_bound or 0.0), xi, optimism=scale, trigger=True)
+        return Rule(self.task.thresholds, self.task.norm_bound, xi, optimism=scale, trigger=True)
 
     def decide(self) -> Plan:
         """Return π⁽ᵏ⁾: one round of Algorithm 1."""
-        b, B, xi, C_u = self.rule.thresholds, self.rule.norm_bound, self.rule.slack, self.C
-        arms, safe = self.offer()
+        b, xi, C_u = self.rule.thresholds, self.rule.slack, self.C
+        arms, safe = self.task.arms(self.round), self.task.safe(self.round)
         r_hat, u_hat, beta = self.estimates(arms)  # Alg. 1, line 2 -> r̂_π, û_π and β_π are means over π of these
-        if self.exhausted:
-            return self.keep(BEYOND, arms, safe, u_hat - C_u * beta)
+        safe_bounds = (u_hat - C_u * beta) @ safe
         if math.isnan(xi):
-            xi = float(((u_hat - C_u * beta) @ safe - b).min())
-        if not C_u * (beta @ safe) <= xi / 2:  # Alg. 1, line 3 -> C_u β_sf > ξ/2: deploy π_sf
-            return self.keep(UNCONFIDENT, arms, safe, u_hat - C_u * beta)
-        C_r = C_u * (1 + 2 * B / xi if self.optimism is None else self.optimism)
-        arms, safe = self.extremes(arms, safe, C_r, C_u)  # of an ellipsoid, the actions that matter
+            xi = float((safe_bounds - b).min())
+        if self.exhausted or not C_u * (beta @ safe) <= xi / 2:  # Alg. 1, line 3 -> C_u β_sf > ξ/2: deploy π_sf
+            reason = BEYOND if self.exhausted else UNCONFIDENT
+            return self.as_plan(arms, safe, safe_bounds, SAFE, reason=reason)
+        C_r = C_u * (1 + 2 * self.rule.norm_bound / xi if self.optimism is None else self.optimism)
+        arms, safe = self.offer(C_r, C_u)  # of an ellipsoid, the actions that matter
         r_hat, u_hat, beta = self.estimates(arms)
-        optimistic, pessimistic = r_hat + C_r * beta, u_hat - C_u * beta
-        return self.search(arms, safe, optimistic, pessimistic, low=pessimistic)  # Alg. 1, line 4 -> argmax s.t. ≥ b
+        pessimistic = u_hat - C_u * beta
+        policy, lam = best_policy(r_hat + C_r * beta, pessimistic, b, safe)  # Alg. 1, line 4 -> argmax s.t. ≥ b
+        bounds = means(policy, pessimistic)
+        if math.isnan(lam) or not (bounds >= b).all():
+            return self.as_plan(arms, safe, safe_bounds, SAFE, reason=NO_POLICY if math.isnan(lam) else FAILED)
+        return self.as_plan(arms, policy, bounds, SEARCH, lam)

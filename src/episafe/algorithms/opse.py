@@ -4,7 +4,7 @@ The paper counts h from 1 and this file from 0: H − h of the paper is H − 1 
 compiled form of `decide` below; `es.OPSE` uses it, a subclass uses `decide`, and a test compares the two.
 """
 
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,10 +12,11 @@ from episafe.algorithms.softmax_agent import SoftmaxAgent
 from episafe.core.agent import EVERY, Replanning, register
 from episafe.core.errors import InvalidProblem
 from episafe.core.policy import Policy
+from episafe.core.task import ProblemLike
 from episafe.core.types import Array, Plan
 from episafe.linear import planner
 from episafe.linear.constants import Constants
-from episafe.linear.planner import RELEASED, TEXT, Decision, Rules, policy_of, rules_of, search_several
+from episafe.linear.planner import RELEASED, TEXT, Decision, Rules, Variant, policy_of, rules_of, search_several
 from episafe.linear.ridge import SoftmaxModel
 
 
@@ -40,9 +41,8 @@ def ridge(model: SoftmaxModel, h: int, V: Array) -> tuple[Array, Array, Array]:
         return Lambda**-0.5, total / Lambda, np.zeros(0)
     phi = model.features(h)  # (A, n, d)
     beta: Array = np.sqrt(np.einsum("and,adn->an", phi, np.linalg.solve(Lambda, phi.transpose(0, 2, 1))))
-    w: Array = np.linalg.solve(Lambda, total.T).T
-    PV: Array = np.einsum("and,gd->gan", phi, w)
-    return beta, PV, w
+    w = np.asarray(np.linalg.solve(Lambda, total.T).T, dtype=np.float64)
+    return beta, np.asarray(np.einsum("and,gd->gan", phi, w)), w
 
 
 def log_softmax(x: Array) -> Array:
@@ -55,8 +55,7 @@ def evaluate(model: SoftmaxModel, constants: Constants, rules: Rules, lam: Array
     """Evaluate π^λ: Def. "Clipped value functions" under the policy of Def. "Composite softmax policy"."""
     H, A, (C_r, C_u), kappa = model.horizon, model.num_actions, (constants.C_r, constants.C_u), constants.kappa
     C_dagger, B_dagger, tables, weights = constants.C_dagger, constants.B_dagger, list[Array](), list[Array]()
-    V = np.zeros((2 + len(lam), 1))  # V̄ʳ, V̄†, V̲ᵘ of each limit; V_{H+1} = 0
-    V[0] = rules.value_after(kappa, A)  # 0 by the text
+    V = np.array([[rules.value_after(kappa, A)], *[[0.0]] * (1 + len(lam))])  # V̄ʳ, V̄†, V̲ᵘ of each limit; V_{H+1} = 0
     for h in reversed(range(H)):
         left = H - 1 - h + rules.extra_steps  # H − h in the paper, and 0 extra steps
         r, u = model.told(h)
@@ -105,8 +104,7 @@ def decide(model: SoftmaxModel, constants: Constants, rules: Rules = TEXT) -> De
     if rules.incumbent_first and model.num_episodes == 0:  # by the released code only, like "safe" after a search
         source = "safe"
     found = evaluate(model, constants, rules, lam)
-    policy = None if source == "safe" else as_policy(model, constants, rules, found)
-    return Decision(source, found.lam, found.V_u, policy)
+    return Decision(source, lam, found.V_u, None if source == "safe" else as_policy(model, constants, rules, found))
 
 
 def as_policy(model: SoftmaxModel, constants: Constants, rules: Rules, found: Evaluation) -> Policy:
@@ -135,9 +133,8 @@ class OPSE(SoftmaxAgent):
     reason = "no λ up to C_λ is known to be safe yet"
 
     def __init__(
-        self, problem: Any, constants: Constants, replan: Replanning = EVERY,
-        variant: Literal["text", "released"] = "text",
-    ) -> None:  # fmt: skip
+        self, problem: ProblemLike, constants: Constants, replan: Replanning = EVERY, variant: Variant = "text"
+    ) -> None:
         if constants.C_u == 0:
             raise InvalidProblem("C_u is 0, so the check of OPSE proves nothing: give C_u > 0, or use es.SafeAgent")
         super().__init__(problem, constants, replan, optimistic=False)

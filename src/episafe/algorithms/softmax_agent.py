@@ -1,11 +1,12 @@
 """What the softmax algorithms share: the regression that they learn by, and plans from decisions."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from episafe.core.agent import Agent, Replanning
-from episafe.core.types import Array, Episode, Plan
+from episafe.core.task import ProblemLike
+from episafe.core.types import Array, Episode, Plan, Settings
 from episafe.linear.constants import Constants
 from episafe.linear.planner import Decision
 from episafe.linear.ridge import SoftmaxModel
@@ -24,7 +25,7 @@ class SoftmaxAgent(Agent):
     variant: str = "text"
     reason: ClassVar[str] = ""  # why the incumbent is deployed, where it is
 
-    def __init__(self, problem: Any, constants: Constants, replan: Replanning, optimistic: bool) -> None:
+    def __init__(self, problem: ProblemLike, constants: Constants, replan: Replanning, optimistic: bool) -> None:
         super().__init__(problem, replan)
         self.constants = constants
         self.model = SoftmaxModel(self.task, constants.ridge, constants.C_theta, optimistic)
@@ -53,7 +54,7 @@ class SoftmaxAgent(Agent):
         self._plan, self._num_plans, self._changed = plan, plan.id + 1, True
         self._information_then = np.broadcast_to(information, self.model.horizon).copy()
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Return every constant beside the general settings; the statement only where the level is the constants'."""
         own = self.constants.settings() | super().settings() | {"variant": self.variant}
         return own if self.level == self.constants.level else own | {"statement": ""}

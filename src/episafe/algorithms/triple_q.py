@@ -1,14 +1,14 @@
 """Triple-Q (Wei, Liu and Ying 2022): Q-learning for reward and utility, and a virtual queue of what is owed."""
 
 import math
-from typing import Any
 
 import numpy as np
 
 from episafe.core.agent import EVERY, Agent, Replanning, register
 from episafe.core.checks import as_count, as_scale
 from episafe.core.policy import TablePolicy
-from episafe.core.types import Array, Episode, Plan
+from episafe.core.task import ProblemLike
+from episafe.core.types import Array, Episode, Plan, Settings
 from episafe.linear.counts import known_signals, needs_one_limit
 
 
@@ -41,7 +41,7 @@ class TripleQ(Agent):
         replan: when to plan again; information is the logarithm of the number of episodes.
     """
 
-    def __init__(self, problem: Any, num_episodes: int, bonus: float = 1.0, replan: Replanning = EVERY) -> None:
+    def __init__(self, problem: ProblemLike, num_episodes: int, bonus: float = 1.0, replan: Replanning = EVERY) -> None:
         super().__init__(problem, replan)
         self._signals = known_signals(self.task, needs_one_limit)
         self.num_episodes, self.bonus = as_count("num_episodes", num_episodes), as_scale("bonus", bonus)
@@ -87,6 +87,6 @@ class TripleQ(Agent):
         """Return the logarithm of the number of episodes, shape (1,)."""
         return np.array([math.log(max(self._num_learned, 1))])
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Return K and the factor on bonuses beside the general settings."""
         return super().settings() | {"num_episodes": self.num_episodes, "bonus": self.bonus}

@@ -7,7 +7,7 @@ the box is below its true utility, for every policy, however it was found: candi
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from episafe.core.checks import TOLERANCE, as_probability
 from episafe.core.errors import InvalidEpisode, InvalidProblem
 from episafe.core.policy import Mixture, TablePolicy
 from episafe.core.task import Constraint, Task
-from episafe.core.types import INCUMBENT, Array, Episode, Plan
+from episafe.core.types import INCUMBENT, Array, Episode, Plan, Settings
 from episafe.kernels.tabular import tighten
 from episafe.kernels.tabular_optimum import BestMixture, Bounded, BoxProblem, Parts, markov_policy, occupancy, passes
 from episafe.linear.counts import known_signals, needs_tables
@@ -70,7 +70,7 @@ class Box(Certifier):
         self._plan: Plan | None = None
         self._invalid = ""
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Return the certifier, its delta and the statement."""
         statement = (
             f"every deployed policy, or mixture over its coin, has expected utility at least b, in all episodes "

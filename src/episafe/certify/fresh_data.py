@@ -11,7 +11,7 @@ to hold for one function only.
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from episafe.core.checks import as_probability
 from episafe.core.errors import InvalidProblem
 from episafe.core.policy import TablePolicy
 from episafe.core.task import Constraint, TableFeatures, Task
-from episafe.core.types import INCUMBENT, Array, Episode, IntArray, Plan
+from episafe.core.types import INCUMBENT, Array, Episode, IntArray, Plan, Settings
 from episafe.kernels.mixture import ROUNDING
 from episafe.linear.theory import require_linear
 
@@ -69,7 +69,7 @@ class FreshData(Certifier):
         self._num_folds = max((task.horizon or 1) - 1, 1)  # the last step leads nowhere
         self.certified, self.bound, self.lam = task.incumbent.table(), task.thresholds + task.slacks, math.nan
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Return delta and the statement."""
         statement = (
             f"every deployed policy has expected utility at least the threshold, in all episodes together, with "

@@ -17,7 +17,7 @@ from episafe.core.agent import Candidate, Certifier, Evidence, Goal, Proposer
 from episafe.core.checks import as_probability
 from episafe.core.errors import InvalidEpisode, InvalidProblem
 from episafe.core.task import Constraint, Task
-from episafe.core.types import INCUMBENT, Array, Episode, Plan
+from episafe.core.types import INCUMBENT, Array, Episode, Plan, Settings
 from episafe.kernels.mixture import best_weights
 from episafe.kernels.replay import forecast_bound
 from episafe.kernels.wealth import BETS, LARGEST
@@ -111,7 +111,7 @@ class Hindsight(Certifier):
         """Return what replays prove of each candidate."""
         return self.trials.accounts
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Return delta and the statement."""
         promise = "every deployed mixture has expected utility at least the threshold, in all episodes together"
         statement = f"{promise}, with probability {1 - self.delta:g}, if: {ASSUMES}"

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from episafe.core.checks import TOLERANCE, as_probability
 from episafe.core.errors import InvalidEpisode
 from episafe.core.policy import Mixture
 from episafe.core.task import Constraint, Task
-from episafe.core.types import Array, Episode, Plan
+from episafe.core.types import Array, Episode, Plan, Settings
 
 # These change the regret and never the guarantee; set on the released problems of seeds 1000 to 1063, and on
 # inventory, battery and cloud of seeds 1000 to 1011.
@@ -83,7 +83,7 @@ class Observation(Certifier):
         """Return what is proved of each candidate."""
         return self.trials.accounts
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Return delta and the statement."""
         promise = "every deployed mixture has expected utility at least the threshold, in all episodes together"
         statement = f"{promise}, with probability {1 - self.delta:g}, if: {ASSUMES}"

@@ -1,9 +1,9 @@
 """Race: which opaque candidate to try next, when to give one up, and which one acts. Heuristic, as trials.py is."""
 
 import math
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from episafe.certify.evidence import Accounts
 from episafe.certify.trials import Trials
@@ -120,7 +120,7 @@ class Race(Trials):
                     most, found = worth, (i, weights)
         return found
 
-    def _weights(self, i: int, may_pay: Any) -> Array:
+    def _weights(self, i: int, may_pay: NDArray[np.bool_]) -> Array:
         """Return weights (n,) with the most for row i that every check allows; the rest is for rows that may pay."""
         b, own = self.accounts.thresholds, np.eye(len(may_pay))[i]
         if len(b) > 1:

@@ -16,35 +16,35 @@ from episafe.core.checks import TOLERANCE
 from episafe.core.errors import InvalidEpisode, InvalidProblem
 from episafe.core.policy import Policy, draw_index
 from episafe.core.task import Task
-from episafe.core.types import ENDED, Array, Episode, IntArray, State
+from episafe.core.types import ENDED, Array, Episode, IntArray, State, index_of
 from episafe.kernels.replay import MoveTables, follows, replay
 from episafe.problems.moves import NOWHERE, ListedMove, chance_key
 
+Trace = IntArray | tuple[object, ...]  # what chance brought in H steps: numbers of values, or the values
+Traces = IntArray | Sequence[Trace]
 
-def read_trace(task: Task, trace: Any) -> tuple[Any, ...]:
+
+def read_trace(task: Task, trace: object) -> tuple[object, ...]:
     """Return what chance brought in each of the H steps: None for what was not seen, or has NaN among its parts.
 
     A random start has a dummy first step, in which chance brings the start. Raise InvalidEpisode if nothing fits.
     """
     H, first = task.horizon or 0, int(task.random_start)
     is_pair = isinstance(trace, tuple | list) and len(trace) == 2 and isinstance(trace[1], tuple | list)
-    if not is_pair or len(trace[1]) not in (H - first, H):
+    if not isinstance(trace, tuple | list) or not is_pair or len(trace[1]) not in (H - first, H):
         raise InvalidEpisode(
             f"trace must be (start, (w_1, …, w_{H - first})), None for what was not seen, got {trace!r}"
         )
     start, chances = trace[0], tuple(None if _has_nan(w) else w for w in trace[1])
     if len(chances) < H:
         return (None if _has_nan(start) else start, *chances)
-    if start is not None and not first and not same_state(_encoded(task, start), task.initial_state):
+    assert task.encode is not None
+    if start is not None and not first and not same_state(task.encode(start), task.initial_state):
         raise InvalidEpisode(f"the trace starts at {start!r}, and episodes at {task.initial_state!r}: correct it")
     return chances
 
 
-def _encoded(task: Task, observation: Any) -> State:
-    return observation if task.encode is None else task.encode(observation)
-
-
-def _has_nan(w: Any) -> bool:
+def _has_nan(w: object) -> bool:
     if isinstance(w, Mapping):
         return any(map(_has_nan, w.values()))
     if isinstance(w, tuple | list):
@@ -52,10 +52,10 @@ def _has_nan(w: Any) -> bool:
     return bool(np.isnan(w).any()) if isinstance(w, float | np.ndarray | np.floating) else False
 
 
-def same_state(one: Any, other: Any) -> bool:
+def same_state(one: object, other: object) -> bool:
     """Return whether two encoded states are the same."""
     if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
-        return bool(np.array_equal(one, other))
+        return bool(np.array_equal(np.asarray(one), np.asarray(other)))
     if isinstance(one, tuple) and isinstance(other, tuple):
         return len(one) == len(other) and all(map(same_state, one, other))
     return bool(one == other)
@@ -72,38 +72,39 @@ class Replays(ABC):
     def __init__(self, task: Task, salt: str) -> None:
         self.task, self.salt = task, salt
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Replays":
+    def __deepcopy__(self, memo: object) -> "Replays":
         """Return the object itself: it has no state but what `move` was asked."""
         return self
 
     @abstractmethod
-    def read(self, trace: Any) -> Any:
+    def read(self, trace: object) -> Trace:
         """Return a trace in the form that `totals` takes; raise InvalidEpisode if it does not fit the task."""
 
     @abstractmethod
-    def totals(self, policies: Sequence[Policy], traces: Sequence[Any], keys: Sequence[Any]) -> Array:
+    def totals(self, policies: Sequence[Policy], traces: Traces, keys: Sequence[object]) -> Array:
         """Return total reward and utilities of each policy on each trace, (n, E, 2 + m).
 
         A policy acts at step h before it sees w_h. What cannot be replayed adds nothing from there on, and the last
         column is the probability of that. `keys`: one for each trace, from which, with the salt, randomness is drawn.
         """
 
-    def moved(self, h: int, state: Any, action: int, w: Any) -> tuple[Any, float, Array]:
+    def moved(self, h: int, state: State, action: int, w: object) -> tuple[State, float, Array]:
         """Return next state, reward and utilities (m,) by `move`; the carried total is part of the state."""
         task = self.task
         assert task.move is not None
         if task.carry is None:
             return task.move(h, state, action, w)
+        assert isinstance(state, tuple)  # (state, carried total)
         following, reward, utilities = task.move(h, state[0], action, w)
         return (following, task.carry.update(state[1], reward, utilities)), reward, utilities
 
     @property
-    def start(self) -> Any:
+    def start(self) -> State:
         """Return the first state."""
         task = self.task
         return task.initial_state if task.carry is None else (task.initial_state, task.carry.initial)
 
-    def fault_of(self, episode: Episode, trace: Any) -> str:
+    def fault_of(self, episode: Episode, trace: Trace) -> str:
         """Return where an episode is not what `move` makes of its trace, which was read; "" if nowhere.
 
         Each step is compared by itself, from the state and the action reported. Steps that were not seen are passed.
@@ -134,11 +135,11 @@ class Replays(ABC):
 class SampledReplays(Replays):
     """Replays step by step, for states that are not listed: a policy's own randomness is drawn anew for each trace."""
 
-    def read(self, trace: Any) -> tuple[Any, ...]:
+    def read(self, trace: object) -> Trace:
         """Return what chance brought in each step."""
         return read_trace(self.task, trace)
 
-    def totals(self, policies: Sequence[Policy], traces: Sequence[Any], keys: Sequence[Any]) -> Array:
+    def totals(self, policies: Sequence[Policy], traces: Traces, keys: Sequence[object]) -> Array:
         """Return total reward and utilities of each policy on each trace, (n, E, 2 + m)."""
         found = np.zeros((len(policies), len(traces), 2 + self.task.num_constraints))
         for e, (trace, key) in enumerate(zip(traces, keys, strict=True)):
@@ -147,7 +148,7 @@ class SampledReplays(Replays):
                 total[-1] = self._replay(policy, trace, seed, total)
         return found
 
-    def _replay(self, policy: Policy, trace: tuple[Any, ...], seed: int, total: Array) -> float:
+    def _replay(self, policy: Policy, trace: Trace, seed: int, total: Array) -> float:
         """Add what a policy has on a trace to `total`; return 1 if it cannot be replayed to its end, else 0."""
         rng, state = np.random.default_rng(seed), self.start
         for h, w in enumerate(trace):
@@ -198,7 +199,7 @@ class ListedReplays(Replays):
             found = [-1 if w is None else self._numbered(w) for w in read_trace(self.task, trace)]
         return np.array(found, dtype=np.int64)
 
-    def _numbered(self, w: Any) -> int:
+    def _numbered(self, w: object) -> int:
         """Return the number of a chance value; a new one becomes the last column of the tables."""
         i = self._number.get(chance_key(w))
         if i is not None:
@@ -206,7 +207,8 @@ class ListedReplays(Replays):
         more = [np.zeros((*one.shape[:3], 1, *one.shape[4:]), one.dtype) for one in self.tables]
         for row, s, a in product(*map(range, self.tables.next_states.shape[:3])):
             try:
-                following, reward, utilities = self.moved(row, s, a, w)
+                reached, reward, utilities = self.moved(row, s, a, w)
+                following = index_of(reached)
                 possible = 0 <= following < len(more[0][0])
             except Exception:  # of a user's function: it counts at its worst
                 possible = False
@@ -220,7 +222,7 @@ class ListedReplays(Replays):
         self.values.append(w)
         return len(self.values) - 1
 
-    def totals(self, policies: Sequence[Policy], traces: Any, keys: Sequence[Any] = ()) -> Array:
+    def totals(self, policies: Sequence[Policy], traces: Traces, keys: Sequence[object] = ()) -> Array:
         """Return expected total reward and utilities of each policy on each trace, (n, E, 2 + m)."""
         known = self._stack[0]
         if len(known) != len(policies) or any(map(is_not, known, policies)):
@@ -230,7 +232,7 @@ class ListedReplays(Replays):
         replay(self.tables, chances, self.task.initial_state, self._stack[1], found)
         return found
 
-    def fault_of(self, episode: Episode, trace: Any) -> str:
+    def fault_of(self, episode: Episode, trace: Trace) -> str:
         """Return where an episode is not what `move` makes of its trace, which was read; "" if nowhere."""
         signals = np.column_stack([episode.rewards, episode.utilities])
         path = np.asarray(episode.states, dtype=np.int64), np.asarray(episode.actions, dtype=np.int64)
@@ -238,7 +240,7 @@ class ListedReplays(Replays):
         return "" if same else super().fault_of(episode, trace)
 
 
-def _frozen(array: Any) -> Any:
+def _frozen(array: Array) -> Array:
     view = array.view()
     view.setflags(write=False)
     return view

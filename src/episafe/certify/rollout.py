@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from episafe.certify.evidence import Accounts, components
 from episafe.certify.observation import Observation
@@ -15,7 +16,7 @@ from episafe.core.checks import as_number
 from episafe.core.errors import InvalidEpisode, InvalidProblem
 from episafe.core.policy import OpaquePolicy, Policy
 from episafe.core.task import Constraint, Task, make_constraints
-from episafe.core.types import Array, Episode, Plan
+from episafe.core.types import Array, Episode, PerLimit, Plan, Settings
 
 LONGEST_TAIL = 2000  # deployments of one policy after one of its that is not reported
 
@@ -42,7 +43,7 @@ class Totals(Observation):
         self.task, self._deployed_any = task, False
         self.trials = Race(task, Accounts(task, self.delta, 1, longest_tail=LONGEST_TAIL))
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Return delta and the statement."""
         promise = "every deployed mixture has expected utility at least the threshold, in all episodes together"
         slack = " + slack" if all(one.slack is not None for one in self.task.constraints) else ""
@@ -149,17 +150,16 @@ class Rollout(SafeAgent):
 
     def __init__(
         self,
-        threshold: Any,
-        slack: Any,
-        candidates: Mapping[str, Any],
-        incumbent: Any,
+        threshold: PerLimit,
+        slack: PerLimit,
+        candidates: Mapping[str, object],
+        incumbent: object,
         delta: float = 0.05,
         *,
-        least_total: Any = 0.0,
+        least_total: PerLimit = 0.0,
         names: Sequence[str] = (),
     ) -> None:
-        several = None if np.ndim(threshold) == 0 and not isinstance(threshold, Mapping) else [None] * len(threshold)
-        constraints = make_constraints(several, threshold, slack, names, least_total)
+        constraints = make_constraints(None, threshold, slack, names, least_total)
         for one in constraints:
             if one.threshold <= one.least_total:
                 said = f"threshold {one.threshold:g} of {one.name} is not above least_total {one.least_total:g}"
@@ -171,7 +171,7 @@ class Rollout(SafeAgent):
         for name, policy in candidates.items():
             self.add_candidate(name, policy)
 
-    def add_candidate(self, name: str, policy: Any, least_total: Any = None) -> None:
+    def add_candidate(self, name: str, policy: object, least_total: ArrayLike | None = None) -> None:
         """Put a policy on trial from the next plan on.
 
         Args:

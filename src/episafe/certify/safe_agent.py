@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from typing import Any
 
 from episafe.certify.hindsight import Hindsight
 from episafe.certify.observation import Observation
@@ -10,8 +9,8 @@ from episafe.certify.traces import TraceProposer
 from episafe.certify.trials import check_name
 from episafe.core.agent import Agent, Candidate, Certifier, Proposer, register
 from episafe.core.errors import Infeasible
-from episafe.core.task import Constraint, make_constraints
-from episafe.core.types import INCUMBENT, Array, Episode, Plan
+from episafe.core.task import Constraint, ProblemLike, make_constraints
+from episafe.core.types import INCUMBENT, Array, Episode, PerLimit, Plan, Settings
 from episafe.linear.planner import SoftmaxProposer
 
 
@@ -46,10 +45,10 @@ class SafeAgent(Agent):
 
     def __init__(
         self,
-        problem: Any,
+        problem: ProblemLike,
         certifier: Certifier | None = None,
         delta: float = 0.05,
-        candidates: Mapping[str, Any] | None = None,
+        candidates: Mapping[str, object] | None = None,
         *,
         proposer: Proposer | None = None,
     ) -> None:
@@ -103,7 +102,7 @@ class SafeAgent(Agent):
         waiting = {one.name: self.task.least_totals for one in self.candidates}
         return self.certifier.bounds() | waiting
 
-    def add_candidate(self, name: str, policy: Any) -> None:
+    def add_candidate(self, name: str, policy: object) -> None:
         """Put a policy on trial from the next plan on.
 
         It must not have been chosen with episodes that are deployed from now on.
@@ -126,12 +125,12 @@ class SafeAgent(Agent):
             self.certifier.withdraw(name)
         self.candidates[:] = others
 
-    def change(self, threshold: Any = None, slack: Any = None) -> None:
+    def change(self, threshold: PerLimit = None, slack: PerLimit = None) -> None:
         """Use other thresholds or slacks from now on, one number or one per limit; bounds stay valid."""
         self.task = self.task.with_limits(*changed_limits(self.task.constraints, threshold, slack))
         self.certifier.change(self.task.constraints)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Return what a record says of the agent: its certifier, delta and the statement."""
         limits = {f"slack {one.name}": one.slack for one in self.task.constraints if one.slack is not None}
         least = {f"least_total {one.name}": one.least_total for one in self.task.constraints if one.least_total}
@@ -139,7 +138,7 @@ class SafeAgent(Agent):
 
 
 def changed_limits(
-    constraints: Sequence[Constraint], threshold: Any, slack: Any
+    constraints: Sequence[Constraint], threshold: PerLimit, slack: PerLimit
 ) -> tuple[list[float], list[float | None]]:
     """Return thresholds and slacks after a change; raise Infeasible if the incumbent does not exceed a threshold.
 

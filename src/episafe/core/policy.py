@@ -10,7 +10,7 @@ import numpy as np
 
 from episafe.core.checks import as_distributions
 from episafe.core.errors import InvalidProblem
-from episafe.core.types import Array, Document, IntArray, State, StateFunction, View, is_outside
+from episafe.core.types import Array, Document, IntArray, State, StateFunction, View, index_of, is_outside
 
 
 class Policy(ABC):
@@ -47,7 +47,7 @@ class TablePolicy(Policy):
 
     def probabilities(self, h: int, state: State) -> Array:
         """Return π_h(·|state), shape (A,)."""
-        return self._table[h, state]  # type: ignore[index]  # a listed state is an int
+        return self._table[h, index_of(state)]
 
     def table(self) -> Array:
         """Return the table (H, S, A), read-only."""

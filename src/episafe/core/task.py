@@ -8,18 +8,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from episafe.core.checks import (
-    TOLERANCE,
-    as_array,
-    as_count,
-    as_features,
-    as_indices,
-    as_number,
-    as_slack,
-    as_unit_range,
-    check_norm,
-    is_number,
-)
+from episafe.core import checks
+from episafe.core.checks import TOLERANCE, as_array, as_number, as_unit_range, is_number
 from episafe.core.errors import Infeasible, InvalidEpisode, InvalidProblem
 from episafe.core.policy import OpaquePolicy, Policy, as_policy
 from episafe.core.types import (
@@ -35,10 +25,10 @@ from episafe.core.types import (
     StateFunction,
     Support,
     View,
+    index_of,
     is_outside,
 )
 
-Signal = Array | StateFunction | None  # (H, S, A) of listed states; a function; None if it is observed only
 Cell = Callable[[Any], Hashable]  # state -> the group that it belongs to
 
 
@@ -55,7 +45,7 @@ class Constraint:
         floor: the least total utility that any deployed component may have in any episode; None for no such demand.
     """
 
-    utility: Signal = field(repr=False)
+    utility: Any = field(repr=False)
     threshold: float
     slack: float | None
     name: str = ""
@@ -70,7 +60,7 @@ class Constraint:
                 "or 0 if it is unknown"
             )
         floor = None if self.floor is None else as_number("floor", self.floor)
-        self.__dict__.update(threshold=threshold, slack=as_slack(self.slack), least_total=least, floor=floor)
+        self.__dict__.update(threshold=threshold, slack=checks.as_slack(self.slack), least_total=least, floor=floor)
 
 
 @dataclass(frozen=True)
@@ -150,9 +140,9 @@ class Task:
     num_actions: int | None
     constraints: tuple[Constraint, ...]
     incumbent: Policy
-    initial_state: State = 0
+    initial_state: Any = 0
     num_states: int | None = None
-    reward: Signal = None
+    reward: Any = None
     features: Features = OneHot()
     time_homogeneous: bool = False
     encode: Encoder | None = None
@@ -167,52 +157,39 @@ class Task:
     units: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        fixed: dict[str, Any] = {"constraints": named_constraints(self.constraints)}
+        told = self.__dict__  # frozen for others; here the fields get their checked values
+        told["constraints"] = named_constraints(self.constraints)
         if self.horizon is not None and self.num_actions is not None:
-            H, A = as_count("horizon", self.horizon), as_count("num_actions", self.num_actions)
-            shape = None
+            H, A = checks.as_count("horizon", self.horizon), checks.as_count("num_actions", self.num_actions)
             if self.num_states is not None:
-                shape = H, as_count("num_states", self.num_states), A
-                fixed |= self._checked_tables(shape, fixed["constraints"])
-            fixed["incumbent"] = as_policy(self.incumbent, A, int(self.random_start), shape, self.view)
-            for one in fixed["constraints"]:
+                self._check_tables(H, checks.as_count("num_states", self.num_states), A)
+            told["incumbent"] = self.as_policy(self.incumbent)
+            for one in self.constraints:
                 if one.threshold + (one.slack or 0.0) > H + TOLERANCE:
                     said = f"threshold {one.threshold:g} + slack {one.slack or 0:g}"
                     raise Infeasible(f"{said} of {one.name} exceeds the horizon {H}: a step has utility at most 1")
-        self.__dict__.update(fixed)
         if self.norm_bound is None:
-            self.__dict__["norm_bound"] = math.sqrt(self.dim) if self.dim else math.inf
-        if self.encode is None:
-            listed = self.num_states is not None
-            names = {name: i for i, name in enumerate(self.state_names)}
-            encode = index_encoder(self.num_states or 0, names) if listed else encoder_like(self.initial_state)
-            self.__dict__["encode"] = encode
+            told["norm_bound"] = math.sqrt(self.dim) if self.dim else math.inf
+        if self.encode is None and self.num_states is not None:
+            told["encode"] = index_encoder(self.num_states, {name: i for i, name in enumerate(self.state_names)})
+        elif self.encode is None:
+            told["encode"] = encoder_like(self.initial_state)
 
-    def _checked_tables(self, shape: tuple[int, int, int], constraints: tuple[Constraint, ...]) -> dict[str, Any]:
-        _, S, A = shape
-        features = self.features
+    def _check_tables(self, H: int, S: int, A: int) -> None:
+        told, features = self.__dict__, self.features
         if isinstance(features, TableFeatures):
-            phi = as_features(features.phi, S, A)
-            flat = phi.reshape(S * A, -1)
+            flat = (phi := checks.as_features(features.phi, S, A)).reshape(S * A, -1)
             one_hot = (
                 flat.shape[1] == S * A and np.array_equal(flat @ flat.T, np.eye(S * A)) and set(flat.flat) <= {0, 1}
             )
-            features = OneHot() if one_hot else TableFeatures(phi)
-        told = tuple(
-            one
-            if one.utility is None
-            else replace(one, utility=as_unit_range(f"utility {one.name}", one.utility, shape))
-            for one in constraints
+            told["features"] = OneHot() if one_hot else TableFeatures(phi)
+        told["constraints"] = tuple(
+            replace(one, utility=_if_given(f"utility {one.name}", one.utility, (H, S, A))) for one in self.constraints
         )
-        reward = None if self.reward is None else as_unit_range("reward", self.reward, shape)
+        told["reward"] = _if_given("reward", self.reward, (H, S, A))
         if not (is_number(self.initial_state) and 0 <= self.initial_state < S):
             raise InvalidProblem(f"initial_state must be in [0, {S}), got {self.initial_state!r}")
-        return {
-            "features": features,
-            "constraints": told,
-            "reward": reward,
-            "initial_state": int(self.initial_state),
-        }
+        told["initial_state"] = int(self.initial_state)
 
     # limits, all of shape (m,)
 
@@ -231,9 +208,7 @@ class Task:
         """Return ξ, shape (m,); raise if one is unknown."""
         for one in self.constraints:
             if one.slack is None:
-                raise InvalidProblem(
-                    f"the slack of {one.name} is unknown: measure it with es.measure_slack and give slack=…"
-                )
+                raise InvalidProblem(f"the slack of {one.name} is unknown: give slack=… (es.measure_slack measures it)")
         return np.array([one.slack for one in self.constraints], dtype=np.float64)
 
     @cached_property
@@ -301,10 +276,9 @@ class Task:
     def key(self, state: State) -> Hashable:
         """Return what one-hot features tell apart: the state, its cell, or the bytes of an array."""
         if self.num_states is not None:
-            return int(state)
-        if self._cell is not None and not is_outside(state):
-            state = self._cell(state)
-        return (state.dtype.str, state.shape, state.tobytes()) if isinstance(state, np.ndarray) else state
+            return index_of(state)
+        found = state if self._cell is None or is_outside(state) else self._cell(state)
+        return (found.dtype.str, found.shape, found.tobytes()) if isinstance(found, np.ndarray) else found
 
     @cached_property
     def _cell(self) -> Cell | None:
@@ -314,31 +288,31 @@ class Task:
         """Return φ(state, ·), shape (A, d)."""
         features = self.features
         if isinstance(features, TableFeatures):
-            return features.phi[state]
+            return features.phi[index_of(state)]
         if isinstance(features, OneHot):
-            return np.eye(self.num_actions or 0, self.dim, int(state) * (self.num_actions or 0))
+            return np.eye(self.num_actions or 0, self.dim, index_of(state) * (self.num_actions or 0))
         if is_outside(state):
             return np.zeros((self.num_actions or 0, features.dim))
         phi = np.asarray(features.function(state), dtype=np.float64)
         if phi.shape != (self.num_actions, features.dim) or not np.vecdot(phi, phi).max() <= 1 + TOLERANCE:
             name = f"features at {state!r}"  # written only now: an array takes longer to write than to check
             phi = as_array(name, phi, (self.num_actions, features.dim))
-            check_norm(name, phi)
+            checks.check_norm(name, phi)
         return phi
 
     def reward_at(self, h: int, state: State) -> Array:
         """Return r_h(state, ·), shape (A,); NaN where it is observed only."""
         if isinstance(self.reward, np.ndarray):
-            return self.reward[h, state]
+            return self.reward[h, index_of(state)]
         return self._signal(self.reward, h, state, 0)
 
     def utility_at(self, h: int, state: State) -> Array:
         """Return u_h(state, ·) of every limit, shape (m, A); NaN where it is observed only."""
         if self.utilities is not None:
-            return self.utilities[:, h, state]
+            return self.utilities[:, h, index_of(state)]
         return np.array([self._signal(one.utility, h, state, 1 + c) for c, one in enumerate(self.constraints)])
 
-    def _signal(self, function: Signal, h: int, state: State, column: int) -> Array:
+    def _signal(self, function: StateFunction | None, h: int, state: State, column: int) -> Array:
         """Return signal `column` (the reward, then the utilities) of every action."""
         A = self.num_actions or 0
         if is_outside(state):
@@ -355,16 +329,14 @@ class Task:
         """Return a policy for a candidate that a user gives; a table, where the states are listed."""
         if self.num_actions is None:
             return given if isinstance(given, Policy) else OpaquePolicy(given)
-        shape = (self.horizon, self.num_states, self.num_actions) if self.is_listed else None
-        return as_policy(given, self.num_actions, int(self.random_start), shape, self.view)  # type: ignore[arg-type]
+        shape = (self.horizon or 0, self.num_states, self.num_actions) if self.num_states is not None else None
+        return as_policy(given, self.num_actions, int(self.random_start), shape, self.view)
 
     def read(self, episode: Episode, encoded: bool = False) -> Episode:
         """Return the episode in canonical form, checked; raise InvalidEpisode if it does not fit.
 
-        States are encoded, unless `encoded` says that they are.
-
-        States become (H+1,) integers or a tuple of encoded states, actions (H,), rewards (H,), utilities (H, m), and
-        the totals are set: total_utility (m,), total_reward. Signals that the task knows are filled in.
+        States become (H+1,) integers or a tuple of states, encoded here unless they are. Actions are (H,), rewards
+        (H,), utilities (H, m). Signals that the task knows are filled in, and the totals: utility (m,) and reward.
         """
         if episode.checked_by is self:
             return episode
@@ -374,52 +346,59 @@ class Task:
                 raise InvalidEpisode("the episode has neither states nor a total utility: use es.Episode.of_totals(…)")
             utility, reward = _finite("total_utility", episode.total_utility, (m,)), episode.total_reward
             return self._checked(replace(episode, total_utility=utility, total_reward=float(reward or 0.0)))
-        actions = as_indices("actions", episode.actions, H, self.num_actions)
+        actions = checks.as_indices("actions", episode.actions, H, self.num_actions)
         if len(episode.states) != H + 1:
-            raise InvalidEpisode(
-                f"states must have length {H + 1} (one more than the horizon), got {len(episode.states)}"
-            )
+            raise InvalidEpisode(f"states must have length {H + 1} (the horizon + 1), got {len(episode.states)}")
         if self.num_states is not None:
-            states: Any = as_indices("states", episode.states, H + 1, self.num_states)
+            states: IntArray | tuple[State, ...] = checks.as_indices("states", episode.states, H + 1, self.num_states)
         else:
             encode = (lambda state: state) if encoded or self.encode is None else self.encode
             states = tuple(state if is_outside(state) else encode(state) for state in episode.states)
-        traced = self.move is not None and episode.trace is not None
-        rewards = self._signals(
-            "rewards", episode.rewards, (H,), lambda h: self.reward_at(h, states[h])[actions[h]], traced
-        )
-        utilities = self._signals(
-            "utilities", episode.utilities, (H, m), lambda h: self.utility_at(h, states[h])[:, actions[h]], traced
-        )
-        totals: dict[str, Any] = {"total_utility": np.cumsum(utilities, axis=0)[-1]}
-        totals["total_reward"] = float(np.cumsum(rewards)[-1])
-        steps = {"states": states, "actions": actions, "rewards": rewards, "utilities": utilities}
-        return self._checked(replace(episode, **steps, **totals))
+        rewards, utilities = episode.rewards, episode.utilities
+        if rewards is None:
+            self._require_known("rewards", self.knows_reward, episode)
+            rewards = [self.reward_at(h, states[h])[actions[h]] for h in range(H)]
+        if utilities is None:
+            self._require_known("utilities", self.knows_utility, episode)
+            utilities = [self.utility_at(h, states[h])[:, actions[h]] for h in range(H)]
+        rewards, utilities = _finite("rewards", rewards, (H,)), _finite("utilities", utilities, (H, m))
+        totals = np.cumsum(utilities, axis=0)[-1], float(np.cumsum(rewards)[-1])
+        steps = states, actions, rewards, utilities
+        return self._checked(Episode(*steps, episode.component, episode.trace, *totals))
 
     def _checked(self, episode: Episode) -> Episode:
         episode.__dict__["checked_by"] = self
         return episode
 
-    def _signals(
-        self, name: str, given: Any, shape: tuple[int, ...], known: Callable[[int], Any], traced: bool
-    ) -> Array:
-        if given is not None:
-            return _finite(name, given, shape)
-        if traced:  # with chance, signals are not their means; Hindsight compares them with what move gives
+    def _require_known(self, name: str, known: bool, episode: Episode) -> None:
+        if self.move is not None and episode.trace is not None:  # with chance, signals are not their means
             raise InvalidEpisode(f"the episode has a trace, so its {name} must be reported too: give {name}=…")
-        if not (self.knows_reward if name == "rewards" else self.knows_utility):
+        if not known:
             raise InvalidEpisode(f"the task does not know the {name}: report them with every episode ({name}=…)")
-        return np.array([known(h) for h in range(shape[0])], dtype=np.float64).reshape(shape)
 
 
-def task_of(problem: object) -> Task:
+@runtime_checkable
+class Problem(Protocol):
+    """A problem of any kind: a learner is told its task."""
+
+    @property
+    def task(self) -> Task:
+        """Return what a learner is told."""
+
+
+ProblemLike = Problem | Task
+
+
+def task_of(problem: ProblemLike) -> Task:
     """Return the task of a problem, or the task itself."""
-    if isinstance(problem, Task):
-        return problem
-    task = getattr(problem, "task", None)
+    task = problem.task if isinstance(problem, Problem) else problem
     if not isinstance(task, Task):
         raise TypeError(f"an agent needs a problem or its .task, got {type(problem).__name__}")
     return task
+
+
+def _if_given(name: str, value: object, shape: tuple[int, ...]) -> Array | None:
+    return None if value is None else as_unit_range(name, value, shape)
 
 
 def named_constraints(given: object) -> tuple[Constraint, ...]:
@@ -435,42 +414,45 @@ def named_constraints(given: object) -> tuple[Constraint, ...]:
 
 
 def make_constraints(
-    utility: Any, threshold: Any, slack: Any, names: Sequence[str] = (), least_total: Any = 0.0, floor: Any = None
+    utility: object,
+    threshold: PerLimit,
+    slack: PerLimit,
+    names: Sequence[str] = (),
+    least_total: PerLimit = 0.0,
+    floor: PerLimit = None,
 ) -> tuple[Constraint, ...]:
     """Return constraints from user arguments: one of each, or lists of m (or mappings by name)."""
-    if np.ndim(threshold) == 0 and not isinstance(threshold, Mapping):
-        return named_constraints(Constraint(utility, threshold, slack, names[0] if names else "", least_total, floor))
-    if isinstance(threshold, Mapping):
-        names = names or tuple(threshold)
-    m = len(threshold)
-    columns = [
-        _column(name, value, m, names) for name, value in _arguments(utility, threshold, slack, least_total, floor)
-    ]
-    labels = list(names) or [""] * m
+    given = {"utility": utility, "threshold": threshold, "slack": slack, "least_total": least_total, "floor": floor}
+    m, names = num_limits(threshold), names or (tuple(threshold) if isinstance(threshold, Mapping) else ())
+    if m is None:
+        columns, labels = [[value] for value in given.values()], list(names[:1]) or [""]
+    else:
+        columns, labels = [_column(name, value, m, names) for name, value in given.items()], list(names) or [""] * m
     return named_constraints(
         [Constraint(u, b, xi, label, least, low) for u, b, xi, least, low, label in zip(*columns, labels, strict=True)]
     )
 
 
-def _arguments(utility: Any, threshold: Any, slack: Any, least_total: Any, floor: Any) -> list[tuple[str, Any]]:
-    named = {"utility": utility, "threshold": threshold, "slack": slack, "least_total": least_total, "floor": floor}
-    return list(named.items())
+def num_limits(threshold: PerLimit) -> int | None:
+    """Return m where a value is given for each limit, None for one limit."""
+    several = isinstance(threshold, Sequence | Mapping) and not isinstance(threshold, str)
+    return len(threshold) if several or (isinstance(threshold, np.ndarray) and threshold.ndim > 0) else None  # type: ignore[arg-type]
 
 
-def _column(name: str, value: Any, m: int, names: Sequence[str]) -> list[Any]:
+def _column(name: str, value: object, m: int, names: Sequence[str]) -> list[Any]:
     """Return one value per limit."""
     if isinstance(value, Mapping):
         if set(value) != set(names):
             raise InvalidProblem(f"{name} is given for {', '.join(map(str, value))}, the limits are {', '.join(names)}")
         return [value[label] for label in names]
-    if value is None or (np.ndim(value) == 0 and is_number(value) and name in ("least_total", "floor")):
+    if value is None or (is_number(value) and name in ("least_total", "floor")):
         return [value] * m
     if not isinstance(value, Sequence | np.ndarray) or len(value) != m:
         raise InvalidProblem(f"threshold has {m} entries, so {name} must be a list of {m}")
     return list(value)
 
 
-def index_encoder(num_states: int, names: Mapping[Any, int]) -> Callable[[Any], int]:
+def index_encoder(num_states: int, names: Mapping[Hashable, int]) -> Encoder:
     """Return the encoder of listed states: a number, or the name of a state."""
 
     def encode(observation: object) -> int:
@@ -482,12 +464,12 @@ def index_encoder(num_states: int, names: Mapping[Any, int]) -> Callable[[Any], 
     return encode
 
 
-def encoder_like(example: object) -> Callable[[Any], State]:
+def encoder_like(example: object) -> Encoder:
     """Return an encoder to the type of an example state: numbers, texts, tuples and arrays."""
     if isinstance(example, np.ndarray):
         dtype, shape = example.dtype, example.shape
 
-        def encode_array(observation: Any) -> State:
+        def encode_array(observation: object) -> State:
             array = np.array(observation, dtype=dtype)
             if array.shape != shape:
                 raise InvalidEpisode(f"a state must have shape {shape}, got {array.shape}")
@@ -498,7 +480,7 @@ def encoder_like(example: object) -> Callable[[Any], State]:
     if isinstance(example, tuple) and not is_outside(example):
         parts = [encoder_like(part) for part in example]
 
-        def encode_tuple(observation: Any) -> tuple[Any, ...]:
+        def encode_tuple(observation: Sequence[object]) -> State:
             if len(observation) != len(parts):
                 raise InvalidEpisode(f"a state must have {len(parts)} parts, got {observation!r}")
             return tuple(part(one) for part, one in zip(parts, observation, strict=True))
@@ -509,7 +491,7 @@ def encoder_like(example: object) -> Callable[[Any], State]:
     return type(example) if isinstance(example, float | str) else _plain
 
 
-def _plain(observation: Any) -> Any:
+def _plain(observation: Any) -> State:
     """Return NumPy scalars as Python numbers, lists as tuples, and other hashable values unchanged."""
     if isinstance(observation, np.generic):
         return observation.item()

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,7 +28,9 @@ SAFE, ZERO, SEARCH, FIXED = range(4)  # positions in SOURCES, for arrays
 Level = Literal["theorem", "window", "heuristic"]
 
 # Functions of users: their arguments are states and chance values of types that only the user knows.
-StateFunction = Callable[[int, Any], ArrayLike]  # (h, state) -> r_h(state, ·), u_h(state, ·) or π_h(·|state), shape (A,)
+StateFunction = Callable[
+    [int, Any], ArrayLike
+]  # (h, state) -> r_h(state, ·), u_h(state, ·) or π_h(·|state), shape (A,)
 Encoder = Callable[[Any], State]  # observation -> state
 View = Callable[[Any], Any]  # state -> observation
 Move = Callable[[int, Any, int, Any], tuple[Any, float, Any]]  # (h, state, action, w) -> next state, reward, utility
@@ -36,9 +38,15 @@ Support = Callable[[int, Any], Any]  # (h, state) -> the values that w can take
 INCUMBENT = "incumbent"  # its name in mixtures, bounds and logs
 
 
-def is_outside(state: object) -> bool:
+def is_outside(state: object) -> TypeGuard[tuple[str]]:
     """Return whether a state is START or ENDED, where no policy decides anything."""
     return type(state) is tuple and len(state) == 1 and type(state[0]) is str and state in (START, ENDED)
+
+
+def index_of(state: State) -> int:
+    """Return the number that a listed state is."""
+    assert isinstance(state, int | np.integer), f"the states are listed, and {state!r} is none of them"
+    return int(state)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import numpy as np
 from episafe.core.checks import TOLERANCE, as_count, as_number, as_slack
 from episafe.core.errors import Infeasible, InvalidProblem
 from episafe.core.policy import Policy
-from episafe.core.task import Constraint, OneHot, StateFunction, Task
-from episafe.core.types import ENDED, START, Episode, Move, State, Support
+from episafe.core.task import Constraint, OneHot, Task
+from episafe.core.types import ENDED, START, Episode, Move, State, StateFunction, Support
 from episafe.gym.encode import numbered_actions, observations_of
 from episafe.problems.features import as_features, chosen_features
 from episafe.problems.sampled import shifted, task_move

@@ -133,16 +133,16 @@ def chords(p, q, w, c_f, c_g, threshold):  # type: ignore[no-untyped-def]
         if not g_high > g_low or f_high >= f_low:
             break  # the two are one point up to rounding
         lam = (f_low - f_high) / (g_high - g_low)
-        size, reached, beyond = abs(f_low) + abs(f_high) + lam * (abs(g_low) + abs(g_high)), f_low + lam * g_low, 0.0
-        for point in maximise(p + lam * q, c_f - lam * c_g, w, q):
-            f, g = _values(p, q, w, c_f, c_g, point)
-            beyond = max(beyond, f + lam * g - reached)
+        size = abs(f_low) + abs(f_high) + lam * (abs(g_low) + abs(g_high))
+        first, last = maximise(p + lam * q, c_f - lam * c_g, w, q)
+        (f_0, g_0), (f_1, g_1) = _values(p, q, w, c_f, c_g, first), _values(p, q, w, c_f, c_g, last)
+        if max(f_0 + lam * g_0, f_1 + lam * g_1) - (f_low + lam * g_low) <= GAP * size:
+            break
+        for point, f, g in ((first, f_0, g_0), (last, f_1, g_1)):
             if g < threshold and g > g_low:
                 low, f_low, g_low = point, f, g
             elif threshold <= g < g_high:
                 high, f_high, g_high = point, f, g
-        if beyond <= GAP * size:
-            break
     share = payer_share(g_low, g_high, threshold) if g_high > g_low else 1.0
     return np.stack((low, high)), share
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from episafe.core.checks import as_count, as_scale
 from episafe.core.errors import InvalidProblem
-from episafe.core.task import Task, task_of
-from episafe.core.types import Level
+from episafe.core.task import ProblemLike, Task, task_of
+from episafe.core.types import Level, Settings
 from episafe.linear import theory
 from episafe.linear.theory import Sizes
 
@@ -70,7 +70,7 @@ class Constants:
                 stacklevel=3,
             )
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Return the constants as plain values, for records."""
         return {name: value for name, value in asdict(self).items() if name != "scope"}
 
@@ -104,7 +104,7 @@ class Constants:
         return cls(scale, scale, *compensation, kappa=kappa, lam_max=300.0, num_halvings=20)
 
     @classmethod
-    def tuned(cls, problem: Any, *, slack_guess: float | None = None) -> "Constants":
+    def tuned(cls, problem: ProblemLike, *, slack_guess: float | None = None) -> "Constants":
         """Return constants of low regret with no violation seen on held-out problems; nothing is proved.
 
         They go with `Doubling(0.3)`. One rule from H, ξ and whether features are one-hot:
@@ -128,7 +128,7 @@ class Constants:
 
     @classmethod
     def theory(
-        cls, problem: Any, num_episodes: int, delta: float = 0.05, *, slack_guess: float | None = None
+        cls, problem: ProblemLike, num_episodes: int, delta: float = 0.05, *, slack_guess: float | None = None
     ) -> "Constants":
         """Return the theorem's constants for `num_episodes` episodes, logged ones included, at failure probability δ.
 

@@ -6,15 +6,14 @@ Shapes: counts (H, S, A, S), signals (1 + m, H, S, A) with the reward first, pol
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from episafe.core.agent import EVERY, Agent, Replanning
 from episafe.core.checks import as_count, as_probability, as_scale
 from episafe.core.errors import InvalidProblem
-from episafe.core.task import Task, task_of
-from episafe.core.types import Array, Episode
+from episafe.core.task import ProblemLike, Task, task_of
+from episafe.core.types import Array, Episode, Settings
 from episafe.kernels.mixture import solve
 from episafe.kernels.tabular import Greedy, KernelBox, confidence_box, extended_greedy, extended_occupancy
 from episafe.kernels.tabular_optimum import (
@@ -32,7 +31,7 @@ PENALTY, ENOUGH = 1e3, 1e-9  # per unit of utility that is missed; of reward
 Choice = Callable[[int, Array], Array]  # (h, Q (1 + m, S, A)) -> π_h (S, A)
 
 
-def needs_tables(problem: Any) -> str:
+def needs_tables(problem: ProblemLike) -> str:
     """Return "" or why a tabular agent cannot play a problem."""
     task = task_of(problem)
     if not task.is_listed:
@@ -42,13 +41,13 @@ def needs_tables(problem: Any) -> str:
     return ""
 
 
-def needs_one_limit(problem: Any) -> str:
+def needs_one_limit(problem: ProblemLike) -> str:
     """Return "" or why an agent with one multiplier cannot play a problem."""
     several = task_of(problem).num_constraints > 1
     return "it keeps one limit: use DOPE, or an agent that keeps several" if several else needs_tables(problem)
 
 
-def known_signals(task: Task, needs: Callable[[Any], str] = needs_tables) -> Array:
+def known_signals(task: Task, needs: Callable[[Task], str] = needs_tables) -> Array:
     """Return reward and utilities as one array (1 + m, H, S, A); raise InvalidProblem if the task is no table."""
     if reason := needs(task):
         raise InvalidProblem(reason)
@@ -81,7 +80,7 @@ class Confidence:
         assert self.num_episodes is not None
         return math.log(factor * self.num_episodes / self.delta)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Return δ, the factor and K where there is one, by the names of the agents' arguments."""
         counted = {} if self.num_episodes is None else {"num_episodes": self.num_episodes}
         return counted | {"delta": self.delta, "bonus": self.bonus}
@@ -133,7 +132,7 @@ class TransitionCounts:
         num_episodes: how many episodes were counted.
     """
 
-    def __init__(self, task: Task, needs: Callable[[Any], str] = needs_tables) -> None:
+    def __init__(self, task: Task, needs: Callable[[Task], str] = needs_tables) -> None:
         self.signals = known_signals(task, needs)
         self.shape: tuple[int, int, int] = self.signals.shape[1:]
         self.times: Array = np.zeros((*self.shape, self.shape[1]))
@@ -179,7 +178,7 @@ class CountingAgent(Agent):
 
     def __init__(
         self,
-        problem: Any,
+        problem: ProblemLike,
         num_episodes: int | None,
         delta: float = 0.05,
         bonus: float = 1.0,
@@ -198,7 +197,7 @@ class CountingAgent(Agent):
         """Return ln(n_h(s, a) ∨ 1), shape (H, S, A)."""
         return self.counts.information()
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Return K, δ and the factor on bonuses beside the general settings."""
         return super().settings() | self.confidence.settings()
 

@@ -4,16 +4,16 @@
 """
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from episafe.core.agent import Candidate, Goal, Proposer
 from episafe.core.errors import InvalidProblem
 from episafe.core.policy import Policy, TablePolicy
-from episafe.core.task import Task, task_of
-from episafe.core.types import SAFE, SOURCES, Array, Episode, Source, is_outside
+from episafe.core.task import ProblemLike, Task, task_of
+from episafe.core.types import SAFE, SOURCES, Array, Document, Episode, Source, State, is_outside
 from episafe.kernels.policy_values import policy_values
 from episafe.kernels.simulation import Law
 from episafe.kernels.softmax_arrays import ENTROPY, NO_ENTROPY, RELEASED_ENTROPY, SWEEPS, Dense, Scales, Search
@@ -23,6 +23,7 @@ from episafe.linear.counts import hopeful_policy
 from episafe.linear.ridge import SoftmaxModel
 
 Evaluate = Callable[[Array], Array]
+Variant = Literal["text", "released"]  # the rules of the paper, or of its released code
 UNUSED = np.random.default_rng(0), np.random.default_rng(0)  # streams of a call that plays no episode
 
 
@@ -64,9 +65,9 @@ class Rules(NamedTuple):
         """Return V̄ʳ_{H+1}: 0, or the entropy of a uniform policy by the released code."""
         return kappa * math.log(num_actions) / num_actions if self.entropy == RELEASED_ENTROPY else 0.0
 
-    def log_factor(self, pi: Array) -> Any:
+    def log_factor(self, pi: Array) -> Array | float:
         """Return the factor on ln π in V̄ʳ: 1, or π in the released code, or 0 without entropy."""
-        return {NO_ENTROPY: 0.0, ENTROPY: 1.0, RELEASED_ENTROPY: pi}[self.entropy]
+        return pi if self.entropy == RELEASED_ENTROPY else float(self.entropy == ENTROPY)
 
 
 TEXT = Rules()
@@ -124,7 +125,7 @@ def search_several(evaluate: Evaluate, b: Array, C_lam: float, T: int, rules: Ru
     """
     ones, lam = np.ones(len(b)), np.zeros(len(b))
 
-    def bisected(fixed: Array, direction: Array, limits: Any) -> Array:
+    def bisected(fixed: Array, direction: Array, limits: list[int] | slice) -> Array:
         lower, upper = 0.0, C_lam
         for _ in range(T):
             middle = (lower + upper) / 2
@@ -201,7 +202,7 @@ class FeaturePolicy(Policy):
     def __init__(self, model: SoftmaxModel, scales: Scales, kept: dict[str, Array]) -> None:
         self._model, self._scales, self._kept = model, scales, kept
 
-    def probabilities(self, h: int, state: Any) -> Array:
+    def probabilities(self, h: int, state: State) -> Array:
         """Return π_h(·|state), shape (A,)."""
         model, kept, p = self._model, self._kept, self._model.row(h)
         phi = model.phi(state)
@@ -214,7 +215,7 @@ class FeaturePolicy(Policy):
         row: Array = act(told, bonus, PV, self._scales, kept["lam"], model.horizon - 1 - h, model.work.further)
         return row
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Document:
         """Return what the policy keeps as JSON values; the features themselves are the task's."""
         return _document("softmax", self._scales) | {name: array.tolist() for name, array in self._kept.items()}
 
@@ -222,12 +223,12 @@ class FeaturePolicy(Policy):
 class SlotPolicy(Policy):
     """π^λ with one-hot features: rows (A,) at the states that were visited, by key; elsewhere β = ρ^{-1/2}, P̂V = 0."""
 
-    def __init__(self, model: SoftmaxModel, scales: Scales, lam: Array, rows: list[dict[Any, Array]]) -> None:
+    def __init__(self, model: SoftmaxModel, scales: Scales, lam: Array, rows: list[dict[Hashable, Array]]) -> None:
         self._model, self._scales, self._lam, self._rows = model, scales, lam, rows
         self._told = model.signals is None or any(model.signals.known)
         self._default: list[Array | None] = [None] * model.horizon
 
-    def probabilities(self, h: int, state: Any) -> Array:
+    def probabilities(self, h: int, state: State) -> Array:
         """Return π_h(·|state), shape (A,)."""
         key = self._model.task.key(state)
         row = self._rows[h].get(key)
@@ -240,7 +241,7 @@ class SlotPolicy(Policy):
             row = self._default[h] = self._unseen(h, state)
         return row
 
-    def _unseen(self, h: int, state: Any) -> Array:
+    def _unseen(self, h: int, state: State) -> Array:
         model, A, scales = self._model, self._model.num_actions, self._scales
         beta = np.full(A, model.ridge**-0.5)
         told = np.vstack([model.task.reward_at(h, state), model.task.utility_at(h, state)])
@@ -251,17 +252,17 @@ class SlotPolicy(Policy):
         row: Array = act(told, bonus, PV, scales, self._lam, model.horizon - 1 - h, model.work.further)
         return row
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Document:
         """Return the rows as JSON values, by key."""
         rows = [[[_key_as_json(key), row.tolist()] for key, row in known.items()] for known in self._rows]
         return _document("rows", self._scales) | {"ridge": self._model.ridge, "lam": self._lam.tolist(), "rows": rows}
 
 
-def _document(kind: str, scales: Scales) -> dict[str, Any]:
+def _document(kind: str, scales: Scales) -> Document:
     return {"kind": kind, "scales": {k: v for k, v in scales._asdict().items() if math.isfinite(v)}}
 
 
-def _key_as_json(key: Any) -> Any:
+def _key_as_json(key: object) -> object:
     """Return a key as JSON values: tuples and bytes are marked."""
     if isinstance(key, tuple):
         return {"tuple": [_key_as_json(part) for part in key]}
@@ -270,13 +271,13 @@ def _key_as_json(key: Any) -> Any:
     return key.item() if isinstance(key, np.generic) else key
 
 
-def _key_from_json(value: Any) -> Any:
+def _key_from_json(value: object) -> Hashable:
     if isinstance(value, dict):
         return bytes.fromhex(value["bytes"]) if "bytes" in value else tuple(map(_key_from_json, value["tuple"]))
     return value
 
 
-def _blank(document: dict[str, Any], problem: Any, ridge: float) -> tuple[SoftmaxModel, Scales]:
+def _blank(document: Document, problem: ProblemLike | None, ridge: float) -> tuple[SoftmaxModel, Scales]:
     if problem is None:
         raise TypeError(
             "this policy reads the features of its task: give the problem too, es.load_policy(path, problem)"
@@ -285,7 +286,7 @@ def _blank(document: dict[str, Any], problem: Any, ridge: float) -> tuple[Softma
     return model, Scales(**document["scales"])
 
 
-def load_features(document: dict[str, Any], problem: Any = None) -> Policy:
+def load_features(document: Document, problem: ProblemLike | None = None) -> Policy:
     """Return a `FeaturePolicy` from its document and the task whose features it reads."""
     model, scales = _blank(document, problem, 1.0)
     return FeaturePolicy(
@@ -293,7 +294,7 @@ def load_features(document: dict[str, Any], problem: Any = None) -> Policy:
     )
 
 
-def load_rows(document: dict[str, Any], problem: Any = None) -> Policy:
+def load_rows(document: Document, problem: ProblemLike | None = None) -> Policy:
     """Return a `SlotPolicy` from its document and the task whose cells it reads."""
     model, scales = _blank(document, problem, document["ridge"])
     rows = [{_key_from_json(key): np.array(row) for key, row in known} for known in document["rows"]]
@@ -314,7 +315,7 @@ class SoftmaxProposer(Proposer):
         constants: scales, κ, ρ and search limits.
     """
 
-    def __init__(self, problem: Any, constants: Constants | None = None) -> None:
+    def __init__(self, problem: ProblemLike, constants: Constants | None = None) -> None:
         self.task: Task = task_of(problem)
         self.constants = constants or Constants.proposing()
         self.model = SoftmaxModel(self.task, self.constants.ridge, self.constants.C_theta)

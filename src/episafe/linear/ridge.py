@@ -6,14 +6,13 @@ task is time-homogeneous all steps learn one model, from n = KH transitions.
 
 import math
 from collections.abc import Hashable, Sequence
-from typing import Any
 
 import numpy as np
 
 from episafe.core.checks import TOLERANCE, distinct_steps
 from episafe.core.errors import InvalidProblem
-from episafe.core.task import TableFeatures, Task
-from episafe.core.types import Array, Episode, IntArray, is_outside
+from episafe.core.task import OneHot, TableFeatures, Task
+from episafe.core.types import Array, Episode, IntArray, State, is_outside
 from episafe.kernels.lanes import padded
 from episafe.kernels.softmax_arrays import (
     FIRST_SLOTS,
@@ -74,10 +73,8 @@ class SoftmaxModel:
         order = np.argsort(np.arange(S) != task.initial_state, kind="stable")
         n, size = padded(S), np.zeros(R, dtype=np.int64)
         size[0] = 1
-        told = [
-            None if one is None else distinct_steps(one)
-            for one in (task.reward, *(one.utility for one in task.constraints))
-        ]
+        given = task.reward, *(one.utility for one in task.constraints)
+        told = [distinct_steps(one) if isinstance(one, np.ndarray) else None for one in given]
         steps = 1 if R == 1 and all(one is None or len(one) == 1 for one in told) else self.horizon
         signals = np.zeros((1 + m, steps, self.num_actions, n))
         for g, one in enumerate(told):
@@ -160,21 +157,21 @@ class SoftmaxModel:
         """Return the row of step h."""
         return min(h, self.num_rows - 1)
 
-    def slots_of(self, states: Any) -> IntArray:
+    def slots_of(self, states: Sequence[State]) -> IntArray:
         """Return the slots (H+1,) of the states of an episode; new states are described."""
         found = np.zeros(self.horizon + 1, dtype=np.int64)
         for h, state in enumerate(states if self.num_rows < self.horizon else states[: self.horizon]):
             found[h] = self._slot(min(h, self.num_rows - 1), state)
         return found
 
-    def find(self, h: int, state: Any) -> int:
+    def find(self, h: int, state: State) -> int:
         """Return the slot of a state, −1 if it was never seen in the row of step h."""
         return self._keys[self.row(h)].get(self.task.key(state), -1)
 
-    def _slot(self, p: int, state: Any) -> int:
+    def _slot(self, p: int, state: State) -> int:
         """Return the slot of a state in row p; a new state is described by what the task tells of it."""
         task, known, key = self.task, self._keys[p], self.task.key(state)
-        slot, cells = known.get(key), task.one_hot and getattr(task.features, "cell", None) is not None
+        slot, cells = known.get(key), isinstance(task.features, OneHot) and task.features.cell is not None
         if slot is None:
             slot = known[key] = len(known)
             if slot >= self.slots.reward.shape[-1]:
@@ -194,7 +191,7 @@ class SoftmaxModel:
                 )
         return slot
 
-    def phi(self, state: Any) -> Array:
+    def phi(self, state: State) -> Array:
         """Return φ(state, ·), shape (A, d), with one more dimension for each state outside."""
         phi, task = np.zeros((self.num_actions, self.dim)), self.task
         if is_outside(state):
@@ -219,7 +216,7 @@ class SoftmaxModel:
         if self.signals is not None and self.task.one_hot:
             self.signals.sums = widened(self.signals.sums, n)
 
-    def _count_as_absorbing(self, state: Any) -> None:
+    def _count_as_absorbing(self, state: tuple[str]) -> None:
         """Enter that a state leads to itself, from the second step on, whatever the action: known, not learned."""
         rows = [0] if self.num_rows < self.horizon else list(range(1, self.horizon))
         slots = [self._slot(p, state) for p in rows]

@@ -13,7 +13,7 @@ from episafe.core.errors import Infeasible, InvalidEpisode, InvalidProblem
 from episafe.core.policy import FunctionPolicy, Policy
 from episafe.core.task import FunctionFeatures, Task, make_constraints
 from episafe.core.types import Array, Episode, State
-from episafe.kernels.bandit_sets import INFEASIBLE, chords, envelope, simplex_over_arms
+from episafe.kernels.bandit_sets import best_policy, chords
 
 ROUNDING = 4 * float(np.finfo(np.float64).eps)  # of eigenvalues and aᵀMa, relative to ‖M‖₂
 UNIT_NORM = "divide all actions by the largest norm, and multiply norm_bound by it"
@@ -74,23 +74,20 @@ class Ellipsoid:
 
     def best_mixture(
         self, theta: Array, gram_inv: Array, scales: tuple[float, float], threshold: float
-    ) -> tuple[Array, float, float, float] | None:
-        """Return max E[θ_rᵀa + c_f‖a‖] s.t. E[θ_uᵀa − c_g‖a‖] ≥ b with ‖a‖ = ‖a‖_{Λ⁻¹}, or None if infeasible.
+    ) -> tuple[Array, float]:
+        """Return max E[θ_rᵀa + c_f‖a‖] s.t. E[θ_uᵀa − c_g‖a‖] ≥ b with ‖a‖ = ‖a‖_{Λ⁻¹}: two actions (2, d), and the
+        share of the second; NaN if no action has such a utility.
 
         Args:
             theta: θ_r and θ_u, (2, d).
             gram_inv: Λ⁻¹.
             scales: c_f and c_g.
             threshold: b.
-
-        Returns:
-            Two actions (2, d), the share of the second, λ, and the duality gap.
         """
         w, V = np.linalg.eigh(self.root.T @ gram_inv @ self.root)
-        basis, ends = self.root @ V, np.empty((2, self.dim))
-        w = np.maximum(w, np.finfo(np.float64).tiny)
-        share, lam, gap, feasible = chords(basis.T @ theta[0], basis.T @ theta[1], w, *scales, threshold, ends)
-        return (ends @ basis.T, share, lam, gap) if feasible else None
+        basis, w = self.root @ V, np.maximum(w, np.finfo(np.float64).tiny)
+        ends, share = chords(basis.T @ theta[0], basis.T @ theta[1], w, *scales, threshold)
+        return ends @ basis.T, share
 
 
 Actions = Array | Ellipsoid | Callable[[int], Any]
@@ -112,6 +109,7 @@ class BanditTask(Task):
 
     actions: Actions
     noise: float
+    norm_bound: float
 
     def __init__(
         self,
@@ -188,7 +186,7 @@ class BanditTask(Task):
         safe: Any = self.incumbent
         if isinstance(safe, ActionPolicy):
             safe = safe.actions[0] if isinstance(self.actions, Ellipsoid) else safe.weights
-        told = (self.noise, float(self.norm_bound or 0.0), [one.name for one in self.constraints])
+        told = (self.noise, self.norm_bound, [one.name for one in self.constraints])
         return BanditTask(self.actions, list(thresholds), safe if not self.changes else self.safe, list(slacks), *told)
 
     def read(self, episode: Episode, encoded: bool = False) -> Episode:
@@ -288,18 +286,10 @@ class LinearBandit:
         """Return the policy of largest expected reward among the safe ones of round k; at most m + 1 actions."""
         task, arms = self.task, self.task.arms(k)
         if isinstance(task.actions, Ellipsoid):
-            found = task.actions.best_mixture(self.theta, np.eye(task.dim), (0.0, 0.0), task.thresholds[0])
-            assert found is not None  # the incumbent is feasible
-            return ActionPolicy(found[0], [1 - found[1], found[1]])
-        f, g, weights = arms @ self.theta_r, np.ascontiguousarray(self.theta_u @ arms.T), np.zeros(len(arms))
-        if task.num_constraints > 1:
-            feasible = not np.isnan(simplex_over_arms(f, g, task.thresholds, task.safe(k), 0, weights))
-        else:
-            low, high, share, _ = envelope(f, g[0], task.thresholds[0], np.empty(len(f), dtype=np.int64))
-            feasible = high != INFEASIBLE
-            weights[low] = 1 - share
-            weights[high] += share
-        if not feasible:
+            arms, share = task.actions.best_mixture(self.theta, np.eye(task.dim), (0.0, 0.0), task.thresholds[0])
+            return ActionPolicy(arms, [1 - share, share])  # the incumbent is feasible
+        weights, lam = best_policy(arms @ self.theta_r, self.theta_u @ arms.T, task.thresholds, task.safe(k))
+        if np.isnan(lam):
             raise Infeasible(f"no policy of round {k} reaches {task.thresholds.tolist()}: lower the threshold")
         return ActionPolicy(arms, weights)
 

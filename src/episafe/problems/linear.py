@@ -292,7 +292,7 @@ class LinearCMDP:
             move = None
             if "next_states" in arrays:
                 move = ListedMove(values, *(arrays.pop(name) for name in ("next_states", "rewards", "utilities")))
-            arrays["utility"] = list(arrays["utility"])  # type: ignore[assignment]
+            arrays["utility"] = list(arrays["utility"])
             arrays["P"] = np.broadcast_to(arrays["P"], (len(arrays["reward"]), *arrays["P"].shape[1:]))
             return cls(**arrays, **facts, move=move)
         except FileNotFoundError:

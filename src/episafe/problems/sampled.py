@@ -8,8 +8,8 @@ import numpy as np
 
 from episafe.core.checks import TOLERANCE, as_count
 from episafe.core.errors import InvalidEpisode, InvalidProblem
-from episafe.core.task import OneHot, StateFunction, Task, encoder_like, make_constraints
-from episafe.core.types import ENDED, START, Array, Move, State, Support
+from episafe.core.task import OneHot, Task, encoder_like, make_constraints
+from episafe.core.types import ENDED, START, Array, Move, State, StateFunction, Support
 from episafe.problems.features import as_features
 
 Outside = Mapping[tuple[str], tuple[float, tuple[float, ...]]]

@@ -52,9 +52,9 @@ class BanditWorld(World):
         if self._block[0] != block:
             self._block = block, chance(self.streams.seed, block, len(self.law.theta))
         choices, noise = self._block[1]
-        i, signals = draw(np.cumsum(policy.weights), choices[place]), np.empty((1, len(self.law.theta)))
-        respond(self.law, policy.actions, i, noise, place, signals)
-        return Episode((k, k + 1), policy.actions[i : i + 1], signals[:, 0], signals[:, 1:])
+        action = policy.actions[draw(np.cumsum(policy.weights), choices[place])]
+        signals = respond(self.law, action, noise[place])
+        return Episode((k, k + 1), action[None], signals[:1], signals[None, 1:])
 
     def settings(self) -> dict[str, Any]:
         """Return that the problem is a bandit."""

@@ -13,18 +13,7 @@ from episafe.algorithms.bandit_peers import OFUL, OPLB, ROFUL, Incumbent, SafeLU
 from episafe.algorithms.oplbsp import OPLBSP
 from episafe.core.checks import TOLERANCE, as_distributions
 from episafe.core.types import SOURCES, Array, Plan
-from episafe.kernels.bandit import (
-    BLOCK,
-    ID,
-    REASON,
-    SOURCE,
-    Deployed,
-    Law,
-    optima,
-    play,
-    put_in_force,
-    scratch,
-)
+from episafe.kernels.bandit import BLOCK, ID, REASON, SOURCE, Deployed, Law, optima, play, put_in_force
 from episafe.problems.bandit import ActionPolicy, LinearBandit, as_arms
 from episafe.simulation.bandit_world import chance, law_of
 from episafe.simulation.record import Columns
@@ -43,8 +32,7 @@ def play_rounds(
         plan = agent.plan()
     arms, safe = task.arms(row), task.safe(row)
     deployed = _deployed(agent, law, arms, plan, inside)
-    space = scratch(len(deployed.policy), task.num_constraints)
-    learner = agent.model, agent.rule, agent.radius, agent.replan.growth, inside, space
+    learner = agent.model, agent.rule, agent.radius, agent.replan.growth, inside
     while row < stop:  # spans end where blocks of chance do
         block, place = divmod(row, BLOCK)
         span, luck, done = (min(BLOCK - place, stop - row), row, place), chance(streams.seed, block, len(law.theta)), 0
@@ -61,8 +49,9 @@ def play_rounds(
         row += span[0]
     agent.round = stop
     if inside and (plan is None or plan.id != deployed.marks[ID]):
-        made = SOURCES[deployed.marks[SOURCE]], deployed.figures[0], deployed.bounds.copy(), int(deployed.marks[REASON])
-        last = agent.as_plan(arms[-len(deployed.policy) :], deployed.policy, *made)
+        made, last_arms = deployed.marks, arms[-len(deployed.policy) :]
+        facts = deployed.bounds.copy(), made[SOURCE], deployed.figures[0], made[REASON]
+        last = agent.as_plan(last_arms, deployed.policy, *facts)
         agent.take_over(replace(last, id=int(deployed.marks[ID])), deployed.figures[1:])
 
 
@@ -82,7 +71,7 @@ def _deployed(agent: BanditAgent, law: Law, arms: Array, plan: Plan | None, insi
         made.policy[:], made.bounds[:], made.figures[:] = plan.policy.weights, plan.bounds, (plan.lam, then[0])
         due = inside and agent.model.log_det[0] - then[0] > agent.replan.growth
         made.marks[:] = SOURCES.index(plan.source), plan.id, due, 0
-        put_in_force(law, plan.policy.actions, 0, made)
+        put_in_force(law, plan.policy.actions, made)
     return made
 
 

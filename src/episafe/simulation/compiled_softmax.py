@@ -63,9 +63,11 @@ def _search(agent: Learner) -> tuple[Scales, Search]:
 def law_of(cmdp: LinearCMDP) -> Law:
     """Return what the loop knows; steps that share memory have one row."""
     if cmdp not in _laws:
-        P, utilities = frozen(distinct_steps(cmdp.P)), [distinct_steps(one) for one in cmdp._utilities]
+        P, first = frozen(distinct_steps(cmdp.P)), cmdp.task.initial_state
+        assert isinstance(first, int)
+        utilities = np.broadcast_arrays(*(distinct_steps(np.asarray(one)) for one in cmdp._utilities))
         told = frozen(distinct_steps(cmdp._reward)), frozen(np.array(utilities))
-        _laws[cmdp] = Law(P, frozen(running_sums(P)), *told, cmdp.task.initial_state)
+        _laws[cmdp] = Law(P, frozen(running_sums(P)), *told, first)
     return _laws[cmdp]
 
 

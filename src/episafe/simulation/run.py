@@ -35,8 +35,8 @@ def compiled_loops() -> dict[tuple[type, type], CompiledLoop]:
     """Return the compiled loops by exact types of problem and agent: a subclass runs in the plain loop."""
     from importlib import import_module
 
-    found: dict[tuple[type, type], CompiledLoop] = {}
-    for name in ("softmax", "mixture", "hindsight", "bandit"):
+    found: dict[tuple[type, type], CompiledLoop] = dict(import_module("episafe.simulation.compiled_softmax").LOOPS)
+    for name in ("mixture", "hindsight", "bandit"):
         try:
             found |= import_module(f"episafe.simulation.compiled_{name}").LOOPS
         except ImportError:  # while they are being written

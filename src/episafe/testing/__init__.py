@@ -16,7 +16,7 @@ import numpy as np
 from episafe.algorithms.fixed import Fixed
 from episafe.certify.safe_agent import SafeAgent
 from episafe.core.agent import Agent, Certifier
-from episafe.core.checks import TOLERANCE
+from episafe.core.checks import TOLERANCE, as_probability
 from episafe.core.errors import InvalidEpisode
 from episafe.core.policy import Mixture, Policy
 from episafe.core.types import Array, Episode, Level, Plan
@@ -132,7 +132,7 @@ def check_certifier(
     missing = [key for key in ("certifier", "delta", "statement") if not settings.get(key)]
     _require(not missing, f"settings() has no {missing[:1]}: sessions record name, delta and the statement")
     _check_session(make_certifier, problem_of(0))
-    false, tried, first, delta = [0, 0], 0, "", float(settings["delta"])
+    false, tried, first, delta = [0, 0], 0, "", as_probability("delta", settings["delta"])
     for seed in range(num_runs):
         faults, num_tried = _false_claims(make_certifier(), problem_of(seed), seed, num_episodes)
         tried, first = tried + num_tried, first or next(iter(faults), "")
