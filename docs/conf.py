@@ -1,5 +1,7 @@
 """Build the site with `make docs`; the API reference comes from the docstrings."""
 
+import re
+
 import episafe
 
 project, author = "episafe", "the episafe authors"
@@ -42,6 +44,15 @@ def list_public_names(app, docname, source):
     source[0] = source[0].replace("<!-- public names -->", "\n".join(parts))
 
 
+def escape_formulas(app, what, name, thing, options, lines):
+    """Escape what reStructuredText would read as markup: docstrings are plain text with backticks."""
+    for n, line in enumerate(lines):
+        if not line.lstrip().startswith(">>>"):
+            parts = re.split(r"(`[^`]+`)", line)
+            lines[n] = "".join(part if part.startswith("`") else re.sub(r"([|*_])", r"\\\1", part) for part in parts)
+
+
 def setup(app):
-    """Connect the list of public names."""
+    """Connect the list of public names, and the escapes of docstrings."""
     app.connect("source-read", list_public_names)
+    app.connect("autodoc-process-docstring", escape_formulas, priority=100)  # before napoleon

@@ -1,7 +1,7 @@
 """Certifiers: what may be deployed. They are imported when they are first used."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from episafe.certify.box import Box
@@ -14,7 +14,7 @@ __all__ = ["Box", "FreshData", "Hindsight", "Observation"]
 _MODULES = {"Box": "box", "FreshData": "fresh_data", "Hindsight": "hindsight", "Observation": "observation"}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> type:
     """Import a certifier."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

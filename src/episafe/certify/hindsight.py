@@ -4,18 +4,19 @@ import math
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from episafe.certify.evidence import FINENESS, Accounts
 from episafe.certify.observation import Observation
-from episafe.certify.replays import replays_of, same_state
+from episafe.certify.replays import Traces, replays_of, same_state
 from episafe.certify.traces import TraceProposer
 from episafe.certify.trials import PROPOSAL, Trials
 from episafe.core.agent import Candidate, Certifier, Evidence, Goal, Proposer
 from episafe.core.checks import as_probability
 from episafe.core.errors import InvalidEpisode, InvalidProblem
+from episafe.core.policy import Policy
 from episafe.core.task import Constraint, Task
 from episafe.core.types import INCUMBENT, Array, Episode, Plan, Settings
 from episafe.kernels.mixture import best_weights
@@ -264,7 +265,7 @@ class Hindsight(Certifier):
             rewards=np.concatenate([found.rewards, seen.rewards]),
         )
 
-    def totals_of(self, policies: Sequence[Any], traces: Any, keys: Sequence[int], rows: Sequence[int]) -> Array:
+    def totals_of(self, policies: Sequence[Policy], traces: Traces, keys: Sequence[int], rows: Sequence[int]) -> Array:
         """Return total reward and utilities (n, E, 1 + m) of the candidates in rows on each trace.
 
         What cannot be replayed counts as the least total, or as the utility so far if that is more.

@@ -5,12 +5,13 @@ What Hindsight proves rests on these totals and on kernels/replay.py.
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from operator import is_not
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from episafe.core.checks import TOLERANCE
 from episafe.core.errors import InvalidEpisode, InvalidProblem
@@ -184,7 +185,7 @@ class ListedReplays(Replays):
             shape = (1 if task.time_homogeneous else H, S, A, 0)
             self.values = []
             arrays = MoveTables(np.zeros(shape, dtype=np.int64), np.zeros(shape), np.zeros((*shape, m)))
-        self.tables = MoveTables._make(map(_frozen, arrays))
+        self.tables = _frozen(arrays)
         self._number = {chance_key(w): i for i, w in enumerate(self.values)}
         self._stack: tuple[tuple[Policy, ...], Array] = (), np.zeros((0, H, S, A))
 
@@ -217,7 +218,7 @@ class ListedReplays(Replays):
             else:
                 more[0][row, s, a, 0] = NOWHERE
         pairs = zip(self.tables, more, strict=True)
-        self.tables = MoveTables._make(_frozen(np.concatenate(pair, axis=3)) for pair in pairs)
+        self.tables = _frozen(np.concatenate(pair, axis=3) for pair in pairs)
         self._number[chance_key(w)] = len(self.values)
         self.values.append(w)
         return len(self.values) - 1
@@ -240,10 +241,11 @@ class ListedReplays(Replays):
         return "" if same else super().fault_of(episode, trace)
 
 
-def _frozen(array: Array) -> Array:
-    view = array.view()
-    view.setflags(write=False)
-    return view
+def _frozen(arrays: Iterable[NDArray[Any]]) -> MoveTables:
+    views = MoveTables._make(array.view() for array in arrays)
+    for view in views:
+        view.setflags(write=False)
+    return views
 
 
 def replays_of(task: Task, salt: str) -> Replays:

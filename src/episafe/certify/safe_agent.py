@@ -144,13 +144,10 @@ def changed_limits(
 
     A slack that is not given becomes what the incumbent has above the new threshold.
     """
-    several = len(constraints) > 1
-    names = tuple(one.name for one in constraints)
-    current = [one.threshold for one in constraints]
-    given = make_constraints(
-        [None] * len(names) if several else None, current if threshold is None and several else
-        current[0] if threshold is None else threshold, slack, names,
-    )  # fmt: skip
+    names, current = [one.name for one in constraints], [one.threshold for one in constraints]
+    if threshold is None:
+        threshold = current if len(current) > 1 else current[0]
+    given = make_constraints(None, threshold, slack, names)
     slacks: list[float | None] = []
     for one, new in zip(constraints, given, strict=True):
         rest = None if one.slack is None else one.threshold + one.slack - new.threshold

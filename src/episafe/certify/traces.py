@@ -45,17 +45,17 @@ class TraceProposer(SoftmaxProposer):
         self.replays = replays_of(task, "proposals")
         self._size, self._chances = 0, np.empty((64, task.horizon or 0), dtype=np.int64)  # listed
         self._counts = np.zeros((0, 0, 0), dtype=np.int64)
-        self._traces: list[tuple[Any, ...]] = []  # not listed
+        self._traces: list[tuple[object, ...]] = []  # not listed
 
     def observe(self, episode: Episode) -> None:
         """Learn from an episode in canonical form and from its trace."""
         super().observe(episode)
         if episode.trace is not None:
             read = self.replays.read(episode.trace)
-            if isinstance(self.replays, ListedReplays):
-                self.take_in(read[None])
-            else:
+            if isinstance(read, tuple):
                 self._traces.append(read)
+            else:
+                self.take_in(read[None])
 
     def take_in(self, chances: IntArray) -> None:
         """Add listed traces, (E, H), and count n_h(s, w) on them."""
@@ -78,7 +78,7 @@ class TraceProposer(SoftmaxProposer):
     def totals(self, policy: Policy, first: int = 0) -> Array:
         """Return total reward and utilities (n − first, 1 + m) of a policy on each trace from number `first` on."""
         keys = range(first, self.num_traces)
-        traces: Any = self._chances[first : self._size] if self._size else self._traces[first:]
+        traces = self._chances[first : self._size] if self._size else self._traces[first:]
         return self.replays.totals([policy], traces, keys)[0, :, :-1]
 
     def proposals(self, aims: Sequence[Array]) -> Iterator[tuple[Candidate, Array]]:

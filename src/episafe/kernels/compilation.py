@@ -20,17 +20,17 @@ from numba.extending import overload
 Function = Callable[..., Any]
 
 
-def kernel(function: Function) -> Any:
+def kernel(function: Function) -> Function:
     """A compiled function on plain arrays. Slices inside kernels are avoided: they triple the time to compile."""
     return _compiled(function)
 
 
-def lean_kernel(function: Function) -> Any:
+def lean_kernel(function: Function) -> Function:
     """A kernel that makes no arrays: references to them need not be counted, which costs as much as small loops do."""
     return _compiled(function, _nrt=False)
 
 
-def inlined_kernel(function: Function) -> Any:
+def inlined_kernel(function: Function) -> Function:
     """A lean kernel that becomes part of the kernels that call it.
 
     For Python it is compiled when Python calls it, with checks that arrays have the room that it needs.
@@ -38,7 +38,7 @@ def inlined_kernel(function: Function) -> Any:
     return Formula(function, lambda: _compiled(function, "python", _nrt=False, boundscheck=True))
 
 
-def plain_kernel(function: Function) -> Any:
+def plain_kernel(function: Function) -> Function:
     """An inlined kernel on a few numbers, which Python runs as it is written, on floats."""
     return Formula(function, lambda: lambda *numbers: function(*map(float, numbers)))
 
@@ -55,12 +55,12 @@ class Formula:
         self.in_kernels = _compiled(function, _nrt=False, forceinline=True, no_cpython_wrapper=True)
         self._numba_type_ = types.Dispatcher(self.in_kernels)  # what numba takes it for
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: object) -> Any:
         """The formula, from Python."""
         return self._make_entry()(*arguments)
 
 
-def by_model(compiled: Callable[[Function], Any], forms: dict[type, Function]) -> Callable[[Function], Any]:
+def by_model(compiled: Callable[[Function], Function], forms: dict[type, Function]) -> Callable[[Function], Function]:
     """A kernel with one form for each kind of model, its first argument. A caller is compiled with the form it needs.
 
     Args:
@@ -73,12 +73,12 @@ def by_model(compiled: Callable[[Function], Any], forms: dict[type, Function]) -
 class ByModel:
     """The forms of a kernel, for kernels and for Python; `said` is what they have in common: a name and a docstring."""
 
-    def __init__(self, said: Function, compiled: Callable[[Function], Any], forms: dict[type, Function]) -> None:
+    def __init__(self, said: Function, compiled: Callable[[Function], Function], forms: dict[type, Function]) -> None:
         update_wrapper(self, said)
         self._entries = {kind: cache(lambda form=form: compiled(form)) for kind, form in forms.items()}
         overload(self, strict=False)(lambda model, *_: forms[model.instance_class])
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: object) -> Any:
         """The form for this model, from Python."""
         return self._entries[type(arguments[0])]()(*arguments)
 
@@ -86,13 +86,13 @@ class ByModel:
 class CacheFile(IndexDataCacheFile):
     """A cache that is left as it is where it cannot be written: a full disk costs the time to compile, no plan."""
 
-    def save(self, key: Any, data: Any) -> None:
+    def save(self, key: object, data: object) -> None:
         """Keep the machine code, if that can be done."""
         with suppress(OSError):
             super().save(key, data)
 
 
-def _compiled(function: Function, entry: str = "", **options: Any) -> Any:
+def _compiled(function: Function, entry: str = "", **options: bool | str) -> Function:
     """`function` with a cache of its own by the name of the entry, since numba does not tell options apart."""
     options |= {"error_model": "numpy", "no_cfunc_wrapper": True}  # nobody calls them from C
     try:

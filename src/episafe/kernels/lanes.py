@@ -7,12 +7,14 @@ for bit, on every machine. A number among lanes stands for eight of itself; func
 """
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.base import BaseContext
+from numba.core.typing.templates import Signature
 from numba.core.typeconv.castgraph import Conversion
 from numba.extending import box, intrinsic, lower_builtin, lower_cast, models, register_model, type_callable
 
@@ -28,6 +30,8 @@ OPERATIONS = {
     operator.truediv: "fdiv",
 }
 
+Generate = Callable[..., ir.Value]  # writes the instructions
+Values = Sequence[ir.Value]
 function: Any = intrinsic
 
 
@@ -42,7 +46,7 @@ class Lanes(types.Type):
     def __init__(self) -> None:
         super().__init__(name="Lanes")
 
-    def can_convert_from(self, typing_context: Any, other: Any) -> Any:
+    def can_convert_from(self, typing_context: object, other: object) -> Conversion | None:
         """A number stands for eight of itself."""
         return Conversion.safe if isinstance(other, types.Number) else None
 
@@ -54,27 +58,29 @@ register_model(Lanes)(lambda manager, lanes_type: models.PrimitiveModel(manager,
 
 
 @lower_cast(types.Number, Lanes)
-def _eight_times(context: Any, builder: Any, number_type: Any, lanes_type: Any, number: Any) -> Any:
+def _eight_times(
+    context: BaseContext, builder: ir.IRBuilder, number_type: types.Type, lanes_type: types.Type, number: ir.Value
+) -> ir.Value:
     number = context.cast(builder, number, number_type, types.float64)
     nothing, first_everywhere = ir.Constant(VECTOR, ir.Undefined), ir.VectorType(ir.IntType(32), LANES)([0] * LANES)
     return builder.shuffle_vector(builder.insert_element(nothing, number, ir.IntType(32)(0)), nothing, first_everywhere)
 
 
 @box(Lanes)
-def _as_tuple(lanes_type: Any, x: Any, c: Any) -> Any:
+def _as_tuple(lanes_type: types.Type, x: ir.Value, c: Any) -> ir.Value:
     """Python sees eight numbers."""
     numbers = [c.builder.extract_element(x, ir.IntType(32)(i)) for i in range(LANES)]
     return c.pyapi.tuple_pack([c.pyapi.float_from_double(number) for number in numbers])
 
 
-def _together(*given: Any) -> Any:
+def _together(*given: object) -> types.Type | None:
     """The type that numbers and lanes have together."""
     if not all(isinstance(one, types.Number | Lanes) for one in given):
         return None
     return lanes if any(isinstance(one, Lanes) for one in given) else types.float64
 
 
-def _each(generate: Callable[..., Any], *given: Any) -> Any:
+def _each(generate: Generate, *given: object) -> tuple[Signature, Generate] | None:
     """An instruction on each lane, or on numbers alone."""
     kind = _together(*given)
     return kind and (kind(*[kind] * len(given)), lambda context, builder, _, values: generate(builder, *values))
@@ -83,15 +89,17 @@ def _each(generate: Callable[..., Any], *given: Any) -> Any:
 for _sign, _instruction in OPERATIONS.items():
 
     @type_callable(_sign)
-    def _type(context: Any) -> Any:
+    def _type(context: BaseContext) -> Callable[..., Signature | None]:
         return lambda x, y: lanes(lanes, lanes) if _together(x, y) is lanes else None
 
     @lower_builtin(_sign, lanes, lanes)
-    def _lower(context: Any, builder: Any, _: Any, values: Any, instruction: str = _instruction) -> Any:
+    def _lower(
+        context: BaseContext, builder: ir.IRBuilder, _: Signature, values: Values, instruction: str = _instruction
+    ) -> ir.Value:
         return getattr(builder, instruction)(*values)
 
 
-def _call(builder: Any, name: str, *values: Any) -> Any:
+def _call(builder: ir.IRBuilder, name: str, *values: ir.Value) -> ir.Value:
     """A function of the compiler's, e.g. llvm.fma, which is an instruction where the machine has it."""
     kind = values[0].type
     full_name = f"{name}.{'v8f64' if kind == VECTOR else 'f64'}"
@@ -99,11 +107,11 @@ def _call(builder: Any, name: str, *values: Any) -> Any:
     return builder.call(made, values)
 
 
-def _bits(builder: Any, x: Any) -> Any:
+def _bits(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
     return builder.bitcast(x, ir.VectorType(ir.IntType(64), LANES) if x.type == VECTOR else ir.IntType(64))
 
 
-def _constant(kind: Any, value: float) -> Any:
+def _constant(kind: ir.Type, value: float) -> ir.Value:
     return ir.Constant(kind, [value] * LANES if isinstance(kind, ir.VectorType) else value)
 
 
@@ -141,7 +149,7 @@ def unless_below(typing_context, x, limit, y):  # type: ignore[no-untyped-def]
 def times_power(typing_context, x, shifted):  # type: ignore[no-untyped-def]
     """x·2ᵏ for a whole k that stands in the last bits of `shifted`."""
 
-    def generate(builder: Any, x: Any, shifted: Any) -> Any:
+    def generate(builder: ir.IRBuilder, x: ir.Value, shifted: ir.Value) -> ir.Value:
         k = _bits(builder, shifted)
         power = builder.shl(builder.add(k, _constant(k.type, BIAS)), _constant(k.type, MANTISSA))
         return builder.fmul(x, builder.bitcast(power, x.type))
@@ -149,7 +157,7 @@ def times_power(typing_context, x, shifted):  # type: ignore[no-untyped-def]
     return _each(generate, x, shifted)
 
 
-def _exponent(builder: Any, x: Any) -> Any:
+def _exponent(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
     bits = _bits(builder, x)
     return builder.ashr(builder.sub(bits, _constant(bits.type, ROOT_HALF_BITS)), _constant(bits.type, MANTISSA))
 
@@ -164,7 +172,7 @@ def exponent(typing_context, x):  # type: ignore[no-untyped-def]
 def mantissa(typing_context, x):  # type: ignore[no-untyped-def]
     """m of x = 2ᵉ m with √½ ≤ m < √2, for normal x > 0."""
 
-    def generate(builder: Any, x: Any) -> Any:
+    def generate(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
         bits, e = _bits(builder, x), _exponent(builder, x)
         return builder.bitcast(builder.sub(bits, builder.shl(e, _constant(e.type, MANTISSA))), x.type)
 
@@ -187,7 +195,7 @@ def lane(typing_context, x, i):  # type: ignore[no-untyped-def]
 def total(typing_context, x):  # type: ignore[no-untyped-def]
     """The sum of the eight: ((x₀+x₄) + (x₂+x₆)) + ((x₁+x₅) + (x₃+x₇))."""
 
-    def generate(context: Any, builder: Any, _: Any, values: Any) -> Any:
+    def generate(context: BaseContext, builder: ir.IRBuilder, _: Signature, values: Values) -> ir.Value:
         parts = [builder.extract_element(values[0], ir.IntType(32)(i)) for i in range(LANES)]
         while len(parts) > 1:
             half = len(parts) // 2
@@ -197,7 +205,7 @@ def total(typing_context, x):  # type: ignore[no-untyped-def]
     return types.float64(lanes), generate
 
 
-def _place(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+def _place(context: BaseContext, builder: ir.IRBuilder, signature: Signature, values: Values) -> ir.Value:
     array_type, index_type = signature.args[:2]
     array = context.make_array(array_type)(context, builder, values[0])
     index = zip(cgutils.unpack_tuple(builder, values[1], len(index_type)), index_type, strict=True)
@@ -222,7 +230,7 @@ def load(typing_context, array, index):  # type: ignore[no-untyped-def]
 def store(typing_context, array, index, x):  # type: ignore[no-untyped-def]
     """Write eight numbers to array[index] and the seven places after it along the last axis, which must be there."""
 
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    def generate(context: BaseContext, builder: ir.IRBuilder, signature: Signature, values: Values) -> ir.Value:
         builder.store(values[2], _place(context, builder, signature, values), align=8)
         return context.get_dummy_value()
 
