@@ -5,7 +5,6 @@ from typing import Any, Literal
 
 from episafe.algorithms.bandit_agent import BanditAgent
 from episafe.core.agent import EVERY, Replanning, register
-from episafe.core.checks import as_scale
 from episafe.core.errors import InvalidProblem
 from episafe.core.types import SAFE, SEARCH, Plan
 from episafe.kernels.bandit import BEYOND, FAILED, NO_POLICY, UNCONFIDENT, Rule
@@ -39,7 +38,6 @@ class OPLBSP(BanditAgent):
     Args:
         problem, num_rounds, delta, radius, replan, label: see `BanditAgent`. C_u is the radius.
         slack: "told" by the task, or "estimated" by û_sf − C_u β_sf − b, which is at most ξ; the task's is then unused.
-        optimism: C_r/C_u; None for 1 + 2B/ξ. It affects regret, never safety.
     """
 
     def __init__(
@@ -51,19 +49,17 @@ class OPLBSP(BanditAgent):
         radius: str | float = "paper",
         replan: Replanning = EVERY,
         slack: Literal["told", "estimated"] = "told",
-        optimism: float | None = None,
         label: str = "",
     ) -> None:
         if slack not in ("told", "estimated"):
             raise InvalidProblem(f'slack must be "told" or "estimated", got {slack!r}: the task holds the number')
-        self.slack, self.optimism = slack, None if optimism is None else as_scale("optimism", optimism)
+        self.slack = slack
         super().__init__(problem, num_rounds, delta, radius=radius, replan=replan, label=label)
 
     def make_rule(self) -> Rule:
-        """Return b, B and ξ (NaN: estimated), C_r/C_u (NaN: 1 + 2B/ξ), and that there is a trigger."""
+        """Return b, B and ξ (NaN: estimated), and that there is a trigger."""
         xi = float(self.task.slacks.min()) if self.slack == "told" else math.nan
-        scale = math.nan if self.optimism is None else self.optimism
-        return Rule(self.task.thresholds, self.task.norm_bound, xi, optimism=scale, trigger=True)
+        return Rule(self.task.thresholds, self.task.norm_bound, xi, trigger=True)
 
     def decide(self) -> Plan:
         """Return π⁽ᵏ⁾: one round of Algorithm 1."""
@@ -76,7 +72,7 @@ class OPLBSP(BanditAgent):
         if self.exhausted or not C_u * (beta @ safe) <= xi / 2:  # Alg. 1, line 3 -> C_u β_sf > ξ/2: deploy π_sf
             reason = BEYOND if self.exhausted else UNCONFIDENT
             return self.as_plan(arms, safe, safe_bounds, SAFE, reason=reason)
-        C_r = C_u * (1 + 2 * self.rule.norm_bound / xi if self.optimism is None else self.optimism)
+        C_r = C_u * (1 + 2 * self.rule.norm_bound / xi)
         arms, safe = self.offer(C_r, C_u)  # of an ellipsoid, the actions that matter
         r_hat, u_hat, beta = self.estimates(arms)
         pessimistic = u_hat - C_u * beta

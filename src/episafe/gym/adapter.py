@@ -16,7 +16,7 @@ from episafe.core.task import Constraint, OneHot, Task
 from episafe.core.types import ENDED, START, Episode, Move, State, StateFunction, Support
 from episafe.gym.encode import numbered_actions, observations_of
 from episafe.problems.features import as_features, chosen_features
-from episafe.problems.sampled import shifted, task_move
+from episafe.problems.sampled import read_steps, shifted, task_move
 
 LIMIT = {"utility": "threshold", "cost": "cost_limit"}
 WORST = {"utility": "least_total", "cost": "episode_cost_max"}
@@ -153,7 +153,7 @@ def from_gymnasium(
     problem = GymCMDP(env, H, limits, _range("reward", reward_range), cost, random_start)
     told = dict(incumbent=incumbent, time_homogeneous=bool(time_homogeneous), norm_bound=norm_bound)
     told |= dict(action_names=tuple(action_names), units=dict(units or {}))
-    problem._describe(features, reward, utility, move, support, **told)
+    problem.task = problem._described(features, reward, utility, move, support, **told)
     if any(one.slack is None for one in limits):
         problem._measure()
     return problem
@@ -192,21 +192,17 @@ class GymCMDP:
             self.origin |= {f"signal{end}": one.signal, f"limit{end}": one.kept}
             self.origin |= {f"{one.signal}_low{end}": one.low, f"{one.signal}_high{end}": one.high}
             self.origin |= {} if one.worst is None else {f"worst_total{end}": one.worst}
-        self._seed: int | None = None
-        starts = []
-        for seed in range(STARTS_COMPARED):
-            self.seed(seed)
-            starts.append(self._reset_env())
+        starts = [self._reset_env(seed) for seed in range(STARTS_COMPARED)]
         self._first, varies = starts[0], any(not _same(one, starts[0]) for one in starts)
         if varies and random_start is False:
             raise InvalidProblem("the start is random: resets with different seeds differ; give random_start=True")
         self.random_start = varies if random_start is None else bool(random_start)
         self.origin["random_start"] = int(self.random_start)
         self.seed(secrets.randbelow(2**31))  # fresh randomness: seeds 0, 1, … would be the same in every process
-        self._h, self._observation = horizon, self._first
+        self._h, self._state = horizon, self._first
 
-    def _describe(self, features: Any, reward: Any, utility: Any, move: Any, support: Any, **told: Any) -> None:
-        """Make the task."""
+    def _described(self, features: Any, reward: Any, utility: Any, move: Any, support: Any, **told: Any) -> Task:
+        """Return the task; raise if a function of the user fails at the start."""
         seen, A, first, view = self._observations, self._num_actions, int(self.random_start), self._observations.view
         if features is None:
             countable = seen.count is not None and seen.count <= MOST_STATES
@@ -214,14 +210,15 @@ class GymCMDP:
             self.origin["features"] = f"chosen: {chosen}"
         elif view is not None:
             features = _viewed(features, view)
-        told_utilities = [utility] if not self._named else [utility and utility[one.name] for one in self.limits]
-        utilities = [shifted(one, first, view) for one in told_utilities]
-        zero = self._scale_reward(0.0), tuple(self._unit(one, 0.0) for one in self.limits)
-        outside = {ENDED: zero, **({START: (0.0, (0.0,) * len(self.limits))} if first else {})}
-        self._told = reward is not None, utility is not None
-        self.task = Task(
+        utilities = [utility and utility[one.name] for one in self.limits] if self._named else [utility]
+        outside = {ENDED: (self._scale_reward(0.0), tuple(one.unit(0.0) for one in self.limits))}
+        if first:
+            outside[START] = 0.0, (0.0,) * len(self.limits)
+        task = Task(
             *(self._H + first, A),
-            constraints=tuple(one.constraint(u, self._H) for one, u in zip(self.limits, utilities, strict=True)),
+            constraints=tuple(
+                one.constraint(shifted(u, first, view), self._H) for one, u in zip(self.limits, utilities, strict=True)
+            ),
             initial_state=START if first else self._first,
             reward=shifted(reward, first, view),
             features=as_features(features, self._first, A, seen.count, len(outside)),
@@ -232,22 +229,18 @@ class GymCMDP:
             outside=outside,
             **told,
         )
-        self.task.incumbent.probabilities(first, self._first)
-        if not self.task.one_hot:
-            self.task.phi(self._first)
-        if any(self._told):
-            self.task.reward_at(first, self._first), self.task.utility_at(first, self._first)
+        try_functions(task, first, self._first)
+        return task
 
     def _measure(self) -> None:
         from episafe.simulation.slack import measure_slack  # only here: it plays episodes
 
         found, task = measure_slack(self), self.task
-        lower = found.lower if isinstance(found.lower, dict) else {one.name: found.lower for one in task.constraints}
-        scaled = [lower[one.name] / limit.width for one, limit in zip(task.constraints, self.limits, strict=True)]
-        slacks = [own.slack or new for own, new in zip(task.constraints, scaled, strict=True)]
+        lower = found.lower.values() if isinstance(found.lower, dict) else [found.lower]
+        each = zip(task.constraints, lower, self.limits, strict=True)
+        slacks = [one.slack or measured / limit.width for one, measured, limit in each]
         self.task = task.with_limits(task.thresholds.tolist(), slacks)
         self.origin |= {"slack_episodes": found.num_episodes, "slack_delta": found.delta}
-        self.seed(secrets.randbelow(2**31))
 
     def __repr__(self) -> str:
         facts = {**self.origin, "H": self._H, "A": self._num_actions}
@@ -255,71 +248,57 @@ class GymCMDP:
 
     def seed(self, seed: int) -> None:
         """Begin the next episode with `env.reset(seed=seed)`."""
-        self._seed = seed
+        self._seed: int | None = seed
 
     def reset(self) -> State:
         """Begin an episode: return its first state, START if the start is random."""
-        state, self._h, self._ended = self._reset_env(), -int(self.random_start), False
+        state, self._seed, self._h = self._reset_env(self._seed), None, -int(self.random_start)
         if not self.random_start and not _same(state, self._first):
             raise InvalidProblem(
                 f"an episode starts at {state!r}, the first at {self._first!r}: give random_start=True"
             )
-        self._state = self._begun = state
+        self._state = state
         return START if self.random_start else state
 
     def step(self, action: int) -> tuple[State, float, tuple[float, ...], Any]:
         """Return the next state, reward and utilities (m,) in [0, 1], and what chance brought, None if unknown."""
-        h, task = self._h, self.task
+        h, before, task = self._h, self._state, self.task
         if h >= self._H:
             raise InvalidProblem(f"the episode of {self._H} steps is over: call reset()")
-        self._h += 1
+        self._h = h + 1
         if h < 0:
-            return self._begun, *task.outside[START], self._begun
-        if self._ended:
+            return before, *task.outside[START], before
+        if before is ENDED:
             return ENDED, *task.outside[ENDED], None
-        observation, raw, third, terminated, truncated, info = self._returned(self.env.step(self._action(action)))
-        state: State = ENDED if terminated else self._observations.encode(observation)
-        if truncated and not terminated and self._h < self._H:
+        observation, raw, third, terminated, truncated, info = self._step_env(action)
+        if truncated and not terminated and h + 1 < self._H:
             raise InvalidProblem(
-                f"the environment truncates at step {self._h}, before the horizon {self._H}: give horizon={self._h}, "
+                f"the environment truncates at step {h + 1}, before the horizon {self._H}: give horizon={h + 1}, "
                 "or the environment a longer time limit"
             )
-        if any(self._told):
-            reward, utilities = self._known(h, action, raw, third, info, observation)
+        self._state = state = ENDED if terminated else self._observations.encode(observation)
+        at = h + int(self.random_start)
+        reward = float(task.reward_at(at, before)[action]) if task.knows_reward else self._scale_reward(raw)
+        if task.knows_utility:
+            utilities = tuple(task.utility_at(at, before)[:, action].tolist())
         else:
-            reward = self._scale_reward(raw)
             utilities = self._utilities(action, third, info, observation)
-        w = None if task.move is None else deepcopy(info.get("chance"))
-        self._state, self._observation, self._ended = state, observation, bool(terminated)
-        return state, reward, utilities, w
+        self._observation = observation
+        return state, reward, utilities, None if task.move is None else deepcopy(info.get("chance"))
 
     def play(self, policy: Policy, rng: np.random.Generator, component: int | None = None) -> Episode:
         """Play one episode, in canonical form; actions are drawn with `rng`."""
-        state, first = self.reset(), int(self.random_start)
-        states, actions, rewards, utilities, chances = [state], [], [], [], []
-        probabilities, step = policy.probabilities, self.step
-        for h, uniform in enumerate(rng.random(self._H + first).tolist()):
+        H, begun, rows = self._H + int(self.random_start), self.reset(), []
+        state, probabilities, step = begun, policy.probabilities, self.step
+        for h, uniform in enumerate(rng.random(H).tolist()):
             sums = list(accumulate(probabilities(h, state).tolist()))
             action = bisect_right(sums, uniform * sums[-1], 0, len(sums) - 1)
-            state, reward, utility, w = step(action)
-            states.append(state)
-            actions.append(action)
-            rewards.append(reward)
-            utilities.append(utility)
-            chances.append(w)
-            if state is ENDED:
+            state, reward, utilities, w = step(action)
+            rows.append((action, reward, utilities, w, state))
+            if state is ENDED:  # actions have no meaning from here on
+                rows += [(0, *self.task.outside[ENDED], None, ENDED)] * (H - len(rows))
                 break
-        left = self._H + first - len(actions)  # steps in ENDED, where actions have no meaning
-        if left:
-            reward, utility = self.task.outside[ENDED]
-            states += [ENDED] * left
-            actions += [0] * left
-            rewards += [reward] * left
-            utilities += [utility] * left
-            chances += [None] * left
-        trace = None if self.task.move is None else (states[0], tuple(chances))
-        steps = tuple(states), np.array(actions), np.array(rewards), np.array(utilities)
-        return self.task.read(Episode(*steps, component, trace), encoded=True)
+        return read_steps(self.task, begun, rows, component)
 
     def true_length(self, seed: int) -> int | None:
         """Return after how many steps episodes of the incumbent end by themselves; None if that is H or unknown.
@@ -330,31 +309,28 @@ class GymCMDP:
         if _time_limit(self.env) is not None:
             return None
         found, again = self._length(seed), self._length(seed + 1)
-        return found if found == again and found is not None and found > self._H else None
+        return found if found == again and found > self._H else None
 
-    def _length(self, seed: int) -> int | None:
-        self.seed(seed)
-        rng = np.random.default_rng(seed)
-        state, policy, first = self._reset_env(), self.task.incumbent, int(self.random_start)
+    def _length(self, seed: int) -> int:
+        """Return after how many steps one episode ends; 0 if it does not, or fails."""
+        rng, state, first = np.random.default_rng(seed), self._reset_env(seed), int(self.random_start)
         try:
             for h in range(2 * self._H + 20):
-                action = policy.act(min(h, self._H - 1) + first, state, rng)
-                observation, _, _, terminated, truncated, _ = self._returned(self.env.step(self._action(action)))
+                action = self.task.incumbent.act(min(h, self._H - 1) + first, state, rng)
+                observation, _, _, terminated, truncated, _ = self._step_env(action)
                 if terminated or truncated:
                     return h + 1
                 state = self._observations.encode(observation)
         except Exception:  # an environment may fail in any way after its last step
-            return None
-        return None
+            return 0
+        return 0
 
     def raw_totals(self, totals: Any) -> list[float]:
         """Return total utilities (m,) of the task in the units of the limits."""
         return [one.raw(float(total), self._H) for one, total in zip(self.limits, np.atleast_1d(totals), strict=True)]
 
-    def _reset_env(self) -> State:
-        given = {} if self._seed is None else {"seed": self._seed}
-        self._seed = None
-        returned = self.env.reset(**given)
+    def _reset_env(self, seed: int | None) -> State:
+        returned = self.env.reset(seed=seed)
         if not isinstance(returned, tuple) or len(returned) != 2:
             raise InvalidProblem(
                 "reset must return (observation, info), as in Gymnasium since 0.26: wrap the environment"
@@ -362,12 +338,12 @@ class GymCMDP:
         self._observation = returned[0]
         return self._observations.encode(returned[0])
 
-    def _returned(self, returned: Any) -> tuple[Any, Any, Any, Any, Any, dict[str, Any]]:
-        """Return observation, reward, cost (None if there are five values), terminated, truncated and info."""
+    def _step_env(self, action: int) -> tuple[Any, Any, Any, Any, Any, dict[str, Any]]:
+        """Return observation, reward, cost (None if the environment returns five values), terminated, truncated, info."""
+        returned = self.env.step(self._action(action))
         try:
             if len(returned) == 5:
-                observation, reward, terminated, truncated, info = returned
-                return observation, reward, None, terminated, truncated, info
+                return *returned[:2], None, *returned[2:]
             observation, reward, cost, terminated, truncated, info = returned
             return observation, reward, cost, terminated, truncated, info
         except (TypeError, ValueError):
@@ -379,51 +355,33 @@ class GymCMDP:
     def _scale_reward(self, raw: Any) -> float:
         return _scaled("reward", raw, *self._reward_range)
 
-    def _unit(self, one: Limit, raw: Any) -> float:
-        """Return a raw utility or cost as a utility in [0, 1]."""
-        scaled = _scaled(one.signal, raw, one.low, one.high)
-        return 1.0 - scaled if one.signal == "cost" else scaled
-
     def _utilities(self, action: int, third: Any, info: Any, observation: Any) -> tuple[float, ...]:
+        """Return the utilities in [0, 1] that the environment reports."""
         one = self.limits[0]
         if self._cost is not None:
-            return (self._unit(one, self._cost(self._observation, action, observation, info)),)
-        if not self._named:
-            raw = third if third is not None and one.signal == "cost" else info.get(one.signal)
-            if raw is None:
-                raise self._missing(one, info)
-            return (self._unit(one, raw),)
-        utilities = []
-        for one in self.limits:
-            try:
-                raw = info[one.signal][one.name]
-            except (KeyError, TypeError) as error:
-                raise self._missing(one, info) from error
-            utilities.append(self._unit(one, raw))
-        return tuple(utilities)
+            return (one.unit(self._cost(self._observation, action, observation, info)),)
+        if self._named:
+            return tuple([limit.unit(self._reported(limit, info)) for limit in self.limits])
+        return (one.unit(third if third is not None and one.signal == "cost" else self._reported(one, info)),)
 
-    def _known(
-        self, h: int, action: int, raw: Any, third: Any, info: Any, observation: Any
-    ) -> tuple[float, tuple[float, ...]]:
-        """Return the signals that functions tell, and the observed ones for the others."""
-        at, task = h + int(self.random_start), self.task
-        tells_reward, tells_utility = self._told
-        reward = float(task.reward_at(at, self._state)[action]) if tells_reward else self._scale_reward(raw)
-        if tells_utility:
-            return reward, tuple(task.utility_at(at, self._state)[:, action].tolist())
-        return reward, self._utilities(action, third, info, observation)
-
-    def _missing(self, one: Limit, info: Any) -> InvalidProblem:
+    def _reported(self, one: Limit, info: Any) -> Any:
+        """Return a raw signal of `info`."""
+        found = info.get(one.signal)
+        if self._named and isinstance(found, Mapping):
+            found = found.get(one.name)
+        elif self._named:
+            found = None
+        if found is not None:
+            return found
         other = "cost" if one.signal == "utility" else "utility"
-        if isinstance(info, Mapping) and other in info and not self._named:
-            return InvalidProblem(
+        if other in info and not self._named:
+            raise InvalidProblem(
                 f'info has "{other}" and not "{one.signal}": give {LIMIT[other]}=… in place of {LIMIT[one.signal]}=…'
             )
-        found = ", ".join(map(repr, info)) if isinstance(info, Mapping) and info else "nothing"
         names = f" with the name {one.name!r}" if self._named else ""
-        return InvalidProblem(
-            f'info has no "{one.signal}"{names} at step {self._h}, it has {found}: report it at every step, '
-            "0 included, or give cost=…"
+        raise InvalidProblem(
+            f'info has no "{one.signal}"{names} at step {self._h}, it has {", ".join(map(repr, info)) or "nothing"}: '
+            "report it at every step, 0 included, or give cost=…"
         )
 
 

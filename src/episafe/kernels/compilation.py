@@ -92,7 +92,7 @@ class CacheFile(IndexDataCacheFile):
             super().save(key, data)
 
 
-def _compiled(function: Function, entry: str = "", **options: bool | str) -> Function:
+def _compiled(function: Function, entry: str = "", **options: Any) -> Any:
     """`function` with a cache of its own by the name of the entry, since numba does not tell options apart."""
     options |= {"error_model": "numpy", "no_cfunc_wrapper": True}  # nobody calls them from C
     try:

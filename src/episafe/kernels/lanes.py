@@ -14,8 +14,8 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.core.base import BaseContext
-from numba.core.typing.templates import Signature
 from numba.core.typeconv.castgraph import Conversion
+from numba.core.typing.templates import Signature
 from numba.extending import box, intrinsic, lower_builtin, lower_cast, models, register_model, type_callable
 
 LANES = 8
@@ -83,13 +83,15 @@ def _together(*given: object) -> types.Type | None:
 def _each(generate: Generate, *given: object) -> tuple[Signature, Generate] | None:
     """An instruction on each lane, or on numbers alone."""
     kind = _together(*given)
-    return kind and (kind(*[kind] * len(given)), lambda context, builder, _, values: generate(builder, *values))
+    if kind is None:
+        return None
+    return kind(*[kind] * len(given)), lambda context, builder, _, values: generate(builder, *values)
 
 
 for _sign, _instruction in OPERATIONS.items():
 
     @type_callable(_sign)
-    def _type(context: BaseContext) -> Callable[..., Signature | None]:
+    def _type(context: Any) -> Callable[..., Signature | None]:
         return lambda x, y: lanes(lanes, lanes) if _together(x, y) is lanes else None
 
     @lower_builtin(_sign, lanes, lanes)

@@ -25,14 +25,6 @@ class KernelBox(NamedTuple):
     bonus: Array
 
 
-class TransitionBox(NamedTuple):
-    """`lower` and `upper` (steps, S, A, S), one step where all share data; `left` = 1 − Σ lower, (steps, S, A)."""
-
-    lower: Array
-    upper: Array
-    left: Array
-
-
 @kernel
 def confidence_box(counts, deviation, bias, cap):  # type: ignore[no-untyped-def]
     """Return the box p̂ ± γ, cut to [0, 1], and Σ_{s'} γ from counts (H, S, A, S):
@@ -164,80 +156,59 @@ def interval(k, n, log_term):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def greedy_bounds(signals, weights, box):  # type: ignore[no-untyped-def]
+def greedy_bounds(signals, weights, lower, upper):  # type: ignore[no-untyped-def]
     """Return actions (H, S) that are greedy for Σ_g weights[g] Q^g, and the bounds (1 + m, S) of that policy.
 
     Of the signals (1 + m, H, S, A) the reward is taken at its best in the box, the utilities at their worst, each by a
-    kernel of its own. The last step leads nowhere and needs no kernel:
+    kernel of its own:
 
         V̄ʳ_h = Σ_a π(a|s)(r + max_{P'} P'V̄ʳ_{h+1}),      V̲ᵘ_h = Σ_a π(a|s)(u + min_{P'} P'V̲ᵘ_{h+1})
     """
-    (G, H, S, A), steps = signals.shape, box.lower.shape[0]
-    actions = np.zeros((H, S), dtype=np.int64)
-    V_next, V, Q = np.zeros((G, S)), np.zeros((G, S)), np.zeros(G)
-    order = np.zeros((G, S), dtype=np.int64)
+    G, H, S, A = signals.shape
+    V, Q, actions = np.zeros((G, S)), np.empty((G, S, A)), np.zeros((H, S), dtype=np.int64)
     for h in range(H - 1, -1, -1):
-        _sort(V_next, order)
+        _extreme_values(signals, h, lower, upper, V, Q)
         for s in range(S):
             best = -np.inf
             for a in range(A):
                 total = 0.0
                 for g in range(G):
-                    Q[g] = signals[g, h, s, a]
-                    if h < H - 1:
-                        Q[g] += _next_value(box, (min(h, steps - 1), s, a), V_next, order, g)
-                    total += weights[g] * Q[g]
+                    total += weights[g] * Q[g, s, a]
                 if total > best:
-                    best = total
-                    actions[h, s] = a
-                    for g in range(G):
-                        V[g, s] = Q[g]
-        V_next[:] = V
-    return actions, V_next
+                    best, actions[h, s] = total, a
+            for g in range(G):
+                V[g, s] = Q[g, s, actions[h, s]]
+    return actions, V
 
 
 @kernel
-def policy_bounds(signals, policy, box):  # type: ignore[no-untyped-def]
+def policy_bounds(signals, policy, lower, upper):  # type: ignore[no-untyped-def]
     """Return the bounds (1 + m, S) of a policy table (H, S, A), as in `greedy_bounds`."""
-    (G, H, S, A), steps = signals.shape, box.lower.shape[0]
-    V_next, V = np.zeros((G, S)), np.zeros((G, S))
-    order = np.zeros((G, S), dtype=np.int64)
+    G, H, S, A = signals.shape
+    V, Q = np.zeros((G, S)), np.empty((G, S, A))
     for h in range(H - 1, -1, -1):
-        _sort(V_next, order)
+        _extreme_values(signals, h, lower, upper, V, Q)
         for g in range(G):
             for s in range(S):
                 V[g, s] = 0.0
                 for a in range(A):
-                    if policy[h, s, a] > 0.0:
-                        Q = signals[g, h, s, a]
-                        if h < H - 1:
-                            Q += _next_value(box, (min(h, steps - 1), s, a), V_next, order, g)
-                        V[g, s] += policy[h, s, a] * Q
-        V_next[:] = V
-    return V_next
+                    V[g, s] += policy[h, s, a] * Q[g, s, a]
+    return V
 
 
 @kernel
-def _sort(V, order):  # type: ignore[no-untyped-def]
-    """Sort the next states as the extreme kernels favour them: by falling V of signal 0, by rising V of the others."""
-    order[0] = np.argsort(-V[0], kind="mergesort")
-    for g in range(1, V.shape[0]):
-        order[g] = np.argsort(V[g], kind="mergesort")
+def _extreme_values(signals, h, lower, upper, V, Q):  # type: ignore[no-untyped-def]
+    """Fill Q (1 + m, S, A) of step h from V (1 + m, S) after it, by the best kernel for signal 0, else by the worst.
 
-
-@kernel
-def _next_value(box, place, V, order, g):  # type: ignore[no-untyped-def]
-    """Return Σ_{s'} P'(s') V[g, s'] of the row that starts at `lower` and gives the rest to the first of `order`."""
-    h, s, a = place
-    left, value = box.left[h, s, a], 0.0
-    if left < 1.0:
-        for t in range(V.shape[1]):
-            value += box.lower[h, s, a, t] * V[g, t]
-    for i in range(V.shape[1]):
-        if left <= 0.0:
-            break
-        t = order[g, i]
-        more = min(left, box.upper[h, s, a, t] - box.lower[h, s, a, t])
-        value += more * V[g, t]
-        left -= more
-    return value
+    The last step leads nowhere and needs no kernel. The box (steps, S, A, S) has one step if all share their data.
+    """
+    (G, H, S, A), step, row = signals.shape, min(h, lower.shape[0] - 1), np.empty(signals.shape[2])
+    for g in range(G):
+        order = np.argsort(-V[g] if g == 0 else V[g], kind="mergesort")
+        for s in range(S):
+            for a in range(A):
+                Q[g, s, a] = signals[g, h, s, a]
+                if h < H - 1:
+                    _favour(lower[step, s, a], upper[step, s, a], order, row)
+                    for t in range(S):
+                        Q[g, s, a] += row[t] * V[g, t]

@@ -14,7 +14,7 @@ import numpy as np
 from episafe.core.checks import TOLERANCE
 from episafe.core.types import Array, IntArray
 from episafe.kernels.policy_values import policy_values
-from episafe.kernels.tabular import TransitionBox, greedy_bounds, policy_bounds
+from episafe.kernels.tabular import greedy_bounds, policy_bounds
 
 Solution = TypeVar("Solution")
 Best = Callable[[Array], tuple[Array, Solution]]  # weights (1 + m,) -> values (1 + m,) of largest ⟨weights, values⟩
@@ -320,13 +320,12 @@ class BoxProblem:
     """
 
     def __init__(self, signals: Array, lower: Array, upper: Array, initial_state: int) -> None:
-        self._signals, self._start = signals, initial_state
-        self._box = TransitionBox(lower, upper, 1 - lower.sum(axis=-1))
+        self._signals, self._box, self._start = signals, (lower, upper), initial_state
         self._found: dict[bytes, Bounded] = {}
 
     def bounds(self, table: Array) -> Bounded:
         """Return a policy (H, S, A) with its bounds."""
-        V = policy_bounds(self._signals, table, self._box)[:, self._start]
+        V = policy_bounds(self._signals, table, *self._box)[:, self._start]
         return Bounded(float(V[0]), V[1:], table)
 
     def best_mixture(self, thresholds: Array, others: Sequence[Bounded]) -> BestMixture[Bounded]:
@@ -350,7 +349,7 @@ class BoxProblem:
 
     def _look(self, weights: Array) -> None:
         """Find the policy that is greedy for this direction."""
-        actions, V = greedy_bounds(self._signals, weights, self._box)
+        actions, V = greedy_bounds(self._signals, weights, *self._box)
         if actions.tobytes() not in self._found:
             table = np.eye(self._signals.shape[3])[actions]
             self._found[actions.tobytes()] = Bounded(float(V[0, self._start]), V[1:, self._start], table)

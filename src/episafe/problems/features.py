@@ -5,7 +5,6 @@ largest norm before it was scaled to 1.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
 from itertools import product
@@ -16,7 +15,7 @@ import numpy as np
 from episafe.core.checks import as_array, as_count
 from episafe.core.errors import InvalidProblem
 from episafe.core.task import Features, FunctionFeatures, OneHot
-from episafe.core.types import Array
+from episafe.core.types import Array, View
 
 __all__ = ["RBF", "Cells", "Fourier", "OneHot", "Polynomial", "Tiles"]
 
@@ -49,7 +48,7 @@ class Box:
         """Return the largest norm before scaling: √dim where every entry is at most 1."""
         return float(self.dim**0.5)
 
-    def unit(self, observation: Any) -> Array:
+    def unit(self, observation: object) -> Array:
         """Return the observation in [0, 1]^n."""
         x = as_array("observation", flat(observation), (self.num_axes,))
         return np.clip((x - self.low) / (self.high - self.low), 0.0, 1.0)
@@ -71,7 +70,7 @@ class Cells(Box):
         """Return the number of cells."""
         return int(self.bins**self.num_axes)
 
-    def __call__(self, observation: Any) -> tuple[int, ...]:
+    def __call__(self, observation: object) -> tuple[int, ...]:
         """Return the cell of an observation."""
         if type(observation) is np.ndarray and observation.shape == (self.num_axes,) and observation.dtype.char in "fd":
             found = self._quickly(observation.tolist())
@@ -112,7 +111,7 @@ class Tiles(Box):
         """Return √tilings."""
         return float(self.tilings**0.5)
 
-    def __call__(self, observation: Any) -> Array:
+    def __call__(self, observation: object) -> Array:
         """Return ψ (dim,)."""
         shifts = np.arange(self.tilings)[:, None] / self.tilings
         index = np.minimum((self.unit(observation) * self.bins + shifts).astype(int), self.bins - 1)
@@ -133,7 +132,7 @@ class Fourier(Box):
         """Return (order + 1)^n."""
         return int((self.order + 1) ** self.num_axes)
 
-    def __call__(self, observation: Any) -> Array:
+    def __call__(self, observation: object) -> Array:
         """Return ψ (dim,)."""
         return np.cos(np.pi * _exponents(self.order, self.num_axes) @ self.unit(observation)) / self.norm
 
@@ -149,7 +148,7 @@ class Polynomial(Box):
         """Return (degree + 1)^n."""
         return int((self.degree + 1) ** self.num_axes)
 
-    def __call__(self, observation: Any) -> Array:
+    def __call__(self, observation: object) -> Array:
         """Return ψ (dim,)."""
         powers = self.unit(observation) ** _exponents(self.degree, self.num_axes)
         return powers.prod(axis=1) / self.norm
@@ -173,7 +172,7 @@ class RBF(Box):
         """Return centres^n."""
         return int(self.centres**self.num_axes)
 
-    def __call__(self, observation: Any) -> Array:
+    def __call__(self, observation: object) -> Array:
         """Return ψ (dim,)."""
         centres = _exponents(self.centres - 1, self.num_axes) / max(self.centres - 1, 1)
         exponent = -((self.unit(observation) - centres) ** 2).sum(axis=1) / (2 * self.width**2)
@@ -181,7 +180,7 @@ class RBF(Box):
         return weight / weight.sum()
 
 
-def as_features(given: Any, first: Any, num_actions: int, count: int | None, num_outside: int = 0) -> Features:
+def as_features(given: object, first: object, num_actions: int, count: int | None, num_outside: int = 0) -> Features:
     """Return features of states that are not listed.
 
     Args:
@@ -220,7 +219,7 @@ def blocks(psi: Array, num_actions: int) -> Array:
     return phi.reshape(num_actions, -1)
 
 
-def chosen_features(low: Array, high: Array) -> tuple[Callable[[Any], Any], str]:
+def chosen_features(low: Array, high: Array) -> tuple[OneHot | View, str]:
     """Return features for observations between bounds (n,), which may be infinite, and what was chosen, in words.
 
     Up to 4 axes become cells, up to 6 a Fourier basis of order 1. An axis x without bounds becomes x/(1 + |x|).
@@ -231,7 +230,7 @@ def chosen_features(low: Array, high: Array) -> tuple[Callable[[Any], Any], str]
         raise InvalidProblem(f"{why} to choose features: give features=…")
     bounds = np.where(finite, low, -1.0), np.where(finite, high, 1.0)
 
-    def bounded(observation: Any) -> Array:
+    def bounded(observation: object) -> Array:
         x = flat(observation)
         return np.where(finite, x, x / (1 + np.abs(x)))
 
@@ -239,14 +238,14 @@ def chosen_features(low: Array, high: Array) -> tuple[Callable[[Any], Any], str]
     if n <= 4:
         cells = Cells(*bounds, bins={1: 32, 2: 16, 3: 8, 4: 6}[n])
         cell = cells if finite.all() else (lambda observation: cells(bounded(observation)))
-        return OneHot(cell, cells.size), f"{cells.bins} cells per axis, {cells.size} in all{squashed}"  # type: ignore[return-value]
+        return OneHot(cell, cells.size), f"{cells.bins} cells per axis, {cells.size} in all{squashed}"
     basis = Fourier(*bounds, order=1)
     return (
         lambda observation: basis(bounded(observation))
     ), f"Fourier basis of order 1, {basis.dim} functions{squashed}"
 
 
-def flat(observation: Any) -> Array:
+def flat(observation: object) -> Array:
     """Return all numbers of an observation, which may be a tuple of parts, as (n,)."""
     if isinstance(observation, tuple):
         return np.concatenate([np.zeros(0), *(flat(part) for part in observation)])

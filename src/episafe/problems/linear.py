@@ -13,12 +13,13 @@ from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from episafe.core.checks import TOLERANCE, as_array, as_distributions, as_unit_range, distinct_steps
 from episafe.core.errors import DamagedLog, Infeasible, InvalidProblem
 from episafe.core.policy import Mixture, Policy, TablePolicy, as_policy
 from episafe.core.task import Constraint, OneHot, TableFeatures, Task, make_constraints
-from episafe.core.types import Array
+from episafe.core.types import Array, Document, PerLimit
 from episafe.kernels import tabular_optimum
 from episafe.problems import exact
 from episafe.problems.moves import NOWHERE, ChanceLaw, ListedMove, require_means
@@ -58,21 +59,21 @@ class LinearCMDP:
 
     def __init__(
         self,
-        P: Any,
-        reward: Any,
-        utility: Any,
-        phi: Any = None,
+        P: ArrayLike,
+        reward: ArrayLike,
+        utility: object,
+        phi: ArrayLike | None = None,
         initial_state: int = 0,
-        threshold: Any = None,
-        safe_policy: Any = None,
-        slack: Any = None,
+        threshold: PerLimit = None,
+        safe_policy: object = None,
+        slack: PerLimit = None,
         *,
         threshold_share: float | None = None,
         time_homogeneous: bool = False,
         move: ListedMove | None = None,
-        law: Any = None,
+        law: ArrayLike | None = None,
         norm_bound: float | None = None,
-        least_total: Any = 0.0,
+        least_total: PerLimit = 0.0,
         names: Sequence[str] = (),
         state_names: Sequence[Hashable] = (),
         action_names: Sequence[str] = (),
@@ -122,13 +123,13 @@ class LinearCMDP:
         sizes = {"H": H, "S": S, "A": A, "d": self.task.dim, "threshold": self.task.thresholds.tolist()}
         return f"LinearCMDP({', '.join(f'{name}={value}' for name, value in (self.origin | sizes).items())})"
 
-    def _shared_threshold(self, utility: Any, initial_state: int, share: float) -> Any:
+    def _shared_threshold(self, utility: object, initial_state: int, share: float) -> Array | float:
         several = isinstance(utility, Sequence) and np.ndim(utility) == 4
         each = [as_unit_range("utility", one, self.P.shape[:3]) for one in (utility if several else [utility])]
         reached: Array = share * exact.safest(self.P, each, initial_state)[1]
         return reached if several else float(reached[0])
 
-    def _incumbent(self, given: Any, constraints: Sequence[Constraint], initial_state: int) -> Policy:
+    def _incumbent(self, given: object, constraints: Sequence[Constraint], initial_state: int) -> Policy:
         for one in constraints:
             largest = exact.utility_greedy(self.P, one.utility)[1][initial_state]
             exact.require_reachable(one.threshold, float(largest), one.name if len(constraints) > 1 else "")
@@ -137,7 +138,7 @@ class LinearCMDP:
             return TablePolicy(table, "incumbent")
         return as_policy(given, self.P.shape[2], 0, self.P.shape[:3])
 
-    def _checked_law(self, move: ListedMove | None, law: Any) -> ChanceLaw | None:
+    def _checked_law(self, move: ListedMove | None, law: object) -> ChanceLaw | None:
         """Return the law of chance, if it and the stated least totals agree with the arrays."""
         task = self.task
         for c, one in enumerate(task.constraints):
@@ -176,7 +177,7 @@ class LinearCMDP:
                 f"least_total of {one.name} is {one.least_total:.12g}, and an episode may have {found:.12g}: give that"
             )
 
-    def evaluate(self, policy: Any) -> tuple[float, Any]:
+    def evaluate(self, policy: object) -> tuple[float, Any]:
         """Return the exact V^r(s₁) and V^u(s₁) of a policy, a table (H, S, A) or a mixture (Σ weight · value).
 
         V^u is a float, or an array (m,) for several limits.
@@ -184,7 +185,7 @@ class LinearCMDP:
         reward, *utilities = self.values(policy).tolist()
         return reward, utilities[0] if len(utilities) == 1 else np.array(utilities)
 
-    def values(self, policy: Any) -> Array:
+    def values(self, policy: object) -> Array:
         """Return V^r(s₁) and V^u(s₁) of each limit, shape (1 + m,)."""
         if isinstance(policy, Mixture):
             weighted = zip(policy.weights, policy.components, strict=True)
@@ -217,11 +218,11 @@ class LinearCMDP:
     def _limits(self) -> tuple[Array, Array]:
         return np.stack(self._utilities), self.task.thresholds
 
-    def occupancy(self, policy: Any) -> Array:
+    def occupancy(self, policy: object) -> Array:
         """Return w_h(s, a) = ℙ(s_h = s, a_h = a), shape (H, S, A)."""
         return tabular_optimum.occupancy(self.P, self.task.as_policy(policy).table(), self.task.initial_state)
 
-    def draw_trace(self, rng: np.random.Generator) -> tuple[int, tuple[Any, ...]]:
+    def draw_trace(self, rng: np.random.Generator) -> tuple[int, tuple[object, ...]]:
         """Draw what chance does in one episode: (start, (w_1, …, w_H))."""
         if self.chance_law is None:
             raise InvalidProblem("the problem has no law of chance, so it has no traces: give move and law")
@@ -263,7 +264,7 @@ class LinearCMDP:
         arrays |= {"safe_policy": task.incumbent.table()}
         if isinstance(task.features, TableFeatures):
             arrays["phi"] = task.features.phi
-        facts: dict[str, Any] = {
+        facts: Document = {
             "origin": self.origin, "initial_state": task.initial_state, "time_homogeneous": task.time_homogeneous,
             "norm_bound": task.norm_bound, "names": [one.name for one in task.constraints],
             "state_names": list(task.state_names),
@@ -301,7 +302,7 @@ class LinearCMDP:
             raise DamagedLog(f"{path} is not a saved problem: {error}") from error
 
 
-def _as_kernel(given: Any, time_homogeneous: bool) -> Array:
+def _as_kernel(given: ArrayLike, time_homogeneous: bool) -> Array:
     """Return P (H, S, A, S), checked; steps share memory if all are the same."""
     shape = np.shape(given)
     if len(shape) != 4 or shape[1] != shape[3] or min(shape) == 0:
@@ -332,7 +333,7 @@ def _as_names(given: Sequence[Hashable], num_states: int) -> tuple[Hashable, ...
     return names
 
 
-def _as_name(value: Any) -> Any:
+def _as_name(value: object) -> Hashable:
     """Return a JSON value with lists as tuples."""
     return tuple(map(_as_name, value)) if isinstance(value, list) else value
 

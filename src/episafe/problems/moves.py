@@ -3,10 +3,8 @@
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from episafe.core.checks import TOLERANCE, as_distributions, as_unit_range
 from episafe.core.errors import InvalidEpisode, InvalidProblem
@@ -27,7 +25,7 @@ class ListedMove:
         unlisted: the same function for values that the arrays do not contain; None if there is none. Not saved.
     """
 
-    values: tuple[Any, ...]
+    values: tuple[object, ...]
     next_states: IntArray
     rewards: Array
     utilities: Array
@@ -47,7 +45,7 @@ class ListedMove:
         utilities = as_unit_range("utilities of move", self.utilities, (*shape, None))
         self.__dict__.update(next_states=next_states, rewards=rewards, utilities=utilities, _number=number)
 
-    def __call__(self, h: int, state: int, action: int, w: Any) -> tuple[int, float, Array]:
+    def __call__(self, h: int, state: int, action: int, w: object) -> tuple[int, float, Array]:
         """Return the next state, the reward and the utilities (m,) given chance w."""
         i = self.index(w)
         at = (self.row(h), state, action, i)
@@ -62,7 +60,7 @@ class ListedMove:
             )
         return following, float(self.rewards[at]), self.utilities[at]
 
-    def index(self, w: Any) -> int:
+    def index(self, w: object) -> int:
         """Return the number of a value of chance; −1 if the arrays do not contain it."""
         return self._number.get(chance_key(w), NOWHERE)
 
@@ -70,7 +68,7 @@ class ListedMove:
         """Return the row of the arrays that step h uses."""
         return h if len(self.next_states) > 1 else 0
 
-    def support(self, h: int, state: int) -> list[Any]:
+    def support(self, h: int, state: int) -> list[object]:
         """Return the values that chance can take at a step in a state."""
         possible = (self.next_states[self.row(h), state] != NOWHERE).all(axis=0)
         return [self.values[i] for i in np.flatnonzero(possible).tolist()]
@@ -79,7 +77,7 @@ class ListedMove:
         """Return the same moves with the utility of constraint c alone."""
         unlisted = self.unlisted
 
-        def moved(h: int, state: Any, action: int, w: Any) -> tuple[Any, float, float]:
+        def moved(h: int, state: int, action: int, w: object) -> tuple[int, float, float]:
             following, reward, utility = unlisted(h, state, action, w)  # type: ignore[misc]  # used where there is one
             return following, reward, float(np.atleast_1d(utility)[c])
 
@@ -110,7 +108,7 @@ class ChanceLaw:
         horizon: H.
     """
 
-    def __init__(self, move: ListedMove, law: Any, start: int, horizon: int) -> None:
+    def __init__(self, move: ListedMove, law: object, start: int, horizon: int) -> None:
         n, S, _, W = move.next_states.shape
         self.move, self.law = move, as_distributions("law", law, (n, S, W))
         if n not in (1, horizon):
@@ -121,7 +119,7 @@ class ChanceLaw:
             raise InvalidProblem("chance depends on the actions, so it is not exogenous: leave move and law out")
         self._start, self._horizon = start, horizon
 
-    def draw(self, rng: np.random.Generator) -> tuple[int, tuple[Any, ...]]:
+    def draw(self, rng: np.random.Generator) -> tuple[int, tuple[object, ...]]:
         """Draw a trace (start, (w_1, …, w_H)). It does not depend on the actions: action 0 serves as well as any."""
         chances, state = [], self._start
         for h in range(self._horizon):
@@ -163,7 +161,7 @@ def is_exogenous(move: ListedMove, law: Array, start: int, horizon: int) -> bool
     return True
 
 
-def chance_key(w: Any) -> Hashable:
+def chance_key(w: object) -> Hashable:
     """Return what a value of chance is looked up by: lists and arrays become tuples, NumPy scalars numbers."""
     if isinstance(w, np.ndarray | np.generic):
         w = w.tolist()
@@ -174,7 +172,7 @@ def chance_key(w: Any) -> Hashable:
     return w  # any hashable value
 
 
-def require_means(law: ChanceLaw, P: NDArray[Any], reward: Array, utilities: Array) -> None:
+def require_means(law: ChanceLaw, P: Array, reward: Array, utilities: Array) -> None:
     """Raise if a kernel (H, …), a reward (H, …) or utilities (m, H, …) are not the means of move under the law."""
     for name, told, made in zip(
         ("P", "reward", "utility"), (P, reward, utilities), law.move.means(law.law), strict=True

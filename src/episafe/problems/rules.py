@@ -3,23 +3,25 @@
 import math
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import product
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from episafe.core.checks import TOLERANCE
 from episafe.core.errors import InvalidEpisode, InvalidProblem
 from episafe.core.policy import TablePolicy
 from episafe.core.task import OneHot, TableFeatures, Task, make_constraints
-from episafe.core.types import Array, IntArray
+from episafe.core.types import Array, IntArray, PerLimit
 from episafe.problems.linear import LinearCMDP
 from episafe.problems.moves import NOWHERE, ListedMove, chance_key, is_exogenous
 
 RuleState = tuple[int, ...]
-Chance = tuple[Any, Any]  # the values of one random input, and their probabilities
+Chance = tuple[Iterable[Any], ArrayLike]  # the values of one random input, and their probabilities
+Draw = tuple[Any, ...]  # what chance brings in a step: one value of each random input
 MAX_LISTED = 1_000  # states that `listed` makes arrays of
 MAX_BYTES = 2 << 30  # of P
 BAR_AFTER = 20_000  # triples of step, state and action, from which on a bar shows the progress of listing
@@ -48,14 +50,16 @@ class Rules(ABC):
     units: Mapping[str, str] = {}  # replaced by subclasses, never changed
 
     @abstractmethod
-    def move(self, h: int, state: RuleState, action: int, luck: tuple[Any, ...]) -> tuple[RuleState, float, Any]:
+    def move(
+        self, h: int, state: RuleState, action: int, luck: Draw
+    ) -> tuple[RuleState, float, float | Sequence[float]]:
         """Return the next state, the reward and the utility in [0, 1] given chance; nothing else may be random.
 
         The utility is a number, or a tuple with one number per limit.
         """
 
     @abstractmethod
-    def incumbent(self, h: int, state: RuleState) -> Any:
+    def incumbent(self, h: int, state: RuleState) -> ArrayLike:
         """Return the action probabilities (A,) of the policy in use today."""
 
     def chances(self, h: int, state: RuleState) -> list[Chance] | None:
@@ -65,7 +69,7 @@ class Rules(ABC):
         """
         return None
 
-    def support(self, h: int, state: RuleState) -> Iterable[tuple[Any, ...]]:
+    def support(self, h: int, state: RuleState) -> Iterable[Draw]:
         """Return the values that chance can take in this step, as tuples; by default those of `chances`."""
         law = self.chances(h, state)
         if law is None:
@@ -75,8 +79,8 @@ class Rules(ABC):
         return product(*(values for values, _ in law))
 
     def move_many(
-        self, h: int, state: RuleState, action: int, values: Sequence[tuple[Any, ...]]
-    ) -> tuple[Sequence[RuleState], Any, Any]:
+        self, h: int, state: RuleState, action: int, values: Sequence[Draw]
+    ) -> tuple[Sequence[RuleState], ArrayLike, ArrayLike]:
         """Return next states, rewards (W,) and utilities (W,) or (W, m) for many values of chance.
 
         Override it with a vectorised version to list large problems faster.
@@ -101,9 +105,9 @@ class Listing:
 
     def __init__(self, rules: Rules) -> None:
         self.rules, self.index = rules, {rules.start: 0}
-        self.values: dict[Hashable, tuple[Any, ...]] = {}
+        self.values: dict[Hashable, Draw] = {}
         self._steps = 1 if rules.time_homogeneous else rules.horizon
-        self._outcomes: dict[tuple[Hashable, ...], tuple[list[tuple[Any, ...]], Array, IntArray]] = {}
+        self._outcomes: dict[tuple[Hashable, ...], tuple[list[Draw], Array, IntArray]] = {}
         found = self._explored()
         S, A, W = len(self.index), rules.num_actions, len(self.values)
         num_bytes = 8 * rules.horizon * S * A * S
@@ -160,7 +164,7 @@ class Listing:
                     )
         return found
 
-    def _outcomes_at(self, h: int, state: RuleState) -> tuple[list[tuple[Any, ...]], Array, IntArray]:
+    def _outcomes_at(self, h: int, state: RuleState) -> tuple[list[Draw], Array, IntArray]:
         """Return the values of chance with their probabilities (NaN without a law) and numbers."""
         law = self.rules.chances(h, state)
         each = None if law is None else [_checked(h, state, *one) for one in law]
@@ -185,7 +189,7 @@ class Listing:
         """Return the moves as arrays; values of chance outside of the support are asked of the rules."""
         rules, index, states = self.rules, self.index, tuple(self.index)
 
-        def unlisted(h: int, state: int, action: int, luck: Any) -> tuple[int, float, Any]:
+        def unlisted(h: int, state: int, action: int, luck: Draw) -> tuple[int, float, float | Sequence[float]]:
             following, reward, utility = rules.move(h, states[state], action, tuple(luck))
             if following not in index:
                 raise InvalidEpisode(
@@ -212,10 +216,10 @@ class Listing:
 
 def listed(
     rules: Rules,
-    threshold: Any,
+    threshold: PerLimit,
     *,
-    slack: Any = None,
-    least_total: Any = 0.0,
+    slack: PerLimit = None,
+    least_total: PerLimit = 0.0,
     origin: Mapping[str, str | int | float] | None = None,
 ) -> LinearCMDP:
     """Return the rules as arrays: every reachable state, with exact P, mean reward and mean utility.
@@ -265,16 +269,18 @@ def tables(rules: Rules) -> dict[str, Any]:
     }
 
 
-def listed_task(rules: Rules, threshold: Any, *, slack: Any = None, least_total: Any = 0.0, floor: Any = None) -> Task:
+def listed_task(
+    rules: Rules, threshold: PerLimit, *, slack: PerLimit = None, least_total: PerLimit = 0.0, floor: PerLimit = None
+) -> Task:
     """Return the task of rules on a live system, whose law of chance is unknown: states are listed, P is not needed.
 
     Rewards and utilities follow from `move` and what chance brought. The arguments are those of `listed`.
     """
     found = Listing(rules)
-    m, phi = found.utilities.shape[4], found.features()
+    phi = found.features()
     return Task(
         *(rules.horizon, rules.num_actions),
-        constraints=make_constraints(None if m == 1 else [None] * m, threshold, slack, rules.names, least_total, floor),
+        constraints=make_constraints(None, threshold, slack, rules.names, least_total, floor),
         incumbent=TablePolicy(found.incumbent(), "incumbent"),
         initial_state=found.index[rules.start],
         num_states=len(found.index),
@@ -288,7 +294,7 @@ def listed_task(rules: Rules, threshold: Any, *, slack: Any = None, least_total:
     )
 
 
-def _require_inside(shape: RuleState, state: Any, place: str) -> None:
+def _require_inside(shape: RuleState, state: RuleState, place: str) -> None:
     if len(state) != len(shape) or not all(0 <= number < size for number, size in zip(state, shape, strict=True)):
         raise InvalidProblem(
             f"{place}: move leads to {state}, outside of shape {shape} (numbers from 0 to less than each of these): "
@@ -296,7 +302,7 @@ def _require_inside(shape: RuleState, state: Any, place: str) -> None:
         )
 
 
-def _checked(h: int, state: RuleState, values: Any, probabilities: Any) -> list[tuple[Any, float]]:
+def _checked(h: int, state: RuleState, values: Iterable[Any], probabilities: ArrayLike) -> list[tuple[Any, float]]:
     """Return each value of a random input with its probability."""
     given, p = list(values), np.asarray(probabilities, dtype=np.float64)
     if p.shape != (len(given),) or not (p >= 0).all() or abs(p.sum() - 1) > TOLERANCE:
@@ -308,7 +314,7 @@ def _checked(h: int, state: RuleState, values: Any, probabilities: Any) -> list[
 
 
 @contextmanager
-def _bar(rules: Rules) -> Iterator[Any]:
+def _bar(rules: Rules) -> Iterator[Callable[[int, int], None]]:
     """Yield a function (done, total) that moves a progress bar on a terminal; silent for small problems."""
     num_moves = math.prod(rules.shape) * rules.num_actions * (1 if rules.time_homogeneous else rules.horizon)
     if num_moves < BAR_AFTER or not sys.stderr.isatty():

@@ -9,7 +9,7 @@ import numpy as np
 from episafe.core.checks import TOLERANCE, as_count
 from episafe.core.errors import InvalidEpisode, InvalidProblem
 from episafe.core.task import OneHot, Task, encoder_like, make_constraints
-from episafe.core.types import ENDED, START, Array, Move, State, StateFunction, Support
+from episafe.core.types import ENDED, START, Array, Encoder, Move, PerLimit, State, StateFunction, Support, View
 from episafe.problems.features import as_features
 
 Outside = Mapping[tuple[str], tuple[float, tuple[float, ...]]]
@@ -43,16 +43,16 @@ class SampledCMDP:
 
     def __init__(
         self,
-        features: Any,
+        features: object,
         reward: StateFunction | None,
-        utility: Any,
+        utility: object,
         sample: Callable[[int, Any, int, np.random.Generator], Any] | None,
         horizon: int,
         num_actions: int,
-        initial_state: Any,
-        threshold: Any,
+        initial_state: object,
+        threshold: PerLimit,
         safe_policy: Any,
-        slack: Any = None,
+        slack: PerLimit = None,
         *,
         start: Callable[[np.random.Generator], Any] | None = None,
         time_homogeneous: bool = False,
@@ -60,7 +60,7 @@ class SampledCMDP:
         chance: Callable[[int, tuple[Any, ...], np.random.Generator], Any] | None = None,
         support: Support | None = None,
         norm_bound: float | None = None,
-        least_total: Any = 0.0,
+        least_total: PerLimit = 0.0,
         names: Sequence[str] = (),
         state_names: Sequence[str] = (),
         action_names: Sequence[str] = (),
@@ -101,7 +101,7 @@ class SampledCMDP:
         )
         self.origin: dict[str, str | int | float] = dict(origin or {})
         self._sample, self._start, self._chance = sample, start, chance
-        self._past: tuple[Any, ...] = ()  # what chance brought in this episode
+        self._past: tuple[object, ...] = ()  # what chance brought in this episode
         state = encode(initial_state)
         if not isinstance(self.task.features, OneHot):
             self.task.phi(state)
@@ -117,7 +117,7 @@ class SampledCMDP:
         self._past = ()
         return self.task.initial_state
 
-    def step(self, h: int, state: State, action: int, rng: np.random.Generator) -> tuple[State, float, Array, Any]:
+    def step(self, h: int, state: State, action: int, rng: np.random.Generator) -> tuple[State, float, Array, object]:
         """Draw a step: the next state, the reward, the utilities (m,), and what chance brought, None if unknown."""
         task, first = self.task, int(self._start is not None)
         if h < first:
@@ -134,20 +134,18 @@ class SampledCMDP:
         signals = float(task.reward_at(h, state)[action]), task.utility_at(h, state)[:, action]
         return task.encode(self._sample(h - first, state, action, rng)), *signals, None
 
-    def draw_trace(self, rng: np.random.Generator) -> tuple[Any, tuple[Any, ...]]:
+    def draw_trace(self, rng: np.random.Generator) -> tuple[State, tuple[object, ...]]:
         """Draw what chance does in one episode: (s_1, (w_1, …, w_H)), where w_1 is the start if that is random."""
         if self._chance is None:
             raise InvalidProblem("the problem has no law of chance, so it has no traces: give move and chance")
         begun = () if self._start is None else (self._start(rng),)
-        past: tuple[Any, ...] = ()
+        past: tuple[object, ...] = ()
         for h in range((self.task.horizon or 0) - len(begun)):
             past = (*past, self._chance(h, past, rng))
         return self.task.initial_state, (*begun, *past)
 
 
-def shifted(
-    function: Callable[[int, Any], Any] | None, first_step: int, view: Callable[[Any], Any] | None = None
-) -> Any:
+def shifted(function: Callable[[int, Any], Any] | None, first_step: int, view: View | None = None) -> Any:
     """Return a user's function of (h, state) for a task whose step `first_step` is the user's step 0."""
     if function is None or (first_step == 0 and view is None):
         return function
@@ -158,18 +156,18 @@ def shifted(
 
 def task_move(
     move: Move,
-    encode: Callable[[Any], State],
+    encode: Encoder,
     outside: Outside,
     num_constraints: int,
     first_step: int,
-    view: Callable[[Any], Any] | None = None,
+    view: View | None = None,
 ) -> Move:
     """Return a user's move as the task's: states encoded, signals checked, START and ENDED included.
 
     In the dummy first step chance brings the start. ENDED stays, with the signals of `outside`.
     """
 
-    def moved(h: int, state: Any, action: int, w: Any) -> tuple[Any, float, Array]:
+    def moved(h: int, state: State, action: int, w: object) -> tuple[State, float, Array]:
         if isinstance(state, tuple) and state in (START, ENDED):
             told = outside[state]
             return (ENDED if state == ENDED else encode(w)), told[0], np.array(told[1])
