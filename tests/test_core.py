@@ -6,8 +6,8 @@ import pytest
 from episafe.core.agent import Agent, Doubling, Every, register
 from episafe.core.errors import Infeasible, InvalidEpisode, InvalidProblem
 from episafe.core.policy import FunctionPolicy, Mixture, StepPolicy, TablePolicy, as_policy, uniform_table
-from episafe.core.task import ENDED, START, Constraint, OneHot, TableFeatures, Task, encoder_like, make_constraints
-from episafe.core.types import Episode, Plan, is_outside
+from episafe.core.task import Constraint, OneHot, TableFeatures, Task, encoder_like, make_constraints
+from episafe.core.types import ENDED, START, Episode, Plan, is_outside
 
 H, S, A = 3, 4, 2
 

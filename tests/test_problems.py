@@ -194,13 +194,12 @@ def test_the_optimum_equals_brute_force_over_policies_and_mixtures(seed, scale, 
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("shape", [(4, 3, 3, None), (30, 3, 4, 5), (12, 2, 8, None)])
-def test_the_optimum_equals_two_linear_programs(seed, shape, draw_cmdp):
+def test_the_optimum_equals_a_linear_program(seed, shape, draw_cmdp):
     S, A, H, d = shape
     rng = np.random.default_rng(seed)
     cmdp, raw = draw_cmdp(rng, S, A, H, d, scale=rng.uniform(0.4, 0.99))
     theirs = oracles.lp_optimum(raw["P"], raw["reward"], raw["utility"], cmdp.task.thresholds[0], raw["initial_state"])
     assert cmdp.optimal_value() == pytest.approx(theirs, abs=1e-6)
-    assert cmdp.optimal_value("lp") == pytest.approx(theirs, abs=1e-6)
 
 
 @pytest.mark.parametrize("name", ["tabular", "streaming", "linear"])
@@ -250,7 +249,6 @@ def test_two_limits_are_evaluated_and_optimised_together(seed):
     assert found.shape == (2,) and (found >= cmdp.task.thresholds).all()
     expected = oracles.lp_optimum(raw["P"], raw["reward"], np.array(utilities), cmdp.task.thresholds, 0)
     assert reward == pytest.approx(expected, abs=1e-6)
-    assert cmdp.of_constraint(1).evaluate(cmdp.task.incumbent)[1] == pytest.approx(middle[1], abs=1e-12)
 
 
 def test_a_mixture_has_the_mean_of_its_components_values():

@@ -318,7 +318,9 @@ def test_the_utility_grows_with_lambda_on_an_exact_model_and_not_on_any():
         )
         noisy = observed(cmdp, SoftmaxModel(cmdp.task), episodes[:20])
         for model, chosen, found in ((exact, quiet, drops), (noisy, loud.replace(kappa=0.05), control)):
-            bounds = [opse.evaluate(model, chosen, planner.TEXT, np.array([lam])).V_u for lam in np.linspace(0, 20, 40)]
+            bounds = [
+                opse.evaluate(model, chosen, planner.TEXT, np.array([lam])).V[2:] for lam in np.linspace(0, 20, 40)
+            ]
             found.append(np.diff(bounds, axis=0).min())
     assert min(drops) > -1e-6
     assert min(control) < -1e-4

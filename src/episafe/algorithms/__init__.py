@@ -3,7 +3,7 @@
 from importlib import import_module
 from pkgutil import iter_modules
 
-from episafe.core.agent import AGENTS, AgentFacts, AgentFactory
+from episafe.core.agent import AGENTS, AgentFactory, AgentFacts
 
 
 def registered_agents() -> dict[str, tuple[AgentFacts, AgentFactory]]:

@@ -11,14 +11,14 @@ For d = 1 the closed forms with d' = d do not follow from the determinant: 2 ln(
 """
 
 import math
-from typing import Any
 
 import numpy as np
 
 from episafe.core.agent import EVERY, Agent, Replanning
 from episafe.core.checks import as_probability, is_number
 from episafe.core.errors import InvalidProblem
-from episafe.core.types import SOURCES, Array, Episode, Plan
+from episafe.core.task import ProblemLike
+from episafe.core.types import SOURCES, Array, Episode, Plan, Settings
 from episafe.kernels.bandit import REASONS, Radius, Regression, Rule, absorb_all, decide, estimates, radius_now
 from episafe.problems.bandit import ActionPolicy, BanditTask, Ellipsoid
 
@@ -42,7 +42,7 @@ class BanditAgent(Agent):
 
     def __init__(
         self,
-        problem: Any,
+        problem: ProblemLike,
         num_rounds: int | None = None,
         delta: float = 0.05,
         *,
@@ -87,7 +87,7 @@ class BanditAgent(Agent):
         return self.model.log_det
 
     @property
-    def C(self) -> float:
+    def C(self) -> float:  # noqa: N802
         """Return the confidence radius now."""
         return float(radius_now(self.radius, self.model.log_det[0], self.model.seen[0]))
 
@@ -110,7 +110,7 @@ class BanditAgent(Agent):
         arms, safe = self.task.arms(self.round), self.task.safe(self.round)
         if isinstance(self.task.actions, Ellipsoid):
             if self.model.seen[0] < self.rule.num_seeds:
-                others: Array | None = np.concatenate([self.task.actions.root.T, -self.task.actions.root.T])
+                others = np.concatenate([self.task.actions.root.T, -self.task.actions.root.T])
             else:
                 b = self.rule.thresholds[0]
                 others = self.task.actions.best_mixture(estimates(self.model), self.model.gram_inv, (C_r, C_u), b)[0]
@@ -141,10 +141,10 @@ class BanditAgent(Agent):
         self.adopt(plan)
         self._information_then, self._changed = information.copy(), True
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Return the radius and what the task tells."""
         slacks = ["unknown" if one.slack is None else one.slack for one in self.task.constraints]
-        told = {"radius": str(self._told_radius), "planned_rounds": self.num_rounds or 0, "delta": self.delta}
+        told: Settings = {"radius": str(self._told_radius), "planned_rounds": self.num_rounds or 0, "delta": self.delta}
         told |= {"slack": ", ".join(map(str, slacks)), "noise": self.task.noise, "norm_bound": self.task.norm_bound}
         return super().settings() | {"agent": self.label} | told
 
@@ -172,7 +172,7 @@ def radius_of(kind: str | float, task: BanditTask, num_rounds: int | None, delta
     return Radius(B, R, 0.0, 0.0, d * math.log(2 * s * num_rounds / delta), 2.0 * num_rounds)
 
 
-def as_rounds(value: Any) -> int:
+def as_rounds(value: object) -> int:
     """Return K, a whole number ≥ 1; 1e5 is one."""
     if not is_number(value) or not math.isfinite(value) or int(value) != value or value < 1:
         raise InvalidProblem(f"num_rounds must be a whole number >= 1, got {value!r}: it is K, the rounds to be played")

@@ -4,7 +4,6 @@ All but OFUL are from memory or summaries of their papers, whose texts were not 
 """
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -12,13 +11,14 @@ from episafe.algorithms.bandit_agent import BanditAgent, as_rounds
 from episafe.core.agent import EVERY, Doubling, Replanning, register
 from episafe.core.checks import TOLERANCE, as_number
 from episafe.core.errors import InvalidProblem
-from episafe.core.types import SAFE, SEARCH, Plan
+from episafe.core.task import ProblemLike
+from episafe.core.types import SAFE, SEARCH, Plan, Settings
 from episafe.kernels.bandit import BEYOND, Rule, radius_now
 from episafe.kernels.bandit_sets import best_policy, means
 from episafe.kernels.mixture import payer_share
 
 
-def _determinant(problem: Any, num_episodes: int) -> dict[str, Any]:
+def _determinant(problem: ProblemLike, num_episodes: int) -> dict[str, object]:
     return {"num_rounds": num_episodes, "radius": "determinant"}
 
 
@@ -50,7 +50,7 @@ class OPLB(BanditAgent):
 
     def __init__(
         self,
-        problem: Any,
+        problem: ProblemLike,
         num_rounds: int | None = None,
         delta: float = 0.05,
         *,
@@ -96,7 +96,7 @@ class OPLB(BanditAgent):
         choices, lam = best_policy(f, g, b, np.zeros(len(f)))
         return self.as_plan(arms, choices[:-1] + choices[-1] * safe, means(choices, g), SEARCH, lam)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Return the settings with the utility that it is told."""
         return super().settings() | {"known_utility": self.known_utility}
 
@@ -182,13 +182,13 @@ class OFUL(BanditAgent):
 class Incumbent(BanditAgent):
     """Deploys the incumbent in every round: what a learner must beat."""
 
-    def __init__(self, problem: Any) -> None:
+    def __init__(self, problem: ProblemLike) -> None:
         super().__init__(problem, radius=0.0, replan=Doubling(1e9))
 
     def make_rule(self) -> Rule:
         """Return a slack of −inf, which means: always."""
         return Rule(self.task.thresholds, math.nan, -math.inf, optimism=0.0)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Return its name."""
         return {"agent": "incumbent", "level": self.level}

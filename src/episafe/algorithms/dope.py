@@ -6,12 +6,13 @@ from episafe.core.agent import AGENTS, EVERY, Agent, AgentFacts, Replanning, reg
 from episafe.core.checks import as_count
 from episafe.core.policy import TablePolicy
 from episafe.core.task import ProblemLike, task_of
-from episafe.core.types import Array, Episode, Plan, Settings
+from episafe.core.types import Plan, Settings
 from episafe.kernels.tabular_optimum import passes
 from episafe.linear.constants import Constants
 from episafe.linear.counts import (
     PLAIN,
     Confidence,
+    CountingAgent,
     Radius,
     TransitionCounts,
     extended_optimum,
@@ -29,7 +30,7 @@ INFEASIBLE = "the optimistic-pessimistic problem is infeasible"
     colour="#CC79A7",
     needs=needs_tables,
 )
-class DOPE(Agent):
+class DOPE(CountingAgent):
     """Solves, before each episode, the optimistic-pessimistic problem over the box 𝒫 of kernels:
 
         max_π max_{P'∈𝒫} V^{π, r + C_r β}_{P'}(s₁)   s.t.   V^{π, u_i − C_u β}_{P'}(s₁) ≥ b_i,   β = Σ_{s'} γ
@@ -57,10 +58,9 @@ class DOPE(Agent):
         num_safe_episodes: int = 0,
         label: str = "dope",
     ) -> None:
-        super().__init__(problem, replan)
+        super().__init__(problem, None, replan=replan)
         self.constants, self.radius, self.label = constants, radius, label
         self.num_safe_episodes = as_count("num_safe_episodes", num_safe_episodes, 0)
-        self.counts = TransitionCounts(self.task)
 
     @classmethod
     def authors(
@@ -98,18 +98,12 @@ class DOPE(Agent):
         policy = TablePolicy(markov_table(box, found.parts, task.initial_state))
         return Plan(policy, "search", bounds, self.level, lam=float(found.multipliers.sum()))
 
-    def observe(self, episode: Episode) -> None:
-        """Count the transitions of an episode."""
-        self.counts.observe(episode)
-
-    def information(self) -> Array:
-        """Return ln(n_h(s, a) ∨ 1), shape (H, S, A)."""
-        return self.counts.information()
-
     def settings(self) -> Settings:
         """Return C_r, C_u, the radius and the number of first episodes beside the general settings."""
         scales: Settings = {"agent": self.label, "C_r": self.constants.C_r, "C_u": self.constants.C_u}
-        return super().settings() | scales | {"radius": repr(self.radius), "num_safe_episodes": self.num_safe_episodes}
+        return (
+            Agent.settings(self) | scales | {"radius": repr(self.radius), "num_safe_episodes": self.num_safe_episodes}
+        )
 
 
 AGENTS["dope-authors"] = (

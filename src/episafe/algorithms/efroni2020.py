@@ -14,6 +14,7 @@ from episafe.core.policy import TablePolicy, uniform_table
 from episafe.core.task import ProblemLike
 from episafe.core.types import Array, Plan
 from episafe.kernels.policy_values import policy_values
+from episafe.kernels.tabular import KernelBox
 from episafe.kernels.tabular_optimum import optimum
 from episafe.linear.counts import (
     CountingAgent,
@@ -24,6 +25,11 @@ from episafe.linear.counts import (
     markov_table,
     needs_tables,
 )
+
+
+def box_of(agent: CountingAgent) -> KernelBox:
+    """Return the box 𝒫 of an agent."""
+    return agent.counts.box(Radius.efroni(agent.task, agent.confidence))
 
 
 @register(
@@ -47,8 +53,7 @@ class OptCMDP(CountingAgent):
 
     def decide(self) -> Plan:
         """Return the solution of the problem."""
-        task = self.task
-        box = self.counts.box(Radius.efroni(task, self.confidence))
+        task, box = self.task, box_of(self)
         found = extended_optimum(self.counts.signals, box, task.thresholds, task.initial_state)
         policy = TablePolicy(markov_table(box, found.parts, task.initial_state))
         return Plan(policy, "search", found.values[1:], self.level, lam=float(found.multipliers.sum()))
@@ -74,9 +79,7 @@ class OptCMDPBonus(CountingAgent):
     def decide(self) -> Plan:
         """Return the solution of the problem."""
         task, P_hat = self.task, self.counts.kernel()
-        signals = (
-            self.counts.signals + len(self.counts.times) * self.counts.box(Radius.efroni(task, self.confidence)).bonus
-        )
+        signals = self.counts.signals + len(self.counts.times) * box_of(self).bonus
         found = optimum(P_hat, signals[0], signals[1:], task.thresholds, task.initial_state)
         utilities = [policy_values(P_hat, signals[0], one, found.table, task.initial_state)[1] for one in signals[1:]]
         lam = float(found.multipliers.sum())
@@ -101,24 +104,13 @@ class OptDual(CountingAgent):
     memory.
     """
 
-    def __init__(
-        self,
-        problem: ProblemLike,
-        num_episodes: int,
-        delta: float = 0.05,
-        bonus: float = 1.0,
-        replan: Replanning = EVERY,
-    ) -> None:
-        super().__init__(problem, num_episodes, delta, bonus, replan)
-        self._step = 1 / (float(self.task.slacks.min()) * math.sqrt(num_episodes))
-
     def decide(self) -> Plan:
         """Return the best policy for λ, and step λ."""
         task, lams = self.task, self.lams
-        values, (actions, _) = best_pair(
-            self.counts.signals, self.counts.box(Radius.efroni(task, self.confidence)), task.initial_state
-        )(np.append(1.0, lams))
-        self.lams = np.maximum(0.0, lams + self._step * (task.thresholds - values[1:]))
+        best = best_pair(self.counts.signals, box_of(self), task.initial_state)
+        values, (actions, _) = best(np.append(1.0, lams))
+        step = 1 / (float(task.slacks.min()) * math.sqrt(self.confidence.num_episodes or 1))
+        self.lams = np.maximum(0.0, lams + step * (task.thresholds - values[1:]))
         policy = TablePolicy(np.eye(task.num_actions or 0)[actions])
         return Plan(policy, "search", values[1:], self.level, lam=float(lams.sum()))
 
@@ -163,7 +155,7 @@ class OptPrimalDual(CountingAgent):
     def decide(self) -> Plan:
         """Return π_k, and step policy and multiplier."""
         task, lams, policy, H = self.task, self.lams, self._next, self.counts.shape[0]
-        signals = self.counts.signals + H * self.counts.box(Radius.efroni(task, self.confidence)).bonus
+        signals = self.counts.signals + H * box_of(self).bonus
         Q, _, V = clipped_pass(self.counts.kernel(), signals, np.arange(H, 0, -1.0), lambda h, _: policy[h])
         weights = policy * np.exp(self._policy_step * (Q[0] + np.tensordot(lams, Q[1:], axes=1)))
         self._next = weights / weights.sum(axis=-1, keepdims=True)

@@ -22,7 +22,7 @@ def decide(model: SoftmaxModel, constants: Constants, lam: Array) -> Decision:
     """Return π_k = softmax(α(Q^r + λ_k Q^u)), α = 1/κ, and V^u(s₁); the values are those of `ghosh2024.evaluate`."""
     model.estimate_signals(constants.curve)
     found = ghosh2024.evaluate(model, constants, GHOSH, lam)
-    return Decision("search", lam, found.V_u, as_policy(model, constants, GHOSH, found))
+    return Decision("search", lam, found.V[2:], as_policy(model, constants, GHOSH, found))
 
 
 @register(

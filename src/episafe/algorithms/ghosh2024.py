@@ -34,7 +34,7 @@ def evaluate(model: SoftmaxModel, constants: Constants, rules: Rules, lam: Array
         V = np.concatenate([[pi * (Q_r - entropy * ln_pi), 0 * pi], pi * Q_u]).sum(axis=1)
         tables.insert(0, pi)
         weights.insert(0, w)
-    return Evaluation(V[2:, 0], lam, tables, weights)
+    return Evaluation(V[:, 0], lam, tables, weights)
 
 
 def decide(model: SoftmaxModel, constants: Constants, rules: Rules = GHOSH) -> Decision:
@@ -43,11 +43,11 @@ def decide(model: SoftmaxModel, constants: Constants, rules: Rules = GHOSH) -> D
     model.estimate_signals(constants.curve)
 
     def utility(*lam: float) -> Array:
-        return evaluate(model, constants, rules, np.array(lam)).V_u
+        return evaluate(model, constants, rules, np.array(lam)).V[2:]
 
     source: Source = "search"
     if len(b) > 1:  # an extension
-        source, lam = search_several(lambda lam: utility(*lam), b, C_lam, T, rules)
+        source, lam = search_several(lambda lam: evaluate(model, constants, rules, lam).V, b, C_lam, T, rules)
     elif rules.ends and utility(0.0) >= b:
         source, lam = "zero", np.zeros(1)
     else:
@@ -60,7 +60,7 @@ def decide(model: SoftmaxModel, constants: Constants, rules: Rules = GHOSH) -> D
         source = "safe"
     found = evaluate(model, constants, rules, lam)
     policy = None if source == "safe" else as_policy(model, constants, rules, found)
-    return Decision(source, found.lam, found.V_u, policy)
+    return Decision(source, found.lam, found.V[2:], policy)
 
 
 @register(

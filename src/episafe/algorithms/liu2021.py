@@ -19,15 +19,13 @@ from episafe.linear.counts import Confidence, CountingAgent, TransitionCounts, c
 def beta(counts: TransitionCounts, confidence: Confidence) -> Array:
     """Return β = bonus·√(Z/(n∨1)), Z = ln(16S²AHK/δ), shape (H, S, A)."""
     H, S, A = counts.shape
-    bonus: Array = confidence.bonus * np.sqrt(confidence.log_term(16 * S**2 * A * H) / np.maximum(counts.visits, 1))
-    return bonus
+    return confidence.bonus * np.sqrt(confidence.log_term(16 * S**2 * A * H) / np.maximum(counts.visits, 1))
 
 
 @register(
     name="optpess-lp",
     label="OptPess-LP",
-    summary="after Liu et al. 2021: the incumbent while it is little known, then a linear program on the estimated "
-    "kernel",
+    summary="after Liu et al. 2021: the incumbent while it is little known, then a linear program on the estimate",
     arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.003},
     needs=needs_tables,
 )
@@ -70,8 +68,7 @@ class OptPessLP(CountingAgent):
 @register(
     name="optpess-primaldual",
     label="OptPess-PrimalDual",
-    summary="after Liu et al. 2021: optimistic value iteration, a multiplier that asks for more than b; violates at "
-    "first",
+    summary="after Liu et al. 2021: optimistic values, a multiplier that asks for more than b; violates at first",
     arguments=lambda problem, num_episodes: {"num_episodes": num_episodes, "bonus": 0.001},
     needs=needs_tables,
 )
@@ -92,20 +89,13 @@ class OptPessPrimalDual(CountingAgent):
         lams = self.lams / (float(task.slacks.min()) * H * math.sqrt(k))
 
         def greedy(h: int, Q: Array) -> Array:
-            chosen: Array = np.eye(A)[np.argmax(Q[0] + np.tensordot(lams, Q[1:], axes=1), axis=1)]
-            return chosen
+            return np.eye(A)[np.argmax(Q[0] + np.tensordot(lams, Q[1:], axes=1), axis=1)]
 
         signals = self.counts.signals + (1 + S * H) * beta(self.counts, self.confidence)
         _, policy, V = clipped_pass(self.counts.kernel(), signals, np.full(H, float(H)), greedy)
         utilities = V[1:, task.initial_state]
-        self.lams = np.maximum(0.0, self.lams + task.thresholds + self._pessimism(k) - utilities)
-        return Plan(TablePolicy(policy), "search", utilities, self.level, lam=float(lams.sum()))
-
-    def _pessimism(self, k: int) -> float:
-        """Return ε_k."""
-        (H, S, A), log_term = (
-            self.counts.shape,
-            math.log(k * math.prod(self.counts.times.shape) / self.confidence.delta),
-        )
+        log_term = math.log(k * S**2 * A * H / self.confidence.delta)
         scale = self.confidence.bonus * 5 * H**2 * math.sqrt(S**3 * A)
-        return scale * (log_term + 1) / math.sqrt(k * log_term)
+        epsilon = scale * (log_term + 1) / math.sqrt(k * log_term)
+        self.lams = np.maximum(0.0, self.lams + task.thresholds + epsilon - utilities)
+        return Plan(TablePolicy(policy), "search", utilities, self.level, lam=float(lams.sum()))

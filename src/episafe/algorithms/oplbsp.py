@@ -1,13 +1,13 @@
 """OPLB-SP, Algorithm 1 of the paper: optimistic-pessimistic linear bandit with a safe policy."""
 
 import math
-from typing import Any, Literal
 
 from episafe.algorithms.bandit_agent import BanditAgent
 from episafe.core.agent import EVERY, Replanning, register
 from episafe.core.errors import InvalidProblem
+from episafe.core.task import ProblemLike
 from episafe.core.types import SAFE, SEARCH, Plan
-from episafe.kernels.bandit import BEYOND, FAILED, NO_POLICY, UNCONFIDENT, Rule
+from episafe.kernels.bandit import BEYOND, NO_POLICY, UNCONFIDENT, Rule
 from episafe.kernels.bandit_sets import best_policy, means
 
 
@@ -42,13 +42,13 @@ class OPLBSP(BanditAgent):
 
     def __init__(
         self,
-        problem: Any,
+        problem: ProblemLike,
         num_rounds: int | None = None,
         delta: float = 0.05,
         *,
         radius: str | float = "paper",
         replan: Replanning = EVERY,
-        slack: Literal["told", "estimated"] = "told",
+        slack: str = "told",
         label: str = "",
     ) -> None:
         if slack not in ("told", "estimated"):
@@ -63,15 +63,12 @@ class OPLBSP(BanditAgent):
 
     def decide(self) -> Plan:
         """Return π⁽ᵏ⁾: one round of Algorithm 1."""
-        b, xi, C_u = self.rule.thresholds, self.rule.slack, self.C
-        arms, safe = self.task.arms(self.round), self.task.safe(self.round)
+        b, C_u, arms, safe = self.rule.thresholds, self.C, self.task.arms(self.round), self.task.safe(self.round)
         r_hat, u_hat, beta = self.estimates(arms)  # Alg. 1, line 2 -> r̂_π, û_π and β_π are means over π of these
         safe_bounds = (u_hat - C_u * beta) @ safe
-        if math.isnan(xi):
-            xi = float((safe_bounds - b).min())
+        xi = float((safe_bounds - b).min()) if math.isnan(self.rule.slack) else self.rule.slack
         if self.exhausted or not C_u * (beta @ safe) <= xi / 2:  # Alg. 1, line 3 -> C_u β_sf > ξ/2: deploy π_sf
-            reason = BEYOND if self.exhausted else UNCONFIDENT
-            return self.as_plan(arms, safe, safe_bounds, SAFE, reason=reason)
+            return self.as_plan(arms, safe, safe_bounds, SAFE, reason=BEYOND if self.exhausted else UNCONFIDENT)
         C_r = C_u * (1 + 2 * self.rule.norm_bound / xi)
         arms, safe = self.offer(C_r, C_u)  # of an ellipsoid, the actions that matter
         r_hat, u_hat, beta = self.estimates(arms)
@@ -79,5 +76,5 @@ class OPLBSP(BanditAgent):
         policy, lam = best_policy(r_hat + C_r * beta, pessimistic, b, safe)  # Alg. 1, line 4 -> argmax s.t. ≥ b
         bounds = means(policy, pessimistic)
         if math.isnan(lam) or not (bounds >= b).all():
-            return self.as_plan(arms, safe, safe_bounds, SAFE, reason=NO_POLICY if math.isnan(lam) else FAILED)
+            return self.as_plan(arms, safe, safe_bounds, SAFE, reason=NO_POLICY)
         return self.as_plan(arms, policy, bounds, SEARCH, lam)

@@ -21,9 +21,9 @@ from episafe.linear.ridge import SoftmaxModel
 
 
 class Evaluation(NamedTuple):
-    """V̲ᵘ(s₁) (m,) of π^λ, and what the policy is made of: λ (m,), tables (A, n) and weights w (G, d) of each step."""
+    """V̄ʳ, V̄†, V̲ᵘ (G,) of π^λ at s₁, and what it is made of: λ (m,), tables (A, n) and weights w (G, d) of each step."""
 
-    V_u: Array
+    V: Array
     lam: Array
     tables: list[Array]
     weights: list[Array]
@@ -75,7 +75,7 @@ def evaluate(model: SoftmaxModel, constants: Constants, rules: Rules, lam: Array
         V = np.concatenate([[V_r, V_dagger], pi * Q_u]).sum(axis=1)
         tables.insert(0, pi)
         weights.insert(0, w)
-    return Evaluation(V[2:, 0], lam, tables, weights)  # the first state is s₁
+    return Evaluation(V[:, 0], lam, tables, weights)  # the first state is s₁
 
 
 def decide(model: SoftmaxModel, constants: Constants, rules: Rules = TEXT) -> Decision:
@@ -84,10 +84,10 @@ def decide(model: SoftmaxModel, constants: Constants, rules: Rules = TEXT) -> De
     model.estimate_signals(constants.curve)  # reward and utility, where the task does not tell them
 
     def V_u(*lam: float) -> Array:  # noqa: N802  # Alg. 2, line 2 -> V̲ᵘ of π^λ
-        return evaluate(model, constants, rules, np.array(lam)).V_u
+        return evaluate(model, constants, rules, np.array(lam)).V[2:]
 
     if len(b) > 1:  # an extension of the paper
-        source, lam = search_several(lambda lam: V_u(*lam), b, C_lam, T, rules)
+        source, lam = search_several(lambda lam: evaluate(model, constants, rules, lam).V, b, C_lam, T, rules)
     elif rules.ends and not V_u(C_lam) >= b:  # Alg. 2, line 3 -> V̲ᵘ(π^{C_λ}) < b: π⁽ᵏ⁾ := π_sf
         source, lam = "safe", np.array([C_lam])
     elif rules.ends and V_u(0.0) >= b:  # Alg. 2, line 4 -> V̲ᵘ(π⁰) ≥ b: π⁽ᵏ⁾ := π⁰
@@ -104,7 +104,7 @@ def decide(model: SoftmaxModel, constants: Constants, rules: Rules = TEXT) -> De
     if rules.incumbent_first and model.num_episodes == 0:  # by the released code only, like "safe" after a search
         source = "safe"
     found = evaluate(model, constants, rules, lam)
-    return Decision(source, lam, found.V_u, None if source == "safe" else as_policy(model, constants, rules, found))
+    return Decision(source, lam, found.V[2:], None if source == "safe" else as_policy(model, constants, rules, found))
 
 
 def as_policy(model: SoftmaxModel, constants: Constants, rules: Rules, found: Evaluation) -> Policy:

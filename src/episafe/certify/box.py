@@ -65,7 +65,8 @@ class Box(Certifier):
         self.upper: Array = np.ones(self.counts.shape)
         self._stated = task.thresholds + task.slacks
         self.num_episodes, self.num_plans, self.next_plan = 0, 1, 1
-        self._reports = OrderedReports()
+        self._waiting: dict[int, Episode | None] = {}  # deployments in their order; None while there is no report
+        self._ended = False  # after a deployment that is abandoned no later report is used
         self._candidates: dict[str, Array] = {}
         self._plan: Plan | None = None
         self._invalid = ""
@@ -139,22 +140,34 @@ class Box(Certifier):
 
     def deployed(self, deployment: int, plan: Plan, component: int | None = None) -> None:
         """Expect the report of a deployment."""
-        self._reports.expect(deployment)
+        if not self._ended:
+            self._waiting[deployment] = None
 
     def abandoned(self, deployment: int) -> None:
         """Use no report of a later deployment any more."""
-        self._reports.abandon(deployment)
+        if deployment in self._waiting:
+            self._ended, numbers = True, list(self._waiting)
+            for number in numbers[numbers.index(deployment) :]:
+                del self._waiting[number]
 
     def evidence(self, deployment: int, episode: Episode) -> Evidence:
         """Return the episode itself; raise InvalidEpisode if it contradicts the task or was reported before."""
-        if not self._reports.accepts(deployment):
+        if self._waiting[deployment] is not None if deployment in self._waiting else not self._ended:
             raise InvalidEpisode(f"deployment {deployment} is unknown or was reported before: report each once")
         return transitions("Box", self.task, episode)
 
     def apply(self, deployment: int, evidence: Evidence) -> None:
-        """Count the transitions of the episodes that are in order now."""
-        assert evidence.episode is not None
-        for episode in self._reports.take(deployment, evidence.episode):
+        """Count the transitions of the episodes that are in order now, up to the oldest deployment without a report.
+
+        So neither which reports are used nor their order depends on their content. The first report of a deployment
+        is binding.
+        """
+        if deployment in self._waiting and self._waiting[deployment] is None:
+            self._waiting[deployment] = evidence.episode
+        for number, episode in list(self._waiting.items()):
+            if episode is None:
+                break
+            del self._waiting[number]
             h = np.arange(self._num_counted)
             rows = np.minimum(h, len(self.counts) - 1), episode.states[h], episode.actions[h], episode.states[h + 1]
             np.add.at(self.counts, rows, 1.0)
@@ -253,49 +266,6 @@ class Box(Certifier):
         """Return the name of a candidate, or that of the policy of this plan."""
         names = (name for name, own in self._candidates.items() if own is table)
         return next(names, f"proposal-{self.num_plans}")
-
-
-class OrderedReports:
-    """Releases reports in the order of deployments, and none after the oldest deployment without a report.
-
-    So neither which reports are used nor their order depends on their content. After a deployment that is abandoned,
-    no report is used any more.
-    """
-
-    def __init__(self) -> None:
-        self.waiting: dict[int, Episode | None] = {}  # deployments in their order; None while there is no report
-        self.ended = False
-
-    def expect(self, deployment: int) -> None:
-        """Note a deployment."""
-        if not self.ended:
-            self.waiting[deployment] = None
-
-    def abandon(self, deployment: int) -> None:
-        """Release no report of a later deployment."""
-        if deployment in self.waiting:
-            self.ended, numbers = True, list(self.waiting)
-            for number in numbers[numbers.index(deployment) :]:
-                del self.waiting[number]
-
-    def accepts(self, deployment: int) -> bool:
-        """Return whether a report of a deployment would be its first; any may come when none is used any more."""
-        return self.waiting[deployment] is None if deployment in self.waiting else self.ended
-
-    def take(self, deployment: int, report: Episode) -> list[Episode]:
-        """Return the reports that are in order with this one; none for a deployment that is not expected.
-
-        The first report of a deployment is binding: another would let its content decide what counts.
-        """
-        if deployment in self.waiting and self.waiting[deployment] is None:
-            self.waiting[deployment] = report
-        ready = []
-        for number, held in list(self.waiting.items()):
-            if held is None:
-                break
-            ready.append(held)
-            del self.waiting[number]
-        return ready
 
 
 def transitions(name: str, task: Task, episode: Episode) -> Evidence:

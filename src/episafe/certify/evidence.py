@@ -44,14 +44,16 @@ def shares_of(task: Task, policies: Sequence[Policy], weights: Array, episode: E
     if episode.states is None:
         raise InvalidEpisode("the episode has totals only, and its plan is a mixture: report its states and actions")
     actions = np.asarray(episode.actions).tolist()
-    acted = np.ones((1, len(actions), len(policies)))
     if task.is_listed:
         met = np.arange(len(actions)), np.asarray(episode.states)[:-1], episode.actions
-        acted[0] = np.stack([policy.table()[met] for policy in policies], axis=-1)
+        acted = np.stack([policy.table()[met] for policy in policies], axis=-1)[None]
     else:
-        for h, (state, action) in enumerate(zip(episode.states, actions, strict=False)):
-            if not is_outside(state):
-                acted[0, h] = [policy.probabilities(h, state)[action] for policy in policies]
+        steps, nobody = enumerate(zip(episode.states, actions, strict=False)), [1.0] * len(policies)
+        rows = [
+            nobody if is_outside(state) else [policy.probabilities(h, state).item(action) for policy in policies]
+            for h, (state, action) in steps
+        ]
+        acted = np.array([rows])
     shares = np.array(weights, dtype=np.float64)[None]
     if not share_out(acted, len(policies), shares):
         raise InvalidEpisode("no component of the deployed plan acts like this: report the episode with its own id")

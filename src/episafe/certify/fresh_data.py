@@ -42,13 +42,11 @@ class FreshData(Certifier):
     with (1−ε)^H L ≥ b: utilities are ≥ 0, so what is earned while nothing deviates is enough. When the epoch ends,
     (1−α)π_c + απ_x is evaluated on its data for each α in `STEPS`, and the boldest one that passes is the new π_c.
     Epoch e = 1, 2, … has δ_e = δ/(e(e+1)), shared by its evaluations. A user's candidate is π_x in every other epoch,
-    until it is certified itself. `settings()` states all that is assumed.
-
-    Args:
-        delta: the probability with which some deployed policy may be below b.
+    until it is certified itself. With probability `delta` some deployed policy may be below b.
     """
 
     name: ClassVar[str] = "fresh-data"
+    invalid_reason: str = ""
 
     def __init__(self, delta: float = 0.05) -> None:
         self.delta = as_probability("delta", delta)
@@ -58,7 +56,7 @@ class FreshData(Certifier):
         self._transitions: list[tuple[int, int, int] | None] = []  # of the epoch's episodes, in deployment order
         self._awaited: dict[int, int] = {}  # deployments without a report: which of the epoch's episodes they are
         self._plan: Plan | None = None
-        self._incomplete, self._invalid, self._num_made = False, "", 0  # each plan that was made has a name of its own
+        self._incomplete, self._num_made = False, 0  # each plan that was made has a name of its own
 
     def start(self, task: Task) -> None:
         """Begin with the incumbent; raise if the task cannot have a linear kernel with its norm bound."""
@@ -84,7 +82,7 @@ class FreshData(Certifier):
 
     def goal(self) -> Goal | None:
         """Return b + (ξ/2)(n₁/n_e)^{1/2} when the epoch is over, n_e the length of the next one."""
-        if self._invalid or not (self._incomplete or self._num_seen >= self._length):
+        if self.invalid_reason or not (self._incomplete or self._num_seen >= self._length):
             return None
         return Goal(self.task.thresholds + self.task.slacks / 2 * math.sqrt(EPOCH_GROWTH**-self.num_epochs))
 
@@ -131,8 +129,8 @@ class FreshData(Certifier):
     def plan(self) -> Plan:
         """Return π_c with as many deviations towards π_x as its bound allows; the same plan until something changes."""
         b, H, nudge = self.task.thresholds, self.task.horizon or 1, 0.0
-        if self._invalid or self._proposal is None:
-            reason = self._invalid or "no epoch has begun"
+        if self.invalid_reason or self._proposal is None:
+            reason = self.invalid_reason or "no epoch has begun"
             return Plan(self.task.incumbent, "safe", np.full(len(b), np.nan), self.level, reason)
         if self._plan is None:
             least = float(np.max(np.maximum(b, 0.0) / self.bound)) ** (1 / H)
@@ -203,12 +201,7 @@ class FreshData(Certifier):
 
     def void(self, reason: str) -> None:
         """Deploy the incumbent alone from now on."""
-        self._invalid, self._plan = self._invalid or reason, None
-
-    @property
-    def invalid_reason(self) -> str:
-        """Return why nothing is proved any more; "" while the certificate stands."""
-        return self._invalid
+        self.invalid_reason, self._plan = self.invalid_reason or reason, None
 
 
 def pessimistic_utility(task: Task, c: int, table: Array, folds: Sequence[IntArray], log_term: float) -> float:
@@ -238,8 +231,7 @@ def _bound_by_counts(task: Task, fold: IntArray, V: Array, log_term: float) -> A
     constant = (BETS + COSTS) * n[..., None] + log_term
     discriminant = linear**2 - 4 * square * constant
     found = (linear + np.sqrt(np.maximum(discriminant, 0))) / (2 * constant)
-    bounds: Array = V.min() + np.where((linear > 0) & (discriminant >= 0), found, 0.0).max(axis=-1)
-    return bounds
+    return V.min() + np.where((linear > 0) & (discriminant >= 0), found, 0.0).max(axis=-1)
 
 
 def _bound_by_features(task: Task, fold: IntArray, V: Array, log_term: float) -> Array:
@@ -255,5 +247,4 @@ def _bound_by_features(task: Task, fold: IntArray, V: Array, log_term: float) ->
     information = np.linalg.slogdet(gram)[1] - d * np.log(ridge)
     radius = np.sqrt(RIDGE * d) * V.max() + (V.max() - V.min()) / 2 * np.sqrt(information + 2 * log_term)
     width = np.sqrt(np.maximum(np.einsum("sad,de,sae->sa", phi, gram_inv, phi), 0))
-    bounds: Array = phi @ (gram_inv @ (met.T @ V[fold[:, 2]])) - radius * width
-    return bounds
+    return phi @ (gram_inv @ (met.T @ V[fold[:, 2]])) - radius * width

@@ -187,12 +187,27 @@ class Observation(Certifier):
 
     def _best(self, proposer: Proposer, goal: Goal, **statistics: float) -> Candidate | None:
         """Return the proposal, or the candidate on trial, that is forecast to earn most."""
-        worth, candidate = self._best_new(proposer, goal)
-        row, reward = self._best_again(proposer, goal, worth)
-        policy = self.trials.policies[row]
-        if not row or policy is None:
-            return self._named(candidate, **statistics)
-        return Candidate(self.accounts.names[row], policy, reward, "", statistics=statistics)
+        accounts, trials, task = self.accounts, self.trials, self.task
+        best, new, log_term = -math.inf, None, accounts.log_term(accounts.num_candidates + 1)
+        for share in MARGINS:
+            utilities = task.thresholds + share * task.slacks
+            candidate = proposer.propose(replace(goal, utilities=utilities))
+            if candidate is not None:
+                worth = self._worth(candidate.reward, float(utilities[0]), log_term, 0.0)
+                if worth > best:
+                    best, new = worth, candidate
+        again: Candidate | None = None
+        may_return = task.is_listed and accounts.num_candidates >= EARLY
+        for i in accounts.rows if may_return else []:
+            policy = trials.policies[i]
+            estimated = None if policy is None or accounts.is_certified(i) else proposer.estimate(policy, goal)
+            if policy is None or estimated is None:
+                continue
+            utility, own = estimated[1] + goal.utilities[0], trials.ranking.rewards[i, 1]
+            worth = self._worth(estimated[0], utility, accounts.wealth.log_term[i, 0], own)
+            if worth > best:
+                best, again = worth, Candidate(accounts.names[i], policy, estimated[0], "", statistics=statistics)
+        return again or self._named(new, **statistics)
 
     def _named(self, candidate: Candidate | None, **more: float) -> Candidate | None:
         if candidate is None:
@@ -201,34 +216,6 @@ class Observation(Certifier):
         name = f"{PROPOSAL}{self.accounts.num_candidates + 1}"
         candidate.policy.name = name
         return replace(candidate, name=name, statistics=statistics)
-
-    def _best_new(self, proposer: Proposer, goal: Goal) -> tuple[float, Candidate | None]:
-        """Return what the best of several proposals is forecast to earn, and the proposal."""
-        best, found, log_term = -math.inf, None, self.accounts.log_term(self.accounts.num_candidates + 1)
-        for share in MARGINS:
-            utilities = self.task.thresholds + share * self.task.slacks
-            candidate = proposer.propose(replace(goal, utilities=utilities))
-            if candidate is None:
-                continue
-            worth = self._worth(candidate.reward, float(utilities[0]), log_term, 0.0)
-            if worth > best:
-                best, found = worth, candidate
-        return best, found
-
-    def _best_again(self, proposer: Proposer, goal: Goal, least: float) -> tuple[int, float]:
-        """Return the row on trial that is forecast to earn most, if more than `least`, and its reward; else row 0."""
-        best, row, reward = least, 0, math.nan
-        may_return = self.task.is_listed and self.accounts.num_candidates >= EARLY
-        for i in self.accounts.rows if may_return else []:
-            policy = self.trials.policies[i]
-            estimated = None if policy is None or self.accounts.is_certified(i) else proposer.estimate(policy, goal)
-            if estimated is None:
-                continue
-            utility, own = estimated[1] + goal.utilities[0], self.trials.ranking.rewards[i, 1]
-            worth = self._worth(estimated[0], utility, self.accounts.wealth.log_term[i, 0], own)
-            if worth > best:
-                best, row, reward = worth, i, estimated[0]
-        return row, reward
 
     def _worth(self, reward: float, utility: float, log_term: float, own: float) -> float:
         """Return what a policy of this reward and utility earns, with the policy that pays for it, in episodes ahead.
@@ -314,7 +301,7 @@ class Observation(Certifier):
         names, weights = components(plan)
         policies = plan.policy.components if isinstance(plan.policy, Mixture) else (plan.policy,)
         shares = shares_of(self.task, policies, weights, episode)
-        utilities = np.tile(np.asarray(episode.total_utility), (len(names), 1))
+        utilities = np.array([episode.total_utility] * len(names))
         return Evidence(names, shares, utilities, np.full(len(names), float(episode.total_reward or 0.0)))
 
     def apply(self, deployment: int, evidence: Evidence) -> None:

@@ -12,7 +12,7 @@ from episafe.certify.observation import Observation
 from episafe.certify.race import Race
 from episafe.certify.safe_agent import SafeAgent
 from episafe.core.agent import AgentFacts, Candidate, Evidence, Goal, Proposer
-from episafe.core.checks import as_number
+from episafe.core.checks import as_array
 from episafe.core.errors import InvalidEpisode, InvalidProblem
 from episafe.core.policy import OpaquePolicy, Policy
 from episafe.core.task import Constraint, Task, make_constraints
@@ -75,9 +75,7 @@ class Totals(Observation):
         names = components(plan)[0]
         component = 0 if component is None and len(names) == 1 else component
         if component not in range(len(names)):
-            raise InvalidEpisode(
-                f"component is {component!r}: give the position in {names} of the policy that acted, from draw()"
-            )
+            raise InvalidEpisode(f"component is {component!r}: give the position in {names} of the policy that acted")
         totals = np.tile(np.asarray(episode.total_utility), (len(names), 1))
         return Evidence(names, np.eye(len(names))[component], totals, np.full(len(names), episode.total_reward or 0.0))
 
@@ -97,10 +95,7 @@ class Totals(Observation):
 
     def proves(self, plan: Plan) -> Array:
         """Return Σ w_i L_i (m,); the incumbent reaches the thresholds, also where its slack is unknown."""
-        names, weights = components(plan)
-        rows, by_row = [self.accounts.row(name) for name in names], np.zeros(len(self.accounts.names))
-        by_row[rows] = weights
-        return self.accounts.bounds_of(by_row, self.trials.assured if min(rows) >= 0 else self.trials.lower - np.inf)
+        return self.trials.proves(plan, self.trials.assured)
 
     def withdraw(self, name: str) -> None:
         """End the trial of a candidate."""
@@ -111,14 +106,6 @@ class Totals(Observation):
         """Use other limits; candidates that were given up are judged again."""
         super().change(constraints)
         self.trials.judge(again=True)
-
-
-class NoProposals(Proposer):
-    """Proposes nothing: all candidates are given."""
-
-    def propose(self, goal: Goal) -> Candidate | None:
-        """Return None."""
-        return None
 
 
 class Rollout(SafeAgent):
@@ -167,20 +154,16 @@ class Rollout(SafeAgent):
         if not isinstance(candidates, Mapping):
             raise InvalidProblem(f'candidates must be policies by name, {{"v2": …}}, got {candidates!r}')
         acting = incumbent if isinstance(incumbent, Policy) else OpaquePolicy(incumbent)
-        super().__init__(Task(None, None, constraints, acting), Totals(delta), proposer=NoProposals())
+        super().__init__(Task(None, None, constraints, acting), Totals(delta), proposer=Proposer())
         for name, policy in candidates.items():
             self.add_candidate(name, policy)
 
     def add_candidate(self, name: str, policy: object, least_total: ArrayLike | None = None) -> None:
-        """Put a policy on trial from the next plan on.
+        """Put a policy on trial from the next plan on; a changed policy is a new candidate.
 
-        Args:
-            name: what records call it; a changed policy is a new candidate.
-            policy: anything.
-            least_total: a total utility, or one per limit, that each of its episodes is certain to reach.
+        `least_total` is a total utility, or one per limit, that each of its episodes is certain to reach.
         """
         super().add_candidate(name, policy)
         if least_total is not None:
-            given = np.broadcast_to(np.asarray(least_total, dtype=np.float64), (self.task.num_constraints,))
-            least = np.array([as_number("least_total", one) for one in given.tolist()])
-            self.candidates[-1] = replace(self.candidates[-1], least_totals=least)
+            given = np.broadcast_to(least_total, (self.task.num_constraints,))
+            self.candidates[-1] = replace(self.candidates[-1], least_totals=as_array("least_total", given, (None,)))

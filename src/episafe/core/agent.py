@@ -45,23 +45,14 @@ EVERY = Every()
 
 @dataclass(frozen=True)
 class AgentFacts:
-    """What is known of an agent by name.
+    """What is known of an agent by name."""
 
-    Attributes:
-        name: the name on the command line and in records.
-        label: what reports call it.
-        summary: one line: what it is, and the paper.
-        kind: what it plays: "mdp" (episodes) or "bandit" (rounds).
-        colour: how reports draw it, from Okabe and Ito's colour-blind-safe set; "" for any.
-        arguments: (problem, num_episodes) -> the arguments of its constructor beyond the task, by name.
-        needs: problem -> "" or why the agent cannot play it.
-    """
-
-    name: str
-    label: str
-    summary: str
-    kind: Literal["mdp", "bandit"] = "mdp"
-    colour: str = ""
+    name: str  # on the command line and in records
+    label: str  # what reports call it
+    summary: str  # one line: what it is, and the paper
+    kind: Literal["mdp", "bandit"] = "mdp"  # what it plays: episodes or rounds
+    colour: str = ""  # how reports draw it, from Okabe and Ito's colour-blind-safe set; "" for any
+    # (problem, num_episodes) -> the arguments of its constructor beyond the task; problem -> "" or why it cannot play
     arguments: Callable[[Any, int], dict[str, object]] = lambda problem, num_episodes: {}
     needs: Callable[[Any], str] = lambda problem: ""
 
@@ -159,72 +150,47 @@ class Agent(ABC):
 
 @dataclass(frozen=True)
 class Goal:
-    """What a proposer should aim at.
+    """What a proposer should aim at."""
 
-    Attributes:
-        utilities: the expected utilities to reach by the proposer's estimate, (m,).
-        optimism: scale of an extra bonus on the reward, to go and see more.
-        boldness: factor on the proposer's bonus; below 1 for proposals that trust the data.
-    """
-
-    utilities: Array
-    optimism: float = 0.0
-    boldness: float = 1.0
+    utilities: Array  # the expected utilities to reach by the proposer's estimate, (m,)
+    optimism: float = 0.0  # scale of an extra bonus on the reward, to go and see more
+    boldness: float = 1.0  # factor on the proposer's bonus; below 1 for proposals that trust the data
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A policy to be certified.
-
-    Attributes:
-        name: what mixtures, bounds and logs call it.
-        policy: what acts.
-        reward: its expected total reward as promised by the proposer; NaN if nothing is promised.
-        proposer: who proposed it; "user" for a given policy.
-        lam: the multiplier it was found with; NaN if none.
-        least_totals: totals (m,) that no episode of it falls below, as a fact; None for those of the task.
-        statistics: further numbers for the log, e.g. recent replays.
-    """
+    """A policy to be certified, under the name that mixtures, bounds and logs use."""
 
     name: str
     policy: Policy
-    reward: float = float("nan")
-    proposer: str = "user"
-    lam: float = float("nan")
-    least_totals: Array | None = None
-    statistics: dict[str, float] = field(default_factory=dict)
+    reward: float = math.nan  # its expected total reward as promised by the proposer; NaN if nothing is promised
+    proposer: str = "user"  # who proposed it
+    lam: float = math.nan  # the multiplier it was found with; NaN if none
+    least_totals: Array | None = None  # totals (m,) that no episode of it falls below; None for those of the task
+    statistics: dict[str, float] = field(default_factory=dict)  # for the log, e.g. of recent replays
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What one report says of each candidate: X with share q, in the order of `names`.
-
-    Attributes:
-        names: the candidates.
-        shares: q, the probability that the candidate acted given what happened, (n,); 1 for replays.
-        utilities: X, total utilities, (n, m).
-        rewards: total rewards, (n,).
-        episode: the episode in canonical form, for certifiers that learn from transitions (Box, FreshData).
-        fault: where the episode is not what `move` makes of its trace; "" if nowhere.
-    """
+    """What one report says of each candidate: X with share q, in the order of `names`."""
 
     names: tuple[str, ...]
-    shares: Array
-    utilities: Array
-    rewards: Array
-    episode: Episode | None = None
-    fault: str = ""
+    shares: Array  # q, the probability that the candidate acted given what happened, (n,); 1 for replays
+    utilities: Array  # X, total utilities, (n, m)
+    rewards: Array  # total rewards, (n,)
+    episode: Episode | None = None  # in canonical form, for certifiers that learn from transitions (Box, FreshData)
+    fault: str = ""  # where the episode is not what `move` makes of its trace; "" if nowhere
 
 
-class Proposer(ABC):
-    """Suggests policies. It may use any heuristic: the certifier decides what is deployed."""
+class Proposer:
+    """Suggests policies, by any heuristic: the certifier decides what is deployed. This one suggests nothing."""
 
     def observe(self, episode: Episode) -> None:
         """Learn from an episode in canonical form."""
 
-    @abstractmethod
     def propose(self, goal: Goal) -> Candidate | None:
         """Return a candidate that aims at the goal, or None; the certifier gives it a name."""
+        return None
 
     def estimate(self, policy: Policy, goal: Goal) -> tuple[float, float] | None:
         """Return the estimated (reward, least surplus utility) of a policy, or None."""
@@ -236,10 +202,7 @@ class Proposer(ABC):
 
 
 class Certifier(ABC):
-    """Decides what may be deployed. Every method exists here, with a default.
-
-    A certifier is used by one agent. `start(task)` is called once.
-    """
+    """Decides what may be deployed. It is used by one agent, which calls `start(task)` once."""
 
     name: ClassVar[str]
     level: Level = "theorem"
@@ -298,15 +261,12 @@ class Certifier(ABC):
 
     def proves(self, plan: Plan) -> Array:
         """Return what is proved of a plan now, (m,): Σ w_i L_i by name; −∞ if nothing is known of a component."""
-        bounds, found = self.bounds(), np.zeros(self.task.num_constraints)
-        parts = (
-            [(INCUMBENT if plan.source == "safe" else plan.policy.name, 1.0)]
-            if isinstance(plan.policy, Policy)
-            else list(zip(plan.policy.names, plan.policy.weights.tolist(), strict=True))
-        )
-        for name, weight in parts:
-            found = found + weight * bounds[name] if name in bounds else np.full(len(found), -np.inf)
-        return found
+        bounds, policy = self.bounds(), plan.policy
+        names = (INCUMBENT if plan.source == "safe" else policy.name,) if isinstance(policy, Policy) else policy.names
+        if not all(name in bounds for name in names):
+            return np.full(self.task.num_constraints, -np.inf)
+        weights = [1.0] if isinstance(policy, Policy) else policy.weights.tolist()
+        return np.sum([weight * bounds[name] for name, weight in zip(names, weights, strict=True)], axis=0)
 
     def promote(self, name: str) -> None:
         """Let a certified candidate act wherever the incumbent would."""

@@ -50,24 +50,16 @@ def as_distributions(name: str, value: object, shape: tuple[int | None, ...]) ->
     own = distinct_steps(array)
     _refuse_where(own < -TOLERANCE, own, name, " = {:.12g} is negative: give probabilities")
     total = own.sum(axis=-1)
-    _refuse_where(
-        np.abs(total - 1) > TOLERANCE, total, name, " sums to {:.12g}, not to 1: normalise it in float64 first"
-    )
+    off = np.abs(total - 1) > TOLERANCE
+    _refuse_where(off, total, name, " sums to {:.12g}, not to 1: normalise it in float64 first")
     return array
 
 
-def as_features(value: object, num_states: int, num_actions: int) -> Array:
-    """Return features φ (S, A, d) with ‖φ(s, a)‖₂ ≤ 1."""
-    phi = as_array("phi", value, (num_states, num_actions, None))
-    if phi.shape[2] == 0:
-        raise InvalidProblem("phi has dimension 0: give at least one feature, or None for one-hot features")
-    check_norm("phi", phi)
-    return phi
-
-
 def check_norm(name: str, phi: Array) -> None:
-    """Raise if a feature vector (last axis) has a norm above 1."""
+    """Raise if a feature vector (last axis) has dimension 0 or a norm above 1."""
     norm = np.linalg.norm(phi, axis=-1)
+    if phi.shape[-1] == 0:
+        raise InvalidProblem(f"{name} has dimension 0: give at least one feature, or None for one-hot features")
     if norm.size and norm.max() > 1 + TOLERANCE:
         remedy = f"divide all by the largest norm, {norm.max():.12g}, and multiply norm_bound by it"
         _refuse_where(norm > 1 + TOLERANCE, norm, name, f" has norm {{:.12g}} > 1: {remedy}")

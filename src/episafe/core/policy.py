@@ -110,14 +110,9 @@ class OpaquePolicy(Policy):
 
 
 class Mixture:
-    """One of several policies for a whole episode, drawn before the episode begins.
+    """One of several policies for a whole episode, drawn before it begins by the weights (n,).
 
-    Its expected utility is Σ weight · (that of the component).
-
-    Attributes:
-        components: the policies.
-        weights: their probabilities (n,).
-        names: what records call them.
+    Its expected utility is Σ weight · (that of the component). Records know the components by `names`.
     """
 
     def __init__(self, components: Sequence[Policy], weights: object, names: Sequence[str] | None = None) -> None:
@@ -152,11 +147,7 @@ class ActsBySteps(Protocol):
 
 
 def as_policy(
-    given: object,
-    num_actions: int,
-    first_step: int = 0,
-    shape: tuple[int, ...] | None = None,
-    view: View | None = None,
+    given: object, num_actions: int, first_step: int = 0, shape: tuple[int, ...] | None = None, view: View | None = None
 ) -> Policy:
     """Return a policy for whatever a user gives: a Policy, a table, a function, or an object with `probabilities`.
 

@@ -13,8 +13,6 @@ from episafe.core.checks import TOLERANCE, as_array, as_number, as_unit_range, i
 from episafe.core.errors import Infeasible, InvalidEpisode, InvalidProblem
 from episafe.core.policy import OpaquePolicy, Policy, as_policy
 from episafe.core.types import (
-    ENDED,
-    START,
     Array,
     Encoder,
     Episode,
@@ -55,25 +53,18 @@ class Constraint:
     def __post_init__(self) -> None:
         threshold, least = as_number("threshold", self.threshold), as_number("least_total", self.least_total)
         if least >= threshold and least != 0:
-            raise InvalidProblem(
-                f"least_total {least:g} is not below the threshold {threshold:g}: give the worst total of an episode, "
-                "or 0 if it is unknown"
-            )
+            said = f"least_total {least:g} is not below the threshold {threshold:g}"
+            raise InvalidProblem(f"{said}: give the worst total of an episode, or 0 if it is unknown")
         floor = None if self.floor is None else as_number("floor", self.floor)
         self.__dict__.update(threshold=threshold, slack=checks.as_slack(self.slack), least_total=least, floor=floor)
 
 
 @dataclass(frozen=True)
 class OneHot:
-    """One indicator per state and action: exact for finite states, held as counts.
+    """One indicator per state and action, or per `cell` and action: exact for finite states, held as counts."""
 
-    Attributes:
-        cell: state -> hashable value, to group states; None to tell all states apart.
-        size: how many values `cell` takes; None for listed states, or if unknown.
-    """
-
-    cell: Cell | None = None
-    size: int | None = None
+    cell: Cell | None = None  # None to tell all states apart
+    size: int | None = None  # how many values `cell` takes; None for listed states, or if unknown
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,15 +92,10 @@ Features = OneHot | TableFeatures | FunctionFeatures
 
 @dataclass(frozen=True)
 class Carry:
-    """A running total that is appended to the encoded state, so that policies see (state, total).
-
-    Attributes:
-        initial: the total before the first step.
-        update: (total, reward, utilities (m,)) -> the total after the step.
-    """
+    """A running total that is appended to the encoded state, so that policies see (state, total)."""
 
     initial: float
-    update: Callable[[float, float, Array], float]
+    update: Callable[[float, float, Array], float]  # (total, reward, utilities (m,)) -> the total after the step
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,10 +164,10 @@ class Task:
     def _check_tables(self, H: int, S: int, A: int) -> None:
         told, features = self.__dict__, self.features
         if isinstance(features, TableFeatures):
-            flat = (phi := checks.as_features(features.phi, S, A)).reshape(S * A, -1)
-            one_hot = (
-                flat.shape[1] == S * A and np.array_equal(flat @ flat.T, np.eye(S * A)) and set(flat.flat) <= {0, 1}
-            )
+            phi = as_array("phi", features.phi, (S, A, None))
+            checks.check_norm("phi", phi)
+            flat, eye = phi.reshape(S * A, -1), np.eye(S * A)
+            one_hot = flat.shape == eye.shape and np.array_equal(flat @ flat.T, eye) and set(flat.flat) <= {0, 1}
             told["features"] = OneHot() if one_hot else TableFeatures(phi)
         told["constraints"] = tuple(
             replace(one, utility=_if_given(f"utility {one.name}", one.utility, (H, S, A))) for one in self.constraints
@@ -263,7 +249,7 @@ class Task:
             return None
         return told[0][None] if len(told) == 1 else np.stack(told)
 
-    @cached_property
+    @property
     def knows_reward(self) -> bool:
         """Return whether the reward is known and need not be observed."""
         return self.reward is not None
@@ -352,18 +338,18 @@ class Task:
         if self.num_states is not None:
             states: IntArray | tuple[State, ...] = checks.as_indices("states", episode.states, H + 1, self.num_states)
         else:
-            encode = (lambda state: state) if encoded or self.encode is None else self.encode
-            states = tuple(state if is_outside(state) else encode(state) for state in episode.states)
-        rewards, utilities = episode.rewards, episode.utilities
-        if rewards is None:
+            encode = None if encoded else self.encode
+            states = tuple(episode.states)
+            if encode is not None:
+                states = tuple(state if is_outside(state) else encode(state) for state in states)
+        if (rewards := episode.rewards) is None:
             self._require_known("rewards", self.knows_reward, episode)
             rewards = [self.reward_at(h, states[h])[actions[h]] for h in range(H)]
-        if utilities is None:
+        if (utilities := episode.utilities) is None:
             self._require_known("utilities", self.knows_utility, episode)
             utilities = [self.utility_at(h, states[h])[:, actions[h]] for h in range(H)]
-        rewards, utilities = _finite("rewards", rewards, (H,)), _finite("utilities", utilities, (H, m))
-        totals = np.cumsum(utilities, axis=0)[-1], float(np.cumsum(rewards)[-1])
-        steps = states, actions, rewards, utilities
+        steps = states, actions, _finite("rewards", rewards, (H,)), _finite("utilities", utilities, (H, m))
+        totals = np.cumsum(steps[3], axis=0)[-1], float(np.cumsum(steps[2])[-1])
         return self._checked(Episode(*steps, episode.component, episode.trace, *totals))
 
     def _checked(self, episode: Episode) -> Episode:
@@ -435,8 +421,9 @@ def make_constraints(
 
 def num_limits(threshold: PerLimit) -> int | None:
     """Return m where a value is given for each limit, None for one limit."""
-    several = isinstance(threshold, Sequence | Mapping) and not isinstance(threshold, str)
-    return len(threshold) if several or (isinstance(threshold, np.ndarray) and threshold.ndim > 0) else None  # type: ignore[arg-type]
+    if isinstance(threshold, np.ndarray) and threshold.ndim == 0:
+        return None
+    return len(threshold) if isinstance(threshold, list | tuple | Mapping | np.ndarray) else None
 
 
 def _column(name: str, value: object, m: int, names: Sequence[str]) -> list[Any]:
@@ -486,8 +473,6 @@ def encoder_like(example: object) -> Encoder:
             return tuple(part(one) for part, one in zip(parts, observation, strict=True))
 
         return encode_tuple
-    if isinstance(example, bool | int | np.integer) or example is None:
-        return _plain
     return type(example) if isinstance(example, float | str) else _plain
 
 
@@ -517,6 +502,3 @@ def _finite(name: str, value: object, shape: tuple[int, ...]) -> Array:
     if not np.isfinite(array).all():
         raise InvalidEpisode(f"{name} must be finite, got {value!r}")
     return array
-
-
-__all__ = ["ENDED", "START", "Carry", "Constraint", "Features", "FunctionFeatures", "OneHot", "TableFeatures", "Task"]

@@ -1,7 +1,7 @@
 """Environments by name: the paper's, real ones, those of other papers. To add one, name it in ENVIRONMENTS."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -23,7 +23,7 @@ ENVIRONMENTS: dict[str, Callable[..., LinearCMDP]] = {made.__name__: made for ma
 PAPER = {name: ENVIRONMENTS[name] for name in ("tabular", "streaming", "linear")}
 
 
-def make(name: str, seed: int = 0, variant: Literal["released", "text"] = "released", **options: Any) -> LinearCMDP:
+def make(name: str, seed: int = 0, variant: Literal["released", "text"] = "released", **options: object) -> LinearCMDP:
     """Return the environment `name`, drawn with `seed`.
 
     Args:
@@ -53,6 +53,6 @@ def make(name: str, seed: int = 0, variant: Literal["released", "text"] = "relea
     return made
 
 
-def options_of(name: str) -> dict[str, Any]:
+def options_of(name: str) -> dict[str, object]:
     """Return the parameters of an environment with their defaults."""
     return defaults_of(ENVIRONMENTS[name])

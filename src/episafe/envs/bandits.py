@@ -15,7 +15,7 @@ NUM_CONTEXTS = 1_000  # rounds after which the contexts repeat
 MAX_REDRAWS = 1_000
 
 
-def make(name: str, seed: int = 0, **options: Any) -> LinearBandit:
+def make(name: str, seed: int = 0, **options: object) -> LinearBandit:
     """Return the environment `name`, drawn with `seed` until its limits bind; options are its keyword arguments.
 
     Example:
@@ -53,7 +53,7 @@ def finite(
     Each utility after the first comes from a stream of its own. The incumbent's arms are then those of the largest sum.
     """
     _require_at_least("num_arms", num_arms, 3)
-    others = rng.spawn(as_count("num_constraints", num_constraints) - 1)
+    others = rng.spawn(num_constraints - 1)
     arms = _directions(rng, num_arms, dim) * rng.uniform(0.5, 1, size=(num_arms, 1))
     theta_r, theta_u = _directions(rng, 2, dim)
     if others:
@@ -127,7 +127,7 @@ def catalogue(rng: np.random.Generator, *, num_items: int = 40, slack: float = 0
 
 
 def _require_at_least(name: str, value: int, least: int) -> None:
-    if as_count(name, value) < least:
+    if value < least:
         raise InvalidProblem(f"{name} must be at least {least}, got {value}: the incumbent plays {least} of them")
 
 

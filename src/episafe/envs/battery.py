@@ -1,14 +1,13 @@
 """A battery with a reserve: buy cheap, sell dear, and keep enough for an outage."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from episafe.core.types import Array
 from episafe.envs.common import check_range
 from episafe.problems.linear import LinearCMDP
-from episafe.problems.rules import Chance, Rules, RuleState, listed, mostly
+from episafe.problems.rules import Chance, Draw, Rules, RuleState, listed, mostly
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class Battery(Rules):
             ((0, self.house), (1 - self.load, self.load)),
         ]
 
-    def move(self, h: int, state: RuleState, action: int, luck: tuple[Any, ...]) -> tuple[RuleState, float, float]:
+    def move(self, h: int, state: RuleState, action: int, luck: Draw) -> tuple[RuleState, float, float]:
         """Trade, then sun and house, then the next hour's price and sun."""
         (charge, price, sun), (next_price, next_sun, taken) = state, luck
         traded = self.traded(charge, action)

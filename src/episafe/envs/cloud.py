@@ -1,7 +1,6 @@
 """Cloud admission with a latency objective: how many requests to let in, so that the queue stays short."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -9,7 +8,7 @@ from episafe.core.types import Array
 from episafe.envs.common import check_range
 from episafe.envs.inventory import poisson
 from episafe.problems.linear import LinearCMDP
-from episafe.problems.rules import Chance, Rules, RuleState, listed, mostly
+from episafe.problems.rules import Chance, Draw, Rules, RuleState, listed, mostly
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class Cloud(Rules):
             ((load, up, down), (self.calm, drift, drift)),
         ]
 
-    def move(self, h: int, state: RuleState, action: int, luck: tuple[Any, ...]) -> tuple[RuleState, float, float]:
+    def move(self, h: int, state: RuleState, action: int, luck: Draw) -> tuple[RuleState, float, float]:
         """Let in up to the cap, then serve."""
         (queue, _), (came, done, load) = state, luck
         let_in = min(came, self.caps[action])

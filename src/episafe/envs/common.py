@@ -2,10 +2,11 @@
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from episafe.core.checks import as_count, as_scale, is_number
 from episafe.core.errors import Infeasible
@@ -13,47 +14,45 @@ from episafe.core.types import Array
 from episafe.problems import exact
 from episafe.problems.linear import LinearCMDP
 
+SIZES = ("horizon", "dim", "buffer_length")
 
-def defaults_of(constructor: Callable[..., Any]) -> dict[str, Any]:
+
+def defaults_of(constructor: Callable[..., object]) -> dict[str, object]:
     """Return the options of an environment with their defaults: all but the random stream and the variant."""
     parameters = inspect.signature(constructor).parameters.values()
     return {p.name: p.default for p in parameters if p.name not in ("rng", "variant")}
 
 
-def described_options(name: str, options: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, str]:
+def described_options(name: str, options: Mapping[str, object], defaults: Mapping[str, object]) -> dict[str, str]:
     """Return {"options": …} with what differs from the defaults, for an origin; {} if nothing does.
 
-    Raise if the environment `name` does not have an option.
+    Raise if the environment `name` does not have an option, or if a size is not a whole number ≥ 1.
     """
-    for option in options:
+    for option, value in options.items():
         if option not in defaults:
             raise ValueError(f"{name} has no option {option!r}; it has {', '.join(defaults)}")
+        if option.startswith("num_") or option in SIZES:
+            as_count(option, value)
     given = {name: _plain(options.get(name, default)) for name, default in defaults.items()}
     text = ", ".join(f"{name}={value!r}" for name, value in given.items() if value != _plain(defaults[name]))
     return {"options": text} if text else {}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Return a value without NumPy types; lists as tuples."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     return tuple(map(_plain, value)) if isinstance(value, list | tuple) else value
 
 
-def check_sizes(**sizes: Any) -> None:
-    """Raise if a size is not a whole number ≥ 1."""
-    for name, value in sizes.items():
-        as_count(name, value)
-
-
-def check_range(name: str, value: Any, low: float, high: float) -> None:
+def check_range(name: str, value: object, low: float, high: float) -> None:
     """Raise if a value is not a number in [low, high]; 0 is refused if low is 0 and high is infinite."""
     if not is_number(value) or not low <= value <= high or (value == 0 and math.isinf(high)):
         wanted = "a number > 0" if math.isinf(high) else f"a number in [{low:g}, {high:g}]"
         raise ValueError(f"{name} must be {wanted}, got {value!r}")
 
 
-def check_interval(name: str, value: Any) -> None:
+def check_interval(name: str, value: object) -> None:
     """Raise if a value is not a pair low ≤ high of probabilities."""
     if not isinstance(value, tuple | list) or len(value) != 2:
         raise ValueError(f"{name} must be a pair (low, high) of probabilities, got {value!r}")
@@ -61,7 +60,9 @@ def check_interval(name: str, value: Any) -> None:
     check_range(name, value[1], value[0], 1)
 
 
-def baseline(P: Array, reward: Array, utilities: Array, initial_state: int, threshold: Any, slack: Any) -> Array:
+def baseline(
+    P: Array, reward: Array, utilities: Array, initial_state: int, threshold: ArrayLike, slack: ArrayLike
+) -> Array:
     """Return the policy (H, S, A) of largest V^r(s₁) with V^u(s₁) ≥ b + slack for every limit, as in Bura et al. 2022.
 
     Utilities are (m, H, S, A); threshold and slack a number or m of them.
@@ -78,11 +79,11 @@ def baseline(P: Array, reward: Array, utilities: Array, initial_state: int, thre
 def stationary(
     kernel: Array,
     reward: Array,
-    utility: Any,
+    utility: Array | Sequence[Array],
     *,
     horizon: int,
-    threshold: Any,
-    slack: Any,
+    threshold: float | Sequence[float],
+    slack: ArrayLike,
     initial_state: int = 0,
     **facts: Any,
 ) -> LinearCMDP:
@@ -98,13 +99,14 @@ def stationary(
         for signal in (reward, *(utility if several else [utility]))
     )
     incumbent = baseline(P, reward, np.stack(utilities), initial_state, threshold, slack)
-    each: Any = utilities if several else utilities[0]
+    each = utilities if several else utilities[0]
     return LinearCMDP(P, reward, each, None, initial_state, threshold, incumbent, **facts)
 
 
 def cost_limited(
-    kernel: Array, reward: Array, utility: Array, limit: float, *, horizon: int, **facts: Any
+    kernel: Array, reward: Array, utility: Array, limit: float | None, *, horizon: int, **facts: Any
 ) -> LinearCMDP:
-    """Return the same with utility 1 − cost, where an episode may cost `limit` on average: b = H − limit."""
+    """Return the same with utility 1 − cost, where an episode may cost `limit` on average, or H/2: b = H − limit."""
+    limit = horizon / 2 if limit is None else limit
     check_range("limit", limit, 0, horizon)
     return stationary(kernel, reward, utility, horizon=horizon, threshold=horizon - limit, **facts)

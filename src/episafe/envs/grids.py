@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Hashable, Sequence
 from itertools import product
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from episafe.core.types import Array
-from episafe.envs.common import check_range, check_sizes, cost_limited, stationary
+from episafe.envs.common import check_range, cost_limited
 from episafe.problems.linear import LinearCMDP
 
 Cell = tuple[int, int]
@@ -41,7 +41,6 @@ def rover(
     pit_reward: float = 1.0,
     limit: float = 0.3,
     slack: float = 0.2,
-    time_homogeneous: bool = False,
 ) -> LinearCMDP:
     """A rover on its way to the goal; goal and pits end the way. Reward and cost are 1 on arrival, 1/H a step after it.
 
@@ -58,7 +57,6 @@ def rover(
         limit: cost in an episode, on average; b = H − limit.
         slack: of the incumbent, the best policy of cost limit − slack.
     """
-    check_sizes(horizon=horizon)
     for name, share in (("slip", slip), ("pit_reward", pit_reward)):
         check_range(name, share, 0, 1)
     cells = _cells(grid, START + GOAL, FREE + WALL + PIT)
@@ -72,8 +70,7 @@ def rover(
         return (there, paid[there], cost[there]) if there in cells else (cell, 0.0, 0.0)
 
     start = list(cells).index(_place(cells, START))
-    told: dict[str, Any] = {"horizon": horizon, "slack": slack, "time_homogeneous": time_homogeneous}
-    return cost_limited(*_walked(list(cells), step, slip), limit, initial_state=start, **told)
+    return cost_limited(*_walked(list(cells), step, slip), limit, initial_state=start, horizon=horizon, slack=slack)
 
 
 def box(
@@ -84,7 +81,6 @@ def box(
     slip: float = 0.1,
     limit: float = 0.1,
     slack: float = 0.06,
-    time_homogeneous: bool = False,
 ) -> LinearCMDP:
     """A walker in the way of a box, which it pushes. Reward 1 at the goal, 1/H a step after; cost 1/H with a stuck box.
 
@@ -99,7 +95,6 @@ def box(
         limit: cost in an episode, on average; b = H − limit.
         slack: of the incumbent, the best policy of cost limit − slack.
     """
-    check_sizes(horizon=horizon)
     check_range("slip", slip, 0, 1)
     cells = _cells(grid, START + GOAL + BOX, FREE + WALL)
     goal = _place(cells, GOAL)
@@ -118,8 +113,7 @@ def box(
         return following, paid, stuck / horizon
 
     start = _place(cells, START), _place(cells, BOX)
-    walked = _walked(_reached(start, step), step, slip)
-    return cost_limited(*walked, limit, horizon=horizon, slack=slack, time_homogeneous=time_homogeneous)
+    return cost_limited(*_walked(_reached(start, step), step, slip), limit, horizon=horizon, slack=slack)
 
 
 def cliff(
@@ -131,7 +125,6 @@ def cliff(
     slip: float = 0.0,
     limit: float = 2.0,
     slack: float = 0.5,
-    time_homogeneous: bool = False,
 ) -> LinearCMDP:
     """A walk from the lower left corner to the lower right one, with a cliff between them: a fall leads to the start.
 
@@ -147,13 +140,11 @@ def cliff(
         limit: cost in an episode, on average, in their units; b = H − limit/(rows − 2).
         slack: of the incumbent, the best policy of utility b + slack.
     """
-    check_sizes(num_rows=num_rows, num_columns=num_columns, horizon=horizon)
     if min(num_rows, num_columns) < 3:
         raise ValueError(f"num_rows and num_columns must be at least 3, got {num_rows} and {num_columns}")
     check_range("slip", slip, 0, 1)
-    dearest = num_rows - 2
+    dearest, bottom, right = num_rows - 2, num_rows - 1, num_columns - 1
     check_range("limit", limit, 0, horizon * dearest)
-    bottom, right = num_rows - 1, num_columns - 1
     start, goal = (bottom, 0), (bottom, right)
 
     def step(cell: Cell, move: Cell) -> tuple[Cell, float, float]:
@@ -166,10 +157,8 @@ def cliff(
             return start, 0.0, 0.0
         return (row, column), 0.0, row / dearest if inner else 0.0
 
-    return stationary(
-        *_walked(_reached(start, step), step, slip), horizon=horizon, threshold=horizon - limit / dearest, slack=slack,
-        time_homogeneous=time_homogeneous,
-    )  # fmt: skip
+    walked, limit = _walked(_reached(start, step), step, slip), limit / dearest
+    return cost_limited(*walked, limit, horizon=horizon, slack=slack)
 
 
 def _walked(

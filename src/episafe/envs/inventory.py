@@ -3,14 +3,14 @@
 import math
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 
+from episafe.core.checks import as_count
 from episafe.core.types import Array
-from episafe.envs.common import check_range, check_sizes
+from episafe.envs.common import check_range
 from episafe.problems.linear import LinearCMDP
-from episafe.problems.rules import Chance, Rules, RuleState, listed, mostly
+from episafe.problems.rules import Chance, Draw, Rules, RuleState, listed, mostly
 
 WEEK = (0.8, 0.8, 0.9, 1.0, 1.2, 1.4, 0.9)  # demand by weekday, times the mean
 
@@ -51,7 +51,7 @@ class Inventory(Rules):
         """Demand of the day."""
         return [(range(self.max_demand + 1), poisson(self.mean_demand * WEEK[h % 7], self.max_demand))]
 
-    def move(self, h: int, state: RuleState, action: int, luck: tuple[Any, ...]) -> tuple[RuleState, float, float]:
+    def move(self, h: int, state: RuleState, action: int, luck: Draw) -> tuple[RuleState, float, float]:
         """Take the delivery in and order in the morning, sell by day."""
         demand = luck[0]
         available, *under_way = self.after(state, action)
@@ -88,7 +88,8 @@ def inventory(
         service_level: the share of each day's demand to be served, on average over the fortnight.
     """
     check_range("service_level", service_level, 0, 1)
-    check_sizes(**{f"levels[{i}]": level for i, level in enumerate(levels)})
+    for i, level in enumerate(levels):
+        as_count(f"levels[{i}]", level)
     shop = Inventory(float(rng.uniform(*mean_demand)), levels=tuple(levels), holding=holding)
     return listed(shop, service_level * shop.horizon)
 

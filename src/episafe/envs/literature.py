@@ -2,15 +2,14 @@
 
 import math
 from itertools import product
-from typing import Any
 
 import numpy as np
 
 from episafe.core.checks import TOLERANCE
 from episafe.core.types import Array
-from episafe.envs.common import check_interval, check_range, check_sizes, cost_limited, stationary
+from episafe.envs.common import check_interval, check_range, cost_limited, stationary
 from episafe.envs.paper import FAST, MAX_DRAWS, buffer_kernel, draw_feasible
-from episafe.problems.linear import LinearCMDP
+from episafe.problems.linear import LinearCMDP, Tables
 
 STAY, MOVE = 0, 1
 LEFT, RIGHT = 0, 1
@@ -28,7 +27,6 @@ def media(
     departure_rate: float = 0.8,
     limit: float | None = None,
     slack: float | None = None,
-    time_homogeneous: bool = False,
 ) -> LinearCMDP:
     """A media buffer that starts empty; a = 0 is fast service. Reward 1 − [empty], utility 1 − [fast].
 
@@ -41,14 +39,13 @@ def media(
         limit: fast steps in an episode, on average; None for H/2, as published.
         slack: of the incumbent; None for 0.4 H, as published: it has a fifth of the limit.
     """
-    check_sizes(num_states=num_states, horizon=horizon)
     for name, rate in (("fast_rate", fast_rate), ("slow_rate", slow_rate), ("departure_rate", departure_rate)):
         check_range(name, rate, 0, 1)
     kernel = np.stack([buffer_kernel(rate, departure_rate, num_states - 1) for rate in (fast_rate, slow_rate)], axis=1)
     reward, utility = np.ones((2, num_states, 2))
     reward[0], utility[:, FAST] = 0.0, 0.0
-    told = {"slack": _given(slack, 0.4 * horizon), "time_homogeneous": time_homogeneous}
-    return cost_limited(kernel, reward, utility, _given(limit, horizon / 2), horizon=horizon, **told)
+    slack = 0.4 * horizon if slack is None else slack
+    return cost_limited(kernel, reward, utility, limit, horizon=horizon, slack=slack)
 
 
 def ring(
@@ -58,7 +55,6 @@ def ring(
     horizon: int = 6,
     limit: float | None = None,
     slack: float | None = None,
-    time_homogeneous: bool = False,
 ) -> LinearCMDP:
     """States 0, …, S − 1 in a ring; to move on from s pays (s + 1)/S, to stay pays nothing. Utility 1 − [moved].
 
@@ -70,13 +66,12 @@ def ring(
         limit: moves in an episode, on average; None for H/2, as published.
         slack: of the incumbent; None for 0.4 H, as in Bura et al.: it has a fifth of the limit.
     """
-    check_sizes(num_states=num_states, horizon=horizon)
     kernel, states = np.zeros((num_states, 2, num_states)), np.arange(num_states)
     kernel[states, STAY, states] = kernel[states, MOVE, (states + 1) % num_states] = 1.0
     reward, utility = np.zeros((2, num_states, 2))
     reward[:, MOVE], utility[:, STAY] = (states + 1) / num_states, 1.0
-    told = {"slack": _given(slack, 0.4 * horizon), "time_homogeneous": time_homogeneous}
-    return cost_limited(kernel, reward, utility, _given(limit, horizon / 2), horizon=horizon, **told)
+    slack = 0.4 * horizon if slack is None else slack
+    return cost_limited(kernel, reward, utility, limit, horizon=horizon, slack=slack)
 
 
 def riverswim(
@@ -86,7 +81,6 @@ def riverswim(
     horizon: int = 20,
     limit: float | None = None,
     slack: float | None = None,
-    time_homogeneous: bool = False,
 ) -> LinearCMDP:
     """A river from its mouth, 0, to S − 1: left goes with the current, right against it. Utility 1 − [right].
 
@@ -98,7 +92,6 @@ def riverswim(
         limit: strokes to the right in an episode, on average; None for H/2.
         slack: of the incumbent, the best policy of so many strokes less; None for H/4.
     """
-    check_sizes(num_states=num_states, horizon=horizon)
     if num_states < 2:
         raise ValueError("num_states must be at least 2: a river has a mouth and an upper end")
     kernel, last = np.zeros((num_states, 2, num_states)), num_states - 1
@@ -109,8 +102,8 @@ def riverswim(
     kernel[0, RIGHT, :2], kernel[last, RIGHT, -2:] = (0.4, 0.6), (0.4, 0.6)
     reward, utility = np.zeros((2, num_states, 2))
     reward[0, LEFT], reward[last, RIGHT], utility[:, LEFT] = 0.005, 1.0, 1.0
-    told = {"slack": _given(slack, horizon / 4), "time_homogeneous": time_homogeneous}
-    return cost_limited(kernel, reward, utility, _given(limit, horizon / 2), horizon=horizon, **told)
+    slack = horizon / 4 if slack is None else slack
+    return cost_limited(kernel, reward, utility, limit, horizon=horizon, slack=slack)
 
 
 def jobs(
@@ -121,7 +114,6 @@ def jobs(
     done: tuple[float, float, float] = (0.1, 0.1, 0.8),
     threshold: float = 3.5,
     slack: float = 0.5,
-    time_homogeneous: bool = False,
 ) -> LinearCMDP:
     """A full stack of jobs; a = 1 sends two of them to a machine, which does both, one or none.
 
@@ -135,7 +127,6 @@ def jobs(
         threshold: b, half of the jobs to be done, on average.
         slack: of the incumbent, the best policy of utility b + slack.
     """
-    check_sizes(num_jobs=num_jobs, horizon=horizon)
     check_range("threshold", threshold, 0, horizon)
     if len(done) != 3 or min(done) < 0 or abs(sum(done) - 1) > TOLERANCE:
         raise ValueError(f"done must be three probabilities that sum to 1, of 0, 1 and 2 jobs, got {done!r}")
@@ -147,10 +138,8 @@ def jobs(
     reward[:, :, SEND] = 1 - 0.2
     reward[DEAR, :, SEND] = 1 - 0.9
     utility = (states[:, None] - kernel @ states) / 2
-    return stationary(
-        kernel, reward, utility, horizon=horizon, threshold=threshold, slack=slack, initial_state=num_jobs,
-        time_homogeneous=time_homogeneous,
-    )  # fmt: skip
+    told: Tables = {"horizon": horizon, "threshold": threshold, "slack": slack}
+    return stationary(kernel, reward, utility, initial_state=num_jobs, **told)
 
 
 def queue(
@@ -165,7 +154,6 @@ def queue(
     slack: float | None = None,
     num_constraints: int = 1,
     effort: float = 0.45,
-    time_homogeneous: bool = False,
 ) -> LinearCMDP:
     """A single server with a buffer 0..L that starts empty; an action is a pair of service and admission rates.
 
@@ -182,7 +170,6 @@ def queue(
         num_constraints: 1 for the throughput alone, 2 for the service too.
         effort: the service a step, on average, that the second constraint allows.
     """
-    check_sizes(buffer_length=buffer_length, num_levels=num_levels, horizon=horizon)
     check_interval("service", service)
     check_interval("admission", admission)
     check_range("throughput", throughput, 0, 1)
@@ -192,19 +179,13 @@ def queue(
     rates = np.array(list(product(np.linspace(*service, num_levels), np.linspace(*admission, num_levels))))
     kernel, admitted = _moves(rates, buffer_length)
     short = 1 - np.arange(buffer_length + 1) / buffer_length
-    told: dict[str, Any] = {"horizon": horizon, "time_homogeneous": time_homogeneous}
     reward, limit = np.repeat(short[:, None], len(rates), axis=1), throughput * horizon
+    slack = horizon / (10 * num_constraints) if slack is None else slack
     if num_constraints == 1:
-        return stationary(kernel, reward, admitted, threshold=limit, slack=_given(slack, horizon / 10), **told)
-    idle = np.broadcast_to(1 - rates[:, 0], admitted.shape)
-    return stationary(
-        kernel, reward, [admitted, idle], threshold=[limit, (1 - effort) * horizon], names=("throughput", "service"),
-        slack=[_given(slack, horizon / 20)] * 2, **told,
-    )  # fmt: skip
-
-
-def _given(value: float | None, default: float) -> float:
-    return default if value is None else value
+        return stationary(kernel, reward, admitted, threshold=limit, slack=slack, horizon=horizon)
+    limits, names = [limit, (1 - effort) * horizon], ("throughput", "service")
+    utilities = [admitted, np.broadcast_to(1 - rates[:, 0], admitted.shape)]
+    return stationary(kernel, reward, utilities, threshold=limits, slack=[slack] * 2, horizon=horizon, names=names)
 
 
 def _moves(rates: Array, buffer_length: int) -> tuple[Array, Array]:
@@ -244,12 +225,11 @@ def dirichlet(
         threshold_scale: b over the largest utility.
         slack: of the incumbent, the best policy of utility b + slack; None for the policy of largest utility.
     """
-    check_sizes(num_states=num_states, num_actions=num_actions, horizon=horizon)
     check_range("dirichlet", dirichlet, 0, math.inf)
     check_range("probability_of_one", probability_of_one, 0, 1)
     shape = (horizon, num_states, num_actions)
 
-    def draw() -> dict[str, Any]:
+    def draw() -> Tables:
         reward = (rng.random(shape) < probability_of_one).astype(np.float64)
         P = rng.dirichlet(np.full(num_states, dirichlet), shape)
         return {"P": P, "reward": reward, "utility": 1 - reward, "initial_state": int(rng.integers(num_states))}
@@ -282,7 +262,6 @@ def stepmix(
         slack: the least that the incumbent has above the threshold.
         time_homogeneous: one P and one r for all steps, of which the learner is told, as in their section 7.2.
     """
-    check_sizes(num_states=num_states, num_actions=num_actions, horizon=horizon)
     for name, value in (("threshold", threshold), ("sharpness", sharpness), ("slack", slack)):
         check_range(name, value, 0, math.inf)
     drawn = 1 if time_homogeneous else horizon
@@ -292,10 +271,8 @@ def stepmix(
         P, reward = (np.repeat(array, horizon // drawn, axis=0) for array in (P, reward))
         incumbent, utility = boltzmann(P, reward, sharpness)
         if utility[0] >= threshold + slack:
-            return LinearCMDP(
-                P, reward, reward, threshold=threshold, safe_policy=incumbent, time_homogeneous=time_homogeneous,
-                origin={"redraws": redraws},
-            )  # fmt: skip
+            told: Tables = {"threshold": threshold, "safe_policy": incumbent, "time_homogeneous": time_homogeneous}
+            return LinearCMDP(P, reward, reward, origin={"redraws": redraws}, **told)
     raise ValueError(f"{MAX_DRAWS} draws gave no incumbent of utility {threshold + slack:g}: lower threshold or slack")
 
 

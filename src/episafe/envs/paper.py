@@ -5,15 +5,15 @@ Each is drawn until its largest utility is positive; the threshold is a share of
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from episafe.core.checks import TOLERANCE
 from episafe.core.types import Array
-from episafe.envs.common import baseline, check_interval, check_range, check_sizes
+from episafe.envs.common import baseline, check_interval, check_range
 from episafe.problems import exact
-from episafe.problems.linear import LinearCMDP
+from episafe.problems.linear import LinearCMDP, Tables
 
 Variant = Literal["released", "text"]
 FAST, SLOW = 0, 1  # service of a media buffer
@@ -44,13 +44,12 @@ def tabular(
         threshold_scale: b over the largest utility; of several, over the values of the policy of their largest sum.
         num_constraints: m; each utility after the first is drawn alike, from a stream of its own, and all else stays.
     """
-    check_sizes(num_states=num_states, num_actions=num_actions, horizon=horizon, num_constraints=num_constraints)
     check_range("dirichlet", dirichlet, 0, math.inf)
     shape, others = (horizon, num_states, num_actions), rng.spawn(num_constraints - 1)
     probability = PROBABILITY_OF_ONE[variant] if probability_of_one is None else probability_of_one
     check_range("probability_of_one", probability, 0, 1)
 
-    def draw() -> dict[str, Any]:
+    def draw() -> Tables:
         reward, *utilities = ((stream.random(shape) < probability).astype(np.float64) for stream in (rng, rng, *others))
         return {
             "reward": reward,
@@ -81,10 +80,9 @@ def linear(
         dirichlet: weight of each entry of both Dirichlet distributions.
         threshold_scale: b over the largest utility.
     """
-    check_sizes(num_states=num_states, num_actions=num_actions, dim=dim, horizon=horizon)
     check_range("dirichlet", dirichlet, 0, math.inf)
 
-    def draw() -> dict[str, Any]:
+    def draw() -> Tables:
         phi = rng.dirichlet(np.full(dim, dirichlet), (num_states, num_actions))
         mu = rng.dirichlet(np.full(num_states, dirichlet), (horizon, dim))
         reward, utility = (phi @ rng.random((horizon, dim)).T for _ in range(2))
@@ -122,14 +120,13 @@ def streaming(
         full_share: the share of the buffer from which on there is reward.
         threshold_scale: b over the largest utility.
     """
-    check_sizes(buffer_length=buffer_length, horizon=horizon)
     check_interval("fast_rate", fast_rate)
     check_interval("departure_rate", departure_rate)
     check_range("full_share", full_share, 0, 1)
     num_states = buffer_length + 1
     enough = full_share * buffer_length if variant == "text" else int(full_share * buffer_length)
 
-    def draw() -> dict[str, Any]:
+    def draw() -> Tables:
         rate, departure = rng.uniform(*fast_rate), rng.uniform(*departure_rate)
         kernel = np.stack([buffer_kernel(mu, departure, buffer_length) for mu in (rate, 1 - rate)], axis=1)
         reward, utility = np.zeros((2, horizon, num_states, 2))
@@ -151,7 +148,7 @@ def buffer_kernel(arrival: float, departure: float, buffer_length: int) -> Array
     return P
 
 
-def draw_feasible(draw: Callable[[], dict[str, Any]], threshold_scale: float, slack: float | None = None) -> LinearCMDP:
+def draw_feasible(draw: Callable[[], Tables], threshold_scale: float, slack: float | None = None) -> LinearCMDP:
     """Return the first drawn problem whose largest utility is positive, with b = threshold_scale · that utility.
 
     Several utilities, in a list, must all be positive for the policy of their largest sum, and b is a share of each.

@@ -1,7 +1,6 @@
 """A shop with fresh goods: a service level and a budget for waste, both at once."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -9,7 +8,7 @@ from episafe.core.types import Array
 from episafe.envs.common import check_range
 from episafe.envs.inventory import WEEK, poisson
 from episafe.problems.linear import LinearCMDP
-from episafe.problems.rules import Chance, Rules, RuleState, listed, mostly
+from episafe.problems.rules import Chance, Draw, Rules, RuleState, listed, mostly
 
 
 @dataclass(frozen=True)
@@ -54,9 +53,7 @@ class Shop(Rules):
             (range(self.max_hunters + 1), poisson(self.mean_hunters, self.max_hunters)),
         ]
 
-    def move(
-        self, h: int, state: RuleState, action: int, luck: tuple[Any, ...]
-    ) -> tuple[RuleState, float, tuple[float, float]]:
+    def move(self, h: int, state: RuleState, action: int, luck: Draw) -> tuple[RuleState, float, tuple[float, float]]:
         """Fill up, sell yesterday's goods first, throw away what is left of them."""
         (old,), (demand, hunters) = state, luck
         level, discount = self.levels[action // 2], action % 2 == 1

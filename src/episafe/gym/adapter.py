@@ -5,24 +5,26 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from episafe.core.checks import TOLERANCE, as_count, as_number, as_slack
 from episafe.core.errors import Infeasible, InvalidProblem
 from episafe.core.policy import Policy
 from episafe.core.task import Constraint, OneHot, Task
-from episafe.core.types import ENDED, START, Episode, Move, State, StateFunction, Support
-from episafe.gym.encode import numbered_actions, observations_of
+from episafe.core.types import ENDED, START, Episode, Move, PerLimit, State, StateFunction, Support, View
+from episafe.gym.encode import Space, numbered_actions, observations_of
 from episafe.problems.features import as_features, chosen_features
-from episafe.problems.sampled import read_steps, shifted, task_move
+from episafe.problems.sampled import read_steps, shifted, task_move, try_functions
 
 LIMIT = {"utility": "threshold", "cost": "cost_limit"}
 WORST = {"utility": "least_total", "cost": "episode_cost_max"}
 STARTS_COMPARED = 8  # resets with different seeds, to find out whether the start is random
 MOST_STATES = 1_000_000  # countable observations up to which one-hot features are chosen
-CostFunction = Callable[[Any, int, Any, Mapping[str, Any]], float]  # (observation, action, next observation, info)
+Info = Mapping[str, Any]  # what an environment reports beside the observation
+CostFunction = Callable[[Any, int, Any, Info], float]  # (observation, action, next observation, info)
 
 
 class Limit(NamedTuple):
@@ -40,6 +42,11 @@ class Limit(NamedTuple):
     def width(self) -> float:
         """Return the width of the range, by which a slack is scaled."""
         return self.high - self.low
+
+    def unit(self, raw: object) -> float:
+        """Return the raw signal of a step as a utility in [0, 1]."""
+        scaled = _scaled(self.signal, raw, self.low, self.high)
+        return 1.0 - scaled if self.signal == "cost" else scaled
 
     def scaled(self, total: float, horizon: int) -> float:
         """Return a raw total as that of utilities in [0, 1]: Σ(u − low)/width; H minus it for costs."""
@@ -68,28 +75,42 @@ class Limit(NamedTuple):
         return Constraint(utility, b, slack, self.name, least)
 
 
+@runtime_checkable
+class Environment(Protocol):
+    """What is used of an environment: Gymnasium's, or one whose `step` returns six values."""
+
+    observation_space: Space
+    action_space: Space
+
+    def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode: return the observation and info."""
+
+    def step(self, action: Any) -> tuple[Any, ...]:
+        """Make a step: return observation, reward, terminated, truncated and info; or six with the cost third."""
+
+
 def from_gymnasium(
-    env: Any,
+    env: Environment,
     *,
     horizon: int,
-    incumbent: Any,
-    threshold: Any = None,
-    cost_limit: Any = None,
-    slack: Any = None,
-    features: Any = None,
+    incumbent: object,
+    threshold: PerLimit = None,
+    cost_limit: PerLimit = None,
+    slack: PerLimit = None,
+    features: object = None,
     move: Move | None = None,
     support: Support | None = None,
     cost: CostFunction | None = None,
     reward_range: tuple[float, float] = (0.0, 1.0),
-    utility_range: Any = None,
-    cost_range: Any = None,
+    utility_range: object = None,
+    cost_range: object = None,
     random_start: bool | None = None,
     reward: StateFunction | None = None,
-    utility: Any = None,
+    utility: StateFunction | Mapping[str, StateFunction] | None = None,
     time_homogeneous: bool = False,
     norm_bound: float | None = None,
-    least_total: Any = None,
-    episode_cost_max: Any = None,
+    least_total: PerLimit = None,
+    episode_cost_max: PerLimit = None,
     action_names: Sequence[str] = (),
     units: Mapping[str, str] | None = None,
 ) -> "GymCMDP":
@@ -134,7 +155,7 @@ def from_gymnasium(
         >>> lake.task.thresholds
         array([7.5])
     """
-    if isinstance(env, type) or not all(hasattr(env, name) for name in ("action_space", "reset", "step")):
+    if isinstance(env, type) or not isinstance(env, Environment):
         raise InvalidProblem(f"env must be a Gymnasium environment, got {env!r}: make one with gymnasium.make")
     H, limit = as_count("horizon", horizon), _time_limit(env)
     if limit is not None and limit != H:
@@ -173,7 +194,7 @@ class GymCMDP:
 
     def __init__(
         self,
-        env: Any,
+        env: Environment,
         horizon: int,
         limits: tuple[Limit, ...],
         reward_range: tuple[float, float],
@@ -260,7 +281,7 @@ class GymCMDP:
         self._state = state
         return START if self.random_start else state
 
-    def step(self, action: int) -> tuple[State, float, tuple[float, ...], Any]:
+    def step(self, action: int) -> tuple[State, float, tuple[float, ...], object]:
         """Return the next state, reward and utilities (m,) in [0, 1], and what chance brought, None if unknown."""
         h, before, task = self._h, self._state, self.task
         if h >= self._H:
@@ -277,7 +298,7 @@ class GymCMDP:
                 "or the environment a longer time limit"
             )
         self._state = state = ENDED if terminated else self._observations.encode(observation)
-        at = h + int(self.random_start)
+        at = h + self.random_start
         reward = float(task.reward_at(at, before)[action]) if task.knows_reward else self._scale_reward(raw)
         if task.knows_utility:
             utilities = tuple(task.utility_at(at, before)[:, action].tolist())
@@ -325,7 +346,7 @@ class GymCMDP:
             return 0
         return 0
 
-    def raw_totals(self, totals: Any) -> list[float]:
+    def raw_totals(self, totals: ArrayLike) -> list[float]:
         """Return total utilities (m,) of the task in the units of the limits."""
         return [one.raw(float(total), self._H) for one, total in zip(self.limits, np.atleast_1d(totals), strict=True)]
 
@@ -338,12 +359,13 @@ class GymCMDP:
         self._observation = returned[0]
         return self._observations.encode(returned[0])
 
-    def _step_env(self, action: int) -> tuple[Any, Any, Any, Any, Any, dict[str, Any]]:
-        """Return observation, reward, cost (None if the environment returns five values), terminated, truncated, info."""
+    def _step_env(self, action: int) -> tuple[object, object, object, bool, bool, Info]:
+        """Return observation, reward, cost (None if there are five values), terminated, truncated and info."""
         returned = self.env.step(self._action(action))
         try:
             if len(returned) == 5:
-                return *returned[:2], None, *returned[2:]
+                observation, reward, terminated, truncated, info = returned
+                return observation, reward, None, terminated, truncated, info
             observation, reward, cost, terminated, truncated, info = returned
             return observation, reward, cost, terminated, truncated, info
         except (TypeError, ValueError):
@@ -352,10 +374,10 @@ class GymCMDP:
                 f"third, got {type(returned).__name__}: wrap the environment"
             ) from None
 
-    def _scale_reward(self, raw: Any) -> float:
+    def _scale_reward(self, raw: object) -> float:
         return _scaled("reward", raw, *self._reward_range)
 
-    def _utilities(self, action: int, third: Any, info: Any, observation: Any) -> tuple[float, ...]:
+    def _utilities(self, action: int, third: object, info: Info, observation: object) -> tuple[float, ...]:
         """Return the utilities in [0, 1] that the environment reports."""
         one = self.limits[0]
         if self._cost is not None:
@@ -364,13 +386,11 @@ class GymCMDP:
             return tuple([limit.unit(self._reported(limit, info)) for limit in self.limits])
         return (one.unit(third if third is not None and one.signal == "cost" else self._reported(one, info)),)
 
-    def _reported(self, one: Limit, info: Any) -> Any:
+    def _reported(self, one: Limit, info: Info) -> object:
         """Return a raw signal of `info`."""
         found = info.get(one.signal)
-        if self._named and isinstance(found, Mapping):
-            found = found.get(one.name)
-        elif self._named:
-            found = None
+        if self._named:
+            found = found.get(one.name) if isinstance(found, Mapping) else None
         if found is not None:
             return found
         other = "cost" if one.signal == "utility" else "utility"
@@ -387,7 +407,7 @@ class GymCMDP:
 
 def _scaled(signal: str, raw: Any, low: float, high: float) -> float:
     """Return a raw signal in [0, 1]; raise if it is outside its range."""
-    if type(raw) is not float or not low - TOLERANCE <= raw <= high + TOLERANCE:
+    if type(raw) not in (float, int) or not low - TOLERANCE <= raw <= high + TOLERANCE:
         raw = as_number(signal, raw)
         if not low - TOLERANCE <= raw <= high + TOLERANCE:
             size = " (a cost is the size of a penalty, so it is not negative)" if signal == "cost" and raw < 0 else ""
@@ -398,16 +418,15 @@ def _scaled(signal: str, raw: Any, low: float, high: float) -> float:
     return (raw - low) / (high - low)
 
 
-def _viewed(features: Any, view: Callable[[Any], Any]) -> Any:
+def _viewed(features: object, view: View) -> Any:
     """Return features that a user gives for observations as features of states."""
-    if isinstance(features, OneHot):
-        cell = features.cell
-        return features if cell is None else OneHot(lambda state: cell(view(state)), features.size)
+    if isinstance(features, OneHot) and features.cell is not None:
+        return OneHot(_viewed(features.cell, view), features.size)
     return (lambda state: features(view(state))) if callable(features) else features
 
 
-def _same(one: Any, other: Any) -> bool:
-    return bool(np.array_equal(one, other)) if isinstance(one, np.ndarray) else bool(one == other)
+def _same(one: object, other: object) -> bool:
+    return bool(np.array_equal(one, np.asarray(other))) if isinstance(one, np.ndarray) else bool(one == other)
 
 
 def _range(name: str, given: Any) -> tuple[float, float]:
@@ -421,7 +440,7 @@ def _range(name: str, given: Any) -> tuple[float, float]:
     return low, high
 
 
-def _read_limits(given: Mapping[str, tuple[Any, Any, Any]], slack: Any) -> tuple[Limit, ...]:
+def _read_limits(given: Mapping[str, tuple[PerLimit, object, PerLimit]], slack: PerLimit) -> tuple[Limit, ...]:
     """Return the limits from user arguments by signal: what to keep, its range and its worst total."""
     kept = {signal: limit for signal, (limit, _, _) in given.items() if limit is not None}
     by_name = any(isinstance(limit, Mapping) for limit in kept.values())
@@ -436,12 +455,11 @@ def _read_limits(given: Mapping[str, tuple[Any, Any, Any]], slack: Any) -> tuple
             if ranges is not None or worst is not None:
                 raise InvalidProblem(f"{signal}_range or {WORST[signal]} is given, but no limit is on the {signal}")
             continue
-        if by_name and not isinstance(limit, Mapping):
-            raise InvalidProblem(f"{LIMIT[signal]} is {limit!r} beside limits by name: give {{name: limit}}")
-        if by_name and slack is not None and not isinstance(slack, Mapping):
-            raise InvalidProblem(f"slack is {slack!r} beside limits by name: give {{name: slack}}")
+        for argument, value in ((LIMIT[signal], limit), ("slack", slack)):
+            if by_name and value is not None and not isinstance(value, Mapping):
+                raise InvalidProblem(f"{argument} is {value!r} beside limits by name: give {{name: {argument}}}")
         own: list[Limit] = []
-        for name, value in limit.items() if by_name else [("", limit)]:
+        for name, value in limit.items() if isinstance(limit, Mapping) else [("", limit)]:
             xi, between, least = (one.get(name) if isinstance(one, Mapping) else one for one in (slack, ranges, worst))
             low, high = _range(signal, (0.0, 1.0) if between is None else between)
             total = None if least is None else as_number(WORST[signal], least)
@@ -453,17 +471,16 @@ def _read_limits(given: Mapping[str, tuple[Any, Any, Any]], slack: Any) -> tuple
     return tuple(limits)
 
 
-def _check_names(argument: str, given: Any, limits: Sequence[Limit], every: bool = False) -> None:
-    """Raise if a mapping has names that no limit has, or lacks one of them."""
-    names = [one.name for one in limits]
-    wrong = [name for name in given if name not in names] if isinstance(given, Mapping) else []
-    if wrong or (every and isinstance(given, Mapping) and len(given) < len(names)):
+def _check_names(argument: str, given: object, limits: Sequence[Limit], every: bool = False) -> None:
+    """Raise if a mapping has a name that no limit has or, where it must have every name, lacks one."""
+    names = {one.name: None for one in limits}
+    if isinstance(given, Mapping) and not (given.keys() == names.keys() if every else given.keys() <= names.keys()):
         raise InvalidProblem(
             f"{argument} is given for {', '.join(map(repr, given))}, the limits are {', '.join(names)}"
         )
 
 
-def _time_limit(env: Any) -> int | None:
+def _time_limit(env: object) -> int | None:
     """Return the environment's own time limit: that of `gymnasium.make`, else of a TimeLimit wrapper."""
     limit = getattr(getattr(env, "spec", None), "max_episode_steps", None)
     while limit is None and env is not None:

@@ -8,7 +8,7 @@ import gymnasium
 
 from episafe.core.checks import as_number
 from episafe.core.errors import InvalidProblem
-from episafe.core.types import ENDED, is_outside
+from episafe.core.types import ENDED, Move, State, is_outside
 
 LEVELS = 10  # of the total, in observations, unless the limit is a small whole number
 MOST_WHOLE = 50  # a whole limit up to this is counted in ones
@@ -26,7 +26,7 @@ class ChanceWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         episode_cost_max: 1; {name: 1} with `keep`.
     """
 
-    def __init__(self, env: Any, cost: Any, at_most: float, probability: float, name: str, keep: bool) -> None:
+    def __init__(self, env: object, cost: object, at_most: float, probability: float, name: str, keep: bool) -> None:
         if not isinstance(env, gymnasium.Env):
             raise InvalidProblem(
                 f"chance takes an es.LinearCMDP, Rules or one Gymnasium environment, got {type(env).__name__}"
@@ -41,8 +41,8 @@ class ChanceWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._levels = int(at_most) if whole else LEVELS
         level = gymnasium.spaces.Discrete(self._levels + 2)
         self.observation_space = gymnasium.spaces.Tuple((env.observation_space, level))
-        self.cost_limit: Any = {name: 1 - probability} if keep else 1 - probability
-        self.episode_cost_max: Any = {name: 1.0} if keep else 1.0
+        self.cost_limit = {name: 1 - probability} if keep else 1 - probability
+        self.episode_cost_max = {name: 1.0} if keep else 1.0
         self._h, self._total, self._observation = 0, 0.0, None
 
     def reset(self, **given: Any) -> tuple[Any, dict[str, Any]]:
@@ -65,13 +65,13 @@ class ChanceWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         told |= kept | {"cost": {**kept.get("cost", {}), self._name: breaks} if self._keep else breaks}
         return (returned[0], self._level(self._total)), returned[1], *returned[-3:-1], told
 
-    def move(self, h: int, state: Any, action: int, w: Any) -> tuple[Any, float, Any]:
+    def move(self, h: int, state: tuple[State, int], action: int, w: object) -> tuple[State, float, object]:
         """Return how the wrapped environment moves given chance, if the environment has `move`; utilities are 1 − cost.
 
         Kept utilities come first. Raise if a cost is no multiple of the unit of a level: it cannot be replayed.
         """
         observation, level = state
-        inner: Any = self.env.get_wrapper_attr("move")
+        inner: Move = self.env.get_wrapper_attr("move")
         following, reward, utility = inner(h, observation, action, w)
         spent = 1 - utility if self._cost is None else self._cost(h, observation, action, w)
         units = spent * self._levels / self._at_most if self._at_most else (self._levels + 1) * (spent > 0)
@@ -93,7 +93,7 @@ class ChanceWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         units = total * self._levels / self._at_most if total > 0 else 0.0
         return min(math.ceil(units - ROUNDING * self._levels), self._levels)
 
-    def _spent(self, info: Mapping[str, Any], action: Any) -> float:
+    def _spent(self, info: Mapping[str, object], action: object) -> float:
         """Return the cost of a step."""
         if self._cost is not None:
             spent = self._cost(self._h, self._observation, action, info.get("chance"))
@@ -111,5 +111,5 @@ class ChanceWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         return number
 
 
-def _by_name(signal: str, value: Any) -> dict[str, Any]:
+def _by_name(signal: str, value: object) -> dict[str, Any]:
     return dict(value) if isinstance(value, Mapping) else {signal: value}

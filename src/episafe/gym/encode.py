@@ -5,7 +5,7 @@ An encoder accepts what the environment returns and what a JSON file has of it. 
 
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import le
 from typing import Any
@@ -14,8 +14,11 @@ import gymnasium.spaces as spaces
 import numpy as np
 
 from episafe.core.errors import InvalidEpisode, InvalidProblem
-from episafe.core.types import Array, State
+from episafe.core.types import Array, Encoder, State, View
 
+Space = spaces.Space[Any]
+ArraySpace = spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary
+Action = Callable[[int], object]  # number -> action as the environment takes it
 SMALL = 64  # numbers in an array up to which plain comparisons are faster than NumPy's
 MOST_ACTIONS = 4096
 
@@ -32,14 +35,14 @@ class Observations:
         view: state -> observation, as the environment returns it; None if the state is the observation.
     """
 
-    encode: Callable[[Any], State]
+    encode: Encoder
     count: int | None
     low: Array
     high: Array
-    view: Callable[[Any], Any] | None = None
+    view: View | None = None
 
 
-def observations_of(space: Any) -> Observations:
+def observations_of(space: Space) -> Observations:
     """Return the encoder of a space; raise if its observations have no fixed size."""
     if isinstance(space, spaces.Discrete):
         low = np.array([float(space.start)])
@@ -61,7 +64,7 @@ def observations_of(space: Any) -> Observations:
     )
 
 
-def _bounds(space: Any) -> tuple[Array, Array]:
+def _bounds(space: ArraySpace) -> tuple[Array, Array]:
     if isinstance(space, spaces.Box):
         low, high = space.low, space.high
     elif isinstance(space, spaces.MultiDiscrete):
@@ -71,17 +74,17 @@ def _bounds(space: Any) -> tuple[Array, Array]:
     return np.ravel(low).astype(np.float64), np.ravel(high).astype(np.float64)
 
 
-def _foreign(observation: Any, space: Any) -> InvalidEpisode:
+def _foreign(observation: object, space: Space) -> InvalidEpisode:
     return InvalidEpisode(
         f"observation {observation!r} is not in the observation space {space}: return finite observations of its "
         "type and within its bounds, or correct the space"
     )
 
 
-def _discrete(space: Any) -> Callable[[Any], int]:
+def _discrete(space: spaces.Discrete) -> Encoder:
     least, beyond = int(space.start), int(space.start) + int(space.n)
 
-    def encode(observation: Any) -> int:
+    def encode(observation: object) -> int:
         if type(observation) is not int:
             array = np.asarray(observation)
             if array.size != 1 or array.dtype.kind not in "iu":
@@ -94,8 +97,8 @@ def _discrete(space: Any) -> Callable[[Any], int]:
     return encode
 
 
-def _text(space: Any) -> Callable[[Any], str]:
-    def encode(observation: Any) -> str:
+def _text(space: spaces.Text) -> Encoder:
+    def encode(observation: object) -> str:
         if not isinstance(observation, str) or not space.contains(str(observation)):
             raise _foreign(observation, space)
         return str(observation)
@@ -103,12 +106,12 @@ def _text(space: Any) -> Callable[[Any], str]:
     return encode
 
 
-def _array(space: Any, low: Array, high: Array) -> Callable[[Any], State]:
-    dtype, shape, most = space.dtype, space.shape, sys.float_info.max
+def _array(space: ArraySpace, low: Array, high: Array) -> Encoder:
+    dtype, shape, most = np.dtype(space.dtype), space.shape, sys.float_info.max
     lows, highs = np.maximum(low, -most), np.minimum(high, most)  # so that infinity lies outside
     least, largest, small = lows.tolist(), highs.tolist(), low.size <= SMALL
 
-    def encode(observation: Any) -> State:
+    def encode(observation: object) -> State:
         if type(observation) is np.ndarray and observation.dtype == dtype:
             state = observation.copy()  # environments reuse their arrays
         else:
@@ -134,10 +137,10 @@ def _array(space: Any, low: Array, high: Array) -> Callable[[Any], State]:
     return encode
 
 
-def _several(space: Any, parts: Any) -> Observations:
+def _several(space: Space, parts: Mapping[str, Space] | Sequence[Space]) -> Observations:
     """Return the encoder of a Tuple or Dict."""
     names = tuple(parts) if isinstance(parts, Mapping) else ()
-    inner = list(parts.values()) if names else list(parts)
+    inner = list(parts.values()) if isinstance(parts, Mapping) else list(parts)
     found = [observations_of(part) for part in inner]
     encoders = [
         (one.encode, part.shape if isinstance(part.shape, tuple) else ())
@@ -145,7 +148,7 @@ def _several(space: Any, parts: Any) -> Observations:
     ]
     views = [one.view or _part_view(part) for one, part in zip(found, inner, strict=True)]
 
-    def encode(observation: Any) -> State:
+    def encode(observation: object) -> State:
         if names and isinstance(observation, Mapping):
             if len(observation) != len(names) or any(name not in observation for name in names):
                 raise _foreign(observation, space)
@@ -160,7 +163,7 @@ def _several(space: Any, parts: Any) -> Observations:
             states.append(tuple(state.ravel().tolist()) if type(state) is np.ndarray else state)
         return tuple(states)
 
-    def view(state: Any) -> Any:
+    def view(state: tuple[State, ...]) -> object:
         seen = [show(part) for show, part in zip(views, state, strict=True)]
         return dict(zip(names, seen, strict=True)) if names else tuple(seen)
 
@@ -172,18 +175,18 @@ def _several(space: Any, parts: Any) -> Observations:
     return Observations(encode, count, low, high, view)
 
 
-def _part_view(space: Any) -> Callable[[Any], Any]:
+def _part_view(space: Space) -> View:
     if isinstance(space, spaces.Discrete | spaces.Text):
         return lambda state: state
     dtype, shape = space.dtype, space.shape
     return lambda state: np.array(state, dtype=dtype).reshape(shape)
 
 
-def numbered_actions(space: Any) -> tuple[int, Callable[[int], Any]]:
+def numbered_actions(space: Space) -> tuple[int, Action]:
     """Return the number of actions of a finite space, and number -> action as the environment takes it."""
     if isinstance(space, spaces.Discrete):
         count, start = int(space.n), int(space.start)
-        action: Callable[[int], Any] = (lambda number: number + start) if start else (lambda number: number)
+        action: Action = (lambda number: number + start) if start else (lambda number: number)
     elif isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
         low, high = _bounds(space)
         sizes = tuple(int(n) for n in (high - low + 1).tolist())

@@ -18,12 +18,11 @@ from episafe.kernels.wealth import admits
 REFACTOR_EVERY = 500  # observations between fresh inverses, so that rounding does not build up
 BLOCK = 1_024  # rounds whose noise is drawn together
 SOURCE, ID, DUE, REASON = range(4)  # entries of `Deployed.marks`
-ADMITTED, UNCONFIDENT, NO_POLICY, FAILED, BEYOND, SEED, ALWAYS = range(7)
+ADMITTED, UNCONFIDENT, NO_POLICY, BEYOND, SEED, ALWAYS = range(6)
 REASONS = (
     "",
     "not confident enough of the incumbent yet: C·β > ξ/2",
     "no policy has a pessimistic utility at the threshold",
-    "the policy found did not pass the check in float64",
     "more observations than the radius covers: give a larger num_rounds, or a radius without it",
     "the seed phase: the incumbent, with a safe share of every other action",
     "nothing is learned",
@@ -192,14 +191,12 @@ def decide(arms, safe, model, rule, radius):  # type: ignore[no-untyped-def]
     else:  # Alg. 1, line 4
         optimism = 1.0 + 2.0 * rule.norm_bound / slack if math.isnan(rule.optimism) else rule.optimism
         policy, lam = best_policy(f + optimism * C * beta, g - rule.pessimism * C * beta, b, safe)
-        found, reason = means(policy, low), FAILED
-        if math.isnan(lam):
-            reason = NO_POLICY
-        elif rule.shrink and not admits(found[0], b[0]):
+        found, reason = means(policy, low), NO_POLICY
+        if rule.shrink and not math.isnan(lam) and not admits(found[0], b[0]):
             kept = payer_share(found[0], b[0] + slack, b[0])  # of the incumbent, the least that passes the check
             policy = (1.0 - kept) * policy + kept * safe
             found[0] = (1.0 - kept) * found[0] + kept * (b[0] + slack)
-        if reason == FAILED and (found >= b).all():
+        if not math.isnan(lam) and (found >= b).all():
             return policy, found, SEARCH, lam, ADMITTED
     return safe.copy(), bounds, SAFE, np.nan, reason
 

@@ -15,7 +15,6 @@ from episafe.core.types import Array, IntArray
 from episafe.kernels.lanes import LANES
 
 FIRST_SLOTS, FIRST_TRANSITIONS = 16, 32  # capacity at first; it doubles when it is full
-SWEEPS = 6  # times around the limits, where there are several
 NO_ENTROPY, ENTROPY, RELEASED_ENTROPY = range(3)  # what V̄ʳ adds: 0, −κΣ π ln π, or the released code's −κΣ π² ln π
 
 
@@ -111,9 +110,9 @@ class Work(NamedTuple):
     """Memory for one decision.
 
     `bonus` (R, A, n) is β. The search runs along λ = base + t·direction: `base`, `direction` (m,). `ts` (L,) are the t
-    evaluated together (L = 1 with features, 8 with counts), `lams` and `bounds` (m, L) their λ and V̲ᵘ(s₁); `lane` (1,)
-    is the place of the t asked for last. `lam`, `bound` (m,): those of the decision. `further` is a tuple of m − 1
-    zeros: kernels are compiled for its length, since loops over limits cost a tenth where there is one. `guess`
+    evaluated together (L = 1 with features, 8 with counts), `lams` (m, L) their λ and `bounds` (m+1, L) their V̲ᵘ(s₁),
+    then V̄ʳ + V̄†; `lane` (1,) is the place of the t asked for last. `lam`, `bound` (m,): those of the decision. `best`
+    (m,): the best λ so far, where there are several limits. `further` is a tuple of m − 1 zeros: kernels are compiled for its length, since loops over limits cost a tenth where there is one. `guess`
     (1+m,): t and λ of the last search, which decide what is evaluated together and never the result.
 
         features:  `V` (H+1, G, n), `Q` (G+1, A, n), `rest`: `norm` (n,), `projected` (G, d), `weights` (H, G, d)
@@ -130,6 +129,7 @@ class Work(NamedTuple):
     lane: IntArray
     lam: Array
     bound: Array
+    best: Array
     V: Array
     Q: Array
     rest: tuple[Any, ...]
@@ -163,13 +163,12 @@ def new_work(model: Dense | Counts, H: int, m: int) -> Work:
         V, Q = np.zeros((H + 1, n, 2 + m, LANES)), np.zeros((3 + m, A, LANES))
         start, column = np.zeros((R, A, n + 1), dtype=np.int64), np.zeros((R, M), dtype=np.int64)
         rest = start, column, np.zeros((R, M))
-    base, direction, lam, bound = (np.zeros(m) for _ in range(4))
-    lams, bounds = np.zeros((m, L)), np.full((m, L), np.nan)
+    base, direction, lam, bound, best = (np.zeros(m) for _ in range(5))
+    lams, bounds = np.zeros((m, L)), np.full((m + 1, L), np.nan)
     lane = np.zeros(1, dtype=np.int64)
     bonus, ts = np.zeros((R, A, n)), np.full(L, np.nan)
-    return Work(
-        bonus, base, direction, ts, lams, bounds, lane, lam, bound, V, Q, rest, (0.0,) * (m - 1), np.zeros(1 + m)
-    )
+    further, guess = (0.0,) * (m - 1), np.zeros(1 + m)
+    return Work(bonus, base, direction, ts, lams, bounds, lane, lam, bound, best, V, Q, rest, further, guess)
 
 
 def widened(array: NDArray[Any], length: int, filling: float = 0) -> NDArray[Any]:

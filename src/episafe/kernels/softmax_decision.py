@@ -1,11 +1,11 @@
-"""The search for λ of Algorithm 2, compiled; several limits are searched in the same way, one after another."""
+"""The search for λ of Algorithm 2, compiled, and its extension to several limits."""
 
 import numpy as np
 
 from episafe.core.types import SAFE, SEARCH, ZERO
 from episafe.kernels.compilation import by_model, inlined_kernel, lean_kernel
 from episafe.kernels.lanes import load, store
-from episafe.kernels.softmax_arrays import SWEEPS, Counts, Dense
+from episafe.kernels.softmax_arrays import Counts, Dense
 from episafe.kernels.softmax_pass import clear, count_step, feature_bonus, predict, regress, row, softmax_step, solve
 
 
@@ -60,8 +60,9 @@ def _evaluate_dense(model, slots, work, scales, size, table):  # type: ignore[no
             for i in range(size[p]):
                 for a in range(table.shape[2]):
                     table[h, slots.state_of[p, i], a] = Q[Q.shape[0] - 1, a, i] * norm[i]
-    for c in range(work.bounds.shape[0]):
+    for c in range(work.lam.shape[0]):
         work.bounds[c, 0] = V[0, 2 + c, 0]
+    work.bounds[work.lam.shape[0], 0] = V[0, 0, 0] + V[0, 1, 0]
 
 
 def _evaluate_counts(model, slots, work, scales, size, table):  # type: ignore[no-untyped-def]
@@ -69,13 +70,14 @@ def _evaluate_counts(model, slots, work, scales, size, table):  # type: ignore[n
     for h in range(work.V.shape[0] - 2, -1, -1):
         n = size[row(h, size)]
         count_step(h, n, rows, terms, scales, lams, room, model.ridge, slots.state_of, table, work.further)
-    for c in range(work.bounds.shape[0]):
+    for c in range(work.lam.shape[0]):
         store(work.bounds, (c, 0), load(work.V, (0, 0, 2 + c, 0)))
+    store(work.bounds, (work.lam.shape[0], 0), load(work.V, (0, 0, 0, 0)) + load(work.V, (0, 0, 1, 0)))
 
 
 @by_model(lean_kernel, {Dense: _evaluate_dense, Counts: _evaluate_counts})
 def evaluate(model, slots, work, scales, size, table):  # type: ignore[no-untyped-def]
-    """Compute V̲ᵘ(s₁) of π^λ for each λ of `work.lams`, into `work.bounds`; values at all slots are left in `work.V`.
+    """Compute V̲ᵘ(s₁) and V̄ʳ + V̄† of π^λ for each λ of `work.lams`, into `work.bounds`; values at all slots are left in `work.V`.
 
     π of the first λ is written to `table` (H, S, A) at the first `size` (R,) slots, unless the table is empty.
     """
@@ -162,36 +164,65 @@ def bisect(model, slots, work, scales, search, only, guess, none):  # type: igno
 
 
 @lean_kernel
-def sweep(model, slots, work, scales, search, none):  # type: ignore[no-untyped-def]
-    """Find λ for several limits: each multiplier in turn is the least that its own limit needs, given the others.
-
-    Begins at λ = 0 and ends when all limits pass. Return whether they do, at most `SWEEPS` times around.
-    """
-    m = work.base.shape[0]
-    for c in range(m):
-        work.lam[c] = 0.0
-    for _ in range(SWEEPS):
-        for c in range(m):
-            for b in range(m):
-                work.base[b], work.direction[b] = work.lam[b] if b != c else 0.0, 1.0 if b == c else 0.0
-            forget(work.ts)
-            if not admits(model, slots, work, scales, search, 0.0, 0.0, search.lam_max, c, work.guess[1 + c], none):
-                bisect(model, slots, work, scales, search, c, work.guess[1 + c], none)
-            work.guess[1 + c] = work.lam[c]
-        passes = True
-        for c in range(m):
-            passes = passes and work.bound[c] >= search.thresholds[c]
+def search_several(model, slots, work, scales, search, none):  # type: ignore[no-untyped-def]
+    """Find λ for several limits, as `linear.planner.search_several` says; return whether it passes all checks."""
+    m, found, most = work.base.shape[0], False, -np.inf
+    if admits(model, slots, work, scales, search, search.lam_max, 0.0, search.lam_max, m, work.guess[0], none):
+        found = bisect(model, slots, work, scales, search, m, work.guess[0], none)
+        most, work.guess[0] = work.bounds[m, work.lane[0]], work.ts[work.lane[0]]
+        remember(work.lam, work.best)
+    else:
+        remember(work.lam, work.best)  # C_λ·(1, …, 1)
+        admits(model, slots, work, scales, search, 0.0, 0.0, search.lam_max, m, work.guess[0], none)
+    for _ in range(m):
+        c = furthest(work.lam, work.bound, search.thresholds)
+        if c < 0:
+            break
+        for b in range(m):
+            work.base[b], work.direction[b] = work.lam[b] if b != c else 0.0, 1.0 if b == c else 0.0
+        forget(work.ts)
+        guess = work.guess[1 + c]
+        if not admits(model, slots, work, scales, search, 0.0, 0.0, search.lam_max, c, guess, none):
+            if not admits(model, slots, work, scales, search, search.lam_max, 0.0, search.lam_max, c, guess, none):
+                break
+            bisect(model, slots, work, scales, search, c, guess, none)
+        work.guess[1 + c], passes = work.lam[c], work.bounds[m, work.lane[0]] > most
+        for b in range(m):
+            passes = passes and work.bound[b] >= search.thresholds[b]
         if passes:
-            return True
-    return False
+            found, most = True, work.bounds[m, work.lane[0]]
+            remember(work.lam, work.best)
+    for c in range(m):
+        work.base[c], work.direction[c] = work.best[c], 0.0
+    forget(work.ts)
+    admits(model, slots, work, scales, search, 0.0, 0.0, search.lam_max, m, np.nan, none)
+    return found
+
+
+@inlined_kernel
+def remember(lam, best):  # type: ignore[no-untyped-def]
+    """Copy λ to `best`."""
+    for c in range(lam.shape[0]):
+        best[c] = lam[c]
+
+
+@inlined_kernel
+def furthest(lam, bound, thresholds):  # type: ignore[no-untyped-def]
+    """Return the limit whose V̲ᵘ is furthest from b, −1 if none is; one that passes at λ_c = 0 does not count."""
+    found, most = -1, 0.0
+    for c in range(lam.shape[0]):
+        distance = abs(bound[c] - thresholds[c])
+        if distance > most and (lam[c] > 0.0 or bound[c] < thresholds[c]):
+            found, most = c, distance
+    return found
 
 
 @lean_kernel
 def decide(model, slots, work, scales, search, none):  # type: ignore[no-untyped-def]
     """Decide for one episode: return the source, with λ and V̲ᵘ(s₁) in `work.lam` and `work.bound`.
 
-    One limit: Algorithm 2. Several: λ = 0, then `sweep`, then bisection on the ray λ = t·(1, …, 1). The last λ that was
-    evaluated is returned, so its bounds are those of the deployed policy. `none` is an empty table.
+    One limit: Algorithm 2. Several: λ = 0, then `search_several`. The last λ that was evaluated is returned, so its
+    bounds are those of the deployed policy. `none` is an empty table.
     """
     refresh(model, slots, work, scales)
     m, stepped, guess = work.base.shape[0], search.step >= 0.0, work.guess[0]
@@ -213,13 +244,10 @@ def decide(model, slots, work, scales, search, none):  # type: ignore[no-untyped
         if admits(model, slots, work, scales, search, 0.0, 0.0, search.lam_max, m, guess, none):
             return ZERO  # Alg. 2, line 4 -> V̲ᵘ(π⁰) ≥ b
     if m > 1:
-        if sweep(model, slots, work, scales, search, none):
-            return SEARCH
-        for c in range(m):
-            work.base[c], work.direction[c] = 0.0, 1.0
-        forget(work.ts)
-    passes = bisect(model, slots, work, scales, search, m, guess, none)
-    work.guess[0] = work.ts[work.lane[0]]
+        passes = search_several(model, slots, work, scales, search, none)
+    else:
+        passes = bisect(model, slots, work, scales, search, m, guess, none)
+        work.guess[0] = work.ts[work.lane[0]]
     return SEARCH if passes or not search.fallback else SAFE
 
 

@@ -16,7 +16,7 @@ from episafe.core.task import ProblemLike, Task, task_of
 from episafe.core.types import SAFE, SOURCES, Array, Document, Episode, Source, State, is_outside
 from episafe.kernels.policy_values import policy_values
 from episafe.kernels.simulation import Law
-from episafe.kernels.softmax_arrays import ENTROPY, NO_ENTROPY, RELEASED_ENTROPY, SWEEPS, Dense, Scales, Search
+from episafe.kernels.softmax_arrays import ENTROPY, NO_ENTROPY, RELEASED_ENTROPY, Dense, Scales, Search
 from episafe.kernels.softmax_loop import Deployed, act, play
 from episafe.linear.constants import Constants
 from episafe.linear.counts import hopeful_policy
@@ -114,35 +114,48 @@ def searched(model: SoftmaxModel, scales: Scales, search: Search, incumbent_firs
 def search_several(evaluate: Evaluate, b: Array, C_lam: float, T: int, rules: Rules) -> tuple[Source, Array]:
     """Return source and λ (m,) for several limits: an extension of the paper, compiled in kernels/softmax_decision.py.
 
-    λ = 0 if it passes. Else each multiplier in turn, from 0 on, is the least that its own limit needs given the others,
-    until all limits pass. If they never do: bisection on the ray λ = t·(1, …, 1). Every search is sound: what is
-    deployed passed all checks.
+    λ = 0 if it passes. Else bisection on the ray λ = t·(1, …, 1), or λ = 0 where C_λ fails on it. Then m times: the
+    multiplier whose V̲ᵘ is furthest from b becomes the least that its own limit needs, given the others, which is a
+    step of coordinate descent on the dual. Of the λ found that pass all checks, the one of largest V̄ʳ + V̄†.
 
     Args:
-        evaluate: λ (m,) -> V̲ᵘ(s₁) (m,).
+        evaluate: λ (m,) -> V̄ʳ, V̄†, V̲ᵘ (m,) at s₁.
         b, C_lam, T: thresholds (m,), the largest multiplier, halvings.
         rules: whether λ = 0 is tried and the incumbent is the fallback.
     """
-    ones, lam = np.ones(len(b)), np.zeros(len(b))
+    m, best, most = len(b), None, -math.inf
 
-    def bisected(fixed: Array, direction: Array, limits: list[int] | slice) -> Array:
+    def surplus(lam: Array) -> Array:
+        return evaluate(lam)[2:] - b
+
+    def bisected(fixed: Array, direction: Array, limits: slice) -> Array:
         lower, upper = 0.0, C_lam
         for _ in range(T):
             middle = (lower + upper) / 2
-            passes = (evaluate(fixed + middle * direction) >= b)[limits].all()
+            passes = (evaluate(fixed + middle * direction)[2:] >= b)[limits].all()
             lower, upper = (lower, middle) if passes else (middle, upper)
         return fixed + upper * direction
 
-    if rules.ends and (evaluate(lam) >= b).all():
+    lam, last = np.zeros(m), np.full(m, C_lam)
+    if rules.ends and (evaluate(lam)[2:] >= b).all():
         return "zero", lam
-    for _ in range(SWEEPS):
-        for c, unit in enumerate(np.eye(len(b))):
-            others = lam * (1 - unit)
-            lam = others if evaluate(others)[c] >= b[c] else bisected(others, unit, [c])
-        if (evaluate(lam) >= b).all():
-            return "search", lam
-    lam = bisected(0 * ones, ones, slice(None))
-    return "search" if (evaluate(lam) >= b).all() or not rules.fallback else "safe", lam
+    if (evaluate(last)[2:] >= b).all():
+        best = lam = bisected(lam, np.ones(m), slice(None))
+        most = evaluate(lam)[:2].sum()
+    for _ in range(m):
+        distance = np.where((lam > 0) | (surplus(lam) < 0), np.abs(surplus(lam)), 0.0)
+        c = int(distance.argmax())
+        own, unit = slice(c, c + 1), np.eye(m)[c]
+        others = lam * (1 - unit)
+        if distance[c] == 0 or evaluate(others + C_lam * unit)[2 + c] < b[c] > evaluate(others)[2 + c]:
+            break
+        lam = others if evaluate(others)[2 + c] >= b[c] else bisected(others, unit, own)
+        V = evaluate(lam)
+        if (V[2:] >= b).all() and V[:2].sum() > most:
+            best, most = lam, V[:2].sum()
+    if best is None:
+        return "safe" if rules.fallback else "search", last
+    return "search", best
 
 
 def new_table(model: SoftmaxModel) -> Array:
@@ -339,11 +352,10 @@ class SoftmaxProposer(Proposer):
         found = searched(model, scales, search)
         if found.policy is None:  # take C_λ: no test, no halving
             found = searched(model, scales, search._replace(num_halvings=0, ends=False, fallback=False))
-        V = model.work.V
-        V_r, V_dagger = V[0, :2, 0] if model.dim else V[0, 0, :2, model.work.lane[0]]
-        if found.policy is None or not math.isfinite(V_r + V_dagger):
-            raise FloatingPointError(f"the planner promises a reward of {V_r + V_dagger}: nothing can be proposed")
-        return Candidate("", found.policy, float(V_r + V_dagger), "planner", float(found.lam.sum()))
+        promised = float(model.work.bounds[-1, model.work.lane[0]])  # V̄ʳ + V̄†
+        if found.policy is None or not math.isfinite(promised):
+            raise FloatingPointError(f"the planner promises a reward of {promised}: nothing can be proposed")
+        return Candidate("", found.policy, promised, "planner", float(found.lam.sum()))
 
     def _propose_optimum(self, goal: Goal) -> Candidate:
         """Return about the optimum of the estimated model with bonuses: with several limits it beats π^λ.

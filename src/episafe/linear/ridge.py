@@ -171,7 +171,7 @@ class SoftmaxModel:
     def _slot(self, p: int, state: State) -> int:
         """Return the slot of a state in row p; a new state is described by what the task tells of it."""
         task, known, key = self.task, self._keys[p], self.task.key(state)
-        slot, cells = known.get(key), isinstance(task.features, OneHot) and task.features.cell is not None
+        slot = known.get(key)
         if slot is None:
             slot = known[key] = len(known)
             if slot >= self.slots.reward.shape[-1]:
@@ -182,7 +182,7 @@ class SoftmaxModel:
                 self.slots.reward[p, :, slot] = np.nan_to_num(task.reward_at(p, state))
                 self.slots.utility[:, p, :, slot] = np.nan_to_num(task.utility_at(p, state))
             self.slots.size[p] += 1
-        elif cells and task.knows_utility and not is_outside(state):
+        elif task.knows_utility and isinstance(task.features, OneHot) and task.features.cell and not is_outside(state):
             here, there = task.utility_at(p, state), self.slots.utility[:, p, :, slot]
             if np.abs(here - there).max() > TOLERANCE:
                 raise InvalidProblem(
@@ -332,7 +332,8 @@ class LearnedSignals:
 
     def observe(self, slots: IntArray, episode: Episode) -> None:
         """Add the signals of an episode, whose states have `slots` (H,)."""
-        seen = np.column_stack([episode.rewards, episode.utilities])
+        seen = np.empty((len(episode.actions), len(self.known)))
+        seen[:, 0], seen[:, 1:] = episode.rewards, episode.utilities
         inside = [h for h, state in enumerate(episode.states[: len(slots)]) if not is_outside(state)]
         rows = np.minimum(np.array(inside, dtype=np.int64), self._model.num_rows - 1)
         if self.sums.ndim == 4:

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from episafe.core.checks import TOLERANCE, as_array, as_count, as_distributions, as_number, as_scale, check_norm
 from episafe.core.errors import Infeasible, InvalidEpisode, InvalidProblem
 from episafe.core.policy import FunctionPolicy, Policy
 from episafe.core.task import FunctionFeatures, Task, make_constraints
-from episafe.core.types import Array, Episode, State
+from episafe.core.types import Array, Episode, PerLimit, State
 from episafe.kernels.bandit_sets import best_policy, chords
 
 ROUNDING = 4 * float(np.finfo(np.float64).eps)  # of eigenvalues and aᵀMa, relative to ‖M‖₂
@@ -27,7 +28,7 @@ class ActionPolicy(Policy):
         weights: (n,).
     """
 
-    def __init__(self, actions: Any, weights: Any, name: str = "") -> None:
+    def __init__(self, actions: ArrayLike, weights: ArrayLike, name: str = "") -> None:
         self.actions, self.name = as_array("actions", actions, (None, None)), name
         self.weights = without_negatives(as_distributions("weights", weights, (len(self.actions),)))
 
@@ -47,7 +48,7 @@ class Ellipsoid:
         M: symmetric (d, d), smallest eigenvalue at least 1. No exact method is known for sets off the centre.
     """
 
-    def __init__(self, M: Any) -> None:
+    def __init__(self, M: ArrayLike) -> None:
         self.M = as_array("M", M, (None, None))
         if self.M.shape[0] != self.M.shape[1] or self.M.shape[0] == 0:
             raise InvalidProblem(f"M must be square, got shape {self.M.shape}: give a matrix (d, d)")
@@ -90,7 +91,7 @@ class Ellipsoid:
         return ends @ basis.T, share
 
 
-Actions = Array | Ellipsoid | Callable[[int], Any]
+Actions = Array | Ellipsoid | Callable[[int], ArrayLike]
 
 
 class BanditTask(Task):
@@ -114,9 +115,9 @@ class BanditTask(Task):
     def __init__(
         self,
         actions: Any,
-        threshold: Any,
+        threshold: PerLimit,
         safe_policy: Any,
-        slack: Any = None,
+        slack: PerLimit = None,
         noise: float = 0.5,
         norm_bound: float = 1.0,
         names: Sequence[str] = (),
@@ -130,9 +131,7 @@ class BanditTask(Task):
         elif callable(actions) and callable(safe_policy):
             for name, ask in (("actions", actions), ("safe_policy", safe_policy)):
                 if not np.array_equal(ask(0), ask(0)):
-                    raise InvalidProblem(
-                        f"{name}(0) gave two answers: it must be a pure function; seed it by the round"
-                    )
+                    raise InvalidProblem(f"{name}(0) gave two answers: it must be pure; seed it by the round")
             n, dim = as_arms("actions(0)", actions(0)).shape
             incumbent = FunctionPolicy(lambda h, k: safe_policy(k), n)
         elif callable(actions) or callable(safe_policy):
@@ -152,9 +151,8 @@ class BanditTask(Task):
             features=FunctionFeatures(self.arms, dim),
             norm_bound=as_scale("norm_bound", norm_bound, positive=True),
         )
-        self.__dict__["num_actions"] = (
-            n  # not before: the checks of tasks with listed actions assume utilities in [0, 1]
-        )
+        # not before: the checks of tasks with listed actions assume utilities in [0, 1]
+        self.__dict__["num_actions"] = n
 
     def __repr__(self) -> str:
         limits = f"thresholds={self.thresholds.tolist()}, slacks={[one.slack for one in self.constraints]}"
@@ -181,14 +179,6 @@ class BanditTask(Task):
         """Return the incumbent's probabilities (n,) of the arms of round k, checked."""
         return without_negatives(self.incumbent.probabilities(0, k))
 
-    def with_limits(self, thresholds: Sequence[float], slacks: Sequence[float | None]) -> "BanditTask":
-        """Return the same task with other thresholds and slacks."""
-        safe: Any = self.incumbent
-        if isinstance(safe, ActionPolicy):
-            safe = safe.actions[0] if isinstance(self.actions, Ellipsoid) else safe.weights
-        told = (self.noise, self.norm_bound, [one.name for one in self.constraints])
-        return BanditTask(self.actions, list(thresholds), safe if not self.changes else self.safe, list(slacks), *told)
-
     def read(self, episode: Episode, encoded: bool = False) -> Episode:
         """Return one round, or a batch of n rounds, in canonical form; raise InvalidEpisode if it does not fit.
 
@@ -214,8 +204,8 @@ class BanditTask(Task):
             utilities = as_array("utilities", utilities, (n, m))
         except InvalidProblem as error:
             raise InvalidEpisode(str(error)) from error
-        totals: dict[str, Any] = {"total_reward": float(rewards.sum()), "total_utility": utilities.sum(axis=0)}
-        return Episode(episode.states, actions, rewards, utilities, episode.component, episode.trace, **totals)
+        totals = utilities.sum(axis=0), float(rewards.sum())
+        return Episode(episode.states, actions, rewards, utilities, episode.component, episode.trace, *totals)
 
 
 class LinearBandit:
@@ -238,20 +228,21 @@ class LinearBandit:
 
     def __init__(
         self,
-        theta_r: Any,
-        theta_u: Any,
-        actions: Any,
-        threshold: Any,
-        safe_policy: Any,
+        theta_r: ArrayLike,
+        theta_u: ArrayLike,
+        actions: object,
+        threshold: PerLimit,
+        safe_policy: object,
         *,
         noise: float = 0.5,
         norm_bound: float = 1.0,
-        slack: Any = None,
+        slack: PerLimit = None,
         names: Sequence[str] = (),
         clicks: bool = False,
         origin: Mapping[str, str | int | float] | None = None,
     ) -> None:
-        self.task = BanditTask(actions, threshold, safe_policy, slack, noise, norm_bound, names)
+        told = noise, norm_bound, names
+        self.task = BanditTask(actions, threshold, safe_policy, slack, *told)
         shape = (self.task.num_constraints, self.task.dim)
         self.theta_r = as_array("theta_r", theta_r, shape[1:])
         self.theta_u = as_array("theta_u", theta_u if np.ndim(theta_u) == 2 else [theta_u], shape)
@@ -266,13 +257,13 @@ class LinearBandit:
             raise InvalidProblem("slack must be given where the arms change: it must hold in every round")
         true = self.check_round(0)
         if slack is None:
-            self.task = self.task.with_limits(self.task.thresholds.tolist(), true.tolist())
+            self.task = BanditTask(actions, self.task.thresholds, safe_policy, true, *told)
 
     def __repr__(self) -> str:
         return f"LinearBandit({self.task!r})"
 
-    def evaluate(self, policy: Any, k: int = 0) -> tuple[float, Any]:
-        """Return the exact expected reward and utility, (m,) for several limits, of a policy or an action in round k."""
+    def evaluate(self, policy: object, k: int = 0) -> tuple[float, float | Array]:
+        """Return the exact expected reward and utility, (m,) of several limits, of a policy or an action in round k."""
         if isinstance(policy, ActionPolicy):
             mean = policy.mean()
         elif isinstance(policy, Policy):
@@ -298,7 +289,7 @@ class LinearBandit:
         return self.evaluate(self.optimal_policy(k), k)[0]
 
     def check_round(self, k: int) -> Array:
-        """Return the incumbent's true slacks (m,) in round k; raise if it lacks the stated ones or clicks have no mean."""
+        """Return the incumbent's true slacks (m,) in round k; raise if the stated ones or the click rates are wrong."""
         arms, who = self.task.arms(k), f"the incumbent of round {k}" if self.task.changes else "the incumbent"
         slacks = self.theta_u @ (self.task.safe(k) @ arms) - self.task.thresholds
         for one, true in zip(self.task.constraints, slacks.tolist(), strict=True):
@@ -316,7 +307,7 @@ class LinearBandit:
         return slacks
 
 
-def as_arms(name: str, value: Any, dim: int | None = None) -> Array:
+def as_arms(name: str, value: object, dim: int | None = None) -> Array:
     """Return arms (n, d), at least one, with norms at most 1."""
     arms = as_array(name, value, (None, dim))
     if arms.size == 0:

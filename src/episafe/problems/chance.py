@@ -6,22 +6,24 @@ problem has number s·L + l, where l counts the total so far in units; the last 
 above C.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from math import lcm
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from episafe.core.checks import TOLERANCE, as_array, as_number, as_probability
 from episafe.core.errors import InvalidProblem
 from episafe.core.task import Constraint, TableFeatures
 from episafe.core.types import Array, IntArray
 from episafe.problems import exact
-from episafe.problems.linear import LinearCMDP
+from episafe.problems.linear import LinearCMDP, Tables
 from episafe.problems.moves import NOWHERE, ListedMove
 from episafe.problems.rules import MAX_LISTED, Rules, tables
 
+Number = TypeVar("Number", bound=np.generic)
 MAX_DENOMINATOR = 1000  # costs that are multiples of 1/n for some n up to this are counted exactly
 FEWEST_UNITS = 8  # of the limit, below which rounding is too coarse
 ROUNDING = 1e-9  # of a unit: costs that are a multiple up to rounding are taken for it
@@ -29,9 +31,9 @@ REMEDY = "give costs in coarser steps, or play the problem as an environment, es
 
 
 def chance(
-    problem: Any,
+    problem: object,
     *,
-    cost: Any = None,
+    cost: object = None,
     total_cost_at_most: float,
     probability: float = 0.95,
     name: str = "chance",
@@ -107,7 +109,7 @@ def chance(
     )
 
 
-def _tables_of(problem: LinearCMDP) -> dict[str, Any]:
+def _tables_of(problem: LinearCMDP) -> Tables:
     task, law = problem.task, problem.chance_law
     features = task.features
     return {
@@ -119,7 +121,7 @@ def _tables_of(problem: LinearCMDP) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _costs(given: dict[str, Any], cost: Any) -> Array:
+def _costs(given: Tables, cost: object) -> Array:
     """Return costs (H, S, A, W) from an array (H, S, A), a function, or None for 1 − utility; W = 1 without chance."""
     move, shape = given["move"], given["reward"].shape
     possible = np.ones((*shape, 1), dtype=bool) if move is None else _every_step(move.next_states, shape[0]) != NOWHERE
@@ -147,7 +149,7 @@ def _costs(given: dict[str, Any], cost: Any) -> Array:
     return np.maximum(costs, 0.0)
 
 
-def _every_step(array: Any, horizon: int) -> Any:
+def _every_step(array: NDArray[Number], horizon: int) -> NDArray[Number]:
     return np.broadcast_to(array, (horizon, *array.shape[1:]))
 
 
@@ -185,7 +187,7 @@ def _common_unit(costs: Array, at_most: float) -> float | None:
     return 1 / n
 
 
-def _product(given: dict[str, Any], costs: IntArray, most: int, keep: bool) -> dict[str, Any]:
+def _product(given: Tables, costs: IntArray, most: int, keep: bool) -> Tables:
     """Return the arguments of the problem whose states are (s, l); the last utility is 1 at the end of a kept episode.
 
     `keep`: whether the utilities of the problem come before it.
@@ -196,7 +198,7 @@ def _product(given: dict[str, Any], costs: IntArray, most: int, keep: bool) -> d
     kept = np.zeros(after.shape)
     kept[-1] = after[-1] <= most
     utilities = given["utilities"] if keep else []
-    wide: Any = lambda array: np.repeat(array, L, axis=1)  # noqa: E731
+    wide: Callable[[Array], Array] = lambda array: np.repeat(array, L, axis=1)  # noqa: E731
     made = {name: given[name] for name in ("action_names", "units")} | {
         "reward": wide(reward),
         "safe_policy": wide(np.asarray(given["safe_policy"])),

@@ -69,40 +69,9 @@ def optimum(
         conflict = [f"{name} >= {b:.12g}" for name, b, y in zip(names, thresholds, found.multipliers, strict=True) if y]
         reached = [policy_values(P, reward, one, found.table, initial_state)[1] for one in utilities]
         missed = float(np.max(thresholds - np.array(reached)))
-        raise Infeasible(
-            f"{' and '.join(conflict)} conflict: every policy misses one of them by {missed:.6g} or more; lower thresholds"
-        )
+        fault = f"conflict: every policy misses one of them by {missed:.6g} or more; lower thresholds"
+        raise Infeasible(f"{' and '.join(conflict)} {fault}")
     return found
-
-
-def lp_optimum(P: Array, reward: Array, utilities: Array, thresholds: Array, initial_state: int) -> float:
-    """Return the same optimum from the occupancy linear program by HiGHS: slow, independent, good to about 1e-7.
-
-    max ⟨w, r⟩  s.t.  ⟨w, u_i⟩ ≥ b_i,  Σ_a w_1(s,a) = 1{s = s₁},  Σ_a w_{h+1}(s',a) = Σ_{s,a} P_h(s'|s,a) w_h(s,a)
-    """
-    import scipy.optimize  # here, because the import takes as long as all the rest
-    import scipy.sparse
-
-    H, S, A, _ = P.shape
-    state_mass = scipy.sparse.kron(scipy.sparse.eye_array(S), np.ones((1, A)))
-    blocks: list[list[object]] = [[None] * H for _ in range(H)]
-    for h in range(H):
-        blocks[h][h] = state_mass
-        if h:
-            blocks[h][h - 1] = scipy.sparse.csr_array(-P[h - 1].reshape(S * A, S).T)
-    start = np.zeros(H * S)
-    start[initial_state] = 1.0
-    solved = scipy.optimize.linprog(
-        -reward.ravel(),
-        A_ub=-utilities.reshape(len(utilities), -1),
-        b_ub=-thresholds,
-        A_eq=scipy.sparse.block_array(blocks, format="csr"),
-        b_eq=start,
-        method="highs",
-    )
-    if solved.status != 0:
-        raise RuntimeError(f"HiGHS ended without an optimum: {solved.message}")
-    return float(-solved.fun)
 
 
 def linear_measures(P: Array, phi: Array) -> tuple[Array, float]:

@@ -9,7 +9,7 @@ from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -25,6 +25,9 @@ from episafe.problems import exact
 from episafe.problems.moves import NOWHERE, ChanceLaw, ListedMove, require_means
 
 Origin = dict[str, str | int | float]
+
+
+Tables = dict[str, Any]  # the arguments of a `LinearCMDP`, by name
 
 
 class LinearCMDP:
@@ -124,10 +127,10 @@ class LinearCMDP:
         return f"LinearCMDP({', '.join(f'{name}={value}' for name, value in (self.origin | sizes).items())})"
 
     def _shared_threshold(self, utility: object, initial_state: int, share: float) -> Array | float:
-        several = isinstance(utility, Sequence) and np.ndim(utility) == 4
-        each = [as_unit_range("utility", one, self.P.shape[:3]) for one in (utility if several else [utility])]
+        several = utility if isinstance(utility, Sequence) and np.ndim(utility) == 4 else None
+        each = [as_unit_range("utility", one, self.P.shape[:3]) for one in several or [utility]]
         reached: Array = share * exact.safest(self.P, each, initial_state)[1]
-        return reached if several else float(reached[0])
+        return float(reached[0]) if several is None else reached
 
     def _incumbent(self, given: object, constraints: Sequence[Constraint], initial_state: int) -> Policy:
         for one in constraints:
@@ -177,7 +180,7 @@ class LinearCMDP:
                 f"least_total of {one.name} is {one.least_total:.12g}, and an episode may have {found:.12g}: give that"
             )
 
-    def evaluate(self, policy: object) -> tuple[float, Any]:
+    def evaluate(self, policy: object) -> tuple[float, float | Array]:
         """Return the exact V^r(s₁) and V^u(s₁) of a policy, a table (H, S, A) or a mixture (Σ weight · value).
 
         V^u is a float, or an array (m,) for several limits.
@@ -197,13 +200,9 @@ class LinearCMDP:
             self._known[policy] = np.array([each[0][0], *(utility for _, utility in each)])
         return self._known[policy]
 
-    def optimal_value(self, method: Literal["dual", "lp"] = "dual") -> float:
-        """Return the exact constrained optimum at s₁; "lp" asks HiGHS instead, slower and good to about 1e-7."""
-        if method == "dual":
-            return self._optimum.value
-        if method != "lp":
-            raise ValueError(f'method must be "dual" or "lp", got {method!r}')
-        return exact.lp_optimum(self.P, self._reward, *self._limits, self.task.initial_state)
+    def optimal_value(self) -> float:
+        """Return the exact constrained optimum at s₁."""
+        return self._optimum.value
 
     def optimal_policy(self) -> TablePolicy:
         """Return a Markov policy that attains the optimum."""
@@ -238,12 +237,6 @@ class LinearCMDP:
         features = self.task.features
         return exact.least_norm_bound(self.P, features.phi if isinstance(features, TableFeatures) else None)
 
-    def of_constraint(self, c: int) -> "LinearCMDP":
-        """Return the same problem and incumbent with constraint c alone."""
-        task = self.task.of_constraint(c)
-        move = task.move.of_constraint(c) if isinstance(task.move, ListedMove) else None
-        return self._with_task(replace(task, move=move), (self._utilities[c],))
-
     def without_signals(self) -> "LinearCMDP":
         """Return the same problem for a learner that is told neither reward nor utility and learns both."""
         hidden = tuple(replace(one, utility=None) for one in self.task.constraints)
@@ -259,7 +252,7 @@ class LinearCMDP:
     def save(self, path: str | Path) -> None:
         """Write the problem to one .npz file without pickle; it replaces an older file in one step."""
         task, path = self.task, Path(path)
-        arrays = {"P": distinct_steps(self.P), "reward": self._reward, "utility": self._limits[0]}
+        arrays: dict[str, Any] = {"P": distinct_steps(self.P), "reward": self._reward, "utility": self._limits[0]}
         arrays |= {"threshold": task.thresholds, "slack": task.slacks, "least_total": task.least_totals}
         arrays |= {"safe_policy": task.incumbent.table()}
         if isinstance(task.features, TableFeatures):

@@ -73,17 +73,6 @@ class ListedMove:
         possible = (self.next_states[self.row(h), state] != NOWHERE).all(axis=0)
         return [self.values[i] for i in np.flatnonzero(possible).tolist()]
 
-    def of_constraint(self, c: int) -> "ListedMove":
-        """Return the same moves with the utility of constraint c alone."""
-        unlisted = self.unlisted
-
-        def moved(h: int, state: int, action: int, w: object) -> tuple[int, float, float]:
-            following, reward, utility = unlisted(h, state, action, w)  # type: ignore[misc]  # used where there is one
-            return following, reward, float(np.atleast_1d(utility)[c])
-
-        one = moved if unlisted is not None else None
-        return ListedMove(self.values, self.next_states, self.rewards, self.utilities[..., c : c + 1], one)
-
     def means(self, law: Array) -> tuple[Array, Array, Array]:
         """Return P (n, S, A, S), mean rewards (n, S, A) and utilities (m, n, S, A) under a law (n, S, W)."""
         n, S, A, W = self.next_states.shape

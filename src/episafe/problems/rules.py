@@ -16,7 +16,7 @@ from episafe.core.errors import InvalidEpisode, InvalidProblem
 from episafe.core.policy import TablePolicy
 from episafe.core.task import OneHot, TableFeatures, Task, make_constraints
 from episafe.core.types import Array, IntArray, PerLimit
-from episafe.problems.linear import LinearCMDP
+from episafe.problems.linear import LinearCMDP, Tables
 from episafe.problems.moves import NOWHERE, ListedMove, chance_key, is_exogenous
 
 RuleState = tuple[int, ...]
@@ -78,16 +78,6 @@ class Rules(ABC):
             )
         return product(*(values for values, _ in law))
 
-    def move_many(
-        self, h: int, state: RuleState, action: int, values: Sequence[Draw]
-    ) -> tuple[Sequence[RuleState], ArrayLike, ArrayLike]:
-        """Return next states, rewards (W,) and utilities (W,) or (W, m) for many values of chance.
-
-        Override it with a vectorised version to list large problems faster.
-        """
-        found = [self.move(h, state, action, luck) for luck in values]
-        return [one[0] for one in found], [one[1] for one in found], [one[2] for one in found]
-
     def after(self, state: RuleState, action: int) -> Hashable:
         """Return all that the next state depends on. Pairs with the same value share what is learned."""
         return (state, action)
@@ -142,7 +132,8 @@ class Listing:
                 state = waiting.pop()
                 for h in range(self._steps):
                     values, p, numbers = self._outcomes_at(h, state)
-                    moved = [rules.move_many(h, state, a, values) for a in range(rules.num_actions)]
+                    found_by = [[rules.move(h, state, a, luck) for luck in values] for a in range(rules.num_actions)]
+                    moved = [tuple(zip(*outcomes, strict=True)) for outcomes in found_by]
                     for following in {one for states, _, _ in moved for one in states} - index.keys():
                         _require_inside(rules.shape, following, f"at step {h}, state {state}")
                     for row in zip(*(states for states, _, _ in moved), strict=True):
@@ -239,7 +230,7 @@ def listed(
     return LinearCMDP(**tables(rules), threshold=threshold, slack=slack, least_total=least_total, origin=origin)
 
 
-def tables(rules: Rules) -> dict[str, Any]:
+def tables(rules: Rules) -> Tables:
     """Return the arguments of a `LinearCMDP`, all but the limits."""
     found = Listing(rules)
     if not found.has_law:

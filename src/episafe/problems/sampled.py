@@ -8,8 +8,20 @@ import numpy as np
 
 from episafe.core.checks import TOLERANCE, as_count
 from episafe.core.errors import InvalidEpisode, InvalidProblem
-from episafe.core.task import OneHot, Task, encoder_like, make_constraints
-from episafe.core.types import ENDED, START, Array, Encoder, Move, PerLimit, State, StateFunction, Support, View
+from episafe.core.task import Task, encoder_like, make_constraints
+from episafe.core.types import (
+    ENDED,
+    START,
+    Array,
+    Encoder,
+    Episode,
+    Move,
+    PerLimit,
+    State,
+    StateFunction,
+    Support,
+    View,
+)
 from episafe.problems.features import as_features
 
 Outside = Mapping[tuple[str], tuple[float, tuple[float, ...]]]
@@ -102,17 +114,13 @@ class SampledCMDP:
         self.origin: dict[str, str | int | float] = dict(origin or {})
         self._sample, self._start, self._chance = sample, start, chance
         self._past: tuple[object, ...] = ()  # what chance brought in this episode
-        state = encode(initial_state)
-        if not isinstance(self.task.features, OneHot):
-            self.task.phi(state)
-        self.task.reward_at(first, state), self.task.utility_at(first, state)
-        self.task.incumbent.probabilities(first, state)
+        try_functions(self.task, first, encode(initial_state))
 
     def __repr__(self) -> str:
         task = self.task
         return f"SampledCMDP(H={task.horizon}, A={task.num_actions}, threshold={task.thresholds.tolist()})"
 
-    def reset(self, rng: np.random.Generator) -> State:
+    def reset(self) -> State:
         """Begin an episode: return its first state, START if the start is random."""
         self._past = ()
         return self.task.initial_state
@@ -143,6 +151,22 @@ class SampledCMDP:
         for h in range((self.task.horizon or 0) - len(begun)):
             past = (*past, self._chance(h, past, rng))
         return self.task.initial_state, (*begun, *past)
+
+
+def try_functions(task: Task, h: int, state: State) -> None:
+    """Raise if a function of the user fails, or returns something else than it should, at one state."""
+    task.incumbent.probabilities(h, state)
+    task.reward_at(h, state), task.utility_at(h, state)
+    if not task.one_hot:
+        task.phi(state)
+
+
+def read_steps(task: Task, begun: State, rows: Sequence[tuple[Any, ...]], component: int | None) -> Episode:
+    """Return an episode from its first state and its steps: action, reward, utilities, chance and next state."""
+    actions, rewards, utilities, chances, states = zip(*rows, strict=True)
+    trace = None if task.move is None else (begun, chances)
+    steps = (begun, *states), np.array(actions), np.array(rewards), np.array(utilities)
+    return task.read(Episode(*steps, component, trace), encoded=True)
 
 
 def shifted(function: Callable[[int, Any], Any] | None, first_step: int, view: View | None = None) -> Any:

@@ -1,12 +1,12 @@
 """The world of a linear bandit: what happens in a round depends on the seed, the round and the action alone."""
 
-from typing import Any
-
 import numpy as np
 
+from episafe.core.agent import Agent
 from episafe.core.checks import TOLERANCE
 from episafe.core.errors import Infeasible, InvalidProblem
-from episafe.core.types import Array, Episode, Plan
+from episafe.core.policy import Policy
+from episafe.core.types import Array, Episode, Plan, Settings
 from episafe.kernels.bandit import BLOCK, Law, respond
 from episafe.kernels.simulation import draw
 from episafe.problems.bandit import ActionPolicy, BanditTask, Ellipsoid, LinearBandit
@@ -21,9 +21,9 @@ class BanditWorld(World):
     def __init__(self, problem: LinearBandit, streams: Streams) -> None:
         super().__init__(problem, streams)
         self.changes, self.law = problem.task.changes, law_of(problem)
-        self._block: tuple[int, Any] = (-1, None)
+        self._block = -1, (np.zeros(0), np.zeros((0, 0)))
 
-    def check(self, agent: Any, num_episodes: int) -> None:
+    def check(self, agent: Agent, num_episodes: int) -> None:
         """Raise if the agent's task has other actions or another incumbent, or states a slack that is not there."""
         told, task = agent.task, self.problem.task
         if told is task:
@@ -34,7 +34,7 @@ class BanditWorld(World):
             said = f"{told.stated_utilities.tolist()}, and it has {task.stated_utilities.tolist()}"
             raise Infeasible(f"the agent is told that its incumbent has utility {said}: correct the slack")
 
-    def values(self, plan: Plan) -> tuple[float, Any]:
+    def values(self, plan: Plan) -> tuple[float, float | Array]:
         """Return the exact expected reward and utility of a plan."""
         if not isinstance(plan.policy, ActionPolicy):
             raise InvalidProblem("a plan of a bandit needs an es.bandits.ActionPolicy")
@@ -46,8 +46,9 @@ class BanditWorld(World):
             self.problem.check_round(k)
         return float(self.problem.optimal_value(k))
 
-    def play(self, k: int, policy: ActionPolicy, component: int | None) -> Episode:
+    def play(self, k: int, policy: Policy, component: int | None) -> Episode:
         """Play round k."""
+        assert isinstance(policy, ActionPolicy)
         block, place = divmod(k, BLOCK)
         if self._block[0] != block:
             self._block = block, chance(self.streams.seed, block, len(self.law.theta))
@@ -56,7 +57,7 @@ class BanditWorld(World):
         signals = respond(self.law, action, noise[place])
         return Episode((k, k + 1), action[None], signals[:1], signals[None, 1:])
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Return that the problem is a bandit."""
         return {"problem": "bandit"}
 
@@ -74,12 +75,12 @@ def chance(seed: int, block: int, num_signals: int) -> tuple[Array, Array]:
 
 def _same_offer(one: BanditTask, other: BanditTask, num_rounds: int) -> bool:
     """Return whether two tasks have the same actions and incumbent in all rounds, and the same thresholds."""
-    if isinstance(one.actions, Ellipsoid) and isinstance(other.actions, Ellipsoid):
-        if not np.array_equal(one.actions.M, other.actions.M):
-            return False
-    elif isinstance(one.actions, Ellipsoid) or isinstance(other.actions, Ellipsoid) or one.changes != other.changes:
-        return False
-    same = np.array_equal(one.thresholds, other.thresholds)
+    sets = [task.actions.M if isinstance(task.actions, Ellipsoid) else np.zeros(0) for task in (one, other)]
+    same = (
+        one.changes == other.changes
+        and np.array_equal(sets[0], sets[1])
+        and np.array_equal(one.thresholds, other.thresholds)
+    )
     for k in range(num_rounds if one.changes else 1):
         same = same and np.array_equal(one.arms(k), other.arms(k)) and np.array_equal(one.safe(k), other.safe(k))
     return same

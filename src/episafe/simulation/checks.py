@@ -7,12 +7,12 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from episafe.core.checks import TOLERANCE
-from episafe.core.task import Task
+from episafe.core.task import Problem, Task
 from episafe.core.types import ENDED, Array, Episode
 from episafe.kernels.wealth import BETS
 from episafe.simulation.worlds import World, make_streams, world_of
@@ -73,7 +73,7 @@ class Watch:
         self._incumbent: list[Array] = []
         self._say(world.doubt(), 5)
 
-    def see(self, policy: Any, total_utility: Array) -> None:
+    def see(self, policy: object, total_utility: Array) -> None:
         """Note an episode; only those of the incumbent say whether it keeps its limits."""
         if self._active:
             self._look(self._all, total_utility, doubt_units)
@@ -93,7 +93,7 @@ class Watch:
             warnings.warn(sentence, stacklevel=calls)
 
 
-def check_problem(problem: Any, num_episodes: int = 200, seed: int = 0) -> list[Finding]:
+def check_problem(problem: Problem, num_episodes: int = 200, seed: int = 0) -> list[Finding]:
     """Play the incumbent, and return what was found: Gymnasium's checker, episodes, utility, trials, moves, start."""
     task = problem.task
     if task.horizon is None:
@@ -107,7 +107,7 @@ def check_problem(problem: Any, num_episodes: int = 200, seed: int = 0) -> list[
         return [*findings, Finding("error", f"an episode failed: {error}")]
     findings.append(Finding("ok", f"{num_episodes} episodes of the incumbent, {task.horizon} steps each"))
     totals = np.array([episode.total_utility for episode in episodes])
-    exact = None if world.unknown else np.atleast_1d(problem.evaluate(task.incumbent)[1])
+    exact = None if world.unknown else np.atleast_1d(world.problem.evaluate(task.incumbent)[1])
     for c, column in enumerate(totals.T):
         known = _known_incumbent(task, c, float(exact[c])) if exact is not None else _incumbent(task, c, column)
         findings += [known, _trials(task, c)]
@@ -115,7 +115,7 @@ def check_problem(problem: Any, num_episodes: int = 200, seed: int = 0) -> list[
     return findings
 
 
-def _gymnasium(problem: Any) -> list[Finding]:
+def _gymnasium(problem: object) -> list[Finding]:
     """Return what Gymnasium's own checker says of an environment."""
     env = vars(problem).get("env")
     if env is None:

@@ -11,10 +11,9 @@ import numpy as np
 from episafe.algorithms.bandit_agent import BanditAgent
 from episafe.algorithms.bandit_peers import OFUL, OPLB, ROFUL, Incumbent, SafeLUCB
 from episafe.algorithms.oplbsp import OPLBSP
-from episafe.core.checks import TOLERANCE, as_distributions
 from episafe.core.types import SOURCES, Array, Plan
 from episafe.kernels.bandit import BLOCK, ID, REASON, SOURCE, Deployed, Law, optima, play, put_in_force
-from episafe.problems.bandit import ActionPolicy, LinearBandit, as_arms
+from episafe.problems.bandit import ActionPolicy, LinearBandit
 from episafe.simulation.bandit_world import chance, law_of
 from episafe.simulation.record import Columns
 from episafe.simulation.run import CompiledLoop
@@ -27,9 +26,7 @@ def play_rounds(
     """Play rounds `start` to `stop`, fill their rows, and leave the agent as the plain loop would."""
     task, law, row = bandit.task, law_of(bandit), start
     inside = task.num_actions is not None and type(agent) is not OPLB
-    plan = agent.in_force[0]
-    if not inside:
-        plan = agent.plan()
+    plan = agent.in_force[0] if inside else agent.plan()
     arms, safe = task.arms(row), task.safe(row)
     deployed = _deployed(agent, law, arms, plan, inside)
     learner = agent.model, agent.rule, agent.radius, agent.replan.growth, inside
@@ -40,7 +37,7 @@ def play_rounds(
             arms, safe = _stacked(bandit, range(row, row + span[0]))
             optima(law.theta, task.thresholds, arms, safe, columns.optima[row : row + span[0]])
         while done < span[0]:
-            offer = (arms if inside else _actions(plan), safe, task.changes)
+            offer = (arms if inside else _policy(plan).actions, safe, task.changes)
             done = play(offer, law, luck, learner, deployed, columns.facts, span, done)
             if done < span[0]:
                 agent.round = row + done
@@ -48,16 +45,16 @@ def play_rounds(
                 deployed = _deployed(agent, law, arms, plan, inside)
         row += span[0]
     agent.round = stop
-    if inside and (plan is None or plan.id != deployed.marks[ID]):
-        made, last_arms = deployed.marks, arms[-len(deployed.policy) :]
-        facts = deployed.bounds.copy(), made[SOURCE], deployed.figures[0], made[REASON]
-        last = agent.as_plan(last_arms, deployed.policy, *facts)
-        agent.take_over(replace(last, id=int(deployed.marks[ID])), deployed.figures[1:])
+    marks, figures = deployed.marks, deployed.figures
+    if inside and (plan is None or plan.id != marks[ID]):
+        facts = deployed.policy, deployed.bounds.copy(), marks[SOURCE], figures[0], marks[REASON]
+        last = agent.as_plan(arms[-len(deployed.policy) :], *facts)
+        agent.take_over(replace(last, id=int(marks[ID])), figures[1:])
 
 
-def _actions(plan: Plan | None) -> Array:
+def _policy(plan: Plan | None) -> ActionPolicy:
     assert plan is not None and isinstance(plan.policy, ActionPolicy)
-    return plan.policy.actions
+    return plan.policy
 
 
 def _deployed(agent: BanditAgent, law: Law, arms: Array, plan: Plan | None, inside: bool) -> Deployed:
@@ -65,28 +62,22 @@ def _deployed(agent: BanditAgent, law: Law, arms: Array, plan: Plan | None, insi
 
     A plan of `agent.plan()` is up to date: only where decisions are compiled may the plan in force be due.
     """
-    n, m, then = len(arms) if plan is None else len(_actions(plan)), len(law.theta) - 1, agent.in_force[1]
+    n, m = len(arms) if plan is None else len(_policy(plan).weights), len(law.theta) - 1
     made = Deployed(np.zeros(n), np.zeros(n), np.zeros(1 + m), np.zeros(m), np.zeros(2), np.array([0, -1, 1, 0]))
-    if plan is not None and isinstance(plan.policy, ActionPolicy):
-        made.policy[:], made.bounds[:], made.figures[:] = plan.policy.weights, plan.bounds, (plan.lam, then[0])
-        due = inside and agent.model.log_det[0] - then[0] > agent.replan.growth
+    if plan is not None:
+        policy, then = _policy(plan), agent.in_force[1][0]
+        made.policy[:], made.bounds[:], made.figures[:] = policy.weights, plan.bounds, (plan.lam, then)
+        due = inside and agent.model.log_det[0] - then > agent.replan.growth
         made.marks[:] = SOURCES.index(plan.source), plan.id, due, 0
-        put_in_force(law, plan.policy.actions, made)
+        put_in_force(law, policy.actions, made)
     return made
 
 
 def _stacked(bandit: LinearBandit, rounds: range) -> tuple[Array, Array]:
     """Return arms (K·n, d) and incumbents (K·n,) of rounds below each other, checked."""
-    task, K = bandit.task, len(rounds)
-    arms = as_arms("actions", np.concatenate([task.arms(k) for k in rounds]))
-    safe = as_distributions("safe_policy", [task.safe(k) for k in rounds], (K, task.num_actions))
-    means = np.einsum("kn,knd->kd", safe, arms.reshape(K, -1, task.dim))
-    lacking = (means @ bandit.theta_u.T < task.stated_utilities - TOLERANCE).any(axis=1)
-    rates = (arms @ bandit.theta_r).reshape(K, -1)
-    lacking |= bandit.clicks & (np.abs(rates - 0.5).max(axis=1) > 0.5 + TOLERANCE)
-    for k in np.flatnonzero(lacking).tolist():
-        bandit.check_round(rounds[k])  # raises, and says what is wrong
-    return arms, safe.ravel()
+    for k in rounds:
+        bandit.check_round(k)
+    return np.concatenate([bandit.task.arms(k) for k in rounds]), np.concatenate([bandit.task.safe(k) for k in rounds])
 
 
 LOOPS: dict[tuple[type, type], CompiledLoop] = {

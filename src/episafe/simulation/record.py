@@ -13,7 +13,7 @@ from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from episafe.core.errors import DamagedLog
 from episafe.core.policy import Mixture, Policy
@@ -120,7 +120,7 @@ class Record:
         named = np.where(self.sources == "fixed", str(self.settings.get("agent", "fixed")), numbered)
         return self._by_name(self.acting_names, np.where(self.sources == "safe", INCUMBENT, named))
 
-    def _by_name(self, values: Any, otherwise: NDArray[Any]) -> NDArray[Any]:
+    def _by_name(self, values: ArrayLike, otherwise: NDArray[Any]) -> NDArray[Any]:
         """Return the value of the policy that acted in each episode; `otherwise` where that follows from the source."""
         if self.acting_numbers is None or not self.acting_names:
             return otherwise
@@ -164,11 +164,11 @@ class Record:
         """Return whether a mixture was deployed in each episode, (K,)."""
         return self.weights.max(axis=1) < 1.0
 
-    def noting(self, **facts: Any) -> "Record":
+    def noting(self, **facts: object) -> "Record":
         """Return the same record with more facts in its settings."""
         return replace(self, settings={**self.settings, **facts})
 
-    def plot(self, **options: Any) -> Any:
+    def plot(self, **options: object) -> Any:
         """Return a matplotlib figure of the run: values, bounds, and which policies acted."""
         return resolve_name("episafe.report.figures:run_figure")(self, **options)  # reports stand above records
 
@@ -185,7 +185,7 @@ class Record:
         Columns: episode (from 1), plan_id, source, acting, lam, reward_value, utility_value, bound and, where they were
         noted, reward_total and utility_total. Each of several limits has columns of its own.
         """
-        table: dict[str, Any] = {
+        table: dict[str, NDArray[Any]] = {
             "episode": np.arange(1, len(self.sources) + 1), "plan_id": self.plan_ids, "source": self.sources,
             "acting": self.acting, "lam": self.lams, "reward_value": self.reward_values,
             **self._by_limit("utility_value", self.utility_values), **self._by_limit("bound", self.bounds),
@@ -325,7 +325,13 @@ class Columns:
         self._samples: list[tuple[int, dict[str, Array], dict[str, float]]] = []
 
     def note(
-        self, k: Any, plan: Plan, values: tuple[float, Any], component: int, acting: Policy, utility: Any = None
+        self,
+        k: int | IntArray,
+        plan: Plan,
+        values: tuple[float, float | Array],
+        component: int,
+        acting: Policy,
+        utility: float | Array | None = None,
     ) -> None:
         """Note what is known before an episode, or before several: the plan, its exact values, which policy acts.
 
@@ -343,7 +349,7 @@ class Columns:
         elif self.draws is not None:
             self.draws.acting[k] = self.number(acting.name, values[1])
 
-    def number(self, name: str, utility: Any = None) -> int:
+    def number(self, name: str, utility: float | Array | None = None) -> int:
         """Return the number of a name, BY_SOURCE for no name; `utility` is what its policy has exactly, (m,)."""
         if name and utility is not None and name not in self.utilities:
             self.utilities[name] = np.atleast_1d(utility)

@@ -16,6 +16,7 @@ import numpy as np
 
 from episafe.core.agent import Agent
 from episafe.core.checks import as_count
+from episafe.core.task import Problem
 from episafe.simulation.checks import Watch
 from episafe.simulation.record import NUM_SAMPLES, Columns, Record
 from episafe.simulation.worlds import Streams, World, make_streams, world_of
@@ -27,7 +28,7 @@ TELL_EVERY = 0.5  # seconds between calls of on_progress
 # the plain loop would; False if it does not know the agent's settings, in which case nothing was played
 CompiledLoop = Callable[[Any, Any, Columns, Streams, int, int], bool | None]
 
-_used: WeakSet[Any] = WeakSet()
+_used: WeakSet[Agent] = WeakSet()
 
 
 @cache
@@ -45,7 +46,7 @@ def compiled_loops() -> dict[tuple[type, type], CompiledLoop]:
 
 
 def run(
-    problem: Any,
+    problem: Problem,
     agent: Agent,
     num_episodes: int = 10_000,
     seed: int = 0,
@@ -85,7 +86,7 @@ def run(
     finally:
         world.end()
     seconds = time.perf_counter() - began
-    settings = {**problem.origin, **agent.settings(), f"num_{world.unit}": K, "run_seed": int(seed)}
+    settings = {**world.problem.origin, **agent.settings(), f"num_{world.unit}": K, "run_seed": int(seed)}
     settings |= {**world.settings(), **versions(), "seconds": seconds}
     settings |= {"limit": task.constraints[0].name, "units": dict(task.units)}
     optimum = world.optimum() if columns.optima is None else float(columns.optima.mean())

@@ -1,13 +1,12 @@
 """Measure the slack of an incumbent from its episodes: a proved lower bound, for problems without a kernel."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from episafe.core.checks import TOLERANCE, as_count, as_probability
 from episafe.core.errors import Infeasible
-from episafe.core.task import Task
+from episafe.core.task import Problem, Task
 from episafe.core.types import Array
 from episafe.simulation.checks import lower_bound
 from episafe.simulation.worlds import make_streams, world_of
@@ -33,7 +32,7 @@ class MeasuredSlack:
     delta: float
 
 
-def measure_slack(problem: Any, delta: float = 0.05, most_episodes: int = 100_000, seed: int = 0) -> MeasuredSlack:
+def measure_slack(problem: Problem, delta: float = 0.05, most_episodes: int = 100_000, seed: int = 0) -> MeasuredSlack:
     """Play the incumbent until half of its slack is proved: V̲ − b ≥ (mean − b)/2 for every limit.
 
     V̲ holds at all numbers of episodes at once, so the moment to stop may depend on it. It assumes that episodes are
@@ -46,8 +45,8 @@ def measure_slack(problem: Any, delta: float = 0.05, most_episodes: int = 100_00
     delta, most = as_probability("delta", delta), as_count("most_episodes", most_episodes)
     own = int(np.random.SeedSequence(seed, spawn_key=(OWN_STREAM,)).generate_state(1)[0])
     world, m, b = world_of(problem, make_streams(own)), task.num_constraints, task.thresholds
-    H, units = task.horizon - int(task.random_start), world.slack_units()
-    totals: list[Any] = []
+    H, units = (task.horizon or 0) - int(task.random_start), world.slack_units()
+    totals: list[Array] = []
     lower = mean = np.zeros(m)
     try:
         while len(totals) < most:

@@ -13,12 +13,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from episafe.core.agent import Agent
 from episafe.core.checks import TOLERANCE, distinct_steps
 from episafe.core.errors import Infeasible, InvalidProblem
 from episafe.core.policy import Mixture, Policy
-from episafe.core.types import Array, Episode, IntArray, Plan
+from episafe.core.task import Problem, Task
+from episafe.core.types import Array, Episode, IntArray, Plan, Settings
 from episafe.kernels.simulation import follow, follow_chance, running_sums
 from episafe.problems.linear import LinearCMDP
+from episafe.problems.sampled import read_steps
 
 OTHERS = (  # module and class of the problem, and its world
     ("gym.adapter", "GymCMDP", "worlds:GymWorld"),
@@ -71,16 +74,16 @@ class World:
     def __init__(self, problem: Any, streams: Streams) -> None:
         self.problem, self.streams = problem, streams
 
-    def check(self, agent: Any, num_episodes: int) -> None:
+    def check(self, agent: Agent, num_episodes: int) -> None:
         """Raise if the agent was built for another problem, or told something false of this one."""
         if agent.task is not self.problem.task:
             raise InvalidProblem("the agent was built for another problem: build it from this problem")
 
-    def draw(self, plan: Plan) -> tuple[int | None, Any]:
+    def draw(self, plan: Plan) -> tuple[int | None, Policy]:
         """Return the component that acts, None if the plan is no mixture, and the acting policy."""
         return plan.policy.draw(self.streams.coin) if isinstance(plan.policy, Mixture) else (None, plan.policy)
 
-    def values(self, plan: Plan) -> tuple[float, Any]:
+    def values(self, plan: Plan) -> tuple[float, float | Array]:
         """Return the exact V^r and V^u of a plan; NaN where they are unknown."""
         return math.nan, math.nan
 
@@ -88,7 +91,7 @@ class World:
         """Return the exact optimum, that of episode k where it changes; NaN where it is unknown."""
         return math.nan
 
-    def play(self, k: int, policy: Any, component: int | None) -> Episode:
+    def play(self, k: int, policy: Policy, component: int | None) -> Episode:
         """Play episode k."""
         raise NotImplementedError
 
@@ -97,7 +100,7 @@ class World:
         read = self.problem.task.read(episode)
         return np.append(read.total_reward, read.total_utility)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Return what a record says beside the problem's origin."""
         return {}
 
@@ -125,7 +128,7 @@ class ListedWorld(World):
         self._states = np.empty(problem.P.shape[0] + 1, dtype=np.int64)
         self._actions, self._uniform = np.empty(problem.P.shape[0], dtype=np.int64), np.empty((2, problem.P.shape[0]))
 
-    def check(self, agent: Any, num_episodes: int) -> None:
+    def check(self, agent: Agent, num_episodes: int) -> None:
         """Raise if the agent's task is of another problem, or states what the kernel shows to be false."""
         told, task = agent.task, self.problem.task
         if told is not task and not _same(told, task):
@@ -136,7 +139,7 @@ class ListedWorld(World):
                 said = f"utility {told.stated_utilities.tolist()}, and it has {true.tolist()}"
                 raise Infeasible(f"the agent is told that its incumbent has {said}: correct the slack")
 
-    def values(self, plan: Plan) -> tuple[float, Any]:
+    def values(self, plan: Plan) -> tuple[float, float | Array]:
         """Return the exact V^r and V^u of a plan."""
         return self.problem.evaluate(plan.policy)
 
@@ -144,7 +147,7 @@ class ListedWorld(World):
         """Return the exact constrained optimum."""
         return float(self.problem.optimal_value())
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Return the exact values of the incumbent, to compare with."""
         reward, utility = self.problem.evaluate(self.problem.task.incumbent)
         if np.ndim(utility) == 0:
@@ -201,18 +204,13 @@ class SampledWorld(World):
 
     def play(self, k: int, policy: Policy, component: int | None) -> Episode:
         """Play episode k: actions from one stream, transitions and chance from another."""
-        problem, streams = self.problem, self.streams
-        state = problem.reset(streams.transitions)
-        rows: list[Any] = []
+        problem, streams, rows = self.problem, self.streams, []
+        state = begun = problem.reset()
         for h in range(problem.task.horizon):
             action = policy.act(h, state, streams.choices)
-            following, reward, utility, w = problem.step(h, state, action, streams.transitions)
-            rows.append((state, action, reward, utility, w))
-            state = following
-        states, actions, rewards, utilities, chances = zip(*rows, strict=True)
-        trace = None if problem.task.move is None else (states[0], chances)
-        steps = (*states, state), np.array(actions), np.array(rewards), np.array(utilities)
-        return problem.task.read(Episode(*steps, component, trace), encoded=True)
+            state, *signals = problem.step(h, state, action, streams.transitions)
+            rows.append((action, *signals, state))
+        return read_steps(problem.task, begun, rows, component)
 
 
 class GymWorld(World):
@@ -243,15 +241,15 @@ class GymWorld(World):
         return np.array([one.width for one in self.problem.limits])
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(one: Task, other: Task) -> bool:
     """Return whether two listed tasks have the same signals, thresholds and start."""
     if not (one.is_listed and other.is_listed and one.initial_state == other.initial_state):
         return False
     pairs = ((one.reward, other.reward), (one.utilities, other.utilities), (one.thresholds, other.thresholds))
-    return all(np.array_equal(a, b) for a, b in pairs)
+    return all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in pairs)
 
 
-def world_of(problem: Any, streams: Streams, traced: bool = False) -> World:
+def world_of(problem: Problem, streams: Streams, traced: bool = False) -> World:
     """Return the world of a problem, by its type; `traced`: its episodes must say what chance brought."""
     if traced and problem.task.move is None:
         raise InvalidProblem("the agent learns from what chance brought, and the problem is not exogenous: give move=…")
