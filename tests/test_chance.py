@@ -4,10 +4,10 @@ from itertools import product
 
 import gymnasium
 import numpy as np
-import oracles
 import pytest
 
 import episafe as es
+import oracles
 from episafe.certify.replays import ListedReplays, replays_of
 from episafe.core.types import ENDED
 from episafe.envs.inventory import Inventory

@@ -39,6 +39,8 @@ def test_names_in_the_paper_map_exist():
 
 def test_the_page_of_agents_lists_every_agent():
     page = (ROOT / "docs/agents.md").read_text()
-    for name, (facts, _) in registered_agents().items():
+    for name, (facts, factory) in registered_agents().items():
+        if not factory.__module__.startswith("episafe."):  # registered by another test
+            continue
         row = f"| `{name}` | {facts.label} |"
         assert row in page, f"add to docs/agents.md: {row}"

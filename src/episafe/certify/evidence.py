@@ -118,7 +118,7 @@ class Accounts:
         self.names = [INCUMBENT] + [""] * (num_rows - 1)
         self._tails: list[dict[int, tuple[float, Array] | None]] = [{} for _ in range(num_rows)]
         self._absent: list[set[int]] = [set() for _ in range(num_rows)]
-        self.num_candidates, self.invalid_reason = 0, ""
+        self.num_candidates, self.invalid_reason, self._deployed = 0, "", False
         self.wealth.in_use[0] = 1
         self._rounding = TOLERANCE * (task.stated_utilities - task.least_totals)
         if any(one.slack is None for one in task.constraints):
@@ -172,8 +172,9 @@ class Accounts:
         wealth = self.wealth
         for c, one in enumerate(self._constraints):
             least = one.least_total if least_totals is None else max(float(least_totals[c]), one.least_total)
-            grid = self.grid(c, least)[: self._size]  # where the slack is tiny it can be longer than that of row 0
-            wealth.means[row, c] = np.concatenate([grid, np.full(self._size - len(grid), grid[-1])])
+            grid = self.grid(c, least)[: self._size]  # longer than that of row 0 if the slack is tiny
+            last = grid[-1] if len(grid) else least + 1.0  # empty if `least` is above every grid point
+            wealth.means[row, c] = np.concatenate([grid, np.full(self._size - len(grid), last)])
             wealth.least[row, c] = wealth.lower[row, c] = least
         wealth.logs[row], wealth.products[row], wealth.num_factors[row] = self._first_logs, 1.0, 0
         wealth.absent[row], wealth.reached[row], wealth.in_use[row] = 0, -1, 1
@@ -183,10 +184,9 @@ class Accounts:
     def share_delta(self) -> None:
         """Let the n candidates so far have δ_j = (δ/2)(1/(j(j+1)) + 1/(n + 1)), before anything is deployed.
 
-        That is what they had together: Σ_j 1/(j(j+1)) = n/(n + 1) (section 2.4).
-        """
+        That is what they had together, δ·n/(n + 1) (section 2.4)."""
         rows = np.flatnonzero(self.wealth.log_term.any(axis=1) & (self.wealth.in_use == 1))
-        if len(rows) == self.num_candidates and not self.pending and not self.wealth.num_factors.any():
+        if len(rows) == self.num_candidates and not self._deployed:
             j, n = np.arange(1, len(rows) + 1), len(rows)
             terms = np.log(2 * len(BETS) / self.delta / (1 / (j * (j + 1)) + 1 / (n + 1)))
             self.wealth.log_term[rows] = np.where(self.wealth.log_term[rows] > 0, terms[:, None], 0.0)
@@ -220,6 +220,7 @@ class Accounts:
 
     def expect(self, deployment: int, rows: Sequence[int]) -> None:
         """Count a deployment of these rows at its worst until it is reported: q = 1, X = x₀ (Lemma 3)."""
+        self._deployed = True
         for i in dict.fromkeys(rows):
             if self.wealth.in_use[i] and self.wealth.log_term[i].any():
                 self._tails[i][deployment] = None

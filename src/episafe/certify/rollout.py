@@ -40,7 +40,7 @@ class Totals(Observation):
 
     def start(self, task: Task) -> None:
         """Begin with the incumbent alone."""
-        self.task, self._deployed_any = task, False
+        self.task = task
         self.trials = Race(task, Accounts(task, self.delta, 1, longest_tail=LONGEST_TAIL))
 
     def settings(self) -> Settings:
@@ -57,12 +57,11 @@ class Totals(Observation):
     def add(self, candidate: Candidate) -> None:
         """Put a candidate on trial. Those before the first deployment share half of δ equally; later ones have δ_j."""
         self.trials.add(candidate)
-        if not self._deployed_any:
-            self.accounts.share_delta()
+        self.accounts.share_delta()
 
     def deployed(self, deployment: int, plan: Plan, component: int | None = None) -> None:
         """Count a deployment at its worst for the policy that was drawn; for all that may act, if none was yet."""
-        self._plans[deployment], self._deployed_any = plan, True
+        self._plans[deployment] = plan
         names = components(plan)[0]
         names = names if component is None else names[component : component + 1]
         self.accounts.expect(deployment, [row for row in map(self.accounts.row, names) if row >= 0])

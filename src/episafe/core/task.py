@@ -40,7 +40,7 @@ class Constraint:
         slack: ξ > 0, by which the incumbent's expected utility exceeds b; None if unknown.
         name: what reports call it.
         least_total: a total utility that every episode is certain to reach.
-        floor: the least total utility that any deployed component may have in any episode; None for no such demand.
+        floor: reserved for a least total of every deployed component. It is not enforced yet, so it must be None.
     """
 
     utility: Any = field(repr=False)
@@ -55,8 +55,9 @@ class Constraint:
         if least >= threshold and least != 0:
             said = f"least_total {least:g} is not below the threshold {threshold:g}"
             raise InvalidProblem(f"{said}: give the worst total of an episode, or 0 if it is unknown")
-        floor = None if self.floor is None else as_number("floor", self.floor)
-        self.__dict__.update(threshold=threshold, slack=checks.as_slack(self.slack), least_total=least, floor=floor)
+        if self.floor is not None:
+            raise InvalidProblem(f"floor={self.floor!r} cannot be enforced yet: leave it out")
+        self.__dict__.update(threshold=threshold, slack=checks.as_slack(self.slack), least_total=least)
 
 
 @dataclass(frozen=True)

@@ -210,7 +210,6 @@ def write_episodes(path: str | Path, episodes: Iterable[Episode], problem: Any, 
         problem: the problem or its task.
         labels: an id for each episode; numbers by default.
     """
-    from episafe.simulation.record import write_atomically
 
     task, path, found = task_of(problem), Path(path), list(episodes)
     if not found:

@@ -112,8 +112,9 @@ class Work(NamedTuple):
     `bonus` (R, A, n) is β. The search runs along λ = base + t·direction: `base`, `direction` (m,). `ts` (L,) are the t
     evaluated together (L = 1 with features, 8 with counts), `lams` (m, L) their λ and `bounds` (m+1, L) their V̲ᵘ(s₁),
     then V̄ʳ + V̄†; `lane` (1,) is the place of the t asked for last. `lam`, `bound` (m,): those of the decision. `best`
-    (m,): the best λ so far, where there are several limits. `further` is a tuple of m − 1 zeros: kernels are compiled for its length, since loops over limits cost a tenth where there is one. `guess`
-    (1+m,): t and λ of the last search, which decide what is evaluated together and never the result.
+    (m,): the best λ so far, where there are several limits. `further` is a tuple of m − 1 zeros: kernels are compiled
+    for its length, since loops over limits cost a tenth where there is one. `guess` (1+m,): t and λ of the last search,
+    which decide what is evaluated together and never the result.
 
         features:  `V` (H+1, G, n), `Q` (G+1, A, n), `rest`: `norm` (n,), `projected` (G, d), `weights` (H, G, d)
         counts:    `V` (H+1, n, G, 8), `Q` (G+1, A, 8), `rest`: P̂ row by row, entries `start[p, a, i]` to

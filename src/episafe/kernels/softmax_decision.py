@@ -77,9 +77,10 @@ def _evaluate_counts(model, slots, work, scales, size, table):  # type: ignore[n
 
 @by_model(lean_kernel, {Dense: _evaluate_dense, Counts: _evaluate_counts})
 def evaluate(model, slots, work, scales, size, table):  # type: ignore[no-untyped-def]
-    """Compute V̲ᵘ(s₁) and V̄ʳ + V̄† of π^λ for each λ of `work.lams`, into `work.bounds`; values at all slots are left in `work.V`.
+    """Compute V̲ᵘ(s₁) and V̄ʳ + V̄† of π^λ for each λ of `work.lams`, into `work.bounds`.
 
-    π of the first λ is written to `table` (H, S, A) at the first `size` (R,) slots, unless the table is empty.
+    Values at all slots are left in `work.V`. π of the first λ is written to `table` (H, S, A) at the first `size` (R,)
+    slots, unless the table is empty.
     """
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from episafe.core.checks import as_count
 from episafe.lab.build import make_agent, make_problem
-from episafe.simulation.record import Record, write_atomically
+from episafe.simulation.record import Record
 from episafe.simulation.run import run
 
 Settings = tuple[tuple[str, Any], ...]  # options by name, in order

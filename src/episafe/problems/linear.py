@@ -240,13 +240,8 @@ class LinearCMDP:
     def without_signals(self) -> "LinearCMDP":
         """Return the same problem for a learner that is told neither reward nor utility and learns both."""
         hidden = tuple(replace(one, utility=None) for one in self.task.constraints)
-        task = replace(self.task, reward=None, constraints=hidden, move=None, support=None)
-        return self._with_task(task, self._utilities)
-
-    def _with_task(self, task: Task, utilities: tuple[Array, ...]) -> "LinearCMDP":
         made = copy(self)
-        made.__dict__.pop("_optimum", None)
-        made.task, made._utilities, made._known = task, utilities, WeakKeyDictionary()
+        made.task = replace(self.task, reward=None, constraints=hidden, move=None, support=None)
         return made
 
     def save(self, path: str | Path) -> None:

@@ -4,8 +4,6 @@ import hashlib
 import io
 import json
 import math
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from episafe.core.errors import DamagedLog
+from episafe.core.files import write_atomically
 from episafe.core.policy import Mixture, Policy
 from episafe.core.types import INCUMBENT, SOURCES, Array, IntArray, Plan
 
@@ -252,21 +251,6 @@ class Record:
 def window(K: int) -> int:
     """Return over how many episodes observed totals are averaged."""
     return max(min(100, K // 10), 1)
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file completely or not at all."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 class Facts(NamedTuple):

@@ -34,15 +34,10 @@ _used: WeakSet[Agent] = WeakSet()
 @cache
 def compiled_loops() -> dict[tuple[type, type], CompiledLoop]:
     """Return the compiled loops by exact types of problem and agent: a subclass runs in the plain loop."""
-    from importlib import import_module
+    from episafe.simulation import compiled_bandit, compiled_hindsight, compiled_mixture, compiled_softmax
 
-    found: dict[tuple[type, type], CompiledLoop] = dict(import_module("episafe.simulation.compiled_softmax").LOOPS)
-    for name in ("mixture", "hindsight", "bandit"):
-        try:
-            found |= import_module(f"episafe.simulation.compiled_{name}").LOOPS
-        except ImportError:  # while they are being written
-            continue
-    return found
+    modules = compiled_softmax, compiled_mixture, compiled_hindsight, compiled_bandit  # they import this module
+    return {types: loop for module in modules for types, loop in module.LOOPS.items()}
 
 
 def run(
