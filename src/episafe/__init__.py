@@ -84,4 +84,3 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     """Return the public names."""
     return [*__all__, "__version__"]
-

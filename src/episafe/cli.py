@@ -352,6 +352,7 @@ def serve(
     with exit_codes():
         token = token_file.read_text().strip()
         make_agent = named_object(agent)
+        errors.print(f"serving {location} on http://{host}:{port}")
         serve_session(
             location, make_agent, token=token, name=name, host=host, port=port, timeout=timeout, workers=workers
         )

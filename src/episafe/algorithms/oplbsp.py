@@ -1,4 +1,4 @@
-"""OPLB-SP, Algorithm 1 of the paper: optimistic-pessimistic linear bandit with a safe policy."""
+"""OPLB-SP, Algorithm 1 of the paper. `es.run` uses its compiled form; a subclass runs `decide` below."""
 
 import math
 

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from episafe.core.errors import DamagedLog, InvalidEpisode
+from episafe.core.files import write_atomically
 from episafe.core.task import Task, task_of
 from episafe.core.types import ENDED, START, Episode, is_outside
 
@@ -210,7 +211,6 @@ def write_episodes(path: str | Path, episodes: Iterable[Episode], problem: Any, 
         problem: the problem or its task.
         labels: an id for each episode; numbers by default.
     """
-
     task, path, found = task_of(problem), Path(path), list(episodes)
     if not found:
         raise ValueError("there is no episode to write: report some first")

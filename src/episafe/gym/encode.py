@@ -44,34 +44,38 @@ class Observations:
 
 def observations_of(space: Space) -> Observations:
     """Return the encoder of a space; raise if its observations have no fixed size."""
-    if isinstance(space, spaces.Discrete):
-        low = np.array([float(space.start)])
-        return Observations(_discrete(space), int(space.n), low, low + float(space.n - 1))
-    if isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
-        low, high = _bounds(space)
-        whole = space.dtype.kind in "iub" and bool(np.isfinite(low).all() and np.isfinite(high).all())
-        count = math.prod(int(n) for n in (high - low + 1).tolist()) if whole else None
-        return Observations(_array(space, low, high), count, low, high)
+    if isinstance(space, spaces.Tuple | spaces.Dict):
+        return _several(space, space.spaces)
     if isinstance(space, spaces.Text):
         lengths = range(space.min_length, min(space.max_length, 64) + 1)  # beyond that there are too many to count
         count = sum(len(space.character_set) ** n for n in lengths)
         return Observations(_text(space), count, np.zeros(0), np.zeros(0))
-    if isinstance(space, spaces.Tuple | spaces.Dict):
-        return _several(space, space.spaces)
-    raise InvalidProblem(
-        f"observations of {space} have no fixed size, so they have no features: wrap the environment in "
-        "gymnasium.wrappers.TransformObservation"
-    )
+    if not isinstance(space, spaces.Discrete | spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
+        raise InvalidProblem(
+            f"observations of {space} have no fixed size, so they have no features: wrap the environment in "
+            "gymnasium.wrappers.TransformObservation"
+        )
+    low, high = _bounds(space)
+    encode = _discrete(space) if isinstance(space, spaces.Discrete) else _array(space, low, high)
+    whole = np.dtype(space.dtype).kind in "iub" and bool(np.isfinite(low).all() and np.isfinite(high).all())
+    return Observations(encode, math.prod(_sizes(low, high)) if whole else None, low, high)
 
 
-def _bounds(space: ArraySpace) -> tuple[Array, Array]:
+def _bounds(space: ArraySpace | spaces.Discrete) -> tuple[Array, Array]:
+    """Return the least and the largest number on each axis of a space, (n,)."""
     if isinstance(space, spaces.Box):
         low, high = space.low, space.high
-    elif isinstance(space, spaces.MultiDiscrete):
-        low, high = space.start, space.start + space.nvec - 1
-    else:
+    elif isinstance(space, spaces.MultiBinary):
         low, high = np.zeros(space.shape), np.ones(space.shape)
+    else:
+        sizes = space.n if isinstance(space, spaces.Discrete) else space.nvec
+        low, high = np.asarray(space.start), np.asarray(space.start + sizes - 1)
     return np.ravel(low).astype(np.float64), np.ravel(high).astype(np.float64)
+
+
+def _sizes(low: Array, high: Array) -> tuple[int, ...]:
+    """Return how many whole numbers each axis has."""
+    return tuple(int(n) for n in (high - low + 1).tolist())
 
 
 def _foreign(observation: object, space: Space) -> InvalidEpisode:
@@ -142,16 +146,12 @@ def _several(space: Space, parts: Mapping[str, Space] | Sequence[Space]) -> Obse
     names = tuple(parts) if isinstance(parts, Mapping) else ()
     inner = list(parts.values()) if isinstance(parts, Mapping) else list(parts)
     found = [observations_of(part) for part in inner]
-    encoders = [
-        (one.encode, part.shape if isinstance(part.shape, tuple) else ())
-        for one, part in zip(found, inner, strict=True)
-    ]
+    encoders = [(one.encode, part.shape or ()) for one, part in zip(found, inner, strict=True)]
+    lows, highs = [one.low for one in found], [one.high for one in found]
     views = [one.view or _part_view(part) for one, part in zip(found, inner, strict=True)]
 
     def encode(observation: object) -> State:
-        if names and isinstance(observation, Mapping):
-            if len(observation) != len(names) or any(name not in observation for name in names):
-                raise _foreign(observation, space)
+        if names and isinstance(observation, Mapping) and observation.keys() == set(names):
             observation = [observation[name] for name in names]
         if not isinstance(observation, tuple | list) or len(observation) != len(encoders):
             raise _foreign(observation, space)
@@ -167,10 +167,8 @@ def _several(space: Space, parts: Mapping[str, Space] | Sequence[Space]) -> Obse
         seen = [show(part) for show, part in zip(views, state, strict=True)]
         return dict(zip(names, seen, strict=True)) if names else tuple(seen)
 
-    texts, counts = any(not one.low.size for one in found), [one.count for one in found]
-    low, high = (
-        np.zeros(0) if texts else np.concatenate(side) for side in zip(*((o.low, o.high) for o in found), strict=True)
-    )
+    counts, texts = [one.count for one in found], any(not one.low.size for one in found)
+    low, high = (np.zeros(0) if texts else np.concatenate(side) for side in (lows, highs))
     count = None if None in counts else math.prod(n for n in counts if n is not None)
     return Observations(encode, count, low, high, view)
 
@@ -184,23 +182,19 @@ def _part_view(space: Space) -> View:
 
 def numbered_actions(space: Space) -> tuple[int, Action]:
     """Return the number of actions of a finite space, and number -> action as the environment takes it."""
-    if isinstance(space, spaces.Discrete):
-        count, start = int(space.n), int(space.start)
-        action: Action = (lambda number: number + start) if start else (lambda number: number)
-    elif isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
-        low, high = _bounds(space)
-        sizes = tuple(int(n) for n in (high - low + 1).tolist())
-        count = math.prod(sizes)
-        if count <= MOST_ACTIONS:
-            table = (np.stack(np.unravel_index(np.arange(count), sizes), axis=1) + low).astype(space.dtype)
-            action = table.reshape(count, *space.shape).__getitem__
-    else:
+    if not isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         raise InvalidProblem(
             f"the action space {space} is not finite: wrap the environment so that its actions are Discrete"
         )
+    low, high = _bounds(space)
+    sizes = _sizes(low, high)
+    count = math.prod(sizes)
     if count > MOST_ACTIONS:
         raise InvalidProblem(
             f"the action space {space} has {count} actions, more than {MOST_ACTIONS}: wrap the environment so that it "
             "offers fewer"
         )
-    return count, action
+    if isinstance(space, spaces.Discrete):
+        return count, int(space.start).__add__
+    table = (np.stack(np.unravel_index(np.arange(count), sizes), axis=1) + low).astype(space.dtype)
+    return count, table.reshape(count, *space.shape).__getitem__

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
@@ -15,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from episafe.core.checks import as_count
-from episafe.lab.build import make_agent, make_problem
+from episafe.core.files import write_atomically
+from episafe.lab.build import make_agent, make_problem, named_object
 from episafe.simulation.record import Record
 from episafe.simulation.run import run
 
@@ -46,8 +48,14 @@ class Job:
 
     @property
     def name(self) -> str:
-        """Return the folder name: environment, agent, a hash of everything else, seed."""
-        digest = hashlib.sha256(repr((self.num_episodes, self.env_options, self.agent_options)).encode()).hexdigest()
+        """Return the folder name: environment, agent, a hash of everything else, seed.
+
+        The hash covers the file of a class or function from outside, so that an edited one runs again.
+        """
+        outside = [_source(one) for one in (self.env, self.agent) if ":" in one]
+        digest = hashlib.sha256(
+            repr((self.num_episodes, self.env_options, self.agent_options, *outside)).encode()
+        ).hexdigest()
         return re.sub(r"[^A-Za-z0-9_-]+", "_", f"{self.env}-{self.agent}-{digest[:8]}-{self.seed}")
 
     def run(self, on_progress: Callable[[int], None] | None = None) -> Record:
@@ -190,6 +198,12 @@ def _executor(on: str, workers: int | None) -> Iterator[Executor]:
             yield pool
     else:
         raise ValueError(f"on must be 'local' or 'dask:ADDRESS', got {on!r}")
+
+
+def _source(name: str) -> bytes:
+    """Return the file of the module of `module:name`."""
+    named_object(name)
+    return Path(str(sys.modules[name.partition(":")[0]].__file__)).read_bytes()
 
 
 def _tables(path: Path, kind: str, tables: Any) -> list[tuple[str, dict[str, Any]]]:

@@ -1,8 +1,8 @@
 """Listed problems: a task together with its transition kernel, which a simulator knows and a learner does not."""
 
+import io
 import json
 import math
-import os
 import zipfile
 from collections.abc import Hashable, Mapping, Sequence
 from copy import copy
@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 
 from episafe.core.checks import TOLERANCE, as_array, as_distributions, as_unit_range, distinct_steps
 from episafe.core.errors import DamagedLog, Infeasible, InvalidProblem
+from episafe.core.files import write_atomically
 from episafe.core.policy import Mixture, Policy, TablePolicy, as_policy
 from episafe.core.task import Constraint, OneHot, TableFeatures, Task, make_constraints
 from episafe.core.types import Array, Document, PerLimit
@@ -246,7 +247,7 @@ class LinearCMDP:
 
     def save(self, path: str | Path) -> None:
         """Write the problem to one .npz file without pickle; it replaces an older file in one step."""
-        task, path = self.task, Path(path)
+        task = self.task
         arrays: dict[str, Any] = {"P": distinct_steps(self.P), "reward": self._reward, "utility": self._limits[0]}
         arrays |= {"threshold": task.thresholds, "slack": task.slacks, "least_total": task.least_totals}
         arrays |= {"safe_policy": task.incumbent.table()}
@@ -264,10 +265,9 @@ class LinearCMDP:
             facts["chance_values"] = list(task.move.values)
             if self.chance_law is not None:
                 arrays["law"] = self.chance_law.law
-        written = path.with_name(path.name + ".part")
-        with written.open("wb") as file:
-            np.savez_compressed(file, facts=np.frombuffer(json.dumps(facts).encode(), np.uint8), **arrays)
-        os.replace(written, path)
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, facts=np.frombuffer(json.dumps(facts).encode(), np.uint8), **arrays)
+        write_atomically(Path(path), buffer.getvalue())
 
     @classmethod
     def load(cls, path: str | Path) -> "LinearCMDP":

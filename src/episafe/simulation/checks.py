@@ -47,7 +47,8 @@ def doubt(task: Task, totals: Array) -> str:
             remedy = "lower the limit, give a safer incumbent, or use cost_limit= if the signal is a cost"
             return f"{seen}, below the threshold {b:.4g}: {remedy}"
         if one.slack is not None and most < b + one.slack - TOLERANCE:
-            return f"{seen}, below threshold + slack = {b + one.slack:.4g}: correct slack= (es.measure_slack)"
+            remedy = "correct slack= (es.measure_slack)" if column.mean() > b else "lower the limit, or correct slack="
+            return f"{seen}, below threshold + slack = {b + one.slack:.4g}: {remedy}"
     return ""
 
 
