@@ -75,7 +75,7 @@ def test_each_event_removed_swapped_repeated_or_edited_is_found(log, tmp_path):
 def forge(lines, change):
     """Return a chain with new hashes in which `change` replaced the body of one event."""
     bodies = [event.body for event in decode_lines(lines)]
-    return encode_lines(change(bodies), 0, START_HASH)[0]
+    return encode_lines(change(bodies), 0, START_HASH)
 
 
 def first(bodies, kind, test=lambda body: True):

@@ -43,7 +43,7 @@ def write(log: Log, *reasons: str) -> None:
     with log.lock():
         events = list(decode_lines(log.read()))
         head = events[-1].hash if events else START_HASH
-        lines, _ = encode_lines([Abandon(k, reason) for k, reason in enumerate(reasons)], len(events), head)
+        lines = encode_lines([Abandon(k, reason) for k, reason in enumerate(reasons)], len(events), head)
         log.append(lines, len(events))
     log.sync()
 

@@ -1,7 +1,8 @@
 """OPSE-LCMDP, Algorithm 2 of the paper: optimistic-pessimistic softmax exploration for linear CMDPs.
 
-The paper counts h from 1 and this file from 0: H − h of the paper is H − 1 − h here. `linear.planner.decide` is the
-compiled form of `decide` below; `es.OPSE` uses it, a subclass uses `decide`, and a test compares the two.
+Steps are counted from 0: H − h of the paper is H − 1 − h here. `es.OPSE` runs the compiled `linear.planner.decide`, a
+subclass runs `decide` below; a test compares the two. Differs from the paper: line 10 takes λ after all T halvings.
+Extensions: shaped bonuses (β at curve = spread = 0), learned signals, steps that share their data, several limits.
 """
 
 from typing import NamedTuple
@@ -118,7 +119,7 @@ def as_policy(model: SoftmaxModel, constants: Constants, rules: Rules, found: Ev
     summary="OPSE-LCMDP, Algorithm 2 of the paper: the incumbent, or a policy that passed the pessimistic check",
 )  # fmt: skip
 class OPSE(SoftmaxAgent):
-    """Deploys π^λ of the smallest λ whose pessimistic utility reaches the limit; the incumbent while there is none.
+    """Deploys π^λ of a small λ whose pessimistic utility reaches the limit; the incumbent while there is none.
 
     With `Constants.theory` every deployed policy is safe with probability 1 − δ; other constants prove nothing. With
     several limits it is an extension of the paper.

@@ -142,7 +142,8 @@ def changed_limits(
 ) -> tuple[list[float], list[float | None]]:
     """Return thresholds and slacks after a change; raise Infeasible if the incumbent does not exceed a threshold.
 
-    A slack that is not given becomes what the incumbent has above the new threshold.
+    A slack that is not given becomes what the incumbent has above the new threshold; where it is unknown, the incumbent
+    is known to reach the old threshold only.
     """
     names, current = [one.name for one in constraints], [one.threshold for one in constraints]
     if threshold is None:
@@ -151,7 +152,8 @@ def changed_limits(
     slacks: list[float | None] = []
     for one, new in zip(constraints, given, strict=True):
         rest = None if one.slack is None else one.threshold + one.slack - new.threshold
-        if new.slack is None and rest is not None and rest <= 0:
+        higher = new.threshold > one.threshold if rest is None else rest <= 0
+        if new.slack is None and higher:
             raise Infeasible(
                 f"the incumbent reaches {one.threshold + (one.slack or 0):g} in {one.name}, not the threshold "
                 f"{new.threshold:g}: state its slack there, or take another incumbent"

@@ -331,8 +331,9 @@ class Task:
         if episode.states is None or H is None or self.num_actions is None:
             if episode.total_utility is None:
                 raise InvalidEpisode("the episode has neither states nor a total utility: use es.Episode.of_totals(…)")
-            utility, reward = _finite("total_utility", episode.total_utility, (m,)), episode.total_reward
-            return self._checked(replace(episode, total_utility=utility, total_reward=float(reward or 0.0)))
+            utility = _finite("total_utility", episode.total_utility, (m,))
+            reward = float(_finite("total_reward", episode.total_reward or 0.0, (1,))[0])
+            return self._checked(replace(episode, total_utility=utility, total_reward=reward))
         actions = checks.as_indices("actions", episode.actions, H, self.num_actions)
         if len(episode.states) != H + 1:
             raise InvalidEpisode(f"states must have length {H + 1} (the horizon + 1), got {len(episode.states)}")

@@ -213,7 +213,7 @@ class Deployment:
             self._session.report(self.id, self.episode(), overridden=self.overridden, encoded=True)
             return
         seen = [one for one in self._utilities if one is not None]
-        so_far = np.sum(seen, axis=0) if seen and all((one >= 0).all() for one in seen) else None
+        so_far = np.sum(seen, axis=0) if seen and all(((one >= 0) & (one < np.inf)).all() for one in seen) else None
         reason = "nothing was recorded" if error is None else f"{type(error).__name__}: {error}"
         with suppress(OSError):  # it stays pending, and the caller's exception is not hidden
             self._session.abandon(self.id, reason, so_far)

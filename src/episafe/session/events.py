@@ -279,17 +279,28 @@ _line_decoder = msgspec.json.Decoder(_Line)
 _body_decoders = {kind: msgspec.json.Decoder(body) for kind, body in BODIES.items()}
 
 
-def encode_lines(bodies: Iterable[Body], number: int, head: str) -> tuple[list[bytes], list[Event]]:
-    """Return the lines and events of bodies that follow event `number` − 1 with hash `head`."""
+def encode_lines(bodies: Iterable[Body], number: int, head: str) -> list[bytes]:
+    """Return the lines of bodies that follow event `number` − 1 with hash `head`."""
     time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    lines, events = [], []
+    lines = []
     for body in bodies:
         line = _encoder.encode(_Line(number, time, KINDS[type(body)], msgspec.Raw(_encoder.encode(body)), head))
         head = hashlib.sha256(line).hexdigest()
         lines.append(line)
-        events.append(Event(number, time, body, head))
         number += 1
-    return lines, events
+    return lines
+
+
+def read_again(lines: Sequence[bytes], number: int, head: str) -> list[Event]:
+    """Return the events of lines to be appended as all will read them; raise InvalidEpisode if nobody could."""
+    try:
+        events = list(decode_lines(lines, number, head))
+    except DamagedLog as error:
+        raise InvalidEpisode(f"nothing was written, since it could not be read again: {error.__cause__}") from error
+    for event in events:
+        if isinstance(event.body, Report):
+            event.body.episode.episode(listed=False)
+    return events
 
 
 def decode_lines(lines: Iterable[bytes], number: int = 0, head: str = START_HASH) -> Iterator[Event]:
@@ -319,11 +330,19 @@ def of_numbers(values: Numbers) -> Array:
     return np.array([math.nan if value is None else value for value in values])
 
 
+def as_recorded(value: dict[str, Any]) -> dict[str, Any]:
+    """Return plain values as the log has them."""
+    found: dict[str, Any] = msgspec.json.decode(_encoder.encode(value))
+    return found
+
+
 def as_value(value: Any) -> Any:
     """Return the state or chance that a JSON value describes: lists are tuples, arrays are marked."""
     if isinstance(value, list | tuple):
         return tuple(map(as_value, value))
     if isinstance(value, dict):
+        if value.keys() != {"array", "dtype"}:
+            raise InvalidEpisode(f"the log does not keep mappings, got {value!r}: give a tuple or an array")
         array = np.array(value["array"], dtype=value["dtype"])
         array.setflags(write=False)
         return array

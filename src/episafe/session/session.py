@@ -46,6 +46,7 @@ from episafe.session.events import (
     as_numbers,
     decode_lines,
     encode_lines,
+    read_again,
 )
 from episafe.session.file_log import FileLog
 from episafe.session.monitors import REMEDIES, range_alarms
@@ -113,6 +114,11 @@ class Session:
         self._unlogged = 0, ""  # deployments that could not be logged, and why
         self._acting: dict[int, Plan] = {}  # plans of pending deployments made here, by an agent without a certifier
         self._transact(lambda: [] if self.state.begin else [self._first_event(false_alarm)])
+        for name in self.state.changed_candidates:
+            raise InvalidProblem(
+                f"the candidate {name!r} is another policy than the recorded one: a changed policy is a new candidate: "
+                "give it another name"
+            )
         self._add_given_candidates()
 
     def _first_event(self, false_alarm: float) -> Begin:
@@ -143,13 +149,17 @@ class Session:
     def _transact(self, decide: Callable[[], Sequence[Body]]) -> list[Event]:
         """Decide under the lock, by all events so far; append, apply and wait until that is durable."""
         with self._mutex:
-            with self.log.lock():
-                self._follow()
-                notes = [AlarmRaised("log", text, False) for text in self._unlogged_texts()]
-                lines, events = encode_lines([*decide(), *notes], self.state.number, self.state.head)
-                if lines:
-                    self.log.append(lines, self.state.number)
-            self.state.apply(events)
+            try:
+                with self.log.lock():
+                    self._follow()
+                    notes = [AlarmRaised("log", text, False) for text in self._unlogged_texts()]
+                    lines = encode_lines([*decide(), *notes], self.state.number, self.state.head)
+                    events = read_again(lines, self.state.number, self.state.head)
+                    if lines:
+                        self.log.append(lines, self.state.number)
+                self.state.apply(events)
+            finally:
+                self.state.forget_offers()
             self._unlogged = 0, ""
         self.log.sync()  # also what others appended: nothing is decided by what may be lost
         return events
@@ -287,7 +297,7 @@ class Session:
         unknown = [one.name for one in policies if isinstance(one, UnknownPolicy)]
         if unknown:
             return self._fallback(f"this process does not know the policy {unknown[0]!r}: give it to the agent")
-        return replace(plan, reason=problem) if problem and not plan.reason else plan
+        return replace(plan, reason="; ".join(filter(None, (problem, plan.reason)))) if problem else plan
 
     def _fallback(self, reason: str) -> Plan:
         """Return the plan that lets the incumbent act: the one fallback of a session."""
@@ -329,32 +339,45 @@ class Session:
         """Learn what waits; then plan, or put a proposal on trial. Return why that failed, or ""."""
         with self.state.learning:
             try:
-                self.state.learn()
-                if self.state.learner_fault:
-                    raise RuntimeError(f"the learner failed ({self.state.learner_fault})")
-                if self.agent.certifier is None:
-                    self._latest = self.agent.plan()
-                elif self.agent.proposer is not None:
-                    self._propose(self.agent.certifier, self.agent.proposer)
+                candidate = self._think()
+            except Exception as error:  # an OSError too: here it is the planner's and not the log's
+                return self._failed(error)
+            try:
+                if candidate is not None:
+                    self._transact(lambda: self._proposal(candidate))
             except OSError:
                 raise
             except Exception as error:
-                logger.exception("episafe: planning failed")
-                self._latest = None
-                return f"planning failed: {type(error).__name__}: {error}"
+                return self._failed(error)
             return ""
 
-    def _propose(self, certifier: Certifier, proposer: Proposer) -> None:
-        """Put a proposal on trial; others go on with the certifier meanwhile."""
+    def _failed(self, error: Exception) -> str:
+        """Return why the incumbent acts, or the last plan of a certifier."""
+        logger.error("episafe: planning failed", exc_info=error)
+        self._latest = None
+        return f"planning failed: {type(error).__name__}: {error}"
+
+    def _think(self) -> Candidate | None:
+        """Learn what waits; then plan, or return a proposal."""
+        self.state.learn()
+        if self.state.learner_fault:
+            raise RuntimeError(f"the learner failed ({self.state.learner_fault})")
+        if self.agent.certifier is None:
+            self._latest = self.agent.plan()
+        elif self.agent.proposer is not None:
+            return self._consult(self.agent.certifier, self.agent.proposer)
+        return None
+
+    def _consult(self, certifier: Certifier, proposer: Proposer) -> Candidate | None:
+        """Return a proposal, or None; others go on with the certifier meanwhile."""
         with self._mutex:
             twin, reports = self._twin(), self.state.num_reported
         candidate = twin.consult(proposer)
-        if candidate is not None:
-            self._transact(lambda: self._proposal(candidate))
-            return
-        with self._mutex:
-            self._ask_at = reports + 1 + reports // 20
-            certifier.postpone()
+        if candidate is None:
+            with self._mutex:
+                self._ask_at = reports + 1 + reports // 20
+                certifier.postpone()
+        return candidate
 
     def _proposal(self, candidate: Candidate) -> list[Body]:
         """Return the event of a proposal, unless another process made one meanwhile."""
@@ -442,6 +465,8 @@ class Session:
     def abandon(self, deployment: int | None, reason: str = "abandoned", utility: Any = None) -> None:
         """State that a deployment will never be reported: it stays at its worst. `utility` is its total so far."""
         so_far = None if utility is None else tuple(np.atleast_1d(np.asarray(utility, dtype=np.float64)).tolist())
+        if so_far is not None and not np.isfinite(so_far).all():
+            raise InvalidEpisode(f"the utility so far must be finite, got {utility!r}")
         self._transact(lambda: [Abandon(self._pending(deployment).id, as_reason(reason), so_far)])
 
     # decisions

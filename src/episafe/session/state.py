@@ -14,7 +14,7 @@ import numpy as np
 from episafe.core.agent import Agent, Candidate, Certifier
 from episafe.core.errors import DamagedLog, InvalidProblem
 from episafe.core.policy import Mixture, Policy
-from episafe.core.task import Constraint, Task
+from episafe.core.task import Constraint, TableFeatures, Task
 from episafe.core.types import INCUMBENT, Array, Episode, Plan, State
 from episafe.session.events import (
     START_HASH,
@@ -30,6 +30,7 @@ from episafe.session.events import (
     NewCandidate,
     RecordedEvidence,
     Report,
+    as_recorded,
     of_numbers,
 )
 from episafe.session.monitors import Monitors
@@ -93,6 +94,7 @@ class SessionState:
         policies: what each name acts by.
         pending: deployments without a report, by id, with their time.
         halt_reason: why the incumbent acts until a person resumes; "" if nothing is halted.
+        changed_candidates: names under which the agent has another policy than the recorded one, which acts.
     """
 
     agent: Agent | None = None
@@ -118,6 +120,7 @@ class SessionState:
     last_time: str = ""
     last_deploy: Deploy | None = None
     learner_fault: str = ""
+    changed_candidates: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._episode_ids: dict[str, int] = {}
@@ -125,7 +128,7 @@ class SessionState:
         self._raised: set[str] = set()  # monitors whose alarm is logged since the tests started
         self._unlearned: deque[Episode] = deque()
         self.learning = threading.RLock()  # held by the thread that uses the learner
-        self._mixture: tuple[dict[str, float], Mixture | Policy] = {}, UnknownPolicy("")
+        self._mixture: tuple[list[tuple[str, float]], Mixture | Policy] = [], UnknownPolicy("")
 
     # the meaning of events
 
@@ -149,6 +152,7 @@ class SessionState:
         else:
             self.task, self.certifier = self.agent.task, self.agent.certifier
             check_same_task(body, self.task)
+            check_same_settings(body, self.agent)
         if self.certifier is not None:
             self.certifier.use_salt(body.salt)
         self.policies[INCUMBENT] = self.task.incumbent
@@ -168,14 +172,18 @@ class SessionState:
             self.certifier.add(Candidate(body.name, policy, reward, body.proposer, lam, least, body.statistics))
 
     def _policy_of(self, body: NewCandidate) -> Policy:
-        """Return the policy of this process by that name, or the recorded one."""
-        own = {} if self.agent is None else {one.name: one.policy for one in self.agent.candidates}
-        policy = self._offered.pop(body.name, None) or own.get(body.name)
-        if policy is None and body.document is not None and self.agent is not None:
-            from episafe.data.policies import policy_of
+        """Return the recorded policy: as the object of this process, if that is the same or nothing is recorded."""
+        given = {} if self.agent is None else {one.name: one.policy for one in self.agent.candidates}
+        own = self._offered.get(body.name) or given.get(body.name)
+        if self.agent is None or body.document is None:
+            return own or UnknownPolicy(body.name)
+        if own is not None and is_described_by(own, body.document):
+            return own
+        if body.name in given:
+            self.changed_candidates.append(body.name)
+        from episafe.data.policies import policy_of
 
-            policy = policy_of(body.document, self.task)
-        return policy or UnknownPolicy(body.name)
+        return policy_of(body.document, self.task)
 
     def _deploy(self, body: Deploy, time: str) -> None:
         if body.id != self.num_deployed:
@@ -276,13 +284,18 @@ class SessionState:
         """Let the `candidate` event of this name use this policy object in place of its document."""
         self._offered[candidate.name] = candidate.policy
 
+    def forget_offers(self) -> None:
+        """End all offers: an event that was not appended may be appended by another process, for another policy."""
+        self._offered.clear()
+
     def plan_of(self, body: Deploy) -> Plan:
         """Return the plan of a deployment, by the recorded weights."""
-        if self._mixture[0] != body.weights:
+        weights = list(body.weights.items())  # in order: components are known by their position
+        if self._mixture[0] != weights:
             names = tuple(body.weights)
             found = [self.policies.get(name) or UnknownPolicy(name) for name in names]
             only = len(names) == 1
-            self._mixture = body.weights, found[0] if only else Mixture(found, list(body.weights.values()), names)
+            self._mixture = weights, found[0] if only else Mixture(found, list(body.weights.values()), names)
         source: Any = body.source
         level: Any = body.level
         lam = float("nan") if body.lam is None else body.lam
@@ -397,6 +410,8 @@ class SessionState:
                 f"{self.num_overridden} of {self.num_reported} episodes were overridden: they count at their worst, so "
                 "little can be certified"
             )
+        for name in self.changed_candidates:
+            found.append(f"the candidate {name!r} of this process is not the recorded one, which acts: rename it")
         if len(self.pending) > 50:
             found.append(f"{len(self.pending)} deployments are not reported: report or abandon them")
         return found
@@ -450,11 +465,12 @@ def certifier_of(settings: dict[str, Any], task: Task) -> Certifier | None:
 
 def fingerprint(task: Task) -> str:
     """Return a hash of what the task says besides limits and incumbent: sizes, start, known signals, features."""
-    tables = [one for one in (task.reward, task.utilities) if isinstance(one, np.ndarray)]
+    phi = task.features.phi if isinstance(task.features, TableFeatures) else None
+    tables = [one for one in (task.reward, task.utilities, phi) if isinstance(one, np.ndarray)]
     parts = [
         repr((task.horizon, task.num_actions, task.num_states, task.initial_state, task.time_homogeneous)),
         repr([one.name for one in task.constraints]),
-        f"{type(task.features).__name__} {task.dim} {task.move is not None} {task.carry is not None}",
+        f"{type(task.features).__name__} {task.dim} {task.move is not None} {task.carry is not None} {task.norm_bound}",
         *(hashlib.sha256(np.ascontiguousarray(one).tobytes()).hexdigest() for one in tables),
     ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
@@ -467,6 +483,14 @@ def identity(policy: Policy) -> str:
     except TypeError:
         return policy.name or type(policy).__name__
     return f"{policy.name or 'table'} {hashlib.sha256(data).hexdigest()[:16]}"
+
+
+def is_described_by(policy: Policy, document: dict[str, Any]) -> bool:
+    """Return whether a recorded document is that of the policy; False if the policy is opaque."""
+    try:
+        return bool(as_recorded(policy.document()) == document)
+    except TypeError:
+        return False
 
 
 def check_same_task(body: Begin, task: Task) -> None:
@@ -483,6 +507,17 @@ def check_same_task(body: Begin, task: Task) -> None:
             f"the session began with the incumbent {body.incumbent!r}, the agent has {identity(task.incumbent)!r}: "
             "a new incumbent needs a new session"
         )
+
+
+def check_same_settings(body: Begin, agent: Agent) -> None:
+    """Raise if a session was begun with an agent of other settings; the wording of its statement may differ."""
+    now = as_recorded(agent.settings())
+    for name in dict.fromkeys([*body.agent, *now]):
+        if name != "statement" and body.agent.get(name) != now.get(name):
+            raise InvalidProblem(
+                f"the session began with {name} = {body.agent.get(name)!r}, the agent has {now.get(name)!r}: build the "
+                "agent as at the beginning, or begin a new session"
+            )
 
 
 def _said(limits: tuple[Limit, ...]) -> str:
