@@ -89,11 +89,18 @@ class Agent(ABC):
     certifier: "Certifier | None" = None  # what decides, in agents that separate proposing and certifying
     proposer: "Proposer | None" = None
     candidates: "Sequence[Candidate]" = ()  # given by a user and not on trial yet: `plan` or a session adds them
+    _user: str = ""  # what uses the agent: "a run" or "a session"
 
     def __init__(self, problem: ProblemLike, replan: Replanning = EVERY) -> None:
         self.task, self.replan = task_of(problem), replan
         self._plan: Plan | None = None
         self._changed, self._information_then, self._num_plans = False, np.zeros(0), 0
+
+    def claim(self, user: str) -> None:
+        """Note that a run or a session uses the agent; raise if one did before, whose evidence would count twice."""
+        if self._user:
+            raise ValueError(f"this agent has been used by {self._user} before: build a new one for {user}")
+        self._user = user
 
     @abstractmethod
     def decide(self) -> Plan:

@@ -102,6 +102,8 @@ class Session:
     """
 
     def __init__(self, log: Log, agent: Agent, *, false_alarm: float = 0.01, timeout: float | None = None) -> None:
+        if not 0 <= false_alarm < 1:
+            raise InvalidProblem(f"false_alarm must be in [0, 1), got {false_alarm}: give e.g. 0.01, or 0 for no tests")
         self.log, self.agent, self.timeout = log, agent, timeout
         self.state = SessionState(agent)
         self._mutex = threading.RLock()
@@ -123,8 +125,6 @@ class Session:
 
     def _first_event(self, false_alarm: float) -> Begin:
         task = self.agent.task
-        if not 0 <= false_alarm < 1:
-            raise InvalidProblem(f"false_alarm must be in [0, 1), got {false_alarm}: give e.g. 0.01, or 0 for no tests")
         told = fingerprint(task), identity(task.incumbent), limits_of(task), task.horizon, self.agent.settings()
         unit = task.units.get("reward", "")
         return Begin(*told, float(false_alarm), secrets.token_hex(16), str(episafe.__version__), unit)

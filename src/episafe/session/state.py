@@ -123,6 +123,8 @@ class SessionState:
     changed_candidates: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        if self.agent is not None:
+            self.agent.claim("a session")
         self._episode_ids: dict[str, int] = {}
         self._offered: dict[str, Policy] = {}  # policies of this process that an event to come is about
         self._raised: set[str] = set()  # monitors whose alarm is logged since the tests started

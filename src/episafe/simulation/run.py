@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
 from typing import Any
-from weakref import WeakSet
 
 import numpy as np
 
@@ -27,8 +26,6 @@ TELL_EVERY = 0.5  # seconds between calls of on_progress
 # (problem, agent, columns, streams, start, stop): plays episodes start..stop, fills their rows, and leaves the agent as
 # the plain loop would; False if it does not know the agent's settings, in which case nothing was played
 CompiledLoop = Callable[[Any, Any, Columns, Streams, int, int], bool | None]
-
-_used: WeakSet[Agent] = WeakSet()
 
 
 @cache
@@ -66,12 +63,10 @@ def run(
     """
     if isinstance(agent, type):
         raise TypeError(f"run needs an agent, got the class {agent.__name__}: build it, {agent.__name__}(problem.task)")
-    if agent in _used:
-        raise ValueError("this agent has been run before: build a new one, since the same draws are no new evidence")
     K, streams, task = as_count("num_episodes", num_episodes), make_streams(as_count("seed", seed, 0)), problem.task
     world = world_of(problem, streams, agent.uses_traces)
     world.check(agent, K)
-    _used.add(agent)
+    agent.claim("a run")
     if agent.certifier is not None:
         agent.certifier.use_salt(f"run {seed}")
     totals = world.unknown or agent.certifier is not None
