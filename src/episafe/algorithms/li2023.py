@@ -60,7 +60,7 @@ class MixingBounds:
         self._signals, self._start = counts.signals, task.initial_state
         self._bonus, visits, delta = confidence.bonus, counts.visits, confidence.delta / parts
         self._kernel = counts.kernel().reshape(H, S * A, S)
-        first, grown, n = np.log(S * A * H / delta), np.log(8 * np.e * (visits + 1)), np.maximum(visits, 1)
+        first, grown, n = np.log(S * A * H / delta), 1 + np.log(8 * (visits + 1)), np.maximum(visits, 1)
         self._spread, self._bias = (first + grown) / n, H**2 * (first + S * grown) / n
         self._unseen = visits == 0
 
