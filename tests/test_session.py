@@ -15,7 +15,9 @@ import pytest
 
 import episafe as es
 from episafe.certify import evidence
-from episafe.session.events import MemoryLog, Report, decode_lines
+from episafe.core.agent import Candidate, Proposer
+from episafe.core.task import TableFeatures
+from episafe.session.events import Deploy, MemoryLog, Report, decode_lines
 from episafe.session.file_log import FileLog
 from episafe.session.session import Session
 from episafe.session.state import SessionState
@@ -353,7 +355,25 @@ def test_decisions_have_reasons_and_are_checked(rng):
     assert [one["what"] for one in session.status()["decisions"]][:2] == ["halt", "resume"]
 
 
+def test_a_threshold_is_not_raised_where_the_slack_is_unknown():
+    session = es.open(None, es.Rollout(0.5, None, candidates={"new": "v2"}, incumbent="v1"))
+    with pytest.raises(es.Infeasible, match="state its slack"):
+        session.change(threshold=0.6, reason="higher")
+    session.change(threshold=0.4, reason="lower")
+    session.change(threshold=0.6, slack=0.1, reason="measured")
+    assert session.task.thresholds == [0.6] and session.task.slacks == [0.1]
+
+
 # faults: the incumbent acts, with the reason
+
+
+def raises(error):
+    """Return a function that raises the error."""
+
+    def function(*arguments):
+        raise error
+
+    return function
 
 
 def test_a_planner_that_fails_or_takes_too_long_lets_the_last_plan_or_the_incumbent_act(monkeypatch, rng):
@@ -361,6 +381,12 @@ def test_a_planner_that_fails_or_takes_too_long_lets_the_last_plan_or_the_incumb
     monkeypatch.setattr(agent.certifier, "plan", lambda: 1 / 0)
     d = es.open(None, agent).deploy()
     assert d.name == "incumbent" and "planning failed: ZeroDivisionError" in d.plan.reason
+    agent = es.SafeAgent(SHOP)
+    monkeypatch.setattr(agent.proposer, "propose", raises(ConnectionError("no model server")))
+    session = es.open(None, agent)
+    d = session.deploy()  # an OSError that is not the log's
+    assert d.id == 0 and d.plan.reason.startswith("planning failed: ConnectionError: no model server")
+    assert not session.status()["warnings"]
     broken = es.Fixed(SHOP, "uniform")
     session = es.open(None, broken)
     d = session.deploy()
@@ -500,6 +526,124 @@ def test_an_opaque_candidate_of_another_process_is_not_deployed_here(tmp_path):
             names.add((session is first, d.name))
             assert session is first or "give it to the agent" in d.plan.reason or d.name == "incumbent"
     assert (True, "new") in names and (False, "new") not in names
+
+
+# one agent, one task, one policy per name
+
+
+def test_a_changed_policy_needs_another_name(tmp_path, rng):
+    live(es.open(tmp_path, AGENTS["observation"]()), 3, rng)
+    uniform = np.full((H, 5, 3), 1 / 3)
+    with pytest.raises(es.InvalidProblem, match=r"'good'.*give it another name"):
+        es.open(tmp_path, es.SafeAgent(SHOP, candidates={"good": uniform}))
+    one, other = es.SafeAgent(SHOP), es.SafeAgent(SHOP)
+    sessions = [es.open(tmp_path / "live", agent) for agent in (one, other)]
+    one.add_candidate("new", GOOD)
+    other.add_candidate("new", uniform)  # while both run: the one that is logged first acts in both
+    for session in sessions:
+        session.deploy()
+    assert np.array_equal(sessions[1].state.policies["new"].table(), GOOD.table())
+    assert "'new'" in sessions[1].status()["warnings"][0] and not sessions[0].status()["warnings"]
+
+
+def test_an_agent_is_used_by_one_run_or_one_session(tmp_path, rng):
+    agent = AGENTS["observation"]()
+    with pytest.raises(es.InvalidProblem, match="false_alarm"):
+        es.open(tmp_path, agent, false_alarm=1.0)  # not a use
+    live(es.open(tmp_path, agent), 3, rng)
+    for use in (
+        lambda: es.open(tmp_path, agent),
+        lambda: es.run(SHOP, agent, 10),
+        lambda: es.audit(tmp_path, agent=agent),
+    ):
+        with pytest.raises(ValueError, match="used by a session before: build a new one"):
+            use()
+    agent = AGENTS["observation"]()
+    es.run(SHOP, agent, 10)
+    with pytest.raises(ValueError, match="used by a run before"):
+        es.open(None, agent)
+
+
+def test_a_session_is_reopened_with_the_same_settings_and_features(tmp_path):
+    def features(scale, norm_bound=None):
+        phi = np.eye(15).reshape(5, 3, 15) * scale
+        return es.SafeAgent(replace(SHOP.task, features=TableFeatures(phi), norm_bound=norm_bound))
+
+    es.open(tmp_path / "delta", es.SafeAgent(SHOP)).close()
+    with pytest.raises(es.InvalidProblem, match=r"delta = 0.05, the agent has 0.5"):
+        es.open(tmp_path / "delta", es.SafeAgent(SHOP, delta=0.5))
+    with pytest.raises(es.InvalidProblem, match=r"certifier = 'observation', the agent has 'box'"):
+        es.open(tmp_path / "delta", es.SafeAgent(SHOP, es.certify.Box(delta=0.05)))
+    es.open(tmp_path / "phi", features(0.5)).close()
+    es.open(tmp_path / "phi", features(0.5)).close()
+    for other in (features(0.6), features(0.5, 20.0)):
+        with pytest.raises(es.InvalidProblem, match="another task"):
+            es.open(tmp_path / "phi", other)
+
+
+class Once(Proposer):
+    """Proposes one policy."""
+
+    def __init__(self, policy):
+        self.policy = policy
+
+    def propose(self, goal):
+        policy, self.policy = self.policy, None
+        return None if policy is None else Candidate("", policy, 1.0)
+
+
+def test_a_proposal_that_could_not_be_logged_never_acts_under_the_name_of_another(tmp_path, monkeypatch):
+    uniform = es.TablePolicy(np.full((H, 5, 3), 1 / 3))
+    one, other = (es.open(tmp_path, es.SafeAgent(SHOP, proposer=Once(policy))) for policy in (uniform, GOOD))
+
+    def full(lines, number):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(one.log, "append", full)
+        assert one.deploy().id is None
+    other.deploy()
+    one.refresh()
+    tables = [session.state.policies["proposal-1"].table() for session in (one, other)]
+    assert np.array_equal(*tables) and not np.array_equal(tables[0], uniform.table())
+
+
+def test_what_could_not_be_read_again_is_not_written(tmp_path, rng):
+    def noisy():
+        move = lambda h, state, action, chance: ((0,), 0.0, 1.0)  # noqa: E731
+        incumbent = lambda h, state: np.array([0.9, 0.1])  # noqa: E731
+        return es.SafeAgent(es.Task(1, 2, es.Constraint(None, 0.5, 0.3), incumbent, initial_state=(0,), move=move))
+
+    session = es.open(tmp_path / "chance", noisy())
+    with pytest.raises(es.InvalidEpisode, match="mappings"), session.deploy() as d:
+        d.act((0,))
+        d.record(0.0, 1.0, {"demand": 1})
+    with pytest.raises(KeyError), session.deploy() as d:
+        d.act((0,))
+        d.record(0.0, np.inf)
+        raise KeyError
+    assert es.open(tmp_path / "chance", noisy()).status()["pending"] == 1
+    session = es.open(tmp_path / "totals", AGENTS["rollout"]())
+    d = session.deploy()
+    for report in (
+        lambda: session.report(d.id, es.Episode.of_totals(1.0, np.nan)),
+        lambda: session.abandon(d.id, utility=np.inf),
+    ):
+        with pytest.raises(es.InvalidEpisode, match="finite"):
+            report()
+    session = es.open(tmp_path / "steps", AGENTS["observation"]())
+    d, events = session.deploy(), session.state.number
+    with np.errstate(over="ignore"), pytest.raises(es.InvalidEpisode, match="read again"):
+        session.report(d.id, replace(play(d, rng), rewards=[1.7e308] * H))
+    assert session.state.number == events and len(list(session.log.read())) == events
+    session.report(d.id, play(d, rng))
+
+
+def test_weights_in_another_order_are_another_mixture():
+    state = es.open(None, AGENTS["rollout"]()).state
+    for names in (("new", "newer"), ("newer", "new")):
+        body = Deploy(0, dict.fromkeys(names, 0.5), names[0], (None,))
+        assert state.plan_of(body).policy.names == names
 
 
 # late, lost and repeated reports

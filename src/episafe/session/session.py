@@ -118,8 +118,8 @@ class Session:
         self._transact(lambda: [] if self.state.begin else [self._first_event(false_alarm)])
         for name in self.state.changed_candidates:
             raise InvalidProblem(
-                f"the candidate {name!r} is another policy than the recorded one: a changed policy is a new candidate: "
-                "give it another name"
+                f"the candidate {name!r} is not the policy that the log has under this name; a changed policy is a new "
+                "candidate: give it another name"
             )
         self._add_given_candidates()
 
