@@ -318,7 +318,7 @@ class LearnedSignals:
         θ̂_h = Λ_h⁻¹ Σ_i φ_i x_i        r̄_h = clip{φᵀθ̂ʳ + C_θ β, 0, 1}        u̲_h = clip{φᵀθ̂ᵘ − C_θ β, 0, 1}
 
     The planner reads r̄ and u̲ where it would read r and u. For signals without noise, one-hot features and ρ = 1 the
-    error is at most β, so that C_θ = 1 is enough; noise in [0, 1] needs `theory_scale`, which is much larger.
+    error is at most β, so that C_θ = 1 is enough; noise in [0, 1] needs √(ρd) + ½√((d ∨ 2) ln((1 + K/ρ)/δ)).
 
     Attributes:
         sums: Σ φ x of each row, (R, 1+m, d); (R, 1+m, A, n) with counts.
@@ -368,12 +368,3 @@ class LearnedSignals:
         """Return r̄ and u̲ (1+m, A) at one state: theta (1+m, d), phi (A, d), β (A,); what is known stays."""
         found = np.clip(theta @ phi.T + self.scales[:, None] * beta, 0.0, 1.0)
         return np.where(np.array(self.known)[:, None], told, found)
-
-
-def theory_scale(dim: int, num_episodes: int, delta: float, ridge: float = 1.0) -> float:
-    """Return C_θ = √(ρd) + ½√((d ∨ 2) ln((1 + K/ρ)/δ)), valid at all episodes with probability 1 − δ.
-
-    For one signal in [0, 1] at one step, linear in the features. For reward and utility at all steps together give
-    δ/(2H), and where steps share their data KH for K and δ/2.
-    """
-    return math.sqrt(ridge * dim) + 0.5 * math.sqrt(max(dim, 2) * math.log((1 + num_episodes / ridge) / delta))

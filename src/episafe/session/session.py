@@ -38,7 +38,6 @@ from episafe.session.events import (
     Deploy,
     Event,
     Log,
-    LogEvidence,
     MemoryLog,
     NewCandidate,
     RecordedEpisode,
@@ -522,11 +521,6 @@ class Session:
     def resume(self, *, reason: str) -> None:
         """End a halt; all monitors restart with their full rate of false alarms."""
         self._decide(Decide("resume", as_reason(reason)))
-
-    def add_evidence(self, digest: str, rows: int, proves: dict[str, Array], *, reason: str) -> None:
-        """Record a log of earlier episodes that was read, and what it proves by policy. It moves no bound."""
-        proved = {name: as_numbers(np.atleast_1d(bound)) for name, bound in proves.items()}
-        self._transact(lambda: [LogEvidence(digest, rows, proved, as_reason(reason))])
 
     # what is known
 
