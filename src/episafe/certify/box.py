@@ -122,7 +122,7 @@ class Box(Certifier):
         return proved | {name: problem.bounds(table).utilities for name, table in self._candidates.items()}
 
     def proves(self, plan: Plan) -> Array:
-        """Return what the box proves of a plan, (m,), whoever found its policies."""
+        """Return what the box proves of any plan, (m,)."""
         if plan.source == "safe":
             return self._stated
         problem = BoxProblem(self._signals, self.lower, self.upper, self.task.initial_state)

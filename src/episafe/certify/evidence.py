@@ -37,7 +37,7 @@ def components(plan: Plan) -> tuple[tuple[str, ...], Array]:
 def shares_of(task: Task, policies: Sequence[Policy], weights: Array, episode: Episode) -> Array:
     """Return q_i = w_i π_i(τ)/Σ_l w_l π_l(τ) of each component of a mixture, (n,): Lemma 1.
 
-    Nobody acts before an episode begins or after it has ended, so that START and ENDED take no part.
+    No policy acts at START and ENDED, so these states do not count.
     """
     if len(policies) == 1:
         return np.ones(1)
@@ -48,9 +48,9 @@ def shares_of(task: Task, policies: Sequence[Policy], weights: Array, episode: E
         met = np.arange(len(actions)), np.asarray(episode.states)[:-1], episode.actions
         acted = np.stack([policy.table()[met] for policy in policies], axis=-1)[None]
     else:
-        steps, nobody = enumerate(zip(episode.states, actions, strict=False)), [1.0] * len(policies)
+        steps, certain = enumerate(zip(episode.states, actions, strict=False)), [1.0] * len(policies)
         rows = [
-            nobody if is_outside(state) else [policy.probabilities(h, state).item(action) for policy in policies]
+            certain if is_outside(state) else [policy.probabilities(h, state).item(action) for policy in policies]
             for h, (state, action) in steps
         ]
         acted = np.array([rows])

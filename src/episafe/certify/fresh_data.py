@@ -74,7 +74,7 @@ class FreshData(Certifier):
             f"probability {1 - self.delta:g}, if: the states are listed and Markov, and the first one is fixed; the "
             f"utility is known and not negative; the features are one-hot, or the kernel is linear in them, P = φᵀμ, "
             f"with ‖Σ μ(s')g(s')‖ <= norm_bound · max g for every g >= 0 (norm_bound {self.task.norm_bound:g}); "
-            f"episodes are independent given the policy and alike, without drift; the incumbent's expected utility is "
+            f"episodes are independent given the policy, without drift; the incumbent's expected utility is "
             f"at least threshold + slack; reports are true. The length of every epoch is fixed in advance. Reports may "
             f"be late; an epoch that misses one certifies nothing"
         )

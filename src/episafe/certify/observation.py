@@ -40,7 +40,7 @@ EXPLORES = "explores"  # a statistic of proposals whose promised reward means no
 EARNED = "earned"  # a statistic of proposals where rewards are thin: no promise is believed beyond it
 
 ASSUMES = (
-    "each episode is independent of all before it given its plan, and all are alike, without drift; the component is "
+    "each episode is independent of all before it given its plan, and the system does not drift; the component is "
     "drawn as the weights say and acts with the probabilities that it states; every total utility is at least the "
     "least total; the incumbent's expected utility is at least threshold + slack; reports are true, and may be late or "
     "lost, whatever they contain"

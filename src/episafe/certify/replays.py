@@ -134,7 +134,7 @@ class Replays(ABC):
 
 
 class SampledReplays(Replays):
-    """Replays step by step, for states that are not listed: a policy's own randomness is drawn anew for each trace."""
+    """Replays step by step, for states that are not listed: a policy's own randomness is drawn again for each trace."""
 
     def read(self, trace: object) -> Trace:
         """Return what chance brought in each step."""

@@ -21,7 +21,7 @@ from episafe.core.types import Array, Episode, PerLimit, Plan, Settings
 LONGEST_TAIL = 2000  # deployments of one policy after one of its that is not reported
 
 ASSUMES = (
-    "each episode, given the policy that acts, is independent of all before it, and those of one policy are alike; "
+    "each episode, given the policy that acts, is independent of all before it; the system does not drift; "
     "policies are frozen, a changed one is a new candidate, and none remembers earlier episodes; the component is "
     "drawn as the weights say, before the episode; every outcome counts for the policy that was drawn, time-outs and "
     "fallbacks included; every total utility is at least the least total; reports are true, and may be late or lost, "

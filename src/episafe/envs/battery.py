@@ -55,9 +55,9 @@ class Battery(Rules):
             ((0, self.house), (1 - self.load, self.load)),
         ]
 
-    def move(self, h: int, state: RuleState, action: int, luck: Draw) -> tuple[RuleState, float, float]:
+    def move(self, h: int, state: RuleState, action: int, w: Draw) -> tuple[RuleState, float, float]:
         """Trade, then sun and house, then the next hour's price and sun."""
-        (charge, price, sun), (next_price, next_sun, taken) = state, luck
+        (charge, price, sun), (next_price, next_sun, taken) = state, w
         traded = self.traded(charge, action)
         unit, most = max(self.house, 1), max(map(abs, self.moves))
         gift = unit * sun // max(self.suns - 1, 1)
@@ -67,13 +67,13 @@ class Battery(Rules):
         return (charge, next_price, next_sun), (margin + 1) / 2, float(charge >= self.reserve)
 
     def traded(self, charge: int, action: int) -> int:
-        """Units bought: no more than there is room for, none sold that are not there."""
+        """Return the units bought, within the free capacity and the charge."""
         return min(max(self.moves[action], -charge), self.capacity - charge)
 
     def incumbent(self, h: int, state: RuleState) -> Array:
-        """Fill up whenever there is room, and hold; now and then sell."""
-        room = self.capacity - state[0]
-        fill = max(a for a, units in enumerate(self.moves) if units <= room)
+        """Fill the battery up and hold; sell with a small probability."""
+        free = self.capacity - state[0]
+        fill = max(a for a, units in enumerate(self.moves) if units <= free)
         return mostly(fill, 0, self.num_actions, self.variation)
 
     def after(self, state: RuleState, action: int) -> RuleState:
@@ -108,7 +108,7 @@ def _bump(h: int, peak: int) -> float:
 
 
 def _next(level: int, count: int, pull: float, calm: float) -> Array:
-    """Stay with probability `calm`; else anew, the more to the top the stronger the pull."""
+    """Stay with probability `calm`; else draw again, higher for a stronger pull."""
     weight = np.array([(1 - pull) ** (k > 0) * (0.2 + pull) ** k for k in range(count)])
     p: Array = (1 - calm) * weight / weight.sum()
     p[level] += calm

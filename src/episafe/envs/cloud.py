@@ -60,9 +60,9 @@ class Cloud(Rules):
             ((load, up, down), (self.calm, drift, drift)),
         ]
 
-    def move(self, h: int, state: RuleState, action: int, luck: Draw) -> tuple[RuleState, float, float]:
+    def move(self, h: int, state: RuleState, action: int, w: Draw) -> tuple[RuleState, float, float]:
         """Let in up to the cap, then serve."""
-        (queue, _), (came, done, load) = state, luck
+        (queue, _), (came, done, load) = state, w
         let_in = min(came, self.caps[action])
         queue = min(max(queue + let_in - done, 0), self.longest)
         return (queue, load), let_in / self.caps[-1], float(queue <= self.patience)

@@ -1,4 +1,4 @@
-"""Grid worlds: a rover among pits, a box that should not end in a corner, and a walk along a cliff."""
+"""Grid worlds: a rover among pits, a box that should not end in a corner, and a path along a cliff."""
 
 from collections.abc import Callable, Hashable, Sequence
 from itertools import product
@@ -126,7 +126,7 @@ def cliff(
     limit: float = 2.0,
     slack: float = 0.5,
 ) -> LinearCMDP:
-    """A walk from the lower left corner to the lower right one, with a cliff between them: a fall leads to the start.
+    """A path from the lower left corner to the lower right one, with a cliff between them: a fall leads to the start.
 
     From Simão, Jansen, Spaan, "AlwaysSafe" (AAMAS 2021), by their released code. To enter an inner cell of row i costs
     i, here i/(rows − 2) so that it is in [0, 1]: the near way is the dear one. Reward is 1 from the goal on; they pay

@@ -51,9 +51,9 @@ class Inventory(Rules):
         """Demand of the day."""
         return [(range(self.max_demand + 1), poisson(self.mean_demand * WEEK[h % 7], self.max_demand))]
 
-    def move(self, h: int, state: RuleState, action: int, luck: Draw) -> tuple[RuleState, float, float]:
+    def move(self, h: int, state: RuleState, action: int, w: Draw) -> tuple[RuleState, float, float]:
         """Take the delivery in and order in the morning, sell by day."""
-        demand = luck[0]
+        demand = w[0]
         available, *under_way = self.after(state, action)
         sold = min(available, demand)
         profit = self.price * sold - self.holding * (available - sold)

@@ -42,7 +42,7 @@ def tabular(
         dirichlet: weight of each entry of the Dirichlet that P_h(·|s,a) is drawn from.
         probability_of_one: ℙ(r_h(s,a) = 1), independently for each entry; the same for u.
         threshold_scale: b over the largest utility; of several, over the values of the policy of their largest sum.
-        num_constraints: m; each utility after the first is drawn alike, from a stream of its own, and all else stays.
+        num_constraints: m; each utility after the first is drawn from its own stream; the rest is unchanged.
     """
     check_range("dirichlet", dirichlet, 0, math.inf)
     shape, others = (horizon, num_states, num_actions), rng.spawn(num_constraints - 1)

@@ -53,9 +53,9 @@ class Shop(Rules):
             (range(self.max_hunters + 1), poisson(self.mean_hunters, self.max_hunters)),
         ]
 
-    def move(self, h: int, state: RuleState, action: int, luck: Draw) -> tuple[RuleState, float, tuple[float, float]]:
+    def move(self, h: int, state: RuleState, action: int, w: Draw) -> tuple[RuleState, float, tuple[float, float]]:
         """Fill up, sell yesterday's goods first, throw away what is left of them."""
-        (old,), (demand, hunters) = state, luck
+        (old,), (demand, hunters) = state, w
         level, discount = self.levels[action // 2], action % 2 == 1
         fresh = max(level - old, 0)
         sold_old, price_old = min(old, demand), self.discounted if discount else self.price

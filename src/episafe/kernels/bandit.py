@@ -226,14 +226,14 @@ def respond(law, action, noise):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def play(offer, law, luck, learner, deployed, facts, span, start):  # type: ignore[no-untyped-def]
+def play(offer, law, draws, learner, deployed, facts, span, start):  # type: ignore[no-untyped-def]
     """Play rounds `start` and later of a span until a plan is due that is not made here; return the first not played.
 
     `offer`: arms (n, d), the incumbent (n,), and whether they change: then those of every round of the span are
     stacked. `learner`: model, rule, radius, the growth of ln det Λ after which to decide again, and whether that is
-    done here. `span`: its length, its first row in the facts, its first place in the block of `luck`.
+    done here. `span`: its length, its first row in the facts, its first place in the block of `draws`.
     """
-    (arms, safe, changes), (length, row, place), (choices, noise) = offer, span, luck
+    (arms, safe, changes), (length, row, place), (choices, noise) = offer, span, draws
     (model, rule, radius, growth, inside), n = learner, deployed.policy.shape[0]
     marks, figures = deployed.marks, deployed.figures
     for i in range(start, length):

@@ -33,7 +33,7 @@ def lean_kernel(function: Function) -> Function:
 def inlined_kernel(function: Function) -> Function:
     """A lean kernel that becomes part of the kernels that call it.
 
-    For Python it is compiled when Python calls it, with checks that arrays have the room that it needs.
+    For Python it is compiled when Python calls it, with checks that arrays are large enough.
     """
     return Formula(function, lambda: _compiled(function, "python", _nrt=False, boundscheck=True))
 
@@ -94,7 +94,7 @@ class CacheFile(IndexDataCacheFile):
 
 def _compiled(function: Function, entry: str = "", **options: Any) -> Any:
     """`function` with a cache of its own by the name of the entry, since numba does not tell options apart."""
-    options |= {"error_model": "numpy", "no_cfunc_wrapper": True}  # nobody calls them from C
+    options |= {"error_model": "numpy", "no_cfunc_wrapper": True}  # they are never called from C
     try:
         made = njit(cache=True, **options)(function)
         # Files of another version are not even opened: their index may name classes that are gone.

@@ -212,7 +212,7 @@ def _place(context: BaseContext, builder: ir.IRBuilder, signature: Signature, va
     array = context.make_array(array_type)(context, builder, values[0])
     index = zip(cgutils.unpack_tuple(builder, values[1], len(index_type)), index_type, strict=True)
     whole = [context.cast(builder, i, i_type, types.intp) for i, i_type in index]
-    checked = context.enable_boundscheck  # where Python calls; kernels are given room
+    checked = context.enable_boundscheck  # where Python calls; kernels are given large enough arrays
     if checked:
         last = builder.add(whole[-1], whole[-1].type(LANES - 1))
         cgutils.do_boundscheck(context, builder, last, cgutils.unpack_tuple(builder, array.shape)[-1])

@@ -75,7 +75,7 @@ class Dense(NamedTuple):
     """P̂V(s,a) = φ(s,a)ᵀ Λ⁻¹ Σ_j m_j V(s_j), β = ‖φ‖_{Λ⁻¹}.
 
     `phi` (R, A, d, n); `gram`, `gram_inv` (R, d, d); `log_det` (R,): ln det Λ/ρ; `moments` (R, d, n), m_j = Σ φ over
-    the transitions to slot j; `sums` (R, d), Σ φ over all transitions; `room` (2, d) is memory for an update.
+    the transitions to slot j; `sums` (R, d), Σ φ over all transitions; `scratch` (2, d) is memory for an update.
     """
 
     phi: Array
@@ -84,7 +84,7 @@ class Dense(NamedTuple):
     log_det: Array
     moments: Array
     sums: Array
-    room: Array
+    scratch: Array
 
 
 class Counts(NamedTuple):

@@ -39,7 +39,7 @@ def refresh(model, slots, work, scales):  # type: ignore[no-untyped-def]
 # Both forms unpack their arrays once: taking them from a tuple in the loop costs as much as the arithmetic.
 def _evaluate_dense(model, slots, work, scales, size, table):  # type: ignore[no-untyped-def]
     phi, gram_inv, moments, (norm, projected, weights) = model.phi, model.gram_inv, model.moments, work.rest
-    terms, V, Q, room = (slots.reward, slots.utility, work.bonus), work.V, work.Q, (work.Q, norm, work.V)
+    terms, V, Q, scratch = (slots.reward, slots.utility, work.bonus), work.V, work.Q, (work.Q, norm, work.V)
     last, further = V.shape[0] - 2, work.further
     for h in range(last, -1, -1):
         p = row(h, size)
@@ -55,7 +55,7 @@ def _evaluate_dense(model, slots, work, scales, size, table):  # type: ignore[no
             else:
                 regress(h, slots.size[row(h + 1, size)], moments, gram_inv, V, projected, weights, further)
             predict(h, size[p], phi, weights, Q, further)
-        softmax_step(h, size[p], terms, scales, work.lams, room, further)
+        softmax_step(h, size[p], terms, scales, work.lams, scratch, further)
         if table.shape[0] > 0:
             for i in range(size[p]):
                 for a in range(table.shape[2]):
@@ -66,10 +66,10 @@ def _evaluate_dense(model, slots, work, scales, size, table):  # type: ignore[no
 
 
 def _evaluate_counts(model, slots, work, scales, size, table):  # type: ignore[no-untyped-def]
-    terms, lams, room, rows = (slots.reward, slots.utility, work.bonus), work.lams, (work.Q, work.V), work.rest
+    terms, lams, scratch, rows = (slots.reward, slots.utility, work.bonus), work.lams, (work.Q, work.V), work.rest
     for h in range(work.V.shape[0] - 2, -1, -1):
         n = size[row(h, size)]
-        count_step(h, n, rows, terms, scales, lams, room, model.ridge, slots.state_of, table, work.further)
+        count_step(h, n, rows, terms, scales, lams, scratch, model.ridge, slots.state_of, table, work.further)
     for c in range(work.lam.shape[0]):
         store(work.bounds, (c, 0), load(work.V, (0, 0, 2 + c, 0)))
     store(work.bounds, (work.lam.shape[0], 0), load(work.V, (0, 0, 0, 0)) + load(work.V, (0, 0, 1, 0)))

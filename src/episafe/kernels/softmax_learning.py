@@ -43,27 +43,27 @@ def enter(slots, p, s, phi):  # type: ignore[no-untyped-def]
 
 def _absorb_dense(model, slots, states, actions, every_action):  # type: ignore[no-untyped-def]
     (R, _, d, _), H = model.phi.shape, actions.shape[0]
-    room = model.room
+    scratch = model.scratch
     for h in range(H):
         p = row(h, model.gram)
         for k in range(d):
-            room[0, k] = model.phi[p, actions[h], k, states[h]]
+            scratch[0, k] = model.phi[p, actions[h], k, states[h]]
         scale = 1.0
         for k in range(d):
             total = 0.0
             for m in range(d):
-                total += model.gram_inv[p, k, m] * room[0, m]
-            room[1, k] = total
-            scale += room[0, k] * total
+                total += model.gram_inv[p, k, m] * scratch[0, m]
+            scratch[1, k] = total
+            scale += scratch[0, k] * total
         for k in range(d):
-            model.sums[p, k] += room[0, k]
+            model.sums[p, k] += scratch[0, k]
             for m in range(d):
-                model.gram[p, k, m] += room[0, k] * room[0, m]
-                model.gram_inv[p, k, m] -= room[1, k] * room[1, m] / scale
+                model.gram[p, k, m] += scratch[0, k] * scratch[0, m]
+                model.gram_inv[p, k, m] -= scratch[1, k] * scratch[1, m] / scale
         model.log_det[p] += np.log(scale)
         if h + 1 < H or R < H:
             for k in range(d):
-                model.moments[p, k, states[h + 1]] += room[0, k]
+                model.moments[p, k, states[h + 1]] += scratch[0, k]
 
 
 @inlined_kernel
@@ -143,7 +143,7 @@ def most_transitions(slots, H):  # type: ignore[no-untyped-def]
 
 @kernel
 def learn_all(model, slots, phi, states, actions, every_action):  # type: ignore[no-untyped-def]
-    """Add episodes, states (n, H+1) and actions (n, H), one after another while there is room; return how many."""
+    """Add episodes, states (n, H+1) and actions (n, H), one after another while memory suffices; return how many."""
     n, H = actions.shape
     places, ahead = np.zeros(H + 1, dtype=np.int64), most_transitions(slots, H)
     for e in range(n):

@@ -94,13 +94,13 @@ def further_mean(Q, g, i, per_W):  # type: ignore[no-untyped-def]
 
 
 @inlined_kernel
-def softmax_step(h, n, terms, scales, lams, room, further):  # type: ignore[no-untyped-def]
+def softmax_step(h, n, terms, scales, lams, scratch, further):  # type: ignore[no-untyped-def]
     """Evaluate the composite softmax at n states of step h, eight at a time.
 
-    `terms` are reward (R', A, n), utility (m, R', A, n) and β (R, A, n); `lams` (m, 1). `room` is Q (G+1, A, n), which
+    `terms` are reward (R', A, n), utility (m, R', A, n) and β (R, A, n); `lams` (m, 1). `scratch`: Q (G+1, A, n), which
     holds P̂V on entry, Q and w on exit; norm (n,) for 1/W; and V (H+1, G, n), of which row h is written.
     """
-    (reward, utility, bonus), (Q, norm, V) = terms, room
+    (reward, utility, bonus), (Q, norm, V) = terms, scratch
     A, m, per_kappa, s, p = Q.shape[1], 1 + len(further), 1.0 / scales.kappa, row(h, reward), row(h, bonus)
     limits = value_limits(float(V.shape[0] - 2 - h), scales)
     for i in range(0, n, LANES):
@@ -262,13 +262,13 @@ def stray_bonus(at, g, rows, V, beta, scales):  # type: ignore[no-untyped-def]
 
 
 @inlined_kernel
-def count_step(h, n, rows, terms, scales, lams, room, ridge, state_of, table, further):  # type: ignore[no-untyped-def]
+def count_step(h, n, rows, terms, scales, lams, scratch, ridge, state_of, table, further):  # type: ignore[no-untyped-def]
     """Evaluate the composite softmax at n slots of step h, one by one, for eight λ: `lams` (m, 8).
 
-    `room` is Q (G+1, A, 8) and V (H+1, n, G, 8), of which row h is written from row h + 1. π of the first λ is written
+    `scratch`: Q (G+1, A, 8) and V (H+1, n, G, 8), of which row h is written from row h + 1. π of the first λ is written
     to `table` (H, S, A), unless that is empty.
     """
-    (reward, utility, bonus), (Q, V) = terms, room
+    (reward, utility, bonus), (Q, V) = terms, scratch
     A, m, per_kappa, s, p = Q.shape[1], 1 + len(further), 1.0 / scales.kappa, row(h, reward), row(h, bonus)
     limits, lam = value_limits(float(V.shape[0] - 2 - h), scales), load(lams, (0, 0))
     is_last, writes, shapes = h == V.shape[0] - 2, table.shape[0] > 0, scales.curve != 0.0 or scales.spread != 0.0

@@ -50,9 +50,7 @@ class Rules(ABC):
     units: Mapping[str, str] = {}  # replaced by subclasses, never changed
 
     @abstractmethod
-    def move(
-        self, h: int, state: RuleState, action: int, luck: Draw
-    ) -> tuple[RuleState, float, float | Sequence[float]]:
+    def move(self, h: int, state: RuleState, action: int, w: Draw) -> tuple[RuleState, float, float | Sequence[float]]:
         """Return the next state, the reward and the utility in [0, 1] given chance; nothing else may be random.
 
         The utility is a number, or a tuple with one number per limit.
@@ -132,7 +130,7 @@ class Listing:
                 state = waiting.pop()
                 for h in range(self._steps):
                     values, p, numbers = self._outcomes_at(h, state)
-                    found_by = [[rules.move(h, state, a, luck) for luck in values] for a in range(rules.num_actions)]
+                    found_by = [[rules.move(h, state, a, w) for w in values] for a in range(rules.num_actions)]
                     moved = [tuple(zip(*outcomes, strict=True)) for outcomes in found_by]
                     for following in {one for states, _, _ in moved for one in states} - index.keys():
                         _require_inside(rules.shape, following, f"at step {h}, state {state}")
@@ -162,29 +160,29 @@ class Listing:
         pairs = [] if each is None else [
             (tuple(v for v, _ in row), math.prod(p for _, p in row)) for row in product(*each)
         ]  # fmt: skip
-        pairs = [(luck, p) for luck, p in pairs if p > 0]
+        pairs = [(w, p) for w, p in pairs if p > 0]
         if each is None or type(self.rules).support is not Rules.support:
-            known = {chance_key(luck) for luck, _ in pairs}
+            known = {chance_key(w) for w, _ in pairs}
             rest = math.nan if each is None else 0.0
             pairs += [(tuple(w), rest) for w in self.rules.support(h, state) if chance_key(tuple(w)) not in known]
-        key = tuple((chance_key(luck), p if p == p else None) for luck, p in pairs)
+        key = tuple((chance_key(w), p if p == p else None) for w, p in pairs)
         if key not in self._outcomes:
-            for luck, _ in pairs:
-                self.values.setdefault(chance_key(luck), luck)
+            for w, _ in pairs:
+                self.values.setdefault(chance_key(w), w)
             order = {name: i for i, name in enumerate(self.values)}
-            numbers = np.array([order[chance_key(luck)] for luck, _ in pairs])
-            self._outcomes[key] = [luck for luck, _ in pairs], np.array([p for _, p in pairs]), numbers
+            numbers = np.array([order[chance_key(w)] for w, _ in pairs])
+            self._outcomes[key] = [w for w, _ in pairs], np.array([p for _, p in pairs]), numbers
         return self._outcomes[key]
 
     def move(self) -> ListedMove:
         """Return the moves as arrays; values of chance outside of the support are asked of the rules."""
         rules, index, states = self.rules, self.index, tuple(self.index)
 
-        def unlisted(h: int, state: int, action: int, luck: Draw) -> tuple[int, float, float | Sequence[float]]:
-            following, reward, utility = rules.move(h, states[state], action, tuple(luck))
+        def unlisted(h: int, state: int, action: int, w: Draw) -> tuple[int, float, float | Sequence[float]]:
+            following, reward, utility = rules.move(h, states[state], action, tuple(w))
             if following not in index:
                 raise InvalidEpisode(
-                    f"at step {h}, state {states[state]}, action {action} chance {luck!r} leads to {following}, which "
+                    f"at step {h}, state {states[state]}, action {action} chance {w!r} leads to {following}, which "
                     "is not listed, because no value in chances or support leads there: extend support"
                 )
             return index[following], reward, utility

@@ -292,7 +292,7 @@ def encode_lines(bodies: Iterable[Body], number: int, head: str) -> list[bytes]:
 
 
 def read_again(lines: Sequence[bytes], number: int, head: str) -> list[Event]:
-    """Return the events of lines to be appended as all will read them; raise InvalidEpisode if nobody could."""
+    """Return the events as readers will decode these lines; raise InvalidEpisode if they cannot."""
     try:
         events = list(decode_lines(lines, number, head))
     except DamagedLog as error:

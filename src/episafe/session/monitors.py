@@ -132,7 +132,7 @@ class Monitors:
             self._num_settled = oldest
 
     def _shift(self) -> None:
-        """Make room in `_logs`: drop what is settled."""
+        """Free memory in `_logs`: drop what is settled."""
         count, used = self._num_settled, self._num_places - self._num_settled
         self._logs[:used] = self._logs[count : count + used].copy()
         self._waiting = {k: (place - count, claims) for k, (place, claims) in self._waiting.items()}

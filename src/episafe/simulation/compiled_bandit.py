@@ -32,13 +32,13 @@ def play_rounds(
     learner = agent.model, agent.rule, agent.radius, agent.replan.growth, inside
     while row < stop:  # spans end where blocks of chance do
         block, place = divmod(row, BLOCK)
-        span, luck, done = (min(BLOCK - place, stop - row), row, place), chance(streams.seed, block, len(law.theta)), 0
+        span, draws, done = (min(BLOCK - place, stop - row), row, place), chance(streams.seed, block, len(law.theta)), 0
         if columns.optima is not None:
             arms, safe = _stacked(bandit, range(row, row + span[0]))
             optima(law.theta, task.thresholds, arms, safe, columns.optima[row : row + span[0]])
         while done < span[0]:
             offer = (arms if inside else _policy(plan).actions, safe, task.changes)
-            done = play(offer, law, luck, learner, deployed, columns.facts, span, done)
+            done = play(offer, law, draws, learner, deployed, columns.facts, span, done)
             if done < span[0]:
                 agent.round = row + done
                 plan = agent.plan()

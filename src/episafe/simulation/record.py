@@ -289,7 +289,7 @@ class Columns:
     Attributes:
         facts: the columns of every run.
         draws: the columns of runs in which a mixture was deployed; None until `widen` makes them.
-        totals: reward and utilities that each episode collected, (K, 1 + m); None where nobody asked for them.
+        totals: reward and utilities that each episode collected, (K, 1 + m); None if they were not requested.
         optima: the optimum of each round, (K,), where it changes; else None.
         names: numbers of the policies that acted, by name.
         utilities: exact expected utilities (m,) of those policies, by name, where they are known.

@@ -36,7 +36,7 @@ def measure_slack(problem: Problem, delta: float = 0.05, most_episodes: int = 10
     """Play the incumbent until half of its slack is proved: V̲ − b ≥ (mean − b)/2 for every limit.
 
     V̲ holds at all numbers of episodes at once, so the moment to stop may depend on it. It assumes that episodes are
-    independent and alike, and that the stated least totals are true. Each of m limits has δ/m. A certificate that uses
+    i.i.d., and that the stated least totals are true. Each of m limits has δ/m. A certificate that uses
     the bound fails with its own probability plus this one.
     """
     task = problem.task

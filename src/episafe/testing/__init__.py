@@ -259,7 +259,7 @@ def _answers(policy: Policy, seen: Episode, listed: bool) -> list[Array]:
 
 
 def _same(one: Any, other: Any, seen: Episode, listed: bool) -> bool:
-    """Return whether two policies or mixtures answer alike."""
+    """Return whether two policies or mixtures give the same probabilities."""
     if isinstance(one, Mixture) or isinstance(other, Mixture):
         if not (isinstance(one, Mixture) and isinstance(other, Mixture) and np.array_equal(one.weights, other.weights)):
             return False
