@@ -7,8 +7,6 @@ import pytest
 from scipy.optimize import linprog
 
 import episafe as es
-from episafe.kernels.bandit import radius_now
-from episafe.simulation import run as run_module
 
 ENVS = ("finite", "ball", "ellipsoid", "contexts")
 ARMS = [[1.0, 0.0], [0.0, 1.0]]
@@ -127,22 +125,6 @@ def test_both_branches_of_algorithm_1_are_reached():
     assert fed(build("oplbsp", problem), problem, 15_000)[0].plan().source == "search"
 
 
-@pytest.mark.parametrize("replan", [es.Every(), es.Doubling(0.3)], ids=["every", "doubling"])
-@pytest.mark.parametrize("env", ENVS)
-@pytest.mark.parametrize("kind", ["oplbsp", "oful", "lucb", "roful"])
-def test_the_compiled_loop_gives_the_record_of_the_plain_one(env, kind, replan, monkeypatch):
-    problem, records = es.bandits.make(env, seed=2), []
-    for loops in (run_module.compiled_loops(), {}):
-        monkeypatch.setattr(run_module, "compiled_loops", lambda loops=loops: loops)
-        agent = build(kind, problem, 2_000, replan=replan, radius=0.6)
-        records.append(es.run(problem, agent, 400, seed=5))
-    for name, column in records[0].columns().items():
-        if column.dtype.kind == "f":
-            np.testing.assert_allclose(column, records[1].columns()[name], atol=1e-10, err_msg=name)
-        else:
-            np.testing.assert_array_equal(column, records[1].columns()[name], name)
-
-
 def test_radii_by_hand():
     """d = 5, R = 0.5, B = 1, δ = 0.05; after n observations with det Λ = e²."""
     problem = es.bandits.make("finite", seed=0)
@@ -153,16 +135,16 @@ def test_radii_by_hand():
     }
     for kind, value in expected.items():
         agent = build("oplbsp", problem, 1000, radius=kind)
-        assert radius_now(agent.radius, 2.0, 100) == pytest.approx(value, rel=1e-15)
+        assert agent.radius.at(2.0, 100) == pytest.approx(value, rel=1e-15)
         assert agent.level == "theorem"
     assert build("oplbsp", problem, radius=2.5).level == build("oful", problem).level == "heuristic"
 
 
 @pytest.mark.parametrize("env", ENVS)
 def test_oplbsp_never_violates_and_oful_does(env):
-    """Zero on all of 10 problems; OFUL is the negative control on the same problems."""
+    """Zero on all of 3 problems; OFUL is the negative control on the same problems."""
     length = 2_000 if env == "contexts" else 10_000
-    for seed in range(300, 310):
+    for seed in range(300, 303):
         problem = es.bandits.make(env, seed)
         agent = build("oplbsp", problem, length, radius="determinant", replan=es.Doubling(0.3))
         record = es.run(problem, agent, length, seed)

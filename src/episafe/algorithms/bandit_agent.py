@@ -11,6 +11,7 @@ For d = 1 the closed forms with d' = d do not follow from the determinant: 2 ln(
 """
 
 import math
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -18,13 +19,58 @@ from episafe.core.agent import EVERY, Agent, Replanning
 from episafe.core.checks import as_probability, is_number
 from episafe.core.errors import InvalidProblem
 from episafe.core.task import ProblemLike
-from episafe.core.types import SOURCES, Array, Episode, Plan, Settings
-from episafe.kernels.bandit import REASONS, Radius, Regression, Rule, absorb_all, decide, estimates, radius_now
+from episafe.core.types import Array, Episode, Plan, Settings
+from episafe.kernels.bandit_sets import best_policy, means
 from episafe.problems.bandit import ActionPolicy, BanditTask, Ellipsoid
+
+REFACTOR_EVERY = 500  # observations between fresh inverses, so that rounding does not build up
+NO_POLICY = "no policy has a pessimistic utility at the threshold"
+BEYOND = "more observations than the radius covers: give a larger num_rounds, or a radius without it"
+
+
+class Radius(NamedTuple):
+    """C = offset + noise·√(per_log_det·ln det Λ + per_log_count·ln(1 + n) + constant), for n < limit observations."""
+
+    offset: float
+    noise: float = 0.0
+    per_log_det: float = 0.0
+    per_log_count: float = 0.0
+    constant: float = 0.0
+    limit: float = math.inf
+
+    def at(self, log_det: float, count: int) -> float:
+        """Return C after `count` observations."""
+        growing = self.per_log_det * log_det + self.per_log_count * math.log(1.0 + count)
+        return self.offset + self.noise * math.sqrt(growing + self.constant)
+
+
+class Regression:
+    """Λ = I + Σ aaᵀ and Λ⁻¹ (d, d), Σ a r and Σ a u (1 + m, d), ln det Λ and the number of observations."""
+
+    def __init__(self, dim: int, num_signals: int) -> None:
+        self.gram, self.gram_inv, self.sums = np.eye(dim), np.eye(dim), np.zeros((num_signals, dim))
+        self.log_det, self.seen = 0.0, 0
+
+    def add(self, action: Array, signals: Array) -> None:
+        """Add the reward and utilities (1 + m,) of an action (d,) by a rank-one update."""
+        image = self.gram_inv @ action
+        scale = 1.0 + image @ action
+        self.sums += np.multiply.outer(signals, action)
+        self.gram += np.multiply.outer(action, action)
+        self.gram_inv -= np.multiply.outer(image, image) / scale
+        self.log_det += math.log(scale)
+        self.seen += 1
+        if self.seen % REFACTOR_EVERY == 0:
+            root_inv = np.linalg.inv(np.linalg.cholesky(self.gram))  # Λ ⪰ I, so the factorisation cannot fail
+            self.gram_inv, self.log_det = root_inv.T @ root_inv, -2.0 * float(np.log(np.diag(root_inv)).sum())
+
+    def estimates(self) -> Array:
+        """Return θ̂_g = Λ⁻¹ Σ a g for g = r, u_1, …, u_m as the rows of (1 + m, d)."""
+        return self.sums @ self.gram_inv
 
 
 class BanditAgent(Agent):
-    """Learns θ̂_r and θ̂_u by ridge regression, and decides by a `Rule`, which subclasses write.
+    """Learns θ̂_r and θ̂_u by ridge regression. Subclasses write `decide`.
 
     Args:
         problem: a `LinearBandit` or its task.
@@ -39,6 +85,9 @@ class BanditAgent(Agent):
     """
 
     task: BanditTask
+    one_limit: ClassVar[bool] = False  # whether its argument has one limit
+    keeps_limits: ClassVar[bool] = True
+    needs_rounds: ClassVar[bool] = False  # whether it uses K itself
 
     def __init__(
         self,
@@ -55,18 +104,14 @@ class BanditAgent(Agent):
             raise TypeError(f"{type(self).__name__} needs a LinearBandit or its task, got {type(problem).__name__}")
         if self.task.changes:
             self.replan = EVERY
-        d, m = self.task.dim, self.task.num_constraints
-        count = np.zeros(1, dtype=np.int64)
-        self.model = Regression(np.eye(d), np.eye(d), np.zeros((1 + m, d)), np.zeros(1), count)
-        self.num_rounds = None if num_rounds is None else as_rounds(num_rounds)
+        self.model = Regression(self.task.dim, 1 + self.task.num_constraints)
+        if self.one_limit and self.task.num_constraints > 1:
+            raise InvalidProblem(f"{self.facts.label} takes one limit, got {self.task.num_constraints}: use OPLBSP")
+        self.num_rounds = None if num_rounds is None and not self.needs_rounds else as_rounds(num_rounds)
         self.delta, self.label, self._told_radius = as_probability("delta", delta), label or self.facts.name, radius
-        self.radius, self.rule = radius_of(radius, self.task, self.num_rounds, self.delta), self.make_rule()
-        self.level = "theorem" if isinstance(radius, str) and self.rule.thresholds[0] > -np.inf else "heuristic"
+        self.radius = radius_of(radius, self.task, self.num_rounds, self.delta)
+        self.level = "theorem" if isinstance(radius, str) and self.keeps_limits else "heuristic"
         self._round = 0
-
-    def make_rule(self) -> Rule:
-        """Return the constants of the algorithm."""
-        raise NotImplementedError(f"{type(self).__name__} has no rule: write make_rule")
 
     @property
     def round(self) -> int:
@@ -79,67 +124,64 @@ class BanditAgent(Agent):
 
     def observe(self, episode: Episode) -> None:
         """Add the rounds of an episode in canonical form to the regression."""
-        absorb_all(self.model, episode.actions, np.column_stack([episode.rewards, episode.utilities]))
+        for action, reward, utilities in zip(episode.actions, episode.rewards, episode.utilities, strict=True):
+            self.model.add(action, np.append(reward, utilities))
         self._round += len(episode.actions)
 
     def information(self) -> Array:
         """Return ln det Λ, shape (1,)."""
-        return self.model.log_det
+        return np.array([self.model.log_det])
 
     @property
     def C(self) -> float:  # noqa: N802
         """Return the confidence radius now."""
-        return float(radius_now(self.radius, self.model.log_det[0], self.model.seen[0]))
+        return self.radius.at(self.model.log_det, self.model.seen)
 
     @property
     def exhausted(self) -> bool:
         """Return whether there were more observations than the radius covers."""
-        return bool(self.model.seen[0] >= self.radius.limit)
+        return self.model.seen >= self.radius.limit
 
-    def decide(self) -> Plan:
-        """Return the plan for the round, by the rule."""
-        arms, safe = self.offer(self.rule.optimism * self.C, self.rule.pessimism * self.C)
-        return self.as_plan(arms, *decide(arms, safe, self.model, self.rule, self.radius))
-
-    def offer(self, C_r: float, C_u: float) -> tuple[Array, Array]:
+    def offer(self, C_r: float, C_u: float, thresholds: Array) -> tuple[Array, Array]:
         """Return the arms (n, d) of the round and the incumbent's probabilities (n,).
 
         For an ellipsoid the arms are the incumbent's point and the two actions of a policy that maximises r̂ + C_r β
-        s.t. û − C_u β ≥ b; while the rule asks for seeds, they are that point and the ends of all axes.
+        s.t. û − C_u β ≥ b.
         """
         arms, safe = self.task.arms(self.round), self.task.safe(self.round)
         if isinstance(self.task.actions, Ellipsoid):
-            if self.model.seen[0] < self.rule.num_seeds:
-                others = np.concatenate([self.task.actions.root.T, -self.task.actions.root.T])
-            else:
-                b = self.rule.thresholds[0]
-                others = self.task.actions.best_mixture(estimates(self.model), self.model.gram_inv, (C_r, C_u), b)[0]
-            arms = np.concatenate([arms, others])
-            safe = np.eye(1, len(arms))[0]
+            model, scales = self.model, (C_r, C_u)
+            others = self.task.actions.best_mixture(model.estimates(), model.gram_inv, scales, thresholds[0])[0]
+            arms, safe = np.concatenate([arms, others]), np.eye(1, 1 + len(others))[0]
         return arms, safe
+
+    def search(self, C_r: float, C_u: float, thresholds: Array) -> tuple[Array, Array, Array, float]:
+        """Return arms (n, d), π ∈ argmax E_π[r̂ + C_r β] s.t. E_π[û − C_u β] ≥ b (n,), E_π[û − Cβ] (m,), and λ.
+
+        λ is NaN if there is no such policy.
+        """
+        arms, safe = self.offer(C_r, C_u, thresholds)
+        r_hat, u_hat, beta = self.estimates(arms)
+        policy, lam = best_policy(r_hat + C_r * beta, u_hat - C_u * beta, thresholds, safe)
+        return arms, policy, means(policy, u_hat - self.C * beta), lam
 
     def estimates(self, arms: Array) -> tuple[Array, Array, Array]:
         """Return r̂ (n,), û (m, n) and β = ‖a‖_{Λ⁻¹} (n,) of the arms."""
-        theta = estimates(self.model)
+        theta = self.model.estimates()
         beta = np.sqrt(np.maximum(np.einsum("ni,ij,nj->n", arms, self.model.gram_inv, arms), 0.0))
         return arms @ theta[0], theta[1:] @ arms.T, beta
 
-    def as_plan(
-        self, arms: Array, policy: Array, bounds: Array, source: int, lam: float = math.nan, reason: int = 0
-    ) -> Plan:
-        """Return a policy over arms as a plan; `source` and `reason` are numbers in SOURCES and REASONS."""
-        return Plan(ActionPolicy(arms, policy), SOURCES[source], bounds, self.level, REASONS[reason], float(lam))
+    def as_plan(self, arms: Array, policy: Array, bounds: Array, lam: float, reason: str = "") -> Plan:
+        """Return the plan of a policy (n,) over arms (n, d)."""
+        return Plan(ActionPolicy(arms, policy), "search", bounds, self.level, reason, lam)
 
-    @property
-    def in_force(self) -> tuple[Plan | None, Array]:
-        """Return the plan in force, None before the first, and ln det Λ (1,) when it was made."""
-        return self._plan, self._information_then
-
-    def take_over(self, plan: Plan, information: Array) -> None:
-        """Put in force the plan that a compiled loop made last, when ln det Λ was `information` (1,)."""
-        self._num_plans = plan.id
-        self.adopt(plan)
-        self._information_then, self._changed = information.copy(), True
+    def incumbent_plan(self, reason: str = "", bounds: Array | None = None) -> Plan:
+        """Return the plan that deploys the incumbent of the round; its bounds are û − Cβ."""
+        arms, safe = self.task.arms(self.round), self.task.safe(self.round)
+        if bounds is None:
+            _, u_hat, beta = self.estimates(arms)
+            bounds = means(safe, u_hat - self.C * beta)
+        return Plan(ActionPolicy(arms, safe), "safe", bounds, self.level, reason)
 
     def settings(self) -> Settings:
         """Return the radius and what the task tells."""
@@ -148,28 +190,23 @@ class BanditAgent(Agent):
         told |= {"slack": ", ".join(map(str, slacks)), "noise": self.task.noise, "norm_bound": self.task.norm_bound}
         return super().settings() | {"agent": self.label} | told
 
-    def require_one_limit(self) -> None:
-        """Raise if there are several limits, for an algorithm whose argument has one."""
-        if self.task.num_constraints > 1:
-            raise InvalidProblem(f"{self.facts.label} takes one limit, got {self.task.num_constraints}: use OPLBSP")
-
 
 def radius_of(kind: str | float, task: BanditTask, num_rounds: int | None, delta: float) -> Radius:
     """Return the radius by name, or set by hand."""
     if is_number(kind):
         if not (math.isfinite(kind) and kind >= 0):
             raise InvalidProblem(f"a radius set by hand must be a finite number >= 0, got {kind!r}")
-        return Radius(float(kind), 0.0, 0.0, 0.0, 0.0, math.inf)
+        return Radius(float(kind))
     B, R, d, s = task.norm_bound, task.noise, max(task.dim, 2), 1 + task.num_constraints
     if kind == "determinant":
-        return Radius(B, R, 1.0, 0.0, 2 * math.log(s / delta), math.inf)
+        return Radius(B, R, per_log_det=1.0, constant=2 * math.log(s / delta))
     if kind == "anytime":
-        return Radius(B, R, 0.0, float(d), d * math.log(s / delta), math.inf)
+        return Radius(B, R, per_log_count=float(d), constant=d * math.log(s / delta))
     if kind != "paper":
         raise InvalidProblem(f'radius must be "paper", "determinant", "anytime" or a number, got {kind!r}')
     if num_rounds is None:
         raise InvalidProblem('radius "paper" needs num_rounds: give it, or use radius="determinant", which needs none')
-    return Radius(B, R, 0.0, 0.0, d * math.log(2 * s * num_rounds / delta), 2.0 * num_rounds)
+    return Radius(B, R, constant=d * math.log(2 * s * num_rounds / delta), limit=2.0 * num_rounds)
 
 
 def as_rounds(value: object) -> int:

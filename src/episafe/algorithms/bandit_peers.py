@@ -7,15 +7,15 @@ import math
 
 import numpy as np
 
-from episafe.algorithms.bandit_agent import BanditAgent, as_rounds
+from episafe.algorithms.bandit_agent import BEYOND, NO_POLICY, BanditAgent
 from episafe.core.agent import EVERY, Doubling, Replanning, register
 from episafe.core.checks import TOLERANCE, as_number
 from episafe.core.errors import InvalidProblem
 from episafe.core.task import ProblemLike
-from episafe.core.types import SAFE, SEARCH, Plan, Settings
-from episafe.kernels.bandit import BEYOND, Rule, radius_now
+from episafe.core.types import Array, Plan, Settings
 from episafe.kernels.bandit_sets import best_policy, means
 from episafe.kernels.mixture import payer_share
+from episafe.problems.bandit import Ellipsoid
 
 
 def _determinant(problem: ProblemLike, num_episodes: int) -> dict[str, object]:
@@ -48,6 +48,8 @@ class OPLB(BanditAgent):
         known_utility: u₀, exactly.
     """
 
+    one_limit = True
+
     def __init__(
         self,
         problem: ProblemLike,
@@ -60,7 +62,6 @@ class OPLB(BanditAgent):
         label: str = "",
     ) -> None:
         super().__init__(problem, num_rounds, delta, radius=radius, replan=replan, label=label)
-        self.require_one_limit()
         task, self.known_utility = self.task, as_number("known_utility", known_utility)
         if not isinstance(task.actions, np.ndarray):
             raise InvalidProblem("OPLB needs arms that do not change: no exact method is known for other action sets")
@@ -72,29 +73,26 @@ class OPLB(BanditAgent):
         if not slack > 0 or (told is not None and slack < told - TOLERANCE):
             raise InvalidProblem(f"known_utility {known_utility} is below threshold + slack: give the exact utility")
 
-    def make_rule(self) -> Rule:
-        """Return b and B; the other constants are in `decide`."""
-        return Rule(self.task.thresholds, self.task.norm_bound, math.nan)
-
     def decide(self) -> Plan:
         """Return the plan for the round."""
-        b, arms, safe, e_0, eye = self.rule.thresholds, *self.offer(0.0, 0.0), self.e_0, np.eye(self.task.dim)
+        b, arms, safe = self.task.thresholds, self.task.arms(0), self.task.safe(0)
+        e_0, eye = self.e_0, np.eye(self.task.dim)
         if self.exhausted:
-            return self.as_plan(arms, safe, np.full(1, np.nan), SAFE, reason=BEYOND)
+            return self.incumbent_plan(BEYOND, np.full(1, np.nan))
         # Λ^⊥ = I + P(Λ−I)P and Σ a^⊥(u − (aᵀe₀)c) = P(Σ au − c(Λ−I)e₀) follow from the regression on a
         P, seen = eye - np.outer(e_0, e_0), self.model.gram - eye
         gram = eye + P @ seen @ P
         rest_inv, log_det = np.linalg.inv(gram), np.linalg.slogdet(gram)[1]
         mu = rest_inv @ (P @ (self.model.sums[1] - self._per_e_0 * seen @ e_0))
-        C_rest = radius_now(self.radius, log_det, self.model.seen[0])
+        C_rest = self.radius.at(float(log_det), self.model.seen)
         across = arms - np.outer(arms @ e_0, e_0)
         beta_rest = np.sqrt(np.maximum(np.einsum("ni,ij,nj->n", across, rest_inv, across), 0.0))
         g = arms @ e_0 * self._per_e_0 + across @ mu - C_rest * beta_rest
         r_hat, _, beta = self.estimates(arms)
-        f = r_hat + (1 + 2 * self.rule.norm_bound / (self.known_utility - b[0])) * self.C * beta
+        f = r_hat + (1 + 2 * self.task.norm_bound / (self.known_utility - b[0])) * self.C * beta
         f, g = np.append(f, safe @ f), np.append(g, self.known_utility)[None]  # the incumbent is the last choice
         choices, lam = best_policy(f, g, b, np.zeros(len(f)))
-        return self.as_plan(arms, choices[:-1] + choices[-1] * safe, means(choices, g), SEARCH, lam)
+        return self.as_plan(arms, choices[:-1] + choices[-1] * safe, means(choices, g), lam)
 
     def settings(self) -> Settings:
         """Return the settings with the utility that it is told."""
@@ -119,13 +117,31 @@ class SafeLUCB(BanditAgent):
     since every action has utility ≥ −B. Its source is "search", its bound (1 − ε)(b + ξ) − εB.
     """
 
-    def make_rule(self) -> Rule:
-        """Return the constants, with the number of seed rounds and the incumbent's share in them."""
-        self.require_one_limit()
-        K, xi, b, B = as_rounds(self.num_rounds), *self.task.slacks, *self.task.thresholds, self.task.norm_bound
-        kept = 0.0 if b <= -B else payer_share(-B, b + xi, b)
-        seeds = math.ceil(K ** (2 / 3))
-        return Rule(self.task.thresholds, B, float(xi), optimism=1.0, num_seeds=seeds, seed_kept=float(kept))
+    one_limit = needs_rounds = True
+
+    def decide(self) -> Plan:
+        """Return a seed round or the optimistic policy."""
+        K, (xi,), (b,), B = self.num_rounds or 1, self.task.slacks, self.task.thresholds, self.task.norm_bound
+        if self.exhausted:
+            return self.incumbent_plan(BEYOND)
+        if self.model.seen < math.ceil(K ** (2 / 3)):  # no arm has a utility below −B, the incumbent's is b + ξ or more
+            kept = 0.0 if b <= -B else payer_share(-B, b + xi, b)
+            arms, safe = self._seeds()
+            policy, bound = kept * safe + (1 - kept) / len(arms), (1 - kept) * -B + kept * (b + xi)
+            reason = "the seed phase: the incumbent, with a safe share of every other action"
+            return self.as_plan(arms, policy, np.array([bound]), math.nan, reason)
+        arms, policy, bounds, lam = self.search(self.C, self.C, self.task.thresholds)
+        if math.isnan(lam) or bounds[0] < b:
+            return self.incumbent_plan(NO_POLICY)
+        return self.as_plan(arms, policy, bounds, lam)
+
+    def _seeds(self) -> tuple[Array, Array]:
+        """Return the actions of seed rounds: all arms, or the incumbent's point and the ends of all axes."""
+        arms, safe, actions = self.task.arms(self.round), self.task.safe(self.round), self.task.actions
+        if not isinstance(actions, Ellipsoid):
+            return arms, safe
+        arms = np.concatenate([arms, actions.root.T, -actions.root.T])
+        return arms, np.eye(1, len(arms))[0]
 
 
 @register(
@@ -146,11 +162,21 @@ class ROFUL(BanditAgent):
     Differs from the paper: policies instead of actions, and the incumbent, of utility ≥ b + ξ, instead of the origin.
     """
 
-    def make_rule(self) -> Rule:
-        """Return the constants; `shrink` is the mixture with the incumbent."""
-        self.require_one_limit()
-        b, xi, B = self.task.thresholds, float(self.task.slacks[0]), self.task.norm_bound
-        return Rule(b, B, xi, optimism=1.0, pessimism=-1.0, shrink=True)
+    one_limit = True
+
+    def decide(self) -> Plan:
+        """Return the optimistic policy, mixed with the incumbent."""
+        (b,), (xi,) = self.task.thresholds, self.task.slacks
+        if self.exhausted:
+            return self.incumbent_plan(BEYOND)
+        arms, policy, (bound,), lam = self.search(self.C, -self.C, self.task.thresholds)
+        if math.isnan(lam):
+            return self.incumbent_plan(NO_POLICY)
+        if bound < b:
+            _, safe = self.offer(self.C, -self.C, self.task.thresholds)
+            kept = payer_share(bound, b + xi, b)  # of the incumbent, the least that passes the check
+            policy, bound = (1 - kept) * policy + kept * safe, (1 - kept) * bound + kept * (b + xi)
+        return self.as_plan(arms, policy, np.array([bound]), lam)
 
 
 @register(
@@ -167,9 +193,14 @@ class OFUL(BanditAgent):
     It violates wherever the constraint binds: the reference that shows what safety costs.
     """
 
-    def make_rule(self) -> Rule:
-        """Return that there is no constraint."""
-        return Rule(np.full(self.task.num_constraints, -np.inf), math.nan, math.inf, optimism=1.0)
+    keeps_limits = False
+
+    def decide(self) -> Plan:
+        """Return the optimistic policy without a constraint."""
+        if self.exhausted:
+            return self.incumbent_plan(BEYOND)
+        arms, policy, bounds, _ = self.search(self.C, self.C, np.full(self.task.num_constraints, -np.inf))
+        return self.as_plan(arms, policy, bounds, 0.0)
 
 
 @register(
@@ -185,9 +216,9 @@ class Incumbent(BanditAgent):
     def __init__(self, problem: ProblemLike) -> None:
         super().__init__(problem, radius=0.0, replan=Doubling(1e9))
 
-    def make_rule(self) -> Rule:
-        """Return a slack of −inf, which means: always."""
-        return Rule(self.task.thresholds, math.nan, -math.inf, optimism=0.0)
+    def decide(self) -> Plan:
+        """Return the plan that deploys the incumbent."""
+        return self.incumbent_plan("nothing is learned")
 
     def settings(self) -> Settings:
         """Return its name."""

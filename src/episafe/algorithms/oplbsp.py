@@ -1,13 +1,12 @@
-"""OPLB-SP, Algorithm 1 of the paper. `es.run` uses its compiled form; a subclass runs `decide` below."""
+"""OPLB-SP, Algorithm 1 of the paper."""
 
 import math
 
-from episafe.algorithms.bandit_agent import BanditAgent
+from episafe.algorithms.bandit_agent import BEYOND, NO_POLICY, BanditAgent
 from episafe.core.agent import EVERY, Replanning, register
 from episafe.core.errors import InvalidProblem
 from episafe.core.task import ProblemLike
-from episafe.core.types import SAFE, SEARCH, Plan
-from episafe.kernels.bandit import BEYOND, NO_POLICY, UNCONFIDENT, Rule
+from episafe.core.types import Plan
 from episafe.kernels.bandit_sets import best_policy, means
 
 
@@ -56,25 +55,21 @@ class OPLBSP(BanditAgent):
         self.slack = slack
         super().__init__(problem, num_rounds, delta, radius=radius, replan=replan, label=label)
 
-    def make_rule(self) -> Rule:
-        """Return b, B and ξ (NaN: estimated), and that there is a trigger."""
-        xi = float(self.task.slacks.min()) if self.slack == "told" else math.nan
-        return Rule(self.task.thresholds, self.task.norm_bound, xi, trigger=True)
-
     def decide(self) -> Plan:
         """Return π⁽ᵏ⁾: one round of Algorithm 1."""
-        b, C_u, arms, safe = self.rule.thresholds, self.C, self.task.arms(self.round), self.task.safe(self.round)
+        b, C_u, arms, safe = self.task.thresholds, self.C, self.task.arms(self.round), self.task.safe(self.round)
         r_hat, u_hat, beta = self.estimates(arms)  # Alg. 1, line 2 -> r̂_π, û_π and β_π are means over π of these
-        safe_bounds = (u_hat - C_u * beta) @ safe
-        xi = float((safe_bounds - b).min()) if math.isnan(self.rule.slack) else self.rule.slack
-        if self.exhausted or not C_u * (beta @ safe) <= xi / 2:  # Alg. 1, line 3 -> C_u β_sf > ξ/2: deploy π_sf
-            return self.as_plan(arms, safe, safe_bounds, SAFE, reason=BEYOND if self.exhausted else UNCONFIDENT)
-        C_r = C_u * (1 + 2 * self.rule.norm_bound / xi)
-        arms, safe = self.offer(C_r, C_u)  # of an ellipsoid, the actions that matter
+        safe_bounds = means(safe, u_hat - C_u * beta)
+        xi = float(self.task.slacks.min() if self.slack == "told" else (safe_bounds - b).min())
+        if self.exhausted:
+            return self.incumbent_plan(BEYOND)
+        if not C_u * (beta @ safe) <= xi / 2:  # Alg. 1, line 3 -> C_u β_sf > ξ/2: deploy π_sf
+            return self.incumbent_plan("not confident enough of the incumbent yet: C·β > ξ/2")
+        C_r = C_u * (1 + 2 * self.task.norm_bound / xi)
+        arms, safe = self.offer(C_r, C_u, b)  # of an ellipsoid, the actions that matter
         r_hat, u_hat, beta = self.estimates(arms)
-        pessimistic = u_hat - C_u * beta
-        policy, lam = best_policy(r_hat + C_r * beta, pessimistic, b, safe)  # Alg. 1, line 4 -> argmax s.t. ≥ b
-        bounds = means(policy, pessimistic)
+        policy, lam = best_policy(r_hat + C_r * beta, u_hat - C_u * beta, b, safe)  # Alg. 1, line 4 -> argmax s.t. ≥ b
+        bounds = means(policy, u_hat - C_u * beta)
         if math.isnan(lam) or not (bounds >= b).all():
-            return self.as_plan(arms, safe, safe_bounds, SAFE, reason=NO_POLICY)
-        return self.as_plan(arms, policy, bounds, SEARCH, lam)
+            return self.incumbent_plan(NO_POLICY)
+        return self.as_plan(arms, policy, bounds, lam)

@@ -2,7 +2,7 @@
 
 It is linear in the policy, so that an optimal policy mixes at most m + 1 actions.
 
-- Finitely many arms, one limit: the upper concave envelope of the points (gᵢ, fᵢ) at the abscissa b.
+- Finitely many arms, one limit: a secant search on the multiplier (`tabular_optimum.best_mixture`).
 - Finitely many arms, several limits: the simplex method, which starts at the incumbent.
 - A centred ball or ellipsoid, one limit: with x = Lᵀa, M = LLᵀ, and W = L⁻¹Λ⁻¹L⁻ᵀ = VwVᵀ the set is the unit ball of
   y = Vᵀx and ‖a‖_{Λ⁻¹} = ‖y‖_w. There f(y) = pᵀy + c_f‖y‖_w, g(y) = qᵀy − c_g‖y‖_w, and the optimum is
@@ -13,8 +13,10 @@ import math
 
 import numpy as np
 
+from episafe.core.types import Array
 from episafe.kernels.compilation import kernel
-from episafe.kernels.mixture import keeps_all, payer_share, solve
+from episafe.kernels.mixture import payer_share, solve
+from episafe.kernels.tabular_optimum import best_mixture, passes
 
 CHORDS = 200  # the gap falls by a factor of about four per step, so that 25 are usual
 GAP = 1e-13  # relative to the size of the terms: the rounding of a difference in float64
@@ -22,96 +24,36 @@ NEWTON = 100  # steps at most; six are usual
 SAME = 1e-14  # eigenvalues within this share of the largest belong to its eigenspace
 
 
-@kernel
-def best_policy(f, g, thresholds, safe):  # type: ignore[no-untyped-def]
+def best_policy(f: Array, g: Array, thresholds: Array, safe: Array) -> tuple[Array, float]:
     """Return the best policy (n,) over arms and the sum of its multipliers; 0 and NaN if there is none.
 
     f (n,), g (m, n), b (m,). Several limits need the incumbent's probabilities `safe` (n,), which must keep g ≥ b.
     """
-    (m, n), best, free = g.shape, 0, True
-    for i in range(1, n):
-        if f[i] > f[best] or (f[i] == f[best] and g[0, i] > g[0, best]):
-            best = i
-    for c in range(m):
-        free = free and g[c, best] >= thresholds[c]
-    policy, lam = np.zeros(n), 0.0
-    if free:
-        policy[best] = 1.0
-    elif m == 1:
-        lam = envelope(f, g, thresholds[0], best, policy)
-    else:
-        lam = simplex_over_arms(f, g, thresholds, safe, policy)
-    return policy, lam
-
-
-@kernel
-def means(policy, values):  # type: ignore[no-untyped-def]
-    """Return Σ_i π_i values[c, i] for each row c, (m,), always added in this order: what is compared with b."""
-    totals = np.zeros(values.shape[0])
-    for c in range(values.shape[0]):
-        for i in range(values.shape[1]):
-            if policy[i] > 0.0:
-                totals[c] += policy[i] * values[c, i]
-    return totals
-
-
-@kernel
-def envelope(f, g, threshold, best, policy):  # type: ignore[no-untyped-def]
-    """Fill `policy` (n,) for one limit and return λ; NaN if no arm has g ≥ b. `best` has the largest f and g < b.
-
-    The answer is the edge above b of the upper hull, between that arm and the arm of largest g. Arms below the chord
-    of these two are dropped before sorting.
-    """
-    g, low, high, n = g[0], best, 0, f.shape[0]
-    for i in range(1, n):
-        if g[i] > g[high] or (g[i] == g[high] and f[i] > f[high]):
-            high = i
-    if not g[high] >= threshold:
-        return np.nan
-    size, kept, edge, order, keys = 0, 0, 1, np.empty(n, dtype=np.int64), np.empty(n)
-    for i in range(n):
-        above = (f[i] - f[low]) * (g[high] - g[low]) > (f[high] - f[low]) * (g[i] - g[low])
-        if above or i in (low, high):
-            order[size], keys[size] = i, g[i]
-            size += 1
-    by_g, candidates = np.argsort(keys[:size]), order[:size].copy()
-    for position in range(size):
-        i = candidates[by_g[position]]
-        if kept > 0 and g[order[kept - 1]] == g[i] and f[order[kept - 1]] >= f[i]:
-            continue
-        while kept > 1:  # drop arms on or below the chord from the one before them to this one
-            left, middle = order[kept - 2], order[kept - 1]
-            if (f[middle] - f[left]) * (g[i] - g[left]) > (f[i] - f[left]) * (g[middle] - g[left]):
-                break
-            kept -= 1
-        order[kept] = i
-        kept += 1
-    while g[order[edge]] < threshold:
-        edge += 1
-    low, high = order[edge - 1], order[edge]
-    share = payer_share(g[low], g[high], threshold)
-    policy[low], policy[high] = 1.0 - share, share
-    return (f[low] - f[high]) / (g[high] - g[low])
-
-
-@kernel
-def simplex_over_arms(f, g, thresholds, safe, policy):  # type: ignore[no-untyped-def]
-    """Fill `policy` (n,) and return the sum of the multipliers; NaN if the incumbent itself does not keep g ≥ b."""
-    m, n = g.shape
-    scores, lower = np.zeros(1 + n), np.zeros((1 + n, m))
-    weights, in_use = np.zeros(1 + n), np.ones(1 + n, dtype=np.int64)
-    weights[0], lower[0] = 1.0, means(safe, g)
-    for i in range(n):
-        scores[0] += safe[i] * f[i]
-        scores[1 + i] = f[i]
-        for c in range(m):
-            lower[1 + i, c] = g[c, i]
-    if not keeps_all(weights, lower, thresholds):
-        return np.nan
+    values, policy = np.vstack([f, g]), np.zeros(len(f))
+    if len(thresholds) == 1:
+        found = best_mixture(lambda weights: _best_arm(values, weights), thresholds)
+        if np.isinf(found.multipliers[0]):
+            return policy, math.nan
+        for share, arm in found.parts:
+            policy[arm] += share
+        return policy, float(found.multipliers[0])
+    if not passes(means(safe, g), thresholds):
+        return policy, math.nan
+    lower = np.vstack([means(safe, g), g.T])  # the incumbent is one more arm, the first
+    scores, in_use = np.append(safe @ f, f), np.ones(1 + len(f), dtype=np.int64)
     weights, multipliers = solve(scores, lower, thresholds, in_use, 0)
-    for i in range(n):
-        policy[i] = weights[1 + i] + weights[0] * safe[i]
-    return multipliers.sum()
+    return weights[1:] + weights[0] * safe, float(multipliers.sum())
+
+
+def _best_arm(values: Array, weights: Array) -> tuple[Array, int]:
+    """Return the values (2,) and the number of the arm of largest weighted value."""
+    arm = int(np.argmax(weights @ values))
+    return values[:, arm], arm
+
+
+def means(policy: Array, values: Array) -> Array:
+    """Return Σ_i π_i values[c, i] for each row c, (m,): what is compared with b."""
+    return np.asarray((values * policy).sum(axis=1))
 
 
 @kernel

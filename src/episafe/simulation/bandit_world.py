@@ -1,5 +1,7 @@
 """The world of a linear bandit: what happens in a round depends on the seed, the round and the action alone."""
 
+import math
+
 import numpy as np
 
 from episafe.core.agent import Agent
@@ -7,10 +9,11 @@ from episafe.core.checks import TOLERANCE
 from episafe.core.errors import Infeasible, InvalidProblem
 from episafe.core.policy import Policy
 from episafe.core.types import Array, Episode, Plan, Settings
-from episafe.kernels.bandit import BLOCK, Law, respond
 from episafe.kernels.simulation import draw
 from episafe.problems.bandit import ActionPolicy, BanditTask, Ellipsoid, LinearBandit
 from episafe.simulation.worlds import Streams, World
+
+BLOCK = 1_024  # rounds whose noise is drawn together
 
 
 class BanditWorld(World):
@@ -20,7 +23,7 @@ class BanditWorld(World):
 
     def __init__(self, problem: LinearBandit, streams: Streams) -> None:
         super().__init__(problem, streams)
-        self.changes, self.law = problem.task.changes, law_of(problem)
+        self.changes = problem.task.changes
         self._block = -1, (np.zeros(0), np.zeros((0, 0)))
 
     def check(self, agent: Agent, num_episodes: int) -> None:
@@ -51,20 +54,18 @@ class BanditWorld(World):
         assert isinstance(policy, ActionPolicy)
         block, place = divmod(k, BLOCK)
         if self._block[0] != block:
-            self._block = block, chance(self.streams.seed, block, len(self.law.theta))
+            self._block = block, chance(self.streams.seed, block, len(self.problem.theta))
         choices, noise = self._block[1]
         action = policy.actions[draw(np.cumsum(policy.weights), choices[place])]
-        signals = respond(self.law, action, noise[place])
+        means = self.problem.theta @ action
+        signals = means + self.problem.task.noise * noise[place]
+        if self.problem.clicks:
+            signals[0] = float(0.5 * math.erfc(-noise[place, 0] / math.sqrt(2.0)) < means[0])
         return Episode((k, k + 1), action[None], signals[:1], signals[None, 1:])
 
     def settings(self) -> Settings:
         """Return that the problem is a bandit."""
         return {"problem": "bandit"}
-
-
-def law_of(problem: LinearBandit) -> Law:
-    """Return what a run knows of a bandit and its learner does not."""
-    return Law(problem.theta, problem.task.noise, problem.clicks)
 
 
 def chance(seed: int, block: int, num_signals: int) -> tuple[Array, Array]:

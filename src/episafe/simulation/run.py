@@ -31,9 +31,9 @@ CompiledLoop = Callable[[Any, Any, Columns, Streams, int, int], bool | None]
 @cache
 def compiled_loops() -> dict[tuple[type, type], CompiledLoop]:
     """Return the compiled loops by exact types of problem and agent: a subclass runs in the plain loop."""
-    from episafe.simulation import compiled_bandit, compiled_hindsight, compiled_mixture, compiled_softmax
+    from episafe.simulation import compiled_hindsight, compiled_mixture, compiled_softmax
 
-    modules = compiled_softmax, compiled_mixture, compiled_hindsight, compiled_bandit  # they import this module
+    modules = compiled_softmax, compiled_mixture, compiled_hindsight  # they import this module
     return {types: loop for module in modules for types, loop in module.LOOPS.items()}
 
 
